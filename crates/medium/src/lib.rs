@@ -1,1 +1,21 @@
-//! Under construction.
+//! Where bytes that outlive a process live, and what it takes to make them durable.
+//!
+//! This crate holds every memory map, every flush instruction and almost all the `unsafe` of Terrace.
+//! Reading order: [`Medium`] (the contract), [`Word`] and [`Offset`] (what a medium holds), [`Region`] (bounds-checked
+//! access), [`Mapping`] (where the bytes come from), then the three media: [`Dram`], [`Shm`], [`Pmem`].
+//!
+//! What each medium keeps through a crash is written down in `docs/model.md`.
+
+mod flush;
+mod mapping;
+mod media;
+mod medium;
+mod region;
+mod word;
+
+pub use flush::FlushInstruction;
+pub use mapping::{Backing, HugePages, MapError, Mapping, Protection};
+pub use media::{Dram, Pmem, Shm};
+pub use medium::{Access, BLOCK, LINE, Medium};
+pub use region::{Offset, Persistent, Region};
+pub use word::{Line, Word};

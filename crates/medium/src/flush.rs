@@ -1,0 +1,106 @@
+//! The instructions that move a line out of the CPU cache, chosen at run time.
+
+/// Which instruction writes a line back on this processor, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushInstruction {
+    /// x86-64 `clwb`: writes back, may keep the line cached.
+    Clwb,
+    /// x86-64 `clflushopt`: writes back and evicts, unordered.
+    Clflushopt,
+    /// x86-64 `clflush`: writes back and evicts, each ordered after the other.
+    Clflush,
+    /// AArch64 `dc cvap`: cleans to the point of persistence (ARMv8.2).
+    DcCvap,
+    /// AArch64 `dc cvac`: cleans to the point of coherency, for processors without `dc cvap`.
+    DcCvac,
+}
+
+impl FlushInstruction {
+    /// The best one that this processor has.
+    #[cfg(target_arch = "x86_64")]
+    pub fn detect() -> Self {
+        // Intel SDM vol. 2A, CPUID leaf 7 subleaf 0: EBX bit 24 is CLWB, bit 23 is CLFLUSHOPT.
+        let features = std::arch::x86_64::__cpuid_count(7, 0).ebx;
+        match features {
+            f if f & 1 << 24 != 0 => Self::Clwb,
+            f if f & 1 << 23 != 0 => Self::Clflushopt,
+            _ => Self::Clflush,
+        }
+    }
+
+    /// The best one that this processor has.
+    #[cfg(target_arch = "aarch64")]
+    pub fn detect() -> Self {
+        if std::arch::is_aarch64_feature_detected!("dpb") { Self::DcCvap } else { Self::DcCvac }
+    }
+
+    /// Starts writing the line that holds `at` back.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) fn write_back(self, at: *const u8) {
+        use std::arch::asm;
+        // SAFETY: the three instructions only move a line that the caller may access between cache and memory; they
+        // change no value, and every processor of this architecture that reports them has them.
+        unsafe {
+            match self {
+                Self::Clwb => asm!("clwb [{}]", in(reg) at, options(nostack, preserves_flags)),
+                Self::Clflushopt => asm!("clflushopt [{}]", in(reg) at, options(nostack, preserves_flags)),
+                _ => asm!("clflush [{}]", in(reg) at, options(nostack, preserves_flags)),
+            }
+        }
+    }
+
+    /// Starts writing the line that holds `at` back.
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    pub(crate) fn write_back(self, at: *const u8) {
+        use std::arch::asm;
+        // SAFETY: cache maintenance by address of memory that the caller may access changes no value. `dc cvap` is
+        // written as its system instruction, since assemblers know its name only when told of ARMv8.2.
+        unsafe {
+            match self {
+                Self::DcCvap => {
+                    asm!("sys #3, c7, c12, #1, {}", in(reg) at, options(nostack, preserves_flags))
+                }
+                _ => asm!("dc cvac, {}", in(reg) at, options(nostack, preserves_flags)),
+            }
+        }
+    }
+}
+
+/// Waits for this thread's write-backs and streamed stores.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn fence() {
+    // SAFETY: sfence has no effect on values; every x86-64 processor has it.
+    unsafe { std::arch::asm!("sfence", options(nostack, preserves_flags)) }
+}
+
+/// Waits for this thread's write-backs and streamed stores.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+pub(crate) fn fence() {
+    // SAFETY: a data synchronisation barrier has no effect on values.
+    unsafe { std::arch::asm!("dsb sy", options(nostack, preserves_flags)) }
+}
+
+/// Stores 8 bytes past the cache (plainly where the architecture has no such store; then the caller writes back).
+///
+/// # Safety
+/// `at` is 8-byte aligned, writable, and no other thread accesses it now.
+#[inline(always)]
+pub(crate) unsafe fn stream(at: *mut u64, value: u64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller's promise; movnti is part of SSE2, which every x86-64 processor has.
+    unsafe {
+        std::arch::x86_64::_mm_stream_si64(at.cast(), value as i64);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        at.write(value);
+    }
+}
+
+/// Whether [`stream`] needs a write-back of its line on this architecture.
+pub(crate) const STREAM_NEEDS_WRITE_BACK: bool = !cfg!(target_arch = "x86_64");

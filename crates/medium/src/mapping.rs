@@ -1,0 +1,369 @@
+//! Where a medium's bytes come from: a file, a device or anonymous memory, mapped under a reserved range of addresses
+//! so that it grows in place.
+//!
+//! The whole reserved range is mapped at once; what lies beyond [`Mapping::len`] has no storage yet and is never
+//! accessed. Growing therefore moves nothing, and other processes that map the same file need not map it again.
+
+use rustix::fs::{FallocateFlags, fallocate, fstatfs};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bases are aligned to this many bytes, the size of a huge page.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Whether a mapping may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Loads only; a store is a segmentation fault, so callers check before they write.
+    ReadOnly,
+    /// Loads and stores.
+    ReadWrite,
+}
+
+/// What kind of storage lies below a mapping; it decides what durability can be promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Private memory: gone with the process.
+    Anonymous,
+    /// tmpfs (/dev/shm) or a memfd: outlives the process, not the machine.
+    SharedMemory,
+    /// hugetlbfs: as shared memory, on huge pages always.
+    HugeTlb,
+    /// A file on a disk file system: outlives the process; through a crash of the machine only what was synced.
+    File,
+    /// A file on a DAX file system mapped with MAP_SYNC: durable once flushed.
+    DaxFile,
+    /// A device-DAX character device: durable once flushed.
+    DaxDevice,
+}
+
+impl Backing {
+    /// Whether flushed lines survive a power failure here.
+    pub fn survives_power_loss(self) -> bool {
+        matches!(self, Self::DaxFile | Self::DaxDevice)
+    }
+}
+
+/// Whether a mapping lies on huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HugePages {
+    /// Bytes on huge pages.
+    pub huge: u64,
+    /// Bytes resident in all.
+    pub resident: u64,
+}
+
+/// Why memory could not be mapped or grown.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MapError {
+    /// The operating system refused; the first word says what was tried.
+    Os(&'static str, io::Error),
+    /// The file system has no room for the bytes asked for.
+    NoSpace {
+        /// Bytes asked for.
+        wanted: u64,
+    },
+    /// The reserved range of addresses ends here.
+    Reserved {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes reserved.
+        reserved: u64,
+    },
+    /// A device's size cannot be changed.
+    FixedSize {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes the device has.
+        size: u64,
+    },
+}
+
+impl std::fmt::Display for MapError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Os(what, error) => write!(f, "could not {what}: {error}"),
+            Self::NoSpace { wanted } => write!(f, "no room for {wanted} bytes on its file system"),
+            Self::Reserved { wanted, reserved } => {
+                write!(f, "{wanted} bytes are more than the {reserved} that were reserved when it was opened")
+            }
+            Self::FixedSize { wanted, size } => {
+                write!(f, "the device has {size} bytes, fewer than the {wanted} asked for")
+            }
+        }
+    }
+}
+
+impl std::error::Error for MapError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Os(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// A range of memory that grows in place.
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: AtomicUsize,
+    reserved: usize,
+    whole: Whole,
+    file: Option<File>,
+    backing: Backing,
+    protection: Protection,
+}
+
+// SAFETY: a Mapping is an address range and a file; the range is accessed only through atomics or under the promises of
+// `Region`'s unsafe methods.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Anonymous memory of `len` bytes, zeroed, that can grow to `reserve`.
+    pub fn anonymous(len: usize, reserve: usize) -> Result<Self, MapError> {
+        let reserve = round_up(reserve.max(len).max(1), HUGE_PAGE);
+        let (whole, base) = reserve_addresses(reserve)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: the range was reserved just above and nothing uses it yet.
+        unsafe { mmap_anonymous(base.as_ptr().cast(), reserve, read_write(), flags) }
+            .map_err(|e| os("map memory", e))?;
+        let (backing, protection) = (Backing::Anonymous, Protection::ReadWrite);
+        Ok(Self {
+            base,
+            len: AtomicUsize::new(len),
+            reserved: reserve,
+            whole,
+            file: None,
+            backing,
+            protection,
+        })
+    }
+
+    /// Maps the first `len` bytes of `file`, shared with every other process that maps it, able to grow to `reserve`.
+    /// The file has at least `len` bytes; [`Mapping::allocate`] sees to that for a new one.
+    pub fn file(file: File, len: usize, reserve: usize, protection: Protection) -> Result<Self, MapError> {
+        let kind = file_kind(&file)?;
+        let reserve = match kind {
+            Backing::DaxDevice => len,
+            _ => round_up(reserve.max(len).max(1), HUGE_PAGE),
+        };
+        let (whole, base) = reserve_addresses(reserve)?;
+        let prot = match protection {
+            Protection::ReadOnly => ProtFlags::READ,
+            Protection::ReadWrite => read_write(),
+        };
+        let at = base.as_ptr().cast();
+        let fixed = MapFlags::FIXED | MapFlags::NORESERVE;
+        let synced = fixed | MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+        // MAP_SYNC succeeds exactly where the file's pages are persistent memory: it is asked for on plain files, where
+        // nothing else tells. SAFETY: the range was reserved just above and nothing uses it yet.
+        let dax = kind == Backing::File && unsafe { mmap(at, reserve, prot, synced, &file, 0) }.is_ok();
+        if !dax {
+            // SAFETY: as above.
+            unsafe { mmap(at, reserve, prot, fixed | MapFlags::SHARED, &file, 0) }
+                .map_err(|e| os("map the file", e))?;
+        }
+        let backing = if dax { Backing::DaxFile } else { kind };
+        Ok(Self {
+            base,
+            len: AtomicUsize::new(len),
+            reserved: reserve,
+            whole,
+            file: Some(file),
+            backing,
+            protection,
+        })
+    }
+
+    /// Gives `file` storage for its first `len` bytes, so that no store into them can fail for want of space.
+    pub fn allocate(file: &File, len: u64) -> Result<(), MapError> {
+        let metadata = file.metadata().map_err(|e| MapError::Os("read the file's size", e))?;
+        if metadata.file_type().is_char_device() {
+            return Ok(());
+        }
+        match fallocate(file, FallocateFlags::empty(), 0, len) {
+            Ok(()) => Ok(()),
+            Err(Errno::NOSPC | Errno::DQUOT) => Err(MapError::NoSpace { wanted: len }),
+            Err(e) => Err(os("reserve space for the file", e)),
+        }
+    }
+
+    /// Grows to `len` bytes in place. Does nothing if it is that large already.
+    pub fn grow(&self, len: usize) -> Result<(), MapError> {
+        if len <= self.len() {
+            return Ok(());
+        }
+        if self.backing == Backing::DaxDevice {
+            return Err(MapError::FixedSize { wanted: len as u64, size: self.len() as u64 });
+        }
+        if len > self.reserved {
+            return Err(MapError::Reserved { wanted: len as u64, reserved: self.reserved as u64 });
+        }
+        if let Some(file) = &self.file {
+            Self::allocate(file, len as u64)?;
+        }
+        self.extend_view(len);
+        Ok(())
+    }
+
+    /// Takes note that another participant has grown the file to `len` bytes.
+    pub fn extend_view(&self, len: usize) {
+        // ORDER: Release: pairs with the Acquire in `len`; whoever sees the length sees storage behind it.
+        self.len.fetch_max(len.min(self.reserved), Ordering::Release);
+    }
+
+    /// The first byte.
+    #[inline(always)]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes that may be accessed.
+    #[inline(always)]
+    #[allow(clippy::len_without_is_empty, reason = "a mapping is never asked whether it is empty")]
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Bytes it can grow to.
+    pub fn reserved(&self) -> usize {
+        self.reserved
+    }
+
+    /// What lies below.
+    pub fn backing(&self) -> Backing {
+        self.backing
+    }
+
+    /// Whether it may be written.
+    pub fn protection(&self) -> Protection {
+        self.protection
+    }
+
+    /// The file below, if any.
+    pub fn as_file(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
+    /// Asks for huge pages for what will be touched from now on. Advice: nothing fails if there are none.
+    pub fn advise_huge_pages(&self) {
+        // SAFETY: this advice changes how pages are backed, not what they hold.
+        let _ = unsafe { madvise(self.base.as_ptr().cast(), self.reserved, Advice::LinuxHugepage) };
+    }
+
+    /// Rewrites the populated pages of `from..from + len` into huge pages, where the kernel can. Takes about 3 s a GiB, so
+    /// it belongs in the background. Returns whether the kernel did it.
+    pub fn collapse_huge_pages(&self, from: usize, len: usize) -> bool {
+        let from = from / HUGE_PAGE * HUGE_PAGE;
+        let end = (from + len).min(self.len()) / HUGE_PAGE * HUGE_PAGE;
+        let at = self.base.as_ptr().wrapping_add(from);
+        // SAFETY: collapsing moves pages without changing what the addresses hold. (rustix does not know this advice.)
+        end > from && unsafe { libc::madvise(at.cast(), end - from, libc::MADV_COLLAPSE) } == 0
+    }
+
+    /// How much of the mapping lies on huge pages now, from the kernel's books.
+    pub fn huge_pages(&self) -> io::Result<HugePages> {
+        let (start, end) = (self.base.addr().get() as u64, (self.base.addr().get() + self.reserved) as u64);
+        let mut pages = HugePages { huge: 0, resident: 0 };
+        let mut inside = false;
+        for line in std::fs::read_to_string("/proc/self/smaps")?.lines() {
+            if let Some(range) = address_range(line) {
+                inside = range.0 >= start && range.1 <= end;
+            } else if inside && let Some((name, kib)) = smaps_field(line) {
+                match name {
+                    "Rss" => pages.resident += kib * 1024,
+                    "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped" => pages.huge += kib * 1024,
+                    "Shared_Hugetlb" | "Private_Hugetlb" => {
+                        pages.huge += kib * 1024;
+                        pages.resident += kib * 1024;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(pages)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by this Mapping and no borrow of it can outlive the Mapping.
+        let _ = unsafe { munmap(self.whole.0.as_ptr().cast(), self.whole.1) };
+    }
+}
+
+fn read_write() -> ProtFlags {
+    ProtFlags::READ | ProtFlags::WRITE
+}
+
+fn round_up(value: usize, to: usize) -> usize {
+    value.div_ceil(to) * to
+}
+
+fn os(what: &'static str, errno: Errno) -> MapError {
+    MapError::Os(what, errno.into())
+}
+
+/// A reservation as munmap wants it back.
+type Whole = (NonNull<u8>, usize);
+
+/// Reserves addresses, aligned so that huge pages fit. Returns the whole reservation and the aligned base.
+fn reserve_addresses(len: usize) -> Result<(Whole, NonNull<u8>), MapError> {
+    let whole_len = len
+        .checked_add(HUGE_PAGE)
+        .ok_or(MapError::Reserved { wanted: len as u64, reserved: usize::MAX as u64 })?;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+    let at = unsafe { mmap_anonymous(std::ptr::null_mut(), whole_len, ProtFlags::empty(), flags) }
+        .map_err(|e| os("reserve addresses", e))?;
+    let whole = NonNull::new(at.cast::<u8>()).ok_or_else(|| os("reserve addresses", Errno::NOMEM))?;
+    let padding = whole.addr().get().next_multiple_of(HUGE_PAGE) - whole.addr().get();
+    // SAFETY: the padding is smaller than a huge page, and the reservation is that much longer than what is asked for.
+    let base = unsafe { whole.add(padding) };
+    Ok(((whole, whole_len), base))
+}
+
+fn file_kind(file: &File) -> Result<Backing, MapError> {
+    // statfs(2), linux/magic.h.
+    const TMPFS: i64 = 0x0102_1994;
+    const HUGETLBFS: i64 = 0x9584_58f6;
+    let metadata = file.metadata().map_err(|e| MapError::Os("read the file's type", e))?;
+    if metadata.file_type().is_char_device() {
+        return if is_dax_device(metadata.rdev()) {
+            Ok(Backing::DaxDevice)
+        } else {
+            Err(MapError::Os("use this device", io::Error::from(io::ErrorKind::Unsupported)))
+        };
+    }
+    let magic = fstatfs(file).map_err(|e| os("read the file system's type", e))?.f_type;
+    #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures")]
+    Ok(match magic as i64 {
+        TMPFS => Backing::SharedMemory,
+        HUGETLBFS => Backing::HugeTlb,
+        _ => Backing::File,
+    })
+}
+
+fn is_dax_device(rdev: u64) -> bool {
+    let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    std::fs::read_link(format!("/sys/dev/char/{major}:{minor}/subsystem"))
+        .is_ok_and(|subsystem| subsystem.ends_with("dax"))
+}
+
+fn address_range(line: &str) -> Option<(u64, u64)> {
+    let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+}
+
+fn smaps_field(line: &str) -> Option<(&str, u64)> {
+    let (name, rest) = line.split_once(':')?;
+    Some((name, rest.split_whitespace().next()?.parse().ok()?))
+}

@@ -1,0 +1,110 @@
+//! The three production media. They differ only in what a crash takes and so in what durability costs.
+
+use crate::{FlushInstruction, Mapping, Medium, flush};
+use std::ptr::NonNull;
+
+/// Memory that a crash loses altogether: durability costs nothing because there is none.
+pub struct Dram(Mapping);
+
+/// Memory that outlives the process but not the machine: every store is kept as soon as it is visible.
+///
+/// So too memory behind eADR or CXL with global persistent flush, where the caches are flushed on power loss.
+pub struct Shm(Mapping);
+
+/// Memory that outlives the machine, behind a cache that does not: a store is kept once it is written back and fenced.
+pub struct Pmem {
+    mapping: Mapping,
+    flush: FlushInstruction,
+}
+
+impl Dram {
+    /// Uses `mapping` as memory that nothing survives in.
+    pub fn new(mapping: Mapping) -> Self {
+        Self(mapping)
+    }
+    /// The mapping below.
+    pub fn mapping(&self) -> &Mapping {
+        &self.0
+    }
+}
+
+impl Shm {
+    /// Uses `mapping` as memory that survives the process.
+    pub fn new(mapping: Mapping) -> Self {
+        Self(mapping)
+    }
+    /// The mapping below.
+    pub fn mapping(&self) -> &Mapping {
+        &self.0
+    }
+}
+
+impl Pmem {
+    /// Uses `mapping` as memory that survives the machine once written back, with this processor's best instruction.
+    pub fn new(mapping: Mapping) -> Self {
+        Self { mapping, flush: FlushInstruction::detect() }
+    }
+    /// The mapping below.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+    /// The instruction that writes lines back.
+    pub fn flush_instruction(&self) -> FlushInstruction {
+        self.flush
+    }
+}
+
+// SAFETY: a Mapping keeps its range mapped until it is dropped, and its length never shrinks.
+unsafe impl Medium for Dram {
+    const VOLATILE_CACHE: bool = false;
+    #[inline(always)]
+    fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    #[inline(always)]
+    fn write_back(&self, _: *const u8) {}
+    #[inline(always)]
+    fn fence(&self) {}
+}
+
+// SAFETY: a Mapping keeps its range mapped until it is dropped, and its length never shrinks.
+unsafe impl Medium for Shm {
+    const VOLATILE_CACHE: bool = false;
+    #[inline(always)]
+    fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    #[inline(always)]
+    fn write_back(&self, _: *const u8) {}
+    #[inline(always)]
+    fn fence(&self) {}
+}
+
+// SAFETY: a Mapping keeps its range mapped until it is dropped, and its length never shrinks.
+unsafe impl Medium for Pmem {
+    const VOLATILE_CACHE: bool = true;
+    #[inline(always)]
+    fn base(&self) -> NonNull<u8> {
+        self.mapping.base()
+    }
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.mapping.len()
+    }
+    #[inline(always)]
+    fn write_back(&self, at: *const u8) {
+        self.flush.write_back(at);
+    }
+    #[inline(always)]
+    fn fence(&self) {
+        flush::fence();
+    }
+}

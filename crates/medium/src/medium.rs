@@ -1,0 +1,65 @@
+//! The contract between an algorithm and the memory below it.
+
+use std::panic::Location;
+use std::ptr::NonNull;
+
+/// Bytes of a cache line: the unit of write-back, and the unit within which stores persist in their order.
+pub const LINE: usize = 64;
+/// Bytes of a media block of Optane-like memory: the unit in which the device itself reads and writes.
+pub const BLOCK: usize = 256;
+
+/// What was done to a piece of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// An atomic 8-byte load.
+    Load,
+    /// An atomic 8-byte store.
+    Store,
+    /// A read-modify-write of 8 bytes that stored. Locked instructions also order earlier write-backs.
+    Rmw,
+    /// A compare-and-swap that found another value and stored nothing.
+    RmwFailed,
+    /// `len` bytes written through the cache, in no order, not atomically.
+    Copy(usize),
+    /// `len` bytes written past the cache: independent 8-byte pieces, durable at the thread's next fence.
+    StreamedCopy(usize),
+    /// `len` bytes read in no order.
+    Read(usize),
+}
+
+/// Memory that words are stored in, and what makes a store durable there.
+///
+/// Production media implement the first five items; the three hooks below them are empty there and compile to
+/// nothing. Test media use the hooks to count, record, delay, schedule and crash.
+///
+/// # Safety
+/// `base()..base() + len()` stays mapped, readable and [`LINE`]-aligned for the life of the medium (writable too, unless
+/// it was mapped read-only), and `len()` never shrinks.
+pub unsafe trait Medium: Send + Sync + 'static {
+    /// Whether a crash loses what sits in the CPU cache. Where it is false, write-backs and fences do nothing and code
+    /// may leave out whatever exists only to order them.
+    const VOLATILE_CACHE: bool;
+
+    /// The first byte.
+    fn base(&self) -> NonNull<u8>;
+    /// Bytes that may be accessed now. Grows, never shrinks.
+    fn len(&self) -> usize;
+    /// Whether there is nothing to access.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Starts writing the line that holds `at` back to where a crash keeps it.
+    fn write_back(&self, at: *const u8);
+    /// Waits until every write-back and streamed copy that this thread started is durable.
+    fn fence(&self);
+
+    /// Called before an access: a test medium chooses the schedule here.
+    #[inline(always)]
+    fn before_access(&self, _access: Access, _at: *const u8) {}
+    /// Called after an access: a test medium records, counts and delays here.
+    #[inline(always)]
+    fn accessed(&self, _access: Access, _at: *const u8, _site: &'static Location<'static>) {}
+    /// Called at each place that asks for durability, so that a test can tell the places apart.
+    #[inline(always)]
+    fn persisted_at(&self, _site: &'static Location<'static>) {}
+}

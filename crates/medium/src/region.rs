@@ -1,0 +1,267 @@
+//! Bounds-checked access to a medium by offset.
+
+use crate::{Access, LINE, Medium, Word, flush};
+use std::marker::PhantomData;
+use std::panic::Location;
+
+/// Types made only of [`Word`]s: any bits are a valid value, every access is atomic.
+///
+/// So an index that follows a stale or hostile offset reads garbage, never undefined memory.
+///
+/// # Safety
+/// `repr(C)`, every field is a `Word` or `Persistent`, no padding.
+pub unsafe trait Persistent {}
+
+// SAFETY: a Word is one.
+unsafe impl Persistent for Word {}
+// SAFETY: an array has no padding between its elements.
+unsafe impl<T: Persistent, const N: usize> Persistent for [T; N] {}
+
+/// Where a `T` lies in a region, in bytes from its base. Means the same at any mapping address; 0 is null.
+pub struct Offset<T>(u64, PhantomData<fn() -> T>);
+
+impl<T> Offset<T> {
+    /// The offset `raw`.
+    #[inline(always)]
+    pub const fn new(raw: u64) -> Self {
+        Self(raw, PhantomData)
+    }
+    /// Bytes from the base.
+    #[inline(always)]
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+    /// The null offset.
+    #[inline(always)]
+    pub const fn null() -> Self {
+        Self::new(0)
+    }
+    /// Whether this is null.
+    #[inline(always)]
+    pub const fn is_null(self) -> bool {
+        self.0 == 0
+    }
+    /// The offset of the `index`th `T` from here.
+    #[inline(always)]
+    pub const fn element(self, index: u64) -> Self {
+        Self::new(self.0.wrapping_add(index.wrapping_mul(size_of::<T>() as u64)))
+    }
+}
+
+impl<T> Clone for Offset<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Offset<T> {}
+impl<T> PartialEq for Offset<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+impl<T> Eq for Offset<T> {}
+impl<T> std::fmt::Debug for Offset<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// A medium seen as typed words at offsets.
+pub struct Region<M>(M);
+
+impl<M: Medium> Region<M> {
+    /// Wraps a medium.
+    pub fn new(medium: M) -> Self {
+        Self(medium)
+    }
+
+    /// The medium below.
+    #[inline(always)]
+    pub fn medium(&self) -> &M {
+        &self.0
+    }
+
+    /// The `T` at `offset`, or `None` where it would be out of bounds or misaligned.
+    #[inline(always)]
+    pub fn get<T: Persistent>(&self, offset: Offset<T>) -> Option<&T> {
+        let end = offset.raw().checked_add(size_of::<T>() as u64)?;
+        if end > self.0.len() as u64 || !offset.raw().is_multiple_of(align_of::<T>() as u64) {
+            return None;
+        }
+        // SAFETY: in bounds and aligned (just checked; the base is line-aligned, and no Persistent type asks for
+        // more). T: Persistent makes any bytes a valid T that may be shared. The medium keeps the range mapped.
+        Some(unsafe { self.0.base().add(offset.raw() as usize).cast().as_ref() })
+    }
+
+    /// The `T` at `offset`.
+    ///
+    /// # Panics
+    /// Where it would be out of bounds or misaligned. For offsets that this program made; ones that were read from a
+    /// file of unknown origin go through [`Region::get`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn at<T: Persistent>(&self, offset: Offset<T>) -> &T {
+        match self.get(offset) {
+            Some(t) => t,
+            None => self.out_of_bounds(offset.raw(), size_of::<T>()),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn out_of_bounds(&self, offset: u64, size: usize) -> ! {
+        panic!("{size} bytes at offset {offset:#x} do not lie in the pool ({} bytes)", self.0.len())
+    }
+
+    /// The offset of `t`, which lies in this region.
+    #[inline(always)]
+    pub fn offset_of<T: Persistent>(&self, t: &T) -> Offset<T> {
+        Offset::new(((&raw const *t).addr() - self.0.base().addr().get()) as u64)
+    }
+
+    /// Starts writing back every line that `t` touches; durable after the next [`Region::fence`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn write_back<T: Persistent>(&self, t: &T) {
+        self.write_back_range((&raw const *t).cast(), size_of::<T>());
+    }
+
+    /// Starts writing back every line of `len` bytes at `offset`.
+    ///
+    /// # Panics
+    /// Where they are out of bounds.
+    #[inline(always)]
+    #[track_caller]
+    pub fn write_back_bytes(&self, offset: u64, len: usize) {
+        if M::VOLATILE_CACHE {
+            self.write_back_range(self.check(offset, len), len);
+        }
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn write_back_range(&self, start: *const u8, len: usize) {
+        if !M::VOLATILE_CACHE {
+            return;
+        }
+        self.0.persisted_at(Location::caller());
+        let end = start.addr() + len;
+        let mut line = start.map_addr(|a| a & !(LINE - 1));
+        while line.addr() < end {
+            self.0.write_back(line);
+            line = line.wrapping_add(LINE);
+        }
+    }
+
+    /// Waits until everything that this thread wrote back is durable.
+    #[inline(always)]
+    #[track_caller]
+    pub fn fence(&self) {
+        if M::VOLATILE_CACHE {
+            self.0.persisted_at(Location::caller());
+            self.0.fence();
+        }
+    }
+
+    /// Writes `t` back and waits: durable on return.
+    #[inline(always)]
+    #[track_caller]
+    pub fn persist<T: Persistent>(&self, t: &T) {
+        self.write_back(t);
+        self.fence();
+    }
+
+    /// Asks the processor to fetch the line at `offset`. Never faults, whatever the offset.
+    #[inline(always)]
+    pub fn prefetch(&self, offset: u64) {
+        let at = self.0.base().as_ptr().wrapping_add(offset as usize);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: prefetches of any address are architecturally without effect.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: prefetches of any address are architecturally without effect.
+        unsafe {
+            std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = at;
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn check(&self, offset: u64, len: usize) -> *mut u8 {
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= self.0.len() as u64 => self.0.base().as_ptr().wrapping_add(offset as usize),
+            _ => self.out_of_bounds(offset, len),
+        }
+    }
+
+    /// The bytes at `offset`, or `None` where they are out of bounds.
+    ///
+    /// # Safety
+    /// For as long as the slice lives nobody writes these bytes. The pool sees to it: records are written before they
+    /// are published and reused only after every reader's epoch.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn bytes(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        if offset.checked_add(len as u64)? > self.0.len() as u64 {
+            return None;
+        }
+        let at = self.0.base().as_ptr().wrapping_add(offset as usize);
+        self.0.before_access(Access::Read(len), at);
+        // SAFETY: in bounds (just checked), mapped for the life of the medium, and not written (the caller's promise).
+        let bytes = unsafe { std::slice::from_raw_parts(at, len) };
+        self.0.accessed(Access::Read(len), at, Location::caller());
+        Some(bytes)
+    }
+
+    /// Copies `bytes` to `offset` through the cache. Not durable before a write-back and a fence.
+    ///
+    /// # Safety
+    /// Nobody else accesses these bytes now.
+    ///
+    /// # Panics
+    /// Where they are out of bounds.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) {
+        let at = self.check(offset, bytes.len());
+        self.0.before_access(Access::Copy(bytes.len()), at);
+        // SAFETY: in bounds (checked), and not shared (the caller's promise); the source is Rust memory or another
+        // place of the region, and `copy` allows overlap.
+        unsafe { std::ptr::copy(bytes.as_ptr(), at, bytes.len()) };
+        self.0.accessed(Access::Copy(bytes.len()), at, Location::caller());
+    }
+
+    /// Writes whole lines at `offset` (a multiple of [`LINE`]), past the cache where the cache is volatile: durable at
+    /// this thread's next fence, without a write-back. Where it is not, plainly.
+    ///
+    /// # Safety
+    /// Nobody else accesses these bytes now.
+    ///
+    /// # Panics
+    /// Where they are out of bounds, or `offset` is not a multiple of [`LINE`].
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn stream_lines(&self, offset: u64, lines: &[[u64; LINE / 8]]) {
+        let len = size_of_val(lines);
+        let at = self.check(offset, len);
+        assert!(offset.is_multiple_of(LINE as u64), "streamed lines start at a line, not at {offset:#x}");
+        let access = if M::VOLATILE_CACHE { Access::StreamedCopy(len) } else { Access::Copy(len) };
+        self.0.before_access(access, at);
+        for (i, &word) in lines.as_flattened().iter().enumerate() {
+            // SAFETY: in bounds and aligned (checked), and not shared (the caller's promise).
+            unsafe {
+                let to = at.cast::<u64>().add(i);
+                if M::VOLATILE_CACHE { flush::stream(to, word) } else { to.write(word) }
+            }
+        }
+        self.0.accessed(access, at, Location::caller());
+        if flush::STREAM_NEEDS_WRITE_BACK {
+            self.write_back_range(at, len);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The only thing a medium holds that threads share: an atomic 64-bit word.
+
+use crate::{Access, Medium};
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A 64-bit word in a medium. Every access names the medium, so that none can bypass it.
+///
+/// The methods are those of [`AtomicU64`]; on production media they compile to exactly that.
+#[repr(transparent)]
+pub struct Word(AtomicU64);
+
+/// A cache line of words: the shape that buckets and nodes are made of.
+///
+/// Indexes read and write a node through accessors over its lines, so that they need no `unsafe` and no derive of their
+/// own: `Line` and arrays of it are [`Persistent`](crate::Persistent) already.
+#[repr(C, align(64))]
+pub struct Line(pub [Word; 8]);
+
+const _: () = assert!(size_of::<Line>() == crate::LINE && align_of::<Line>() == crate::LINE);
+
+// SAFETY: eight words of 8 bytes fill the 64 bytes; no padding.
+unsafe impl crate::Persistent for Line {}
+
+impl Word {
+    /// Loads the word.
+    #[inline(always)]
+    #[track_caller]
+    pub fn load<M: Medium>(&self, medium: &M, order: Ordering) -> u64 {
+        medium.before_access(Access::Load, self.at());
+        let value = self.0.load(order);
+        medium.accessed(Access::Load, self.at(), Location::caller());
+        value
+    }
+
+    /// Stores `value`. Not durable before it is written back and fenced.
+    #[inline(always)]
+    #[track_caller]
+    pub fn store<M: Medium>(&self, medium: &M, value: u64, order: Ordering) {
+        medium.before_access(Access::Store, self.at());
+        self.0.store(value, order);
+        medium.accessed(Access::Store, self.at(), Location::caller());
+    }
+
+    /// Replaces `current` by `new` if the word still holds it; otherwise says what it holds.
+    #[inline(always)]
+    #[track_caller]
+    pub fn compare_exchange<M: Medium>(
+        &self,
+        medium: &M,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        medium.before_access(Access::Rmw, self.at());
+        let outcome = self.0.compare_exchange(current, new, success, failure);
+        let access = if outcome.is_ok() { Access::Rmw } else { Access::RmwFailed };
+        medium.accessed(access, self.at(), Location::caller());
+        outcome
+    }
+
+    /// Stores `value` and returns what was there.
+    #[inline(always)]
+    #[track_caller]
+    pub fn swap<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
+        self.rmw(medium, Location::caller(), |word| word.swap(value, order))
+    }
+
+    /// Adds `value`, wrapping, and returns what was there.
+    #[inline(always)]
+    #[track_caller]
+    pub fn fetch_add<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
+        self.rmw(medium, Location::caller(), |word| word.fetch_add(value, order))
+    }
+
+    /// Subtracts `value`, wrapping, and returns what was there.
+    #[inline(always)]
+    #[track_caller]
+    pub fn fetch_sub<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
+        self.rmw(medium, Location::caller(), |word| word.fetch_sub(value, order))
+    }
+
+    /// Sets the bits of `value` and returns what was there.
+    #[inline(always)]
+    #[track_caller]
+    pub fn fetch_or<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
+        self.rmw(medium, Location::caller(), |word| word.fetch_or(value, order))
+    }
+
+    /// Keeps only the bits of `value` and returns what was there.
+    #[inline(always)]
+    #[track_caller]
+    pub fn fetch_and<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
+        self.rmw(medium, Location::caller(), |word| word.fetch_and(value, order))
+    }
+
+    /// Raises the word to `value` if it is lower and returns what was there.
+    #[inline(always)]
+    #[track_caller]
+    pub fn fetch_max<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
+        self.rmw(medium, Location::caller(), |word| word.fetch_max(value, order))
+    }
+
+    /// The word's address, for write-backs.
+    #[inline(always)]
+    pub fn at(&self) -> *const u8 {
+        (&raw const self.0).cast()
+    }
+
+    #[inline(always)]
+    fn rmw<M: Medium>(
+        &self,
+        medium: &M,
+        site: &'static Location<'static>,
+        operation: impl FnOnce(&AtomicU64) -> u64,
+    ) -> u64 {
+        medium.before_access(Access::Rmw, self.at());
+        let before = operation(&self.0);
+        medium.accessed(Access::Rmw, self.at(), site);
+        before
+    }
+}
