@@ -1,0 +1,114 @@
+//! Who is connected: the registry behind CLIENT ID, INFO, LIST and INFO's `clients` section.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+/// Where a connection comes from, as its socket says.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    /// The other end: `127.0.0.1:50112`, or the socket's path and `:0` for a Unix socket.
+    pub address: String,
+    /// This end: `127.0.0.1:6379`, or the socket's path and `:0`.
+    pub local_address: String,
+    /// The socket's file descriptor, shown by CLIENT LIST.
+    pub fd: i32,
+    /// Whether it came over a Unix socket.
+    pub unix: bool,
+}
+
+/// What others may see of one connection. The session writes it once a batch of commands.
+#[derive(Debug)]
+pub struct Client {
+    /// Unique since the server started; 1 is the first.
+    pub id: u64,
+    /// Its addresses.
+    pub peer: Peer,
+    /// Unix milliseconds when it connected.
+    pub connected_at_ms: u64,
+    /// Unix milliseconds of its last command.
+    pub active_at_ms: AtomicU64,
+    /// 2 or 3.
+    pub protocol: AtomicU8,
+    /// Commands queued by MULTI, plus one; 0: not in MULTI.
+    pub queued: AtomicUsize,
+    /// Keys watched.
+    pub watched: AtomicUsize,
+    /// CLIENT NO-EVICT.
+    pub no_evict: AtomicBool,
+    /// CLIENT NO-TOUCH.
+    pub no_touch: AtomicBool,
+    /// Names the client gave.
+    pub names: Mutex<Names>,
+}
+
+/// Names that a client gives itself, and the last command it sent.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// CLIENT SETNAME.
+    pub name: Vec<u8>,
+    /// CLIENT SETINFO LIB-NAME.
+    pub library: Vec<u8>,
+    /// CLIENT SETINFO LIB-VER.
+    pub library_version: Vec<u8>,
+    /// Full name of the last command: `client|list`.
+    pub last_command: String,
+}
+
+/// Every connection, by id.
+#[derive(Debug, Default)]
+pub struct Clients {
+    next: AtomicU64,
+    connected: Mutex<BTreeMap<u64, Arc<Client>>>,
+}
+
+impl Clients {
+    /// Enters a new connection.
+    pub fn enter(&self, peer: Peer, now_ms: u64) -> Arc<Client> {
+        // ORDER: Relaxed: only uniqueness is needed.
+        let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+        let client = Arc::new(Client {
+            id,
+            peer,
+            connected_at_ms: now_ms,
+            active_at_ms: AtomicU64::new(now_ms),
+            protocol: AtomicU8::new(2),
+            queued: AtomicUsize::new(0),
+            watched: AtomicUsize::new(0),
+            no_evict: AtomicBool::new(false),
+            no_touch: AtomicBool::new(false),
+            names: Mutex::default(),
+        });
+        self.lock().insert(id, Arc::clone(&client));
+        client
+    }
+
+    /// Forgets a connection that closed.
+    pub fn leave(&self, id: u64) {
+        self.lock().remove(&id);
+    }
+
+    /// How many are connected.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether no one is connected.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Everyone connected now, oldest first.
+    pub fn all(&self) -> Vec<Arc<Client>> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {
+        // The map is whole after every statement, so a panic elsewhere leaves nothing half done.
+        self.connected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
