@@ -1,6 +1,6 @@
 //! The three production media. They differ only in what a crash takes and so in what durability costs.
 
-use crate::{FlushInstruction, Mapping, Medium, flush};
+use crate::{FlushInstruction, MappedMedium, Mapping, Medium, flush};
 use std::ptr::NonNull;
 
 /// Memory that a crash loses altogether: durability costs nothing because there is none.
@@ -17,38 +17,35 @@ pub struct Pmem {
     flush: FlushInstruction,
 }
 
-impl Dram {
-    /// Uses `mapping` as memory that nothing survives in.
-    pub fn new(mapping: Mapping) -> Self {
+impl MappedMedium for Dram {
+    fn new(mapping: Mapping) -> Self {
         Self(mapping)
     }
-    /// The mapping below.
-    pub fn mapping(&self) -> &Mapping {
+    fn mapping(&self) -> &Mapping {
         &self.0
     }
 }
 
-impl Shm {
-    /// Uses `mapping` as memory that survives the process.
-    pub fn new(mapping: Mapping) -> Self {
+impl MappedMedium for Shm {
+    fn new(mapping: Mapping) -> Self {
         Self(mapping)
     }
-    /// The mapping below.
-    pub fn mapping(&self) -> &Mapping {
+    fn mapping(&self) -> &Mapping {
         &self.0
+    }
+}
+
+impl MappedMedium for Pmem {
+    fn new(mapping: Mapping) -> Self {
+        Self { mapping, flush: FlushInstruction::detect() }
+    }
+    fn mapping(&self) -> &Mapping {
+        &self.mapping
     }
 }
 
 impl Pmem {
-    /// Uses `mapping` as memory that survives the machine once written back, with this processor's best instruction.
-    pub fn new(mapping: Mapping) -> Self {
-        Self { mapping, flush: FlushInstruction::detect() }
-    }
-    /// The mapping below.
-    pub fn mapping(&self) -> &Mapping {
-        &self.mapping
-    }
-    /// The instruction that writes lines back.
+    /// The instruction that writes lines back, the best that this processor has.
     pub fn flush_instruction(&self) -> FlushInstruction {
         self.flush
     }

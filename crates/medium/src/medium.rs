@@ -63,3 +63,11 @@ pub unsafe trait Medium: Send + Sync + 'static {
     #[inline(always)]
     fn persisted_at(&self, _site: &'static Location<'static>) {}
 }
+
+/// A medium over a [`Mapping`](crate::Mapping), so that a pool can make one; a test medium wraps another.
+pub trait MappedMedium: Medium + Sized {
+    /// Uses `mapping` as this kind of memory.
+    fn new(mapping: crate::Mapping) -> Self;
+    /// The mapping below.
+    fn mapping(&self) -> &crate::Mapping;
+}

@@ -1,7 +1,7 @@
 //! Mappings of files and anonymous memory: growth in place, sharing, refusals.
 
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_medium::{Backing, Dram, MapError, Mapping, Offset, Protection, Region, Shm, Word};
+use terrace_medium::{Backing, Dram, MapError, MappedMedium, Mapping, Offset, Protection, Region, Shm, Word};
 
 const MIB: usize = 1 << 20;
 
