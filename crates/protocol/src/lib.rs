@@ -1,2 +1,28 @@
-//! RESP bytes to commands and replies to RESP bytes, without I/O.
+//! The Redis protocol without I/O: bytes to commands ([`Parser`]), replies to bytes ([`Reply`]), and Redis's own rules for
+//! numbers, patterns and passwords.
+//!
+//! Everything works on slices that the caller owns. A parser allocates nothing for a command in the steady state, and
+//! takes memory only for what has arrived, never for what was announced.
 #![forbid(unsafe_code)]
+
+mod args;
+mod big;
+mod error;
+mod extended;
+mod glob;
+mod inline;
+mod integer;
+mod limits;
+mod parser;
+mod reply;
+mod secret;
+
+pub use args::{Args, ArgsIter, Queue};
+pub use error::ProtocolError;
+pub use extended::Extended;
+pub use glob::{Glob, TooManySteps};
+pub use integer::{parse_i64, parse_u64};
+pub use limits::Limits;
+pub use parser::Parser;
+pub use reply::Reply;
+pub use secret::same_secret;

@@ -1,0 +1,231 @@
+//! Bytes to commands, at whatever places the network cut them.
+//!
+//! The caller keeps one buffer: what was read and is not yet executed. [`Parser::parse`] goes on where it stopped, so a
+//! long command that comes in small pieces is looked at once, not once a piece. Whole commands are held as places in that
+//! buffer ([`Args`]) until [`Parser::release`] forgets them and says how many bytes the caller may drop.
+//!
+//! Invariants: `begin <= at <= input.len()`; the spans of whole commands come first, then those of the one being read.
+
+use crate::{Limits, ProtocolError, args::Args, args::Span, inline, parse_i64};
+
+/// Reads commands: arrays of bulk strings, and inline ones.
+#[derive(Debug, Default)]
+pub struct Parser {
+    spans: Vec<Span>,
+    /// The whole commands: where each one's spans end.
+    ends: Vec<usize>,
+    /// Where the command being read begins.
+    begin: usize,
+    /// Everything before this is read.
+    at: usize,
+    /// Arguments of the command being read that are yet to come; 0: none is being read.
+    missing: usize,
+    /// Length of the argument being read, once its `$` line is.
+    bulk: Option<usize>,
+}
+
+/// Whether there was enough to go on.
+enum Step {
+    Done,
+    NeedMore,
+}
+
+/// A line that announces a length.
+enum Length {
+    Is(Option<i64>, usize),
+    NeedMore,
+    TooLong,
+}
+
+/// A command with more arguments than this leaves a table that is given back rather than kept.
+const SPANS_KEPT: usize = 4096;
+
+impl Parser {
+    /// A parser for a new connection.
+    pub fn new() -> Parser {
+        Parser::default()
+    }
+
+    /// Reads on, until `most` whole commands are held or `input` is used up.
+    ///
+    /// `input` must begin with the bytes given before, but for those that `release` told the caller to drop. An inline command
+    /// is unquoted in place. After an error, the commands read before it are still held.
+    pub fn parse(&mut self, input: &mut [u8], limits: &Limits, most: usize) -> Result<(), ProtocolError> {
+        while self.ends.len() < most && self.at < input.len() {
+            if let Step::NeedMore = self.step(input, limits)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many whole commands are held.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether no whole command is held.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The whole command `nth`, which lies in `input` as it was given to `parse`. Panics if there is none.
+    pub fn command<'a>(&'a self, input: &'a [u8], nth: usize) -> Args<'a> {
+        let first = if nth == 0 { 0 } else { self.ends[nth - 1] };
+        Args::new(input, &self.spans[first..self.ends[nth]])
+    }
+
+    /// Forgets the whole commands. Returns how many bytes at the front of the buffer the caller must drop before the next `parse`.
+    pub fn release(&mut self) -> usize {
+        let held = self.ends.last().copied().unwrap_or(0);
+        self.ends.clear();
+        let dropped = self.begin;
+        self.spans.drain(..held);
+        for span in &mut self.spans {
+            span.start -= dropped;
+        }
+        if self.spans.len() < SPANS_KEPT && self.spans.capacity() > 2 * SPANS_KEPT {
+            self.spans.shrink_to(SPANS_KEPT);
+        }
+        self.at -= dropped;
+        self.begin = 0;
+        dropped
+    }
+
+    /// Whether part of a command has been read and the rest has not come.
+    pub fn in_command(&self) -> bool {
+        self.at > self.begin || self.missing > 0
+    }
+
+    /// How many bytes past the end of `input` the command needs at least, as far as is known: what to reserve is up to the caller.
+    pub fn wanted(&self, input: &[u8]) -> usize {
+        self.bulk.map_or(0, |len| (self.at + len + 2).saturating_sub(input.len()))
+    }
+
+    fn step(&mut self, input: &mut [u8], limits: &Limits) -> Result<Step, ProtocolError> {
+        match (self.missing, self.bulk) {
+            (0, _) if input[self.at] == b'*' => self.begin_array(input, limits),
+            (0, _) => self.inline(input, limits),
+            (_, None) => self.begin_bulk(input, limits),
+            (_, Some(len)) => self.end_bulk(input, len),
+        }
+    }
+
+    fn begin_array(&mut self, input: &[u8], limits: &Limits) -> Result<Step, ProtocolError> {
+        let count = match read_length(input, self.at, limits.line_bytes) {
+            Length::NeedMore => return Ok(Step::NeedMore),
+            Length::TooLong => return Err(ProtocolError::MultibulkLineTooLong),
+            Length::Is(count, next) => {
+                self.at = next;
+                count.ok_or(ProtocolError::MultibulkLength)?
+            }
+        };
+        if count <= 0 {
+            // An empty or null array is no command: Redis passes over it without an answer.
+            self.begin = self.at;
+            return Ok(Step::Done);
+        }
+        self.missing = usize::try_from(count).unwrap_or(usize::MAX);
+        match (self.missing > limits.arguments, limits.before_authentication) {
+            (false, _) => Ok(Step::Done),
+            (true, true) if count <= i64::from(i32::MAX) => {
+                Err(ProtocolError::UnauthenticatedMultibulkLength)
+            }
+            (true, _) => Err(ProtocolError::MultibulkLength),
+        }
+    }
+
+    fn begin_bulk(&mut self, input: &[u8], limits: &Limits) -> Result<Step, ProtocolError> {
+        let (len, next) = match read_length(input, self.at, limits.line_bytes) {
+            Length::NeedMore => return Ok(Step::NeedMore),
+            Length::TooLong => return Err(ProtocolError::BulkLineTooLong),
+            Length::Is(len, next) => (len, next),
+        };
+        if input[self.at] != b'$' {
+            return Err(ProtocolError::ExpectedDollar(input[self.at]));
+        }
+        let len = len.and_then(|len| usize::try_from(len).ok()).ok_or(ProtocolError::BulkLength)?;
+        if len > limits.bulk_bytes {
+            return Err(too_long(limits, ProtocolError::BulkLength));
+        }
+        if next - self.begin + len + 2 > limits.query_bytes {
+            return Err(too_long(limits, ProtocolError::QueryTooLong));
+        }
+        self.at = next;
+        self.bulk = Some(len);
+        Ok(Step::Done)
+    }
+
+    fn end_bulk(&mut self, input: &[u8], len: usize) -> Result<Step, ProtocolError> {
+        let end = self.at + len;
+        let Some(line_end) = input.get(end..end + 2) else { return Ok(Step::NeedMore) };
+        // Redis skips these two bytes unread. A client that put others there has lost count, and what follows
+        // would be taken for commands.
+        if line_end != b"\r\n" {
+            return Err(ProtocolError::BulkEnd);
+        }
+        self.spans.push(Span { start: self.at, len });
+        self.at = end + 2;
+        self.bulk = None;
+        self.missing -= 1;
+        if self.missing == 0 {
+            self.end_command();
+        }
+        Ok(Step::Done)
+    }
+
+    fn inline(&mut self, input: &mut [u8], limits: &Limits) -> Result<Step, ProtocolError> {
+        let window = &input[self.at..input.len().min(self.at + limits.line_bytes + 1)];
+        let Some(end) = window.iter().position(|&byte| byte == b'\n') else {
+            let too_long = window.len() > limits.line_bytes;
+            return if too_long { Err(ProtocolError::InlineTooLong) } else { Ok(Step::NeedMore) };
+        };
+        let line = if end > 0 && window[end - 1] == b'\r' { end - 1 } else { end };
+        let before = self.spans.len();
+        inline::split(&mut input[self.at..self.at + line], self.at, &mut self.spans)?;
+        self.at += end + 1;
+        let count = self.spans.len() - before;
+        if count > limits.arguments {
+            self.spans.truncate(before);
+            return Err(if limits.before_authentication {
+                ProtocolError::UnauthenticatedMultibulkLength
+            } else {
+                ProtocolError::MultibulkLength
+            });
+        }
+        if count > 0 {
+            self.end_command();
+        }
+        self.begin = self.at;
+        Ok(Step::Done)
+    }
+
+    fn end_command(&mut self) {
+        self.ends.push(self.spans.len());
+        self.begin = self.at;
+    }
+}
+
+fn too_long(limits: &Limits, otherwise: ProtocolError) -> ProtocolError {
+    if limits.before_authentication { ProtocolError::UnauthenticatedBulkLength } else { otherwise }
+}
+
+/// Reads the number on the line at `at`, past its first byte; says where the next line begins.
+fn read_length(input: &[u8], at: usize, longest: usize) -> Length {
+    // Nearly every length has one to three digits.
+    if let Some(&[_, ones, b'\r', b'\n']) = input.get(at..at + 4)
+        && ones.is_ascii_digit()
+    {
+        return Length::Is(Some(i64::from(ones - b'0')), at + 4);
+    }
+    let window = &input[at..input.len().min(at + longest + 1)];
+    match window.iter().position(|&byte| byte == b'\r') {
+        None if window.len() > longest => Length::TooLong,
+        None => Length::NeedMore,
+        Some(end) => match input.get(at + end + 1) {
+            None => Length::NeedMore,
+            Some(b'\n') => Length::Is(window.get(1..end).and_then(parse_i64), at + end + 2),
+            Some(_) => Length::Is(None, at + end + 2),
+        },
+    }
+}
