@@ -1,1 +1,15 @@
-//! Under construction.
+//! The indexes of Terrace: one algorithm a file, each written once for every medium.
+//!
+//! An index maps a key to one 64-bit word. What the word means is its user's affair; for byte-string keys it is the offset
+//! of a record that holds the key. Keys are of a [`KeyKind`]: [`U64`], held inline, or [`Bytes`], read from the record.
+//!
+//! Every operation takes a [`Guard`](terrace_pool::Guard): while it lives, nothing that the operation returned is reused. Operations are
+//! linearizable, and durable on their medium when they return. Reads take no lock and never wait.
+#![forbid(unsafe_code)]
+
+pub mod hash;
+mod key;
+mod point;
+
+pub use key::{Bytes, KeyKind, RecordKeys, U64};
+pub use point::{Damage, Deferred, IndexStats, Inserted, Key, PointIndex, Position, StoreError, Stored, Swapped};

@@ -84,21 +84,22 @@ pub(crate) fn fence() {
     unsafe { std::arch::asm!("dsb sy", options(nostack, preserves_flags)) }
 }
 
-/// Stores 8 bytes past the cache (plainly where the architecture has no such store; then the caller writes back).
+/// Stores 8 bytes past the cache (through it where the architecture has no such store; then the caller writes back).
 ///
 /// # Safety
-/// `at` is 8-byte aligned, writable, and no other thread accesses it now.
+/// `at` is 8-byte aligned and writable.
 #[inline(always)]
 pub(crate) unsafe fn stream(at: *mut u64, value: u64) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller's promise; movnti is part of SSE2, which every x86-64 processor has.
+    // SAFETY: the caller's promise; movnti is part of SSE2, which every x86-64 processor has. Written as assembly, so
+    // that the compiler takes it for an opaque atomic store.
     unsafe {
-        std::arch::x86_64::_mm_stream_si64(at.cast(), value as i64);
+        std::arch::asm!("movnti [{}], {}", in(reg) at, in(reg) value, options(nostack, preserves_flags));
     }
     #[cfg(not(target_arch = "x86_64"))]
     // SAFETY: the caller's promise.
     unsafe {
-        at.write(value);
+        std::sync::atomic::AtomicU64::from_ptr(at).store(value, std::sync::atomic::Ordering::Relaxed);
     }
 }
 

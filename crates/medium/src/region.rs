@@ -3,6 +3,7 @@
 use crate::{Access, LINE, Medium, Word, flush};
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Types made only of [`Word`]s: any bits are a valid value, every access is atomic.
 ///
@@ -237,26 +238,28 @@ impl<M: Medium> Region<M> {
     }
 
     /// Writes whole lines at `offset` (a multiple of [`LINE`]), past the cache where the cache is volatile: durable at
-    /// this thread's next fence, without a write-back. Where it is not, plainly.
-    ///
-    /// # Safety
-    /// Nobody else accesses these bytes now.
+    /// this thread's next fence, without a write-back. Where it is not, plainly. Each 8 bytes are stored atomically, in
+    /// no order among them, so this is for memory that nobody else reads yet.
     ///
     /// # Panics
     /// Where they are out of bounds, or `offset` is not a multiple of [`LINE`].
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn stream_lines(&self, offset: u64, lines: &[[u64; LINE / 8]]) {
+    pub fn stream_lines(&self, offset: u64, lines: &[[u64; LINE / 8]]) {
         let len = size_of_val(lines);
         let at = self.check(offset, len);
         assert!(offset.is_multiple_of(LINE as u64), "streamed lines start at a line, not at {offset:#x}");
         let access = if M::VOLATILE_CACHE { Access::StreamedCopy(len) } else { Access::Copy(len) };
         self.0.before_access(access, at);
-        for (i, &word) in lines.as_flattened().iter().enumerate() {
-            // SAFETY: in bounds and aligned (checked), and not shared (the caller's promise).
-            unsafe {
-                let to = at.cast::<u64>().add(i);
-                if M::VOLATILE_CACHE { flush::stream(to, word) } else { to.write(word) }
+        for (i, &value) in lines.as_flattened().iter().enumerate() {
+            let to = at.cast::<AtomicU64>().wrapping_add(i);
+            if M::VOLATILE_CACHE {
+                // SAFETY: in bounds and aligned (checked); an aligned 8-byte store is atomic in hardware, and the
+                // compiler cannot see through it.
+                unsafe { flush::stream(to.cast(), value) }
+            } else {
+                // SAFETY: in bounds and aligned (checked), and any bits are a valid word.
+                unsafe { (*to).store(value, Ordering::Relaxed) }
             }
         }
         self.0.accessed(access, at, Location::caller());
