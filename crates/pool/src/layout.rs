@@ -1,0 +1,192 @@
+//! Where each part of a pool lies. Computed from the geometry alone, which is chosen at create and kept in the superblock.
+//!
+//! ```text
+//! 0              superblock A          512 of 4096 bytes
+//! 4096           superblock B          512 of 4096 bytes
+//! roots          root directory        64 bytes a root
+//! participants   participant table     64 bytes a slot
+//! shared         the pool's own words  64 bytes
+//! allocator      the allocator's words ALLOCATOR_BYTES
+//! seats          seats                 SEAT_BYTES a seat
+//! zones          zones                 2^zone_log2 bytes each, the last one as far as the pool goes
+//! ```
+//!
+//! Every part begins at a line, the zones at a slab.
+
+/// Bytes of a page, the unit of large allocations.
+pub const PAGE: u64 = 4096;
+/// Pools end below this: offsets fit in 44 bits.
+pub const MAX_POOL: u64 = 1 << 44;
+/// Bytes between the two copies of the superblock.
+pub(crate) const SUPERBLOCK_STEP: u64 = 4096;
+/// Bytes of a root.
+pub(crate) const ROOT_BYTES: u64 = 64;
+/// Bytes of a participant's slot.
+pub(crate) const PARTICIPANT_BYTES: u64 = 64;
+/// Bytes of the words that the pool itself shares.
+pub(crate) const SHARED_BYTES: u64 = 64;
+/// Bytes of the words that the allocator shares: epoch, class lists, zone hints, counters.
+pub(crate) const ALLOCATOR_BYTES: u64 = 4096;
+/// Bytes of a seat: epoch line, caches by class, limbo, counters.
+pub(crate) const SEAT_BYTES: u64 = 2048;
+
+/// How many of each thing a pool has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Threads that can be inside the pool at one time.
+    pub seats: u32,
+    /// Processes that can have it open at one time.
+    pub participants: u32,
+    /// Named roots.
+    pub roots: u32,
+    /// Bytes of a slab, as a power of two.
+    pub slab_log2: u32,
+    /// Bytes of a zone, as a power of two.
+    pub zone_log2: u32,
+}
+
+impl Default for Geometry {
+    fn default() -> Self {
+        Self { seats: 1024, participants: 64, roots: 64, slab_log2: 16, zone_log2: 34 }
+    }
+}
+
+impl Geometry {
+    /// The smallest: for test pools of 64 KiB and less.
+    pub const fn tiny() -> Self {
+        Self { seats: 4, participants: 4, roots: 8, slab_log2: 12, zone_log2: 20 }
+    }
+
+    /// What suits a pool of `size` bytes that may grow: the default from 64 MiB on, less of everything below, so that the
+    /// metadata stays small beside the data.
+    pub fn for_size(size: u64) -> Self {
+        match size {
+            s if s < 1 << 20 => Self::tiny(),
+            s if s < 64 << 20 => {
+                Self { seats: 64, participants: 16, roots: 32, slab_log2: 14, zone_log2: 28 }
+            }
+            _ => Self::default(),
+        }
+    }
+
+    /// Says what is wrong with it, if anything.
+    pub fn check(&self) -> Result<(), &'static str> {
+        match self {
+            g if !(1..=1 << 16).contains(&g.seats) => Err("seats are not between 1 and 65536"),
+            g if !(1..=1 << 12).contains(&g.participants) => Err("participants are not between 1 and 4096"),
+            g if !(1..=1 << 12).contains(&g.roots) => Err("roots are not between 1 and 4096"),
+            g if !(12..=20).contains(&g.slab_log2) => Err("slabs are not between 4 KiB and 1 MiB"),
+            g if !(g.slab_log2 + 2..=36).contains(&g.zone_log2) => {
+                Err("zones are not between 4 slabs and 64 GiB")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Offsets of the parts of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// What it follows from.
+    pub geometry: Geometry,
+    /// The root directory.
+    pub roots: u64,
+    /// The participant table.
+    pub participants: u64,
+    /// The pool's own shared words.
+    pub shared: u64,
+    /// The allocator's shared words.
+    pub allocator: u64,
+    /// The seats.
+    pub seats: u64,
+    /// The first zone; everything below is metadata.
+    pub zones: u64,
+}
+
+impl Layout {
+    /// The layout of a pool with this geometry, or what is wrong with the geometry.
+    pub fn new(geometry: Geometry) -> Result<Self, &'static str> {
+        geometry.check()?;
+        let roots = 2 * SUPERBLOCK_STEP;
+        let participants = roots + u64::from(geometry.roots) * ROOT_BYTES;
+        let shared = participants + u64::from(geometry.participants) * PARTICIPANT_BYTES;
+        let allocator = shared + SHARED_BYTES;
+        let seats = allocator + ALLOCATOR_BYTES;
+        let end = seats + u64::from(geometry.seats) * SEAT_BYTES;
+        let zones = end.next_multiple_of(1 << geometry.slab_log2);
+        Ok(Self { geometry, roots, participants, shared, allocator, seats, zones })
+    }
+
+    /// The fewest bytes that a pool with this layout can have: its metadata and 8 slabs.
+    pub fn smallest(&self) -> u64 {
+        self.zones + (8 << self.geometry.slab_log2)
+    }
+
+    /// Bytes of a whole zone.
+    pub fn zone_bytes(&self) -> u64 {
+        1 << self.geometry.zone_log2
+    }
+
+    /// Where the `index`th zone begins.
+    pub fn zone(&self, index: u64) -> u64 {
+        self.zones + (index << self.geometry.zone_log2)
+    }
+
+    /// Zones that begin within a pool of `size` bytes.
+    pub fn zone_count(&self, size: u64) -> u64 {
+        size.saturating_sub(self.zones).div_ceil(self.zone_bytes())
+    }
+
+    /// Where the `index`th seat begins.
+    pub fn seat(&self, index: u32) -> u64 {
+        self.seats + u64::from(index) * SEAT_BYTES
+    }
+
+    /// Where the `index`th root begins.
+    pub(crate) fn root(&self, index: u32) -> u64 {
+        self.roots + u64::from(index) * ROOT_BYTES
+    }
+
+    /// Where the `index`th participant's slot begins.
+    pub(crate) fn participant(&self, index: u32) -> u64 {
+        self.participants + u64::from(index) * PARTICIPANT_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_follow_each_other_on_lines_and_the_zones_begin_at_a_slab() {
+        for geometry in [Geometry::tiny(), Geometry::for_size(1 << 22), Geometry::default()] {
+            let layout = Layout::new(geometry).unwrap();
+            let parts = [
+                layout.roots,
+                layout.participants,
+                layout.shared,
+                layout.allocator,
+                layout.seats,
+                layout.zones,
+            ];
+            assert!(parts.is_sorted() && parts.iter().all(|p| p % 64 == 0), "{layout:?}");
+            assert_eq!(layout.zones % (1 << geometry.slab_log2), 0);
+        }
+        assert!(Layout::new(Geometry::tiny()).unwrap().smallest() <= 64 << 10);
+    }
+
+    #[test]
+    fn a_geometry_out_of_range_is_refused() {
+        let good = Geometry::tiny();
+        for bad in [
+            Geometry { seats: 0, ..good },
+            Geometry { participants: 4097, ..good },
+            Geometry { roots: 0, ..good },
+            Geometry { slab_log2: 11, ..good },
+            Geometry { zone_log2: 13, ..good },
+            Geometry { zone_log2: 64, ..good },
+        ] {
+            assert!(Layout::new(bad).is_err(), "{bad:?}");
+        }
+    }
+}
