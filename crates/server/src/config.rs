@@ -1,48 +1,161 @@
-//! The server's settings, by name.
+//! The server's settings, by name: every one is a line of [`TABLE`], which the command line, the environment, CONFIG GET
+//! and CONFIG SET all read.
+//!
+//! A setting keeps its value as a number or as text, so reading one is one atomic load. Names and values are Redis's where
+//! Redis has the setting.
 
-use std::sync::RwLock;
+mod table;
+mod value;
+
+use std::{
+    fmt,
+    sync::{
+        OnceLock, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+pub use table::{Key, Setting, TABLE, setting};
+pub use value::{Kind, format_size, parse_size};
 
 /// Every setting, readable and (some) changeable while the server runs.
 pub struct Config {
-    password: RwLock<Vec<u8>>,
-    proto_max_bulk_len: RwLock<usize>,
+    values: Vec<Value>,
+    grow: OnceLock<Grow>,
+}
+
+/// Makes the pool as large as it is told; the error is in the user's words.
+type Grow = Box<dyn Fn(u64) -> Result<(), String> + Send + Sync>;
+
+struct Value {
+    number: AtomicU64,
+    text: RwLock<String>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { password: RwLock::new(Vec::new()), proto_max_bulk_len: RwLock::new(64 << 20) }
+        let values = TABLE.iter().map(|setting| match setting.kind.parse(setting.default) {
+            Ok(value::Parsed::Number(number)) => Value { number: number.into(), text: RwLock::default() },
+            Ok(value::Parsed::Text(text)) => Value { number: 0.into(), text: text.into() },
+            Err(_) => Value { number: 0.into(), text: RwLock::new(setting.default.into()) },
+        });
+        Config { values: values.collect(), grow: OnceLock::new() }
     }
 }
 
 impl Config {
     /// The password clients must give (`requirepass`); empty: none is asked for.
     pub fn password(&self) -> Vec<u8> {
-        self.password.read().map(|p| p.clone()).unwrap_or_default()
+        self.text(Key::Password).into_bytes()
     }
 
     /// The longest bulk string a client may send, bytes.
     pub fn proto_max_bulk_len(&self) -> usize {
-        self.proto_max_bulk_len.read().map_or(64 << 20, |n| *n)
+        usize::try_from(self.number(Key::ProtoMaxBulkLen)).unwrap_or(usize::MAX)
+    }
+
+    /// The value of a setting that is a number, a size or a switch (0 or 1).
+    pub fn number(&self, key: Key) -> u64 {
+        // ORDER: Relaxed: a setting stands alone, nothing is published with it.
+        self.values[key as usize].number.load(Ordering::Relaxed)
+    }
+
+    /// The value of a setting that is text.
+    pub fn text(&self, key: Key) -> String {
+        // A text is replaced whole, so a panic elsewhere leaves nothing half done.
+        self.values[key as usize].text.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether a switch is on.
+    pub fn is_on(&self, key: Key) -> bool {
+        self.number(key) != 0
     }
 
     /// Calls `each` with the name and value of every setting whose name `wanted` accepts (names in lower case).
     pub fn for_each(&self, wanted: &mut dyn FnMut(&str) -> bool, each: &mut dyn FnMut(&str, &str)) {
-        let settings = [
-            ("proto-max-bulk-len", self.proto_max_bulk_len().to_string()),
-            ("requirepass", String::from_utf8_lossy(&self.password()).into_owned()),
-        ];
-        settings.iter().filter(|(name, _)| wanted(name)).for_each(|(name, value)| each(name, value));
+        for setting in TABLE.iter().filter(|setting| wanted(setting.name)) {
+            each(setting.name, &self.shown(setting));
+        }
     }
 
-    /// Changes one setting; the error is the text after `ERR CONFIG SET failed (possibly related to argument 'NAME') - `.
+    /// Changes one setting while the server runs (CONFIG SET); the error is the text after
+    /// `ERR CONFIG SET failed (possibly related to argument 'NAME') - `.
     pub fn set(&self, name: &str, value: &[u8]) -> Result<(), SetError> {
-        let _ = (name, value);
-        Err(SetError::Unknown)
+        let setting = setting(name).ok_or(SetError::Unknown)?;
+        let text = std::str::from_utf8(value).map_err(|_| invalid("argument must be UTF-8 text"))?;
+        if let Kind::Fact(why) = setting.kind {
+            // Clients that set what holds anyway are told that it holds.
+            let same = text.eq_ignore_ascii_case(&self.shown(setting));
+            return if same { Ok(()) } else { Err(invalid(why)) };
+        }
+        if !setting.live {
+            return Err(SetError::Immutable);
+        }
+        let parsed = setting.kind.parse(text).map_err(SetError::Invalid)?;
+        if let (Key::Size, value::Parsed::Number(bytes)) = (setting.key, &parsed) {
+            self.grow(*bytes)?;
+        }
+        self.store(setting.key, parsed);
+        Ok(())
+    }
+
+    /// Gives a setting its value before the server starts: from a flag, the environment or a program.
+    pub fn assign(&self, name: &str, value: &str) -> Result<(), SetError> {
+        let setting = setting(name).ok_or(SetError::Unknown)?;
+        if let Kind::Fact(why) = setting.kind {
+            return Err(invalid(why));
+        }
+        self.store(setting.key, setting.kind.parse(value).map_err(SetError::Invalid)?);
+        Ok(())
+    }
+
+    /// Records what a setting turned out to be: the size of a pool that existed, the number of threads chosen.
+    pub fn record(&self, key: Key, number: u64) {
+        self.store(key, value::Parsed::Number(number));
+    }
+
+    /// Says how CONFIG SET size makes the pool grow. The first call counts.
+    pub fn on_grow(&self, grow: impl Fn(u64) -> Result<(), String> + Send + Sync + 'static) {
+        let _ = self.grow.set(Box::new(grow));
+    }
+
+    fn grow(&self, bytes: u64) -> Result<(), SetError> {
+        match self.grow.get() {
+            _ if bytes == self.number(Key::Size) => Ok(()),
+            Some(grow) => grow(bytes).map_err(SetError::Invalid),
+            None => Err(invalid("this store cannot grow")),
+        }
+    }
+
+    fn store(&self, key: Key, parsed: value::Parsed) {
+        let slot = &self.values[key as usize];
+        match parsed {
+            // ORDER: Relaxed: as in `number`.
+            value::Parsed::Number(number) => slot.number.store(number, Ordering::Relaxed),
+            value::Parsed::Text(text) => {
+                *slot.text.write().unwrap_or_else(PoisonError::into_inner) = text;
+            }
+        }
+    }
+
+    /// The value as CONFIG GET shows it.
+    fn shown(&self, setting: &Setting) -> String {
+        match (setting.key, setting.kind) {
+            (Key::MaxMemory, _) => self.number(Key::Size).to_string(),
+            (_, Kind::Switch) => if self.is_on(setting.key) { "yes" } else { "no" }.into(),
+            (_, Kind::Octal) => format!("{:o}", self.number(setting.key)),
+            (_, Kind::Number { .. } | Kind::Size { .. }) => self.number(setting.key).to_string(),
+            (_, Kind::Text | Kind::Password | Kind::Choice(_) | Kind::Fact(_)) => self.text(setting.key),
+        }
     }
 }
 
+fn invalid(text: &str) -> SetError {
+    SetError::Invalid(text.into())
+}
+
 /// Why CONFIG SET refused.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetError {
     /// There is no setting of this name.
@@ -51,4 +164,70 @@ pub enum SetError {
     Immutable,
     /// The value does not fit: why, in the user's words.
     Invalid(String),
+}
+
+impl fmt::Display for SetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SetError::Unknown => "there is no setting of this name",
+            SetError::Immutable => "can't set immutable config",
+            SetError::Invalid(why) => why,
+        })
+    }
+}
+
+impl std::error::Error for SetError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(config: &Config, pattern: &str) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        config.for_each(&mut |name| name == pattern, &mut |name, value| {
+            found.push((name.to_string(), value.to_string()));
+        });
+        found
+    }
+
+    #[test]
+    fn every_default_is_a_value_of_its_kind_and_every_key_finds_its_line() {
+        for (at, setting) in TABLE.iter().enumerate() {
+            assert_eq!(setting.key as usize, at, "{}", setting.name);
+            assert!(setting.kind.parse(setting.default).is_ok(), "{}", setting.name);
+            assert_eq!(super::setting(&setting.name.to_uppercase()).map(|found| found.key), Some(setting.key));
+        }
+    }
+
+    #[test]
+    fn live_settings_change_and_others_do_not() {
+        let config = Config::default();
+        assert_eq!(config.set("MaxClients", b"12"), Ok(()));
+        assert_eq!(get(&config, "maxclients"), [("maxclients".into(), "12".into())]);
+        assert_eq!(config.set("port", b"1"), Err(SetError::Immutable));
+        assert_eq!(config.set("colour", b"1"), Err(SetError::Unknown));
+        assert_eq!(config.set("proto-max-bulk-len", b"8mb"), Ok(()));
+        assert_eq!(config.proto_max_bulk_len(), 8 << 20);
+        assert!(matches!(config.set("maxclients", b"0"), Err(SetError::Invalid(_))));
+        assert!(matches!(config.set("requirepass", &[0xff]), Err(SetError::Invalid(_))));
+    }
+
+    #[test]
+    fn what_terrace_lacks_is_said_and_what_holds_is_confirmed() {
+        let config = Config::default();
+        assert_eq!(config.set("appendonly", b"no"), Ok(()));
+        assert!(matches!(config.set("appendonly", b"yes"), Err(SetError::Invalid(why)) if why.contains("pool")));
+        assert!(matches!(config.assign("save", "900 1"), Err(SetError::Invalid(_))));
+        assert_eq!(get(&config, "save"), [("save".into(), String::new())]);
+    }
+
+    #[test]
+    fn size_asks_the_pool_to_grow_and_keeps_the_old_value_when_it_cannot() {
+        let config = Config::default();
+        config.on_grow(|bytes| if bytes > 8 << 30 { Err("the disk is full".into()) } else { Ok(()) });
+        assert_eq!(config.set("size", b"8gb"), Ok(()));
+        assert_eq!(get(&config, "maxmemory"), [("maxmemory".into(), (8u64 << 30).to_string())]);
+        assert_eq!(config.set("size", b"16gb"), Err(SetError::Invalid("the disk is full".into())));
+        assert_eq!(config.number(Key::Size), 8 << 30);
+    }
 }

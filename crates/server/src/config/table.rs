@@ -1,0 +1,149 @@
+//! The table of settings: one line each.
+
+use super::value::Kind;
+
+/// One setting.
+#[derive(Debug)]
+pub struct Setting {
+    /// For programs.
+    pub key: Key,
+    /// Its name in CONFIG GET and SET: Redis's, where Redis has it.
+    pub name: &'static str,
+    /// Its flag, without `--`; empty: none.
+    pub flag: &'static str,
+    /// Its environment variable; empty: none.
+    pub env: &'static str,
+    /// What it may be.
+    pub kind: Kind,
+    /// What it is when no one says otherwise.
+    pub default: &'static str,
+    /// Whether CONFIG SET may change it.
+    pub live: bool,
+    /// One line for `--help`.
+    pub doc: &'static str,
+}
+
+/// Every setting, in the order of [`TABLE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the table documents each")]
+pub enum Key {
+    Pool,
+    Size,
+    MaxSize,
+    Index,
+    Engine,
+    Durability,
+    HugePages,
+    Salvage,
+    Threads,
+    Bind,
+    Port,
+    UnixSocket,
+    UnixSocketPerm,
+    Password,
+    MetricsPort,
+    MaxClients,
+    Timeout,
+    AuthTimeout,
+    TcpKeepalive,
+    ProtoMaxBulkLen,
+    ClientOutputBuffer,
+    LogLevel,
+    MaxMemory,
+    MaxMemoryPolicy,
+    AppendOnly,
+    Save,
+    Databases,
+    NotifyKeyspaceEvents,
+}
+
+/// The setting called `name`, in any case.
+pub fn setting(name: &str) -> Option<&'static Setting> {
+    TABLE.iter().find(|setting| setting.name.eq_ignore_ascii_case(name))
+}
+
+const LIVE: bool = true;
+const FIXED: bool = false;
+const NEVER: u64 = 1 << 31;
+
+const fn line(
+    key: Key,
+    [name, flag, env]: [&'static str; 3],
+    kind: Kind,
+    default: &'static str,
+    live: bool,
+    doc: &'static str,
+) -> Setting {
+    Setting { key, name, flag, env, kind, default, live, doc }
+}
+
+/// A setting of Redis that has one honest answer here.
+const fn fact(key: Key, name: &'static str, answer: &'static str, why: &'static str) -> Setting {
+    line(key, [name, "", ""], Kind::Fact(why), answer, FIXED, why)
+}
+
+/// All settings.
+#[rustfmt::skip]
+pub static TABLE: &[Setting] = &[
+    line(Key::Pool, ["pool", "pool", "TERRACE_POOL"], Kind::Text, "/dev/shm/terrace/default.pool", FIXED,
+        "The pool file"),
+    line(Key::Size, ["size", "size", "TERRACE_SIZE"], Kind::Size { min: 0 }, "4gb", LIVE,
+        "Size of the pool when it is created (4GiB, 512mb); CONFIG SET size makes it grow"),
+    line(Key::MaxSize, ["max-size", "max-size", "TERRACE_MAX_SIZE"], Kind::Size { min: 0 }, "0", FIXED,
+        "How far the pool may ever grow; 0: as far as its file system and format allow"),
+    line(Key::Index, ["index", "index", "TERRACE_INDEX"], Kind::Choice(&["clht"]), "clht", FIXED,
+        "The index of a pool that is created"),
+    line(Key::Engine, ["engine", "engine", "TERRACE_ENGINE"], Kind::Choice(&["direct"]), "direct", FIXED,
+        "The engine of a pool that is created"),
+    line(Key::Durability, ["durability", "durability", "TERRACE_DURABILITY"],
+        Kind::Choice(&["process", "power"]), "process", FIXED,
+        "What data survives: the end of the process, or also the loss of power"),
+    line(Key::HugePages, ["huge-pages", "huge-pages", "TERRACE_HUGE_PAGES"], Kind::Switch, "yes", FIXED,
+        "Ask the kernel for huge pages, which halve the cost of a random read"),
+    line(Key::Salvage, ["salvage", "salvage", "TERRACE_SALVAGE"], Kind::Switch, "no", FIXED,
+        "Open a pool that cannot be trusted: keep the records whose checksums hold, and list the others"),
+    line(Key::Threads, ["threads", "threads", "TERRACE_THREADS"], Kind::Number { min: 0, max: 1024 }, "0", FIXED,
+        "Threads that serve; 0: one a core"),
+    line(Key::Bind, ["bind", "bind", "TERRACE_BIND"], Kind::Text, "127.0.0.1", FIXED,
+        "Addresses to listen on, separated by spaces; other than loopback needs a password"),
+    line(Key::Port, ["port", "port", "TERRACE_PORT"], Kind::Number { min: 0, max: 65535 }, "6379", FIXED,
+        "TCP port; 0: none"),
+    line(Key::UnixSocket, ["unixsocket", "unix", "TERRACE_UNIX"], Kind::Text, "", FIXED,
+        "Unix socket to listen on as well"),
+    line(Key::UnixSocketPerm, ["unixsocketperm", "unix-perm", "TERRACE_UNIX_PERM"], Kind::Octal, "700", FIXED,
+        "Permissions of the Unix socket"),
+    line(Key::Password, ["requirepass", "password", "TERRACE_PASSWORD"], Kind::Password, "", LIVE,
+        "Password that clients must give; better in the environment or a file than in a flag, which others can see"),
+    line(Key::MetricsPort, ["metrics-port", "metrics-port", "TERRACE_METRICS_PORT"],
+        Kind::Number { min: 0, max: 65535 }, "9121", FIXED,
+        "Port of http://127.0.0.1:PORT/metrics; 0: none"),
+    line(Key::MaxClients, ["maxclients", "maxclients", "TERRACE_MAXCLIENTS"],
+        Kind::Number { min: 1, max: 1 << 20 }, "10000", LIVE,
+        "Connections at once"),
+    line(Key::Timeout, ["timeout", "timeout", "TERRACE_TIMEOUT"], Kind::Number { min: 0, max: NEVER }, "0", LIVE,
+        "Seconds after which an idle connection is closed; 0: never"),
+    line(Key::AuthTimeout, ["auth-timeout", "auth-timeout", "TERRACE_AUTH_TIMEOUT"],
+        Kind::Number { min: 1, max: NEVER }, "10", LIVE,
+        "Seconds a client has to give its password"),
+    line(Key::TcpKeepalive, ["tcp-keepalive", "tcp-keepalive", "TERRACE_TCP_KEEPALIVE"],
+        Kind::Number { min: 0, max: 32767 }, "300", LIVE,
+        "Seconds of silence after which the kernel probes a connection; 0: never"),
+    line(Key::ProtoMaxBulkLen, ["proto-max-bulk-len", "proto-max-bulk-len", "TERRACE_PROTO_MAX_BULK_LEN"],
+        Kind::Size { min: 1 << 20 }, "64mb", LIVE,
+        "The longest value that a client may send"),
+    line(Key::ClientOutputBuffer, ["client-output-buffer", "client-output-buffer", "TERRACE_CLIENT_OUTPUT_BUFFER"],
+        Kind::Size { min: 1 << 16 }, "256mb", LIVE,
+        "Replies that may wait for a slow client before its requests wait too"),
+    line(Key::LogLevel, ["loglevel", "log-level", "TERRACE_LOG_LEVEL"],
+        Kind::Choice(&["debug", "verbose", "notice", "warning"]), "notice", FIXED,
+        "How much to say on standard error"),
+    fact(Key::MaxMemory, "maxmemory", "0", "the pool's size is the limit: CONFIG SET size makes it grow"),
+    fact(Key::MaxMemoryPolicy, "maxmemory-policy", "noeviction",
+        "Terrace never evicts: a full pool refuses writes, and CONFIG SET size makes it grow"),
+    fact(Key::AppendOnly, "appendonly", "no",
+        "there is no append-only file: a write is in the pool, with the pool's durability, when it is answered"),
+    fact(Key::Save, "save", "",
+        "there are no snapshots to schedule: a write is in the pool, with the pool's durability, when it is answered"),
+    fact(Key::Databases, "databases", "1", "there is one database"),
+    fact(Key::NotifyKeyspaceEvents, "notify-keyspace-events", "", "there are no keyspace notifications"),
+];

@@ -1,0 +1,157 @@
+//! What kinds of value a setting may have, and how each is read. The errors are Redis's, since CONFIG SET answers them.
+
+/// The kind of a setting's value.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// A count or a number of seconds, within bounds.
+    Number {
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
+    /// Bytes: `4GiB`, `64mb`, `1024`.
+    Size {
+        /// The least, bytes.
+        min: u64,
+    },
+    /// `yes` or `no`.
+    Switch,
+    /// Permissions in octal: `700`.
+    Octal,
+    /// Any text.
+    Text,
+    /// A secret: never shown in help or logs.
+    Password,
+    /// One of these.
+    Choice(&'static [&'static str]),
+    /// Not a choice at all, but a setting of Redis whose answer never changes here: why.
+    Fact(&'static str),
+}
+
+/// A value as it is kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Parsed {
+    Number(u64),
+    Text(String),
+}
+
+/// Redis's longest password.
+const PASSWORD_MAX: usize = 512;
+
+impl Kind {
+    pub(super) fn parse(self, text: &str) -> Result<Parsed, String> {
+        match self {
+            Kind::Number { min, max } => {
+                let number = text.parse().map_err(|_| "argument couldn't be parsed into an integer")?;
+                within(number, min, max)
+            }
+            Kind::Size { min } => {
+                let bytes = parse_size(text).ok_or("argument must be a memory value")?;
+                within(bytes, min, i64::MAX.unsigned_abs())
+            }
+            Kind::Switch => match text.to_ascii_lowercase().as_str() {
+                "yes" | "true" | "on" | "1" => Ok(Parsed::Number(1)),
+                "no" | "false" | "off" | "0" => Ok(Parsed::Number(0)),
+                _ => Err("argument must be 'yes' or 'no'".into()),
+            },
+            Kind::Octal => match u64::from_str_radix(text, 8) {
+                Ok(mode) if mode <= 0o777 => Ok(Parsed::Number(mode)),
+                _ => Err("argument must be an octal number up to 777".into()),
+            },
+            Kind::Password if text.len() > PASSWORD_MAX => {
+                Err(format!("a password has at most {PASSWORD_MAX} bytes"))
+            }
+            Kind::Choice(choices) => match choices.iter().find(|choice| choice.eq_ignore_ascii_case(text)) {
+                Some(choice) => Ok(Parsed::Text((*choice).into())),
+                None => Err(format!("argument(s) must be one of the following: {}", choices.join(", "))),
+            },
+            Kind::Text | Kind::Password | Kind::Fact(_) => Ok(Parsed::Text(text.into())),
+        }
+    }
+}
+
+fn within(number: u64, min: u64, max: u64) -> Result<Parsed, String> {
+    if (min..=max).contains(&number) {
+        return Ok(Parsed::Number(number));
+    }
+    Err(format!("argument must be between {min} and {max} inclusive"))
+}
+
+/// Reads a size: Redis's units (`k` is 1000, `kb` 1024, and so on) and the binary ones (`KiB`, `MiB`, `GiB`, `TiB`), in any case.
+pub fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" | "kib" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" | "mib" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" | "gib" => 1 << 30,
+        "t" => 1_000_000_000_000,
+        "tb" | "tib" => 1 << 40,
+        _ => return None,
+    };
+    number.checked_mul(unit)
+}
+
+/// A size for people: `4.0 GiB`, `41 MiB`, `512 B`.
+pub fn format_size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut unit = 0;
+    while unit + 1 < UNITS.len() && bytes >> (10 * (unit + 1)) != 0 {
+        unit += 1;
+    }
+    let scaled = bytes as f64 / (1u64 << (10 * unit)) as f64;
+    let decimals = usize::from(unit > 0 && scaled < 9.95);
+    format!("{scaled:.decimals$} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_in_redis_units_and_binary_ones() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("1024", 1024),
+            ("1k", 1000),
+            ("1kb", 1024),
+            ("64MB", 64 << 20),
+            ("4GiB", 4 << 30),
+            ("4 gib", 4 << 30),
+            ("2tb", 2 << 40),
+            ("7b", 7),
+        ] {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "gb", "-1", "1.5gb", "1 gigabyte", "99999999999999999999", "99999999999tb"] {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_written_for_people() {
+        for (bytes, text) in
+            [(0, "0 B"), (1023, "1023 B"), (4 << 30, "4.0 GiB"), (41 << 20, "41 MiB"), (1536, "1.5 KiB")]
+        {
+            assert_eq!(format_size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn values_of_the_wrong_kind_are_refused() {
+        assert!(Kind::Number { min: 1, max: 5 }.parse("6").is_err());
+        assert!(Kind::Number { min: 1, max: 5 }.parse("-1").is_err());
+        assert!(Kind::Switch.parse("maybe").is_err());
+        assert!(Kind::Octal.parse("788").is_err());
+        assert!(Kind::Octal.parse("1777").is_err());
+        assert!(Kind::Password.parse(&"x".repeat(513)).is_err());
+        assert_eq!(Kind::Choice(&["a", "b"]).parse("B"), Ok(Parsed::Text("b".into())));
+        assert!(Kind::Choice(&["a", "b"]).parse("c").is_err());
+    }
+}
