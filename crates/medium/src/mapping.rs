@@ -6,7 +6,7 @@
 
 use rustix::fs::{FallocateFlags, fallocate, fstatfs};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, mmap_anonymous, msync, munmap};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -23,6 +23,8 @@ pub enum Protection {
     ReadOnly,
     /// Loads and stores.
     ReadWrite,
+    /// Loads and stores; what is stored stays in this mapping and never reaches the file.
+    CopyOnWrite,
 }
 
 /// What kind of storage lies below a mapping; it decides what durability can be promised.
@@ -158,8 +160,11 @@ impl Mapping {
         let (whole, base) = reserve_addresses(reserve)?;
         let prot = match protection {
             Protection::ReadOnly => ProtFlags::READ,
-            Protection::ReadWrite => read_write(),
+            Protection::ReadWrite | Protection::CopyOnWrite => read_write(),
         };
+        if protection == Protection::CopyOnWrite {
+            return Self::copy_on_write(file, len, reserve, (whole, base), kind);
+        }
         let at = base.as_ptr().cast();
         let fixed = MapFlags::FIXED | MapFlags::NORESERVE;
         let synced = fixed | MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
@@ -181,6 +186,34 @@ impl Mapping {
             backing,
             protection,
         })
+    }
+
+    fn copy_on_write(
+        file: File,
+        len: usize,
+        reserved: usize,
+        (whole, base): (Whole, NonNull<u8>),
+        backing: Backing,
+    ) -> Result<Self, MapError> {
+        let flags = MapFlags::FIXED | MapFlags::NORESERVE | MapFlags::PRIVATE;
+        // SAFETY: the range was reserved by the caller and nothing uses it yet.
+        unsafe { mmap(base.as_ptr().cast(), reserved, read_write(), flags, &file, 0) }
+            .map_err(|e| os("map the file without writing to it", e))?;
+        let (len, file) = (AtomicUsize::new(len), Some(file));
+        Ok(Self { base, len, reserved, whole, file, backing, protection: Protection::CopyOnWrite })
+    }
+
+    /// Waits until `len` bytes from `from` on are on the disk, where a disk lies below. From a page boundary on.
+    pub fn sync(&self, from: usize, len: usize) -> Result<(), MapError> {
+        let on_disk = matches!(self.backing, Backing::File | Backing::DaxFile);
+        if !on_disk || self.protection != Protection::ReadWrite {
+            return Ok(());
+        }
+        let (from, end) = (from.min(self.len()), from.saturating_add(len).min(self.len()));
+        let at = self.base.as_ptr().wrapping_add(from);
+        // SAFETY: the range lies in the mapping; writing it to the disk changes nothing in memory.
+        unsafe { msync(at.cast(), end - from, MsyncFlags::SYNC) }
+            .map_err(|e| os("write the file to its disk", e))
     }
 
     /// Gives `file` storage for its first `len` bytes, so that no store into them can fail for want of space.

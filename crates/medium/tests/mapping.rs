@@ -64,3 +64,21 @@ fn misaligned_and_distant_offsets_are_none() {
     // SAFETY: as above.
     assert_eq!(unsafe { region.bytes(MIB as u64 - 2, 2) }, Some(&[0, 0][..]));
 }
+
+#[test]
+fn a_copy_on_write_mapping_never_changes_the_file() {
+    let file = tempfile::tempfile().unwrap();
+    Mapping::allocate(&file, MIB as u64).unwrap();
+    let map = |protection| {
+        let file = file.try_clone().unwrap();
+        Region::new(Shm::new(Mapping::file(file, MIB, MIB, protection).unwrap()))
+    };
+    let (shared, private) = (map(Protection::ReadWrite), map(Protection::CopyOnWrite));
+    let word = Offset::<Word>::new(64);
+    shared.at(word).store(shared.medium(), 5, Relaxed);
+    assert_eq!(private.at(word).load(private.medium(), Relaxed), 5);
+    private.at(word).store(private.medium(), 6, Relaxed);
+    assert_eq!(shared.at(word).load(shared.medium(), Relaxed), 5);
+    shared.medium().mapping().sync(0, usize::MAX).unwrap();
+    private.medium().mapping().sync(0, MIB).unwrap();
+}
