@@ -1,1 +1,13 @@
-//! Under construction.
+//! What tests of Terrace share: media that count and record, models, and one conformance suite a trait.
+//!
+//! - [`Counting`] counts write-backs, fences, bytes, lines and media blocks of any medium below it.
+//! - [`Recording`] keeps an ordered trace of everything that changes any medium below it, for a lab to replay.
+
+mod counting;
+mod recording;
+mod threads;
+mod trace;
+
+pub use counting::{Counting, Counts, Touched};
+pub use recording::Recording;
+pub use trace::{Event, Piece, Trace, What};

@@ -1,0 +1,357 @@
+//! A medium that counts what is done to another.
+//!
+//! Each thread counts in a stripe of its own, so counting slows threads down but does not make them meet. The counts are exact once the
+//! threads that made them have been joined, or for the thread that asks.
+
+use crate::threads;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::Sub;
+use std::panic::Location;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use terrace_medium::{Access, BLOCK, LINE, MappedMedium, Mapping, Medium};
+
+/// What was done to a medium.
+///
+/// **Lines and blocks read** are counted by access: a line (64 bytes) counts when a thread loads from it, compares and swaps in it or reads bytes of
+/// it, unless it is one of the 8 lines that this thread has last read. So what one operation reads again and again counts once, and what a cache of 512
+/// bytes a thread could not have held counts again. Blocks (256 bytes) likewise, over the last 8 blocks.
+/// **Lines written** count in the same way, over stores.
+///
+/// **Blocks written** are counted by write-back, since that is when the medium gets them: write-backs and streamed pieces of one block by one thread count
+/// once, if no other block and no fence came between them. Where the cache is not volatile nothing is written back, and this is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Lines written back.
+    pub write_backs: u64,
+    /// Fences that waited for them.
+    pub fences: u64,
+    /// 8-byte loads.
+    pub loads: u64,
+    /// 8-byte stores.
+    pub stores: u64,
+    /// Read-modify-writes, those that found another value and stored nothing among them.
+    pub rmws: u64,
+    /// Bytes of stores, successful read-modify-writes and copies.
+    pub bytes_stored: u64,
+    /// Bytes of loads, read-modify-writes and reads.
+    pub bytes_read: u64,
+    /// Lines read.
+    pub lines_read: u64,
+    /// Lines written.
+    pub lines_written: u64,
+    /// Media blocks read.
+    pub blocks_read: u64,
+    /// Media blocks written.
+    pub blocks_written: u64,
+}
+
+const FIELDS: usize = 11;
+
+impl Counts {
+    fn from_array(a: [u64; FIELDS]) -> Self {
+        let [
+            write_backs,
+            fences,
+            loads,
+            stores,
+            rmws,
+            bytes_stored,
+            bytes_read,
+            lines_read,
+            lines_written,
+            ..,
+        ] = a;
+        let [.., blocks_read, blocks_written] = a;
+        Self {
+            write_backs,
+            fences,
+            loads,
+            stores,
+            rmws,
+            bytes_stored,
+            bytes_read,
+            lines_read,
+            lines_written,
+            blocks_read,
+            blocks_written,
+        }
+    }
+
+    fn to_array(self) -> [u64; FIELDS] {
+        [
+            self.write_backs,
+            self.fences,
+            self.loads,
+            self.stores,
+            self.rmws,
+            self.bytes_stored,
+            self.bytes_read,
+            self.lines_read,
+            self.lines_written,
+            self.blocks_read,
+            self.blocks_written,
+        ]
+    }
+}
+
+impl Sub for Counts {
+    type Output = Self;
+    /// What was done between two snapshots, the earlier on the right.
+    fn sub(self, earlier: Self) -> Self {
+        let earlier = earlier.to_array();
+        let mut difference = self.to_array();
+        for (now, then) in difference.iter_mut().zip(earlier) {
+            *now -= then;
+        }
+        Self::from_array(difference)
+    }
+}
+
+// Positions in `Counts::to_array`.
+const WRITE_BACKS: usize = 0;
+const FENCES: usize = 1;
+const LOADS: usize = 2;
+const STORES: usize = 3;
+const RMWS: usize = 4;
+const BYTES_STORED: usize = 5;
+const BYTES_READ: usize = 6;
+const LINES_READ: usize = 7;
+const LINES_WRITTEN: usize = 8;
+const BLOCKS_READ: usize = 9;
+const BLOCKS_WRITTEN: usize = 10;
+
+/// Lines or blocks that a thread has lately touched; a ring, the place of the next at the end. Entries are numbers + 1.
+#[derive(Default)]
+struct Recent([AtomicU64; Self::LEN], AtomicU64);
+
+impl Recent {
+    const LEN: usize = 8;
+
+    /// Notes `number` and says whether it was not there.
+    fn note(&self, number: u64) -> bool {
+        if self.0.iter().any(|entry| entry.load(Relaxed) == number + 1) {
+            return false;
+        }
+        let place = self.1.fetch_add(1, Relaxed) as usize % Self::LEN;
+        self.0[place].store(number + 1, Relaxed);
+        true
+    }
+
+    fn clear(&self) {
+        self.0.iter().for_each(|entry| entry.store(0, Relaxed));
+    }
+}
+
+/// One thread's counters. Only sharing a stripe, with over 1024 threads alive, makes two threads write to one.
+#[repr(align(128))]
+#[derive(Default)]
+struct Stripe {
+    counts: [AtomicU64; FIELDS],
+    lines_read: Recent,
+    lines_written: Recent,
+    blocks_read: Recent,
+    /// The block that was last written back since the fence, + 1.
+    block_written: AtomicU64,
+}
+
+impl Stripe {
+    fn add(&self, field: usize, by: u64) {
+        self.counts[field].fetch_add(by, Relaxed);
+    }
+
+    fn write_block(&self, block: u64) {
+        if self.block_written.swap(block + 1, Relaxed) != block + 1 {
+            self.add(BLOCKS_WRITTEN, 1);
+        }
+    }
+}
+
+const STRIPES: usize = 1024;
+
+/// What one call of [`Counting::touched`] touched, each line and block once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Lines read, as offsets over 64.
+    pub lines_read: BTreeSet<u64>,
+    /// Lines stored to, as offsets over 64.
+    pub lines_written: BTreeSet<u64>,
+}
+
+impl Touched {
+    /// Lines read or stored to: what the cache must fetch if it holds nothing.
+    pub fn lines(&self) -> usize {
+        self.lines_read.union(&self.lines_written).count()
+    }
+
+    /// Media blocks read or stored to.
+    pub fn blocks(&self) -> usize {
+        let lines = self.lines_read.union(&self.lines_written);
+        lines.map(|line| line / (BLOCK / LINE) as u64).collect::<BTreeSet<_>>().len()
+    }
+}
+
+thread_local! {
+    static TOUCHED: RefCell<Option<Touched>> = const { RefCell::new(None) };
+}
+
+/// Counts what is done to the medium below. See [`Counts`].
+pub struct Counting<M> {
+    below: M,
+    stripes: Box<[Stripe]>,
+}
+
+impl<M: Medium> Counting<M> {
+    /// Counts what is done to `below`.
+    pub fn over(below: M) -> Self {
+        Self { below, stripes: (0..STRIPES).map(|_| Stripe::default()).collect() }
+    }
+
+    /// What was done since the beginning or the last [`Counting::reset`], by all threads.
+    pub fn counts(&self) -> Counts {
+        let mut sums = [0; FIELDS];
+        for stripe in &self.stripes {
+            for (sum, count) in sums.iter_mut().zip(&stripe.counts) {
+                *sum += count.load(Relaxed);
+            }
+        }
+        Counts::from_array(sums)
+    }
+
+    /// Starts again from nothing. No other thread uses the medium meanwhile.
+    pub fn reset(&self) {
+        for stripe in &self.stripes {
+            stripe.counts.iter().for_each(|count| count.store(0, Relaxed));
+            [&stripe.lines_read, &stripe.lines_written, &stripe.blocks_read].map(Recent::clear);
+            stripe.block_written.store(0, Relaxed);
+        }
+    }
+
+    /// What `work` does, if no other thread uses the medium meanwhile. Lines read before it count as not read.
+    pub fn during<R>(&self, work: impl FnOnce() -> R) -> (Counts, R) {
+        let mine = self.mine();
+        [&mine.lines_read, &mine.lines_written, &mine.blocks_read].map(Recent::clear);
+        mine.block_written.store(0, Relaxed);
+        let before = self.counts();
+        let result = work();
+        (self.counts() - before, result)
+    }
+
+    /// The lines that `work` touches on this thread, on any counting medium. Slow.
+    pub fn touched<R>(&self, work: impl FnOnce() -> R) -> (Touched, R) {
+        TOUCHED.set(Some(Touched::default()));
+        let result = work();
+        (TOUCHED.take().unwrap_or_default(), result)
+    }
+
+    fn mine(&self) -> &Stripe {
+        &self.stripes[threads::number() % STRIPES]
+    }
+
+    /// The lines that `len` bytes at `at` lie in.
+    fn lines(&self, at: *const u8, len: usize) -> std::ops::Range<u64> {
+        let start = (at.addr() - self.below.base().addr().get()) as u64;
+        let end = if len == 0 { start } else { (start + len as u64).next_multiple_of(LINE as u64) };
+        start / LINE as u64..end / LINE as u64
+    }
+
+    fn read(&self, stripe: &Stripe, at: *const u8, len: usize) {
+        stripe.add(BYTES_READ, len as u64);
+        for line in self.lines(at, len) {
+            if stripe.lines_read.note(line) {
+                stripe.add(LINES_READ, 1);
+            }
+            if stripe.blocks_read.note(line * LINE as u64 / BLOCK as u64) {
+                stripe.add(BLOCKS_READ, 1);
+            }
+            TOUCHED.with_borrow_mut(|touched| touched.as_mut().map(|t| t.lines_read.insert(line)));
+        }
+    }
+
+    fn written(&self, stripe: &Stripe, at: *const u8, len: usize) {
+        stripe.add(BYTES_STORED, len as u64);
+        for line in self.lines(at, len) {
+            if stripe.lines_written.note(line) {
+                stripe.add(LINES_WRITTEN, 1);
+            }
+            TOUCHED.with_borrow_mut(|touched| touched.as_mut().map(|t| t.lines_written.insert(line)));
+        }
+    }
+}
+
+impl<M: MappedMedium> MappedMedium for Counting<M> {
+    fn new(mapping: Mapping) -> Self {
+        Self::over(M::new(mapping))
+    }
+    fn mapping(&self) -> &Mapping {
+        self.below.mapping()
+    }
+}
+
+// SAFETY: base and length are those of the medium below, which promises the same.
+unsafe impl<M: Medium> Medium for Counting<M> {
+    const VOLATILE_CACHE: bool = M::VOLATILE_CACHE;
+
+    fn base(&self) -> NonNull<u8> {
+        self.below.base()
+    }
+
+    fn len(&self) -> usize {
+        self.below.len()
+    }
+
+    fn write_back(&self, at: *const u8) {
+        let stripe = self.mine();
+        stripe.add(WRITE_BACKS, 1);
+        stripe.write_block(self.lines(at, 1).start * LINE as u64 / BLOCK as u64);
+        self.below.write_back(at);
+    }
+
+    fn fence(&self) {
+        let stripe = self.mine();
+        stripe.add(FENCES, 1);
+        stripe.block_written.store(0, Relaxed);
+        self.below.fence();
+    }
+
+    fn before_access(&self, access: Access, at: *const u8) {
+        self.below.before_access(access, at);
+    }
+
+    fn accessed(&self, access: Access, at: *const u8, site: &'static Location<'static>) {
+        let stripe = self.mine();
+        match access {
+            Access::Load => {
+                stripe.add(LOADS, 1);
+                self.read(stripe, at, 8);
+            }
+            Access::Store => {
+                stripe.add(STORES, 1);
+                self.written(stripe, at, 8);
+            }
+            Access::Rmw => {
+                stripe.add(RMWS, 1);
+                self.read(stripe, at, 8);
+                self.written(stripe, at, 8);
+            }
+            Access::RmwFailed => {
+                stripe.add(RMWS, 1);
+                self.read(stripe, at, 8);
+            }
+            Access::Copy(len) => self.written(stripe, at, len),
+            Access::StreamedCopy(len) => {
+                self.written(stripe, at, len);
+                for line in self.lines(at, len) {
+                    stripe.write_block(line * LINE as u64 / BLOCK as u64);
+                }
+            }
+            Access::Read(len) => self.read(stripe, at, len),
+        }
+        self.below.accessed(access, at, site);
+    }
+
+    fn persisted_at(&self, site: &'static Location<'static>) {
+        self.below.persisted_at(site);
+    }
+}

@@ -1,0 +1,132 @@
+//! Judges whether what threads saw of one key can be explained by one order of their calls.
+//!
+//! J. Wing, C. Gong: Testing and verifying concurrent objects, JPDC 1993, with the memory of visited configurations that G. Lowe added
+//! (Testing for linearizability, 2017). A key is a register that may be absent; keys are independent, so each is judged alone.
+
+use std::collections::HashSet;
+use terrace_index::{Inserted, Swapped};
+
+/// An operation on the key and what it answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A get and the word it found.
+    Get(Option<u64>),
+    /// An insert of a word.
+    Insert(u64, Inserted),
+    /// An update to a word, and the word that was there.
+    Update(u64, Option<u64>),
+    /// An upsert of a word, and the word that was there.
+    Upsert(u64, Option<u64>),
+    /// A removal and the word that was there.
+    Remove(Option<u64>),
+    /// A compare-and-swap: expected, new, outcome.
+    Swap(Option<u64>, Option<u64>, Swapped),
+}
+
+impl Operation {
+    /// The state after the operation, if it can have given this answer in `state`.
+    fn apply(self, state: Option<u64>) -> Option<Option<u64>> {
+        let (answer_fits, after) = match self {
+            Self::Get(found) => (found == state, state),
+            Self::Insert(word, Inserted::New) => (state.is_none(), Some(word)),
+            Self::Insert(_, Inserted::Present(present)) => (state == Some(present), state),
+            Self::Update(word, old) => (old == state, state.map(|_| word)),
+            Self::Upsert(word, old) => (old == state, Some(word)),
+            Self::Remove(old) => (old == state, None),
+            Self::Swap(expected, new, Swapped::Done) => (expected == state, new),
+            Self::Swap(expected, _, Swapped::Found(found)) => (found == state && found != expected, state),
+        };
+        answer_fits.then_some(after)
+    }
+}
+
+/// One call: it took effect at some moment between its two times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// When it was called, in ticks of a clock that all threads share.
+    pub called: u64,
+    /// When it had returned.
+    pub returned: u64,
+    /// What was done.
+    pub operation: Operation,
+}
+
+/// Whether there is an order of these calls, each at a moment between its two times, that explains every answer, from the state `initial` on.
+///
+/// # Panics
+/// With more than 128 calls.
+pub fn linearizable(initial: Option<u64>, calls: &[Call]) -> bool {
+    assert!(calls.len() <= 128, "histories of at most 128 calls, not {}", calls.len());
+    let all = if calls.is_empty() { 0 } else { u128::MAX >> (128 - calls.len()) };
+    let mut visited = HashSet::new();
+    let mut open = vec![(0u128, initial)];
+    while let Some((done, state)) = open.pop() {
+        if done == all {
+            return true;
+        }
+        // Whatever comes next was called before any call that is left had returned.
+        let left = || calls.iter().enumerate().filter(|(i, _)| done & 1 << i == 0);
+        let first_return = left().map(|(_, call)| call.returned).min().unwrap_or(0);
+        for (i, call) in left().filter(|(_, call)| call.called < first_return) {
+            if let Some(after) = call.operation.apply(state)
+                && visited.insert((done | 1 << i, after))
+            {
+                open.push((done | 1 << i, after));
+            }
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(called: u64, returned: u64, operation: Operation) -> Call {
+        Call { called, returned, operation }
+    }
+
+    #[test]
+    fn overlapping_calls_may_take_effect_in_either_order() {
+        let calls = [
+            call(0, 9, Operation::Insert(7, Inserted::New)),
+            call(1, 3, Operation::Get(None)),
+            call(4, 8, Operation::Get(Some(7))),
+            call(5, 10, Operation::Remove(Some(7))),
+        ];
+        assert!(linearizable(None, &calls));
+    }
+
+    #[test]
+    fn a_get_that_goes_back_in_time_is_refused() {
+        let calls = [
+            call(0, 9, Operation::Insert(7, Inserted::New)),
+            call(1, 3, Operation::Get(Some(7))),
+            call(4, 8, Operation::Get(None)),
+        ];
+        assert!(!linearizable(None, &calls));
+    }
+
+    #[test]
+    fn a_lost_insert_and_a_double_removal_are_refused() {
+        let lost = [call(0, 1, Operation::Insert(7, Inserted::New)), call(2, 3, Operation::Get(None))];
+        assert!(!linearizable(None, &lost));
+        let twice = [call(0, 5, Operation::Remove(Some(7))), call(1, 6, Operation::Remove(Some(7)))];
+        assert!(!linearizable(Some(7), &twice));
+    }
+
+    #[test]
+    fn a_failed_swap_says_what_was_there() {
+        let swap = |found| [call(0, 1, Operation::Swap(Some(1), Some(2), Swapped::Found(found)))];
+        assert!(linearizable(Some(3), &swap(Some(3))));
+        assert!(!linearizable(Some(3), &swap(None)));
+        assert!(!linearizable(Some(1), &swap(Some(1))), "it must not fail if it finds what it expects");
+    }
+
+    #[test]
+    fn a_full_history_is_judged_in_time() {
+        let calls: Vec<_> =
+            (0..128).map(|i| call(i / 4 * 8, i / 4 * 8 + 9, Operation::Upsert(i, (i > 0).then(|| i - 1)))).collect();
+        assert!(linearizable(None, &calls));
+    }
+}

@@ -1,0 +1,219 @@
+//! A medium that keeps a trace of everything that changes another.
+//!
+//! One change at a time goes through, so the trace is in the order in which the changes took place. With one thread, or under a
+//! deterministic scheduler in [`Medium::before_access`] of the medium below, the same run gives the same trace.
+
+use crate::threads;
+use crate::trace::{Event, Trace, What};
+use std::panic::Location;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use terrace_medium::{Access, LINE, MappedMedium, Mapping, Medium};
+
+#[derive(Default)]
+struct State {
+    trace: Trace,
+    threads: Vec<Thread>,
+    /// What the word held before the change that is under way.
+    old: u64,
+}
+
+struct Thread {
+    identity: u64,
+    /// The place that has last asked for durability.
+    site: Option<&'static Location<'static>>,
+}
+
+impl State {
+    fn thread(&mut self, identity: u64) -> usize {
+        let known = self.threads.iter().position(|thread| thread.identity == identity);
+        known.unwrap_or_else(|| {
+            self.threads.push(Thread { identity, site: None });
+            self.threads.len() - 1
+        })
+    }
+}
+
+/// Keeps a [`Trace`] of the stores, copies, write-backs and fences of the medium below.
+pub struct Recording<M> {
+    below: M,
+    state: Mutex<State>,
+    /// Held from before a change until it is in the trace.
+    turn: AtomicBool,
+    identity: Mutex<fn() -> u64>,
+}
+
+impl<M: Medium> Recording<M> {
+    /// Records what is done to `below`.
+    pub fn over(below: M) -> Self {
+        let identity = Mutex::new(threads::identity as fn() -> u64);
+        Self { below, state: Mutex::default(), turn: AtomicBool::new(false), identity }
+    }
+
+    /// Tells threads apart by `identity` from now on: for schedulers that run many threads on one of the system's.
+    pub fn identify_threads_by(&self, identity: fn() -> u64) {
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+    }
+
+    /// Forgets what was recorded and returns what the medium holds, word by word: where a replay of what follows starts. No other thread uses
+    /// the medium meanwhile.
+    pub fn start(&self) -> Vec<u64> {
+        *self.state() = State::default();
+        (0..self.below.len() as u64 / 8).map(|word| self.word(word)).collect()
+    }
+
+    /// A copy of the trace.
+    pub fn trace(&self) -> Trace {
+        self.state().trace.clone()
+    }
+
+    /// How many events there are.
+    pub fn len(&self) -> usize {
+        self.state().trace.events().len()
+    }
+
+    /// Whether nothing was recorded yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Puts a note into the trace, as "operation 7 has returned".
+    #[track_caller]
+    pub fn mark(&self, note: u64) {
+        self.push(What::Mark(note), Location::caller());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn identity(&self) -> u64 {
+        let identity = *self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        identity()
+    }
+
+    fn offset(&self, at: *const u8) -> u64 {
+        (at.addr() - self.below.base().addr().get()) as u64
+    }
+
+    /// The word with this number.
+    fn word(&self, word: u64) -> u64 {
+        assert!(word < self.below.len() as u64 / 8, "word {word} does not lie in the medium");
+        // SAFETY: in bounds (checked) and aligned, since the base is; the medium keeps the range mapped.
+        let word =
+            unsafe { AtomicU64::from_ptr(self.below.base().as_ptr().cast::<u64>().add(word as usize)) };
+        word.load(Ordering::Relaxed)
+    }
+
+    fn push(&self, what: What, site: &'static Location<'static>) {
+        let identity = self.identity();
+        let mut state = self.state();
+        let thread = state.thread(identity) as u32;
+        state.trace.push(Event { thread, what, site });
+    }
+
+    /// Adds a step towards durability, at the place that asked for it.
+    fn push_persist(&self, what: What) {
+        let identity = self.identity();
+        let mut state = self.state();
+        let thread = state.thread(identity);
+        let site = state.threads[thread].site.unwrap_or(Location::caller());
+        state.trace.push(Event { thread: thread as u32, what, site });
+    }
+
+    fn take_turn(&self) {
+        // ORDER: Acquire: pairs with the Release of `end_turn`, so that one change is whole before the next.
+        while self.turn.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn end_turn(&self) {
+        self.turn.store(false, Ordering::Release);
+    }
+
+    fn copied(&self, at: *const u8, len: usize) -> crate::trace::Piece {
+        let offset = self.offset(at);
+        let words = (offset / 8..).map(|word| self.word(word));
+        self.state().trace.keep(offset, len as u64, words)
+    }
+}
+
+/// Whether an access changes the medium or orders write-backs.
+fn is_recorded(access: Access) -> bool {
+    !matches!(access, Access::Load | Access::Read(_))
+}
+
+impl<M: MappedMedium> MappedMedium for Recording<M> {
+    fn new(mapping: Mapping) -> Self {
+        Self::over(M::new(mapping))
+    }
+    fn mapping(&self) -> &Mapping {
+        self.below.mapping()
+    }
+}
+
+// SAFETY: base and length are those of the medium below, which promises the same.
+unsafe impl<M: Medium> Medium for Recording<M> {
+    const VOLATILE_CACHE: bool = M::VOLATILE_CACHE;
+
+    fn base(&self) -> NonNull<u8> {
+        self.below.base()
+    }
+
+    fn len(&self) -> usize {
+        self.below.len()
+    }
+
+    fn write_back(&self, at: *const u8) {
+        self.take_turn();
+        self.below.write_back(at);
+        self.push_persist(What::WriteBack { line: self.offset(at) / LINE as u64 * LINE as u64 });
+        self.end_turn();
+    }
+
+    fn fence(&self) {
+        self.take_turn();
+        self.below.fence();
+        self.push_persist(What::Fence);
+        self.end_turn();
+    }
+
+    fn before_access(&self, access: Access, at: *const u8) {
+        // A scheduler below may run other threads here, so the turn is taken after it.
+        self.below.before_access(access, at);
+        if is_recorded(access) {
+            self.take_turn();
+            if let Access::Store | Access::Rmw = access {
+                self.state().old = self.word(self.offset(at) / 8);
+            }
+        }
+    }
+
+    fn accessed(&self, access: Access, at: *const u8, site: &'static Location<'static>) {
+        if is_recorded(access) {
+            let offset = self.offset(at);
+            let old = self.state().old;
+            let what = match access {
+                Access::Store => What::Store { at: offset, old, new: self.word(offset / 8) },
+                Access::Rmw => What::Rmw { at: offset, old, new: self.word(offset / 8) },
+                Access::Copy(len) => What::Copy(self.copied(at, len)),
+                Access::StreamedCopy(len) => What::StreamedCopy(self.copied(at, len)),
+                Access::RmwFailed | Access::Load | Access::Read(_) => What::RmwFailed { at: offset },
+            };
+            self.push(what, site);
+            self.end_turn();
+        }
+        self.below.accessed(access, at, site);
+    }
+
+    fn persisted_at(&self, site: &'static Location<'static>) {
+        let identity = self.identity();
+        let mut state = self.state();
+        let thread = state.thread(identity);
+        state.threads[thread].site = Some(site);
+        drop(state);
+        self.below.persisted_at(site);
+    }
+}

@@ -1,0 +1,42 @@
+//! Small numbers for the threads that are alive, so that counters can be kept a thread without a map.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// A number that no other living thread has; given back when the thread ends.
+struct Number(usize);
+
+impl Number {
+    fn take() -> Self {
+        let free = FREE.lock().map_or(None, |mut free| free.pop());
+        Self(free.unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        if let Ok(mut free) = FREE.lock() {
+            free.push(self.0);
+        }
+    }
+}
+
+thread_local! {
+    static MINE: Number = Number::take();
+    static IDENTITY: u64 = STARTED.fetch_add(1, Ordering::Relaxed);
+}
+
+static STARTED: AtomicU64 = AtomicU64::new(0);
+
+/// This thread's number: as small as the number of threads alive at once allows.
+pub(crate) fn number() -> usize {
+    MINE.try_with(|number| number.0).unwrap_or(0)
+}
+
+/// A number that no other thread of this process ever has.
+pub(crate) fn identity() -> u64 {
+    IDENTITY.try_with(|identity| *identity).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,133 @@
+//! What a recording medium has seen, in order.
+
+use std::panic::Location;
+
+/// One change of a medium, or one step on the way to its durability.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Who did it: 0 for the first thread that did anything, then 1, and so on.
+    pub thread: u32,
+    /// What was done.
+    pub what: What,
+    /// Where in the source. For write-backs and fences, the place that asked for durability.
+    pub site: &'static Location<'static>,
+}
+
+/// What an event did. `at` is in bytes from the medium's base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// An atomic 8-byte store.
+    Store {
+        /// Where.
+        at: u64,
+        /// What was there.
+        old: u64,
+        /// What is there now.
+        new: u64,
+    },
+    /// A read-modify-write that stored. It also orders earlier write-backs of its thread.
+    Rmw {
+        /// Where.
+        at: u64,
+        /// What was there.
+        old: u64,
+        /// What is there now.
+        new: u64,
+    },
+    /// A compare-and-swap that stored nothing. It also orders earlier write-backs of its thread.
+    RmwFailed {
+        /// Where.
+        at: u64,
+    },
+    /// Bytes written through the cache: 8-byte pieces, in no order.
+    Copy(Piece),
+    /// Bytes written past the cache: 8-byte pieces, in no order, durable at this thread's next fence.
+    StreamedCopy(Piece),
+    /// The line that starts here is being written back; durable at this thread's next fence.
+    WriteBack {
+        /// Where.
+        line: u64,
+    },
+    /// A wait for this thread's write-backs and streamed copies.
+    Fence,
+    /// Nothing in the medium: a note of the test, as "operation 7 has returned".
+    Mark(u64),
+}
+
+/// Bytes that were copied in. The trace holds the words they lie in, as they were after the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where.
+    pub at: u64,
+    /// How many bytes.
+    pub len: u64,
+    /// The place of the first word in the trace's store of copied words.
+    first: usize,
+}
+
+impl Piece {
+    /// The first word, counted from the medium's base.
+    fn first_word(self) -> u64 {
+        self.at / 8
+    }
+    /// How many words the bytes lie in.
+    fn words(self) -> usize {
+        if self.len == 0 { 0 } else { ((self.at + self.len).div_ceil(8) - self.first_word()) as usize }
+    }
+}
+
+/// Events in the order in which they took place, with the bytes that they copied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    events: Vec<Event>,
+    copied: Vec<u64>,
+}
+
+impl Trace {
+    /// The events, first to last.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The words of a copy: their places (counted in words from the medium's base) and what the copy left there.
+    pub fn words(&self, piece: Piece) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let words = &self.copied[piece.first..piece.first + piece.words()];
+        (piece.first_word()..).zip(words.iter().copied())
+    }
+
+    /// Every word that `event` stores, with its place counted in words.
+    pub fn stored(&self, event: &Event) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let (word, piece) = match event.what {
+            What::Store { at, new, .. } | What::Rmw { at, new, .. } => (Some((at / 8, new)), None),
+            What::Copy(piece) | What::StreamedCopy(piece) => (None, Some(piece)),
+            What::RmwFailed { .. } | What::WriteBack { .. } | What::Fence | What::Mark(_) => (None, None),
+        };
+        word.into_iter().chain(piece.into_iter().flat_map(|piece| self.words(piece)))
+    }
+
+    /// Does to `image` (the medium's words at the beginning) what the first `events` events did to the medium.
+    ///
+    /// That is what another process sees then, and what a killed process leaves.
+    ///
+    /// # Panics
+    /// If there are fewer events, or the image is smaller than what they stored to.
+    pub fn replay(&self, image: &mut [u64], events: usize) {
+        for event in &self.events[..events] {
+            for (word, value) in self.stored(event) {
+                image[word as usize] = value;
+            }
+        }
+    }
+
+    pub(crate) fn push(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    /// Keeps the words of `len` bytes at `at`.
+    pub(crate) fn keep(&mut self, at: u64, len: u64, words: impl Iterator<Item = u64>) -> Piece {
+        let piece = Piece { at, len, first: self.copied.len() };
+        self.copied.extend(words.take(piece.words()));
+        debug_assert_eq!(self.copied.len(), piece.first + piece.words());
+        piece
+    }
+}
