@@ -161,6 +161,14 @@ impl Stripe {
         self.counts[field].fetch_add(by, Relaxed);
     }
 
+    /// Takes nothing for lately touched.
+    fn forget(&self) {
+        self.lines_read.clear();
+        self.lines_written.clear();
+        self.blocks_read.clear();
+        self.block_written.store(0, Relaxed);
+    }
+
     fn write_block(&self, block: u64) {
         if self.block_written.swap(block + 1, Relaxed) != block + 1 {
             self.add(BLOCKS_WRITTEN, 1);
@@ -223,16 +231,13 @@ impl<M: Medium> Counting<M> {
     pub fn reset(&self) {
         for stripe in &self.stripes {
             stripe.counts.iter().for_each(|count| count.store(0, Relaxed));
-            [&stripe.lines_read, &stripe.lines_written, &stripe.blocks_read].map(Recent::clear);
-            stripe.block_written.store(0, Relaxed);
+            stripe.forget();
         }
     }
 
     /// What `work` does, if no other thread uses the medium meanwhile. Lines read before it count as not read.
     pub fn during<R>(&self, work: impl FnOnce() -> R) -> (Counts, R) {
-        let mine = self.mine();
-        [&mine.lines_read, &mine.lines_written, &mine.blocks_read].map(Recent::clear);
-        mine.block_written.store(0, Relaxed);
+        self.mine().forget();
         let before = self.counts();
         let result = work();
         (self.counts() - before, result)
