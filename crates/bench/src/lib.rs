@@ -1,1 +1,24 @@
-//! Under construction.
+//! What measurements share: workloads, the machine's own limits, a runner that alternates what it compares, and one form of table.
+//!
+//! This kind of machine changes its speed by a factor of two or three from one minute to the next. So nothing here is compared with a figure of
+//! another run: [`Runner::row`] alternates the sides of a row, takes medians, runs a fixed loop before and after and
+//! measures a row again whose loop moved; [`Limits`] are measured in the same run.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "to measure is to read the clock and to start threads")]
+
+mod keys;
+mod limits;
+mod machine;
+mod report;
+mod runner;
+mod steady;
+mod table;
+mod workers;
+
+pub use keys::{Random, ScrambledZipfian, Sequence, spread};
+pub use limits::{Limits, LimitsSize};
+pub use machine::{Machine, page_faults, process_cpu_seconds, process_resident_bytes};
+pub use report::{Bound, Report, Row, Section, Target};
+pub use runner::{Measure, Measured, Runner};
+pub use steady::fixed_loop_ns;
+pub use workers::{pin_this_thread, rate, run_on};
