@@ -2,6 +2,7 @@
 //!
 //! - [`Counting`] counts write-backs, fences, bytes, lines and media blocks of any medium below it.
 //! - [`Recording`] keeps an ordered trace of everything that changes any medium below it, for a lab to replay.
+#![allow(clippy::disallowed_methods, reason = "tests start threads and wait for them")]
 
 mod counting;
 mod recording;

@@ -12,6 +12,10 @@ fn word<M: Medium>(region: &Region<M>, at: u64) -> &Word {
     region.at(Offset::new(at))
 }
 
+fn load<M: Medium>(region: &Region<M>, at: u64) -> u64 {
+    word(region, at).load(region.medium(), Relaxed)
+}
+
 fn during<M: MappedMedium>(region: &Region<Counting<M>>, work: impl FnOnce()) -> Counts {
     region.medium().during(work).0
 }
@@ -62,7 +66,7 @@ fn lines_count_once_while_they_are_among_the_last_eight() {
     let dram = region::<Dram>();
     let read = |lines: &[u64]| {
         let counts = during(&dram, || {
-            lines.iter().for_each(|line| drop(word(&dram, line * 64 + 8).load(dram.medium(), Relaxed)));
+            lines.iter().for_each(|line| _ = load(&dram, line * 64 + 8));
         });
         (counts.loads, counts.lines_read, counts.blocks_read)
     };
@@ -88,7 +92,7 @@ fn a_failed_swap_reads_and_does_not_write() {
     let dram = region::<Dram>();
     let swap = |expected, new| {
         during(&dram, || {
-            drop(word(&dram, 0).compare_exchange(dram.medium(), expected, new, Relaxed, Relaxed))
+            let _ = word(&dram, 0).compare_exchange(dram.medium(), expected, new, Relaxed, Relaxed);
         })
     };
     let failed = swap(5, 6);
@@ -102,7 +106,7 @@ fn touched_lines_are_exact_for_any_number_of_them() {
     let dram = region::<Dram>();
     let (touched, ()) = dram.medium().touched(|| {
         for _ in 0..2 {
-            (0..100).for_each(|line| drop(word(&dram, line * 64).load(dram.medium(), Relaxed)));
+            (0..100).for_each(|line| _ = load(&dram, line * 64));
         }
         word(&dram, 0).store(dram.medium(), 1, Relaxed);
         word(&dram, 6400).store(dram.medium(), 1, Relaxed);
