@@ -195,7 +195,10 @@ mod tests {
         for (at, setting) in TABLE.iter().enumerate() {
             assert_eq!(setting.key as usize, at, "{}", setting.name);
             assert!(setting.kind.parse(setting.default).is_ok(), "{}", setting.name);
-            assert_eq!(super::setting(&setting.name.to_uppercase()).map(|found| found.key), Some(setting.key));
+            assert_eq!(
+                super::setting(&setting.name.to_uppercase()).map(|found| found.key),
+                Some(setting.key)
+            );
         }
     }
 
@@ -216,7 +219,9 @@ mod tests {
     fn what_terrace_lacks_is_said_and_what_holds_is_confirmed() {
         let config = Config::default();
         assert_eq!(config.set("appendonly", b"no"), Ok(()));
-        assert!(matches!(config.set("appendonly", b"yes"), Err(SetError::Invalid(why)) if why.contains("pool")));
+        assert!(
+            matches!(config.set("appendonly", b"yes"), Err(SetError::Invalid(why)) if why.contains("pool"))
+        );
         assert!(matches!(config.assign("save", "900 1"), Err(SetError::Invalid(_))));
         assert_eq!(get(&config, "save"), [("save".into(), String::new())]);
     }

@@ -3,6 +3,8 @@
 
 pub mod clients;
 pub mod config;
+pub mod net;
+pub mod server;
 pub mod session;
 pub mod shared;
 pub mod stats;

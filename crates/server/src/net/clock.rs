@@ -1,0 +1,27 @@
+//! The clocks of the event loops.
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// Unix milliseconds, for expiry.
+pub(crate) fn unix_ms() -> u64 {
+    millis(clock_gettime(ClockId::Realtime))
+}
+
+/// Milliseconds on a clock that never goes back and is exact to a few of them, but costs next to nothing: for time-outs.
+pub(super) fn coarse_ms() -> u64 {
+    millis(clock_gettime(ClockId::MonotonicCoarse))
+}
+
+/// Nanoseconds on a clock that never goes back: for latencies.
+pub(super) fn precise_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    unsigned(time.tv_sec) * 1_000_000_000 + unsigned(time.tv_nsec)
+}
+
+fn millis(time: Timespec) -> u64 {
+    unsigned(time.tv_sec) * 1000 + unsigned(time.tv_nsec) / 1_000_000
+}
+
+fn unsigned(part: i64) -> u64 {
+    u64::try_from(part).unwrap_or(0)
+}

@@ -1,0 +1,113 @@
+//! What the event loops count, beside [`ServerStats`](crate::stats::ServerStats).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters since start.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Connections closed because serving them panicked. Anything but 0 is a fault in Terrace.
+    pub(crate) panics: AtomicU64,
+    /// Times that accepting a connection failed, for want of file descriptors most likely.
+    pub(crate) accept_failures: AtomicU64,
+    /// Connections closed for their silence, before or after they gave the password.
+    pub(crate) timeouts: AtomicU64,
+    latency: Latency,
+}
+
+/// Upper bounds of the latency histogram's buckets, ns: 256, 384, 512, 768 … up to 13 s.
+pub(super) const BOUNDS: [u64; BUCKETS] = bounds();
+
+const BUCKETS: usize = 52;
+const FIRST: u64 = 256;
+
+/// Time from having read requests to having written their replies, of one in [`Counters::SAMPLE`] turns.
+#[derive(Debug)]
+struct Latency {
+    counts: [AtomicU64; BUCKETS + 1],
+    sum_ns: AtomicU64,
+    max_ns: AtomicU64,
+}
+
+/// The latency histogram at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Latencies {
+    /// Samples up to each of [`BOUNDS`], and one count of those above.
+    pub(crate) counts: [u64; BUCKETS + 1],
+    /// Sum of all samples, ns.
+    pub(crate) sum_ns: u64,
+    /// The longest sample, ns.
+    pub(crate) max_ns: u64,
+}
+
+impl Counters {
+    /// One turn in so many is timed, which makes the cost of timing vanish.
+    pub(super) const SAMPLE: u32 = 64;
+
+    /// Adds one sample.
+    pub(super) fn took(&self, ns: u64) {
+        let bucket = BOUNDS.partition_point(|&bound| bound < ns);
+        // ORDER: Relaxed, here and in `latencies`: statistics, of which no one infers anything else.
+        self.latency.counts[bucket].fetch_add(1, Ordering::Relaxed);
+        self.latency.sum_ns.fetch_add(ns, Ordering::Relaxed);
+        self.latency.max_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+
+    /// The samples so far.
+    pub(super) fn latencies(&self) -> Latencies {
+        Latencies {
+            counts: std::array::from_fn(|bucket| self.latency.counts[bucket].load(Ordering::Relaxed)),
+            sum_ns: self.latency.sum_ns.load(Ordering::Relaxed),
+            max_ns: self.latency.max_ns.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Latency {
+            counts: [const { AtomicU64::new(0) }; BUCKETS + 1],
+            sum_ns: AtomicU64::new(0),
+            max_ns: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Adds one to a counter.
+pub(super) fn count(counter: &AtomicU64) {
+    add(counter, 1);
+}
+
+/// Adds `n` to a counter.
+pub(super) fn add(counter: &AtomicU64, n: u64) {
+    // ORDER: Relaxed: a statistic.
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+const fn bounds() -> [u64; BUCKETS] {
+    let mut bounds = [0; BUCKETS];
+    let mut at = 0;
+    while at < BUCKETS {
+        let octave = FIRST << (at / 2);
+        bounds[at] = if at.is_multiple_of(2) { octave } else { octave + octave / 2 };
+        at += 1;
+    }
+    bounds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_lands_at_the_first_bound_that_is_not_below_it() {
+        let counters = Counters::default();
+        for ns in [1, 256, 257, 384, 385, u64::MAX / 2] {
+            counters.took(ns);
+        }
+        let seen = counters.latencies();
+        assert_eq!(seen.counts[..3], [2, 2, 1]);
+        assert_eq!(seen.counts[BUCKETS], 1);
+        assert_eq!(seen.max_ns, u64::MAX / 2);
+        assert!(BOUNDS.is_sorted());
+    }
+}

@@ -1,0 +1,233 @@
+//! The event loop: waits for sockets, gives each its turn, and looks at the time.
+
+use std::{io, sync::Arc, time::Duration};
+
+use mio::{Events, Poll, Token};
+use slab::Slab;
+
+use super::{
+    accept::Acceptor,
+    clock::{coarse_ms, unix_ms},
+    connection::{Buffers, Connection, Next, Turn},
+    counters::{Counters, add, count},
+    hub::{Hub, Newcomer},
+    listen::Listeners,
+    sweep::Sweeper,
+};
+use crate::{session::Session, shared::Shared};
+
+/// One thread's.
+pub(crate) struct EventLoop {
+    number: usize,
+    shared: Arc<Shared>,
+    hub: Arc<Hub>,
+    poll: Poll,
+    connections: Slab<Connection>,
+    /// Connections with more to do, of which no event will tell.
+    again: Vec<usize>,
+    /// What only loop 0 has.
+    acceptor: Option<Acceptor>,
+    sweeper: Option<Sweeper>,
+    checked_at: u64,
+}
+
+/// The waker's token.
+pub(crate) const WAKE: Token = Token(usize::MAX);
+/// Listeners' tokens are this and those below it, down to connections' own.
+const LISTEN: usize = usize::MAX - 1;
+const LISTENERS_MOST: usize = 1 << 16;
+
+/// Events taken at once.
+const EVENTS: usize = 1024;
+/// How often a loop looks whether connections' time is up, ms.
+const CHECK_MS: u64 = 250;
+/// How long the last replies may take to leave when the server ends, ms.
+const FINISH_MS: u64 = 3000;
+
+impl EventLoop {
+    pub(crate) fn new(number: usize, poll: Poll, shared: Arc<Shared>, hub: Arc<Hub>) -> EventLoop {
+        EventLoop {
+            number,
+            shared,
+            hub,
+            poll,
+            connections: Slab::new(),
+            again: Vec::new(),
+            acceptor: None,
+            sweeper: None,
+            checked_at: coarse_ms(),
+        }
+    }
+
+    /// Makes it loop 0: it accepts connections and does the server's housekeeping.
+    pub(crate) fn lead(&mut self, listeners: Listeners) -> io::Result<()> {
+        let mut acceptor = Acceptor::new(listeners);
+        acceptor.register(self.poll.registry(), LISTEN)?;
+        self.acceptor = Some(acceptor);
+        self.sweeper = Some(Sweeper::new(coarse_ms()));
+        Ok(())
+    }
+
+    /// Runs until the server is to end. What has arrived by then is still answered.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let (shared, hub) = (Arc::clone(&self.shared), Arc::clone(&self.hub));
+        let mut turn = Turn {
+            shared: &shared,
+            counters: &hub.counters,
+            now: coarse_ms(),
+            buffers: Buffers::default(),
+            bytes_in: 0,
+            bytes_out: 0,
+            sample: Counters::SAMPLE,
+            shutdown: false,
+        };
+        let mut events = Events::with_capacity(EVENTS);
+        while !shared.shutting_down() {
+            self.wait(&mut events, self.patience(turn.now))?;
+            turn.now = coarse_ms();
+            self.serve_all(&events, &mut turn);
+            self.housekeep(&turn);
+        }
+        // Connections that are still in their listener's queue find it closed.
+        self.acceptor = None;
+        self.finish(&mut turn, &mut events)
+    }
+
+    fn wait(&mut self, events: &mut Events, patience: Duration) -> io::Result<()> {
+        match self.poll.poll(events, Some(patience)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// How long it may wait for events.
+    fn patience(&self, now: u64) -> Duration {
+        if !self.again.is_empty() {
+            return Duration::ZERO;
+        }
+        let check = (self.checked_at + CHECK_MS).saturating_sub(now);
+        let sweep = self.sweeper.as_ref().map_or(check, |sweeper| sweeper.due_in(now));
+        Duration::from_millis(check.min(sweep).max(1))
+    }
+
+    fn serve_all(&mut self, events: &Events, turn: &mut Turn<'_>) {
+        let again = std::mem::take(&mut self.again);
+        for event in events {
+            let token = event.token();
+            if let Some(connection) = self.connections.get_mut(token.0) {
+                connection.note(event);
+                self.serve(token.0, turn);
+            } else if token == WAKE {
+                let arrived = self.hub.receive(self.number);
+                self.admit(arrived, turn);
+            } else if token.0 > LISTEN - LISTENERS_MOST
+                && let Some(acceptor) = &mut self.acceptor
+            {
+                let own = acceptor.accept(turn.shared, &self.hub);
+                self.admit(own, turn);
+            }
+        }
+        for key in again {
+            self.serve(key, turn);
+        }
+        self.tally(turn);
+    }
+
+    fn serve(&mut self, key: usize, turn: &mut Turn<'_>) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        match connection.serve(turn) {
+            Next::Close => return self.close(key),
+            Next::Again => self.again.push(key),
+            Next::Wait => {}
+        }
+        if let Err(error) = connection.update_interest(self.poll.registry(), Token(key)) {
+            log::error!("cannot watch a connection: {error}; closed it");
+            self.close(key);
+        }
+    }
+
+    fn admit(&mut self, newcomers: Vec<Newcomer>, turn: &Turn<'_>) {
+        for newcomer in newcomers {
+            let session = Session::new(Arc::clone(&self.shared), newcomer.peer.clone(), unix_ms());
+            let entry = self.connections.vacant_entry();
+            let mut connection = Connection::new(newcomer, session, turn.now);
+            match connection.register(self.poll.registry(), Token(entry.key())) {
+                Ok(()) => _ = entry.insert(connection),
+                Err(error) => {
+                    log::error!("cannot watch a connection: {error}; closed it");
+                    self.hub.leave();
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, key: usize) {
+        // Closing the descriptor takes it out of the poll.
+        drop(self.connections.remove(key));
+        self.hub.leave();
+    }
+
+    /// Adds what was counted since the last time to what all loops count.
+    fn tally(&self, turn: &mut Turn<'_>) {
+        if turn.bytes_in > 0 {
+            add(&turn.shared.stats.bytes_in, std::mem::take(&mut turn.bytes_in));
+            add(&turn.shared.stats.bytes_out, std::mem::take(&mut turn.bytes_out));
+        }
+        if std::mem::take(&mut turn.shutdown) {
+            self.shared.shut_down();
+            self.hub.wake_all();
+        }
+    }
+
+    fn housekeep(&mut self, turn: &Turn<'_>) {
+        if let Some(sweeper) = &mut self.sweeper {
+            sweeper.run(turn.shared, turn.counters, turn.now);
+        }
+        if turn.now < self.checked_at + CHECK_MS {
+            return;
+        }
+        self.checked_at = turn.now;
+        if let Some(acceptor) = &mut self.acceptor {
+            let own = acceptor.accept_again(turn.shared, &self.hub);
+            self.admit(own, turn);
+        }
+        let expired = |(key, connection): (usize, &Connection)| {
+            connection.expired(turn.shared, turn.now).then_some(key)
+        };
+        let expired: Vec<usize> = self.connections.iter().filter_map(expired).collect();
+        for key in expired {
+            count(&turn.counters.timeouts);
+            self.close(key);
+        }
+    }
+
+    /// Answers what has arrived, and gives the replies a while to leave.
+    fn finish(&mut self, turn: &mut Turn<'_>, events: &mut Events) -> io::Result<()> {
+        let arrived = self.hub.receive(self.number);
+        self.admit(arrived, turn);
+        let deadline = turn.now + FINISH_MS;
+        while !self.connections.is_empty() && turn.now < deadline {
+            let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
+            let mut waiting = true;
+            for key in keys {
+                match self.connections[key].finish(turn) {
+                    Next::Close => self.close(key),
+                    Next::Again => waiting = false,
+                    Next::Wait => self.connections[key].update_interest(self.poll.registry(), Token(key))?,
+                }
+            }
+            let patience = if waiting { Duration::from_millis(50) } else { Duration::ZERO };
+            if !self.connections.is_empty() {
+                self.wait(events, patience)?;
+                events.iter().for_each(|event| {
+                    if let Some(connection) = self.connections.get_mut(event.token().0) {
+                        connection.note(event);
+                    }
+                });
+            }
+            turn.now = coarse_ms();
+        }
+        self.tally(turn);
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! Listening: addresses, ports, and why not.
+
+use std::{
+    fmt, io,
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    path::{Path, PathBuf},
+};
+
+use mio::net::{TcpListener, UnixListener};
+
+use super::unix::{self, SocketFile};
+use crate::config::{Config, Key};
+
+/// Everything a server listens on.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    pub(super) tcp: Vec<TcpListener>,
+    pub(super) unix: Option<(UnixListener, PathBuf)>,
+    pub(super) unix_file: Option<SocketFile>,
+    pub(super) metrics: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Listens as the settings say.
+    pub fn bind(config: &Config) -> Result<Listeners, ListenError> {
+        let mut listeners = Listeners::default();
+        let port = config.number(Key::Port);
+        if port != 0 {
+            let addresses = addresses(&config.text(Key::Bind), to_port(port))?;
+            addresses.iter().try_for_each(|address| refuse_open(address.ip(), config))?;
+            for address in addresses {
+                listeners.tcp.push(tcp(address, "--port")?);
+            }
+        }
+        let path = config.text(Key::UnixSocket);
+        if !path.is_empty() {
+            listeners.listen_unix(Path::new(&path), config)?;
+        }
+        let metrics = config.number(Key::MetricsPort);
+        if metrics != 0 {
+            let address = SocketAddr::from(([127, 0, 0, 1], to_port(metrics)));
+            listeners.metrics = Some(tcp(address, "--metrics-port")?);
+        }
+        if listeners.tcp.is_empty() && listeners.unix.is_none() {
+            return Err(ListenError::Nowhere);
+        }
+        Ok(listeners)
+    }
+
+    /// The TCP addresses that clients connect to.
+    pub fn tcp_addresses(&self) -> Vec<SocketAddr> {
+        self.tcp.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// The Unix socket that clients connect to.
+    pub fn unix_path(&self) -> Option<&Path> {
+        self.unix.as_ref().map(|(_, path)| path.as_path())
+    }
+
+    /// Where the metrics are.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref()?.local_addr().ok()
+    }
+
+    /// Takes the metrics' listener out: it is served apart.
+    pub(crate) fn take_metrics(&mut self) -> Option<TcpListener> {
+        self.metrics.take()
+    }
+
+    fn listen_unix(&mut self, path: &Path, config: &Config) -> Result<(), ListenError> {
+        let mode = u32::try_from(config.number(Key::UnixSocketPerm)).unwrap_or(0o700);
+        let (listener, file) = unix::listen(path, mode)?;
+        self.unix = Some((UnixListener::from_std(listener), path.to_path_buf()));
+        self.unix_file = Some(file);
+        Ok(())
+    }
+}
+
+fn to_port(number: u64) -> u16 {
+    u16::try_from(number).unwrap_or(u16::MAX)
+}
+
+/// The addresses named in `bind`: numbers or host names, separated by spaces or commas.
+fn addresses(bind: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
+    let mut found = Vec::new();
+    for name in bind.split([' ', ',']).filter(|name| !name.is_empty()) {
+        let name = if name == "*" { "0.0.0.0" } else { name.trim_matches(['[', ']']) };
+        let resolved = (name, port).to_socket_addrs();
+        let resolved = resolved.map_err(|source| ListenError::Address { name: name.into(), source })?;
+        found.extend(resolved);
+    }
+    found.sort_unstable();
+    found.dedup();
+    if found.is_empty() { Err(ListenError::Nowhere) } else { Ok(found) }
+}
+
+/// Whoever reaches an address without a password may read and delete everything.
+fn refuse_open(ip: IpAddr, config: &Config) -> Result<(), ListenError> {
+    if ip.is_loopback() || !config.password().is_empty() {
+        return Ok(());
+    }
+    Err(ListenError::NoPassword { ip })
+}
+
+fn tcp(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ListenError> {
+    TcpListener::bind(address).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => ListenError::PortInUse { address, flag },
+        _ => ListenError::Tcp { address, flag, source },
+    })
+}
+
+/// Why the server cannot listen.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Another program has the port.
+    PortInUse {
+        /// Where.
+        address: SocketAddr,
+        /// The flag that chooses another.
+        flag: &'static str,
+    },
+    /// The system refused the address.
+    Tcp {
+        /// Which.
+        address: SocketAddr,
+        /// The flag that chooses another.
+        flag: &'static str,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// A name that stands for no address.
+    Address {
+        /// The name.
+        name: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// An address that others can reach, and no password.
+    NoPassword {
+        /// Which.
+        ip: IpAddr,
+    },
+    /// A server answers at the Unix socket.
+    UnixInUse {
+        /// Its file.
+        path: PathBuf,
+    },
+    /// The file is there and is no socket.
+    NotASocket {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system refused the Unix socket.
+    Unix {
+        /// Its file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// No port, no address, no Unix socket.
+    Nowhere,
+}
+
+impl ListenError {
+    /// What to do about it, a line each.
+    pub fn hints(&self) -> Vec<String> {
+        match self {
+            ListenError::PortInUse { address, flag } => vec![
+                format!("to see which: ss -ltnp 'sport = :{}'", address.port()),
+                format!("to use another port: {flag} PORT"),
+            ],
+            ListenError::Tcp { flag, source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                vec![format!("ports below 1024 are the administrator's; to use another: {flag} PORT")]
+            }
+            ListenError::Tcp { .. } | ListenError::Address { .. } => {
+                vec!["--bind takes addresses of this machine: ip -brief address".into()]
+            }
+            ListenError::NoPassword { .. } => vec![
+                "whoever reaches that address could read and delete everything".into(),
+                "give clients a password: TERRACE_PASSWORD=... or --password-file FILE".into(),
+                "or serve this machine only: --bind 127.0.0.1".into(),
+            ],
+            ListenError::UnixInUse { .. } => vec!["to use another: --unix PATH".into()],
+            ListenError::NotASocket { .. } => {
+                vec!["it is left as it is; move it, or use another: --unix PATH".into()]
+            }
+            ListenError::Unix { path, source } => match source.kind() {
+                io::ErrorKind::NotFound => vec![format!(
+                    "the directory {} must exist",
+                    path.parent().unwrap_or(Path::new("/")).display()
+                )],
+                io::ErrorKind::InvalidInput => vec!["a socket's path has at most 107 bytes".into()],
+                _ => vec!["to use another: --unix PATH".into()],
+            },
+            ListenError::Nowhere => vec!["give --port PORT, or --unix PATH, or both".into()],
+        }
+    }
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListenError::PortInUse { address, .. } => {
+                write!(f, "port {} of {} is in use by another program", address.port(), address.ip())
+            }
+            ListenError::Tcp { address, source, .. } => write!(f, "cannot listen on {address}: {source}"),
+            ListenError::Address { name, source } => write!(f, "`{name}` is not an address: {source}"),
+            ListenError::NoPassword { ip } => {
+                write!(f, "refusing to listen on {ip}, which is not loopback, without a password")
+            }
+            ListenError::UnixInUse { path } => {
+                write!(f, "the socket {} is in use by a running server", path.display())
+            }
+            ListenError::NotASocket { path } => write!(f, "{} exists and is not a socket", path.display()),
+            ListenError::Unix { path, source } => write!(f, "cannot listen on {}: {source}", path.display()),
+            ListenError::Nowhere => f.write_str("nothing to listen on"),
+        }
+    }
+}
+
+impl std::error::Error for ListenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ListenError::Tcp { source, .. }
+            | ListenError::Address { source, .. }
+            | ListenError::Unix { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(settings: &[(&str, &str)]) -> Config {
+        let config = Config::default();
+        for (name, value) in [("metrics-port", "0")].iter().chain(settings) {
+            config.assign(name, value).unwrap();
+        }
+        config
+    }
+
+    #[test]
+    fn another_address_needs_a_password() {
+        for bind in ["0.0.0.0", "*", "127.0.0.1 0.0.0.0", "[::]"] {
+            let open = config(&[("bind", bind), ("port", "1")]);
+            assert!(matches!(Listeners::bind(&open), Err(ListenError::NoPassword { .. })));
+        }
+        assert!(refuse_open([0, 0, 0, 0].into(), &config(&[("requirepass", "secret")])).is_ok());
+        assert!(refuse_open([127, 0, 0, 7].into(), &config(&[])).is_ok());
+    }
+
+    #[test]
+    fn a_port_in_use_and_nowhere_to_listen_are_said() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port().to_string();
+        let error = Listeners::bind(&config(&[("port", &port)])).unwrap_err();
+        assert!(error.to_string().contains(&format!("port {port} of 127.0.0.1 is in use")), "{error}");
+        assert!(matches!(Listeners::bind(&config(&[("port", "0")])), Err(ListenError::Nowhere)));
+        assert!(matches!(Listeners::bind(&config(&[("bind", " ")])), Err(ListenError::Nowhere)));
+        let unknown = config(&[("bind", "no.such.host.invalid")]);
+        assert!(matches!(Listeners::bind(&unknown), Err(ListenError::Address { .. })));
+    }
+}

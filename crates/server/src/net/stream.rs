@@ -1,0 +1,103 @@
+//! A connected socket of either kind.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+};
+
+use mio::{Interest, Registry, Token, event::Source, net};
+use rustix::{
+    buffer::spare_capacity,
+    io::Errno,
+    net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown},
+};
+
+/// A TCP or Unix connection that never blocks.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Tcp(net::TcpStream),
+    Unix(net::UnixStream),
+}
+
+/// What came of a read or a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Io {
+    /// So many bytes, at least one.
+    Moved(usize),
+    /// Nothing to read now, or no room to write.
+    Blocked,
+    /// The other end has finished, or the connection broke.
+    Ended,
+}
+
+impl Stream {
+    /// Reads once, into what capacity `buffer` has to spare, which must not be nothing.
+    pub(super) fn read(&self, buffer: &mut Vec<u8>) -> Io {
+        loop {
+            match recv(self, spare_capacity(buffer), RecvFlags::empty()) {
+                Ok((_, 0)) => return Io::Ended,
+                Ok((_, count)) => return Io::Moved(count),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Self::failed(errno),
+            }
+        }
+    }
+
+    /// Writes once.
+    pub(super) fn write(&self, bytes: &[u8]) -> Io {
+        loop {
+            match send(self, bytes, SendFlags::NOSIGNAL) {
+                Ok(0) => return Io::Blocked,
+                Ok(count) => return Io::Moved(count),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Self::failed(errno),
+            }
+        }
+    }
+
+    /// Says that nothing more will be written; the other end may still be sending.
+    pub(super) fn finish_writing(&self) {
+        // It fails when the connection broke, and then there is no one to tell.
+        let _ = shutdown(self, Shutdown::Write);
+    }
+
+    pub(super) fn raw_fd(&self) -> i32 {
+        self.as_fd().as_raw_fd()
+    }
+
+    fn failed(errno: Errno) -> Io {
+        if errno == Errno::AGAIN { Io::Blocked } else { Io::Ended }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Tcp(tcp) => tcp.as_fd(),
+            Stream::Unix(unix) => unix.as_fd(),
+        }
+    }
+}
+
+impl Source for Stream {
+    fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        match self {
+            Stream::Tcp(tcp) => tcp.register(registry, token, interests),
+            Stream::Unix(unix) => unix.register(registry, token, interests),
+        }
+    }
+
+    fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        match self {
+            Stream::Tcp(tcp) => tcp.reregister(registry, token, interests),
+            Stream::Unix(unix) => unix.reregister(registry, token, interests),
+        }
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        match self {
+            Stream::Tcp(tcp) => tcp.deregister(registry),
+            Stream::Unix(unix) => unix.deregister(registry),
+        }
+    }
+}

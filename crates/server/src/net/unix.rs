@@ -1,0 +1,101 @@
+//! The Unix socket's file: made with its permissions, a dead server's replaced, a live one's left alone, removed at the end.
+
+use std::{
+    fs, io,
+    os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
+    os::unix::net::{UnixListener, UnixStream},
+    path::{Path, PathBuf},
+};
+
+use super::listen::ListenError;
+
+/// A socket's file; removed when dropped, if it is still this one's.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    inode: u64,
+}
+
+/// Listens at `path`. The file appears whole: already listening, with permissions `mode`.
+pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), ListenError> {
+    refuse_live(path)?;
+    let failed = |source| ListenError::Unix { path: path.to_path_buf(), source };
+    let mut name = path.as_os_str().to_os_string();
+    name.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(name);
+    // A process of this number that died in between may have left one.
+    let _ = fs::remove_file(&beside);
+    let listener = UnixListener::bind(&beside).map_err(failed)?;
+    let placed = place(&listener, &beside, path, mode);
+    if placed.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    placed.map(|file| (listener, file)).map_err(failed)
+}
+
+fn place(listener: &UnixListener, beside: &Path, path: &Path, mode: u32) -> io::Result<SocketFile> {
+    listener.set_nonblocking(true)?;
+    fs::set_permissions(beside, fs::Permissions::from_mode(mode))?;
+    fs::rename(beside, path)?;
+    Ok(SocketFile { path: path.to_path_buf(), inode: fs::symlink_metadata(path)?.ino() })
+}
+
+/// An error if something lives at `path` that must not be replaced.
+fn refuse_live(path: &Path) -> Result<(), ListenError> {
+    let there = match fs::symlink_metadata(path) {
+        Ok(there) => there,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(ListenError::Unix { path: path.to_path_buf(), source }),
+    };
+    if !there.file_type().is_socket() {
+        return Err(ListenError::NotASocket { path: path.to_path_buf() });
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        _ => Err(ListenError::UnixInUse { path: path.to_path_buf() }),
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|there| there.ino() == self.inode) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_socket_is_replaced_a_live_one_and_other_files_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        drop(UnixListener::bind(&path).unwrap());
+        let (_listener, file) = listen(&path, 0o700).unwrap();
+        assert_eq!(fs::symlink_metadata(&path).unwrap().mode() & 0o777, 0o700);
+        assert!(matches!(listen(&path, 0o700), Err(ListenError::UnixInUse { .. })));
+        drop(file);
+        assert!(!path.exists());
+
+        fs::write(&path, b"someone's data").unwrap();
+        assert!(matches!(listen(&path, 0o700), Err(ListenError::NotASocket { .. })));
+        assert_eq!(fs::read(&path).unwrap(), b"someone's data");
+    }
+
+    #[test]
+    fn a_socket_that_another_server_took_over_is_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let (_listener, file) = listen(&path, 0o700).unwrap();
+        fs::remove_file(&path).unwrap();
+        let _other = UnixListener::bind(&path).unwrap();
+        let other = fs::symlink_metadata(&path).unwrap().ino();
+        if other != file.inode {
+            drop(file);
+            assert!(path.exists());
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A running server: its threads, from start to end.
+
+use std::{
+    fmt, io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread::{Builder, JoinHandle},
+};
+
+use mio::{Poll, Waker};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use crate::{
+    config::Key,
+    net::{EventLoop, Hub, Listeners, Metrics, MetricsServer, WAKE},
+    shared::Shared,
+};
+
+/// A server that runs. Dropping it does not end it.
+#[derive(Debug)]
+pub struct Server {
+    threads: Vec<JoinHandle<()>>,
+    stopper: Stopper,
+}
+
+/// Ends a server from anywhere: a signal, a test.
+#[derive(Clone)]
+pub struct Stopper {
+    shared: Arc<Shared>,
+    hub: Arc<Hub>,
+}
+
+impl Server {
+    /// Serves on `listeners` until SHUTDOWN or [`Stopper::stop`].
+    pub fn start(shared: Arc<Shared>, listeners: Listeners) -> Result<Server, StartError> {
+        let threads = threads(&shared);
+        make_room_for_clients(&shared);
+        let polls: Vec<Poll> = (0..threads).map(|_| Poll::new()).collect::<Result<_, _>>()?;
+        let wakers = polls.iter().map(|poll| Waker::new(poll.registry(), WAKE)).collect::<Result<_, _>>()?;
+        let hub = Arc::new(Hub::new(wakers));
+        let mut server = Server {
+            threads: Vec::new(),
+            stopper: Stopper { shared: Arc::clone(&shared), hub: Arc::clone(&hub) },
+        };
+        // If one part cannot start, those that run already are told to end.
+        server.start_threads(polls, listeners).inspect_err(|_| server.stopper.stop())?;
+        Ok(server)
+    }
+
+    /// What ends it.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(self) -> Result<(), ServeError> {
+        for thread in self.threads {
+            // Threads catch their own panics.
+            let _ = thread.join();
+        }
+        if self.stopper.hub.failed() { Err(ServeError) } else { Ok(()) }
+    }
+
+    fn start_threads(&mut self, polls: Vec<Poll>, mut listeners: Listeners) -> Result<(), StartError> {
+        let Stopper { shared, hub } = self.stopper.clone();
+        if let Some(listener) = listeners.take_metrics() {
+            let metrics = Metrics::new(Arc::clone(&shared), Arc::clone(&hub));
+            let (metrics, waker) = MetricsServer::new(listener, metrics, Arc::clone(&shared))?;
+            hub.also_wakes(waker);
+            self.spawn("metrics".into(), || metrics.run())?;
+        }
+        let mut listeners = Some(listeners);
+        for (number, poll) in polls.into_iter().enumerate() {
+            let mut event_loop = EventLoop::new(number, poll, Arc::clone(&shared), Arc::clone(&hub));
+            if let Some(listeners) = listeners.take() {
+                event_loop.lead(listeners)?;
+            }
+            self.spawn(format!("loop-{number}"), || event_loop.run())?;
+        }
+        Ok(())
+    }
+
+    /// A thread whose end by a fault ends the server, and is said.
+    fn spawn(
+        &mut self,
+        name: String,
+        run: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Result<(), StartError> {
+        let stopper = self.stopper.clone();
+        let body = move || {
+            let fault = match catch_unwind(AssertUnwindSafe(run)) {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "a fault in Terrace, reported above".into(),
+            };
+            let thread = std::thread::current();
+            log::error!("the thread {} ended: {fault}; ending the server", thread.name().unwrap_or_default());
+            stopper.hub.fail();
+            stopper.stop();
+        };
+        self.threads.push(Builder::new().name(name).spawn(body)?);
+        Ok(())
+    }
+}
+
+impl Stopper {
+    /// Ends the server: it accepts no one any more, answers what has arrived, and [`Server::wait`] returns.
+    pub fn stop(&self) {
+        self.shared.shut_down();
+        self.hub.wake_all();
+    }
+}
+
+impl fmt::Debug for Stopper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stopper")
+    }
+}
+
+/// As many as the settings say, or one a core.
+fn threads(shared: &Shared) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = match usize::try_from(shared.config.number(Key::Threads)) {
+        Ok(0) | Err(_) => cores,
+        Ok(threads) => threads,
+    };
+    shared.config.record(Key::Threads, threads as u64);
+    threads
+}
+
+/// Descriptors the server needs beside its clients'.
+const OWN_DESCRIPTORS: u64 = 64;
+
+/// Asks for as many file descriptors as `maxclients` needs; if the system allows fewer, lowers it and says so.
+fn make_room_for_clients(shared: &Shared) {
+    let wanted = shared.config.number(Key::MaxClients) + OWN_DESCRIPTORS;
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let most = limit.maximum.map_or(wanted, |most| most.min(wanted));
+    limit.current = Some(most);
+    let current = if setrlimit(Resource::Nofile, limit).is_ok() {
+        most
+    } else {
+        getrlimit(Resource::Nofile).current.unwrap_or(wanted)
+    };
+    if current < wanted {
+        let clients = current.saturating_sub(OWN_DESCRIPTORS).max(1);
+        log::warn!("only {clients} clients at once: the system allows {current} open files (ulimit -n)");
+        shared.config.record(Key::MaxClients, clients);
+    }
+}
+
+/// The system refused what a server needs.
+#[derive(Debug)]
+pub struct StartError(io::Error);
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> StartError {
+        StartError(error)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot start the server's threads: {}", self.0)
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// A thread of the server ended by a fault, which was logged. What was answered is in the pool.
+#[derive(Debug)]
+pub struct ServeError;
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the server ended by a fault in Terrace; what it had answered is in the pool")
+    }
+}
+
+impl std::error::Error for ServeError {}
