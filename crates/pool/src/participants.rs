@@ -1,4 +1,27 @@
-//! Who has the pool open.
+//! Who has the pool open: a table with a slot a process.
+//!
+//! ```text
+//! word 0      incarnation (bits 31 to 14) | 1 taken
+//!      1      pid
+//!      2      when that process started, in the kernel's ticks since boot: tells it from a later one with its pid
+//!      3      when it opened the pool, unix ms
+//!      4..8   its program, UTF-8, padded with zeros
+//! ```
+//!
+//! Nothing here is believed after a crash but the incarnation, and that only makes lock words differ from older ones. The file's lock
+//! says whether anyone is there; the table only gives him a name.
+
+use crate::clock::now_ms;
+use crate::error::Holder;
+use crate::layout::{Layout, PARTICIPANT_BYTES};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use terrace_medium::{Line, MappedMedium, Offset, Region};
+
+const TAKEN: u64 = 1;
+const INCARNATION_SHIFT: u32 = 14;
+const INCARNATIONS: u64 = 1 << 18;
+/// Longest program name.
+const PROGRAM_BYTES: usize = 32;
 
 /// Whom a lock word names: a participant in one of its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,4 +32,137 @@ pub struct Owner {
     pub incarnation: u32,
     /// The pool's generation: locks of another one are free.
     pub generation: u32,
+}
+
+/// Takes a slot for this process, which is alone in the pool: whatever slot is taken belongs to someone dead.
+pub(crate) fn attach<M: MappedMedium>(
+    region: &Region<M>,
+    layout: &Layout,
+    generation: u32,
+    program: &str,
+) -> Owner {
+    for index in 0..layout.geometry.participants {
+        release(region, layout, index);
+    }
+    let line = slot(region, layout, 0);
+    let medium = region.medium();
+    let incarnation = incarnation(line.0[0].load(medium, Relaxed)) % (INCARNATIONS - 1) + 1;
+    let pid = std::process::id();
+    let about = [u64::from(pid), process_start(pid).unwrap_or(0), now_ms()];
+    for (word, value) in line.0[1..].iter().zip(about.into_iter().chain(program_words(program))) {
+        word.store(medium, value, Relaxed);
+    }
+    // ORDER: Release: whoever sees the slot taken sees by whom.
+    line.0[0].store(medium, incarnation << INCARNATION_SHIFT | TAKEN, Release);
+    Owner { participant: 0, incarnation: incarnation as u32, generation }
+}
+
+/// Gives the slot back.
+pub(crate) fn release<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) {
+    slot(region, layout, index).0[0].fetch_and(region.medium(), !TAKEN, Release);
+}
+
+fn slot<'r, M: MappedMedium>(region: &'r Region<M>, layout: &Layout, index: u32) -> &'r Line {
+    region.at(Offset::new(layout.participant(index)))
+}
+
+fn incarnation(state: u64) -> u64 {
+    state >> INCARNATION_SHIFT & (INCARNATIONS - 1)
+}
+
+fn program_words(program: &str) -> [u64; PROGRAM_BYTES / 8] {
+    let mut bytes = [0; PROGRAM_BYTES];
+    let len = (0..=PROGRAM_BYTES).rev().find(|&end| program.is_char_boundary(end)).unwrap_or(0);
+    bytes[..len].copy_from_slice(&program.as_bytes()[..len]);
+    let mut words = [0; PROGRAM_BYTES / 8];
+    for (word, piece) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u64::from_le_bytes(*piece);
+    }
+    words
+}
+
+/// The first participant in `table`, the bytes of a participant table, that is alive.
+pub(crate) fn living(table: &[u8]) -> Option<Holder> {
+    table.as_chunks::<{ PARTICIPANT_BYTES as usize }>().0.iter().find_map(|slot| {
+        let word = |i: usize| slot.as_chunks().0.get(i).map_or(0, |&piece| u64::from_le_bytes(piece));
+        let pid = u32::try_from(word(1)).ok()?;
+        let alive = word(0) & TAKEN != 0 && process_start(pid) == Some(word(2));
+        let program = slot[32..].split(|&byte| byte == 0).next().unwrap_or_default();
+        let program = printable(&String::from_utf8_lossy(program));
+        alive.then_some(Holder { pid, program, since_ms: word(3) })
+    })
+}
+
+/// The name of the running process `pid`, as the kernel has it.
+pub(crate) fn program_of(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm"))
+        .map_or_else(|_| String::new(), |s| printable(s.trim_end()))
+}
+
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+/// When the process `pid` started, in ticks since boot; `None` if there is no such process.
+fn process_start(pid: u32) -> Option<u64> {
+    // proc(5): field 22; the second one, the program in parentheses, may hold spaces and parentheses itself.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Geometry;
+    use terrace_medium::{Dram, Mapping};
+
+    fn table() -> (Region<Dram>, Layout) {
+        let layout = Layout::new(Geometry::tiny()).unwrap();
+        let mapping = Mapping::anonymous(layout.smallest() as usize, 0).unwrap();
+        (Region::new(Dram::new(mapping)), layout)
+    }
+
+    fn bytes(region: &Region<Dram>, layout: &Layout) -> Vec<u8> {
+        let len = layout.geometry.participants as usize * PARTICIPANT_BYTES as usize;
+        // SAFETY: nobody writes now.
+        unsafe { region.bytes(layout.participants, len) }.unwrap().to_vec()
+    }
+
+    #[test]
+    fn a_participant_is_named_while_it_is_there() {
+        let (region, layout) = table();
+        assert_eq!(living(&bytes(&region, &layout)), None);
+        let owner = attach(&region, &layout, 7, "terrace serve, with a name that is too long for it");
+        assert_eq!(owner, Owner { participant: 0, incarnation: 1, generation: 7 });
+        let holder = living(&bytes(&region, &layout)).unwrap();
+        assert_eq!(holder.pid, std::process::id());
+        assert_eq!(holder.program, "terrace serve, with a name that ");
+        release(&region, &layout, 0);
+        assert_eq!(living(&bytes(&region, &layout)), None);
+        assert_eq!(attach(&region, &layout, 8, "x").incarnation, 2);
+    }
+
+    #[test]
+    fn a_dead_process_and_one_that_took_over_its_pid_are_not_named() {
+        let (region, layout) = table();
+        attach(&region, &layout, 1, "x");
+        let line = slot(&region, &layout, 0);
+        let start = line.0[2].fetch_add(region.medium(), 1, Relaxed);
+        assert_eq!(living(&bytes(&region, &layout)), None);
+        line.0[2].store(region.medium(), start, Relaxed);
+        assert!(living(&bytes(&region, &layout)).is_some());
+        line.0[1].store(region.medium(), u64::MAX, Relaxed);
+        assert_eq!(living(&bytes(&region, &layout)), None);
+    }
+
+    #[test]
+    fn incarnations_fit_in_their_bits_and_are_never_zero() {
+        let (region, layout) = table();
+        let state = slot(&region, &layout, 0);
+        state.0[0].store(region.medium(), (INCARNATIONS - 1) << INCARNATION_SHIFT, Relaxed);
+        assert_eq!(attach(&region, &layout, 1, "x").incarnation, 1);
+        state.0[0].store(region.medium(), u64::MAX, Relaxed);
+        assert_eq!(attach(&region, &layout, 1, "x").incarnation, 1);
+    }
 }

@@ -1,15 +1,18 @@
 //! A pool that is open.
 
-use crate::layout::{Geometry, Layout, MAX_POOL, PAGE};
-use crate::participants::Owner;
-use std::sync::Arc;
+use crate::error::{CloseError, OpenError, Problem};
+use crate::layout::{Geometry, Layout};
+use crate::options::PoolOptions;
+use crate::participants::{self, Owner};
+use crate::superblock::Superblock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use terrace_medium::{MapError, MappedMedium, Mapping, Region};
+use std::sync::{Arc, Mutex, MutexGuard};
+use terrace_medium::{Line, MapError, MappedMedium, Offset, Region, Word};
 
 /// How a pool was found when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// It was made just now.
+    /// It was made just now, in zeroed memory.
     Created,
     /// It had been closed in order: what the allocator left is true.
     Clean,
@@ -17,7 +20,19 @@ pub enum Start {
     Unclean,
 }
 
-/// A pool that is open. Clones are handles to the same pool; it is closed when the last one goes.
+/// What an opening found and decided.
+pub(crate) struct Life {
+    pub(crate) start: Start,
+    /// Whether the file may be written.
+    pub(crate) writes: bool,
+    /// Bytes that can be used; less than the superblock says if the file is cut short.
+    pub(crate) size: u64,
+    pub(crate) superblock: Superblock,
+    /// The copy of the superblock to write first.
+    pub(crate) copy: usize,
+}
+
+/// A pool that is open. Clones are handles to the same pool; it is closed, in order, when the last one goes.
 pub struct Pool<M: MappedMedium>(pub(crate) Arc<Inner<M>>);
 
 /// What the handles share.
@@ -30,9 +45,14 @@ pub(crate) struct Inner<M: MappedMedium> {
     /// Counts unclean openings: allocator state of an older era is not believed.
     pub(crate) era: u32,
     pub(crate) start: Start,
-    /// Bytes of the pool: what the superblock says, once that is durable.
-    size: AtomicU64,
-    hash_seed: u64,
+    pub(crate) writes: bool,
+    pub(crate) hash_seed: u64,
+    /// Held while the superblock changes: growth, close.
+    pub(crate) superblock: Mutex<Superblock>,
+    /// Held while a root is made.
+    pub(crate) roots: Mutex<()>,
+    /// Whether [`Pool::close`] has done its work.
+    closed: bool,
 }
 
 impl<M: MappedMedium> Clone for Pool<M> {
@@ -43,36 +63,39 @@ impl<M: MappedMedium> Clone for Pool<M> {
 
 impl<M: MappedMedium> Pool<M> {
     /// A pool of `size` bytes in anonymous memory: gone with the process.
-    pub fn anonymous(size: u64) -> Result<Self, MapError> {
-        Self::anonymous_with(size, Geometry::for_size(size))
+    pub fn anonymous(size: u64) -> Result<Self, OpenError> {
+        PoolOptions::anonymous().size(size).create()
     }
 
     /// As [`Pool::anonymous`], with a geometry of the caller's choice.
-    ///
-    /// # Panics
-    /// Where the geometry is out of range or `size` does not hold it.
-    pub fn anonymous_with(size: u64, geometry: Geometry) -> Result<Self, MapError> {
-        let layout = Layout::new(geometry).unwrap_or_else(|what| panic!("{what}"));
-        let size = size / PAGE * PAGE;
-        assert!((layout.smallest()..=MAX_POOL).contains(&size), "{size} bytes do not hold {geometry:?}");
-        let reserve = size.saturating_mul(16).min(MAX_POOL);
-        let mapping = Mapping::anonymous(size as usize, reserve as usize)?;
-        let owner = Owner { participant: 0, incarnation: 1, generation: 1 };
-        Ok(Self::start(Inner {
-            id: next_id(),
-            region: Region::new(M::new(mapping)),
-            layout,
-            owner,
-            era: 1,
-            start: Start::Created,
-            size: AtomicU64::new(size),
-            hash_seed: 0x7465_7272_6163_6521,
-        }))
+    pub fn anonymous_with(size: u64, geometry: Geometry) -> Result<Self, OpenError> {
+        PoolOptions::anonymous().size(size).geometry(geometry).create()
     }
 
-    /// Brings the shared structures into the state that `inner.start` asks for. The allocator's part is called here.
-    fn start(inner: Inner<M>) -> Self {
-        Self(Arc::new(inner))
+    /// Brings the shared structures into the state that `life.start` asks for.
+    pub(crate) fn start(
+        region: Region<M>,
+        layout: Layout,
+        owner: Owner,
+        life: Life,
+    ) -> Result<Self, Problem> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let pool = Self(Arc::new(Inner {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            region,
+            layout,
+            owner,
+            era: life.superblock.era,
+            start: life.start,
+            writes: life.writes,
+            hash_seed: life.superblock.hash_seed,
+            superblock: Mutex::new(life.superblock),
+            roots: Mutex::new(()),
+            closed: false,
+        }));
+        pool.0.set_size(life.size);
+        // The allocator starts here.
+        Ok(pool)
     }
 
     /// The pool's memory.
@@ -96,7 +119,8 @@ impl<M: MappedMedium> Pool<M> {
     /// Its size in bytes, a multiple of the page.
     #[inline(always)]
     pub fn size(&self) -> u64 {
-        self.0.size.load(Ordering::Acquire)
+        // ORDER: Acquire: pairs with `set_size`; whoever sees the size sees the mapping that long.
+        self.0.size_word().load(self.medium(), Ordering::Acquire)
     }
 
     /// How often it has been opened with nobody else in it: a lock of another generation is free.
@@ -122,6 +146,52 @@ impl<M: MappedMedium> Pool<M> {
         self.0.start
     }
 
+    /// Whether it was opened to be read only: what is stored in it stays with this process.
+    pub fn is_read_only(&self) -> bool {
+        !self.0.writes
+    }
+
+    /// Its name among all pools.
+    pub fn uuid(&self) -> u128 {
+        self.0.superblock().uuid
+    }
+
+    /// The label that it was made with.
+    pub fn label(&self) -> String {
+        self.0.superblock().label.clone()
+    }
+
+    /// Closes it in order, so that the next open finds it clean and, on a disk, whole through a crash of the machine. It is the
+    /// last handle; else [`CloseError::StillOpen`], and the last one closes it when it goes.
+    pub fn close(self) -> Result<(), CloseError> {
+        let mut inner = Arc::into_inner(self.0).ok_or(CloseError::StillOpen)?;
+        inner.close().map_err(CloseError::Map)
+    }
+
+    /// Lets go of the pool as a process does that dies: the next open finds it left in use. For tests.
+    #[doc(hidden)]
+    pub fn abandon(self) {
+        if let Some(mut inner) = Arc::into_inner(self.0) {
+            inner.closed = true;
+        }
+    }
+
+    /// Asks the kernel for huge pages for the next piece of the pool from `from` on, and says where to go on; `None` at the end. Takes
+    /// some 50 ms, so it belongs in a thread of its own.
+    pub fn collapse_step(&self, from: u64) -> Option<u64> {
+        const STEP: u64 = 16 << 20;
+        if from >= self.size() {
+            return None;
+        }
+        self.medium().mapping().collapse_huge_pages(from as usize, STEP as usize);
+        Some(from + STEP)
+    }
+
+    /// Writes the superblock as it stands.
+    pub(crate) fn store_superblock(&self) -> Result<(), MapError> {
+        self.0.superblock().store(self.region(), 0)
+    }
+
     /// Tells this opening from every other one in this process.
     #[inline(always)]
     pub(crate) fn id(&self) -> u64 {
@@ -135,12 +205,44 @@ impl<M: MappedMedium> Pool<M> {
     }
 }
 
-impl<M: MappedMedium> Drop for Inner<M> {
-    /// The clean close. The allocator's part is called here, before the clean flag is set.
-    fn drop(&mut self) {}
+impl<M: MappedMedium> Inner<M> {
+    #[inline(always)]
+    fn size_word(&self) -> &Word {
+        &self.region.at::<Line>(Offset::new(self.layout.shared)).0[0]
+    }
+
+    /// Tells everyone that the pool has `size` bytes. The superblock says so already, durably.
+    pub(crate) fn set_size(&self, size: u64) {
+        // ORDER: Release: pairs with `Pool::size`.
+        self.size_word().store(self.region.medium(), size, Ordering::Release);
+    }
+
+    pub(crate) fn superblock(&self) -> MutexGuard<'_, Superblock> {
+        self.superblock.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Leaves the pool so that the next open finds it clean. Whoever calls this is alone.
+    fn close(&mut self) -> Result<(), MapError> {
+        if std::mem::replace(&mut self.closed, true) || !self.writes {
+            return Ok(());
+        }
+        // The allocator ends here.
+        participants::release(&self.region, &self.layout, u32::from(self.owner.participant));
+        // PERSIST: everything before the clean flag. A crash before leaves the pool in use.
+        self.region.fence();
+        self.region.medium().mapping().sync(0, usize::MAX)?;
+        let mut superblock = self.superblock();
+        superblock.sequence = superblock.sequence.wrapping_add(1);
+        superblock.clean = true;
+        superblock.store(&self.region, 0)
+    }
 }
 
-fn next_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+impl<M: MappedMedium> Drop for Inner<M> {
+    /// The orderly close, unless something has gone wrong: then the next open had better trust less.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = self.close();
+        }
+    }
 }

@@ -1,0 +1,380 @@
+//! What can go wrong with a pool as a whole, in the words of whoever runs it.
+
+use crate::clock::wall_clock;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use terrace_medium::MapError;
+
+/// A pool could not be made or opened: which one, and why.
+#[derive(Debug)]
+pub struct OpenError {
+    /// The pool's path, or what stands for one.
+    pub pool: PathBuf,
+    /// Why not.
+    pub problem: Problem,
+}
+
+/// Who has a pool open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its process.
+    pub pid: u32,
+    /// Its program, as it calls itself.
+    pub program: String,
+    /// Since when, unix milliseconds; 0 if unknown.
+    pub since_ms: u64,
+}
+
+/// Why a pool could not be made or opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Problem {
+    /// There is no file.
+    Missing,
+    /// The directory that it should lie in does not exist.
+    NoDirectory(PathBuf),
+    /// Create found a file there.
+    Exists,
+    /// It is a directory, a socket or the like.
+    NotAFile,
+    /// The user may not read it, or write to it, or make it there.
+    Denied(io::Error),
+    /// Its file system is mounted read-only.
+    ReadOnlyFileSystem,
+    /// Others have it open; the holder is `None` where the system does not tell.
+    InUse(Option<Holder>),
+    /// The file does not begin like a pool.
+    Foreign,
+    /// A format that this program does not know.
+    Version {
+        /// The file's.
+        found: u32,
+        /// This program's.
+        known: u32,
+    },
+    /// Made on a machine whose words have another size or byte order.
+    OtherMachine,
+    /// Both copies of the superblock are damaged.
+    Damaged(&'static str),
+    /// The file is shorter than the pool in it.
+    Truncated {
+        /// Bytes that the superblock says.
+        expected: u64,
+        /// Bytes that the file has.
+        found: u64,
+    },
+    /// It was in use when the machine went down, and its durability does not cover that.
+    MachineWentDown,
+    /// `power` where a power cut erases memory.
+    NotPersistent,
+    /// It was left in use under the other durability.
+    OtherDurability {
+        /// The pool's.
+        pool: Durability,
+        /// What was asked for.
+        asked: Durability,
+    },
+    /// Fewer bytes than its metadata takes, or more than offsets can name.
+    Size {
+        /// What was asked for.
+        asked: u64,
+        /// The fewest possible.
+        smallest: u64,
+        /// The most possible.
+        largest: u64,
+    },
+    /// The geometry asked for is out of range.
+    Geometry(&'static str),
+    /// The label is longer than 63 bytes.
+    LabelTooLong,
+    /// No room on its file system, or no addresses.
+    Map(MapError),
+    /// The operating system refused; the first word says what was tried.
+    Os(&'static str, io::Error),
+}
+
+/// What a pool keeps through which crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Everything through the death of its processes, nothing through a crash of the machine.
+    Process,
+    /// Everything through loss of power.
+    Power,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Process => "process",
+            Self::Power => "power",
+        })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.pid)?;
+        match (self.program.as_str(), self.since_ms) {
+            ("", 0) => Ok(()),
+            (program, 0) => write!(f, " ({program})"),
+            ("", ms) => write!(f, " (since {})", wall_clock(ms)),
+            (program, ms) => write!(f, " ({program}, since {})", wall_clock(ms)),
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pool = self.pool.display();
+        match &self.problem {
+            Problem::Missing => write!(f, "there is no pool {pool}\n  create it first, or check the path"),
+            Problem::NoDirectory(dir) => {
+                let dir = dir.display();
+                write!(
+                    f,
+                    "the pool {pool} cannot be made: the directory {dir} does not exist\n  mkdir -p {dir}"
+                )
+            }
+            Problem::Exists => {
+                write!(f, "{pool} exists already\n  open it instead, or remove the file if it may be lost")
+            }
+            Problem::NotAFile => write!(f, "{pool} is not a file\n  name a file, or a device-DAX device"),
+            Problem::Denied(error) => {
+                write!(f, "the pool {pool} cannot be opened: {error}\n  check who owns it and its directory")
+            }
+            Problem::ReadOnlyFileSystem => write!(
+                f,
+                "the pool {pool} cannot be written: its file system is mounted read-only\n  open it read-only, or \
+                 put the pool elsewhere"
+            ),
+            Problem::InUse(Some(holder)) => write!(
+                f,
+                "the pool {pool} is in use by {holder}\n  stop that process first, or ask it for what you need"
+            ),
+            Problem::InUse(None) => {
+                write!(f, "the pool {pool} is in use by another process\n  stop that process first")
+            }
+            problem => problem.describe_contents(f, &pool),
+        }
+    }
+}
+
+impl Problem {
+    fn describe_contents(&self, f: &mut fmt::Formatter<'_>, pool: &dyn fmt::Display) -> fmt::Result {
+        match self {
+            Self::Foreign => {
+                write!(f, "{pool} is not a Terrace pool; it was left as it is\n  check the path")
+            }
+            Self::Version { found, known } => write!(
+                f,
+                "the pool {pool} has format {found}, this program knows format {known}\n  use the release of \
+                 terrace that wrote it, dump it there and load the dump here"
+            ),
+            Self::OtherMachine => write!(
+                f,
+                "the pool {pool} comes from a machine with another word size or byte order\n  dump it there and \
+                 load the dump here"
+            ),
+            Self::Damaged(what) => write!(
+                f,
+                "the pool {pool} is damaged: {what}\n  restore it from a backup; nothing in it was changed"
+            ),
+            Self::Truncated { expected, found } => write!(
+                f,
+                "the pool {pool} is cut short: {found} bytes are left of {expected}\n  restore it from a backup, \
+                 or keep what its checksums prove with --salvage"
+            ),
+            Self::MachineWentDown => write!(
+                f,
+                "the pool {pool} was in use when the machine itself went down, and its durability is `process`: \
+                 parts of it may be older than others\n  keep what its checksums prove with --salvage, or restore \
+                 it from a backup"
+            ),
+            problem => problem.describe_request(f, pool),
+        }
+    }
+
+    fn describe_request(&self, f: &mut fmt::Formatter<'_>, pool: &dyn fmt::Display) -> fmt::Result {
+        match self {
+            Self::NotPersistent => write!(
+                f,
+                "durability `power` is not possible on {pool}: it lives in memory or on a disk whose writes a \
+                 power cut can erase\n  use a DAX file system (mount -o dax=always) or a persistent CXL device, \
+                 or --durability process"
+            ),
+            Self::OtherDurability { pool: had, asked } => write!(
+                f,
+                "the pool {pool} was left in use with durability `{had}` and cannot be opened with `{asked}` at \
+                 once\n  open it with --durability {had} and close it in order first"
+            ),
+            Self::Size { asked, smallest, largest } => write!(
+                f,
+                "the pool {pool} cannot have {}: it takes at least {} and at most {}",
+                Bytes(*asked),
+                Bytes(*smallest),
+                Bytes(*largest)
+            ),
+            Self::Geometry(what) => write!(f, "the pool {pool} cannot be laid out like that: {what}"),
+            Self::LabelTooLong => write!(f, "the label of the pool {pool} is longer than 63 bytes"),
+            Self::Map(MapError::NoSpace { wanted }) => write!(
+                f,
+                "no room for {} on the file system of {pool}\n  choose a smaller --size, or make room",
+                Bytes(*wanted)
+            ),
+            Self::Map(error) => write!(f, "the pool {pool} cannot be mapped: {error}"),
+            Self::Os(what, error) => write!(f, "could not {what} {pool}: {error}"),
+            _ => unreachable!("described by the callers"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.problem {
+            Problem::Denied(error) | Problem::Os(_, error) => Some(error),
+            Problem::Map(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// A root could not be found or set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RootError {
+    /// The root exists and is of another kind.
+    Kind {
+        /// The root.
+        name: String,
+        /// Its kind.
+        found: String,
+        /// The kind asked for.
+        asked: String,
+    },
+    /// A name of 1 to 31 bytes and a kind of 1 to 15 bytes, neither with a zero byte, are needed.
+    Name(String),
+    /// Every slot of the directory is taken.
+    Full {
+        /// Slots.
+        roots: u32,
+    },
+    /// The slot's words do not fit together.
+    Damaged {
+        /// The root.
+        name: String,
+        /// Where its slot lies.
+        offset: u64,
+    },
+    /// There is no root of this name to replace.
+    Missing(String),
+    /// The offset does not lie in the pool.
+    OutOfBounds(u64),
+}
+
+impl fmt::Display for RootError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind { name, found, asked } => {
+                write!(f, "the root `{name}` is of kind `{found}`, not `{asked}`")
+            }
+            Self::Name(name) => write!(
+                f,
+                "`{}` cannot name a root: names have 1 to 31 bytes, kinds 1 to 15, none of them zero",
+                name.escape_debug()
+            ),
+            Self::Full { roots } => write!(f, "the pool has {roots} roots and no room for another"),
+            Self::Damaged { name, offset } => write!(f, "the root `{name}` at offset {offset:#x} is damaged"),
+            Self::Missing(name) => write!(f, "there is no root `{name}`"),
+            Self::OutOfBounds(offset) => write!(f, "offset {offset:#x} does not lie in the pool"),
+        }
+    }
+}
+
+impl std::error::Error for RootError {}
+
+/// A pool could not grow. It is as it was.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum GrowError {
+    /// It is open read-only.
+    ReadOnly,
+    /// Pools never shrink.
+    Smaller {
+        /// Bytes it has.
+        size: u64,
+        /// Bytes asked for.
+        asked: u64,
+    },
+    /// More than it reserved addresses for when it was opened, or more than offsets can name.
+    Reserved {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes reserved.
+        reserved: u64,
+    },
+    /// The file system, the device or the operating system refused.
+    Map(MapError),
+}
+
+impl fmt::Display for GrowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ReadOnly => write!(f, "the pool is open read-only and cannot grow"),
+            Self::Smaller { size, asked } => write!(
+                f,
+                "the pool has {} and cannot shrink to {}\n  dump it and load the dump into a smaller one",
+                Bytes(*size),
+                Bytes(*asked)
+            ),
+            Self::Reserved { asked, reserved } => write!(
+                f,
+                "the pool cannot grow to {} while it is open: {} were reserved\n  open it again with a --max-size \
+                 of at least that",
+                Bytes(*asked),
+                Bytes(*reserved)
+            ),
+            Self::Map(MapError::NoSpace { wanted }) => {
+                write!(f, "the pool cannot grow to {}: its file system is full\n  make room", Bytes(*wanted))
+            }
+            Self::Map(error) => write!(f, "the pool cannot grow: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for GrowError {}
+
+/// A pool was not closed in order. What it keeps through a crash is kept; the next open treats this as one.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CloseError {
+    /// Another handle is still there; the pool is closed when the last one goes.
+    StillOpen,
+    /// Writing it back failed.
+    Map(MapError),
+}
+
+impl fmt::Display for CloseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StillOpen => write!(f, "the pool is still in use by this program and was not closed"),
+            Self::Map(error) => write!(f, "the pool could not be closed in order: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CloseError {}
+
+/// A number of bytes, as people say it.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+        let unit = (self.0.max(1).ilog2() / 10).min(4);
+        match (unit, self.0 as f64 / (1u64 << (10 * unit)) as f64) {
+            (0, _) => write!(f, "{} bytes", self.0),
+            (unit, value) => write!(f, "{value:.1} {}", UNITS[unit as usize]),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The file that a pool lies in: opening it, holding it against others, making it so that it appears whole or not at all.
+
+use crate::error::{Holder, Problem};
+use crate::layout::Layout;
+use crate::participants::{living, program_of};
+use crate::superblock::{self, Found, HEAD_BYTES};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, fstatfs, linkat, renameat_with};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use terrace_medium::{MappedMedium, Mapping, Protection, Region, Shm};
+
+/// What will be done with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Read,
+    Write,
+}
+
+/// Opens the file at `path`, which is one that a pool can lie in.
+pub(crate) fn open(path: &Path, purpose: Purpose) -> Result<File, Problem> {
+    let kind = path.metadata().map_err(|e| refusal(path, "open", e))?.file_type();
+    if !kind.is_file() && !kind.is_char_device() {
+        return Err(Problem::NotAFile);
+    }
+    OpenOptions::new()
+        .read(true)
+        .write(purpose == Purpose::Write)
+        .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
+        .open(path)
+        .map_err(|e| refusal(path, "open", e))
+}
+
+/// Whether `path` is a device, which cannot be made but only filled.
+pub(crate) fn is_device(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.file_type().is_char_device())
+}
+
+/// Whether `file` is a device.
+pub(crate) fn is_device_file(file: &File) -> Result<bool, Problem> {
+    let metadata = file.metadata().map_err(|e| Problem::Os("read the type of", e))?;
+    Ok(metadata.file_type().is_char_device())
+}
+
+/// `size`, in whole blocks of the file system where those are larger than a page: on hugetlbfs.
+pub(crate) fn whole_blocks(file: &File, size: u64) -> Result<u64, Problem> {
+    const HUGETLBFS: u64 = 0x9584_58f6; // linux/magic.h
+    let system = fstatfs(file).map_err(|e| Problem::Os("read the file system's type of", e.into()))?;
+    #[allow(clippy::unnecessary_cast, reason = "the types differ between architectures")]
+    let (kind, block) = (system.f_type as u64 & 0xffff_ffff, system.f_bsize as u64);
+    Ok(if kind == HUGETLBFS { size.next_multiple_of(block) } else { size })
+}
+
+/// Holds `file` until it is closed: against everyone to write, against writers to read. The kernel lets go when we die.
+pub(crate) fn hold(file: &File, purpose: Purpose) -> Result<(), Problem> {
+    let outcome = match purpose {
+        Purpose::Read => file.try_lock_shared(),
+        Purpose::Write => file.try_lock(),
+    };
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(Problem::InUse(holder(file))),
+        Err(TryLockError::Error(error)) => Err(Problem::Os("lock", error)),
+    }
+}
+
+/// Who holds `file`: as the participant table names him, or else as the kernel's list of locks does.
+fn holder(file: &File) -> Option<Holder> {
+    named_in_table(file).or_else(|| {
+        let pid = locker(&file.metadata().ok()?, &std::fs::read_to_string("/proc/locks").ok()?)?;
+        Some(Holder { pid, program: program_of(pid), since_ms: 0 })
+    })
+}
+
+fn named_in_table(file: &File) -> Option<Holder> {
+    let layout = Layout::new(read_superblock(file).ok()?.superblock.geometry).ok()?;
+    let mut table = vec![0; (layout.shared - layout.participants) as usize];
+    file.read_exact_at(&mut table, layout.participants).ok()?;
+    living(&table)
+}
+
+/// The process in `locks`, the text of /proc/locks, that has a lock of the file that `metadata` describes.
+fn locker(metadata: &std::fs::Metadata, locks: &str) -> Option<u32> {
+    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+    let file = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
+    locks.lines().find_map(|line| {
+        // 1: FLOCK  ADVISORY  WRITE 4211 fe:00:131075 0 EOF
+        let mut fields = line.split_whitespace().skip(1);
+        let flock = fields.next()? == "FLOCK";
+        let pid = fields.nth(2)?.parse().ok();
+        (flock && fields.next()? == file).then_some(pid).flatten()
+    })
+}
+
+/// Bytes that `file` has, or the device below it.
+pub(crate) fn length(file: &File) -> Result<u64, Problem> {
+    let metadata = file.metadata().map_err(|e| Problem::Os("read the size of", e))?;
+    if !metadata.file_type().is_char_device() {
+        return Ok(metadata.len());
+    }
+    let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
+    let size = std::fs::read_to_string(format!("/sys/dev/char/{major}:{minor}/size"));
+    size.ok().and_then(|text| text.trim().parse().ok()).ok_or(Problem::NotAFile)
+}
+
+/// The superblock in `file`.
+pub(crate) fn read_superblock(file: &File) -> Result<Found, Problem> {
+    if is_device_file(file)? {
+        // Devices cannot be read, only mapped.
+        let len = length(file)? as usize;
+        let copy = file.try_clone().map_err(|e| Problem::Os("map", e))?;
+        let mapping = Mapping::file(copy, len, len, Protection::ReadOnly).map_err(Problem::Map)?;
+        return superblock::load(&Region::new(Shm::new(mapping)));
+    }
+    let mut head = [0; HEAD_BYTES];
+    let mut have = 0;
+    while have < HEAD_BYTES {
+        match file.read_at(&mut head[have..], have as u64) {
+            Ok(0) => break,
+            Ok(more) => have += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(Problem::Os("read", error)),
+        }
+    }
+    superblock::parse(&head[..have])
+}
+
+/// Gives holes in the first `size` bytes of `file` their storage, so that no store can fail for want of it. A file without holes,
+/// as pools are made, costs one question to the system.
+pub(crate) fn fill_holes(file: &File, size: u64) -> Result<(), Problem> {
+    let metadata = file.metadata().map_err(|e| Problem::Os("read the size of", e))?;
+    if metadata.blocks().saturating_mul(512) >= size {
+        return Ok(());
+    }
+    Mapping::allocate(file, size).map_err(Problem::Map)
+}
+
+/// A new file that nobody sees before it is published, and of which nothing stays if it is not.
+pub(crate) struct Unpublished {
+    file: File,
+    /// Its name until then, on file systems that have no files without one.
+    temporary: Option<PathBuf>,
+}
+
+impl Unpublished {
+    /// Makes an empty file that can be published as `path`.
+    pub(crate) fn new(path: &Path) -> Result<Self, Problem> {
+        if path.symlink_metadata().is_ok() {
+            return Err(Problem::Exists);
+        }
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::open(directory(path), flags, Mode::RUSR | Mode::WUSR) {
+            // Only /proc can give a file without a name one.
+            Ok(file) if Path::new("/proc/self/fd").exists() => {
+                Ok(Self { file: file.into(), temporary: None })
+            }
+            Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::named(path),
+            Err(error) => Err(refusal(path, "make", error.into())),
+        }
+    }
+
+    /// As [`Unpublished::new`], under a temporary name beside `path`.
+    fn named(path: &Path) -> Result<Self, Problem> {
+        let name = path.file_name().ok_or(Problem::NotAFile)?.to_string_lossy();
+        #[allow(clippy::disallowed_methods, reason = "a name that nobody else has")]
+        let unique = getrandom::u64().map_err(|e| Problem::Os("make", e.into()))?;
+        let temporary = path.with_file_name(format!(".{name}.{unique:016x}.new"));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&temporary);
+        let file = file.map_err(|e| refusal(path, "make", e))?;
+        Ok(Self { file, temporary: Some(temporary) })
+    }
+
+    /// Another handle to the file. A lock belongs to both.
+    pub(crate) fn file(&self) -> Result<File, Problem> {
+        self.file.try_clone().map_err(|e| Problem::Os("make", e))
+    }
+
+    /// Gives the file, with what was written to it, its name, for good. Fails if that is taken by now.
+    pub(crate) fn publish(mut self, path: &Path) -> Result<(), Problem> {
+        self.file.sync_all().map_err(|e| Problem::Os("write", e))?;
+        match &self.temporary {
+            None => {
+                let unnamed = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)
+            }
+            Some(temporary) => renameat_with(CWD, temporary, CWD, path, RenameFlags::NOREPLACE),
+        }
+        .map_err(|e| refusal(path, "name", e.into()))?;
+        self.temporary = None;
+        let directory = File::open(directory(path)).map_err(|e| Problem::Os("open the directory of", e))?;
+        // A file system that cannot sync directories has nothing to wait for.
+        let _ = directory.sync_all();
+        Ok(())
+    }
+}
+
+impl Drop for Unpublished {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            let _ = std::fs::remove_file(temporary);
+        }
+    }
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// What the refusal of `path` means to whoever named it.
+fn refusal(path: &Path, what: &'static str, error: io::Error) -> Problem {
+    match error.kind() {
+        ErrorKind::NotFound if directory(path).is_dir() => Problem::Missing,
+        ErrorKind::NotFound | ErrorKind::NotADirectory => Problem::NoDirectory(directory(path).into()),
+        ErrorKind::AlreadyExists => Problem::Exists,
+        ErrorKind::IsADirectory => Problem::NotAFile,
+        ErrorKind::PermissionDenied => Problem::Denied(error),
+        ErrorKind::ReadOnlyFilesystem => Problem::ReadOnlyFileSystem,
+        _ => Problem::Os(what, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_a_name_leaves_nothing_and_one_with_a_temporary_name_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new.pool");
+        let entries = || std::fs::read_dir(dir.path()).unwrap().count();
+        drop(Unpublished::new(&path).unwrap());
+        let named = Unpublished::named(&path).unwrap();
+        assert_eq!(entries(), 1);
+        drop(named);
+        assert_eq!(entries(), 0);
+    }
+
+    #[test]
+    fn both_kinds_are_published_once_with_mode_0600() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, make) in [
+            ("unnamed", Unpublished::new as fn(&Path) -> Result<Unpublished, Problem>),
+            ("named", Unpublished::named),
+        ] {
+            let path = dir.path().join(name);
+            let (first, second) = (make(&path).unwrap(), Unpublished::new(&path).unwrap());
+            first.publish(&path).unwrap();
+            assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+            assert!(matches!(second.publish(&path), Err(Problem::Exists)));
+            assert!(matches!(Unpublished::new(&path), Err(Problem::Exists)));
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn the_kernels_list_of_locks_names_the_holder() {
+        let file = tempfile::tempfile().unwrap();
+        let metadata = file.metadata().unwrap();
+        let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+        let line = |kind: &str, pid: &str| {
+            format!("1: {kind}  ADVISORY  READ {pid} {major:02x}:{minor:02x}:{} 0 EOF\n", metadata.ino())
+        };
+        assert_eq!(locker(&metadata, &line("FLOCK", "42")), Some(42));
+        assert_eq!(locker(&metadata, &line("POSIX", "42")), None);
+        assert_eq!(locker(&metadata, &line("FLOCK", "-1")), None);
+        assert_eq!(locker(&metadata, "1: FLOCK\n\nnonsense\n"), None);
+        assert_eq!(locker(&metadata, "1: FLOCK ADVISORY WRITE 7 ff:ff:1 0 EOF\n"), None);
+        let all = format!("{}{}", line("POSIX", "1"), line("FLOCK", "2"));
+        assert_eq!(locker(&metadata, &all), Some(2));
+    }
+}

@@ -1,0 +1,70 @@
+//! Growth: more pages behind those that are there. Nothing moves.
+
+use crate::error::GrowError;
+use crate::layout::{MAX_POOL, PAGE};
+use crate::pool::Pool;
+use terrace_medium::MappedMedium;
+
+impl<M: MappedMedium> Pool<M> {
+    /// Makes the pool `bytes` long, rounded down to whole pages, and returns its size. Memory is allocated from the new pages at once.
+    pub fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
+        if self.is_read_only() {
+            return Err(GrowError::ReadOnly);
+        }
+        let asked = bytes / PAGE * PAGE;
+        let mut superblock = self.0.superblock();
+        let size = superblock.size;
+        let mapping = self.medium().mapping();
+        let reserved = MAX_POOL.min(mapping.reserved() as u64);
+        match asked {
+            _ if asked < size => return Err(GrowError::Smaller { size, asked }),
+            _ if asked == size => return Ok(size),
+            _ if asked > reserved => return Err(GrowError::Reserved { asked, reserved }),
+            _ => {}
+        }
+        self.give_storage(asked)?;
+        let mut grown = superblock.clone();
+        grown.size = asked;
+        grown.sequence = grown.sequence.wrapping_add(1);
+        // PERSIST: the superblock, after the file has the pages and before anyone allocates from them. A crash before leaves a file
+        // that is longer than its pool, and the next growth takes that in.
+        grown.store(self.region(), 0).map_err(GrowError::Map)?;
+        *superblock = grown;
+        self.0.set_size(asked);
+        Ok(asked)
+    }
+
+    /// Gives the first `asked` bytes of the file storage; if there is none, takes back what there was of it.
+    fn give_storage(&self, asked: u64) -> Result<(), GrowError> {
+        let mapping = self.medium().mapping();
+        let file = mapping.as_file();
+        let before = file.and_then(|file| Some(file.metadata().ok()?.len()));
+        mapping.grow(asked as usize).map_err(|error| {
+            if let (Some(file), Some(before)) = (file, before) {
+                // Nobody has seen the new part: the pool does not say that it is there.
+                let _ = file.set_len(before);
+            }
+            GrowError::Map(error)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_medium::Dram;
+
+    #[test]
+    fn a_pool_grows_within_what_it_reserved_and_never_shrinks() {
+        let options = crate::PoolOptions::anonymous().size(64 << 10).max_size(4 << 20);
+        let pool = options.create::<Dram>().unwrap();
+        assert_eq!(pool.grow((1 << 20) + 5).unwrap(), 1 << 20);
+        assert_eq!(pool.size(), 1 << 20);
+        assert_eq!(pool.grow(1 << 20).unwrap(), 1 << 20);
+        assert!(matches!(pool.grow(64 << 10), Err(GrowError::Smaller { .. })));
+        let error = pool.grow(8 << 20).unwrap_err();
+        assert!(error.to_string().contains("cannot grow to 8.0 MiB while it is open: 4.0 MiB were reserved"));
+        assert!(matches!(pool.grow(u64::MAX), Err(GrowError::Reserved { .. })));
+        assert_eq!(pool.size(), 1 << 20);
+    }
+}

@@ -1,0 +1,145 @@
+//! From one opening of a pool to the next: what is believed of what was found, and what an orderly close leaves.
+//!
+//! ```text
+//!             create               close                 open
+//!   (nothing) ------> in use ----------------> clean ----------------> in use   generation + 1
+//!                       |                                                ^
+//!                       |  the process dies             open             |
+//!                       +----------------> left in use ------------------+      generation + 1, era + 1
+//!                       |                                                ^
+//!                       |  the machine dies   `power`: open              |
+//!                       +----------------> left in use, other boot ------+
+//!                                             `process`: refused; --salvage reads it
+//! ```
+
+use crate::error::{Durability, Problem};
+use crate::pool::Start;
+use crate::superblock::Superblock;
+
+/// Tells one start of the kernel from the next. `None` where it does not say.
+pub(crate) fn boot_id() -> Option<u128> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).ok().filter(|&id| id != 0)
+}
+
+/// What an opening of a pool brings along.
+pub(crate) struct Opening {
+    /// The durability that the medium gives.
+    pub(crate) durability: Durability,
+    /// Whether that is the caller's word and not the kernel's.
+    pub(crate) assumed_persistent: bool,
+    /// This start of the kernel.
+    pub(crate) boot: Option<u128>,
+    /// Whether nothing will be written to the pool.
+    pub(crate) read_only: bool,
+    /// Whether to read a pool that is not trusted.
+    pub(crate) salvage: bool,
+}
+
+/// The superblock to go on with after `found`, and how the pool was found.
+pub(crate) fn next_life(found: &Superblock, opening: &Opening) -> Result<(Superblock, Start), Problem> {
+    if !found.clean {
+        may_go_on(found, opening)?;
+    }
+    let next = Superblock {
+        sequence: found.sequence.wrapping_add(1),
+        // Generation 0 is no generation: a lock word of zeros is free.
+        generation: found.generation.checked_add(1).unwrap_or(1),
+        era: if found.clean { found.era } else { found.era.checked_add(1).unwrap_or(1) },
+        clean: false,
+        durability: opening.durability,
+        assumed_persistent: opening.assumed_persistent,
+        boot: opening.boot.unwrap_or(0),
+        ..found.clone()
+    };
+    Ok((next, if found.clean { Start::Clean } else { Start::Unclean }))
+}
+
+/// Whether a pool that was left in use can be opened.
+fn may_go_on(found: &Superblock, opening: &Opening) -> Result<(), Problem> {
+    let survives_the_machine = found.durability == Durability::Power && !found.assumed_persistent;
+    let same_machine_life = opening.boot == Some(found.boot);
+    if !survives_the_machine && !same_machine_life && !opening.salvage {
+        return Err(Problem::MachineWentDown);
+    }
+    if !opening.read_only && found.durability != opening.durability {
+        return Err(Problem::OtherDurability { pool: found.durability, asked: opening.durability });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Geometry;
+
+    fn superblock(clean: bool, durability: Durability) -> Superblock {
+        Superblock {
+            sequence: 5,
+            uuid: 1,
+            generation: 3,
+            era: 2,
+            clean,
+            durability,
+            assumed_persistent: false,
+            size: 1 << 20,
+            geometry: Geometry::tiny(),
+            boot: 77,
+            hash_seed: 1,
+            created_ms: 1,
+            label: String::new(),
+        }
+    }
+
+    fn opening(durability: Durability, boot: Option<u128>) -> Opening {
+        Opening { durability, assumed_persistent: false, boot, read_only: false, salvage: false }
+    }
+
+    #[test]
+    fn the_boot_id_is_there_and_stays() {
+        assert!(boot_id().is_some());
+        assert_eq!(boot_id(), boot_id());
+    }
+
+    #[test]
+    fn a_clean_pool_opens_after_a_reboot_and_under_another_durability() {
+        for boot in [None, Some(77), Some(78)] {
+            for durability in [Durability::Process, Durability::Power] {
+                let found = superblock(true, Durability::Process);
+                let (next, start) = next_life(&found, &opening(durability, boot)).unwrap();
+                assert_eq!((next.generation, next.era, next.clean, start), (4, 2, false, Start::Clean));
+                assert_eq!((next.durability, next.boot, next.sequence), (durability, boot.unwrap_or(0), 6));
+            }
+        }
+    }
+
+    #[test]
+    fn a_pool_left_in_use_opens_within_the_machines_life_under_its_own_durability() {
+        use Durability::{Power, Process};
+        let next = |had, asked, boot| next_life(&superblock(false, had), &opening(asked, boot));
+        assert!(matches!(next(Process, Process, Some(77)), Ok((Superblock { era: 3, .. }, Start::Unclean))));
+        assert!(matches!(next(Process, Process, Some(78)), Err(Problem::MachineWentDown)));
+        assert!(matches!(next(Process, Process, None), Err(Problem::MachineWentDown)));
+        assert!(matches!(next(Power, Power, Some(78)), Ok((_, Start::Unclean))));
+        assert!(matches!(next(Power, Process, Some(77)), Err(Problem::OtherDurability { .. })));
+        assert!(matches!(next(Process, Power, Some(77)), Err(Problem::OtherDurability { .. })));
+    }
+
+    #[test]
+    fn persistence_that_was_only_assumed_ends_with_the_machine() {
+        let found = Superblock { assumed_persistent: true, ..superblock(false, Durability::Power) };
+        assert!(next_life(&found, &opening(Durability::Power, Some(77))).is_ok());
+        let other = next_life(&found, &opening(Durability::Power, Some(78)));
+        assert!(matches!(other, Err(Problem::MachineWentDown)));
+        let salvage = Opening { salvage: true, read_only: true, ..opening(Durability::Process, Some(78)) };
+        assert!(next_life(&found, &salvage).is_ok());
+    }
+
+    #[test]
+    fn numbers_that_run_out_start_again_at_one() {
+        let found =
+            Superblock { generation: u32::MAX, era: u32::MAX, ..superblock(false, Durability::Power) };
+        let (next, _) = next_life(&found, &opening(Durability::Power, None)).unwrap();
+        assert_eq!((next.generation, next.era), (1, 1));
+    }
+}

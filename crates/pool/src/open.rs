@@ -1,0 +1,320 @@
+//! Making and opening pools.
+//!
+//! Making one writes its superblock last and gives the file its name after that: a crash in between leaves nothing.
+//! Opening one reads the superblock, the roots' directory and the participant table, whatever the pool's size.
+
+use crate::error::{Durability, OpenError, Problem};
+use crate::file::{self, Purpose, Unpublished};
+use crate::layout::{Geometry, Layout, MAX_POOL, PAGE};
+use crate::lifetime::{Opening, boot_id, next_life};
+use crate::options::{Place, PoolOptions};
+use crate::pool::{Life, Pool, Start};
+use crate::superblock::{self, LABEL_BYTES, Superblock};
+use crate::{clock, participants};
+use rustix::io::Errno;
+use std::fs::File;
+use std::path::Path;
+use terrace_medium::{LINE, MapError, MappedMedium, Mapping, Pmem, Protection, Region};
+
+impl PoolOptions {
+    /// Makes a pool. Nothing may be there yet.
+    pub fn create<M: MappedMedium>(&self) -> Result<Pool<M>, OpenError> {
+        self.create_somewhere().map_err(|problem| self.error(problem))
+    }
+
+    /// Opens a pool that is there.
+    pub fn open<M: MappedMedium>(&self) -> Result<Pool<M>, OpenError> {
+        self.open_somewhere().map_err(|problem| self.error(problem))
+    }
+
+    /// Opens the pool, or makes it if there is none.
+    pub fn open_or_create<M: MappedMedium>(&self) -> Result<Pool<M>, OpenError> {
+        match self.open_somewhere() {
+            Err(Problem::Missing) if self.writes() => {}
+            outcome => return outcome.map_err(|problem| self.error(problem)),
+        }
+        match self.create_somewhere() {
+            // Somebody else made it in the meantime.
+            Err(Problem::Exists) => self.open(),
+            outcome => outcome.map_err(|problem| self.error(problem)),
+        }
+    }
+
+    /// Makes a pool in the memory of `medium`, which is zeroed; all of it, whatever size was asked for. For test media.
+    pub fn create_on<M: MappedMedium>(&self, medium: M) -> Result<Pool<M>, OpenError> {
+        let size = medium.len() as u64 / PAGE * PAGE;
+        let make = || self.format(medium, self.superblock::<M>(size)?);
+        make().map_err(|problem| self.error(problem))
+    }
+
+    /// Opens the pool in the memory of `medium`, as after a crash or a close. For test media.
+    pub fn open_on<M: MappedMedium>(&self, medium: M) -> Result<Pool<M>, OpenError> {
+        self.resume(medium, Protection::ReadWrite).map_err(|problem| self.error(problem))
+    }
+
+    fn error(&self, problem: Problem) -> OpenError {
+        OpenError { pool: self.name(), problem }
+    }
+
+    fn create_somewhere<M: MappedMedium>(&self) -> Result<Pool<M>, Problem> {
+        match &self.place {
+            Place::Anonymous => {
+                let superblock = self.superblock::<M>(self.size / PAGE * PAGE)?;
+                let reserve = self.reserve(superblock.size) as usize;
+                let mapping = Mapping::anonymous(superblock.size as usize, reserve).map_err(Problem::Map)?;
+                self.format(self.medium(mapping), superblock)
+            }
+            Place::Path(path) if file::is_device(path) => self.create_in(file::open(path, Purpose::Write)?),
+            Place::File(file) => self.create_in(file.try_clone().map_err(|e| Problem::Os("make", e))?),
+            Place::Path(path) => self.create_at(path),
+        }
+    }
+
+    /// Makes a pool in a new file.
+    fn create_at<M: MappedMedium>(&self, path: &Path) -> Result<Pool<M>, Problem> {
+        let new = Unpublished::new(path)?;
+        let file = new.file()?;
+        // Before it has a name, so that it is never seen without.
+        file::hold(&file, Purpose::Write)?;
+        let mut superblock = self.superblock::<M>(self.size / PAGE * PAGE)?;
+        superblock.size = file::whole_blocks(&file, superblock.size)?;
+        Mapping::allocate(&file, superblock.size).map_err(Problem::Map)?;
+        let mapping = self.map(file, superblock.size, Protection::ReadWrite)?;
+        self.check_persistent::<M>(&mapping)?;
+        let pool = self.format(self.medium(mapping), superblock)?;
+        new.publish(path)?;
+        Ok(pool)
+    }
+
+    /// Makes a pool in a device or a file that is open already, unless there is one in it.
+    fn create_in<M: MappedMedium>(&self, file: File) -> Result<Pool<M>, Problem> {
+        file::hold(&file, Purpose::Write)?;
+        if !matches!(file::read_superblock(&file), Err(Problem::Foreign)) {
+            return Err(Problem::Exists);
+        }
+        let device = file::is_device_file(&file)?;
+        let size = if device { file::length(&file)? } else { self.size } / PAGE * PAGE;
+        let mut superblock = self.superblock::<M>(size)?;
+        if device {
+            zero_device(&file, size)?;
+        } else {
+            superblock.size = file::whole_blocks(&file, size)?;
+            file.set_len(0).map_err(|e| Problem::Os("empty", e))?;
+            Mapping::allocate(&file, superblock.size).map_err(Problem::Map)?;
+        }
+        let mapping = self.map(file, superblock.size, Protection::ReadWrite)?;
+        self.check_persistent::<M>(&mapping)?;
+        self.format(self.medium(mapping), superblock)
+    }
+
+    fn open_somewhere<M: MappedMedium>(&self) -> Result<Pool<M>, Problem> {
+        let purpose = if self.writes() { Purpose::Write } else { Purpose::Read };
+        let file = match &self.place {
+            Place::Anonymous => return Err(Problem::Missing),
+            Place::Path(path) => file::open(path, purpose)?,
+            Place::File(file) => file.try_clone().map_err(|e| Problem::Os("open", e))?,
+        };
+        file::hold(&file, purpose)?;
+        let size = file::read_superblock(&file)?.superblock.size;
+        let found = file::length(&file)?;
+        if found < size && !self.salvage {
+            return Err(Problem::Truncated { expected: size, found });
+        }
+        let size = size.min(found / PAGE * PAGE);
+        if self.writes() {
+            file::fill_holes(&file, size)?;
+        }
+        let protection = if self.writes() { Protection::ReadWrite } else { Protection::CopyOnWrite };
+        let mapping = self.map(file, size, protection)?;
+        self.check_persistent::<M>(&mapping)?;
+        self.resume(self.medium(mapping), protection)
+    }
+
+    /// Maps the first `size` bytes of `file`, with room to grow where there are addresses for it.
+    fn map(&self, file: File, size: u64, protection: Protection) -> Result<Mapping, Problem> {
+        let copy = file.try_clone().map_err(|e| Problem::Os("map", e))?;
+        let reserve = if protection == Protection::ReadWrite { self.reserve(size) } else { size };
+        match Mapping::file(file, size as usize, reserve as usize, protection) {
+            Err(MapError::Os(_, error)) if error.raw_os_error() == Some(Errno::NOMEM.raw_os_error()) => {
+                Mapping::file(copy, size as usize, size as usize, protection)
+            }
+            outcome => outcome,
+        }
+        .map_err(Problem::Map)
+    }
+
+    fn medium<M: MappedMedium>(&self, mapping: Mapping) -> M {
+        if self.huge_pages {
+            mapping.advise_huge_pages();
+        }
+        M::new(mapping)
+    }
+
+    /// Refuses to promise more than the memory keeps.
+    fn check_persistent<M: MappedMedium>(&self, mapping: &Mapping) -> Result<(), Problem> {
+        let promised = M::VOLATILE_CACHE && self.writes();
+        if promised && !self.assume_persistent && !mapping.backing().survives_power_loss() {
+            return Err(Problem::NotPersistent);
+        }
+        Ok(())
+    }
+
+    /// The first superblock of a pool of `size` bytes.
+    fn superblock<M: MappedMedium>(&self, size: u64) -> Result<Superblock, Problem> {
+        let geometry = self.geometry.unwrap_or_else(|| Geometry::for_size(size));
+        let layout = Layout::new(geometry).map_err(Problem::Geometry)?;
+        if !(layout.smallest()..=MAX_POOL).contains(&size) {
+            return Err(Problem::Size { asked: size, smallest: layout.smallest(), largest: MAX_POOL });
+        }
+        if self.label.len() > LABEL_BYTES || self.label.contains('\0') {
+            return Err(Problem::LabelTooLong);
+        }
+        let (uuid, seed) = random()?;
+        Ok(Superblock {
+            sequence: 1,
+            uuid,
+            generation: 1,
+            era: 1,
+            clean: false,
+            durability: durability::<M>(),
+            assumed_persistent: false,
+            size,
+            geometry,
+            boot: self.boot_id.or_else(boot_id).unwrap_or(0),
+            hash_seed: self.hash_seed.unwrap_or(seed),
+            created_ms: clock::now_ms(),
+            label: self.label.clone(),
+        })
+    }
+
+    /// Makes zeroed memory a pool.
+    fn format<M: MappedMedium>(&self, medium: M, mut superblock: Superblock) -> Result<Pool<M>, Problem> {
+        superblock.assumed_persistent = self.assumed(&medium);
+        let region = Region::new(medium);
+        let layout = Layout::new(superblock.geometry).map_err(Problem::Geometry)?;
+        let life = Life { start: Start::Created, writes: true, size: superblock.size, superblock, copy: 1 };
+        self.begin(region, layout, life)
+    }
+
+    /// Goes on with the pool that lies in `medium`.
+    fn resume<M: MappedMedium>(&self, medium: M, protection: Protection) -> Result<Pool<M>, Problem> {
+        let assumed_persistent = self.assumed(&medium);
+        let region = Region::new(medium);
+        let found = superblock::load(&region)?;
+        let opening = Opening {
+            durability: durability::<M>(),
+            assumed_persistent,
+            boot: self.boot_id.or_else(boot_id),
+            read_only: !self.writes(),
+            salvage: self.salvage,
+        };
+        let (superblock, start) = next_life(&found.superblock, &opening)?;
+        let layout = Layout::new(superblock.geometry).map_err(Problem::Damaged)?;
+        let (expected, len) = (superblock.size, region.medium().len() as u64);
+        if len < if self.salvage { layout.smallest() } else { expected } {
+            return Err(Problem::Truncated { expected, found: len });
+        }
+        let writes = protection == Protection::ReadWrite && self.writes();
+        // The copy that was not believed is written first: the other is whole until then.
+        let life = Life { start, writes, size: expected.min(len), superblock, copy: 1 - found.copy };
+        self.begin(region, layout, life)
+    }
+
+    /// Takes a slot and starts the allocator. A pool that is opened is marked as in use before anything else is stored in
+    /// it; one that is made gets its superblock last.
+    fn begin<M: MappedMedium>(
+        &self,
+        region: Region<M>,
+        layout: Layout,
+        life: Life,
+    ) -> Result<Pool<M>, Problem> {
+        if life.start != Start::Created {
+            // PERSIST: before any other store. A crash before finds the pool as it was closed, or as it was left.
+            life.superblock.store(&region, life.copy).map_err(Problem::Map)?;
+        }
+        let owner = participants::attach(&region, &layout, life.superblock.generation, &self.program_name());
+        let pool = Pool::start(region, layout, owner, life)?;
+        if pool.found() == Start::Created {
+            // PERSIST: after everything else. A crash before leaves no pool.
+            pool.store_superblock().map_err(Problem::Map)?;
+        }
+        Ok(pool)
+    }
+
+    fn assumed<M: MappedMedium>(&self, medium: &M) -> bool {
+        M::VOLATILE_CACHE && self.assume_persistent && !medium.mapping().backing().survives_power_loss()
+    }
+}
+
+fn durability<M: MappedMedium>() -> Durability {
+    if M::VOLATILE_CACHE { Durability::Power } else { Durability::Process }
+}
+
+/// A random uuid, marked as one (RFC 9562, version 4), and a random seed.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a name nobody else has and a seed nobody can guess; tests give their own"
+)]
+fn random() -> Result<(u128, u64), Problem> {
+    let mut bytes = [0; 24];
+    getrandom::fill(&mut bytes).map_err(|e| Problem::Os("find random numbers for", e.into()))?;
+    let (uuid, seed) = bytes.split_at(16);
+    let bits = uuid.iter().fold(0, |bits, &byte| bits << 8 | u128::from(byte));
+    let seed = seed.iter().fold(0, |bits, &byte| bits << 8 | u64::from(byte));
+    Ok((bits & !(0xf << 76 | 0xc << 60) | 0x4 << 76 | 0x8 << 60, seed))
+}
+
+/// Zeroes a device, which may hold anything: pools are made in zeroed memory.
+fn zero_device(device: &File, size: u64) -> Result<(), Problem> {
+    const AT_ONCE: usize = 64;
+    let device = device.try_clone().map_err(|e| Problem::Os("map", e))?;
+    let mapping = Mapping::file(device, size as usize, size as usize, Protection::ReadWrite);
+    let region = Region::new(Pmem::new(mapping.map_err(Problem::Map)?));
+    for at in (0..size).step_by(AT_ONCE * LINE) {
+        region.stream_lines(at, &[[0; LINE / 8]; AT_ONCE]);
+    }
+    // PERSIST: before a superblock makes a pool of it.
+    region.fence();
+    Ok(())
+}
+
+/// What a pool says about itself, without opening it. True at that moment only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Its name among all pools.
+    pub uuid: u128,
+    /// Its label.
+    pub label: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// What it keeps through which crash; decides the medium to open it with.
+    pub durability: Durability,
+    /// How often it has been opened.
+    pub generation: u32,
+    /// Whether it was closed in order and nobody has it open.
+    pub clean: bool,
+    /// Whether the machine has not been started again since it was last opened.
+    pub same_boot: bool,
+    /// When it was made, unix ms.
+    pub created_ms: u64,
+    /// Room for what.
+    pub geometry: Geometry,
+}
+
+/// Reads what the pool at `path` says about itself, whoever has it open.
+pub fn describe(path: impl AsRef<Path>) -> Result<Description, OpenError> {
+    let path = path.as_ref();
+    let read = || file::read_superblock(&file::open(path, Purpose::Read)?);
+    let found = read().map_err(|problem| OpenError { pool: path.into(), problem })?.superblock;
+    Ok(Description {
+        uuid: found.uuid,
+        label: found.label,
+        size: found.size,
+        durability: found.durability,
+        generation: found.generation,
+        clean: found.clean,
+        same_boot: boot_id() == Some(found.boot),
+        created_ms: found.created_ms,
+        geometry: found.geometry,
+    })
+}

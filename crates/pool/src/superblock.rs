@@ -1,0 +1,243 @@
+//! The superblock: what a pool says about itself, in two copies.
+//!
+//! ```text
+//! word  0      magic "TerrPool"
+//!       1      version (32) | bits of a word (16) | byte order mark 0x1234 (16)
+//!       2      sequence: one more with each update
+//!       3, 4   uuid
+//!       5      generation (32) | era (32)
+//!       6      flags: 1 clean, 2 durability power, 4 persistence assumed by whoever made it
+//!       7      bytes of the pool
+//!       8      seats (32) | participants (32)
+//!       9      roots (32) | slab_log2 (16) | zone_log2 (16)
+//!      10, 11  boot id of the machine that last opened it
+//!      12      seed of the hashes of keys
+//!      13      created, unix ms
+//!      14..22  label, UTF-8, padded with zeros
+//!      22..63  zero
+//!      63      XXH3 of words 0 to 62
+//! ```
+//!
+//! Invariants: an update writes both copies, the second only when the first is durable, and the one that was found damaged or older
+//! first. So at every instant at least one copy is whole, and nothing relies on an update before both have it. Where both are whole,
+//! the higher sequence is believed.
+
+use crate::error::{Durability, Problem};
+use crate::layout::{Geometry, Layout, MAX_POOL, PAGE, SUPERBLOCK_STEP};
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{Line, MapError, MappedMedium, Offset, Region};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The format that this program writes and reads.
+pub(crate) const VERSION: u32 = 1;
+/// Bytes of a copy.
+pub(crate) const SUPERBLOCK_BYTES: usize = 512;
+/// Bytes that hold both copies.
+pub(crate) const HEAD_BYTES: usize = SUPERBLOCK_STEP as usize + SUPERBLOCK_BYTES;
+/// Longest label.
+pub(crate) const LABEL_BYTES: usize = 63;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"TerrPool");
+const MACHINE: u64 = (u64::BITS as u64) << 32 | 0x1234 << 48;
+const WORDS: usize = SUPERBLOCK_BYTES / 8;
+
+const CLEAN: u64 = 1;
+const POWER: u64 = 2;
+const ASSUMED: u64 = 4;
+
+/// A copy as words.
+pub(crate) type Words = [u64; WORDS];
+/// A copy as it lies in the pool.
+type Lines = [Line; SUPERBLOCK_BYTES / 64];
+
+/// What a pool says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) sequence: u64,
+    pub(crate) uuid: u128,
+    pub(crate) generation: u32,
+    pub(crate) era: u32,
+    pub(crate) clean: bool,
+    pub(crate) durability: Durability,
+    pub(crate) assumed_persistent: bool,
+    pub(crate) size: u64,
+    pub(crate) geometry: Geometry,
+    pub(crate) boot: u128,
+    pub(crate) hash_seed: u64,
+    pub(crate) created_ms: u64,
+    pub(crate) label: String,
+}
+
+/// The copy that is believed, and which one it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) superblock: Superblock,
+    pub(crate) copy: usize,
+}
+
+impl Superblock {
+    /// The copy's words.
+    pub(crate) fn encode(&self) -> Words {
+        let geometry = &self.geometry;
+        let mut words = [0; WORDS];
+        words[0] = MAGIC;
+        words[1] = u64::from(VERSION) | MACHINE;
+        words[2] = self.sequence;
+        (words[3], words[4]) = halves(self.uuid);
+        words[5] = u64::from(self.generation) | u64::from(self.era) << 32;
+        words[6] = self.flags();
+        words[7] = self.size;
+        words[8] = u64::from(geometry.seats) | u64::from(geometry.participants) << 32;
+        words[9] = u64::from(geometry.roots)
+            | u64::from(geometry.slab_log2) << 32
+            | u64::from(geometry.zone_log2) << 48;
+        (words[10], words[11]) = halves(self.boot);
+        words[12] = self.hash_seed;
+        words[13] = self.created_ms;
+        let mut label = [0; 64];
+        label[..self.label.len()].copy_from_slice(self.label.as_bytes());
+        for (word, piece) in words[14..22].iter_mut().zip(label.as_chunks().0) {
+            *word = u64::from_le_bytes(*piece);
+        }
+        words[WORDS - 1] = checksum(&words);
+        words
+    }
+
+    fn flags(&self) -> u64 {
+        let power = if self.durability == Durability::Power { POWER } else { 0 };
+        let assumed = if self.assumed_persistent { ASSUMED } else { 0 };
+        power | assumed | if self.clean { CLEAN } else { 0 }
+    }
+
+    /// What the words say, every field in its range.
+    pub(crate) fn decode(words: &Words) -> Result<Self, Problem> {
+        match words[0] {
+            MAGIC => {}
+            magic if magic == MAGIC.swap_bytes() => return Err(Problem::OtherMachine),
+            _ => return Err(Problem::Foreign),
+        }
+        if words[WORDS - 1] != checksum(words) {
+            return Err(Problem::Damaged("its superblock does not match its checksum"));
+        }
+        let (version, machine) = (words[1] as u32, words[1] & !u64::from(u32::MAX));
+        if machine != MACHINE {
+            return Err(Problem::OtherMachine);
+        }
+        if version != VERSION {
+            return Err(Problem::Version { found: version, known: VERSION });
+        }
+        Self::decode_fields(words)
+    }
+
+    fn decode_fields(words: &Words) -> Result<Self, Problem> {
+        let geometry = Geometry {
+            seats: words[8] as u32,
+            participants: (words[8] >> 32) as u32,
+            roots: words[9] as u32,
+            slab_log2: u32::from((words[9] >> 32) as u16),
+            zone_log2: (words[9] >> 48) as u32,
+        };
+        let layout = Layout::new(geometry).map_err(Problem::Damaged)?;
+        if !(layout.smallest()..=MAX_POOL).contains(&words[7]) || !words[7].is_multiple_of(PAGE) {
+            return Err(Problem::Damaged("its superblock gives a size that no pool has"));
+        }
+        if words[6] & !(CLEAN | POWER | ASSUMED) != 0 {
+            return Err(Problem::Damaged("its superblock has flags that nobody sets"));
+        }
+        Ok(Self {
+            sequence: words[2],
+            uuid: whole(words[3], words[4]),
+            generation: words[5] as u32,
+            era: (words[5] >> 32) as u32,
+            clean: words[6] & CLEAN != 0,
+            durability: if words[6] & POWER != 0 { Durability::Power } else { Durability::Process },
+            assumed_persistent: words[6] & ASSUMED != 0,
+            size: words[7],
+            geometry,
+            boot: whole(words[10], words[11]),
+            hash_seed: words[12],
+            created_ms: words[13],
+            label: label(&words[14..22])?,
+        })
+    }
+
+    /// Makes this the pool's superblock: both copies, `first` first. Durable on return.
+    pub(crate) fn store<M: MappedMedium>(&self, region: &Region<M>, first: usize) -> Result<(), MapError> {
+        let words = self.encode();
+        for copy in [first, 1 - first] {
+            let at = copy as u64 * SUPERBLOCK_STEP;
+            let lines: &Lines = region.at(Offset::new(at));
+            for (word, &value) in lines.iter().flat_map(|line| &line.0).zip(&words) {
+                word.store(region.medium(), value, Relaxed);
+            }
+            // PERSIST: this copy before the other is touched, so that a crash in between leaves one of them whole: this
+            // one, or the other as it was before.
+            region.persist(lines);
+            region.medium().mapping().sync(at as usize, PAGE as usize)?;
+        }
+        Ok(())
+    }
+}
+
+/// The superblock that the two copies at the head of `region` give.
+pub(crate) fn load<M: MappedMedium>(region: &Region<M>) -> Result<Found, Problem> {
+    choose(load_copy(region, 0), load_copy(region, 1))
+}
+
+/// One of the two copies.
+pub(crate) fn load_copy<M: MappedMedium>(region: &Region<M>, copy: usize) -> Result<Superblock, Problem> {
+    let at = Offset::<Lines>::new(copy as u64 * SUPERBLOCK_STEP);
+    let lines = region.get(at).ok_or(Problem::Foreign)?;
+    let mut words = [0; WORDS];
+    for (value, word) in words.iter_mut().zip(lines.iter().flat_map(|line| &line.0)) {
+        *value = word.load(region.medium(), Relaxed);
+    }
+    Superblock::decode(&words)
+}
+
+/// As [`load`], from the first [`HEAD_BYTES`] of a file, or as many as it has.
+pub(crate) fn parse(head: &[u8]) -> Result<Found, Problem> {
+    let copy = |start: usize| {
+        let bytes = head.get(start..start + SUPERBLOCK_BYTES).ok_or(Problem::Foreign)?;
+        let mut words = [0; WORDS];
+        for (word, piece) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*piece);
+        }
+        Superblock::decode(&words)
+    };
+    choose(copy(0), copy(SUPERBLOCK_STEP as usize))
+}
+
+fn choose(a: Result<Superblock, Problem>, b: Result<Superblock, Problem>) -> Result<Found, Problem> {
+    match (a, b) {
+        (Ok(a), Ok(b)) if b.sequence > a.sequence => Ok(Found { superblock: b, copy: 1 }),
+        (Ok(superblock), _) => Ok(Found { superblock, copy: 0 }),
+        (_, Ok(superblock)) => Ok(Found { superblock, copy: 1 }),
+        // What tells a person most: a copy that is whole but of another version says more than one that is not.
+        (Err(Problem::Foreign), Err(b)) => Err(b),
+        (Err(Problem::Damaged(_)), Err(b)) if !matches!(b, Problem::Foreign) => Err(b),
+        (Err(a), Err(_)) => Err(a),
+    }
+}
+
+fn checksum(words: &Words) -> u64 {
+    let mut bytes = [0; SUPERBLOCK_BYTES - 8];
+    for (piece, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *piece = word.to_le_bytes();
+    }
+    xxh3_64(&bytes)
+}
+
+fn label(words: &[u64]) -> Result<String, Problem> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8(bytes[..end].to_vec()).map_err(|_| Problem::Damaged("its label is not UTF-8"))
+}
+
+fn halves(whole: u128) -> (u64, u64) {
+    (whole as u64, (whole >> 64) as u64)
+}
+
+fn whole(low: u64, high: u64) -> u128 {
+    u128::from(low) | u128::from(high) << 64
+}
