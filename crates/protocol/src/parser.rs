@@ -12,8 +12,8 @@ use crate::{Limits, ProtocolError, args::Args, args::Span, inline, parse_i64};
 #[derive(Debug, Default)]
 pub struct Parser {
     spans: Vec<Span>,
-    /// The whole commands: where each one's spans end.
-    ends: Vec<usize>,
+    /// The whole commands: where each one's spans, and its bytes, end.
+    ends: Vec<(usize, usize)>,
     /// Where the command being read begins.
     begin: usize,
     /// Everything before this is read.
@@ -71,16 +71,22 @@ impl Parser {
 
     /// The whole command `nth`, which lies in `input` as it was given to `parse`. Panics if there is none.
     pub fn command<'a>(&'a self, input: &'a [u8], nth: usize) -> Args<'a> {
-        let first = if nth == 0 { 0 } else { self.ends[nth - 1] };
-        Args::new(input, &self.spans[first..self.ends[nth]])
+        let first = if nth == 0 { 0 } else { self.ends[nth - 1].0 };
+        Args::new(input, &self.spans[first..self.ends[nth].0])
     }
 
-    /// Forgets the whole commands. Returns how many bytes at the front of the buffer the caller must drop before the next `parse`.
-    pub fn release(&mut self) -> usize {
-        let held = self.ends.last().copied().unwrap_or(0);
-        self.ends.clear();
-        let dropped = self.begin;
-        self.spans.drain(..held);
+    /// Forgets the first `count` whole commands. Returns how many bytes at the front of the buffer the caller must drop before
+    /// the next `parse`.
+    pub fn release(&mut self, count: usize) -> usize {
+        let all = count >= self.ends.len();
+        let count = count.min(self.ends.len());
+        let spans = self.ends[..count].last().map_or(0, |end| end.0);
+        let dropped = if all { self.begin } else { self.ends[..count].last().map_or(0, |end| end.1) };
+        self.ends.drain(..count);
+        for end in &mut self.ends {
+            *end = (end.0 - spans, end.1 - dropped);
+        }
+        self.spans.drain(..spans);
         for span in &mut self.spans {
             span.start -= dropped;
         }
@@ -88,7 +94,7 @@ impl Parser {
             self.spans.shrink_to(SPANS_KEPT);
         }
         self.at -= dropped;
-        self.begin = 0;
+        self.begin -= dropped;
         dropped
     }
 
@@ -201,7 +207,7 @@ impl Parser {
     }
 
     fn end_command(&mut self) {
-        self.ends.push(self.spans.len());
+        self.ends.push((self.spans.len(), self.at));
         self.begin = self.at;
     }
 }

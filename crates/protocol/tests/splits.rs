@@ -21,11 +21,15 @@ fn commands(input: &[u8], cuts: &[usize], limits: &Limits, most: usize) -> Outco
             found.extend(
                 (0..whole).map(|nth| parser.command(&buffer, nth).iter().map(<[u8]>::to_vec).collect()),
             );
+            let left = parser.len() - whole;
+            buffer.drain(..parser.release(whole));
+            if left > 0 {
+                continue;
+            }
             if let Err(error) = result {
                 return (found, Some(error.to_string()));
             }
-            buffer.drain(..parser.release());
-            if whole < most {
+            if whole == 0 {
                 break;
             }
         }
@@ -103,7 +107,7 @@ fn memory_is_taken_as_bytes_arrive() {
     parser.parse(&mut input, &Limits::DEFAULT, 64).unwrap();
     assert!(parser.in_command() && parser.is_empty());
     assert_eq!(parser.wanted(&input), 60_000_000 - 3 + 2);
-    assert_eq!(parser.release(), 0);
+    assert_eq!(parser.release(1), 0);
 }
 
 fn command() -> impl Strategy<Value = Vec<u8>> {

@@ -1,0 +1,33 @@
+//! APPEND key value
+
+use terrace::Change;
+use terrace_protocol::Args;
+
+use super::*;
+
+pub(super) static APPEND: Command = Command {
+    flags: flag::WRITE | flag::DENYOOM | flag::FAST,
+    categories: category::STRING,
+    keys: &[KeySpec::first(&["RW", "insert"])],
+    since: "2.0.0",
+    complexity: "O(N) where N is the length of the value it makes",
+    summary: "Adds bytes to the end of a value, or writes one; answers with its length.",
+    ..Command::new("append", 3, group::STRING, Run::General(append))
+};
+
+fn append(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let (key, tail) = (args.at(1), args.at(2));
+    let longest = cx.shared.config.proto_max_bulk_len();
+    let len = cx.modify(key, |found| {
+        let Some(found) = found else {
+            return (Change::Put { value: tail.to_vec(), expires_at: None }, Some(tail.len()));
+        };
+        let len = found.value.len() + tail.len();
+        if len > longest {
+            return (Change::Keep, None);
+        }
+        (Change::Put { value: [found.value, tail].concat(), expires_at: found.expires_at }, Some(len))
+    })?;
+    cx.reply.count(len.ok_or(Failure::TOO_LONG)?);
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! CLIENT ID | INFO | LIST | SETNAME | GETNAME | SETINFO | NO-EVICT | NO-TOUCH
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use terrace_protocol::{Args, parse_u64};
+
+use super::*;
+use crate::clients::{Client, Names};
+
+pub(super) static CLIENT: Command = Command {
+    since: "2.4.0",
+    complexity: "Depends on subcommand.",
+    summary: "About connections.",
+    subcommands: &SUBCOMMANDS,
+    ..Command::new("client", -2, group::CONNECTION, Run::Container)
+};
+
+static SUBCOMMANDS: [Command; 9] = [
+    Command { since: "5.0.0", summary: "The number of this connection.", ..own("id", 2, id) },
+    Command {
+        since: "6.2.0",
+        tips: &["nondeterministic_output"],
+        summary: "What is known of this connection.",
+        ..own("info", 2, info)
+    },
+    Command {
+        flags: PLAIN | flag::ADMIN,
+        since: "2.4.0",
+        tips: &["nondeterministic_output"],
+        complexity: "O(N) where N is the number of connections",
+        summary: "What is known of every connection.",
+        ..own("list", -2, list)
+    },
+    Command { since: "2.6.9", summary: "Names this connection.", ..own("setname", 3, setname) },
+    Command { since: "2.6.9", summary: "The name of this connection.", ..own("getname", 2, getname) },
+    Command {
+        since: "7.2.0",
+        tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+        summary: "Tells which library the client is.",
+        ..own("setinfo", 4, setinfo)
+    },
+    Command {
+        flags: PLAIN | flag::ADMIN,
+        since: "7.0.0",
+        summary: "Notes whether memory may be taken back from this connection; none ever is.",
+        ..own("no-evict", 3, no_evict)
+    },
+    Command {
+        since: "7.2.0",
+        summary: "Notes whether this connection's reads count as use of a key; no read does.",
+        ..own("no-touch", 3, no_touch)
+    },
+    help::help(group::CONNECTION, category::CONNECTION),
+];
+
+const PLAIN: u32 = flag::NOSCRIPT | flag::LOADING | flag::STALE;
+
+const fn own(name: &'static str, arity: i32, run: fn(&mut Context<'_>, Args<'_>) -> Outcome) -> Command {
+    Command {
+        flags: PLAIN,
+        categories: category::CONNECTION,
+        ..Command::new(name, arity, group::CONNECTION, Run::General(run))
+    }
+}
+
+fn id(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
+    cx.reply.integer(i64::try_from(cx.state.client.id).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+fn info(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
+    cx.state.publish(cx.now_ms);
+    let line = describe(&cx.state.client, cx.now_ms);
+    cx.reply.verbatim(b"txt", &line);
+    Ok(())
+}
+
+fn list(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let wanted = wanted(args)?;
+    cx.state.publish(cx.now_ms);
+    let mut text = Vec::new();
+    for client in cx.shared.clients.all() {
+        if wanted.as_ref().is_none_or(|ids| ids.contains(&client.id)) {
+            text.extend_from_slice(&describe(&client, cx.now_ms));
+        }
+    }
+    cx.reply.verbatim(b"txt", &text);
+    Ok(())
+}
+
+/// The ids that LIST's arguments choose; `None`: everyone.
+fn wanted(args: Args<'_>) -> Result<Option<Vec<u64>>, Failure> {
+    if args.len() == 2 {
+        return Ok(None);
+    }
+    if args.is(2, "TYPE") && args.len() == 4 {
+        // Nobody is a replica, a master or a subscriber here.
+        return match () {
+            () if args.is(3, "normal") => Ok(None),
+            () if ["master", "replica", "slave", "pubsub"].iter().any(|kind| args.is(3, kind)) => {
+                Ok(Some(Vec::new()))
+            }
+            () => Err(Failure::of(&[b"ERR Unknown client type '", args.at(3), b"'"])),
+        };
+    }
+    if !args.is(2, "ID") || args.len() < 4 {
+        return Err(Failure::SYNTAX);
+    }
+    let id = |arg| parse_u64(arg).filter(|id| *id > 0).ok_or(Failure::Text("ERR Invalid client ID"));
+    args.from(3).iter().map(id).collect::<Result<_, _>>().map(Some)
+}
+
+fn setname(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    set_name(cx, args.at(2))?;
+    cx.reply.ok();
+    Ok(())
+}
+
+/// Names the connection; an empty name takes it away.
+pub(super) fn set_name(cx: &mut Context<'_>, name: &[u8]) -> Outcome {
+    if !is_printable(name) {
+        return Err(Failure::Text("ERR Client names cannot contain spaces, newlines or special characters."));
+    }
+    cx.state.client.names(|names| names.name = name.to_vec());
+    Ok(())
+}
+
+fn getname(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
+    let name = cx.state.client.names(|names| names.name.clone());
+    get::copied(&mut cx.reply, Some(name.as_slice()).filter(|name| !name.is_empty()));
+    Ok(())
+}
+
+fn setinfo(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let (what, value) = (args.at(2), args.at(3));
+    let field: fn(&mut Names) -> &mut Vec<u8> = match () {
+        () if args.is(2, "LIB-NAME") => |names| &mut names.library,
+        () if args.is(2, "LIB-VER") => |names| &mut names.library_version,
+        () => return Err(Failure::of(&[b"ERR Unrecognized option '", what, b"'"])),
+    };
+    if !is_printable(value) {
+        let what = what.to_ascii_lowercase();
+        return Err(Failure::of(&[
+            b"ERR ",
+            &what,
+            b" cannot contain spaces, newlines or special characters.",
+        ]));
+    }
+    cx.state.client.names(|names| *field(names) = value.to_vec());
+    cx.reply.ok();
+    Ok(())
+}
+
+fn no_evict(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let on = on_or_off(args)?;
+    // ORDER: Relaxed: a note for CLIENT LIST only.
+    cx.state.client.no_evict.store(on, Relaxed);
+    cx.reply.ok();
+    Ok(())
+}
+
+fn no_touch(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let on = on_or_off(args)?;
+    // ORDER: Relaxed: a note for CLIENT LIST only.
+    cx.state.client.no_touch.store(on, Relaxed);
+    cx.reply.ok();
+    Ok(())
+}
+
+fn on_or_off(args: Args<'_>) -> Result<bool, Failure> {
+    match (args.is(2, "ON"), args.is(2, "OFF")) {
+        (true, _) => Ok(true),
+        (_, true) => Ok(false),
+        _ => Err(Failure::SYNTAX),
+    }
+}
+
+fn is_printable(text: &[u8]) -> bool {
+    text.iter().all(|byte| (b'!'..=b'~').contains(byte))
+}
+
+/// A connection's line in CLIENT LIST, in Redis's order; fields about what Terrace lacks are left out or constant.
+fn describe(client: &Client, now_ms: u64) -> Vec<u8> {
+    let names = client.names(|names| names.clone());
+    // ORDER: Relaxed, here and below: figures to look at.
+    let active = client.active_at_ms.load(Relaxed);
+    let queued = client.queued.load(Relaxed);
+    let multi = if queued == 0 { -1 } else { i64::try_from(queued - 1).unwrap_or(i64::MAX) };
+    let mut flags = String::new();
+    for (holds, flag) in [
+        (queued > 0, 'x'),
+        (client.peer.unix, 'U'),
+        (client.no_evict.load(Relaxed), 'e'),
+        (client.no_touch.load(Relaxed), 'T'),
+    ] {
+        flags.extend(holds.then_some(flag));
+    }
+    let flags = if flags.is_empty() { "N" } else { &flags };
+    let text = format!(
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={multi} watch={} cmd={} \
+         user=default redir=-1 resp={} lib-name={} lib-ver={}\n",
+        client.id,
+        client.peer.address,
+        client.peer.local_address,
+        client.peer.fd,
+        String::from_utf8_lossy(&names.name),
+        now_ms.saturating_sub(client.connected_at_ms) / 1000,
+        now_ms.saturating_sub(active) / 1000,
+        client.watched.load(Relaxed),
+        client.last_command(),
+        client.protocol.load(Relaxed),
+        String::from_utf8_lossy(&names.library),
+        String::from_utf8_lossy(&names.library_version),
+    );
+    text.into_bytes()
+}

@@ -1,0 +1,97 @@
+//! CONFIG GET | SET | RESETSTAT | REWRITE
+
+use terrace_protocol::{Args, Glob};
+
+use super::*;
+use crate::config::SetError;
+
+pub(super) static CONFIG: Command = Command {
+    since: "2.0.0",
+    complexity: "Depends on subcommand.",
+    summary: "The server's settings.",
+    subcommands: &SUBCOMMANDS,
+    ..Command::new("config", -2, group::SERVER, Run::Container)
+};
+
+static SUBCOMMANDS: [Command; 5] = [
+    Command {
+        complexity: "O(N) where N is the number of settings",
+        summary: "The settings whose names match a pattern.",
+        ..own("get", -3, "2.0.0", get)
+    },
+    Command {
+        tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+        summary: "Changes settings.",
+        ..own("set", -4, "2.0.0", set)
+    },
+    Command { summary: "Sets the counters of INFO back to zero.", ..own("resetstat", 2, "2.0.0", resetstat) },
+    Command { summary: "Refused: Terrace reads no file of settings.", ..own("rewrite", 2, "2.8.0", rewrite) },
+    help::help(group::SERVER, 0),
+];
+
+const fn own(
+    name: &'static str,
+    arity: i32,
+    since: &'static str,
+    run: fn(&mut Context<'_>, Args<'_>) -> Outcome,
+) -> Command {
+    Command {
+        flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE,
+        since,
+        ..Command::new(name, arity, group::SERVER, Run::General(run))
+    }
+}
+
+fn get(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let patterns: Vec<Vec<u8>> = args.from(2).iter().map(<[u8]>::to_ascii_lowercase).collect();
+    let mut found = Vec::new();
+    let mut wanted =
+        |name: &str| patterns.iter().any(|pattern| Glob::new(pattern).matches(name.as_bytes()) == Ok(true));
+    cx.shared
+        .config
+        .for_each(&mut wanted, &mut |name, value| found.push((name.to_string(), value.to_string())));
+    cx.reply.map(found.len());
+    for (name, value) in found {
+        cx.reply.bulk(name.as_bytes());
+        cx.reply.bulk(value.as_bytes());
+    }
+    Ok(())
+}
+
+fn set(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    if !args.len().is_multiple_of(2) {
+        return Err(Failure::arity("config|set"));
+    }
+    let pairs = || (2..args.len()).step_by(2).map(|at| (args.at(at), args.at(at + 1)));
+    for (nth, (name, _)) in pairs().enumerate() {
+        if pairs().take(nth).any(|(earlier, _)| earlier.eq_ignore_ascii_case(name)) {
+            return Err(refused(name, b"duplicate parameter"));
+        }
+    }
+    for (name, value) in pairs() {
+        let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
+        cx.shared.config.set(&lower, value).map_err(|error| match error {
+            SetError::Unknown => {
+                Failure::of(&[b"ERR Unknown option or number of arguments for CONFIG SET - '", name, b"'"])
+            }
+            SetError::Immutable => refused(name, b"can't set immutable config"),
+            SetError::Invalid(why) => refused(name, why.as_bytes()),
+        })?;
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+fn refused(name: &[u8], why: &[u8]) -> Failure {
+    Failure::of(&[b"ERR CONFIG SET failed (possibly related to argument '", name, b"') - ", why])
+}
+
+fn resetstat(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
+    cx.shared.stats.reset();
+    cx.reply.ok();
+    Ok(())
+}
+
+fn rewrite(_: &mut Context<'_>, _: Args<'_>) -> Outcome {
+    Err(Failure::Text("ERR The server is running without a config file"))
+}

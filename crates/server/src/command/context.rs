@@ -1,0 +1,76 @@
+//! What a command has at hand while it runs.
+
+use terrace::Change;
+use terrace_protocol::Reply;
+
+use super::{Failure, Outcome};
+use crate::{
+    keyspace::{Found, Keyspace},
+    session::State,
+    shared::Shared,
+};
+
+/// One command's view of the world.
+pub struct Context<'a> {
+    /// The keys.
+    pub keys: &'a mut dyn Keyspace,
+    /// What all connections share.
+    pub shared: &'a Shared,
+    /// What is this connection's own.
+    pub state: &'a mut State,
+    /// Where the reply goes. What a command wrote before it failed is taken back.
+    pub reply: Reply<'a>,
+    /// Unix milliseconds.
+    pub now_ms: u64,
+}
+
+impl Context<'_> {
+    /// Looks at a key's entry, and counts a hit or a miss.
+    pub fn read<R>(
+        &mut self,
+        key: &[u8],
+        look: impl FnOnce(&mut Reply<'_>, Option<Found<'_>>) -> R,
+    ) -> Result<R, Failure> {
+        let (mut look, mut result) = (Some(look), None);
+        let (reply, tally) = (&mut self.reply, &mut self.state.tally);
+        self.keys.read(key, &mut |found| {
+            tally.looked_up(found.is_some());
+            result = look.take().map(|look| look(reply, found));
+        })?;
+        result.ok_or(Failure::Text("ERR the store did not answer a read"))
+    }
+
+    /// Whether a key is there; counts a hit or a miss.
+    pub fn exists(&mut self, key: &[u8]) -> Result<bool, Failure> {
+        self.read(key, |_, found| found.is_some())
+    }
+
+    /// Changes a key's entry; `change` may run more than once, and what it returned the last time counts.
+    pub fn modify<R>(
+        &mut self,
+        key: &[u8],
+        change: impl FnMut(Option<Found<'_>>) -> (Change, R),
+    ) -> Result<R, Failure> {
+        modify(self.keys, key, change)
+    }
+
+    /// Writes a key only, without a condition.
+    pub fn put(&mut self, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Outcome {
+        self.keys.put(terrace::Put { key, value, expires_at })
+    }
+}
+
+/// [`Context::modify`] on any keys.
+pub fn modify<R>(
+    keys: &mut dyn Keyspace,
+    key: &[u8],
+    mut change: impl FnMut(Option<Found<'_>>) -> (Change, R),
+) -> Result<R, Failure> {
+    let mut last = None;
+    keys.modify(key, &mut |found| {
+        let (change, result) = change(found);
+        last = Some(result);
+        change
+    })?;
+    last.ok_or(Failure::Text("ERR the store did not ask what to change"))
+}

@@ -1,0 +1,55 @@
+//! COPY source destination [DB 0] [REPLACE]
+
+use terrace::Put;
+use terrace_protocol::Args;
+
+use super::*;
+
+pub(super) static COPY: Command = Command {
+    flags: flag::WRITE | flag::DENYOOM,
+    categories: category::KEYSPACE,
+    keys: &[KeySpec::at(1, &["RO", "access"]), KeySpec::at(2, &["OW", "update"])],
+    since: "6.2.0",
+    complexity: "O(N) where N is the length of the value",
+    summary: "Copies a value and when it expires to another key; 1 if it did, 0 if not.",
+    ..Command::new("copy", -3, group::GENERIC, Run::General(copy))
+};
+
+fn copy(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let (from, to) = (args.at(1), args.at(2));
+    let replace = parse_options(args)?;
+    if from == to {
+        return Err(Failure::Text("ERR source and destination objects are the same"));
+    }
+    parse::check_key(to)?;
+    let mut copied = false;
+    cx.keys.atomically(&mut |keys| {
+        let (mut source, mut taken) = (None, false);
+        keys.read(from, &mut |found| source = found.map(|found| (found.value.to_vec(), found.expires_at)))?;
+        keys.read(to, &mut |found| taken = found.is_some())?;
+        copied = source.is_some() && (replace || !taken);
+        match source {
+            Some((value, expires_at)) if copied => keys.put(Put { key: to, value: &value, expires_at }),
+            _ => Ok(()),
+        }
+    })?;
+    cx.reply.integer(i64::from(copied));
+    Ok(())
+}
+
+/// Says whether REPLACE is among them.
+fn parse_options(args: Args<'_>) -> Result<bool, Failure> {
+    let (mut replace, mut at) = (false, 3);
+    while at < args.len() {
+        if args.is(at, "REPLACE") {
+            replace = true;
+            at += 1;
+        } else if args.is(at, "DB") && at + 1 < args.len() {
+            select::database(args.at(at + 1))?;
+            at += 2;
+        } else {
+            return Err(Failure::SYNTAX);
+        }
+    }
+    Ok(replace)
+}

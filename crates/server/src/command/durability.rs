@@ -1,0 +1,36 @@
+//! SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE: answered with what Terrace does instead.
+//!
+//! Each of these means, in Redis, that what was written is now (or will soon be) in a file. A client that is told OK takes
+//! that for granted, so none of them is: here a write is durable, in the sense that the pool promises, when it is answered.
+
+use terrace_protocol::Args;
+
+use super::*;
+
+pub(super) static SAVE: Command = Command {
+    flags: flag::ADMIN | flag::NOSCRIPT | flag::NO_ASYNC_LOADING | flag::NO_MULTI,
+    ..family("save", 1)
+};
+pub(super) static BGSAVE: Command = family("bgsave", -1);
+pub(super) static BGREWRITEAOF: Command = family("bgrewriteaof", 1);
+pub(super) static LASTSAVE: Command = Command {
+    flags: flag::LOADING | flag::STALE | flag::FAST,
+    categories: category::ADMIN | category::DANGEROUS,
+    tips: &["nondeterministic_output"],
+    ..family("lastsave", 1)
+};
+
+const fn family(name: &'static str, arity: i32) -> Command {
+    Command {
+        flags: flag::ADMIN | flag::NOSCRIPT | flag::NO_ASYNC_LOADING,
+        summary: "Refused: a write is in the pool when it is answered, and no other file is written.",
+        ..Command::new(name, arity, group::SERVER, Run::General(refuse))
+    }
+}
+
+fn refuse(_: &mut Context<'_>, _: Args<'_>) -> Outcome {
+    Err(Failure::Text(
+        "ERR Terrace writes no snapshots or logs: each write is in the pool, with the durability of INFO's `persistence` section, \
+         when it is answered; for a copy in a file use `terrace dump`",
+    ))
+}

@@ -1,0 +1,29 @@
+//! FLUSHDB [ASYNC | SYNC], FLUSHALL [ASYNC | SYNC]
+
+use terrace_protocol::Args;
+
+use super::*;
+
+pub(super) static FLUSHDB: Command = family("flushdb");
+pub(super) static FLUSHALL: Command = family("flushall");
+
+const fn family(name: &'static str) -> Command {
+    Command {
+        flags: flag::WRITE,
+        categories: category::KEYSPACE | category::DANGEROUS,
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        complexity: "O(N) where N is the number of keys",
+        summary: "Removes every key.",
+        ..Command::new(name, -1, group::SERVER, Run::General(flush))
+    }
+}
+
+fn flush(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    // The keys are gone for everyone at once; memory is freed in the background either way.
+    if args.len() > 2 || args.len() == 2 && !args.is(1, "ASYNC") && !args.is(1, "SYNC") {
+        return Err(Failure::SYNTAX);
+    }
+    cx.keys.clear()?;
+    cx.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! INFO [section ...]
+
+use std::{fmt::Write, sync::atomic::Ordering::Relaxed};
+
+use terrace_protocol::Args;
+
+use super::*;
+
+/// The version of Redis that clients may take this server for. 7.2 is the last whose string commands, replies and errors are
+/// all here (CLIENT SETINFO and NO-TOUCH among them); clients that see less fall back to older ways, and from 7.4 on they
+/// would expect expiry of hash fields.
+pub(super) const REDIS_VERSION: &str = "7.2.0";
+
+pub(super) static INFO: Command = Command {
+    flags: flag::LOADING | flag::STALE,
+    categories: category::DANGEROUS,
+    tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    summary: "What the server is and has done, by section.",
+    ..Command::new("info", -1, group::SERVER, Run::General(info))
+};
+
+type Section = fn(&mut String, &Context<'_>, u64) -> std::fmt::Result;
+
+const SECTIONS: [(&str, Section); 7] = [
+    ("Server", server),
+    ("Clients", clients),
+    ("Memory", memory),
+    ("Persistence", persistence),
+    ("Stats", stats),
+    ("Replication", replication),
+    ("Keyspace", keyspace),
+];
+
+fn info(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let all = args.len() == 1
+        || ["all", "default", "everything"].iter().any(|word| (1..args.len()).any(|at| args.is(at, word)));
+    let keys = cx.keys.count();
+    let mut text = String::new();
+    for (name, section) in SECTIONS {
+        if all || (1..args.len()).any(|at| args.is(at, name)) {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            text.push_str(&format!("# {name}\r\n"));
+            section(&mut text, cx, keys).map_err(|_| Failure::Text("ERR INFO could not be written"))?;
+        }
+    }
+    cx.reply.verbatim(b"txt", text.as_bytes());
+    Ok(())
+}
+
+fn server(out: &mut String, cx: &Context<'_>, _: u64) -> std::fmt::Result {
+    // ORDER: Relaxed: a figure to look at.
+    let uptime = cx.now_ms.saturating_sub(cx.shared.stats.started_at_ms.load(Relaxed)) / 1000;
+    write!(
+        out,
+        "redis_version:{REDIS_VERSION}\r\nterrace_version:{}\r\nredis_mode:standalone\r\nos:{} {}\r\narch_bits:{}\r\n\
+         process_id:{}\r\ntcp_port:{}\r\nserver_time_usec:{}\r\nuptime_in_seconds:{uptime}\r\nuptime_in_days:{}\r\n",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+        usize::BITS,
+        std::process::id(),
+        setting(cx, "port"),
+        cx.now_ms * 1000,
+        uptime / 86_400,
+    )
+}
+
+fn clients(out: &mut String, cx: &Context<'_>, _: u64) -> std::fmt::Result {
+    let clients = cx.shared.clients.all();
+    let watching = clients.iter().filter(|client| client.watched.load(Relaxed) > 0).count();
+    write!(
+        out,
+        "connected_clients:{}\r\nmaxclients:{}\r\nblocked_clients:0\r\nwatching_clients:{watching}\r\n",
+        clients.len(),
+        setting(cx, "maxclients"),
+    )
+}
+
+fn memory(out: &mut String, cx: &Context<'_>, _: u64) -> std::fmt::Result {
+    let figures = cx.shared.memory();
+    let resident = resident_bytes();
+    write!(
+        out,
+        "used_memory:{0}\r\nused_memory_human:{1}\r\nused_memory_rss:{resident}\r\nused_memory_rss_human:{2}\r\nmaxmemory:{3}\r\n\
+         maxmemory_human:{4}\r\nmaxmemory_policy:noeviction\r\npool_used_bytes:{0}\r\npool_size_bytes:{3}\r\n",
+        figures.used_bytes,
+        human(figures.used_bytes),
+        human(resident),
+        figures.size_bytes,
+        human(figures.size_bytes),
+    )
+}
+
+fn persistence(out: &mut String, cx: &Context<'_>, _: u64) -> std::fmt::Result {
+    // Redis's two ways do not exist here, so both are off; what there is instead is named in Terrace's own lines.
+    write!(
+        out,
+        "loading:0\r\nrdb_bgsave_in_progress:0\r\naof_enabled:0\r\naof_rewrite_in_progress:0\r\nterrace_durability:{}\r\nterrace_pool:{}\r\n",
+        setting(cx, "durability"),
+        setting(cx, "pool"),
+    )
+}
+
+fn stats(out: &mut String, cx: &Context<'_>, _: u64) -> std::fmt::Result {
+    let stats = &cx.shared.stats;
+    let counters = [
+        ("total_connections_received", &stats.connections),
+        ("total_commands_processed", &stats.commands),
+        ("total_net_input_bytes", &stats.bytes_in),
+        ("total_net_output_bytes", &stats.bytes_out),
+        ("rejected_connections", &stats.connections_rejected),
+        ("expired_keys", &stats.expired),
+        ("keyspace_hits", &stats.hits),
+        ("keyspace_misses", &stats.misses),
+        ("total_error_replies", &stats.errors),
+    ];
+    // ORDER: Relaxed: figures to look at.
+    counters.iter().try_for_each(|(name, counter)| write!(out, "{name}:{}\r\n", counter.load(Relaxed)))?;
+    write!(out, "evicted_keys:0\r\n")
+}
+
+fn replication(out: &mut String, _: &Context<'_>, _: u64) -> std::fmt::Result {
+    write!(out, "role:master\r\nconnected_slaves:0\r\nmaster_repl_offset:0\r\n")
+}
+
+fn keyspace(out: &mut String, _: &Context<'_>, keys: u64) -> std::fmt::Result {
+    if keys == 0 {
+        return Ok(());
+    }
+    // How many of them expire is not counted: that would be a shared counter on every write.
+    write!(out, "db0:keys={keys},expires=0,avg_ttl=0\r\n")
+}
+
+/// A setting by its name, empty if there is none.
+fn setting(cx: &Context<'_>, name: &str) -> String {
+    let mut found = String::new();
+    cx.shared.config.for_each(&mut |other| other == name, &mut |_, value| found = value.to_string());
+    found
+}
+
+/// Bytes as Redis writes them for people: `1.50M`.
+fn human(bytes: u64) -> String {
+    let units = ["B", "K", "M", "G", "T"];
+    let power = (0..units.len() - 1).take_while(|power| bytes >> (10 * (power + 1)) > 0).count();
+    if power == 0 {
+        return format!("{bytes}B");
+    }
+    format!("{:.2}{}", bytes as f64 / (1u64 << (10 * power)) as f64, units[power])
+}
+
+/// Memory of this process that is in RAM, from /proc where there is one.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn bytes_for_people() {
+        let texts = [0, 1023, 1024, 1536, 3 << 20, 5 << 30].map(super::human);
+        assert_eq!(texts, ["0B", "1023B", "1.00K", "1.50K", "3.00M", "5.00G"]);
+    }
+}

@@ -1,0 +1,46 @@
+//! KEYS pattern
+
+use terrace_protocol::{Args, Glob};
+
+use super::*;
+
+pub(super) static KEYS: Command = Command {
+    flags: flag::READONLY,
+    categories: category::KEYSPACE | category::DANGEROUS,
+    tips: &["request_policy:all_shards", "nondeterministic_output_order"],
+    complexity: "O(N) where N is the number of keys",
+    summary: "Every key that matches a pattern. Takes long in a large store: SCAN does it in steps.",
+    ..Command::new("keys", 2, group::GENERIC, Run::General(keys))
+};
+
+/// Keys to ask of the store at a time.
+const STEP: usize = 1024;
+
+pub(super) const TOO_MANY_STEPS: Failure =
+    Failure::Text("ERR the pattern takes too many steps to match: use fewer stars");
+
+fn keys(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let pattern = Glob::new(args.at(1));
+    let (mut found, mut cursor, mut too_many) = (0, 0, false);
+    let mut body = Vec::new();
+    let mut keys = terrace_protocol::Reply::new(&mut body, cx.reply.resp3());
+    loop {
+        cursor = cx.keys.scan(cursor, STEP, &mut |key| match pattern.matches(key) {
+            Ok(true) => {
+                keys.bulk(key);
+                found += 1;
+            }
+            Ok(false) => {}
+            Err(_) => too_many = true,
+        })?;
+        if too_many {
+            return Err(TOO_MANY_STEPS);
+        }
+        if cursor == 0 {
+            break;
+        }
+    }
+    cx.reply.array(found);
+    cx.reply.raw(&body);
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! MGET key [key ...]
+
+use terrace_protocol::Args;
+
+use super::*;
+
+pub(super) static MGET: Command = Command {
+    flags: flag::READONLY | flag::FAST,
+    categories: category::STRING,
+    keys: &[KeySpec::every(1, &["RO", "access"])],
+    tips: &["request_policy:multi_shard"],
+    complexity: "O(N) where N is the number of keys",
+    summary: "The values of several keys, all as they were at one instant.",
+    ..Command::new("mget", -2, group::STRING, Run::General(mget))
+};
+
+/// A reply of more bytes than this is refused: it would be held in memory whole.
+const REPLY_BYTES_MAX: usize = 1 << 30;
+
+fn mget(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let keys: Vec<&[u8]> = args.from(1).iter().collect();
+    let (reply, tally) = (&mut cx.reply, &mut cx.state.tally);
+    let start = reply.mark();
+    let (mut hits, mut too_long) = (0, false);
+    cx.keys.snapshot(&keys, &mut |nth, found| {
+        if nth == 0 {
+            reply.rewind(start);
+            reply.array(keys.len());
+            (hits, too_long) = (0, false);
+        }
+        hits += u64::from(found.is_some());
+        too_long |= reply.mark() - start > REPLY_BYTES_MAX;
+        if !too_long {
+            get::value(reply, found);
+        }
+    })?;
+    tally.hits += hits;
+    tally.misses += keys.len() as u64 - hits;
+    if too_long {
+        return Err(Failure::Text(
+            "ERR the values are more than 1 GiB together: ask for fewer keys at a time",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! The commands: one file each (or one for a family that differs by a unit or a sign), one line each in [`table`].
+//!
+//! A file holds the command's entry, parses its arguments, applies it to a [`Keyspace`](crate::keyspace::Keyspace) and
+//! encodes the reply. To add a command, write its file and add its entry to the table.
+
+mod context;
+mod expiry;
+mod failure;
+mod foreign;
+mod parse;
+mod spec;
+pub mod table;
+
+pub use context::{Context, modify};
+pub use failure::{Failure, Outcome};
+pub(crate) use foreign::is_of_another_type;
+pub use spec::{AsPut, Command, KeySpec, Read, Run, category, flag, group};
+
+mod append;
+mod auth;
+mod client;
+mod config;
+mod copy;
+mod dbsize;
+mod del;
+mod delifeq;
+mod durability;
+mod echo;
+mod exists;
+mod expire;
+mod flush;
+mod get;
+mod getdel;
+mod getex;
+mod getrange;
+mod getset;
+mod hello;
+mod help;
+mod incr;
+mod incrbyfloat;
+mod info;
+mod introspect;
+mod keys;
+mod memory;
+mod mget;
+mod mset;
+mod object;
+mod persist;
+mod ping;
+mod quit;
+mod randomkey;
+mod rename;
+mod reset;
+mod scan;
+mod select;
+mod set;
+mod setex;
+mod setnx;
+mod setrange;
+mod shutdown;
+mod strlen;
+mod time;
+mod transaction;
+mod ttl;
+mod type_;
+mod wait;
+
+pub(crate) use transaction::Multi;

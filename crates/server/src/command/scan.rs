@@ -1,0 +1,73 @@
+//! SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]
+
+use terrace_protocol::{Args, Glob, Reply, parse_u64};
+
+use super::*;
+
+pub(super) static SCAN: Command = Command {
+    flags: flag::READONLY,
+    categories: category::KEYSPACE,
+    tips: &["nondeterministic_output", "request_policy:special"],
+    since: "2.8.0",
+    complexity: "O(1) a call, O(N) for all N keys",
+    summary: "Goes through the keys in steps; misses none that is there throughout.",
+    ..Command::new("scan", -2, group::GENERIC, Run::General(scan))
+};
+
+struct Options<'a> {
+    pattern: Glob<'a>,
+    count: usize,
+    /// Whether strings are wanted at all.
+    strings: bool,
+}
+
+/// Keys that one call looks at, at most, whatever COUNT says: a call must not hold up the others for long.
+const COUNT_MAX: usize = 1 << 20;
+
+fn scan(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let cursor = parse_u64(args.at(1)).ok_or(Failure::Text("ERR invalid cursor"))?;
+    let options = Options::parse(args)?;
+    let (mut found, mut too_many) = (0, false);
+    let mut body = Vec::new();
+    let mut keys = Reply::new(&mut body, cx.reply.resp3());
+    let next = cx.keys.scan(cursor, options.count, &mut |key| match options.pattern.matches(key) {
+        Ok(true) if options.strings => {
+            keys.bulk(key);
+            found += 1;
+        }
+        Ok(_) => {}
+        Err(_) => too_many = true,
+    })?;
+    if too_many {
+        return Err(keys::TOO_MANY_STEPS);
+    }
+    cx.reply.array(2);
+    cx.reply.bulk(itoa::Buffer::new().format(next).as_bytes());
+    cx.reply.array(found);
+    cx.reply.raw(&body);
+    Ok(())
+}
+
+impl<'a> Options<'a> {
+    fn parse(args: Args<'a>) -> Result<Options<'a>, Failure> {
+        let mut options = Options { pattern: Glob::new(b"*"), count: 10, strings: true };
+        for at in (2..args.len()).step_by(2) {
+            let Some(value) = args.get(at + 1) else { return Err(Failure::SYNTAX) };
+            if args.is(at, "COUNT") {
+                let count = parse::integer(value)?;
+                options.count = usize::try_from(count)
+                    .ok()
+                    .filter(|count| *count > 0)
+                    .ok_or(Failure::SYNTAX)?
+                    .min(COUNT_MAX);
+            } else if args.is(at, "MATCH") {
+                options.pattern = Glob::new(value);
+            } else if args.is(at, "TYPE") {
+                options.strings = value.eq_ignore_ascii_case(b"string");
+            } else {
+                return Err(Failure::SYNTAX);
+            }
+        }
+        Ok(options)
+    }
+}

@@ -1,0 +1,27 @@
+//! SELECT index
+
+use terrace_protocol::Args;
+
+use super::*;
+
+pub(super) static SELECT: Command = Command {
+    flags: flag::LOADING | flag::STALE | flag::FAST,
+    categories: category::CONNECTION,
+    summary: "Chooses a database: there is one, 0.",
+    ..Command::new("select", 2, group::CONNECTION, Run::General(run))
+};
+
+fn run(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    database(args.at(1))?;
+    cx.reply.ok();
+    Ok(())
+}
+
+/// Refuses any database but the one there is.
+pub(super) fn database(index: &[u8]) -> Outcome {
+    match i32::try_from(parse::integer(index)?) {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(Failure::NO_SUCH_DATABASE),
+        Err(_) => Err(Failure::NOT_AN_INTEGER),
+    }
+}

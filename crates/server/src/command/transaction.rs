@@ -1,0 +1,161 @@
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH
+//!
+//! MULTI queues what follows; EXEC runs it in one transaction of the store, over what it wrote itself, which commits if
+//! nothing it read or the client watches has changed. Nothing is locked meanwhile.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use terrace_protocol::{Args, Queue, Reply};
+
+use super::*;
+use crate::{keyspace::Overlay, session};
+
+pub(super) static MULTI: Command = Command {
+    flags: FLAGS | flag::FAST | flag::ALLOW_BUSY,
+    summary: "Begins to queue commands.",
+    ..family("multi", 1, multi)
+};
+
+pub(super) static EXEC: Command = Command {
+    flags: FLAGS | flag::SKIP_SLOWLOG,
+    complexity: "Depends on commands in the transaction",
+    summary: "Runs the queued commands as one; null if a watched key has changed.",
+    ..family("exec", 1, exec)
+};
+
+pub(super) static DISCARD: Command = Command {
+    flags: FLAGS | flag::FAST | flag::ALLOW_BUSY,
+    since: "2.0.0",
+    complexity: "O(N) where N is the number of queued commands",
+    summary: "Forgets the queued commands.",
+    ..family("discard", 1, discard)
+};
+
+pub(super) static WATCH: Command = Command {
+    flags: FLAGS | flag::FAST | flag::ALLOW_BUSY,
+    keys: &[KeySpec::every(1, &["RO"])],
+    since: "2.2.0",
+    complexity: "O(1) for each key",
+    summary: "Lets the next EXEC run only if these keys do not change before.",
+    ..family("watch", -2, watch)
+};
+
+pub(super) static UNWATCH: Command = Command {
+    flags: FLAGS | flag::FAST | flag::ALLOW_BUSY,
+    since: "2.2.0",
+    summary: "Forgets the watched keys.",
+    ..family("unwatch", 1, unwatch)
+};
+
+const FLAGS: u32 = flag::NOSCRIPT | flag::LOADING | flag::STALE;
+
+const fn family(name: &'static str, arity: i32, run: fn(&mut Context<'_>, Args<'_>) -> Outcome) -> Command {
+    Command {
+        categories: category::TRANSACTION,
+        since: "1.2.0",
+        ..Command::new(name, arity, group::TRANSACTIONS, Run::General(run))
+    }
+}
+
+/// What MULTI has queued.
+#[derive(Default)]
+pub(crate) struct Multi {
+    queue: Queue,
+    /// A command was refused, so EXEC will be.
+    broken: bool,
+}
+
+/// What a client may have queued, bytes.
+const QUEUE_BYTES_MAX: usize = 1 << 30;
+
+impl Multi {
+    /// Queues a command that is known and has the right number of arguments.
+    pub(crate) fn push(&mut self, args: Args<'_>) -> Outcome {
+        if self.queue.bytes() > QUEUE_BYTES_MAX {
+            self.broken = true;
+            return Err(Failure::Text("ERR the transaction is longer than 1 GiB: send less at a time"));
+        }
+        self.queue.push(args);
+        Ok(())
+    }
+
+    /// Notes that a command could not be queued.
+    pub(crate) fn refuse(&mut self) {
+        self.broken = true;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+}
+
+fn multi(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
+    if cx.state.multi.is_some() {
+        return Err(Failure::Text("ERR MULTI calls can not be nested"));
+    }
+    cx.state.multi = Some(Multi::default());
+    cx.reply.ok();
+    Ok(())
+}
+
+fn discard(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
+    if cx.state.multi.take().is_none() {
+        return Err(Failure::Text("ERR DISCARD without MULTI"));
+    }
+    cx.state.watched.clear();
+    cx.reply.ok();
+    Ok(())
+}
+
+fn watch(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    if cx.state.multi.is_some() {
+        return Err(Failure::Text("ERR WATCH inside MULTI is not allowed"));
+    }
+    for key in args.from(1) {
+        if !cx.state.watched.iter().any(|(watched, _)| watched == key) {
+            let token = cx.shared.store.token(key)?;
+            cx.state.watched.push((key.to_vec(), token));
+        }
+    }
+    // ORDER: Relaxed: a figure for CLIENT LIST.
+    cx.state.client.watched.store(cx.state.watched.len(), Relaxed);
+    cx.reply.ok();
+    Ok(())
+}
+
+fn unwatch(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
+    cx.state.watched.clear();
+    cx.reply.ok();
+    Ok(())
+}
+
+fn exec(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
+    let Some(multi) = cx.state.multi.take() else { return Err(Failure::Text("ERR EXEC without MULTI")) };
+    let watched = std::mem::take(&mut cx.state.watched);
+    if multi.broken {
+        return Err(Failure::Text("EXECABORT Transaction discarded because of previous errors."));
+    }
+    let (shared, now_ms) = (cx.shared, cx.now_ms);
+    let mut replies = Vec::new();
+    let was_resp3 = cx.reply.resp3();
+    let state = &mut *cx.state;
+    let mut resp3 = was_resp3;
+    let done = shared.store.transaction(&watched, |transaction| {
+        // The store may run this again if someone else wrote meanwhile: then all of it counts anew.
+        replies.clear();
+        let mut overlay = Overlay::new(&shared.store, transaction);
+        for args in multi.queue.iter() {
+            let reply = Reply::new(&mut replies, state.resp3);
+            session::run(&mut Context { keys: &mut overlay, shared, state, reply, now_ms }, args);
+        }
+        resp3 = state.resp3;
+    })?;
+    if done.is_none() {
+        cx.reply.null_array();
+        return Ok(());
+    }
+    cx.reply.array(multi.queue.len());
+    cx.reply.raw(&replies);
+    cx.reply.set_resp3(resp3);
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! The keys a command works on: the store itself, or a transaction over it. A command is written once for both.
+
+use std::collections::BTreeSet;
+
+use terrace::{Change, Entry, Put, Store, Transaction};
+
+use crate::command::{Failure, Outcome};
+
+/// A key's value, as long as one looks at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// The value.
+    pub value: &'a [u8],
+    /// Unix milliseconds at which it expires, if it does.
+    pub expires_at: Option<u64>,
+}
+
+impl<'a> From<Entry<'a>> for Found<'a> {
+    fn from(entry: Entry<'a>) -> Found<'a> {
+        Found { value: entry.value, expires_at: entry.expires_at }
+    }
+}
+
+/// Called with a key's entry, if there is one.
+pub type Look<'f> = dyn FnMut(Option<Found<'_>>) + 'f;
+
+/// What commands ask of keys. Expired entries are not there.
+pub trait Keyspace {
+    /// Shows the entry of `key`.
+    fn read(&mut self, key: &[u8], look: &mut Look<'_>) -> Outcome;
+
+    /// Shows the entries of `keys` in their order, all as they were at one instant. It may start again from the first.
+    fn snapshot(&mut self, keys: &[&[u8]], look: &mut dyn FnMut(usize, Option<Found<'_>>)) -> Outcome;
+
+    /// Changes the entry of `key` as `change` says, which may be asked more than once and counts as asked the last time.
+    fn modify(&mut self, key: &[u8], change: &mut dyn FnMut(Option<Found<'_>>) -> Change) -> Outcome;
+
+    /// Writes a key.
+    fn put(&mut self, put: Put<'_>) -> Outcome;
+
+    /// Removes a key, and says whether it was there.
+    fn remove(&mut self, key: &[u8]) -> Result<bool, Failure>;
+
+    /// Does several things as one: to everyone else, and through a crash. `body` may run more than once.
+    fn atomically(&mut self, body: &mut dyn FnMut(&mut dyn Keyspace) -> Outcome) -> Outcome;
+
+    /// Shows at least about `at_least` keys from `cursor` on (0: the beginning); the cursor of the next, 0 at the end.
+    fn scan(&mut self, cursor: u64, at_least: usize, each: &mut dyn FnMut(&[u8])) -> Result<u64, Failure>;
+
+    /// Any key.
+    fn random_key(&mut self) -> Result<Option<Vec<u8>>, Failure>;
+
+    /// Removes every key.
+    fn clear(&mut self) -> Outcome;
+
+    /// How many keys there are.
+    fn count(&mut self) -> u64;
+}
+
+/// The store, each call by itself.
+pub struct Direct<'a>(pub &'a Store);
+
+impl Keyspace for Direct<'_> {
+    fn read(&mut self, key: &[u8], look: &mut Look<'_>) -> Outcome {
+        let value = self.0.get(key)?;
+        look(value.as_ref().map(|value| Found { value, expires_at: value.expires_at() }));
+        Ok(())
+    }
+
+    fn snapshot(&mut self, keys: &[&[u8]], look: &mut dyn FnMut(usize, Option<Found<'_>>)) -> Outcome {
+        let mut outcome = Ok(());
+        self.0.snapshot_many(keys, &mut |nth, entry| match entry {
+            Ok(entry) => look(nth, entry.map(Found::from)),
+            Err(error) => outcome = Err(error.into()),
+        });
+        outcome
+    }
+
+    fn modify(&mut self, key: &[u8], change: &mut dyn FnMut(Option<Found<'_>>) -> Change) -> Outcome {
+        Ok(self.0.modify(key, |entry| (change(entry.map(Found::from)), ()))?)
+    }
+
+    fn put(&mut self, put: Put<'_>) -> Outcome {
+        self.0.put_many(&[put]).into_iter().try_for_each(|done| Ok(done?))
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<bool, Failure> {
+        Ok(self.0.remove(key)?)
+    }
+
+    fn atomically(&mut self, body: &mut dyn FnMut(&mut dyn Keyspace) -> Outcome) -> Outcome {
+        let done = self.0.transaction(&[], |transaction| body(&mut Overlay::new(self.0, transaction)))?;
+        done.unwrap_or(Ok(()))
+    }
+
+    fn scan(&mut self, cursor: u64, at_least: usize, each: &mut dyn FnMut(&[u8])) -> Result<u64, Failure> {
+        Ok(self.0.scan(cursor, at_least, &mut |key, _| each(key))?)
+    }
+
+    fn random_key(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        Ok(self.0.random_key()?)
+    }
+
+    fn clear(&mut self) -> Outcome {
+        Ok(self.0.clear()?)
+    }
+
+    fn count(&mut self) -> u64 {
+        self.0.len()
+    }
+}
+
+/// A transaction: it sees what it wrote, and everyone else sees it when it commits.
+pub struct Overlay<'a, 't> {
+    store: &'a Store,
+    transaction: &'a mut Transaction<'t>,
+    /// Keys it wrote or removed.
+    touched: BTreeSet<Vec<u8>>,
+    cleared: bool,
+}
+
+impl<'a, 't> Overlay<'a, 't> {
+    /// Over a transaction that has yet to do anything.
+    pub fn new(store: &'a Store, transaction: &'a mut Transaction<'t>) -> Overlay<'a, 't> {
+        Overlay { store, transaction, touched: BTreeSet::new(), cleared: false }
+    }
+
+    fn touch(&mut self, key: &[u8]) {
+        if !self.touched.contains(key) {
+            self.touched.insert(key.to_vec());
+        }
+    }
+
+    /// Keys it wrote and did not remove.
+    fn written(&mut self) -> Result<Vec<Vec<u8>>, Failure> {
+        let mut written = Vec::new();
+        for key in &self.touched {
+            if self.transaction.get(key)?.is_some() {
+                written.push(key.clone());
+            }
+        }
+        Ok(written)
+    }
+}
+
+impl Keyspace for Overlay<'_, '_> {
+    fn read(&mut self, key: &[u8], look: &mut Look<'_>) -> Outcome {
+        let value = self.transaction.get(key)?;
+        look(value.as_ref().map(|value| Found { value, expires_at: value.expires_at() }));
+        Ok(())
+    }
+
+    fn snapshot(&mut self, keys: &[&[u8]], look: &mut dyn FnMut(usize, Option<Found<'_>>)) -> Outcome {
+        keys.iter().enumerate().try_for_each(|(nth, key)| self.read(key, &mut |found| look(nth, found)))
+    }
+
+    fn modify(&mut self, key: &[u8], change: &mut dyn FnMut(Option<Found<'_>>) -> Change) -> Outcome {
+        self.touch(key);
+        Ok(self.transaction.modify(key, |entry| (change(entry.map(Found::from)), ()))?)
+    }
+
+    fn put(&mut self, put: Put<'_>) -> Outcome {
+        self.modify(put.key, &mut |_| Change::Put { value: put.value.to_vec(), expires_at: put.expires_at })
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<bool, Failure> {
+        self.touch(key);
+        Ok(self.transaction.remove(key)?)
+    }
+
+    fn atomically(&mut self, body: &mut dyn FnMut(&mut dyn Keyspace) -> Outcome) -> Outcome {
+        body(self)
+    }
+
+    fn scan(&mut self, cursor: u64, at_least: usize, each: &mut dyn FnMut(&[u8])) -> Result<u64, Failure> {
+        // What it wrote itself comes first, whole; then the store's keys without what it touched.
+        if cursor == 0 {
+            self.written()?.iter().for_each(|key| each(key));
+        }
+        if self.cleared {
+            return Ok(0);
+        }
+        let touched = &self.touched;
+        Ok(self.store.scan(cursor, at_least, &mut |key, _| {
+            if !touched.contains(key) {
+                each(key);
+            }
+        })?)
+    }
+
+    fn random_key(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        if !self.cleared
+            && let Some(key) = self.store.random_key()?
+            && self.transaction.get(&key)?.is_some()
+        {
+            return Ok(Some(key));
+        }
+        let mut any = self.written()?.pop();
+        let mut cursor = 0;
+        while any.is_none() {
+            cursor = self.scan(cursor, 16, &mut |key| any = Some(key.to_vec()))?;
+            if cursor == 0 {
+                break;
+            }
+        }
+        Ok(any)
+    }
+
+    fn clear(&mut self) -> Outcome {
+        self.transaction.clear()?;
+        self.touched.clear();
+        self.cleared = true;
+        Ok(())
+    }
+
+    fn count(&mut self) -> u64 {
+        self.transaction.len()
+    }
+}
