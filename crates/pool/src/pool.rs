@@ -244,5 +244,9 @@ impl<M: MappedMedium> Drop for Inner<M> {
         if !std::thread::panicking() {
             let _ = self.close();
         }
+        if let Some(file) = self.region.medium().mapping().as_file() {
+            // By name and not by closing the file: a process that this one is just starting may hold a copy of it.
+            let _ = file.unlock();
+        }
     }
 }

@@ -241,3 +241,131 @@ fn halves(whole: u128) -> (u64, u64) {
 fn whole(low: u64, high: u64) -> u128 {
     u128::from(low) | u128::from(high) << 64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_medium::{Dram, Mapping};
+
+    fn superblock(sequence: u64) -> Superblock {
+        Superblock {
+            sequence,
+            uuid: 0x1234_5678_9abc_def0_1122_3344_5566_7788,
+            generation: 3,
+            era: 2,
+            clean: sequence.is_multiple_of(2),
+            durability: Durability::Power,
+            assumed_persistent: true,
+            size: (1 << 20) + sequence * PAGE,
+            geometry: Geometry::tiny(),
+            boot: 77,
+            hash_seed: 99,
+            created_ms: 1_700_000_000_000,
+            label: "a label, UTF-8: \u{e4}\u{f6}\u{fc}".into(),
+        }
+    }
+
+    fn region() -> Region<Dram> {
+        Region::new(Dram::new(Mapping::anonymous(64 << 10, 0).unwrap()))
+    }
+
+    fn head(a: &Words, b: &Words) -> Vec<u8> {
+        let mut head = vec![0; HEAD_BYTES];
+        for (start, words) in [(0, a), (SUPERBLOCK_STEP as usize, b)] {
+            for (i, word) in words.iter().enumerate() {
+                head[start + 8 * i..start + 8 * i + 8].copy_from_slice(&word.to_le_bytes());
+            }
+        }
+        head
+    }
+
+    /// `words` with a checksum that fits, as another release or another machine would write them.
+    fn sealed(mut words: Words) -> Words {
+        words[WORDS - 1] = checksum(&words);
+        words
+    }
+
+    #[test]
+    fn what_is_stored_is_loaded_whichever_copy_is_written_first() {
+        for first in [0, 1] {
+            let region = region();
+            superblock(4).store(&region, first).unwrap();
+            assert_eq!(load(&region).unwrap(), Found { superblock: superblock(4), copy: 0 });
+            assert_eq!(load_copy(&region, 1).unwrap(), superblock(4));
+        }
+    }
+
+    #[test]
+    fn with_one_copy_damaged_anywhere_the_other_serves() {
+        let words = superblock(4).encode();
+        let sound = head(&words, &words);
+        for at in (0..SUPERBLOCK_BYTES).flat_map(|at| [at, at + SUPERBLOCK_STEP as usize]) {
+            for flip in [1, 0x80, 0xff] {
+                let mut damaged = sound.clone();
+                damaged[at] ^= flip;
+                let found = parse(&damaged).unwrap();
+                assert_eq!(found.superblock, superblock(4), "byte {at}");
+                assert_eq!(found.copy, usize::from(at < SUPERBLOCK_BYTES));
+                damaged[at ^ SUPERBLOCK_STEP as usize] ^= flip;
+                let error = parse(&damaged).unwrap_err();
+                assert!(matches!(error, Problem::Damaged(_) | Problem::Foreign), "byte {at}: {error:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_update_torn_after_any_word_leaves_the_old_one_or_the_new_one() {
+        let (old, new) = (superblock(4).encode(), superblock(5).encode());
+        let torn = |kept: usize| -> Words { std::array::from_fn(|i| if i < kept { new[i] } else { old[i] }) };
+        for kept in 0..=WORDS {
+            let first = parse(&head(&torn(kept), &old)).unwrap();
+            let whole = kept == WORDS;
+            assert_eq!(first.superblock, superblock(if whole { 5 } else { 4 }), "{kept} words of the first");
+            let second = parse(&head(&new, &torn(kept))).unwrap();
+            assert_eq!(second.superblock, superblock(5), "{kept} words of the second");
+        }
+    }
+
+    #[test]
+    fn other_versions_and_other_machines_are_told_from_damage() {
+        let words = superblock(4).encode();
+        let with = |at: usize, value: u64| {
+            let mut words = words;
+            words[at] = value;
+            let other = sealed(words);
+            parse(&head(&other, &other)).unwrap_err()
+        };
+        assert!(matches!(with(1, MACHINE | 2), Problem::Version { found: 2, known: VERSION }));
+        assert!(matches!(with(1, 32 << 32 | 0x1234 << 48 | 1), Problem::OtherMachine));
+        assert!(matches!(with(0, MAGIC.swap_bytes()), Problem::OtherMachine));
+        assert!(matches!(with(0, 0), Problem::Foreign));
+        assert!(matches!(with(6, 8), Problem::Damaged(_)));
+        assert!(matches!(with(7, (1 << 20) + 1), Problem::Damaged(_)));
+        assert!(matches!(with(7, PAGE), Problem::Damaged(_)));
+        assert!(matches!(with(7, MAX_POOL + PAGE), Problem::Damaged(_)));
+        assert!(matches!(with(8, 0), Problem::Damaged(_)));
+        assert!(matches!(with(9, u64::MAX), Problem::Damaged(_)));
+        assert!(matches!(with(14, u64::MAX), Problem::Damaged(_)));
+    }
+
+    #[test]
+    fn a_whole_copy_of_another_version_says_more_than_a_damaged_one() {
+        let mut words = superblock(4).encode();
+        let damaged = std::array::from_fn(|i| if i == 20 { !words[i] } else { words[i] });
+        words[1] = MACHINE | 9;
+        let other = sealed(words);
+        for (a, b) in [(damaged, other), (other, damaged), ([0; WORDS], other), (other, [0; WORDS])] {
+            assert!(matches!(parse(&head(&a, &b)), Err(Problem::Version { found: 9, .. })));
+        }
+    }
+
+    #[test]
+    fn a_head_cut_short_gives_the_copy_that_is_left() {
+        let words = superblock(4).encode();
+        let whole = head(&words, &words);
+        for len in 0..HEAD_BYTES {
+            let found = parse(&whole[..len]);
+            assert_eq!(found.is_ok(), len >= SUPERBLOCK_BYTES, "{len} bytes");
+        }
+    }
+}

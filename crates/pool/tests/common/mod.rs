@@ -1,0 +1,97 @@
+//! What the tests of whole pools share.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use terrace_medium::Shm;
+use terrace_pool::{OpenError, Pool, PoolOptions, Problem};
+
+pub(crate) const TINY: u64 = 64 << 10;
+
+/// A pool of 64 KiB at `path`.
+pub(crate) fn tiny(path: &Path) -> PoolOptions {
+    PoolOptions::at(path).size(TINY)
+}
+
+/// The bytes of a pool of 64 KiB that was closed, with the roots `one` and `two`.
+pub(crate) fn closed_image() -> Vec<u8> {
+    image(|pool| pool.close().unwrap())
+}
+
+/// As [`closed_image`], but left in use.
+pub(crate) fn left_image() -> Vec<u8> {
+    image(Pool::abandon)
+}
+
+fn image(leave: impl FnOnce(Pool<Shm>)) -> Vec<u8> {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("image.pool");
+    let pool = tiny(&path).create::<Shm>().unwrap();
+    pool.set_root("one", "test", pool.layout().zones + 4096).unwrap();
+    pool.set_root("two", "test", pool.layout().zones + 8192).unwrap();
+    leave(pool);
+    std::fs::read(path).unwrap()
+}
+
+/// A file in memory with these bytes.
+pub(crate) fn file_of(bytes: &[u8]) -> File {
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
+    file.write_all_at(bytes, 0).unwrap();
+    file
+}
+
+pub(crate) fn open(file: &File) -> Result<Pool<Shm>, OpenError> {
+    PoolOptions::in_file(file.try_clone().unwrap()).open::<Shm>()
+}
+
+#[track_caller]
+pub(crate) fn problem<T>(outcome: Result<T, OpenError>) -> Problem {
+    match outcome {
+        Ok(_) => panic!("it should have been refused"),
+        Err(error) => {
+            // Whatever it says, it says it without a panic, and about this pool.
+            assert!(!error.to_string().is_empty());
+            error.problem
+        }
+    }
+}
+
+/// This test program again, running its ignored test `name`, with `argument` in TERRACE_TEST.
+pub(crate) fn child(name: &str, argument: &Path) -> (Child, BufReader<ChildStdout>) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
+        .env("TERRACE_TEST", argument)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap());
+    (child, lines)
+}
+
+/// Waits for the child to say `word`.
+pub(crate) fn expect(lines: &mut BufReader<ChildStdout>, word: &str) {
+    let mut line = String::new();
+    while lines.read_line(&mut line).unwrap() > 0 {
+        if line.trim_end().ends_with(word) {
+            return;
+        }
+        line.clear();
+    }
+    panic!("the child ended before it said {word}");
+}
+
+/// What a child says.
+pub(crate) fn say(word: &str) {
+    let mut out = std::io::stdout();
+    writeln!(out, "{word}").unwrap();
+    out.flush().unwrap();
+}
+
+/// The child's argument.
+pub(crate) fn argument() -> std::path::PathBuf {
+    std::env::var_os("TERRACE_TEST").expect("run by another test").into()
+}

@@ -1,0 +1,160 @@
+//! Pools that were cut short, overwritten or bent: an error or a pool that works, never a panic, a hang or a crash.
+
+mod common;
+
+use common::{TINY, closed_image, file_of, left_image, open, problem};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use terrace_medium::Shm;
+use terrace_pool::{Geometry, Layout, Pool, PoolOptions, Problem};
+
+/// A stream of numbers that is the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+}
+
+/// Uses whatever is left of the pool.
+fn use_it(pool: &Pool<Shm>) {
+    let zones = pool.layout().zones;
+    for name in ["one", "two", "three"] {
+        if let Ok(Some(offset)) = pool.root(name, "test") {
+            let right = zones + if name == "one" { 4096 } else { 8192 };
+            assert_eq!(offset, right, "a wrong root");
+        }
+    }
+    pool.roots();
+    pool.verify_head();
+    let _ = pool.set_root("three", "test", zones + 8192);
+    let _ = pool.grow(pool.size() + 4096);
+}
+
+fn metadata_bytes() -> usize {
+    Layout::new(Geometry::tiny()).unwrap().zones as usize
+}
+
+#[test]
+fn every_length_that_matters_is_an_error_or_the_whole_pool() {
+    let image = closed_image();
+    let layout = Layout::new(Geometry::tiny()).unwrap();
+    let parts = [512, 4096, 4608, layout.roots, layout.participants, layout.shared, layout.allocator];
+    let more = [layout.seats, layout.zones, layout.zones + 4096, layout.smallest(), TINY - 4096, TINY];
+    for len in parts.into_iter().chain(more).flat_map(|at| [at - 1, at, at + 1]).chain([0, 1, 8]) {
+        let mut bytes = image.clone();
+        bytes.resize(len as usize, 0xee);
+        let file = file_of(&bytes);
+        match len {
+            TINY.. => use_it(&open(&file).unwrap()),
+            512.. => {
+                let found = problem(open(&file));
+                assert!(
+                    matches!(found, Problem::Truncated { expected: TINY, found } if found == len),
+                    "{len}"
+                );
+                assert!(file.metadata().unwrap().len() == len);
+            }
+            _ => assert!(matches!(problem(open(&file)), Problem::Foreign), "{len}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_left_of_a_pool_cut_short_can_be_read() {
+    let image = left_image();
+    let layout = Layout::new(Geometry::tiny()).unwrap();
+    for len in [4608, layout.zones, layout.smallest() - 1, layout.smallest(), layout.smallest() + 5, TINY - 1]
+    {
+        let file = file_of(&image[..len as usize]);
+        let options = PoolOptions::in_file(file).salvage(true);
+        if len < layout.smallest() {
+            assert!(matches!(problem(options.open::<Shm>()), Problem::Truncated { .. }), "{len}");
+            continue;
+        }
+        let pool = options.open::<Shm>().unwrap();
+        assert_eq!(pool.size(), len / 4096 * 4096);
+        assert_eq!(pool.roots().len(), 2);
+        // A root beyond the end is an error, not an offset that faults.
+        assert_eq!(pool.root("one", "test"), Ok(Some(layout.zones + 4096)));
+    }
+}
+
+#[test]
+fn any_flipped_byte_of_the_superblock_is_repaired_from_the_other_copy() {
+    let image = closed_image();
+    let file = file_of(&image);
+    for at in (0..512).chain(4096..4608) {
+        file.write_all_at(&image, 0).unwrap();
+        file.write_all_at(&[!image[at]], at as u64).unwrap();
+        let pool = open(&file).unwrap_or_else(|error| panic!("byte {at}: {error}"));
+        assert_eq!(pool.verify_head(), [], "byte {at}");
+        assert_eq!(pool.generation(), 2, "byte {at}");
+        use_it(&pool);
+        pool.close().unwrap();
+        file.set_len(TINY).unwrap();
+    }
+}
+
+#[test]
+fn any_flipped_byte_of_the_metadata_is_an_error_or_a_pool_that_works() {
+    for image in [closed_image(), left_image()] {
+        let file = file_of(&image);
+        let mut numbers = Numbers(7);
+        for at in 0..metadata_bytes() {
+            file.set_len(TINY).unwrap();
+            file.write_all_at(&image, 0).unwrap();
+            let flip = 1 << (numbers.next() % 8);
+            let flip = if numbers.next().is_multiple_of(4) { 0xff } else { flip };
+            file.write_all_at(&[image[at] ^ flip], at as u64).unwrap();
+            if let Ok(pool) = open(&file) {
+                use_it(&pool);
+            }
+        }
+    }
+}
+
+#[test]
+fn random_bytes_anywhere_are_an_error_or_a_pool_that_works() {
+    let image = left_image();
+    let file = file_of(&image);
+    let mut numbers = Numbers(11);
+    for round in 0..5000 {
+        file.set_len(TINY).unwrap();
+        file.write_all_at(&image, 0).unwrap();
+        for _ in 0..1 + numbers.next() % 64 {
+            let within = if round % 2 == 0 { metadata_bytes() as u64 } else { TINY };
+            // The first copy of the superblock is spared, or all would end there.
+            let at = 512 + numbers.next() % (within - 512);
+            file.write_all_at(&[numbers.next() as u8], at).unwrap();
+        }
+        if let Ok(pool) = open(&file) {
+            use_it(&pool);
+        }
+    }
+}
+
+#[test]
+fn both_superblocks_gone_is_a_clear_error() {
+    let image = closed_image();
+    let file = file_of(&image);
+    file.write_all_at(&[!image[100]], 100).unwrap();
+    file.write_all_at(&[!image[4196]], 4196).unwrap();
+    let error = open(&file).err().unwrap();
+    assert!(matches!(error.problem, Problem::Damaged(_)));
+    assert!(error.to_string().contains("does not match its checksum"), "{error}");
+}
+
+#[test]
+fn a_copy_with_holes_gets_its_storage_back() {
+    let image = closed_image();
+    for place in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        let file = tempfile::tempfile_in(place).unwrap();
+        file.set_len(TINY).unwrap();
+        file.write_all_at(&image[..20480], 0).unwrap();
+        assert!(file.metadata().unwrap().blocks() * 512 < TINY);
+        open(&file).unwrap().close().unwrap();
+        assert!(file.metadata().unwrap().blocks() * 512 >= TINY);
+    }
+}

@@ -1,0 +1,194 @@
+//! Where a pool cannot be: no such directory, no room, no right to write. And growth, where the same happens later.
+#![allow(clippy::print_stderr, reason = "a test that could not run says so")]
+
+mod common;
+
+use common::{TINY, argument, problem, say, tiny};
+use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use terrace_medium::Shm;
+use terrace_pool::{GrowError, PoolOptions, Problem, Start};
+
+#[test]
+fn a_directory_that_is_not_there_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("no/such");
+    let path = missing.join("a.pool");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    for (path, parent) in [(path, missing), (file.join("a.pool"), file)] {
+        for outcome in
+            [tiny(&path).create::<Shm>(), tiny(&path).open::<Shm>(), tiny(&path).open_or_create::<Shm>()]
+        {
+            let error = outcome.err().unwrap();
+            assert!(matches!(&error.problem, Problem::NoDirectory(dir) if *dir == parent), "{error}");
+            assert!(error.to_string().contains(&format!("mkdir -p {}", parent.display())), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_relative_path_needs_no_directory() {
+    let name = format!("relative-{}.pool", std::process::id());
+    tiny(name.as_ref()).create::<Shm>().unwrap().close().unwrap();
+    std::fs::remove_file(name).unwrap();
+}
+
+#[test]
+fn more_than_the_file_system_has_is_refused_and_leaves_nothing() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("a.pool");
+    let error = PoolOptions::at(&path).size(8 << 40).create::<Shm>().err().unwrap();
+    assert!(error.to_string().starts_with("no room for 8.0 TiB on the file system of"), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_pool_grows_in_place_and_stays_so() {
+    for place in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        let dir = tempfile::tempdir_in(place).unwrap();
+        let path = dir.path().join("a.pool");
+        let pool = tiny(&path).max_size(4 << 20).create::<Shm>().unwrap();
+        let base = pool.region().medium();
+        let before = terrace_medium::Medium::base(base);
+        assert_eq!(pool.grow(1 << 20).unwrap(), 1 << 20);
+        assert_eq!(terrace_medium::Medium::base(base), before);
+        assert_eq!(path.metadata().unwrap().len(), 1 << 20);
+        assert!(path.metadata().unwrap().blocks() * 512 >= 1 << 20);
+        assert!(matches!(pool.grow(5 << 20), Err(GrowError::Reserved { .. })));
+        assert!(matches!(pool.grow(TINY), Err(GrowError::Smaller { .. })));
+        assert_eq!(pool.verify_head(), []);
+        pool.abandon();
+        let pool = tiny(&path).open::<Shm>().unwrap();
+        assert_eq!((pool.size(), pool.found()), (1 << 20, Start::Unclean));
+        assert_eq!(pool.grow(8 << 20).unwrap(), 8 << 20);
+    }
+}
+
+#[test]
+fn a_growth_that_was_cut_off_is_as_if_it_had_not_begun() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("a.pool");
+    tiny(&path).create::<Shm>().unwrap().abandon();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&[0xaa; 5000], TINY).unwrap();
+    let pool = tiny(&path).open::<Shm>().unwrap();
+    assert_eq!(pool.size(), TINY);
+    assert_eq!(pool.grow(2 * TINY).unwrap(), 2 * TINY);
+}
+
+/// Runs the ignored test `name` in a mount namespace of its own, after `script` has prepared the directory that it gets. False, loudly,
+/// where the system does not allow that.
+fn in_own_mounts(name: &str, script: &str) -> bool {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let own = "mount -t tmpfs -o size=1m none \"$TERRACE_TEST\"";
+    let run = format!(
+        "{own} || exit 77; {script}; exec {:?} --exact {name} --ignored --nocapture --test-threads=1",
+        std::env::current_exe().unwrap()
+    );
+    let unshare = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
+    let mut command = Command::new("unshare");
+    command.args([unshare, "sh", "-c", &run]).env("TERRACE_TEST", dir.path()).stdout(Stdio::piped());
+    let Ok(mut child) = command.spawn() else {
+        eprintln!("SKIPPED {name}: there is no unshare command");
+        return false;
+    };
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    let status = child.wait().unwrap();
+    if !status.success() && !said.contains("running 1 test") {
+        eprintln!("SKIPPED {name}: this system does not let a test mount a file system of its own");
+        return false;
+    }
+    assert!(status.success() && said.contains("came to its end"), "{name}: {said}");
+    true
+}
+
+#[test]
+fn on_a_full_file_system_pools_are_refused_and_do_not_grow() {
+    in_own_mounts("full", "true");
+}
+
+#[test]
+#[ignore = "runs in its own mount namespace"]
+fn full() {
+    let dir = argument();
+    let path = dir.join("a.pool");
+    let large = PoolOptions::at(&path).size(2 << 20);
+    let error = large.create::<Shm>().err().unwrap();
+    assert!(error.to_string().starts_with("no room for 2.0 MiB on the file system of"), "{error}");
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+    let pool = tiny(&path).create::<Shm>().unwrap();
+    let error = pool.grow(4 << 20).unwrap_err();
+    assert!(error.to_string().contains("its file system is full"), "{error}");
+    assert_eq!((pool.size(), path.metadata().unwrap().len()), (TINY, TINY));
+    assert_eq!(pool.verify_head(), []);
+    assert_eq!(pool.grow(512 << 10).unwrap(), 512 << 10);
+    pool.set_root("one", "test", 400 << 10).unwrap();
+    pool.close().unwrap();
+    holes_on_a_full_file_system(&dir);
+    say("came to its end");
+}
+
+/// A pool with holes would fault at a store: it is refused when it is opened.
+fn holes_on_a_full_file_system(dir: &Path) {
+    let (whole, holes) = (dir.join("a.pool"), dir.join("holes.pool"));
+    let image = std::fs::read(&whole).unwrap();
+    let file = std::fs::File::create(&holes).unwrap();
+    file.write_all_at(&image[..20480], 0).unwrap();
+    file.set_len(512 << 10).unwrap();
+    let rest = vec![1; 1 << 20];
+    let _ = std::fs::write(dir.join("rest"), rest);
+    let error = PoolOptions::at(&holes).open::<Shm>().err().unwrap();
+    assert!(matches!(error.problem, Problem::Map(terrace_medium::MapError::NoSpace { .. })), "{error}");
+    assert_eq!(PoolOptions::at(&holes).read_only(true).open::<Shm>().unwrap().roots().len(), 1);
+    PoolOptions::at(&whole).open::<Shm>().unwrap();
+}
+
+#[test]
+fn on_a_read_only_file_system_pools_are_only_read() {
+    let test = format!("{:?}", std::env::current_exe().unwrap());
+    let make = format!("{test} --exact makes_a_pool --ignored >/dev/null");
+    in_own_mounts("read_only", &format!("{make}; mount -o remount,ro \"$TERRACE_TEST\""));
+}
+
+#[test]
+#[ignore = "prepares another test"]
+fn makes_a_pool() {
+    tiny(&argument().join("a.pool")).create::<Shm>().unwrap().close().unwrap();
+}
+
+#[test]
+#[ignore = "runs in its own mount namespace"]
+fn read_only() {
+    let dir = argument();
+    let error = tiny(&dir.join("a.pool")).open::<Shm>().err().unwrap();
+    assert!(matches!(error.problem, Problem::ReadOnlyFileSystem), "{error}");
+    assert!(error.to_string().contains("mounted read-only"), "{error}");
+    assert!(matches!(problem(tiny(&dir.join("b.pool")).create::<Shm>()), Problem::ReadOnlyFileSystem));
+    tiny(&dir.join("a.pool")).read_only(true).open::<Shm>().unwrap();
+    say("came to its end");
+}
+
+#[test]
+fn without_the_right_to_write_a_directory_the_error_says_so() {
+    in_own_mounts("denied", "chmod 0555 \"$TERRACE_TEST\"; touch \"$TERRACE_TEST/mine\" 2>/dev/null");
+}
+
+#[test]
+#[ignore = "runs in its own mount namespace"]
+fn denied() {
+    let dir = argument();
+    // Root is above permissions: become nobody. 65534 is nobody everywhere.
+    if rustix::process::geteuid().is_root() {
+        // SAFETY: this process has one test thread and ends with it.
+        let left = unsafe { libc::setuid(65534) };
+        assert_eq!(left, 0);
+    }
+    let error = tiny(&dir.join("a.pool")).create::<Shm>().err().unwrap();
+    assert!(matches!(error.problem, Problem::Denied(_)), "{error}");
+    assert!(error.to_string().contains("check who owns it"), "{error}");
+    say("came to its end");
+}
