@@ -41,18 +41,20 @@ pub(crate) fn next_life(found: &Superblock, opening: &Opening) -> Result<(Superb
     if !found.clean {
         may_go_on(found, opening)?;
     }
+    let settled = found.clean && !found.unsettled;
     let next = Superblock {
         sequence: found.sequence.wrapping_add(1),
         // Generation 0 is no generation: a lock word of zeros is free.
         generation: found.generation.checked_add(1).unwrap_or(1),
-        era: if found.clean { found.era } else { found.era.checked_add(1).unwrap_or(1) },
+        era: if settled { found.era } else { found.era.checked_add(1).unwrap_or(1) },
         clean: false,
+        unsettled: false,
         durability: opening.durability,
         assumed_persistent: opening.assumed_persistent,
         boot: opening.boot.unwrap_or(0),
         ..found.clone()
     };
-    Ok((next, if found.clean { Start::Clean } else { Start::Unclean }))
+    Ok((next, if settled { Start::Clean } else { Start::Unclean }))
 }
 
 /// Whether a pool that was left in use can be opened.
@@ -80,6 +82,7 @@ mod tests {
             generation: 3,
             era: 2,
             clean,
+            unsettled: false,
             durability,
             assumed_persistent: false,
             size: 1 << 20,
@@ -123,6 +126,13 @@ mod tests {
         assert!(matches!(next(Power, Power, Some(78)), Ok((_, Start::Unclean))));
         assert!(matches!(next(Power, Process, Some(77)), Err(Problem::OtherDurability { .. })));
         assert!(matches!(next(Process, Power, Some(77)), Err(Problem::OtherDurability { .. })));
+    }
+
+    #[test]
+    fn a_pool_closed_before_it_was_settled_opens_after_a_reboot_and_is_collected() {
+        let found = Superblock { unsettled: true, ..superblock(true, Durability::Process) };
+        let (next, start) = next_life(&found, &opening(Durability::Process, Some(78))).unwrap();
+        assert_eq!((next.era, next.clean, next.unsettled, start), (3, false, false, Start::Unclean));
     }
 
     #[test]

@@ -176,6 +176,7 @@ impl PoolOptions {
             generation: 1,
             era: 1,
             clean: false,
+            unsettled: false,
             durability: durability::<M>(),
             assumed_persistent: false,
             size,

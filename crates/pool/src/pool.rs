@@ -16,7 +16,8 @@ pub enum Start {
     Created,
     /// It had been closed in order: what the allocator left is true.
     Clean,
-    /// It was in use when its last user died: what the allocator left is not believed.
+    /// It was in use when its last user died, or was closed before all memory was accounted for: what the allocator left is not
+    /// believed.
     Unclean,
 }
 
@@ -226,7 +227,8 @@ impl<M: MappedMedium> Inner<M> {
         if std::mem::replace(&mut self.closed, true) || !self.writes {
             return Ok(());
         }
-        // The allocator ends here.
+        // The allocator ends here, and says whether all memory is accounted for.
+        let settled = true;
         participants::release(&self.region, &self.layout, u32::from(self.owner.participant));
         // PERSIST: everything before the clean flag. A crash before leaves the pool in use.
         self.region.fence();
@@ -234,6 +236,7 @@ impl<M: MappedMedium> Inner<M> {
         let mut superblock = self.superblock();
         superblock.sequence = superblock.sequence.wrapping_add(1);
         superblock.clean = true;
+        superblock.unsettled = !settled;
         superblock.store(&self.region, 0)
     }
 }

@@ -6,7 +6,7 @@
 //!       2      sequence: one more with each update
 //!       3, 4   uuid
 //!       5      generation (32) | era (32)
-//!       6      flags: 1 clean, 2 durability power, 4 persistence assumed by whoever made it
+//!       6      flags: 1 clean, 2 durability power, 4 persistence assumed by whoever made it, 8 clean but not settled
 //!       7      bytes of the pool
 //!       8      seats (32) | participants (32)
 //!       9      roots (32) | slab_log2 (16) | zone_log2 (16)
@@ -44,6 +44,7 @@ const WORDS: usize = SUPERBLOCK_BYTES / 8;
 const CLEAN: u64 = 1;
 const POWER: u64 = 2;
 const ASSUMED: u64 = 4;
+const UNSETTLED: u64 = 8;
 
 /// A copy as words.
 pub(crate) type Words = [u64; WORDS];
@@ -57,7 +58,10 @@ pub(crate) struct Superblock {
     pub(crate) uuid: u128,
     pub(crate) generation: u32,
     pub(crate) era: u32,
+    /// Closed in order: everything is where its durability puts it.
     pub(crate) clean: bool,
+    /// Closed in order, but before the allocator had found what an earlier life lost.
+    pub(crate) unsettled: bool,
     pub(crate) durability: Durability,
     pub(crate) assumed_persistent: bool,
     pub(crate) size: u64,
@@ -106,7 +110,8 @@ impl Superblock {
     fn flags(&self) -> u64 {
         let power = if self.durability == Durability::Power { POWER } else { 0 };
         let assumed = if self.assumed_persistent { ASSUMED } else { 0 };
-        power | assumed | if self.clean { CLEAN } else { 0 }
+        let unsettled = if self.unsettled { UNSETTLED } else { 0 };
+        power | assumed | unsettled | if self.clean { CLEAN } else { 0 }
     }
 
     /// What the words say, every field in its range.
@@ -141,7 +146,7 @@ impl Superblock {
         if !(layout.smallest()..=MAX_POOL).contains(&words[7]) || !words[7].is_multiple_of(PAGE) {
             return Err(Problem::Damaged("its superblock gives a size that no pool has"));
         }
-        if words[6] & !(CLEAN | POWER | ASSUMED) != 0 {
+        if words[6] & !(CLEAN | POWER | ASSUMED | UNSETTLED) != 0 {
             return Err(Problem::Damaged("its superblock has flags that nobody sets"));
         }
         Ok(Self {
@@ -150,6 +155,7 @@ impl Superblock {
             generation: words[5] as u32,
             era: (words[5] >> 32) as u32,
             clean: words[6] & CLEAN != 0,
+            unsettled: words[6] & UNSETTLED != 0,
             durability: if words[6] & POWER != 0 { Durability::Power } else { Durability::Process },
             assumed_persistent: words[6] & ASSUMED != 0,
             size: words[7],
@@ -254,6 +260,7 @@ mod tests {
             generation: 3,
             era: 2,
             clean: sequence.is_multiple_of(2),
+            unsettled: sequence.is_multiple_of(4),
             durability: Durability::Power,
             assumed_persistent: true,
             size: (1 << 20) + sequence * PAGE,
@@ -339,7 +346,7 @@ mod tests {
         assert!(matches!(with(1, 32 << 32 | 0x1234 << 48 | 1), Problem::OtherMachine));
         assert!(matches!(with(0, MAGIC.swap_bytes()), Problem::OtherMachine));
         assert!(matches!(with(0, 0), Problem::Foreign));
-        assert!(matches!(with(6, 8), Problem::Damaged(_)));
+        assert!(matches!(with(6, 16), Problem::Damaged(_)));
         assert!(matches!(with(7, (1 << 20) + 1), Problem::Damaged(_)));
         assert!(matches!(with(7, PAGE), Problem::Damaged(_)));
         assert!(matches!(with(7, MAX_POOL + PAGE), Problem::Damaged(_)));
