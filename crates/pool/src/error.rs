@@ -66,6 +66,8 @@ pub enum Problem {
     },
     /// It was in use when the machine went down, and its durability does not cover that.
     MachineWentDown,
+    /// Read-only where memory cannot be mapped privately.
+    NotReadable,
     /// `power` where a power cut erases memory.
     NotPersistent,
     /// It was left in use under the other durability.
@@ -197,6 +199,11 @@ impl Problem {
 
     fn describe_request(&self, f: &mut fmt::Formatter<'_>, pool: &dyn fmt::Display) -> fmt::Result {
         match self {
+            Self::NotReadable => write!(
+                f,
+                "the pool {pool} cannot be opened read-only: it lies on huge pages or on a device, which cannot be \
+                 mapped privately\n  open it to write"
+            ),
             Self::NotPersistent => write!(
                 f,
                 "durability `power` is not possible on {pool}: it lives in memory or on a disk whose writes a \

@@ -3,6 +3,7 @@
 use crate::error::GrowError;
 use crate::layout::{MAX_POOL, PAGE};
 use crate::pool::Pool;
+use rustix::fs::{FallocateFlags, fallocate};
 use terrace_medium::MappedMedium;
 
 impl<M: MappedMedium> Pool<M> {
@@ -41,8 +42,11 @@ impl<M: MappedMedium> Pool<M> {
         let before = file.and_then(|file| Some(file.metadata().ok()?.len()));
         mapping.grow(asked as usize).map_err(|error| {
             if let (Some(file), Some(before)) = (file, before) {
-                // Nobody has seen the new part: the pool does not say that it is there.
+                // Nobody has seen the new part: the pool does not say that it is there. (hugetlbfs makes a file as long as its
+                // mappings; there the pages go only when they are named.)
                 let _ = file.set_len(before);
+                let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let _ = fallocate(file, hole, self.size(), asked - self.size());
             }
             GrowError::Map(error)
         })

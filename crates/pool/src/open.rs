@@ -14,7 +14,7 @@ use crate::{clock, participants};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::Path;
-use terrace_medium::{LINE, MapError, MappedMedium, Mapping, Pmem, Protection, Region};
+use terrace_medium::{Backing, LINE, MapError, MappedMedium, Mapping, Pmem, Protection, Region};
 
 impl PoolOptions {
     /// Makes a pool. Nothing may be there yet.
@@ -124,9 +124,16 @@ impl PoolOptions {
         if self.writes() {
             file::fill_holes(&file, size)?;
         }
+        if !self.writes() && file::is_device_file(&file)? {
+            return Err(Problem::NotReadable);
+        }
         let protection = if self.writes() { Protection::ReadWrite } else { Protection::CopyOnWrite };
         let mapping = self.map(file, size, protection)?;
         self.check_persistent::<M>(&mapping)?;
+        // A private copy of a huge page needs a free one, and a store that finds none is a fault.
+        if !self.writes() && mapping.backing() == Backing::HugeTlb {
+            return Err(Problem::NotReadable);
+        }
         self.resume(self.medium(mapping), protection)
     }
 

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use terrace_medium::Shm;
+use terrace_medium::{MappedMedium, Shm};
 use terrace_pool::{GrowError, PoolOptions, Problem, Start};
 
 #[test]
@@ -190,5 +190,44 @@ fn denied() {
     let error = tiny(&dir.join("a.pool")).create::<Shm>().err().unwrap();
     assert!(matches!(error.problem, Problem::Denied(_)), "{error}");
     assert!(error.to_string().contains("check who owns it"), "{error}");
+    say("came to its end");
+}
+
+/// Free huge pages, before which this test needs someone to set /proc/sys/vm/nr_hugepages.
+fn free_huge_pages() -> u64 {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
+    line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn pools_lie_on_huge_pages() {
+    if free_huge_pages() < 12 {
+        eprintln!(
+            "SKIPPED pools_lie_on_huge_pages: fewer than 12 free ones (echo 12 > /proc/sys/vm/nr_hugepages)"
+        );
+        return;
+    }
+    in_own_mounts("huge", "mount -t hugetlbfs none \"$TERRACE_TEST\"");
+}
+
+#[test]
+#[ignore = "runs in its own mount namespace"]
+fn huge() {
+    let path = argument().join("a.pool");
+    let pool = tiny(&path).create::<Shm>().unwrap();
+    assert_eq!(pool.size(), 2 << 20);
+    assert_eq!(pool.grow(8 << 20).unwrap(), 8 << 20);
+    for _ in 0..3 {
+        let error = pool.grow(800 << 20).unwrap_err();
+        assert!(error.to_string().contains("its file system is full"), "{error}");
+    }
+    pool.set_root("one", "test", 7 << 20).unwrap();
+    assert!(pool.medium().mapping().huge_pages().unwrap().huge > 0);
+    pool.abandon();
+    assert!(matches!(problem(tiny(&path).read_only(true).open::<Shm>()), Problem::NotReadable));
+    let pool = tiny(&path).open::<Shm>().unwrap();
+    assert_eq!((pool.size(), pool.root("one", "test")), (8 << 20, Ok(Some(7 << 20))));
+    assert_eq!(pool.grow(16 << 20).unwrap(), 16 << 20);
     say("came to its end");
 }
