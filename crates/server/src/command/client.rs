@@ -100,7 +100,7 @@ fn wanted(args: Args<'_>) -> Result<Option<Vec<u64>>, Failure> {
             () if ["master", "replica", "slave", "pubsub"].iter().any(|kind| args.is(3, kind)) => {
                 Ok(Some(Vec::new()))
             }
-            () => Err(Failure::of(&[b"ERR Unknown client type '", args.at(3), b"'"])),
+            () => Err(Failure::of(&[b"ERR Unknown client type '", Failure::printed(args.at(3)), b"'"])),
         };
     }
     if !args.is(2, "ID") || args.len() < 4 {
@@ -136,7 +136,7 @@ fn setinfo(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let field: fn(&mut Names) -> &mut Vec<u8> = match () {
         () if args.is(2, "LIB-NAME") => |names| &mut names.library,
         () if args.is(2, "LIB-VER") => |names| &mut names.library_version,
-        () => return Err(Failure::of(&[b"ERR Unrecognized option '", what, b"'"])),
+        () => return Err(Failure::of(&[b"ERR Unrecognized option '", Failure::printed(what), b"'"])),
     };
     if !is_printable(value) {
         let what = what.to_ascii_lowercase();

@@ -60,7 +60,7 @@ fn get(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn set(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     if !args.len().is_multiple_of(2) {
-        return Err(Failure::arity("config|set"));
+        return Err(Failure::SYNTAX);
     }
     let pairs = || (2..args.len()).step_by(2).map(|at| (args.at(at), args.at(at + 1)));
     for (nth, (name, _)) in pairs().enumerate() {
@@ -71,9 +71,11 @@ fn set(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     for (name, value) in pairs() {
         let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
         cx.shared.config.set(&lower, value).map_err(|error| match error {
-            SetError::Unknown => {
-                Failure::of(&[b"ERR Unknown option or number of arguments for CONFIG SET - '", name, b"'"])
-            }
+            SetError::Unknown => Failure::of(&[
+                b"ERR Unknown option or number of arguments for CONFIG SET - '",
+                Failure::printed(name),
+                b"'",
+            ]),
             SetError::Immutable => refused(name, b"can't set immutable config"),
             SetError::Invalid(why) => refused(name, why.as_bytes()),
         })?;
@@ -83,7 +85,12 @@ fn set(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn refused(name: &[u8], why: &[u8]) -> Failure {
-    Failure::of(&[b"ERR CONFIG SET failed (possibly related to argument '", name, b"') - ", why])
+    Failure::of(&[
+        b"ERR CONFIG SET failed (possibly related to argument '",
+        Failure::printed(name),
+        b"') - ",
+        why,
+    ])
 }
 
 fn resetstat(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {

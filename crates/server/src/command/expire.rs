@@ -85,7 +85,7 @@ impl Options {
                 () if args.is(at, "XX") => options.already = true,
                 () if args.is(at, "GT") => options.later = true,
                 () if args.is(at, "LT") => options.earlier = true,
-                () => return Err(Failure::of(&[b"ERR Unsupported option ", word])),
+                () => return Err(Failure::of(&[b"ERR Unsupported option ", Failure::printed(word)])),
             }
         }
         if options.never_yet && (options.already || options.later || options.earlier) {

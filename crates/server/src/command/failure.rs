@@ -34,6 +34,11 @@ impl Failure {
         Failure::Made(parts.concat().into())
     }
 
+    /// As much of a client's text as Redis prints with `%s`: up to a NUL.
+    pub fn printed(text: &[u8]) -> &[u8] {
+        text.split(|byte| *byte == 0).next().unwrap_or_default()
+    }
+
     /// The wrong number of arguments for the command of this full name.
     pub fn arity(name: &str) -> Failure {
         Failure::of(&[b"ERR wrong number of arguments for '", name.as_bytes(), b"' command"])

@@ -51,7 +51,11 @@ fn options(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
             client::set_name(cx, args.at(at + 1))?;
             at += 2;
         } else {
-            return Err(Failure::of(&[b"ERR Syntax error in HELLO option '", args.at(at), b"'"]));
+            return Err(Failure::of(&[
+                b"ERR Syntax error in HELLO option '",
+                Failure::printed(args.at(at)),
+                b"'",
+            ]));
         }
     }
     Ok(())

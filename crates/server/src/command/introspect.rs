@@ -69,7 +69,7 @@ fn info(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     for name in args.from(2) {
         match find(name) {
             Some((command, container)) => describe(&mut cx.reply, command, container),
-            None => cx.reply.null_array(),
+            None => cx.reply.null(),
         }
     }
     Ok(())

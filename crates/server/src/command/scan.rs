@@ -1,6 +1,6 @@
 //! SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]
 
-use terrace_protocol::{Args, Glob, Reply, parse_u64};
+use terrace_protocol::{Args, Glob, Reply};
 
 use super::*;
 
@@ -25,7 +25,7 @@ struct Options<'a> {
 const COUNT_MAX: usize = 1 << 20;
 
 fn scan(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let cursor = parse_u64(args.at(1)).ok_or(Failure::Text("ERR invalid cursor"))?;
+    let cursor = parse_cursor(args.at(1)).ok_or(Failure::Text("ERR invalid cursor"))?;
     let options = Options::parse(args)?;
     let (mut found, mut too_many) = (0, false);
     let mut body = Vec::new();
@@ -46,6 +46,21 @@ fn scan(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     cx.reply.array(found);
     cx.reply.raw(&body);
     Ok(())
+}
+
+/// Redis reads cursors with C's `strtoul`: a sign and leading zeros will do, and nothing is 0.
+fn parse_cursor(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(Failure::printed(text)).ok()?;
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if text.is_empty() {
+        return Some(0);
+    }
+    // `parse` alone would take a second sign.
+    let value: u64 = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+    Some(if negative { value.wrapping_neg() } else { value })
 }
 
 impl<'a> Options<'a> {

@@ -22,6 +22,8 @@ pub(super) fn database(index: &[u8]) -> Outcome {
     match i32::try_from(parse::integer(index)?) {
         Ok(0) => Ok(()),
         Ok(_) => Err(Failure::NO_SUCH_DATABASE),
-        Err(_) => Err(Failure::NOT_AN_INTEGER),
+        Err(_) => {
+            Err(Failure::Text("ERR value is out of range, value must between -2147483648 and 2147483647"))
+        }
     }
 }
