@@ -1,64 +1,10 @@
 //! However the network cuts the input, the commands and the error are the same.
 
+mod common;
+
+use common::{commands, same_at_every_split};
 use proptest::prelude::*;
 use terrace_protocol::{Limits, Parser};
-
-type Outcome = (Vec<Vec<Vec<u8>>>, Option<String>);
-
-/// Parses `input` given in pieces that end at `cuts`; drops what is executed after each piece.
-fn commands(input: &[u8], cuts: &[usize], limits: &Limits, most: usize) -> Outcome {
-    let mut parser = Parser::new();
-    let (mut buffer, mut found, mut given) = (Vec::new(), Vec::new(), 0);
-    for &cut in cuts.iter().chain([&input.len()]) {
-        if cut < given {
-            continue;
-        }
-        buffer.extend_from_slice(&input[given..cut]);
-        given = cut;
-        loop {
-            let result = parser.parse(&mut buffer, limits, most);
-            let whole = parser.len();
-            found.extend(
-                (0..whole).map(|nth| parser.command(&buffer, nth).iter().map(<[u8]>::to_vec).collect()),
-            );
-            let left = parser.len() - whole;
-            buffer.drain(..parser.release(whole));
-            if left > 0 {
-                continue;
-            }
-            if let Err(error) = result {
-                return (found, Some(error.to_string()));
-            }
-            if whole == 0 {
-                break;
-            }
-        }
-    }
-    (found, None)
-}
-
-const SMALL: Limits =
-    Limits { arguments: 5, bulk_bytes: 20, line_bytes: 30, query_bytes: 60, before_authentication: false };
-
-fn same_at_every_split(input: &[u8]) {
-    for limits in [Limits::DEFAULT, SMALL, Limits::BEFORE_AUTHENTICATION] {
-        let whole = commands(input, &[], &limits, 64);
-        assert_eq!(whole, commands(input, &[], &limits, 1));
-        assert_eq!(
-            whole,
-            commands(input, &(0..input.len()).collect::<Vec<_>>(), &limits, 64),
-            "byte by byte"
-        );
-        for cut in 0..input.len() {
-            assert_eq!(
-                whole,
-                commands(input, &[cut], &limits, 3),
-                "cut at {cut} of {}",
-                input.escape_ascii()
-            );
-        }
-    }
-}
 
 fn error_of(input: &[u8], limits: &Limits) -> String {
     commands(input, &[], limits, 64).1.unwrap_or_default()
