@@ -1,0 +1,93 @@
+#![no_main]
+//! Opens whatever the fuzzer makes of a pool's file: an error or a pool that can be used, never a crash or a hang.
+//!
+//! The first byte of the input says what the rest is: the file itself, its beginning, or changes (two bytes of place, one of value) to a pool that was
+//! closed or left in use; each with the superblocks' checksums as they then are, or made to fit.
+
+use libfuzzer_sys::fuzz_target;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+use terrace_medium::Shm;
+use terrace_pool::{Pool, PoolOptions};
+use xxhash_rust::xxh3::xxh3_64;
+
+const SIZE: u64 = 64 << 10;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&mode, input)) = input.split_first() else { return };
+    let mut image = match mode % 4 {
+        0 => input.to_vec(),
+        1 => overlaid(images().1.clone(), input),
+        2 => changed(images().0.clone(), input),
+        _ => changed(images().1.clone(), input),
+    };
+    if mode & 4 != 0 {
+        seal(&mut image);
+    }
+    let file = memory(&image);
+    for options in [options(&file).read_only(true), options(&file).salvage(true), options(&file)] {
+        if let Ok(pool) = options.open::<Shm>() {
+            use_it(&pool);
+        }
+    }
+});
+
+fn use_it(pool: &Pool<Shm>) {
+    for root in pool.roots() {
+        let _ = pool.root(&root.name, &root.kind);
+    }
+    pool.verify_head();
+    let _ = pool.set_root("new", "fuzz", pool.layout().zones);
+    let _ = pool.grow(pool.size() + 4096);
+}
+
+/// A pool's file after an orderly close, and without one.
+fn images() -> &'static (Vec<u8>, Vec<u8>) {
+    static IMAGES: OnceLock<(Vec<u8>, Vec<u8>)> = OnceLock::new();
+    IMAGES.get_or_init(|| {
+        let image = |leave: fn(Pool<Shm>)| {
+            let file = memory(&[]);
+            let pool = options(&file).size(SIZE).hash_seed(1).create::<Shm>().unwrap();
+            pool.set_root("one", "fuzz", 40960).unwrap();
+            leave(pool);
+            let mut bytes = vec![0; SIZE as usize];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            bytes
+        };
+        (image(|pool| pool.close().unwrap()), image(Pool::abandon))
+    })
+}
+
+fn options(file: &File) -> PoolOptions {
+    PoolOptions::in_file(file.try_clone().unwrap()).max_size(1 << 20)
+}
+
+fn memory(bytes: &[u8]) -> File {
+    let file = File::from(rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+    file.write_all_at(bytes, 0).unwrap();
+    file
+}
+
+fn overlaid(mut image: Vec<u8>, input: &[u8]) -> Vec<u8> {
+    let len = input.len().min(image.len());
+    image[..len].copy_from_slice(&input[..len]);
+    image
+}
+
+fn changed(mut image: Vec<u8>, input: &[u8]) -> Vec<u8> {
+    for change in input.as_chunks::<3>().0 {
+        let at = u16::from_le_bytes([change[0], change[1]]) as usize;
+        image[at] = change[2];
+    }
+    image
+}
+
+fn seal(image: &mut [u8]) {
+    for copy in [0, 4096] {
+        if let Some(copy) = image.get_mut(copy..copy + 512) {
+            let sum = xxh3_64(&copy[..504]);
+            copy[504..].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+}
