@@ -16,9 +16,9 @@ mod table;
 mod workers;
 
 pub use keys::{Random, ScrambledZipfian, Sequence, spread};
-pub use limits::{Limits, LimitsSize};
-pub use machine::{Machine, page_faults, process_cpu_seconds, process_resident_bytes};
+pub use limits::{Limits, LimitsSize, Probe};
+pub use machine::{Machine, page_faults, process_cpu_seconds, process_private_bytes, process_resident_bytes};
 pub use report::{Bound, Report, Row, Section, Target};
-pub use runner::{Measure, Measured, Runner};
+pub use runner::{Measure, Measured, Runner, median};
 pub use steady::fixed_loop_ns;
 pub use workers::{pin_this_thread, rate, run_on};

@@ -73,7 +73,7 @@ impl Limits {
             prefetched_reads_huge_per_us,
             prefetched_reads_huge_two_threads_per_us,
             persist_ns: persist_ns(&pmem, size, size.bytes),
-            persist_cached_ns: persist_ns(&pmem, size, 16 << 10),
+            persist_cached_ns: persist_ns(&pmem, size, CACHED),
             write_back_ns: write_back_ns(&pmem, size),
             streamed_line_ns: streamed_line_ns(&pmem, size),
             read_gb_per_s,
@@ -100,6 +100,35 @@ impl Limits {
         ]
     }
 }
+
+/// Two of the limits, to be measured again beside a figure that they bound. On huge pages.
+pub struct Probe {
+    dram: Region<Dram>,
+    pmem: Region<Pmem>,
+    size: LimitsSize,
+}
+
+impl Probe {
+    /// Takes the memory and touches it.
+    pub fn new(size: LimitsSize) -> Result<Self, MapError> {
+        let size = LimitsSize { accesses: size.accesses / 4, ..size };
+        let small = LimitsSize { bytes: 2 << 20, ..size };
+        Ok(Self { dram: memory(size, true)?, pmem: memory(small, true)?, size })
+    }
+
+    /// See [`Limits::dependent_read_huge_ns`].
+    pub fn dependent_read_ns(&self) -> f64 {
+        dependent_read_ns(&self.dram, self.size)
+    }
+
+    /// See [`Limits::persist_cached_ns`].
+    pub fn persist_cached_ns(&self) -> f64 {
+        persist_ns(&self.pmem, self.size, CACHED)
+    }
+}
+
+/// Bytes that the first cache holds.
+const CACHED: usize = 16 << 10;
 
 /// Touched memory, on huge pages where the kernel has them or on small ones.
 fn memory<M: MappedMedium>(size: LimitsSize, huge: bool) -> Result<Region<M>, MapError> {

@@ -63,8 +63,17 @@ pub fn process_cpu_seconds(pid: u32) -> Option<f64> {
 
 /// Bytes of memory that process `pid` has to itself or shares with others through a mapping: its resident set.
 pub fn process_resident_bytes(pid: u32) -> Option<u64> {
+    status_bytes(pid, "VmRSS")
+}
+
+/// As [`process_resident_bytes`], without shared memory: heap, stacks and what it uses of its program's file.
+pub fn process_private_bytes(pid: u32) -> Option<u64> {
+    Some(status_bytes(pid, "RssAnon")? + status_bytes(pid, "RssFile")?)
+}
+
+fn status_bytes(pid: u32, name: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let kib: u64 = field(&status, "VmRSS")?.split_whitespace().next()?.parse().ok()?;
+    let kib: u64 = field(&status, name)?.split_whitespace().next()?.parse().ok()?;
     Some(kib * 1024)
 }
 

@@ -72,7 +72,7 @@ impl Runner {
 }
 
 /// The middle figure, or the mean of the two in the middle.
-fn median(figures: &[f64]) -> f64 {
+pub fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
