@@ -12,4 +12,6 @@ mod key;
 mod point;
 
 pub use key::{Bytes, KeyKind, RecordKeys, U64};
-pub use point::{Damage, Deferred, IndexStats, Inserted, Key, PointIndex, Position, StoreError, Stored, Swapped};
+pub use point::{
+    Damage, Deferred, IndexStats, Inserted, Key, PointIndex, Position, StoreError, Stored, Swapped,
+};

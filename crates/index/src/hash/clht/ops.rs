@@ -1,0 +1,542 @@
+//! The operations on single keys.
+
+use super::bucket::{link, lock_word, store_link};
+use super::count::{Count, STRIPES};
+use super::slots::{Entry, Probe, Slots};
+use super::table::*;
+use crate::{Damage, Deferred, IndexStats, PointIndex, Position, StoreError, Stored, Swapped};
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use terrace_medium::{Line, MappedMedium, Offset};
+use terrace_pool::{Finding, Guard, Lock, Locked, Marker, Pool, PoolFull};
+
+/// Buckets that a chain can have. Keys spread by a secret seed, so a chain this long is a loop in a damaged pool.
+pub(super) const CHAIN_MAX: usize = 1 << 20;
+
+/// The cache-line hash table. See the module's head for the algorithm.
+///
+/// ```
+/// use terrace_index::{Inserted, PointIndex, Stored, U64, hash::Clht};
+/// use terrace_medium::Dram;
+/// use terrace_pool::Pool;
+///
+/// let pool = Pool::<Dram>::anonymous(16 << 20)?;
+/// let map = Clht::<Dram, U64>::create(&pool, "map", 1000)?;
+/// let guard = pool.pin();
+/// assert_eq!(map.insert(&guard, &7, 700)?, Inserted::New);
+/// assert_eq!(map.get(&guard, &7), Some(700));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Clht<M: MappedMedium, K> {
+    pub(super) pool: Pool<M>,
+    pub(super) root: Offset<Root>,
+    pub(super) stripes: Offset<Line>,
+    pub(super) seed: u64,
+    damage: OnceLock<Damage>,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// Whether a write waits for its own fence or leaves it to [`PointIndex::settle`].
+enum Fencing<'d> {
+    Now,
+    Deferred(&'d mut Deferred),
+}
+
+/// What an operation makes of the state that it found.
+enum Change {
+    Keep,
+    To(Option<u64>),
+}
+
+/// A chain under its lock.
+pub(super) struct Held<'g, M: MappedMedium> {
+    pub(super) table: Table,
+    pub(super) head: &'g Line,
+    pub(super) lock: Locked<'g, M>,
+}
+
+impl<M: MappedMedium, K: Slots> Clht<M, K> {
+    fn open(pool: &Pool<M>, root: Offset<Root>) -> Result<Self, StoreError> {
+        let damaged = |offset, what| StoreError::Damaged(Damage { offset, what });
+        let region = pool.region();
+        let lines = region.get(root).ok_or(damaged(root.raw(), "the root lies outside the pool"))?;
+        let word = |index: usize| lines[0].0[index].load(region.medium(), Acquire);
+        if word(ROOT_KIND) != K::TAG {
+            return Err(damaged(root.raw(), "the root is not of a hash table for this kind of keys"));
+        }
+        let stripes = Offset::<Line>::new(word(ROOT_STRIPES));
+        if (0..STRIPES).any(|stripe| region.get(stripes.element(stripe)).is_none()) {
+            return Err(damaged(root.raw(), "the counters lie outside the pool"));
+        }
+        let tables = [word(ROOT_CURRENT), word(ROOT_NEXT)];
+        let sound = |&word: &u64| Table::from_word(word).is_sound(region.medium().len());
+        if !sound(&tables[0]) || !(tables[1] == 0 || sound(&tables[1])) {
+            return Err(damaged(root.raw(), "a table lies outside the pool"));
+        }
+        let seed = word(ROOT_SEED);
+        Ok(Self { pool: pool.clone(), root, stripes, seed, damage: OnceLock::new(), kind: PhantomData })
+    }
+
+    #[inline(always)]
+    pub(super) fn root(&self) -> &Root {
+        self.pool.region().at(self.root)
+    }
+
+    pub(super) fn count(&self) -> Count<'_, M> {
+        Count { region: self.pool.region(), root: self.root(), stripes: self.stripes }
+    }
+
+    /// Both tables at one instant: `next` is read before and after `current`, and a table's block is not reused while the caller is pinned.
+    #[inline(always)]
+    pub(super) fn view(&self) -> View {
+        let (medium, line) = (self.pool.medium(), &self.root()[0]);
+        loop {
+            let next = line.0[ROOT_NEXT].load(medium, Acquire);
+            let current = Table::from_word(line.0[ROOT_CURRENT].load(medium, Acquire));
+            if line.0[ROOT_NEXT].load(medium, Acquire) == next {
+                // A finished resize stores `current` first, then clears `next`.
+                let next = Some(Table::from_word(next)).filter(|&t| t.word() != 0 && t != current);
+                return View { current, next };
+            }
+        }
+    }
+
+    /// The bucket at `offset`, or `None` and a note of the damage if it lies outside the pool.
+    #[inline(always)]
+    pub(super) fn bucket(&self, offset: Offset<Line>) -> Option<&Line> {
+        let line = self.pool.region().get(offset);
+        if line.is_none() {
+            self.note_damage(offset.raw(), "a bucket lies outside the pool");
+        }
+        line
+    }
+
+    #[cold]
+    pub(super) fn note_damage(&self, offset: u64, what: &'static str) {
+        let _ = self.damage.set(Damage { offset, what });
+    }
+
+    /// Whether the group of `hash` has moved out of `table`.
+    #[inline(always)]
+    pub(super) fn has_moved(&self, table: Table, hash: u64) -> bool {
+        let leader = self.pool.region().at(table.leader(table.index(hash)));
+        link(self.pool.medium(), leader).has_moved()
+    }
+
+    /// The table in which to look for `hash`.
+    ///
+    /// A reader that sees no resize, or its group not moved yet, and then looks into the old table answers with what was true when it looked at
+    /// the root or the link: a group's old buckets stay as they were when it moved.
+    #[inline(always)]
+    pub(super) fn table_of(&self, hash: u64) -> Table {
+        let view = self.view();
+        match view.next {
+            Some(next) if self.has_moved(view.current, hash) => next,
+            _ => view.current,
+        }
+    }
+
+    /// Calls `each` on the buckets of a chain until it answers.
+    #[inline(always)]
+    pub(super) fn walk<'a, T>(
+        &'a self,
+        head: &'a Line,
+        mut each: impl FnMut(&'a Line) -> Option<T>,
+    ) -> Option<T> {
+        let mut bucket = head;
+        for _ in 0..CHAIN_MAX {
+            if let Some(answer) = each(bucket) {
+                return Some(answer);
+            }
+            let next = link(self.pool.medium(), bucket).next();
+            if next.is_null() {
+                return None;
+            }
+            bucket = self.bucket(next)?;
+        }
+        self.note_damage(self.pool.region().offset_of(head).raw(), "a chain of buckets does not end");
+        None
+    }
+
+    #[inline(always)]
+    fn search(&self, guard: &Guard<'_, M>, table: Table, hash: u64, key: &K::Key) -> Option<u64> {
+        let probe = K::probe(key, hash, table);
+        let head = self.pool.region().at(table.bucket(table.index(hash)));
+        let word = self.walk(head, |bucket| K::find(guard, bucket, &probe)).map(|(_, word)| word);
+        self.settle_read(head);
+        word
+    }
+
+    /// What a reader saw may not be durable while the chain's lock is held or unfenced; it sees to that itself (invariant 3).
+    #[inline(always)]
+    pub(super) fn settle_read(&self, head: &Line) {
+        if M::VOLATILE_CACHE {
+            let lock = lock_word(head).load(self.pool.medium(), Acquire);
+            if Lock::may_be_unsettled(lock) {
+                self.persist_chain(head);
+            }
+        }
+    }
+
+    #[cold]
+    fn persist_chain(&self, head: &Line) {
+        let region = self.pool.region();
+        // PERSIST: every store of a writer that holds this lock, or released it before its fence, becomes durable before what
+        // it showed is answered or built upon.
+        let _ = self.walk(head, |bucket| -> Option<()> {
+            region.write_back(bucket);
+            None
+        });
+        region.fence();
+    }
+
+    /// Locks the chain of `hash`, in the table where it lives.
+    pub(super) fn hold<'g>(&'g self, guard: &'g Guard<'_, M>, hash: u64) -> Held<'g, M> {
+        loop {
+            let view = self.view();
+            let table = match view.next {
+                Some(next) => {
+                    self.help(guard, view.current, next);
+                    if self.has_moved_durably(view.current, hash) { next } else { view.current }
+                }
+                None => view.current,
+            };
+            let head = self.pool.region().at(table.bucket(table.index(hash)));
+            let lock = Lock::of(lock_word(head)).acquire(guard);
+            if self.is_home(table, hash) {
+                if M::VOLATILE_CACHE && lock.was_unfenced() {
+                    self.persist_chain(head);
+                }
+                return Held { table, head, lock };
+            }
+        }
+    }
+
+    /// As [`Clht::has_moved`], for writers: what they write to the next table counts only if the move itself is durable (invariant 4).
+    fn has_moved_durably(&self, table: Table, hash: u64) -> bool {
+        let moved = self.has_moved(table, hash);
+        if moved && M::VOLATILE_CACHE {
+            self.settle_read(self.pool.region().at(table.leader(table.index(hash))));
+        }
+        moved
+    }
+
+    /// Whether `hash` lives in `table`. Stays so while its chain's lock is held: moving the group takes that lock.
+    fn is_home(&self, table: Table, hash: u64) -> bool {
+        let view = self.view();
+        match view.next {
+            None => view.current == table,
+            Some(next) => table == if self.has_moved(view.current, hash) { next } else { view.current },
+        }
+    }
+
+    /// Looks `key` up under its chain's lock, lets `decide` say what becomes of it, and does that. Returns the state it found.
+    #[inline(always)]
+    fn change(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &K::Key,
+        mut fencing: Fencing<'_>,
+        decide: impl FnOnce(Option<u64>) -> Change,
+    ) -> Result<Option<u64>, PoolFull> {
+        let hash = K::hash(key, self.seed);
+        let held = self.hold(guard, hash);
+        let probe = K::probe(key, hash, held.table);
+        let found = self.walk(held.head, |bucket| {
+            K::find(guard, bucket, &probe).map(|(slot, word)| (bucket, slot, word))
+        });
+        let before = found.map(|(_, _, word)| word);
+        match (decide(before), found) {
+            (Change::Keep, _) | (Change::To(None), None) => self.settle_unchanged(held),
+            (Change::To(Some(word)), Some((bucket, slot, _))) => {
+                assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
+                K::replace(guard, bucket, slot, K::entry(&probe, word));
+                self.finish(held, bucket, &mut fencing);
+            }
+            (Change::To(None), Some((bucket, slot, _))) => {
+                K::clear(guard, bucket, slot);
+                self.count().add(guard.seat_index(), hash, -1);
+                let table = held.table;
+                self.finish(held, bucket, &mut fencing);
+                self.consider_shrinking(guard, table, hash);
+            }
+            (Change::To(Some(word)), None) => {
+                assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
+                self.add(guard, held, &probe, word, &mut fencing)?;
+            }
+        }
+        Ok(before)
+    }
+
+    /// Adds an entry to a chain: into a vacant slot, or into a new bucket behind the last.
+    fn add(
+        &self,
+        guard: &Guard<'_, M>,
+        held: Held<'_, M>,
+        probe: &Probe<'_, K>,
+        word: u64,
+        fencing: &mut Fencing<'_>,
+    ) -> Result<(), PoolFull> {
+        let entry = K::entry(probe, word);
+        let mut tail = held.head;
+        let vacant = self.walk(held.head, |bucket| {
+            tail = bucket;
+            K::vacancy(guard, bucket).map(|slot| (bucket, slot))
+        });
+        let table = held.table;
+        match vacant {
+            Some((bucket, slot)) => {
+                K::publish(guard, bucket, slot, entry);
+                self.count().add(guard.seat_index(), probe.hash, 1);
+                self.finish(held, bucket, fencing);
+            }
+            None => {
+                self.extend(guard, tail, entry)?;
+                self.count().add(guard.seat_index(), probe.hash, 1);
+                self.finish(held, tail, fencing);
+                self.consider_growing(guard, table);
+            }
+        }
+        Ok(())
+    }
+
+    /// Chains a new bucket with one entry behind `tail`.
+    fn extend(&self, guard: &Guard<'_, M>, tail: &Line, entry: Entry) -> Result<(), PoolFull> {
+        let medium = self.pool.medium();
+        let mut image = [0; 8];
+        K::draw(&mut image, 0, entry);
+        let fresh = guard.alloc(64)?;
+        fresh.stream_lines(0, &[image]);
+        // PERSIST: the bucket before the link to it; a crash in between leaves a block that the collector takes back.
+        let bucket = fresh.fenced(&guard.fence()).into_offset();
+        store_link(medium, tail, link(medium, tail).with_next(Offset::new(bucket)));
+        Ok(())
+    }
+
+    /// Nothing was stored, but what was found may be the unsettled work of a process that was killed: `hold` has made it durable.
+    fn settle_unchanged(&self, held: Held<'_, M>) {
+        held.lock.release();
+    }
+
+    /// Makes the change to `bucket` durable, now or later, and unlocks the chain.
+    #[inline(always)]
+    fn finish(&self, held: Held<'_, M>, bucket: &Line, fencing: &mut Fencing<'_>) {
+        let region = self.pool.region();
+        match fencing {
+            Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {
+                // PERSIST: written back now, fenced by `settle`. Until then the lock word tells every reader and writer so.
+                region.write_back(bucket);
+                deferred.0.push(region.offset_of(held.head).raw());
+                held.lock.release_unfenced();
+            }
+            _ => {
+                // PERSIST: the one write-back and fence of a change; without them a crash leaves the chain as it was before.
+                region.persist(bucket);
+                held.lock.release();
+            }
+        }
+    }
+}
+
+impl<M: MappedMedium, K: Slots> PointIndex for Clht<M, K> {
+    type Medium = M;
+    type Kind = K;
+
+    fn pool(&self) -> &Pool<M> {
+        &self.pool
+    }
+
+    #[inline]
+    fn get(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
+        let hash = K::hash(key, self.seed);
+        self.search(guard, self.table_of(hash), hash, key)
+    }
+
+    fn get_many<'k>(
+        &self,
+        guard: &Guard<'_, M>,
+        keys: impl IntoIterator<Item = &'k K::Key>,
+        mut each: impl FnMut(usize, Option<u64>),
+    ) where
+        K::Key: 'k,
+    {
+        /// Lines that a core can have on their way at once.
+        const BATCH: usize = 16;
+        let mut keys = keys.into_iter();
+        let mut done = 0;
+        loop {
+            let mut batch = [const { None }; BATCH];
+            let mut len = 0;
+            for key in keys.by_ref().take(BATCH) {
+                let hash = K::hash(key, self.seed);
+                let table = self.table_of(hash);
+                self.pool.region().prefetch(table.bucket(table.index(hash)).raw());
+                batch[len] = Some((key, hash, table));
+                len += 1;
+            }
+            for &(key, hash, table) in batch[..len].iter().flatten() {
+                let head = self.pool.region().at(table.bucket(table.index(hash)));
+                K::prefetch(guard, head, &K::probe(key, hash, table));
+            }
+            for &(key, hash, table) in batch[..len].iter().flatten() {
+                each(done, self.search(guard, table, hash, key));
+                done += 1;
+            }
+            if len < BATCH {
+                return;
+            }
+        }
+    }
+
+    fn update(&self, guard: &Guard<'_, M>, key: &K::Key, word: u64) -> Option<u64> {
+        let decide =
+            |before: Option<u64>| if before.is_some() { Change::To(Some(word)) } else { Change::Keep };
+        self.change(guard, key, Fencing::Now, decide).expect("an update takes no memory")
+    }
+
+    fn upsert(&self, guard: &Guard<'_, M>, key: &K::Key, word: u64) -> Result<Option<u64>, PoolFull> {
+        self.change(guard, key, Fencing::Now, |_| Change::To(Some(word)))
+    }
+
+    fn remove(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
+        self.change(guard, key, Fencing::Now, |_| Change::To(None)).expect("a removal takes no memory")
+    }
+
+    fn compare_and_swap(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &K::Key,
+        expected: Option<u64>,
+        new: Option<u64>,
+    ) -> Result<Swapped, PoolFull> {
+        let found = self.change(guard, key, Fencing::Now, change_if(expected, new))?;
+        Ok(if found == expected { Swapped::Done } else { Swapped::Found(found) })
+    }
+
+    fn compare_and_swap_deferred(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &K::Key,
+        expected: Option<u64>,
+        new: Option<u64>,
+        deferred: &mut Deferred,
+    ) -> Result<Swapped, PoolFull> {
+        let found = self.change(guard, key, Fencing::Deferred(deferred), change_if(expected, new))?;
+        Ok(if found == expected { Swapped::Done } else { Swapped::Found(found) })
+    }
+
+    fn settle(&self, guard: &Guard<'_, M>, deferred: Deferred) {
+        if deferred.0.is_empty() {
+            return;
+        }
+        // PERSIST: all deferred changes at once; then their chains are marked settled, unless others have locked them since.
+        self.pool.region().fence();
+        for head in deferred.0 {
+            Lock::of(lock_word(self.pool.region().at(Offset::<Line>::new(head)))).settle(guard);
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.count().len()
+    }
+
+    fn scan(&self, guard: &Guard<'_, M>, from: Position, at_least: usize, each: impl FnMut(u64)) -> Position {
+        self.scan_from(guard, from, at_least, each)
+    }
+
+    fn trace(&self, guard: &Guard<'_, M>, marker: &mut Marker<'_>, each: impl FnMut(&mut Marker<'_>, u64)) {
+        self.trace_all(guard, marker, each);
+    }
+
+    fn maintain(&self, guard: &Guard<'_, M>) -> bool {
+        self.step(guard)
+    }
+
+    fn stats(&self, _: &Guard<'_, M>) -> IndexStats {
+        let (medium, view) = (self.pool.medium(), self.view());
+        let header = |table: Table| self.pool.region().at(table.header());
+        let overflow =
+            |table: Table| header(table).0[HEADER_OVERFLOW].load(medium, Relaxed).min(1 << LOG2_MAX);
+        let tables = [Some(view.current), view.next];
+        let overflow_buckets: u64 = tables.iter().flatten().map(|&table| overflow(table)).sum();
+        let buckets = view.next.unwrap_or(view.current).buckets();
+        IndexStats {
+            keys: self.len(),
+            slots: (buckets + overflow_buckets) * K::SLOTS as u64,
+            buckets,
+            overflow_buckets,
+            bytes: tables.iter().flatten().map(|table| table.bytes() as u64).sum::<u64>()
+                + (overflow_buckets + STRIPES + 2) * 64,
+            resizes: self.root()[0].0[ROOT_RESIZES].load(medium, Relaxed),
+            resizing: view.next.is_some(),
+        }
+    }
+
+    fn damage(&self) -> Option<Damage> {
+        self.damage.get().copied()
+    }
+}
+
+/// The decision of a compare-and-swap.
+fn change_if(expected: Option<u64>, new: Option<u64>) -> impl FnOnce(Option<u64>) -> Change {
+    move |before| if before == expected { Change::To(new) } else { Change::Keep }
+}
+
+/// What the root directory says the root is.
+const ROOT_TYPE: &str = "clht";
+
+impl<M: MappedMedium, K: Slots> Stored for Clht<M, K> {
+    type Medium = M;
+
+    fn create(pool: &Pool<M>, name: &str, capacity: u64) -> Result<Self, StoreError> {
+        let guard = pool.pin();
+        let log2 = log2_for::<K>(capacity);
+        let table = Self::new_table(&guard, log2)?;
+        zero_buckets(pool, table);
+        let stripes = guard.alloc(STRIPES as usize * 64)?;
+        stripes.stream_lines(0, &[[0; 8]; STRIPES as usize]);
+        let root = guard.alloc(size_of::<Root>())?;
+        let mut line = [0; 8];
+        line[ROOT_CURRENT] = table.word();
+        line[ROOT_SEED] = pool.hash_seed();
+        line[ROOT_STRIPES] = stripes.offset();
+        line[ROOT_KIND] = K::TAG;
+        root.stream_lines(0, &[line, [0; 8]]);
+        // PERSIST: table, counters and root block before the root directory names them; a crash before leaves blocks that the
+        // collector takes back.
+        let fence = guard.fence();
+        let _ = stripes.fenced(&fence).into_offset();
+        let root = root.fenced(&fence).into_offset();
+        pool.set_root(name, ROOT_TYPE, root)?;
+        drop(guard);
+        Self::open(pool, Offset::new(root))
+    }
+
+    fn recover(pool: &Pool<M>, name: &str) -> Result<Option<Self>, StoreError> {
+        let Some(root) = pool.root(name, ROOT_TYPE)? else { return Ok(None) };
+        let index = Self::open(pool, Offset::new(root))?;
+        if !pool.is_read_only() {
+            index.count().recover();
+            index.recover_resize();
+        }
+        Ok(Some(index))
+    }
+
+    fn verify(&self, guard: &Guard<'_, M>) -> Vec<Finding> {
+        self.findings(guard)
+    }
+}
+
+/// The smallest table that takes `capacity` keys without growing.
+fn log2_for<K: Slots>(capacity: u64) -> u32 {
+    let buckets = (u128::from(capacity) * 1000).div_ceil(u128::from(K::KEYS_PERMILLE)).max(1);
+    buckets.next_power_of_two().ilog2().clamp(LOG2_MIN, LOG2_MAX)
+}
+
+/// Empties the buckets of a table that nobody sees yet. Durable at the next fence.
+fn zero_buckets<M: MappedMedium>(pool: &Pool<M>, table: Table) {
+    for index in (0..table.buckets()).step_by(GROUP as usize) {
+        pool.region().stream_lines(table.bucket(index).raw(), &[[0; 8]; GROUP as usize]);
+    }
+}

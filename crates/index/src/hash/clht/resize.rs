@@ -1,0 +1,323 @@
+//! Growing and shrinking, by everyone, eight buckets at a time.
+//!
+//! A resize begins when someone stores the offset of a new, unwritten table in the root's `next`. From then on every writer moves up to two
+//! groups of eight buckets in passing, in the order of the table, so that memory is read and written in sequence; then it does its own work where its key
+//! lives now: readers and writers look at the `moved` bit of the key's group and go to the one table or the other. Nobody waits for the resize
+//! as a whole: a reader never waits at all, and a writer waits at most while the one group that holds its key is being moved, about a microsecond.
+//!
+//! Moving a group (`from` has 2^n buckets, `to` 2^m):
+//! 1. lock its eight buckets, the first one first: writers are out, and only one thread moves the group;
+//! 2. draw the buckets of `to` that cover the same hashes (neighbours, since tables are in hash order) and stream them, overflow buckets included; fence;
+//! 3. set `moved` in the first bucket's link, write back, fence. This one store moves the group for readers, writers and crashes;
+//! 4. unlock, retire the group's old overflow buckets.
+//!
+//! A crash before 3 leaves nothing that anyone looks at; the group is drawn again. When the cursor has passed every group, `current` is set to the new table, then
+//! `next` cleared, two stores of one line: in whatever prefix of them a crash leaves, each key is found. A resize that stops
+//! (nobody writes; the pool is full, so that no overflow bucket can be had) may stay half done for any time: unmoved groups
+//! are read and written where they are. A removal or an update therefore always succeeds.
+//!
+//! Cost: doubling to 2^n buckets streams 2^n lines and pays 2 fences and 1 write-back a group.
+
+use super::bucket::{link, lock_word, store_link};
+use super::ops::Clht;
+use super::slots::{Entry, Slots};
+use super::table::*;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use terrace_medium::{MappedMedium, Offset};
+use terrace_pool::{Guard, Lock, PoolFull};
+
+/// Groups that a writer moves in passing. A table of 2^n buckets has moved after 2^n / 16 writes, long before the next resize is due.
+const HELP: usize = 2;
+/// Groups that were moved already and that one call passes over.
+const SKIP: u64 = 64;
+/// Groups ahead of the cursor in which a writer looks for one that nobody is moving.
+const WINDOW: u64 = 8;
+/// A shrink leaves an eighth of the buckets at most: one group becomes one bucket.
+const SHRINK_MAX: u32 = 3;
+/// Buckets that a group becomes at most, when the table doubles.
+const HEADS_MAX: usize = 2 * GROUP as usize;
+
+/// What an attempt to move a group came to.
+enum Step {
+    Moved,
+    Already,
+    Busy,
+}
+
+impl<M: MappedMedium, K: Slots> Clht<M, K> {
+    /// A new table's block, its header cleared, its buckets not.
+    pub(super) fn new_table(guard: &Guard<'_, M>, log2: u32) -> Result<Table, PoolFull> {
+        let fresh = guard.alloc(Table::bytes_for(log2))?;
+        let table = Table::new(fresh.offset(), log2);
+        fresh.stream_lines((table.header().raw() - fresh.offset()) as usize, &[[0; 8]]);
+        // PERSIST: the header before anything names the table; a crash before leaves a block that the collector takes back.
+        let _ = fresh.fenced(&guard.fence()).into_offset();
+        Ok(table)
+    }
+
+    /// After an insert had to chain a bucket: grows if chains are longer than they should be.
+    #[cold]
+    pub(super) fn consider_growing(&self, guard: &Guard<'_, M>, table: Table) {
+        let region = self.pool.region();
+        let overflow =
+            1 + region.at(table.header()).0[HEADER_OVERFLOW].fetch_add(region.medium(), 1, Relaxed);
+        if overflow * 1000 < table.buckets() * K::OVERFLOW_PERMILLE || self.view().next.is_some() {
+            return;
+        }
+        let room = table.buckets() * K::KEYS_PERMILLE / 1000;
+        let keys = self.count().len();
+        if keys >= room / 4 * 3 && table.log2() < LOG2_MAX {
+            self.start(guard, table, table.log2() + 1);
+        } else if overflow >= table.buckets() / 2 {
+            // Long chains and few keys: what was removed left empty buckets behind. The same size again drops them.
+            self.start(guard, table, table.log2());
+        }
+    }
+
+    /// After a removal: shrinks if the table is nearly empty. Looks once in 256 removals, by the hash.
+    #[inline(always)]
+    pub(super) fn consider_shrinking(&self, guard: &Guard<'_, M>, table: Table, hash: u64) {
+        if hash & 0xff == 0 && table.log2() > LOG2_MIN {
+            self.shrink_if_sparse(guard, table);
+        }
+    }
+
+    #[cold]
+    fn shrink_if_sparse(&self, guard: &Guard<'_, M>, table: Table) {
+        // Three quarters of the target's room are left free, so that the next inserts do not grow the table again.
+        let room = |log2: u32| (1u64 << log2) * K::KEYS_PERMILLE / 1000;
+        let wanted = self.count().len() * 4;
+        let smallest = table.log2().saturating_sub(SHRINK_MAX).max(LOG2_MIN);
+        let target = (smallest..table.log2()).find(|&log2| wanted <= room(log2));
+        if let Some(log2) = target.filter(|_| wanted * 2 <= room(table.log2())) {
+            self.start(guard, table, log2);
+        }
+    }
+
+    /// Begins a resize of `from`, unless one is under way or there is no room.
+    fn start(&self, guard: &Guard<'_, M>, from: Table, log2: u32) {
+        let (region, root) = (self.pool.region(), &self.root()[0]);
+        let Some(lock) = Lock::of(&root.0[ROOT_LOCK]).try_acquire(guard) else { return };
+        let view = self.view();
+        if view.next.is_none()
+            && view.current == from
+            && let Ok(to) = Self::new_table(guard, log2)
+        {
+            root.0[ROOT_NEXT].store(region.medium(), to.word(), Release);
+            // PERSIST: before any group moves (whoever sees `next` while the lock is held makes it durable first, in `help`).
+            region.persist(root);
+        }
+        lock.release();
+    }
+
+    /// Moves up to [`HELP`] groups that nobody else is moving.
+    pub(super) fn help(&self, guard: &Guard<'_, M>, from: Table, to: Table) {
+        self.settle_read_root();
+        let cursor = self.pass_moved_groups(from, to);
+        if cursor == from.groups() {
+            return self.finish_resize(guard, from, to);
+        }
+        let mut moved = 0;
+        for group in cursor..(cursor + WINDOW).min(from.groups()) {
+            match self.migrate(guard, from, to, group) {
+                Ok(Step::Moved) => moved += 1,
+                Ok(Step::Already | Step::Busy) => {}
+                // The group stays where it is and is written there.
+                Err(PoolFull { .. }) => return,
+            }
+            if moved == HELP {
+                return;
+            }
+        }
+    }
+
+    /// As `settle_read`, for the root: `next` is durable before any group's move is.
+    fn settle_read_root(&self) {
+        if M::VOLATILE_CACHE {
+            let root = &self.root()[0];
+            let lock = root.0[ROOT_LOCK].load(self.pool.medium(), Acquire);
+            if Lock::may_be_unsettled(lock) {
+                // PERSIST: see `start`.
+                self.pool.region().persist(root);
+            }
+        }
+    }
+
+    /// Moves the cursor over groups that have moved, and returns it. It is a hint: it may start over at any time.
+    fn pass_moved_groups(&self, from: Table, to: Table) -> u64 {
+        let region = self.pool.region();
+        let word = &region.at(to.header()).0[HEADER_CURSOR];
+        let start = word.load(region.medium(), Acquire).min(from.groups());
+        let end = (start + SKIP).min(from.groups());
+        let is_there = |&group: &u64| !self.has_moved(from, from.first_hash(group * GROUP));
+        let cursor = (start..end).find(is_there).unwrap_or(end);
+        if cursor > start {
+            word.fetch_max(region.medium(), cursor, Release);
+        }
+        cursor
+    }
+
+    /// Moves one group, unless someone is at it already.
+    fn migrate(&self, guard: &Guard<'_, M>, from: Table, to: Table, group: u64) -> Result<Step, PoolFull> {
+        let (region, medium) = (self.pool.region(), self.pool.medium());
+        let first = group * GROUP;
+        let leader = region.at(from.bucket(first));
+        if link(medium, leader).has_moved() {
+            return Ok(Step::Already);
+        }
+        let Some(leader_lock) = Lock::of(lock_word(leader)).try_acquire(guard) else { return Ok(Step::Busy) };
+        if link(medium, leader).has_moved() {
+            leader_lock.release();
+            return Ok(Step::Already);
+        }
+        let others: [_; GROUP as usize - 1] = std::array::from_fn(|i| {
+            Lock::of(lock_word(region.at(from.bucket(first + 1 + i as u64)))).acquire(guard)
+        });
+        let overflow = self.redraw(guard, from, to, first)?;
+        store_link(medium, leader, link(medium, leader).moved());
+        // PERSIST: the group's new buckets were fenced in `redraw`; this store moves all of its keys at once. Durable before the locks are
+        // free, so before anyone writes to them; a crash before it finds the group unmoved and whole.
+        region.persist(leader);
+        others.into_iter().for_each(|lock| lock.release());
+        leader_lock.release();
+        overflow.into_iter().for_each(|bucket| guard.retire(bucket, 64));
+        Ok(Step::Moved)
+    }
+
+    /// Writes the buckets of `to` that cover the group at `first`, whose locks are held, and fences. Returns the group's overflow buckets.
+    fn redraw(&self, guard: &Guard<'_, M>, from: Table, to: Table, first: u64) -> Result<Vec<u64>, PoolFull> {
+        let region = self.pool.region();
+        let count = (GROUP << to.log2()) >> from.log2();
+        let first_new = to.index(from.first_hash(first));
+        // The groups move in order, so the next one's lines can be on their way while this one is drawn.
+        (first + GROUP..first + 2 * GROUP).for_each(|index| region.prefetch(from.bucket(index).raw()));
+        let mut drawing = Drawing::<K>::new(count as usize);
+        let mut overflow = Vec::new();
+        for index in first..first + GROUP {
+            let head = region.at(from.bucket(index));
+            let _ = self.walk(head, |bucket| -> Option<()> {
+                if !std::ptr::eq(bucket, head) {
+                    overflow.push(region.offset_of(bucket).raw());
+                }
+                for entry in (0..K::SLOTS).filter_map(|slot| K::read(guard, bucket, slot)) {
+                    self.place(guard, &mut drawing, entry, (from, index), to, first_new);
+                }
+                None
+            });
+        }
+        let chained = drawing.chain(guard)?;
+        region.stream_lines(to.bucket(first_new).raw(), &drawing.heads[..drawing.count]);
+        // PERSIST: all new buckets of the group before `moved`. Streamed, so no write-backs.
+        region.fence();
+        region.at(to.header()).0[HEADER_OVERFLOW].fetch_add(region.medium(), chained, Relaxed);
+        Ok(overflow)
+    }
+
+    fn place(
+        &self,
+        guard: &Guard<'_, M>,
+        drawing: &mut Drawing<K>,
+        entry: Entry,
+        at: (Table, u64),
+        to: Table,
+        first_new: u64,
+    ) {
+        let (hash, entry) = K::relocate(guard, entry, at, to, self.seed).unwrap_or_else(|| {
+            // The slot is kept, so that `check` and `salvage` can still name its record, though no key leads to it.
+            self.note_damage(entry.word, "a record that the index points to is unsound");
+            (at.0.first_hash(at.1), entry)
+        });
+        let target = to.index(hash).saturating_sub(first_new).min(drawing.count as u64 - 1);
+        drawing.put(target as usize, entry);
+    }
+
+    /// Every group has moved: the new table takes over.
+    fn finish_resize(&self, guard: &Guard<'_, M>, from: Table, to: Table) {
+        let (region, root) = (self.pool.region(), &self.root()[0]);
+        let Some(lock) = Lock::of(&root.0[ROOT_LOCK]).try_acquire(guard) else { return };
+        let view = self.view();
+        let is_due = view == (View { current: from, next: Some(to) });
+        if is_due {
+            root.0[ROOT_CURRENT].store(region.medium(), to.word(), Release);
+            root.0[ROOT_NEXT].store(region.medium(), 0, Release);
+            root.0[ROOT_RESIZES].fetch_add(region.medium(), 1, Relaxed);
+            // PERSIST: one line, in this order. After a crash that kept only the first store both words name the new table, which reads as done.
+            region.persist(root);
+        }
+        lock.release();
+        if is_due {
+            guard.retire(from.start(), from.bytes());
+        }
+    }
+
+    /// One piece of a resize, for when nobody writes. Whether there is more to do.
+    pub(super) fn step(&self, guard: &Guard<'_, M>) -> bool {
+        let view = self.view();
+        if let Some(next) = view.next {
+            self.help(guard, view.current, next);
+        }
+        self.view().next.is_some()
+    }
+
+    /// After a crash: a finished resize loses its second word, and the cursor, which no fence covered, starts over.
+    pub(super) fn recover_resize(&self) {
+        let (region, root) = (self.pool.region(), &self.root()[0]);
+        match self.view().next {
+            Some(next) => region.at(next.header()).0[HEADER_CURSOR].store(region.medium(), 0, Release),
+            None => root.0[ROOT_NEXT].store(region.medium(), 0, Release),
+        }
+    }
+}
+
+/// The new buckets of a group, before they are written.
+struct Drawing<K> {
+    heads: [[u64; 8]; HEADS_MAX],
+    used: [u8; HEADS_MAX],
+    /// How many heads the group becomes.
+    count: usize,
+    /// Entries that found their head full, with its position.
+    rest: Vec<(usize, Entry)>,
+    kind: std::marker::PhantomData<K>,
+}
+
+impl<K: Slots> Drawing<K> {
+    fn new(count: usize) -> Self {
+        assert!(count <= HEADS_MAX, "a resize doubles a table at most");
+        let (heads, used) = ([[0; 8]; HEADS_MAX], [0; HEADS_MAX]);
+        Self { heads, used, count, rest: Vec::new(), kind: std::marker::PhantomData }
+    }
+
+    fn put(&mut self, target: usize, entry: Entry) {
+        let used = usize::from(self.used[target]);
+        if used == K::SLOTS {
+            return self.rest.push((target, entry));
+        }
+        K::draw(&mut self.heads[target], used, entry);
+        self.used[target] += 1;
+    }
+
+    /// Writes the overflow buckets and links them into the heads. Returns how many there are. If the pool is full, those that were had are given back.
+    fn chain<M: MappedMedium>(&mut self, guard: &Guard<'_, M>) -> Result<u64, PoolFull> {
+        self.rest.sort_by_key(|&(target, _)| target);
+        let mut blocks = Vec::new();
+        for same_head in self.rest.chunk_by(|a, b| a.0 == b.0) {
+            for entries in same_head.chunks(K::SLOTS) {
+                let head = &mut self.heads[entries[0].0];
+                let mut image = [0; 8];
+                entries.iter().enumerate().for_each(|(slot, &(_, entry))| K::draw(&mut image, slot, entry));
+                let link = super::bucket::Link(image[7]).with_next(super::bucket::Link(head[7]).next());
+                image[7] = link.0;
+                let fresh = guard.alloc(64)?;
+                fresh.stream_lines(0, &[image]);
+                head[7] = super::bucket::Link(head[7]).with_next(Offset::new(fresh.offset())).0;
+                blocks.push(fresh);
+            }
+        }
+        let chained = blocks.len() as u64;
+        // PERSIST: these blocks are fenced with the heads, before `moved` makes any of them reachable.
+        blocks.into_iter().for_each(|block| {
+            let _ = block.fenced_later().into_offset();
+        });
+        Ok(chained)
+    }
+}

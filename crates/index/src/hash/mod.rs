@@ -1,0 +1,5 @@
+//! Hash indexes.
+
+mod clht;
+
+pub use clht::{Clht, Slots};
