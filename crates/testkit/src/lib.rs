@@ -2,13 +2,20 @@
 //!
 //! - [`Counting`] counts write-backs, fences, bytes, lines and media blocks of any medium below it.
 //! - [`Recording`] keeps an ordered trace of everything that changes any medium below it, for a lab to replay.
+//! - [`linearizable`] judges a history of operations on one key.
+//! - [`conformance`] holds the suites: one call runs all of them over an implementation.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and wait for them")]
 
+pub mod conformance;
 mod counting;
+mod linearizability;
 mod recording;
+mod records;
 mod threads;
 mod trace;
 
 pub use counting::{Counting, Counts, Touched};
+pub use linearizability::{Call, Operation, linearizable};
 pub use recording::Recording;
+pub use records::{TestKeys, TestRecord};
 pub use trace::{Event, Piece, Trace, What};

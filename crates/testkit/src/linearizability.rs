@@ -125,8 +125,9 @@ mod tests {
 
     #[test]
     fn a_full_history_is_judged_in_time() {
-        let calls: Vec<_> =
-            (0..128).map(|i| call(i / 4 * 8, i / 4 * 8 + 9, Operation::Upsert(i, (i > 0).then(|| i - 1)))).collect();
+        let calls: Vec<_> = (0..128)
+            .map(|i| call(i / 4 * 8, i / 4 * 8 + 9, Operation::Upsert(i, (i > 0).then(|| i - 1))))
+            .collect();
         assert!(linearizable(None, &calls));
     }
 }

@@ -1,0 +1,55 @@
+//! CLHT on every medium, for both kinds of keys, through the suite that every index passes.
+
+use terrace_index::hash::{Clht, Slots};
+use terrace_index::{Bytes, Stored, U64};
+use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
+use terrace_pool::PoolOptions;
+use terrace_testkit::conformance::{NAME, Setup, point_index};
+use terrace_testkit::{Counting, TestRecord};
+
+/// An empty table in anonymous memory. The hash seed is fixed, so that a failure can be repeated.
+fn clht<M: MappedMedium, K: Slots>(setup: Setup) -> Clht<M, K> {
+    let options = PoolOptions::anonymous().size(setup.pool_bytes).hash_seed(0x7e44_ace0);
+    Clht::create(&options.create().expect("memory for a pool"), NAME, setup.capacity)
+        .expect("room for a table")
+}
+
+#[test]
+fn clht_on_dram() {
+    point_index(clht::<Dram, U64>);
+}
+
+#[test]
+fn clht_on_shm() {
+    point_index(clht::<Shm, U64>);
+}
+
+#[test]
+fn clht_on_pmem() {
+    point_index(clht::<Pmem, U64>);
+}
+
+#[test]
+fn clht_on_counted_pmem() {
+    point_index(clht::<Counting<Pmem>, U64>);
+}
+
+#[test]
+fn clht_of_byte_strings_on_dram() {
+    point_index(clht::<Dram, Bytes<TestRecord>>);
+}
+
+#[test]
+fn clht_of_byte_strings_on_shm() {
+    point_index(clht::<Shm, Bytes<TestRecord>>);
+}
+
+#[test]
+fn clht_of_byte_strings_on_pmem() {
+    point_index(clht::<Pmem, Bytes<TestRecord>>);
+}
+
+#[test]
+fn clht_of_byte_strings_on_counted_shm() {
+    point_index(clht::<Counting<Shm>, Bytes<TestRecord>>);
+}

@@ -1,0 +1,187 @@
+//! Threads that meet: what each key must have seen, whatever the schedule.
+
+use super::subject::{Index, Setup, Subject};
+use crate::TestKeys;
+use std::collections::BTreeMap;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+const THREADS: u64 = 4;
+
+/// Runs `work` on threads that start together.
+pub(super) fn together<R: Send>(threads: u64, work: impl Fn(u64) -> R + Sync) -> Vec<R> {
+    let barrier = Barrier::new(threads as usize);
+    let (barrier, work) = (&barrier, &work);
+    std::thread::scope(|scope| {
+        let start = |thread| {
+            scope.spawn(move || {
+                barrier.wait();
+                work(thread)
+            })
+        };
+        let handles: Vec<_> = (0..threads).map(start).collect();
+        handles.into_iter().map(|handle| handle.join().expect("a thread of the test panicked")).collect()
+    })
+}
+
+/// Numbers below `end` in another order for each thread.
+fn shuffled(end: u64, thread: u64) -> impl Iterator<Item = u64> {
+    // A step that shares no factor with any `end` used here visits every number once.
+    let step = [1, 7919, 104_729, 1_299_709][thread as usize % 4];
+    (0..end).map(move |i| (i * step + thread) % end)
+}
+
+/// All threads insert all keys: each key has one winner, and everyone else is told the winner's word.
+pub(super) fn one_insert_wins<I: Index>(make: &impl Fn(Setup) -> I)
+where
+    I::Kind: TestKeys,
+{
+    const KEYS: u64 = 5000;
+    let subject = Subject::new(make(Setup::with_capacity(0)), 0..KEYS);
+    let outcomes = together(THREADS, |thread| {
+        let insert = |number| (number, subject.insert(&subject.pin(), number, thread + 1).expect("room"));
+        shuffled(KEYS, thread).map(insert).collect::<BTreeMap<_, _>>()
+    });
+    let mut model = BTreeMap::new();
+    for number in 0..KEYS {
+        let winners: Vec<u64> = (0..THREADS).filter(|&t| outcomes[t as usize][&number].is_none()).collect();
+        assert_eq!(winners.len(), 1, "winners of key {number}");
+        let version = winners[0] + 1;
+        let told = outcomes.iter().filter_map(|outcome| outcome[&number]);
+        assert!(told.into_iter().all(|present| present == version), "what the others found at key {number}");
+        model.insert(number, version);
+    }
+    subject.assert_holds(&model);
+}
+
+/// All threads remove all keys: each key is removed once.
+pub(super) fn one_removal_wins<I: Index>(make: &impl Fn(Setup) -> I)
+where
+    I::Kind: TestKeys,
+{
+    const KEYS: u64 = 5000;
+    let subject = Subject::new(make(Setup::with_capacity(0)), 0..KEYS);
+    for number in 0..KEYS {
+        subject.insert(&subject.pin(), number, number + 1).expect("room");
+    }
+    let outcomes = together(THREADS, |thread| {
+        let remove = |number| (number, subject.remove(&subject.pin(), number));
+        shuffled(KEYS, thread).map(remove).collect::<BTreeMap<_, _>>()
+    });
+    for number in 0..KEYS {
+        let got: Vec<u64> = outcomes.iter().filter_map(|outcome| outcome[&number]).collect();
+        assert_eq!(got, [number + 1], "who removed key {number}");
+    }
+    subject.assert_holds(&BTreeMap::new());
+}
+
+/// Increments by compare-and-swap from many threads add up.
+pub(super) fn no_increment_is_lost<I: Index>(make: &impl Fn(Setup) -> I)
+where
+    I::Kind: TestKeys,
+{
+    const KEYS: u64 = 16;
+    const EACH: u64 = 500;
+    let subject = Subject::new(make(Setup::with_capacity(0)), 0..KEYS);
+    together(THREADS, |thread| {
+        for _ in 0..EACH {
+            for number in shuffled(KEYS, thread) {
+                let mut done = false;
+                while !done {
+                    let guard = subject.pin();
+                    let word = subject.index.get(&guard, subject.key(number));
+                    let version = word.map_or(0, |word| subject.version(&guard, number, word));
+                    done = subject.swap(&guard, number, word, Some(version + 1)).is_ok();
+                }
+            }
+        }
+    });
+    subject.assert_holds(&(0..KEYS).map(|number| (number, THREADS * EACH)).collect());
+}
+
+/// Each thread has keys of its own, in the same buckets as the others', and finds them as a map alone would.
+pub(super) fn own_keys_stay_exact<I: Index>(make: &impl Fn(Setup) -> I)
+where
+    I::Kind: TestKeys,
+{
+    const OWN: u64 = 3000;
+    let subject = Subject::new(make(Setup::with_capacity(0)), 0..OWN * THREADS);
+    let models = together(THREADS, |thread| {
+        let mut model = BTreeMap::new();
+        let mut random = thread + 1;
+        for version in 1..40_000 {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            // Phases of mostly inserts and mostly removals, so that the table grows and shrinks under everyone.
+            let removing = version / 8000 % 2 == 1;
+            let number = (random >> 40) % OWN * THREADS + thread;
+            let guard = subject.pin();
+            match (random >> 33) % 8 {
+                0 => assert_eq!(subject.get(&guard, number), model.get(&number).copied()),
+                1 => {
+                    assert_eq!(subject.update(&guard, number, version), model.get(&number).copied());
+                    model.entry(number).and_modify(|old| *old = version);
+                }
+                2 if removing => {
+                    assert_eq!(subject.upsert(&guard, number, version), model.insert(number, version))
+                }
+                _ if removing => assert_eq!(subject.remove(&guard, number), model.remove(&number)),
+                2 => assert_eq!(subject.remove(&guard, number), model.remove(&number)),
+                _ => assert_eq!(subject.upsert(&guard, number, version), model.insert(number, version)),
+            }
+        }
+        model
+    });
+    subject.assert_holds(&models.into_iter().flatten().collect());
+}
+
+/// Scans in small steps meet every key that is there throughout, while writers make the table grow and shrink.
+pub(super) fn scans_miss_nothing_through_resizes<I: Index>(make: &impl Fn(Setup) -> I)
+where
+    I::Kind: TestKeys,
+{
+    const STABLE: u64 = 2000;
+    const PASSING: u64 = 30_000;
+    let subject = Subject::new(make(Setup::with_capacity(0)), 0..STABLE + PASSING);
+    for number in 0..STABLE {
+        subject.insert(&subject.pin(), number, 1).expect("room");
+    }
+    let writing = AtomicBool::new(true);
+    let scans = together(3, |thread| {
+        if thread == 0 {
+            for _ in 0..3 {
+                (STABLE..STABLE + PASSING)
+                    .for_each(|n| assert_eq!(subject.insert(&subject.pin(), n, 2).expect("room"), None));
+                (STABLE..STABLE + PASSING)
+                    .for_each(|n| assert_eq!(subject.remove(&subject.pin(), n), Some(2)));
+            }
+            writing.store(false, Relaxed);
+            return 0;
+        }
+        let mut scans = 0;
+        while writing.load(Relaxed) || scans == 0 {
+            let (mut found, mut position) = (vec![false; STABLE as usize], 0);
+            loop {
+                // A pin a step: a scan may last longer than any guard.
+                let guard = subject.pin();
+                position = subject.index.scan(&guard, position, 1 + thread as usize * 50, |word| {
+                    let (number, version) = I::Kind::read(&guard, word);
+                    assert_eq!(version, if number < STABLE { 1 } else { 2 });
+                    if let Some(found) = found.get_mut(number as usize) {
+                        *found = true;
+                    }
+                });
+                if position == 0 {
+                    break;
+                }
+            }
+            let missed = found.iter().filter(|found| !**found).count();
+            assert_eq!(missed, 0, "keys that scan {scans} of thread {thread} missed");
+            scans += 1;
+        }
+        scans
+    });
+    assert!(scans[1] > 0 && scans[2] > 0);
+    let stats = subject.index.stats(&subject.pin());
+    assert!(stats.resizes > 0, "the scans met no resize: {stats:?}");
+    subject.assert_holds(&(0..STABLE).map(|number| (number, 1)).collect());
+}

@@ -1,0 +1,65 @@
+//! What changes cost, as [`Counting`](crate::Counting) sees it.
+
+use super::subject::Index;
+use crate::{Counting, Counts};
+use terrace_index::{Inserted, PointIndex, U64};
+use terrace_medium::MappedMedium;
+
+/// What one change of each kind cost at most and at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// An insert of an absent key.
+    pub insert: (Counts, Counts),
+    /// An update of a present one.
+    pub update: (Counts, Counts),
+    /// A removal of a present one.
+    pub remove: (Counts, Counts),
+}
+
+/// Inserts, updates and removes `keys` keys one by one in `index`, and returns the lowest and highest write-backs and fences of each kind. Changes that
+/// made the index take more memory (a resize, an overflow bucket) do not count: they are what [`costs_of_inserts`] amortises.
+pub fn costs_of_single_changes<B: MappedMedium, I>(index: &I, keys: u64) -> Costs
+where
+    I: Index + PointIndex<Medium = Counting<B>, Kind = U64>,
+{
+    let medium = PointIndex::pool(index).medium();
+    let guard = PointIndex::pool(index).pin();
+    let size = || {
+        let stats = index.stats(&guard);
+        (stats.bytes, stats.resizing, stats.resizes)
+    };
+    let range = |change: &dyn Fn(u64)| {
+        let mut range: Option<(Counts, Counts)> = None;
+        for key in 0..keys {
+            let before = size();
+            let (counts, ()) = medium.during(|| change(key));
+            if before == size() && !before.1 {
+                let counts =
+                    Counts { write_backs: counts.write_backs, fences: counts.fences, ..Counts::default() };
+                let cost = |counts: &Counts| counts.write_backs + counts.fences;
+                let (low, high) = range.unwrap_or((counts, counts));
+                range =
+                    Some((std::cmp::min_by_key(low, counts, cost), std::cmp::max_by_key(high, counts, cost)));
+            }
+        }
+        range.expect("changes outside a resize")
+    };
+    Costs {
+        insert: range(&|key| assert_eq!(index.insert(&guard, &key, key).expect("room"), Inserted::New)),
+        update: range(&|key| assert_eq!(index.update(&guard, &key, !key), Some(key))),
+        remove: range(&|key| assert_eq!(index.remove(&guard, &key), Some(!key))),
+    }
+}
+
+/// Inserts `keys` keys into `index` and returns what all of it cost, growth included.
+pub fn costs_of_inserts<B: MappedMedium, I>(index: &I, keys: u64) -> Counts
+where
+    I: Index + PointIndex<Medium = Counting<B>, Kind = U64>,
+{
+    let pool = PointIndex::pool(index);
+    let insert = |key: u64| {
+        let inserted = index.insert(&pool.pin(), &key, key).expect("room");
+        assert_eq!(inserted, Inserted::New);
+    };
+    pool.medium().during(|| (0..keys).for_each(insert)).0
+}

@@ -1,0 +1,76 @@
+//! Short histories of a few keys from a few threads, each judged by itself.
+
+use super::concurrent::together;
+use super::subject::{Index, Setup, Subject};
+use crate::{Call, Operation, TestKeys, linearizable};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+const KEYS: u64 = 3;
+const ROUNDS: u64 = 150;
+const CALLS: u64 = 24;
+
+/// Whatever threads see of a key fits one order of their calls, also while the table is resized.
+pub(super) fn are_linearizable<I: Index>(make: &impl Fn(Setup) -> I)
+where
+    I::Kind: TestKeys,
+{
+    for round in 0..ROUNDS {
+        let subject = Subject::new(make(Setup { pool_bytes: 16 << 20, capacity: 0 }), 0..KEYS + 400);
+        let clock = AtomicU64::new(0);
+        let threads = 2 + round % 3;
+        let histories = together(threads + 1, |thread| {
+            if thread == threads {
+                crowd(&subject);
+                return Vec::new();
+            }
+            let mut random = round * 8 + thread;
+            (0..CALLS).map(|i| call(&subject, &clock, &mut random, thread * CALLS + i + 1)).collect()
+        });
+        let mut by_key = BTreeMap::<u64, Vec<Call>>::new();
+        for (number, call) in histories.into_iter().flatten() {
+            by_key.entry(number).or_default().push(call);
+        }
+        for (number, calls) in by_key {
+            assert!(linearizable(None, &calls), "round {round}, key {number}: no order explains {calls:#?}");
+        }
+    }
+}
+
+/// Other keys come and go, so that the table grows and shrinks.
+fn crowd<I: Index>(subject: &Subject<I>)
+where
+    I::Kind: TestKeys,
+{
+    (KEYS..subject.keys()).for_each(|number| _ = subject.insert(&subject.pin(), number, 1));
+    (KEYS..subject.keys()).for_each(|number| _ = subject.remove(&subject.pin(), number));
+}
+
+/// Makes a random call and says when it was made, when it returned and what it answered. (Words are left to lie; histories are short.)
+fn call<I: Index>(subject: &Subject<I>, clock: &AtomicU64, random: &mut u64, version: u64) -> (u64, Call)
+where
+    I::Kind: TestKeys,
+{
+    *random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+    let (number, choice) = ((*random >> 40) % KEYS, (*random >> 33) % 8);
+    let (index, key, guard) = (&subject.index, subject.key(number), subject.pin());
+    let word = subject.word(&guard, number, version).expect("room");
+    let seen = if choice >= 6 { index.get(&guard, key) } else { None };
+    if *random >> 60 == 0 {
+        std::thread::yield_now();
+    }
+    let called = clock.fetch_add(1, SeqCst);
+    let operation = match choice {
+        0 | 1 => Operation::Get(index.get(&guard, key)),
+        2 => Operation::Insert(word, index.insert(&guard, key, word).expect("room")),
+        3 => Operation::Update(word, index.update(&guard, key, word)),
+        4 => Operation::Upsert(word, index.upsert(&guard, key, word).expect("room")),
+        5 => Operation::Remove(index.remove(&guard, key)),
+        choice => {
+            let new = (choice == 6).then_some(word);
+            Operation::Swap(seen, new, index.compare_and_swap(&guard, key, seen, new).expect("room"))
+        }
+    };
+    let returned = clock.fetch_add(1, SeqCst);
+    (number, Call { called, returned, operation })
+}

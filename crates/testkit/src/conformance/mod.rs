@@ -1,0 +1,44 @@
+//! What every implementation of a trait must do: one suite a trait, run on each implementation.
+
+mod adversarial;
+mod concurrent;
+mod counted;
+mod histories;
+mod model;
+mod sizes;
+mod subject;
+
+pub use counted::{Costs, costs_of_inserts, costs_of_single_changes};
+pub use subject::{NAME, Setup};
+
+use crate::TestKeys;
+use subject::Index;
+
+/// Everything that a map from single keys must do. `make` makes an empty index called [`NAME`] in a pool of its own, as the [`Setup`] says. Panics on the first failure.
+///
+/// ```no_run
+/// # use terrace_index::{Stored, U64, hash::Clht}; use terrace_medium::Dram; use terrace_pool::Pool;
+/// use terrace_testkit::conformance::{NAME, point_index};
+/// point_index(|setup| {
+///     let pool = Pool::<Dram>::anonymous(setup.pool_bytes).unwrap();
+///     Clht::<Dram, U64>::create(&pool, NAME, setup.capacity).unwrap()
+/// });
+/// ```
+pub fn point_index<I: Index>(make: impl Fn(Setup) -> I)
+where
+    I::Kind: TestKeys,
+{
+    model::behaves_as_a_map(&make);
+    model::deferred_changes_behave_alike(&make);
+    model::recovers_with_everything(&make);
+    adversarial::keys_that_look_alike(&make);
+    adversarial::keys_in_order(&make);
+    sizes::grows_and_shrinks(&make);
+    sizes::full_pool(&make);
+    concurrent::one_insert_wins(&make);
+    concurrent::one_removal_wins(&make);
+    concurrent::no_increment_is_lost(&make);
+    concurrent::own_keys_stay_exact(&make);
+    concurrent::scans_miss_nothing_through_resizes(&make);
+    histories::are_linearizable(&make);
+}

@@ -1,0 +1,203 @@
+//! An index under test, with keys known by number and words known by version.
+
+use crate::TestKeys;
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use terrace_index::{Inserted, PointIndex, Stored, Swapped};
+use terrace_pool::{Guard, PoolFull};
+
+/// The name under which suites make and find the index.
+pub const NAME: &str = "conformance";
+
+/// What a suite asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Bytes of the pool.
+    pub pool_bytes: u64,
+    /// Keys that the index has room for at first; 0 for the smallest.
+    pub capacity: u64,
+}
+
+impl Setup {
+    pub(super) fn with_capacity(capacity: u64) -> Self {
+        Self { pool_bytes: 256 << 20, capacity }
+    }
+}
+
+/// An index that can be stored, on one medium.
+pub trait Index: PointIndex + Stored<Medium = <Self as PointIndex>::Medium> {}
+impl<I: PointIndex + Stored<Medium = <I as PointIndex>::Medium>> Index for I {}
+
+type Medium<I> = <I as PointIndex>::Medium;
+
+pub(super) struct Subject<I: Index>
+where
+    I::Kind: TestKeys,
+{
+    pub(super) index: I,
+    keys: Vec<<I::Kind as TestKeys>::Owned>,
+}
+
+impl<I: Index> Subject<I>
+where
+    I::Kind: TestKeys,
+{
+    /// An index and keys made from `seeds`; a key's number is its place among them.
+    pub(super) fn new(index: I, seeds: impl IntoIterator<Item = u64>) -> Self {
+        Self { index, keys: seeds.into_iter().map(I::Kind::key).collect() }
+    }
+
+    pub(super) fn keys(&self) -> u64 {
+        self.keys.len() as u64
+    }
+
+    pub(super) fn pin(&self) -> Guard<'_, Medium<I>> {
+        PointIndex::pool(&self.index).pin()
+    }
+
+    pub(super) fn key(&self, number: u64) -> &<I::Kind as terrace_index::KeyKind>::Key {
+        self.keys[number as usize].borrow()
+    }
+
+    pub(super) fn word(
+        &self,
+        guard: &Guard<'_, Medium<I>>,
+        number: u64,
+        version: u64,
+    ) -> Result<u64, PoolFull> {
+        I::Kind::word(guard, self.key(number), number, version)
+    }
+
+    /// The version of a word that the index holds for key `number`.
+    pub(super) fn version(&self, guard: &Guard<'_, Medium<I>>, number: u64, word: u64) -> u64 {
+        let (of, version) = I::Kind::read(guard, word);
+        assert_eq!(
+            of, number,
+            "key {:?} has the word of key {:?}",
+            self.keys[number as usize], self.keys[of as usize]
+        );
+        version
+    }
+
+    /// As [`Subject::version`], for a word that the index does not hold any more.
+    fn last_version(&self, guard: &Guard<'_, Medium<I>>, number: u64, word: Option<u64>) -> Option<u64> {
+        let word = word?;
+        let version = self.version(guard, number, word);
+        I::Kind::give_back(guard, word, true);
+        Some(version)
+    }
+
+    pub(super) fn get(&self, guard: &Guard<'_, Medium<I>>, number: u64) -> Option<u64> {
+        let word = self.index.get(guard, self.key(number))?;
+        Some(self.version(guard, number, word))
+    }
+
+    /// The version that was there already, if any.
+    pub(super) fn insert(
+        &self,
+        guard: &Guard<'_, Medium<I>>,
+        number: u64,
+        version: u64,
+    ) -> Result<Option<u64>, PoolFull> {
+        let word = self.word(guard, number, version)?;
+        match self.index.insert(guard, self.key(number), word) {
+            Ok(Inserted::New) => Ok(None),
+            Ok(Inserted::Present(present)) => {
+                I::Kind::give_back(guard, word, false);
+                Ok(Some(self.version(guard, number, present)))
+            }
+            Err(full) => {
+                I::Kind::give_back(guard, word, false);
+                Err(full)
+            }
+        }
+    }
+
+    pub(super) fn update(&self, guard: &Guard<'_, Medium<I>>, number: u64, version: u64) -> Option<u64> {
+        let word = self.word(guard, number, version).expect("room for a word");
+        let old = self.index.update(guard, self.key(number), word);
+        if old.is_none() {
+            I::Kind::give_back(guard, word, false);
+        }
+        self.last_version(guard, number, old)
+    }
+
+    pub(super) fn upsert(&self, guard: &Guard<'_, Medium<I>>, number: u64, version: u64) -> Option<u64> {
+        let word = self.word(guard, number, version).expect("room for a word");
+        let old = self.index.upsert(guard, self.key(number), word).expect("room for a key");
+        self.last_version(guard, number, old)
+    }
+
+    pub(super) fn remove(&self, guard: &Guard<'_, Medium<I>>, number: u64) -> Option<u64> {
+        let old = self.index.remove(guard, self.key(number));
+        self.last_version(guard, number, old)
+    }
+
+    /// Gives the key version `new` (`None`: removes it) if its word is `expected`. Returns the word it found otherwise.
+    pub(super) fn swap(
+        &self,
+        guard: &Guard<'_, Medium<I>>,
+        number: u64,
+        expected: Option<u64>,
+        new: Option<u64>,
+    ) -> Result<(), Option<u64>> {
+        let new = new.map(|version| self.word(guard, number, version).expect("room for a word"));
+        match self.index.compare_and_swap(guard, self.key(number), expected, new).expect("room for a key") {
+            Swapped::Done => {
+                self.last_version(guard, number, expected);
+                Ok(())
+            }
+            Swapped::Found(found) => {
+                new.into_iter().for_each(|word| I::Kind::give_back(guard, word, false));
+                Err(found)
+            }
+        }
+    }
+
+    /// Every key's version, by whole scans of `step` words at least a call.
+    pub(super) fn scan(&self, guard: &Guard<'_, Medium<I>>, step: usize) -> BTreeMap<u64, u64> {
+        let (mut found, mut position) = (BTreeMap::new(), 0);
+        loop {
+            position = self.index.scan(guard, position, step, |word| {
+                let (number, version) = I::Kind::read(guard, word);
+                found.insert(number, version);
+            });
+            if position == 0 {
+                return found;
+            }
+        }
+    }
+
+    /// That the index holds exactly `model`, in every way of asking.
+    pub(super) fn assert_holds(&self, model: &BTreeMap<u64, u64>) {
+        let guard = self.pin();
+        assert_eq!(self.index.len(), model.len() as u64, "its length");
+        assert_eq!(self.index.is_empty(), model.is_empty());
+        assert_eq!(self.index.stats(&guard).keys, model.len() as u64, "its length in statistics");
+        assert_eq!(&self.scan(&guard, 1), model, "a scan in small steps");
+        let mut walked = BTreeMap::new();
+        self.index.for_each(&guard, |word| {
+            let (number, version) = I::Kind::read(&guard, word);
+            assert!(walked.insert(number, version).is_none(), "a quiet walk visits key {number} once");
+        });
+        assert_eq!(&walked, model, "a walk");
+        let numbers = 0..self.keys();
+        let mut many = BTreeMap::new();
+        self.index.get_many(&guard, self.keys.iter().map(|key| key.borrow()), |place, word| {
+            assert_eq!(place, many.len(), "get_many answers in order");
+            many.insert(place, word.map(|word| self.version(&guard, place as u64, word)));
+        });
+        for number in numbers {
+            let expected = model.get(&number).copied();
+            assert_eq!(self.get(&guard, number), expected, "get of key {:?}", self.keys[number as usize]);
+            assert_eq!(
+                many[&(number as usize)],
+                expected,
+                "get_many of key {:?}",
+                self.keys[number as usize]
+            );
+        }
+        assert_eq!(self.index.verify(&guard), [], "what verify finds");
+        assert_eq!(self.index.damage(), None, "what operations met");
+    }
+}

@@ -1,0 +1,114 @@
+//! Keys and words for tests of indexes: integers, and byte strings in the simplest record there is.
+
+use std::borrow::Borrow;
+use std::fmt::Debug;
+use terrace_index::{Bytes, KeyKind, RecordKeys, U64};
+use terrace_medium::MappedMedium;
+use terrace_pool::{Guard, PoolFull};
+
+/// A kind of key that suites can make keys and words of.
+///
+/// A word stands for a key's number and a version, so that a test can tell from a word alone whose it is and which write put it there.
+pub trait TestKeys: KeyKind {
+    /// A key that owns its bytes.
+    type Owned: Borrow<Self::Key> + Clone + Debug + Send + Sync;
+    /// The key for `n`: another for each `n`.
+    fn key(n: u64) -> Self::Owned;
+    /// A word for the key with number `number` (below 2^40), at version `version` (below 2^24).
+    fn word<M: MappedMedium>(
+        guard: &Guard<'_, M>,
+        key: &Self::Key,
+        number: u64,
+        version: u64,
+    ) -> Result<u64, PoolFull>;
+    /// The number and version of a word.
+    fn read<M: MappedMedium>(guard: &Guard<'_, M>, word: u64) -> (u64, u64);
+    /// Gives back the memory of a word that no index holds any more (`seen`), or that none ever held.
+    fn give_back<M: MappedMedium>(guard: &Guard<'_, M>, word: u64, seen: bool);
+}
+
+impl TestKeys for U64 {
+    type Owned = u64;
+
+    fn key(n: u64) -> u64 {
+        n
+    }
+
+    fn word<M: MappedMedium>(_: &Guard<'_, M>, _: &u64, number: u64, version: u64) -> Result<u64, PoolFull> {
+        Ok(number << 24 | version)
+    }
+
+    fn read<M: MappedMedium>(_: &Guard<'_, M>, word: u64) -> (u64, u64) {
+        (word >> 24, word & 0xff_ffff)
+    }
+
+    fn give_back<M: MappedMedium>(_: &Guard<'_, M>, _: u64, _: bool) {}
+}
+
+/// A record that begins with what a test wants to know.
+///
+/// ```text
+///   | MAGIC ^ length of the key | number | version | key ... |
+/// ```
+#[derive(Debug)]
+pub struct TestRecord;
+
+const MAGIC: u64 = 0x7465_7374_7265_6300;
+const HEAD: usize = 24;
+
+impl TestRecord {
+    /// The head's words, the length in place of the first; `None` if there is no record.
+    fn head<M: MappedMedium>(guard: &Guard<'_, M>, offset: u64) -> Option<[u64; 3]> {
+        let head = guard.bytes(offset, HEAD)?;
+        let word = |i: usize| u64::from_le_bytes(head[i * 8..i * 8 + 8].try_into().expect("eight bytes"));
+        let length = word(0) ^ MAGIC;
+        (length <= 1 << 16).then_some([length, word(1), word(2)])
+    }
+}
+
+impl RecordKeys for TestRecord {
+    fn key<'g, M: MappedMedium>(guard: &'g Guard<'_, M>, offset: u64) -> Option<&'g [u8]> {
+        let [length, ..] = Self::head(guard, offset)?;
+        guard.bytes(offset + HEAD as u64, length as usize)
+    }
+}
+
+impl TestKeys for Bytes<TestRecord> {
+    type Owned = Vec<u8>;
+
+    /// Lengths from 1 to 100 bytes, with common prefixes.
+    fn key(n: u64) -> Vec<u8> {
+        let mut key = n.to_le_bytes().to_vec();
+        key.truncate(8 - n.leading_zeros() as usize / 8);
+        key.resize((key.len() + n as usize % 93).max(1), b'-');
+        key.push(n.leading_zeros() as u8);
+        key
+    }
+
+    fn word<M: MappedMedium>(
+        guard: &Guard<'_, M>,
+        key: &[u8],
+        number: u64,
+        version: u64,
+    ) -> Result<u64, PoolFull> {
+        let fresh = guard.alloc(HEAD + key.len())?;
+        let head = [MAGIC ^ key.len() as u64, number, version];
+        for (i, word) in head.into_iter().enumerate() {
+            fresh.write(i * 8, &word.to_le_bytes());
+        }
+        fresh.write(HEAD, key);
+        // PERSIST: the record before the index names it.
+        Ok(fresh.persist().into_offset())
+    }
+
+    fn read<M: MappedMedium>(guard: &Guard<'_, M>, word: u64) -> (u64, u64) {
+        let [_, number, version] = TestRecord::head(guard, word).expect("the word of a record");
+        (number, version)
+    }
+
+    fn give_back<M: MappedMedium>(guard: &Guard<'_, M>, word: u64, seen: bool) {
+        let [length, ..] = TestRecord::head(guard, word).expect("the word of a record");
+        let bytes = HEAD + length as usize;
+        if seen { guard.retire(word, bytes) } else { guard.free(word, bytes) }
+    }
+}
