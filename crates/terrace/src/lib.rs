@@ -1,1 +1,52 @@
-//! Under construction.
+//! Terrace: a key-value store for memory that outlives the process.
+//!
+//! ```
+//! use std::time::Duration;
+//! use terrace::{ByteSize, Store};
+//!
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("app.pool");
+//! let store = Store::options().path(&path).size(ByteSize::mib(16)).open_or_create()?;
+//!
+//! store.put(b"user:7", b"Ada")?;
+//! assert_eq!(store.get(b"user:7")?.unwrap(), b"Ada");
+//! assert_eq!(store.increment(b"hits", 1)?, 1);
+//!
+//! let mut batch = store.batch(); // all of it or none, also through a crash
+//! batch.put(b"a", b"1").remove(b"b").expire(b"user:7", Duration::from_secs(60));
+//! batch.commit()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! * [`Store`]: `Clone + Send + Sync`; made by [`Options`]. Reads take no lock and copy nothing: a [`Value`] is a view into the pool.
+//! * [`Batch`], [`Store::transaction`]: several keys, all or nothing.
+//! * Whatever a call has returned survives what the store's [`Durability`] says: the death of the process, or the loss of power.
+//!
+//! Keys have 1 byte to 64 KiB, values up to 512 MiB. Times are unix milliseconds.
+#![forbid(unsafe_code)]
+
+mod background;
+mod batch;
+mod clock;
+mod error;
+mod keyspace;
+mod options;
+mod salvage;
+mod size;
+mod store;
+mod transaction;
+
+pub use batch::Batch;
+pub use error::{IncrementError, OpenError};
+pub use keyspace::Keyspace;
+pub use options::{Index, Options};
+pub use salvage::Salvaged;
+pub use size::{ByteSize, ByteSizeError};
+pub use store::{Cursor, Store};
+pub use terrace_engine::{
+    Change, Clock, Entry, KEY_MAX, ManualClock, Put, ReadError, Report, Stats, Token, VALUE_MAX, Value,
+    WriteError,
+};
+pub use terrace_medium::HugePages;
+pub use terrace_pool::{CloseError, Durability, Finding, GrowError, Start};
+pub use transaction::Transaction;

@@ -1,0 +1,87 @@
+//! Several keys changed as one: to every reader, and through a crash.
+//!
+//! Batches go one after the other, under a lock in the engine's root. A batch goes through these steps; each number is a fence on a medium with a
+//! volatile cache.
+//!
+//! * stage: the new records, each with the role of the key in the batch ([`Role`](super::record::Role)) and a batch word that names its entry of the
+//!   descriptor; the descriptor, open, with each key's old record (1);
+//! * announce: the root names the descriptor (2);
+//! * publish: each slot is swapped from the old record to the new one (3). Should the slot have changed since the old record was noted, that is
+//!   noted anew and made durable first. A key that was expected in another version, or a pool with no room for a new slot,
+//!   ends the batch here: it is taken back;
+//! * commit: the descriptor's status (4);
+//! * settle: batch words to 0, slots of removed keys empty, slots of kept keys back (5);
+//! * end: the root names nothing (6); old records, tombstones and descriptor are retired.
+//!
+//! **Readers** never wait. One that meets a record with a batch word asks the descriptor: if the batch is committed the record counts, else the
+//! old one. So all keys change at the instant at which the status is stored. (Whoever reads that on a volatile cache makes the status durable before
+//! it answers.) **Writers** of single keys wait from publish to settle: a change in between would have to be undone.
+//! That also makes the expectations sound: every key that a transaction has read has a record of the batch in its slot (role `Keep`: it changes
+//! nothing) from before the commit until after it, so all of them hold at the instant of the commit.
+//!
+//! **A crash** before (2) leaves blocks that nobody names. After (2) and before (4) is durable, recovery goes through the descriptor and puts the old record
+//! into each slot that names the new one; a slot that does so was stored after its old record was durable. After (4) it settles what
+//! is not settled. Both can be done any number of times over, so a crash during recovery, or during a taking back, adds nothing new. After (6) nothing
+//! is left to do. Through all of this the batch's thread is pinned, so no block that the descriptor names is reused before (6).
+
+use super::descriptor::{Pending, pending};
+use super::record::{Role, Shape};
+use super::store::{Direct, Kind};
+use super::view::Record;
+use crate::{ReadError, WriteError};
+use std::sync::atomic::Ordering::Acquire;
+use terrace_index::PointIndex;
+use terrace_medium::{Offset, Word};
+use terrace_pool::Guard;
+
+/// Turns of the spin loop before the processor is given to someone else.
+const SPINS: u32 = 100;
+
+impl<I: PointIndex<Kind = Kind>> Direct<I> {
+    pub(super) fn pending(
+        &self,
+        guard: &Guard<'_, I::Medium>,
+        record: &Record<'_>,
+    ) -> Result<Option<Pending>, ReadError> {
+        pending(guard, record)
+    }
+
+    /// Whether a batch is at the key whose word this is.
+    #[inline(always)]
+    pub(super) fn is_claimed(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {
+        let region = guard.pool().region();
+        let shape = region.get(Offset::<Word>::new(word)).map(|shape| shape.load(region.medium(), Acquire));
+        match shape.and_then(Shape::decode) {
+            Some(Shape { role: Role::Single, .. }) | None => false,
+            Some(_) => self.is_unsettled(guard, word),
+        }
+    }
+
+    #[cold]
+    fn is_unsettled(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {
+        // A record that claims to belong to a batch that is not there is nobody's: it may be replaced.
+        Record::at(guard, word).is_ok_and(|record| matches!(pending(guard, &record), Ok(Some(_))))
+    }
+
+    /// Waits until no batch is at `key`, and returns its word.
+    #[cold]
+    pub(super) fn wait_unclaimed(
+        &self,
+        guard: &Guard<'_, I::Medium>,
+        key: &[u8],
+    ) -> Result<Option<u64>, WriteError> {
+        let mut spins = 0;
+        loop {
+            match self.index.get(guard, key) {
+                Some(word) if self.is_claimed(guard, word) => self.is_running()?,
+                word => return Ok(word),
+            }
+            spins += 1;
+            if spins % SPINS == 0 {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Taking back what a crash left to nobody: marking everything that the store can reach.
+
+use super::counters::Tally;
+use super::descriptor::pending;
+use super::store::{Direct, Kind};
+use super::view::Record;
+use terrace_index::PointIndex;
+use terrace_pool::{Guard, Marker};
+
+impl<I: PointIndex<Kind = Kind>> Direct<I> {
+    /// Goes through the store while it is in use, marks what is reachable and lets the pool take the rest. Counts the data again on the way.
+    pub(super) fn collect_lost(&self) {
+        let _ = self.pool().collect(&mut |marker| {
+            let guard = self.pool().pin();
+            let before = self.root.start_recount(&guard);
+            let mut tally = Tally::default();
+            let (root, size) = self.root.block();
+            marker.mark(root, || size);
+            self.index.trace(&guard, marker, |marker, word| self.mark(&guard, marker, word, &mut tally));
+            self.root.finish_recount(&guard, before, tally);
+        });
+    }
+
+    fn mark(&self, guard: &Guard<'_, I::Medium>, marker: &mut Marker<'_>, word: u64, tally: &mut Tally) {
+        let Ok(record) = Record::at(guard, word) else {
+            // A damaged record is kept for `check` and `salvage` to tell of.
+            return marker.mark(word, || 8);
+        };
+        mark_record(marker, &record);
+        tally.add(&record);
+        // The old record is not in the slot, but it may be there again if the batch is taken back.
+        if let Ok(Some(pending)) = pending(guard, &record)
+            && let Some(old) = pending.old
+            && let Ok(old) = Record::at(guard, old)
+        {
+            mark_record(marker, &old);
+        }
+    }
+}
+
+fn mark_record(marker: &mut Marker<'_>, record: &Record<'_>) {
+    marker.mark(record.offset, || record.shape.size());
+    // What a damaged head says about its extent may be wrong.
+    if let Some(outline) = record.body.outline
+        && record.verify().is_ok()
+    {
+        marker.mark(outline.extent, || record.shape.value_len);
+    }
+}

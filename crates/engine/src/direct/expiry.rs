@@ -1,0 +1,84 @@
+//! Removing what has expired.
+//!
+//! Readers never see an expired entry, so removing it only gives its memory back. A sweep looks at the records of a piece of the index, in the order
+//! of the scan, and removes those that are due. How many it looks at follows what it finds: all that it may where a tenth is due, down to
+//! a sixteenth of that where next to nothing is, and a handful where no entry has an expiry at all.
+
+use super::store::{Direct, Kind};
+use super::view::Record;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_index::PointIndex;
+use terrace_pool::Guard;
+
+/// Records looked at where nothing is known to expire. Not none: the count may be off after a crash.
+const IDLE: usize = 16;
+/// The pace is halved this often at most.
+const SLOWEST: u64 = 4;
+
+impl<I: PointIndex<Kind = Kind>> Direct<I> {
+    pub(super) fn sweep(&self, budget: usize) -> u64 {
+        if self.is_running().is_err() || budget == 0 {
+            return 0;
+        }
+        let guard = self.pool().pin();
+        let (medium, position) = (guard.pool().medium(), self.root.sweep_position());
+        let slowness = self.root.sweep_slowness();
+        let pace = slowness.load(medium, Relaxed).min(SLOWEST);
+        let looks = match self.root.tally(&guard).expiring {
+            0 => budget.min(IDLE),
+            _ => (budget >> pace).max(1),
+        };
+        let (mut due, mut seen) = (Vec::new(), 0);
+        let next = self.index.scan(&guard, position.load(medium, Relaxed), looks, |word| {
+            seen += 1;
+            if self.is_due(&guard, word) {
+                due.push(word);
+            }
+        });
+        position.store(medium, next, Relaxed);
+        slowness.store(medium, next_pace(pace, seen, due.len()), Relaxed);
+        let removed = due.into_iter().filter(|&word| self.remove_due(&guard, word)).count() as u64;
+        if removed > 0 {
+            self.root.count_expired(&guard, removed);
+        }
+        removed
+    }
+
+    fn is_due(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {
+        // What a batch is at is left for the next time round.
+        Record::at(guard, word).is_ok_and(|record| self.has_expired(&record)) && !self.is_claimed(guard, word)
+    }
+
+    /// A damaged record's expiry is not believed.
+    fn remove_due(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {
+        match Record::at(guard, word) {
+            Ok(record) if record.verify().is_ok() => {
+                matches!(self.unlink(guard, record.body.key, word), Ok(true))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Faster where a tenth was due, slower where less than a hundredth was.
+fn next_pace(pace: u64, seen: usize, due: usize) -> u64 {
+    match due {
+        due if due * 10 >= seen => pace.saturating_sub(2),
+        due if due * 100 < seen => (pace + 1).min(SLOWEST),
+        _ => pace,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_pace;
+
+    #[test]
+    fn the_pace_follows_what_is_due() {
+        assert_eq!(next_pace(4, 1000, 100), 2);
+        assert_eq!(next_pace(0, 1000, 1000), 0);
+        assert_eq!(next_pace(2, 1000, 50), 2);
+        assert_eq!(next_pace(2, 1000, 1), 3);
+        assert_eq!(next_pace(4, 1000, 0), 4);
+    }
+}

@@ -1,0 +1,19 @@
+//! How the index finds the key of a record.
+
+use super::record::Shape;
+use std::sync::atomic::Ordering::Acquire;
+use terrace_index::RecordKeys;
+use terrace_medium::{MappedMedium, Offset, Word};
+use terrace_pool::Guard;
+
+/// The index's words are offsets of records.
+pub struct Key;
+
+impl RecordKeys for Key {
+    #[inline(always)]
+    fn key<'g, M: MappedMedium>(guard: &'g Guard<'_, M>, offset: u64) -> Option<&'g [u8]> {
+        let region = guard.pool().region();
+        let shape = Shape::decode(region.get(Offset::<Word>::new(offset))?.load(region.medium(), Acquire))?;
+        guard.bytes(offset + shape.key_at() as u64, shape.key_len)
+    }
+}

@@ -1,0 +1,148 @@
+//! Reading single keys.
+
+use super::descriptor::Status;
+use super::record::Role;
+use super::store::{Direct, Kind};
+use super::view::{Record, corrupt};
+use crate::engine::Each;
+use crate::entry::Bytes;
+use crate::{Entry, ReadError, Token, Value};
+use terrace_index::PointIndex;
+use terrace_pool::Guard;
+
+impl<I: PointIndex<Kind = Kind>> Direct<I> {
+    /// What the index's word for a key means now: the record that a reader sees, without those that have expired.
+    #[inline(always)]
+    pub(super) fn live<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        word: u64,
+    ) -> Result<Option<Record<'g>>, ReadError> {
+        let record = Record::at(guard, word)?;
+        let record =
+            if record.shape.role == Role::Single { Some(record) } else { self.settled(guard, record)? };
+        match record {
+            Some(record) if self.has_expired(&record) => self.expired(&record),
+            record => Ok(record),
+        }
+    }
+
+    /// A record that says that it has expired: believed if its checksum says so too.
+    #[cold]
+    fn expired<'g>(&self, record: &Record<'_>) -> Result<Option<Record<'g>>, ReadError> {
+        if self.settings.verify_reads {
+            record.verify()?;
+        }
+        Ok(None)
+    }
+
+    /// The record that counts, if `record` was written by a batch.
+    #[cold]
+    pub(super) fn settled<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        record: Record<'g>,
+    ) -> Result<Option<Record<'g>>, ReadError> {
+        let Some(pending) = self.pending(guard, &record)? else { return Ok(Some(record)) };
+        let old = || pending.old.map(|old| Record::at(guard, old)).transpose();
+        match (pending.status, record.shape.role) {
+            (Status::Committed, Role::Put) => Ok(Some(record)),
+            (Status::Committed, Role::Tombstone) => Ok(None),
+            _ => old(),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn has_expired(&self, record: &Record<'_>) -> bool {
+        match record.body.expires_at {
+            None => false,
+            Some(at) => at <= self.settings.clock.now_ms(),
+        }
+    }
+
+    /// The value of a record that a reader sees, with its offset.
+    #[inline(always)]
+    pub(super) fn value<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        record: &Record<'g>,
+    ) -> Result<(u64, &'g [u8]), ReadError> {
+        if self.settings.verify_reads {
+            record.verify()?;
+        }
+        record.value(guard, self.settings.verify_reads)
+    }
+
+    #[inline(always)]
+    pub(super) fn entry<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        record: &Record<'g>,
+    ) -> Result<Entry<'g>, ReadError> {
+        let (_, value) = self.value(guard, record)?;
+        Ok(Entry { value, expires_at: record.body.expires_at, token: record.token() })
+    }
+
+    /// A key was not found. An index that is known to be damaged may have lost it.
+    #[inline(always)]
+    pub(super) fn absent<T>(&self) -> Result<Option<T>, ReadError> {
+        match self.index.damage() {
+            None => Ok(None),
+            Some(damage) => Err(corrupt(damage.offset, damage.what)),
+        }
+    }
+
+    /// The record of `key` that a reader sees.
+    #[inline(always)]
+    pub(super) fn find<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        key: &[u8],
+    ) -> Result<Option<Record<'g>>, ReadError> {
+        match self.index.get(guard, key) {
+            None => self.absent(),
+            Some(word) => self.live(guard, word),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn get_value(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+        let guard = self.pool().pin();
+        let Some(record) = self.find(&guard, key)? else { return Ok(None) };
+        let (at, value) = self.value(&guard, &record)?;
+        let (len, expires_at, token) = (value.len(), record.body.expires_at, record.token());
+        Ok(guard.erase().hold(at, len).map(|bytes| Value { bytes: Bytes::Pinned(bytes), expires_at, token }))
+    }
+
+    pub(super) fn get_each(&self, keys: &[&[u8]], each: &mut Each<'_>) {
+        let guard = self.pool().pin();
+        self.index.get_many(&guard, keys.iter().copied(), |nth, word| {
+            let entry = match word {
+                None => self.absent(),
+                Some(word) => self.live_entry(&guard, word),
+            };
+            each(nth, entry);
+        });
+    }
+
+    pub(super) fn live_entry<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        word: u64,
+    ) -> Result<Option<Entry<'g>>, ReadError> {
+        self.live(guard, word)?.map(|record| self.entry(guard, &record)).transpose()
+    }
+
+    /// The version of a key. Its value is not read, but its head is compared with its checksum like any other.
+    pub(super) fn find_token(
+        &self,
+        guard: &Guard<'_, I::Medium>,
+        key: &[u8],
+    ) -> Result<Option<Token>, ReadError> {
+        let Some(record) = self.find(guard, key)? else { return Ok(None) };
+        if self.settings.verify_reads {
+            record.verify()?;
+        }
+        Ok(Some(record.token()))
+    }
+}

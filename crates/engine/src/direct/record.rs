@@ -1,0 +1,317 @@
+//! The record: a key, its value, and what it takes to believe them.
+//!
+//! ```text
+//!   word 0   shape: [16:0] key length  [46:17] value length  [50:47] flags  [63:51] check of the other 51 bits
+//!   word 1   [63:32] checksum  [31:0] stamp
+//!   [word]   batch: if BATCH; 0 once the batch is settled (see batch.rs)
+//!   -------- body, what the checksum covers beside the shape and the stamp
+//!   [word]   expires at, unix milliseconds: if EXPIRES
+//!   [2 words] extent that holds the value, XXH3 of the value: if the value is longer than INLINE_MAX
+//!   key, then the value unless it lies in an extent
+//! ```
+//!
+//! A key of 16 bytes and a value of 64 make a record of 96 bytes.
+//!
+//! # Invariants
+//! 1. A record never changes while anyone can reach it, but for its batch word.
+//! 2. The shape checks itself, so that a record's size is known without reading the record: a put frees what it replaces and reads
+//!    16 bytes of it. Any change within one byte of the shape is found for certain.
+//! 3. The stamp tells two records apart that lay at the same offset one after the other.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Longest key in bytes.
+pub const KEY_MAX: usize = 64 << 10;
+/// Longest value in bytes.
+pub const VALUE_MAX: usize = 512 << 20;
+/// Longest value that lies in the record itself. A longer one has an extent of its own, so that a change of its expiry copies only the head.
+pub(crate) const INLINE_MAX: usize = 4096;
+
+/// Bytes of words 0 and 1.
+pub(crate) const HEADER: usize = 16;
+
+const KEY_BITS: u32 = 17;
+const VALUE_BITS: u32 = 30;
+const FLAGS_AT: u32 = KEY_BITS + VALUE_BITS;
+const FLAG_BITS: u32 = 4;
+const CHECK_AT: u32 = FLAGS_AT + FLAG_BITS;
+const CHECK_BITS: u32 = 64 - CHECK_AT;
+const CHECKED: u64 = (1 << CHECK_AT) - 1;
+
+const _: () = assert!(KEY_MAX < 1 << KEY_BITS && VALUE_MAX < 1 << VALUE_BITS && CHECK_BITS == 13);
+
+/// It has an expiry.
+const EXPIRES: u8 = 1;
+/// It was written by a batch and has a batch word.
+const BATCH: u8 = 2;
+/// Its batch removes the key.
+const TOMBSTONE: u8 = 4;
+/// Its batch leaves the key as it is and only keeps others from changing it.
+const KEEP: u8 = 8;
+
+/// What a record is to its batch, if a batch wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A record that no batch wrote.
+    Single,
+    /// The key's new record.
+    Put,
+    /// The key is removed.
+    Tombstone,
+    /// The key stays as it is.
+    Keep,
+}
+
+/// Word 0: which parts a record has and how long they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) key_len: usize,
+    pub(crate) value_len: usize,
+    pub(crate) expires: bool,
+    pub(crate) role: Role,
+}
+
+impl Shape {
+    /// The word.
+    #[inline(always)]
+    pub(crate) fn encode(self) -> u64 {
+        let role = match self.role {
+            Role::Single => 0,
+            Role::Put => BATCH,
+            Role::Tombstone => BATCH | TOMBSTONE,
+            Role::Keep => BATCH | KEEP,
+        };
+        let flags = role | if self.expires { EXPIRES } else { 0 };
+        let bits = self.key_len as u64 | (self.value_len as u64) << KEY_BITS | u64::from(flags) << FLAGS_AT;
+        bits | check(bits) << CHECK_AT
+    }
+
+    /// The shape that `word` tells, or `None` if no record has such a word.
+    #[inline(always)]
+    pub(crate) fn decode(word: u64) -> Option<Self> {
+        if word >> CHECK_AT != check(word & CHECKED) {
+            return None;
+        }
+        let flags = (word >> FLAGS_AT) as u8 & ((1 << FLAG_BITS) - 1);
+        let role = match flags & !EXPIRES {
+            0 => Role::Single,
+            BATCH => Role::Put,
+            flags if flags == BATCH | TOMBSTONE => Role::Tombstone,
+            flags if flags == BATCH | KEEP => Role::Keep,
+            _ => return None,
+        };
+        let shape = Self {
+            key_len: word as usize & ((1 << KEY_BITS) - 1),
+            value_len: (word >> KEY_BITS) as usize & ((1 << VALUE_BITS) - 1),
+            expires: flags & EXPIRES != 0,
+            role,
+        };
+        shape.is_possible().then_some(shape)
+    }
+
+    #[inline(always)]
+    fn is_possible(self) -> bool {
+        let holds_value = matches!(self.role, Role::Single | Role::Put);
+        self.key_len.wrapping_sub(1) < KEY_MAX
+            && self.value_len <= VALUE_MAX
+            && (holds_value || (self.value_len == 0 && !self.expires))
+    }
+
+    /// Whether the value lies in an extent of its own.
+    #[inline(always)]
+    pub(crate) fn is_outline(self) -> bool {
+        self.value_len > INLINE_MAX
+    }
+
+    /// Where the body begins.
+    #[inline(always)]
+    pub(crate) fn body_at(self) -> usize {
+        HEADER + if self.role == Role::Single { 0 } else { 8 }
+    }
+
+    /// Where the key begins.
+    #[inline(always)]
+    pub(crate) fn key_at(self) -> usize {
+        self.body_at() + if self.expires { 8 } else { 0 } + if self.is_outline() { 16 } else { 0 }
+    }
+
+    /// Bytes of the record's block.
+    #[inline(always)]
+    pub(crate) fn size(self) -> usize {
+        self.key_at() + self.key_len + if self.is_outline() { 0 } else { self.value_len }
+    }
+}
+
+/// Folds 51 bits to 13, so that bits of one byte of the word never fall on each other.
+#[inline(always)]
+fn check(bits: u64) -> u64 {
+    let folded = bits ^ bits >> CHECK_BITS ^ bits >> (2 * CHECK_BITS) ^ bits >> (3 * CHECK_BITS);
+    (folded ^ 0x0a5a) & ((1 << CHECK_BITS) - 1)
+}
+
+/// The checksum of a record: its shape, its stamp and its body.
+#[inline(always)]
+pub(crate) fn checksum(shape: u64, stamp: u32, body: &[u8]) -> u32 {
+    let head = fold(shape ^ 0x9e37_79b9_7f4a_7c15, u64::from(stamp) ^ 0xd6e8_feb8_6659_fd93);
+    (fold(xxh3_64(body) ^ head, 0xa076_1d64_78bd_642f) >> 32) as u32
+}
+
+/// The checksum of a value in an extent.
+pub(crate) fn value_checksum(value: &[u8]) -> u64 {
+    xxh3_64(value)
+}
+
+#[inline(always)]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// Word 1.
+#[inline(always)]
+pub(crate) fn seal(checksum: u32, stamp: u32) -> u64 {
+    u64::from(checksum) << 32 | u64::from(stamp)
+}
+
+/// A value in an extent of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outline {
+    /// Where it lies.
+    pub(crate) extent: u64,
+    /// XXH3 of its bytes.
+    pub(crate) checksum: u64,
+}
+
+/// A body taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Body<'b> {
+    pub(crate) expires_at: Option<u64>,
+    pub(crate) outline: Option<Outline>,
+    pub(crate) key: &'b [u8],
+    /// Empty if the value lies in an extent.
+    pub(crate) inline: &'b [u8],
+}
+
+impl<'b> Body<'b> {
+    /// Takes the body of a record of this shape apart; `None` if it is too short.
+    #[inline(always)]
+    pub(crate) fn parse(shape: Shape, bytes: &'b [u8]) -> Option<Self> {
+        let mut rest = bytes;
+        let mut word = || -> Option<u64> {
+            let (word, behind) = rest.split_first_chunk()?;
+            rest = behind;
+            Some(u64::from_le_bytes(*word))
+        };
+        let expires_at = if shape.expires { Some(word()?) } else { None };
+        let outline =
+            if shape.is_outline() { Some(Outline { extent: word()?, checksum: word()? }) } else { None };
+        let (key, inline) = rest.split_at_checked(shape.key_len)?;
+        Some(Self { expires_at, outline, key, inline })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A record as its block holds it.
+    fn draw(shape: Shape, stamp: u32, body: &[u8]) -> Vec<u8> {
+        let word = shape.encode();
+        let mut block = word.to_le_bytes().to_vec();
+        block.extend(seal(checksum(word, stamp, body), stamp).to_le_bytes());
+        block.resize(shape.body_at(), 0xee);
+        block.extend(body);
+        block
+    }
+
+    /// What a reader makes of a block, as `view.rs` does it.
+    fn read(block: &[u8]) -> Option<(Shape, u32, Body<'_>)> {
+        let word = |at: usize| block.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().unwrap()));
+        let (first, second) = (word(0)?, word(8)?);
+        let shape = Shape::decode(first)?;
+        let body = block.get(shape.body_at()..shape.size())?;
+        let stamp = second as u32;
+        (checksum(first, stamp, body) == (second >> 32) as u32)
+            .then(|| Body::parse(shape, body).map(|body| (shape, stamp, body)))?
+    }
+
+    fn shapes() -> impl Strategy<Value = Shape> {
+        let roles = prop_oneof![Just(Role::Single), Just(Role::Put), Just(Role::Tombstone), Just(Role::Keep)];
+        (1..=KEY_MAX, 0..=VALUE_MAX, any::<bool>(), roles).prop_map(|(key_len, value_len, expires, role)| {
+            let holds_value = matches!(role, Role::Single | Role::Put);
+            Shape {
+                key_len,
+                value_len: if holds_value { value_len } else { 0 },
+                expires: expires && holds_value,
+                role,
+            }
+        })
+    }
+
+    #[test]
+    fn a_key_of_16_and_a_value_of_64_take_96_bytes() {
+        let shape = Shape { key_len: 16, value_len: 64, expires: false, role: Role::Single };
+        assert_eq!(shape.size(), 96);
+    }
+
+    #[test]
+    fn the_longest_key_and_value_fit_and_longer_ones_are_no_shape() {
+        let shape = Shape { key_len: KEY_MAX, value_len: VALUE_MAX, expires: true, role: Role::Put };
+        assert_eq!(Shape::decode(shape.encode()), Some(shape));
+        for bad in [
+            Shape { key_len: 0, ..shape },
+            Shape { key_len: KEY_MAX + 1, ..shape },
+            Shape { value_len: VALUE_MAX + 1, ..shape },
+            Shape { role: Role::Tombstone, ..shape },
+        ] {
+            assert_eq!(Shape::decode(bad.encode()), None, "{bad:?}");
+        }
+        assert_eq!(Shape::decode(0), None);
+        assert_eq!(Shape::decode(u64::MAX), None);
+    }
+
+    proptest! {
+        #[test]
+        fn shapes_come_back(shape in shapes()) {
+            prop_assert_eq!(Shape::decode(shape.encode()), Some(shape));
+        }
+
+        #[test]
+        fn any_change_within_a_byte_of_the_shape_is_found(shape in shapes(), byte in 0..8u32, flip in 1..=255u64) {
+            prop_assert_eq!(Shape::decode(shape.encode() ^ flip << (8 * byte)), None);
+        }
+
+        #[test]
+        fn any_changed_byte_of_a_record_is_found(
+            key in prop::collection::vec(any::<u8>(), 1..40),
+            value in prop::collection::vec(any::<u8>(), 0..300),
+            expires_at in any::<Option<u64>>(),
+            stamp in any::<u32>(),
+            at in any::<prop::sample::Index>(),
+            flip in 1..=255u8,
+        ) {
+            let shape =
+                Shape { key_len: key.len(), value_len: value.len(), expires: expires_at.is_some(), role: Role::Single };
+            let mut body = expires_at.map_or(Vec::new(), |at| at.to_le_bytes().to_vec());
+            body.extend([&key[..], &value[..]].concat());
+            let mut block = draw(shape, stamp, &body);
+            prop_assert_eq!(block.len(), shape.size());
+            let read_back = Body { expires_at, outline: None, key: &key, inline: &value };
+            prop_assert_eq!(read(&block), Some((shape, stamp, read_back)));
+            let at = at.index(block.len());
+            block[at] ^= flip;
+            prop_assert_eq!(read(&block), None);
+        }
+
+        #[test]
+        fn hostile_bytes_are_read_without_a_panic(block in prop::collection::vec(any::<u8>(), 0..200), shape in shapes()) {
+            prop_assert_eq!(read(&block), None);
+            let mut block = block;
+            if let Some(first) = block.first_chunk_mut() {
+                *first = shape.encode().to_le_bytes();
+                let _ = read(&block);
+            }
+        }
+    }
+}

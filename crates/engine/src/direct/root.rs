@@ -1,0 +1,92 @@
+//! The engine's root block.
+//!
+//! ```text
+//!   line 0    | lock of batches | active batch | format | sweep position | sweep slowness | 0 ... |
+//!   line 1    | bytes of data, base | expiring, base | 0 ... |
+//!   lines 2.. | a stripe each: bytes of data | expiring | stamps | expired | 0 ... |
+//! ```
+//! Only the active batch has to be durable. The rest are hints and statistics.
+
+use super::counters::STRIPES;
+use crate::OpenError;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use terrace_medium::{Line, MappedMedium, Offset, Word};
+use terrace_pool::Pool;
+
+const LINES: usize = 2 + STRIPES as usize;
+const NAME: &str = "engine";
+const KIND: &str = "direct";
+/// Name of the index's root.
+pub(super) const INDEX: &str = "keys";
+const FORMAT: u64 = u64::from_le_bytes(*b"direct 1");
+
+/// The root block of a store.
+pub(super) struct Root<M: MappedMedium> {
+    pool: Pool<M>,
+    at: u64,
+}
+
+impl<M: MappedMedium> Root<M> {
+    /// Makes one and gives it its name in the pool.
+    pub(super) fn create(pool: &Pool<M>) -> Result<Self, OpenError> {
+        let guard = pool.pin();
+        let fresh = guard.alloc(LINES * 64)?;
+        let mut lines = [[0; 8]; LINES];
+        lines[0][2] = FORMAT;
+        fresh.stream_lines(0, &lines);
+        // PERSIST: the block before its name; a crash in between leaves a block that the collector takes back.
+        let at = fresh.fenced(&guard.fence()).into_offset();
+        pool.set_root(NAME, KIND, at)?;
+        drop(guard);
+        Ok(Self { pool: pool.clone(), at })
+    }
+
+    /// Finds it by its name.
+    pub(super) fn find(pool: &Pool<M>) -> Result<Option<Self>, OpenError> {
+        let Some(at) = pool.root(NAME, KIND)? else { return Ok(None) };
+        let damaged = |what| OpenError::Damaged { offset: at, what };
+        if pool.region().get(Offset::<[Line; LINES]>::new(at)).is_none() {
+            return Err(damaged("the store's root lies outside the pool"));
+        }
+        let root = Self { pool: pool.clone(), at };
+        if root.word(0, 2).load(pool.medium(), Acquire) != FORMAT {
+            return Err(damaged("the store's root is not one, or of another format"));
+        }
+        Ok(Some(root))
+    }
+
+    #[inline(always)]
+    pub(super) fn word(&self, line: u64, index: usize) -> &Word {
+        &self.pool.region().at(Offset::<Line>::new(self.at).element(line)).0[index]
+    }
+
+    pub(super) fn lock(&self) -> &Word {
+        self.word(0, 0)
+    }
+
+    pub(super) fn sweep_slowness(&self) -> &Word {
+        self.word(0, 4)
+    }
+
+    pub(super) fn sweep_position(&self) -> &Word {
+        self.word(0, 3)
+    }
+
+    /// The descriptor of the batch that is under way, 0 if none is.
+    pub(super) fn active(&self) -> u64 {
+        self.word(0, 1).load(self.pool.medium(), Acquire)
+    }
+
+    /// Names the batch that is under way, durably.
+    pub(super) fn set_active(&self, descriptor: u64) {
+        let word = self.word(0, 1);
+        word.store(self.pool.medium(), descriptor, Release);
+        // PERSIST: see the head of batch.rs.
+        self.pool.region().persist(word);
+    }
+
+    /// Its block, for the collector.
+    pub(super) fn block(&self) -> (u64, usize) {
+        (self.at, LINES * 64)
+    }
+}

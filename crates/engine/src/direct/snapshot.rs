@@ -1,0 +1,84 @@
+//! Several keys as they were at one instant.
+
+use super::commit::Step;
+use super::store::{Direct, Kind};
+use super::view::Record;
+use crate::ReadError;
+use crate::engine::Each;
+use std::collections::BTreeMap;
+use terrace_index::PointIndex;
+use terrace_pool::Guard;
+
+/// Double reads that are tried before writers are kept out.
+const TRIES: usize = 16;
+
+/// What a reader sees of a key.
+type Seen<'g> = Result<Option<Record<'g>>, ReadError>;
+
+impl<I: PointIndex<Kind = Kind>> Direct<I> {
+    /// Reads all keys twice. If no key had another version the second time, all of them were so between the two: a version that has gone never
+    /// comes back.
+    pub(super) fn snapshot(&self, keys: &[&[u8]], each: &mut Each<'_>) {
+        let guard = self.pool().pin();
+        let mut first = self.see(&guard, keys);
+        for _ in 0..TRIES {
+            let second = self.see(&guard, keys);
+            if keys.len() <= 1 || same(&first, &second) {
+                return self.show(&guard, second, each);
+            }
+            first = second;
+        }
+        let seen = self.see_frozen(&guard, keys);
+        self.show(&guard, seen, each);
+    }
+
+    fn see<'g>(&self, guard: &'g Guard<'_, I::Medium>, keys: &[&[u8]]) -> Vec<Seen<'g>> {
+        let mut seen = Vec::with_capacity(keys.len());
+        self.index.get_many(guard, keys.iter().copied(), |_, word| seen.push(self.see_word(guard, word)));
+        seen
+    }
+
+    fn see_word<'g>(&self, guard: &'g Guard<'_, I::Medium>, word: Option<u64>) -> Seen<'g> {
+        match word {
+            None => self.absent(),
+            Some(word) => self.live(guard, word),
+        }
+    }
+
+    /// Keeps writers out of the keys while it looks. Where that takes more memory than there is, it goes on trying.
+    fn see_frozen<'g>(&self, guard: &'g Guard<'_, I::Medium>, keys: &[&[u8]]) -> Vec<Seen<'g>> {
+        let mut places: BTreeMap<&[u8], usize> = BTreeMap::new();
+        let writable = keys.iter().filter(|key| self.may_write(key, 0).is_ok());
+        places.extend(writable.map(|&key| (key, 0)));
+        places.values_mut().enumerate().for_each(|(place, value)| *value = place);
+        let steps: Vec<Step<'_>> = places.keys().map(|key| Step::keep(key)).collect();
+        let mut words = vec![None; steps.len()];
+        if self.freeze(guard, &steps, |place, word| words[place] = word).is_ok() {
+            let word = |key: &&[u8]| places.get(*key).and_then(|&place| words[place]);
+            return keys.iter().map(|key| self.see_word(guard, word(key))).collect();
+        }
+        let mut first = self.see(guard, keys);
+        loop {
+            let second = self.see(guard, keys);
+            if same(&first, &second) {
+                return second;
+            }
+            std::thread::yield_now();
+            first = second;
+        }
+    }
+
+    fn show<'g>(&self, guard: &'g Guard<'_, I::Medium>, seen: Vec<Seen<'g>>, each: &mut Each<'_>) {
+        for (nth, seen) in seen.into_iter().enumerate() {
+            let entry =
+                |record: Option<Record<'g>>| record.map(|record| self.entry(guard, &record)).transpose();
+            each(nth, seen.and_then(entry));
+        }
+    }
+}
+
+/// Whether both show the same versions.
+fn same(first: &[Seen<'_>], second: &[Seen<'_>]) -> bool {
+    let token = |seen: &Seen<'_>| seen.clone().map(|record| record.map(|record| record.token()));
+    first.iter().zip(second).all(|(first, second)| token(first) == token(second))
+}

@@ -1,0 +1,195 @@
+//! Records before anyone sees them.
+
+use super::record::{HEADER, Outline, Role, Shape, checksum, seal, value_checksum};
+use super::store::{Direct, Kind};
+use super::view::Record;
+use crate::WriteError;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_index::PointIndex;
+use terrace_medium::MappedMedium;
+use terrace_pool::{Fresh, Guard, PoolFull};
+
+/// Where a new record's value comes from.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// The extent of the record that the new one follows, of this length.
+    Extent(Outline, usize),
+}
+
+impl<'a> Source<'a> {
+    /// The value of `record`; not copied if it lies in an extent.
+    pub(super) fn of(record: &Record<'a>) -> Self {
+        match record.body.outline {
+            Some(outline) => Self::Extent(outline, record.shape.value_len),
+            None => Self::Bytes(record.body.inline),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Extent(_, len) => *len,
+        }
+    }
+}
+
+/// What a record is made of.
+#[derive(Clone, Copy)]
+pub(super) struct Draft<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) value: Source<'a>,
+    pub(super) expires_at: Option<u64>,
+    pub(super) role: Role,
+    /// The batch word, if the role has one.
+    pub(super) batch: u64,
+}
+
+impl<'a> Draft<'a> {
+    /// A record that no batch writes.
+    pub(super) fn single(key: &'a [u8], value: Source<'a>, expires_at: Option<u64>) -> Self {
+        Self { key, value, expires_at, role: Role::Single, batch: 0 }
+    }
+}
+
+/// A record that is written and written back, but not fenced. Dropping it frees it.
+pub(super) struct Staged<'g, M: MappedMedium> {
+    head: Fresh<'g, M>,
+    extent: Option<Fresh<'g, M>>,
+}
+
+impl<M: MappedMedium> Staged<'_, M> {
+    /// After a fence: the record's offset, to be linked. Whoever does not link it frees it.
+    pub(super) fn into_offset(self) -> u64 {
+        // PERSIST: written back in `stage`; the caller fences between staging and linking.
+        if let Some(extent) = self.extent {
+            extent.fenced_later().into_offset();
+        }
+        self.head.fenced_later().into_offset()
+    }
+}
+
+impl<I: PointIndex<Kind = Kind>> Direct<I> {
+    /// Writes a record into new memory and starts writing it back.
+    pub(super) fn stage<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        draft: &Draft<'_>,
+    ) -> Result<Staged<'g, I::Medium>, PoolFull> {
+        let shape = Shape {
+            key_len: draft.key.len(),
+            value_len: draft.value.len(),
+            expires: draft.expires_at.is_some(),
+            role: draft.role,
+        };
+        let extent = self.stage_extent(guard, shape, &draft.value)?;
+        let head = guard.alloc(shape.size())?;
+        let outline = match (&extent, draft.value) {
+            (Some(extent), Source::Bytes(value)) => {
+                Some(Outline { extent: extent.offset(), checksum: value_checksum(value) })
+            }
+            (_, Source::Extent(outline, _)) => Some(outline),
+            (None, Source::Bytes(_)) => None,
+        };
+        draw(guard.pool().medium(), &head, shape, draft, outline);
+        let body = guard.bytes(head.offset() + shape.body_at() as u64, shape.size() - shape.body_at());
+        let (word, stamp) = (shape.encode(), self.root.stamp(guard));
+        let sum = checksum(word, stamp, body.expect("a new block lies in the pool"));
+        head.write(0, &word.to_le_bytes());
+        head.write(8, &seal(sum, stamp).to_le_bytes());
+        // PERSIST: started here; the caller's fence comes before the record is linked.
+        head.write_back();
+        Ok(Staged { head, extent })
+    }
+
+    fn stage_extent<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        shape: Shape,
+        value: &Source<'_>,
+    ) -> Result<Option<Fresh<'g, I::Medium>>, PoolFull> {
+        match value {
+            Source::Bytes(value) if shape.is_outline() => {
+                let extent = guard.alloc(value.len())?;
+                extent.write(0, value);
+                // PERSIST: as the record's head.
+                extent.write_back();
+                Ok(Some(extent))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Frees a record that nobody has seen, but not an extent that it shares with `old`.
+    pub(super) fn discard(&self, guard: &Guard<'_, I::Medium>, offset: u64, old: Option<&Record<'_>>) {
+        if let Ok(record) = Record::at(guard, offset) {
+            if let Some(extent) = own_extent(&record, old) {
+                guard.free(extent, record.shape.value_len);
+            }
+            guard.free(offset, record.shape.size());
+        }
+    }
+
+    /// Gives a record that was unlinked back once its readers have gone, but not an extent that it shares with `successor`. A damaged
+    /// record is left to the collector: what it says about its extent may be wrong.
+    pub(super) fn retire(
+        &self,
+        guard: &Guard<'_, I::Medium>,
+        record: &Record<'_>,
+        successor: Option<&Record<'_>>,
+    ) {
+        if let Some(extent) = own_extent(record, successor) {
+            if record.verify().is_err() {
+                return;
+            }
+            guard.retire(extent, record.shape.value_len);
+        }
+        guard.retire(record.offset, record.shape.size());
+    }
+
+    /// Whether key and value can be written now.
+    pub(super) fn may_write(&self, key: &[u8], value_len: usize) -> Result<(), WriteError> {
+        use super::record::{KEY_MAX, VALUE_MAX};
+        match key.len() {
+            0 => return Err(WriteError::KeyEmpty),
+            1..=KEY_MAX => {}
+            _ => return Err(WriteError::KeyTooLong),
+        }
+        if value_len > VALUE_MAX {
+            return Err(WriteError::ValueTooLong);
+        }
+        self.is_running()
+    }
+}
+
+/// The extent of `record` unless `other` has it too.
+fn own_extent(record: &Record<'_>, other: Option<&Record<'_>>) -> Option<u64> {
+    let extent = record.body.outline?.extent;
+    let shared = other.and_then(|other| other.body.outline).is_some_and(|other| other.extent == extent);
+    (!shared).then_some(extent)
+}
+
+/// Writes everything but words 0 and 1.
+fn draw<M: MappedMedium>(
+    medium: &M,
+    head: &Fresh<'_, M>,
+    shape: Shape,
+    draft: &Draft<'_>,
+    outline: Option<Outline>,
+) {
+    let mut at = HEADER;
+    if shape.role != Role::Single {
+        head.word(HEADER).store(medium, draft.batch, Relaxed);
+        at += 8;
+    }
+    let words = [draft.expires_at, outline.map(|o| o.extent), outline.map(|o| o.checksum)];
+    for word in words.into_iter().flatten() {
+        head.write(at, &word.to_le_bytes());
+        at += 8;
+    }
+    head.write(at, draft.key);
+    if let (Source::Bytes(value), false) = (draft.value, shape.is_outline()) {
+        head.write(at + draft.key.len(), value);
+    }
+}

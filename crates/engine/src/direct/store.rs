@@ -1,0 +1,216 @@
+//! The store, and the engine's face over its parts.
+
+use super::key::Key;
+use super::root::{INDEX, Root};
+use crate::engine::{Commit, Each, Engine, Expected, Salvage, Write};
+use crate::{Change, Clock, Entry, OpenError, Put, ReadError, Report, Stats, Token, Value, WriteError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use terrace_index::{Bytes, PointIndex, Stored};
+use terrace_medium::{HugePages, MappedMedium};
+use terrace_pool::{CloseError, GrowError, Pool};
+
+/// The kind of keys that the engine's index has.
+pub type Kind = Bytes<Key>;
+
+/// What an open store goes by.
+pub struct Settings {
+    /// Keys that a new index has room for from the start.
+    pub expected_keys: u64,
+    /// Whether reads compare records with their checksums.
+    pub verify_reads: bool,
+    /// Tells what has expired.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// A store in a pool, over an index of byte keys.
+pub struct Direct<I: PointIndex> {
+    pub(super) index: I,
+    pub(super) root: Root<I::Medium>,
+    pub(super) settings: Settings,
+    stopped: OnceLock<String>,
+    batch_finished: Option<bool>,
+    /// For random keys.
+    draws: AtomicU64,
+}
+
+impl<I> Direct<I>
+where
+    I: PointIndex<Kind = Kind> + Stored<Medium = <I as PointIndex>::Medium>,
+{
+    /// The store in `pool`, made if there is none; what a crash has cut off is ended.
+    pub fn open(pool: Pool<<I as PointIndex>::Medium>, settings: Settings) -> Result<Self, OpenError> {
+        let index = match I::recover(&pool, INDEX)? {
+            Some(index) => index,
+            None if pool.is_read_only() => return Err(OpenError::Empty),
+            None => I::create(&pool, INDEX, settings.expected_keys)?,
+        };
+        let root = match Root::find(&pool)? {
+            Some(root) => root,
+            None if pool.is_read_only() => return Err(OpenError::Empty),
+            None => Root::create(&pool)?,
+        };
+        let draws = AtomicU64::new(pool.hash_seed() ^ u64::from(pool.generation()));
+        let stopped = OnceLock::new();
+        let mut store = Self { index, root, settings, stopped, batch_finished: None, draws };
+        if !pool.is_read_only() {
+            store.batch_finished = store.end_batch()?;
+        }
+        Ok(store)
+    }
+}
+
+impl<I: PointIndex<Kind = Kind>> Direct<I> {
+    #[inline(always)]
+    pub(super) fn pool(&self) -> &Pool<I::Medium> {
+        self.index.pool()
+    }
+
+    /// Whether anything is written at all.
+    #[inline(always)]
+    pub(super) fn is_running(&self) -> Result<(), WriteError> {
+        if self.pool().is_read_only() {
+            return Err(WriteError::ReadOnly);
+        }
+        match self.stopped.get() {
+            None => Ok(()),
+            Some(why) => Err(WriteError::Stopped(why.clone())),
+        }
+    }
+
+    #[cold]
+    pub(super) fn stop_writing(&self, why: &str) {
+        let _ = self.stopped.set(why.into());
+    }
+
+    /// A number that cannot be foreseen by who does not know the pool's seed (SplitMix64).
+    pub(super) fn draw(&self) -> u64 {
+        let mut z = self.draws.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn stats_now(&self) -> Stats {
+        let guard = self.pool().pin();
+        let (space, index, tally) = (self.pool().space(), self.index.stats(&guard), self.root.tally(&guard));
+        let used = space.used_by_blocks + space.slab_free + space.metadata;
+        Stats {
+            records: index.keys,
+            expiring: tally.expiring,
+            data_bytes: tally.data_bytes,
+            overhead_bytes: used.saturating_sub(tally.data_bytes),
+            waiting_bytes: space.waiting,
+            free_bytes: space.free,
+            largest_free_bytes: space.largest_free_extent,
+            size_bytes: space.size,
+            index_bytes: index.bytes,
+            index_slots: index.slots,
+            index_resizes: index.resizes,
+            index_resizing: index.resizing,
+            generation: self.pool().generation(),
+            found: self.pool().found(),
+            batch_finished: self.batch_finished,
+            expired: self.root.expired(&guard),
+        }
+    }
+}
+
+impl<I> Engine for Direct<I>
+where
+    I: PointIndex<Kind = Kind> + Stored<Medium = <I as PointIndex>::Medium> + 'static,
+{
+    fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+        self.get_value(key)
+    }
+    fn get_many(&self, keys: &[&[u8]], each: &mut Each<'_>) {
+        self.get_each(keys, each);
+    }
+    fn snapshot_many(&self, keys: &[&[u8]], each: &mut Each<'_>) {
+        self.snapshot(keys, each);
+    }
+    fn token(&self, key: &[u8]) -> Result<Option<Token>, ReadError> {
+        self.find_token(&self.pool().pin(), key)
+    }
+    fn put(&self, put: Put<'_>) -> Result<(), WriteError> {
+        self.put_one(&put)
+    }
+    fn put_many(&self, puts: &[Put<'_>]) -> Vec<Result<(), WriteError>> {
+        self.put_each(puts)
+    }
+    fn remove(&self, key: &[u8]) -> Result<bool, WriteError> {
+        self.remove_one(key)
+    }
+    fn modify(
+        &self,
+        key: &[u8],
+        change: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<(), WriteError> {
+        self.modify_one(key, change)
+    }
+    fn commit(&self, writes: &[Write<'_>], expected: &[Expected<'_>]) -> Result<Commit, WriteError> {
+        self.commit_all(writes, expected)
+    }
+    fn scan(
+        &self,
+        cursor: u64,
+        at_least: usize,
+        each: &mut dyn FnMut(&[u8], Entry<'_>),
+    ) -> Result<u64, ReadError> {
+        self.scan_from(cursor, at_least, each)
+    }
+    fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
+        self.any_key()
+    }
+    fn clear(&self) -> Result<(), WriteError> {
+        self.remove_all()
+    }
+    fn len(&self) -> u64 {
+        self.index.len()
+    }
+    fn sweep_expired(&self, budget: usize) -> u64 {
+        self.sweep(budget)
+    }
+    fn maintain(&self) -> bool {
+        self.is_running().is_ok() && self.index.maintain(&self.pool().pin())
+    }
+    fn needs_collection(&self) -> bool {
+        self.pool().needs_collection()
+    }
+    fn collect(&self) {
+        self.collect_lost();
+    }
+    fn collapse_step(&self, from: u64) -> Option<u64> {
+        self.pool().collapse_step(from)
+    }
+    fn huge_pages(&self) -> std::io::Result<HugePages> {
+        self.pool().medium().mapping().huge_pages()
+    }
+    fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
+        self.pool().grow(bytes)
+    }
+    fn check_put(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        self.may_write(key, value.len())
+    }
+    fn now_ms(&self) -> u64 {
+        self.settings.clock.now_ms()
+    }
+    fn stats(&self) -> Stats {
+        self.stats_now()
+    }
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
+        self.check_all(progress)
+    }
+    fn salvage(&self, each: &mut Salvage<'_>) {
+        self.salvage_all(each);
+    }
+    fn stop(&self, why: String) {
+        self.stop_writing(&why);
+    }
+    fn close(self: Arc<Self>) -> Result<(), CloseError> {
+        let store = Arc::into_inner(self).ok_or(CloseError::StillOpen)?;
+        let pool = store.pool().clone();
+        drop(store);
+        pool.close()
+    }
+}

@@ -1,0 +1,94 @@
+//! A record in the pool, as readers see it.
+
+use super::record::{Body, Role, Shape, checksum, value_checksum};
+use crate::{ReadError, Token};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use terrace_medium::{MappedMedium, Offset, Word};
+use terrace_pool::Guard;
+
+/// A record whose shape is sound and which lies in the pool. Whether its bytes are sound is for [`Record::verify`] to say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record<'g> {
+    pub(crate) offset: u64,
+    pub(crate) shape: Shape,
+    pub(crate) body: Body<'g>,
+    bytes: &'g [u8],
+    /// Words 0 and 1.
+    head: [u64; 2],
+}
+
+pub(crate) fn corrupt(offset: u64, what: &'static str) -> ReadError {
+    ReadError::Corrupt { offset, what }
+}
+
+impl<'g> Record<'g> {
+    /// The record at `offset`, which the index names.
+    #[inline(always)]
+    pub(crate) fn at<M: MappedMedium>(guard: &'g Guard<'_, M>, offset: u64) -> Result<Self, ReadError> {
+        Self::find(guard, offset).ok_or_else(|| corrupt(offset, "there is no record where the index says"))
+    }
+
+    #[inline(always)]
+    fn find<M: MappedMedium>(guard: &'g Guard<'_, M>, offset: u64) -> Option<Self> {
+        let region = guard.pool().region();
+        let words = region.get(Offset::<[Word; 2]>::new(offset))?;
+        // ORDER: Acquire: pairs with the Release of the index's word, in case that was loaded earlier without.
+        let head = [words[0].load(region.medium(), Acquire), words[1].load(region.medium(), Relaxed)];
+        let shape = Shape::decode(head[0])?;
+        let at = shape.body_at();
+        let bytes = guard.bytes(offset + at as u64, shape.size() - at)?;
+        let body = Body::parse(shape, bytes)?;
+        Some(Self { offset, shape, body, bytes, head })
+    }
+
+    /// Compares the record with its checksum. Of a value in an extent, only what names it.
+    #[inline(always)]
+    pub(crate) fn verify(&self) -> Result<(), ReadError> {
+        let stored = (self.head[1] >> 32) as u32;
+        if checksum(self.head[0], self.head[1] as u32, self.bytes) == stored {
+            Ok(())
+        } else {
+            Err(corrupt(self.offset, "a record does not match its checksum"))
+        }
+    }
+
+    /// The value, compared with its own checksum if it lies in an extent and `verify` says so.
+    #[inline(always)]
+    pub(crate) fn value<M: MappedMedium>(
+        &self,
+        guard: &'g Guard<'_, M>,
+        verify: bool,
+    ) -> Result<(u64, &'g [u8]), ReadError> {
+        match self.body.outline {
+            None => {
+                let at = self.shape.key_at() + self.shape.key_len;
+                Ok((self.offset + at as u64, self.body.inline))
+            }
+            Some(outline) => {
+                let value = guard.bytes(outline.extent, self.shape.value_len);
+                let value = value.ok_or_else(|| corrupt(self.offset, "a value lies outside the pool"))?;
+                if verify && value_checksum(value) != outline.checksum {
+                    return Err(corrupt(outline.extent, "a value does not match its checksum"));
+                }
+                Ok((outline.extent, value))
+            }
+        }
+    }
+
+    /// Tells it from every other version of its key.
+    #[inline(always)]
+    pub(crate) fn token(&self) -> Token {
+        Token { offset: self.offset, stamp: self.head[1] as u32 }
+    }
+
+    /// Where its batch word lies, if it has one.
+    #[inline(always)]
+    pub(crate) fn batch_word(&self) -> Option<Offset<Word>> {
+        (self.shape.role != Role::Single).then(|| Offset::new(self.offset + 16))
+    }
+
+    /// Key and value in bytes.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        (self.shape.key_len + self.shape.value_len) as u64
+    }
+}

@@ -1,0 +1,283 @@
+//! Changing single keys.
+//!
+//! Every change ends in one compare-and-swap of the index's word, from the record that was seen to the new one. While the thread is pinned
+//! no record that it has seen is reused, so the swap succeeds only if nothing happened in between.
+//!
+//! Crash: before the swap is durable the key is as it was, and what was staged belongs to nobody; the collector takes it back. After it the
+//! change is there, and the old record belongs to nobody.
+
+use super::stage::{Draft, Source, Staged};
+use super::store::{Direct, Kind};
+use super::view::Record;
+use crate::{Change, Entry, Put, ReadError, WriteError};
+use terrace_index::{Deferred, PointIndex, Swapped};
+use terrace_pool::Guard;
+
+/// Puts that share a fence. More would hold memory back for no gain.
+const TOGETHER: usize = 64;
+/// Bytes after which no more puts are added to those.
+const BYTES_TOGETHER: usize = 1 << 20;
+
+impl<I: PointIndex<Kind = Kind>> Direct<I> {
+    /// The word of `key`, once no batch is at it.
+    #[inline(always)]
+    pub(super) fn unclaimed(
+        &self,
+        guard: &Guard<'_, I::Medium>,
+        key: &[u8],
+    ) -> Result<Option<u64>, WriteError> {
+        let word = self.index.get(guard, key);
+        match word {
+            Some(word) if self.is_claimed(guard, word) => self.wait_unclaimed(guard, key),
+            word => Ok(word),
+        }
+    }
+
+    /// The record at `word`, if it can be made out. One that cannot is replaced or removed all the same.
+    #[inline(always)]
+    fn replaced<'g>(&self, guard: &'g Guard<'_, I::Medium>, word: Option<u64>) -> Option<Record<'g>> {
+        word.and_then(|word| Record::at(guard, word).ok())
+    }
+
+    /// Books that `new` took the place of `old`, and gives `old` back.
+    #[inline(always)]
+    pub(super) fn succeed(&self, guard: &Guard<'_, I::Medium>, old: Option<u64>, new: Option<u64>) {
+        let (old, new) = (self.replaced(guard, old), self.replaced(guard, new));
+        self.root.replaced(guard, old.as_ref(), new.as_ref());
+        if let Some(old) = &old {
+            self.retire(guard, old, new.as_ref());
+        }
+    }
+
+    /// Runs `write`, and once more if the pool was full but could be relieved of something meanwhile. No guard is alive between the two.
+    pub(super) fn with_relief<T>(
+        &self,
+        mut write: impl FnMut() -> Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
+        match write() {
+            Err(WriteError::PoolFull { .. }) if self.pool().relieve() => write(),
+            done => done,
+        }
+    }
+
+    pub(super) fn put_one(&self, put: &Put<'_>) -> Result<(), WriteError> {
+        self.with_relief(|| self.try_put(put))
+    }
+
+    fn try_put(&self, put: &Put<'_>) -> Result<(), WriteError> {
+        let guard = self.pool().pin();
+        let mut seen = self.index.get(&guard, put.key);
+        let staged = self.stage_put(&guard, put)?;
+        // PERSIST: the record before the index's word for it.
+        self.pool().region().fence();
+        let new = staged.into_offset();
+        loop {
+            if seen.is_some_and(|word| self.is_claimed(&guard, word)) {
+                seen = self.unclaimed_or_discard(&guard, put.key, new)?;
+            }
+            match self.index.compare_and_swap(&guard, put.key, seen, Some(new)) {
+                Ok(Swapped::Done) => break,
+                Ok(Swapped::Found(now)) => seen = now,
+                Err(full) => {
+                    self.discard(&guard, new, None);
+                    return Err(full.into());
+                }
+            }
+        }
+        self.succeed(&guard, seen, Some(new));
+        Ok(())
+    }
+
+    fn unclaimed_or_discard(
+        &self,
+        guard: &Guard<'_, I::Medium>,
+        key: &[u8],
+        new: u64,
+    ) -> Result<Option<u64>, WriteError> {
+        self.unclaimed(guard, key).inspect_err(|_| self.discard(guard, new, None))
+    }
+
+    pub(super) fn put_each(&self, puts: &[Put<'_>]) -> Vec<Result<(), WriteError>> {
+        let mut done = Vec::with_capacity(puts.len());
+        while let Some(first) = puts.get(done.len()) {
+            let rest = &puts[done.len()..];
+            let before = done.len();
+            self.put_together(&rest[..rest.len().min(TOGETHER)], &mut done);
+            if done.len() == before {
+                // There was no room for it.
+                done.push(self.put_one(first));
+            }
+        }
+        done
+    }
+
+    /// Puts that are all staged, then fenced, then published, then settled with one more fence. Ends before the first one that there is no
+    /// room for, and after a mebibyte.
+    fn put_together(&self, puts: &[Put<'_>], done: &mut Vec<Result<(), WriteError>>) {
+        let guard = self.pool().pin();
+        let mut seen = Vec::with_capacity(puts.len());
+        self.index.get_many(&guard, puts.iter().map(|put| put.key), |_, word| seen.push(word));
+        let (mut staged, mut bytes) = (Vec::with_capacity(puts.len()), 0);
+        for put in puts {
+            match self.stage_put(&guard, put) {
+                Err(WriteError::PoolFull { .. }) => break,
+                result => staged.push(result),
+            }
+            bytes += put.value.len();
+            if bytes >= BYTES_TOGETHER {
+                break;
+            }
+        }
+        // PERSIST: all records before the index's words for them.
+        self.pool().region().fence();
+        let mut deferred = Deferred::default();
+        let mut published = Vec::with_capacity(staged.len());
+        for ((put, seen), staged) in puts.iter().zip(seen).zip(staged) {
+            let publish = |staged: Staged<'_, _>| {
+                self.publish(&guard, put.key, seen, staged.into_offset(), &mut deferred)
+            };
+            published.push(staged.and_then(publish));
+        }
+        self.index.settle(&guard, deferred);
+        // Only now: until the new words are durable, a crash brings the old records back.
+        let succeed = |(old, new)| self.succeed(&guard, old, Some(new));
+        done.extend(published.into_iter().map(|published| published.map(succeed)));
+    }
+
+    fn stage_put<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        put: &Put<'_>,
+    ) -> Result<Staged<'g, I::Medium>, WriteError> {
+        self.may_write(put.key, put.value.len())?;
+        Ok(self.stage(guard, &Draft::single(put.key, Source::Bytes(put.value), put.expires_at))?)
+    }
+
+    /// Makes `new` the record of `key`, durable once `deferred` is settled. Returns the word that it replaced, and `new`.
+    fn publish(
+        &self,
+        guard: &Guard<'_, I::Medium>,
+        key: &[u8],
+        seen: Option<u64>,
+        new: u64,
+        deferred: &mut Deferred,
+    ) -> Result<(Option<u64>, u64), WriteError> {
+        let mut seen = seen;
+        loop {
+            if seen.is_some_and(|word| self.is_claimed(guard, word)) {
+                seen = self.unclaimed_or_discard(guard, key, new)?;
+            }
+            match self.index.compare_and_swap_deferred(guard, key, seen, Some(new), deferred) {
+                Ok(Swapped::Done) => return Ok((seen, new)),
+                Ok(Swapped::Found(now)) => seen = now,
+                Err(full) => {
+                    self.discard(guard, new, None);
+                    return Err(full.into());
+                }
+            }
+        }
+    }
+
+    pub(super) fn remove_one(&self, key: &[u8]) -> Result<bool, WriteError> {
+        self.may_write(key, 0)?;
+        let guard = self.pool().pin();
+        loop {
+            let Some(word) = self.unclaimed(&guard, key)? else { return self.nothing_there() };
+            if self.unlink(&guard, key, word)? {
+                let was_live =
+                    self.replaced(&guard, Some(word)).is_some_and(|record| !self.has_expired(&record));
+                return Ok(was_live);
+            }
+        }
+    }
+
+    fn nothing_there(&self) -> Result<bool, WriteError> {
+        self.absent::<()>().map(|_| false).map_err(WriteError::from)
+    }
+
+    /// Removes `key` if the index still has this word for it. Takes no memory.
+    pub(super) fn unlink(
+        &self,
+        guard: &Guard<'_, I::Medium>,
+        key: &[u8],
+        word: u64,
+    ) -> Result<bool, WriteError> {
+        let done = self.index.compare_and_swap(guard, key, Some(word), None)? == Swapped::Done;
+        if done {
+            self.succeed(guard, Some(word), None);
+        }
+        Ok(done)
+    }
+
+    pub(super) fn modify_one(
+        &self,
+        key: &[u8],
+        change: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<(), WriteError> {
+        self.with_relief(|| self.try_modify(key, change))
+    }
+
+    fn try_modify(
+        &self,
+        key: &[u8],
+        change: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+    ) -> Result<(), WriteError> {
+        self.may_write(key, 0)?;
+        let guard = self.pool().pin();
+        loop {
+            let seen = self.unclaimed(&guard, key)?;
+            let live = self.live_of(&guard, seen)?;
+            let entry = live.map(|record| self.entry(&guard, &record)).transpose()?;
+            let done = match change(entry) {
+                Change::Put { value, expires_at } => {
+                    self.may_write(key, value.len())?;
+                    self.replace(&guard, seen, &Draft::single(key, Source::Bytes(&value), expires_at))?
+                }
+                Change::Expire(at) if live.is_some_and(|record| record.body.expires_at != at) => {
+                    let record = live.expect("just seen");
+                    self.replace(&guard, seen, &Draft::single(key, Source::of(&record), at))?
+                }
+                Change::Remove => match seen {
+                    Some(word) => self.unlink(&guard, key, word)?,
+                    None => true,
+                },
+                Change::Keep | Change::Expire(_) => true,
+            };
+            if done {
+                return Ok(());
+            }
+        }
+    }
+
+    fn live_of<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        word: Option<u64>,
+    ) -> Result<Option<Record<'g>>, ReadError> {
+        match word {
+            None => self.absent(),
+            Some(word) => self.live(guard, word),
+        }
+    }
+
+    /// Puts a new record in the place of the word `seen`, if that is still there. Whether it was.
+    pub(super) fn replace(
+        &self,
+        guard: &Guard<'_, I::Medium>,
+        seen: Option<u64>,
+        draft: &Draft<'_>,
+    ) -> Result<bool, WriteError> {
+        let staged = self.stage(guard, draft)?;
+        // PERSIST: the record before the index's word for it.
+        self.pool().region().fence();
+        let new = staged.into_offset();
+        let swapped = self.index.compare_and_swap(guard, draft.key, seen, Some(new));
+        if swapped != Ok(Swapped::Done) {
+            let old = self.replaced(guard, seen);
+            self.discard(guard, new, old.as_ref());
+            return swapped.map(|_| false).map_err(WriteError::from);
+        }
+        self.succeed(guard, seen, Some(new));
+        Ok(true)
+    }
+}

@@ -1,0 +1,139 @@
+//! What reads return and writes take.
+
+use std::fmt;
+use terrace_pool::PinnedBytes;
+
+/// Tells one version of a key's entry from every other: it changes with each write, also of the same value. Good while the store stays
+/// open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token {
+    pub(crate) offset: u64,
+    pub(crate) stamp: u32,
+}
+
+impl Token {
+    /// The token of what a transaction has yet to write: no entry of a store has it.
+    pub fn unwritten() -> Self {
+        Self { offset: 0, stamp: 0 }
+    }
+}
+
+/// A key's value and when it expires, for as long as one looks at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The value.
+    pub value: &'a [u8],
+    /// Unix milliseconds at which it expires, if it does.
+    pub expires_at: Option<u64>,
+    /// Its version.
+    pub token: Token,
+}
+
+/// A write of one key without a condition.
+#[derive(Clone, Copy, Debug)]
+pub struct Put<'a> {
+    /// 1 byte to 64 KiB.
+    pub key: &'a [u8],
+    /// Up to 512 MiB.
+    pub value: &'a [u8],
+    /// Unix milliseconds at which it expires, if it does.
+    pub expires_at: Option<u64>,
+}
+
+/// What becomes of a key's entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It stays.
+    Keep,
+    /// It is this from now on.
+    Put {
+        /// The value.
+        value: Vec<u8>,
+        /// Unix milliseconds at which it expires, if it does.
+        expires_at: Option<u64>,
+    },
+    /// The value stays and expires then, or never. Nothing if there is no entry.
+    Expire(Option<u64>),
+    /// It goes.
+    Remove,
+}
+
+/// A value in the pool, seen without a copy.
+///
+/// It stays as it was read, whatever happens to its key. Meanwhile no memory that the store frees can be reused: hold it for as long as it is
+/// looked at, and copy what is kept for longer. It stays with the thread that read it.
+pub struct Value<'a> {
+    pub(crate) bytes: Bytes<'a>,
+    pub(crate) expires_at: Option<u64>,
+    pub(crate) token: Token,
+}
+
+pub(crate) enum Bytes<'a> {
+    Pinned(PinnedBytes<'a>),
+    Borrowed(&'a [u8]),
+}
+
+impl<'a> Value<'a> {
+    /// An entry that lies elsewhere.
+    pub fn borrowed(entry: Entry<'a>) -> Self {
+        Self { bytes: Bytes::Borrowed(entry.value), expires_at: entry.expires_at, token: entry.token }
+    }
+
+    /// Unix milliseconds at which it expires, if it does.
+    pub fn expires_at(&self) -> Option<u64> {
+        self.expires_at
+    }
+
+    /// Its version.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// Value, expiry and version together.
+    pub fn entry(&self) -> Entry<'_> {
+        Entry { value: self, expires_at: self.expires_at, token: self.token }
+    }
+
+    /// The same value with another expiry, as a transaction sees it that has changed only that.
+    pub fn with_expiry(mut self, expires_at: Option<u64>) -> Self {
+        self.expires_at = expires_at;
+        self
+    }
+}
+
+impl std::ops::Deref for Value<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Pinned(bytes) => bytes,
+            Bytes::Borrowed(bytes) => bytes,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Value<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl PartialEq for Value<'_> {
+    /// Compares the bytes.
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<&T> for Value<'_> {
+    fn eq(&self, other: &&T) -> bool {
+        **self == *other.as_ref()
+    }
+}
+
+impl fmt::Debug for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Value").field("bytes", &&**self).field("expires_at", &self.expires_at).finish()
+    }
+}

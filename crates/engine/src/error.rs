@@ -1,0 +1,149 @@
+//! What can go wrong with single operations, in the words of whoever asked for them.
+
+use crate::direct::{KEY_MAX, VALUE_MAX};
+use std::fmt;
+use terrace_index::StoreError;
+use terrace_pool::PoolFull;
+
+/// The pool does not hold a store that can be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The index could not be made or found.
+    Index(StoreError),
+    /// There is no store in it, and it is open read-only.
+    Empty,
+    /// What lies at this offset is not what a store has there.
+    Damaged {
+        /// Where, in bytes from the start of the pool.
+        offset: u64,
+        /// What is wrong there.
+        what: &'static str,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(error) => error.fmt(f),
+            Self::Empty => write!(f, "there is no store in it"),
+            Self::Damaged { offset, what } => write!(f, "it is damaged at offset {offset:#x}: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl<E: Into<StoreError>> From<E> for OpenError {
+    fn from(error: E) -> Self {
+        Self::Index(error.into())
+    }
+}
+
+/// A read could not be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// What lies in the pool does not match its checksums. Other keys are not affected.
+    Corrupt {
+        /// Where, in bytes from the start of the pool.
+        offset: u64,
+        /// What is wrong there.
+        what: &'static str,
+    },
+}
+
+/// A write was not done; nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// Keys have one byte at least.
+    KeyEmpty,
+    /// Keys have 64 KiB at most.
+    KeyTooLong,
+    /// Values have 512 MiB at most.
+    ValueTooLong,
+    /// There is no room. Reads and removals go on.
+    PoolFull {
+        /// Bytes that were asked for.
+        wanted: u64,
+        /// Bytes of the pool.
+        size: u64,
+        /// Bytes that are free once the readers that may still see them have gone.
+        waiting: u64,
+    },
+    /// The store is open read-only.
+    ReadOnly,
+    /// What was to be changed does not match its checksums. A put over it, or a removal, helps.
+    Corrupt {
+        /// Where, in bytes from the start of the pool.
+        offset: u64,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// Something in this program failed, so that nothing more is written; why.
+    Stopped(String),
+}
+
+impl From<ReadError> for WriteError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Corrupt { offset, what } => Self::Corrupt { offset, what },
+        }
+    }
+}
+
+impl From<PoolFull> for WriteError {
+    fn from(full: PoolFull) -> Self {
+        Self::PoolFull { wanted: full.wanted, size: full.size, waiting: full.waiting }
+    }
+}
+
+fn corrupt(f: &mut fmt::Formatter<'_>, offset: u64, what: &str) -> fmt::Result {
+    write!(f, "the pool is damaged at offset {offset:#x}: {what}; `terrace check` tells what else is")
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Corrupt { offset, what } => corrupt(f, *offset, what),
+        }
+    }
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KeyEmpty => write!(f, "the key is empty; it needs one byte at least"),
+            Self::KeyTooLong => write!(f, "the key is longer than {} KiB", KEY_MAX >> 10),
+            Self::ValueTooLong => write!(f, "the value is longer than {} MiB", VALUE_MAX >> 20),
+            Self::PoolFull { wanted, size, waiting } => {
+                write!(f, "the pool is full: no room for {} in {}", Bytes(*wanted), Bytes(*size))?;
+                if *waiting > 0 {
+                    write!(f, " ({} waits for readers to finish)", Bytes(*waiting))?;
+                }
+                write!(f, "; grow it, or remove something")
+            }
+            Self::ReadOnly => write!(f, "the store is open read-only"),
+            Self::Corrupt { offset, what } => corrupt(f, *offset, what),
+            Self::Stopped(why) => write!(f, "nothing more is written: {why}; open the pool again"),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+impl std::error::Error for WriteError {}
+
+/// A number of bytes, as people say it.
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+        let unit = (self.0.max(1).ilog2() / 10).min(4);
+        match unit {
+            0 => write!(f, "{} bytes", self.0),
+            _ => write!(f, "{:.1} {}", self.0 as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit as usize]),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What a store tells about itself.
+
+use terrace_pool::{Finding, Start};
+
+/// Numbers that a person acts on. Sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Keys, those that have expired but were not swept yet among them.
+    pub records: u64,
+    /// Keys that have an expiry. After an unclean stop an estimate until the background collection has run.
+    pub expiring: u64,
+    /// Keys and values. After an unclean stop an estimate until the background collection has run.
+    pub data_bytes: u64,
+    /// What is used beyond the data: index, record headers, the rest of blocks, metadata.
+    pub overhead_bytes: u64,
+    /// Freed, but a reader may still see it.
+    pub waiting_bytes: u64,
+    /// Free.
+    pub free_bytes: u64,
+    /// The longest run of free memory: the largest value that fits.
+    pub largest_free_bytes: u64,
+    /// The whole pool.
+    pub size_bytes: u64,
+    /// The index.
+    pub index_bytes: u64,
+    /// Slots of the index.
+    pub index_slots: u64,
+    /// Resizes of the index that were finished since the pool was created.
+    pub index_resizes: u64,
+    /// Whether the index is being resized.
+    pub index_resizing: bool,
+    /// How often the pool was opened.
+    pub generation: u32,
+    /// How the pool was found when it was opened.
+    pub found: Start,
+    /// Whether a batch was cut off by the last stop, and whether it was finished (`true`) or taken back.
+    pub batch_finished: Option<bool>,
+    /// Expired keys that were removed since the store was opened.
+    pub expired: u64,
+}
+
+impl Stats {
+    /// Bytes over key and value a record.
+    pub fn overhead_per_record(&self) -> f64 {
+        if self.records == 0 { 0.0 } else { self.overhead_bytes as f64 / self.records as f64 }
+    }
+
+    /// Keys a slot of the index, 0 to 1.
+    pub fn load_factor(&self) -> f64 {
+        if self.index_slots == 0 { 0.0 } else { self.records as f64 / self.index_slots as f64 }
+    }
+}
+
+/// What a check of a store found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Records that were read and compared with their checksums.
+    pub records: u64,
+    /// Buckets of the index.
+    pub buckets: u64,
+    /// Named roots of the pool.
+    pub roots: u64,
+    /// What is not as it should be. Only the first thousand or so.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Whether everything is as it should be.
+    pub fn is_sound(&self) -> bool {
+        self.findings.is_empty()
+    }
+}

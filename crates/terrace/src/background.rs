@@ -1,0 +1,139 @@
+//! The threads that a store has of its own. All have ended before its pool is closed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+use terrace_engine::Engine;
+
+/// Between two sweeps for expired entries.
+const SWEEP_EVERY: Duration = Duration::from_millis(100);
+/// Entries that a sweep looks at, at most. A tenth of a second's share of about 1% of a core.
+const SWEEP_BUDGET: usize = 4000;
+/// Between two rounds of asking for huge pages for what was filled meanwhile.
+const HUGE_PAGES_EVERY: Duration = Duration::from_secs(30);
+
+/// What is to be done in the background.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    /// Take back what a crash has left.
+    pub(crate) collect: bool,
+    /// Remove expired entries, and finish what the index has begun.
+    pub(crate) sweep: bool,
+    /// Move what is in use to huge pages.
+    pub(crate) huge_pages: bool,
+}
+
+/// The running threads; dropping it ends them.
+pub(crate) struct Background {
+    signal: Arc<Signal>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Signal {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    stopping: bool,
+    collecting: bool,
+}
+
+impl Signal {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits that long, or less when it is time to end. Whether it is.
+    fn rest(&self, time: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(self.state(), time, |state| !state.stopping);
+        waited.unwrap_or_else(PoisonError::into_inner).0.stopping
+    }
+}
+
+impl Background {
+    /// Starts what there is to do.
+    pub(crate) fn start(engine: &Arc<dyn Engine>, work: Work) -> std::io::Result<Self> {
+        let signal = Arc::new(Signal::default());
+        signal.state().collecting = work.collect;
+        let mut background = Self { signal, threads: Vec::new() };
+        if work.collect {
+            background.spawn("terrace-collect", engine, collect)?;
+        }
+        if work.sweep {
+            background.spawn("terrace-sweep", engine, sweep)?;
+        }
+        if work.huge_pages {
+            background.spawn("terrace-huge", engine, use_huge_pages)?;
+        }
+        Ok(background)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &'static str,
+        engine: &Arc<dyn Engine>,
+        work: fn(&dyn Engine, &Signal),
+    ) -> std::io::Result<()> {
+        let (engine, signal) = (engine.clone(), self.signal.clone());
+        let thread = Builder::new().name(name.into()).spawn(move || {
+            if catch_unwind(AssertUnwindSafe(|| work(&*engine, &signal))).is_err() {
+                engine.stop(format!("the background thread {name} has failed"));
+                finish_collecting(&signal);
+            }
+        })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    pub(crate) fn wait_until_collected(&self) {
+        let waited = self.signal.changed.wait_while(self.signal.state(), |state| state.collecting);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.signal.state().stopping = true;
+        self.signal.changed.notify_all();
+        for thread in self.threads.drain(..) {
+            // Its panic, if any, was caught and reported.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn finish_collecting(signal: &Signal) {
+    signal.state().collecting = false;
+    signal.changed.notify_all();
+}
+
+fn collect(engine: &dyn Engine, signal: &Signal) {
+    engine.collect();
+    finish_collecting(signal);
+}
+
+fn sweep(engine: &dyn Engine, signal: &Signal) {
+    while !signal.rest(SWEEP_EVERY) {
+        engine.sweep_expired(SWEEP_BUDGET);
+        engine.maintain();
+    }
+}
+
+fn use_huge_pages(engine: &dyn Engine, signal: &Signal) {
+    loop {
+        let mut from = Some(0);
+        while let Some(at) = from {
+            if signal.rest(Duration::ZERO) {
+                return;
+            }
+            from = engine.collapse_step(at);
+        }
+        if signal.rest(HUGE_PAGES_EVERY) {
+            return;
+        }
+    }
+}

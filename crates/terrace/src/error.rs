@@ -1,0 +1,96 @@
+//! What can go wrong with a store as a whole, and with an increment.
+
+use std::fmt;
+use std::io;
+use terrace_engine::WriteError;
+
+/// A store could not be made or opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Neither a path nor anonymous memory was chosen.
+    NoPath,
+    /// The pool could not be made or opened.
+    Pool(terrace_pool::OpenError),
+    /// The pool could be opened, but what lies in it is not a store, or is damaged.
+    Contents {
+        /// The pool.
+        pool: std::path::PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// The salvaged records could not be written to a new pool.
+    Salvage {
+        /// The damaged pool. It is as it was.
+        pool: std::path::PathBuf,
+        /// What went wrong.
+        what: String,
+    },
+    /// A thread of the store could not be started.
+    Thread(io::Error),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoPath => write!(f, "no pool was named\n  choose a path, or anonymous memory"),
+            Self::Pool(error) => error.fmt(f),
+            Self::Contents { pool, what } => write!(
+                f,
+                "the pool {} cannot be used: {what}\n  keep what its checksums prove with --salvage, or restore it \
+                 from a backup",
+                pool.display()
+            ),
+            Self::Salvage { pool, what } => {
+                write!(f, "the pool {} could not be salvaged and was left as it is: {what}", pool.display())
+            }
+            Self::Thread(error) => write!(f, "a background thread could not be started: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Pool(error) => error.source(),
+            Self::Thread(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<terrace_pool::OpenError> for OpenError {
+    fn from(error: terrace_pool::OpenError) -> Self {
+        Self::Pool(error)
+    }
+}
+
+/// A counter was not incremented; nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IncrementError {
+    /// The value is no decimal integer of 64 bits.
+    NotAnInteger,
+    /// The sum would not fit into 64 bits.
+    Overflow,
+    /// It could not be written.
+    Write(WriteError),
+}
+
+impl fmt::Display for IncrementError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAnInteger => write!(f, "the value is not an integer or out of range"),
+            Self::Overflow => write!(f, "the increment would overflow 64 bits"),
+            Self::Write(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for IncrementError {}
+
+impl From<WriteError> for IncrementError {
+    fn from(error: WriteError) -> Self {
+        Self::Write(error)
+    }
+}

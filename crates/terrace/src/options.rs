@@ -1,0 +1,290 @@
+//! How to make or open a store.
+
+use crate::background::{Background, Work};
+use crate::clock::SystemClock;
+use crate::{ByteSize, Clock, Durability, OpenError, Salvaged, Store};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use terrace_engine::direct::{Direct, Key, Settings};
+use terrace_engine::{Engine, OpenError as EngineError};
+use terrace_index::Bytes;
+use terrace_index::hash::Clht;
+use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
+use terrace_pool::PoolOptions;
+
+/// Which index a store has. Chosen when it is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Index {
+    /// A hash table of one cache line a bucket: no order among the keys.
+    #[default]
+    Clht,
+}
+
+/// How to make or open a store; from [`Store::options`].
+///
+/// ```
+/// use terrace::{ByteSize, Durability, Store};
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("app.pool");
+/// let options = Store::options().path(&path).size(ByteSize::mib(8)).durability(Durability::Process);
+/// let store = options.create()?;
+/// store.put(b"key", b"value")?;
+/// store.close()?;
+/// assert_eq!(options.open()?.get(b"key")?.unwrap(), b"value");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    path: Option<PathBuf>,
+    anonymous: bool,
+    size: ByteSize,
+    max_size: Option<ByteSize>,
+    durability: Durability,
+    assume_persistent: bool,
+    index: Index,
+    expected_keys: u64,
+    read_only: bool,
+    salvage: bool,
+    huge_pages: bool,
+    verify_reads: bool,
+    expiry_thread: bool,
+    program: Option<String>,
+    clock: Arc<dyn Clock>,
+}
+
+/// Make it, open it, or whichever fits.
+#[derive(Clone, Copy)]
+enum How {
+    Create,
+    Open,
+    OpenOrCreate,
+}
+
+impl Options {
+    pub(crate) fn new() -> Self {
+        Self {
+            path: None,
+            anonymous: false,
+            size: ByteSize::gib(1),
+            max_size: None,
+            durability: Durability::Process,
+            assume_persistent: false,
+            index: Index::default(),
+            expected_keys: 1000,
+            read_only: false,
+            salvage: false,
+            huge_pages: true,
+            verify_reads: true,
+            expiry_thread: true,
+            program: None,
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// The pool's file, or a device-DAX device.
+    pub fn path(mut self, path: impl AsRef<Path>) -> Self {
+        self.path = Some(path.as_ref().into());
+        self
+    }
+
+    /// Memory of this process, gone with it: for caches and tests. It can be made, not opened.
+    pub fn anonymous(mut self) -> Self {
+        self.anonymous = true;
+        self
+    }
+
+    /// How large a store that is made is; 1 GiB if not said. One that is opened keeps its size.
+    pub fn size(mut self, size: ByteSize) -> Self {
+        self.size = size;
+        self
+    }
+
+    /// How large it can grow while it is open. Costs addresses only; if not said, 16 times its size, and 64 GiB at least.
+    pub fn max_size(mut self, size: ByteSize) -> Self {
+        self.max_size = Some(size);
+        self
+    }
+
+    /// What it keeps through which crash; [`Durability::Process`] if not said.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Whether to take the caller's word that the file's memory survives a power cut where the kernel does not say so. For tests and
+    /// measurements of [`Durability::Power`] on ordinary memory.
+    pub fn assume_persistent(mut self, assume: bool) -> Self {
+        self.assume_persistent = assume;
+        self
+    }
+
+    /// The index of a store that is made.
+    pub fn index(mut self, index: Index) -> Self {
+        self.index = index;
+        self
+    }
+
+    /// About how many keys a store that is made will have, so that its index need not grow on the way.
+    pub fn expected_keys(mut self, keys: u64) -> Self {
+        self.expected_keys = keys;
+        self
+    }
+
+    /// Whether to leave the file as it is, to the last byte.
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Whether to save what can be proved from a pool that cannot be trusted: damaged, cut short, or in use when the machine went down.
+    /// [`Options::open`] then copies every record whose checksums hold to a new pool, puts that in the old one's place and renames the old one
+    /// to `<name>.damaged-<generation>`. [`Store::salvaged`] says what was dropped.
+    pub fn salvage(mut self, salvage: bool) -> Self {
+        self.salvage = salvage;
+        self
+    }
+
+    /// Whether to use huge pages where the kernel has them: a read from a large store then takes half the time. Yes if not said.
+    pub fn huge_pages(mut self, use_them: bool) -> Self {
+        self.huge_pages = use_them;
+        self
+    }
+
+    /// Whether to compare each record that is read with its checksum. Yes if not said.
+    pub fn verify_reads(mut self, verify: bool) -> Self {
+        self.verify_reads = verify;
+        self
+    }
+
+    /// Whether a thread of the store removes entries that have expired. Yes if not said; otherwise call
+    /// [`Store::sweep_expired`]. They are never seen, either way.
+    pub fn expiry_thread(mut self, thread: bool) -> Self {
+        self.expiry_thread = thread;
+        self
+    }
+
+    /// What this program is called when it keeps others from the pool; if not said, the name of its file.
+    pub fn program(mut self, name: &str) -> Self {
+        self.program = Some(name.into());
+        self
+    }
+
+    /// Where the time comes from; the machine's clock if not said. For tests.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Makes a store. There must be nothing at its path.
+    pub fn create(&self) -> Result<Store, OpenError> {
+        self.start(How::Create)
+    }
+
+    /// Opens the store that is there.
+    pub fn open(&self) -> Result<Store, OpenError> {
+        self.start(How::Open)
+    }
+
+    /// Opens the store that is there, or makes one.
+    pub fn open_or_create(&self) -> Result<Store, OpenError> {
+        self.start(How::OpenOrCreate)
+    }
+
+    fn start(&self, how: How) -> Result<Store, OpenError> {
+        if self.salvage && !self.read_only && !self.anonymous && !matches!(how, How::Create) {
+            return self.start_salvaged(how);
+        }
+        let engine = self.engine(how)?;
+        self.attend(engine, None)
+    }
+
+    fn start_salvaged(&self, how: How) -> Result<Store, OpenError> {
+        let path = self.path.as_deref().ok_or(OpenError::NoPath)?;
+        let trusting = self.clone().salvage(false);
+        if !path.exists() {
+            return trusting.start(how);
+        }
+        let salvaged = crate::salvage::salvage(self, path)?;
+        let engine = trusting.engine(How::Open)?;
+        trusting.attend(engine, Some(salvaged))
+    }
+
+    /// Starts the threads that a store needs.
+    fn attend(&self, engine: Arc<dyn Engine>, salvaged: Option<Salvaged>) -> Result<Store, OpenError> {
+        let writes = !self.read_only && !self.salvage;
+        let work = Work {
+            collect: writes && engine.needs_collection(),
+            sweep: writes && self.expiry_thread,
+            huge_pages: self.huge_pages && writes,
+        };
+        let background = Background::start(&engine, work).map_err(OpenError::Thread)?;
+        let path = if self.anonymous { None } else { self.path.clone() };
+        Ok(Store::start(engine, background, path, salvaged))
+    }
+
+    /// Opens the damaged pool for reading only.
+    pub(crate) fn damaged_engine(&self) -> Result<Arc<dyn Engine>, OpenError> {
+        self.engine(How::Open)
+    }
+
+    /// The same store, made new at `path`.
+    pub(crate) fn successor(&self, path: &Path, size: u64, keys: u64) -> Self {
+        let same = self.clone().path(path).salvage(false).expiry_thread(false).huge_pages(false);
+        same.size(ByteSize::bytes(size)).expected_keys(keys)
+    }
+
+    fn engine(&self, how: How) -> Result<Arc<dyn Engine>, OpenError> {
+        match (self.anonymous, self.durability) {
+            (true, _) => self.engine_on::<Dram>(how),
+            (false, Durability::Process) => self.engine_on::<Shm>(how),
+            (false, Durability::Power) => self.engine_on::<Pmem>(how),
+        }
+    }
+
+    fn engine_on<M: MappedMedium>(&self, how: How) -> Result<Arc<dyn Engine>, OpenError> {
+        let options = self.pool_options()?;
+        let pool = match how {
+            How::Create => options.create::<M>(),
+            How::Open => options.open::<M>(),
+            How::OpenOrCreate if self.anonymous => options.create::<M>(),
+            How::OpenOrCreate => options.open_or_create::<M>(),
+        }?;
+        let settings = Settings {
+            expected_keys: self.expected_keys,
+            verify_reads: self.verify_reads,
+            clock: self.clock.clone(),
+        };
+        match self.index {
+            Index::Clht => Direct::<Clht<M, Bytes<Key>>>::open(pool, settings)
+                .map(|engine| Arc::new(engine) as Arc<dyn Engine>)
+                .map_err(|error| self.contents(error)),
+        }
+    }
+
+    fn contents(&self, error: EngineError) -> OpenError {
+        OpenError::Contents { pool: self.path.clone().unwrap_or_default(), what: error.to_string() }
+    }
+
+    fn pool_options(&self) -> Result<PoolOptions, OpenError> {
+        let mut options = match &self.path {
+            _ if self.anonymous => PoolOptions::anonymous(),
+            Some(path) => PoolOptions::at(path),
+            None => return Err(OpenError::NoPath),
+        };
+        options = options
+            .size(self.size.as_bytes())
+            .huge_pages(self.huge_pages)
+            .assume_persistent(self.assume_persistent)
+            .read_only(self.read_only)
+            .salvage(self.salvage);
+        if let Some(max_size) = self.max_size {
+            options = options.max_size(max_size.as_bytes());
+        }
+        if let Some(program) = &self.program {
+            options = options.program(program);
+        }
+        Ok(options)
+    }
+}

@@ -1,0 +1,142 @@
+//! Sizes as people write them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A number of bytes. Parsed from `4GiB`, `4gb`, `512m`, `100k` or plain bytes; every unit is a power of two, as in Redis.
+///
+/// ```
+/// use terrace::ByteSize;
+///
+/// assert_eq!("4GiB".parse(), Ok(ByteSize::gib(4)));
+/// assert_eq!("1.5gb".parse(), Ok(ByteSize::mib(1536)));
+/// assert_eq!(ByteSize::mib(1536).to_string(), "1.5 GiB");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ByteSize(u64);
+
+impl ByteSize {
+    /// So many bytes.
+    pub const fn bytes(bytes: u64) -> Self {
+        Self(bytes)
+    }
+    /// So many KiB (1024 bytes).
+    pub const fn kib(kib: u64) -> Self {
+        Self(kib.saturating_mul(1 << 10))
+    }
+    /// So many MiB.
+    pub const fn mib(mib: u64) -> Self {
+        Self(mib.saturating_mul(1 << 20))
+    }
+    /// So many GiB.
+    pub const fn gib(gib: u64) -> Self {
+        Self(gib.saturating_mul(1 << 30))
+    }
+    /// So many TiB.
+    pub const fn tib(tib: u64) -> Self {
+        Self(tib.saturating_mul(1 << 40))
+    }
+    /// In bytes.
+    pub const fn as_bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<u64> for ByteSize {
+    fn from(bytes: u64) -> Self {
+        Self(bytes)
+    }
+}
+
+/// A text is no size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ByteSizeError(String);
+
+impl fmt::Display for ByteSizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not a size: write it like 4GiB, 512mb or 1048576", self.0.escape_debug())
+    }
+}
+
+impl std::error::Error for ByteSizeError {}
+
+impl FromStr for ByteSize {
+    type Err = ByteSizeError;
+
+    fn from_str(text: &str) -> Result<Self, ByteSizeError> {
+        parse(text).ok_or_else(|| ByteSizeError(text.chars().take(40).collect()))
+    }
+}
+
+fn parse(text: &str) -> Option<ByteSize> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return None,
+    };
+    let unit = 1u64 << shift;
+    match number.split_once('.') {
+        None => number.parse::<u64>().ok()?.checked_mul(unit).map(ByteSize),
+        Some((whole, fraction)) if !fraction.is_empty() && fraction.len() <= 9 && shift > 0 => {
+            let parts = fraction.parse::<u64>().ok()?;
+            let rest = u128::from(parts) * u128::from(unit) / 10u128.pow(fraction.len() as u32);
+            whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(rest as u64).map(ByteSize)
+        }
+        Some(_) => None,
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+        let unit = (self.0.max(1).ilog2() / 10).min(4);
+        match unit {
+            0 => write!(f, "{} bytes", self.0),
+            _ => write!(f, "{:.1} {}", self.0 as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit as usize]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_redis_and_people_write_them() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("1048576", 1 << 20),
+            ("4GiB", 4 << 30),
+            ("8gb", 8 << 30),
+            ("8G", 8 << 30),
+            (" 16 mb ", 16 << 20),
+            ("0.5k", 512),
+            ("1.25MiB", 1310720),
+            ("2tib", 2 << 40),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(text.parse(), Ok(ByteSize::bytes(bytes)), "{text}");
+        }
+        for text in
+            ["", "gb", "-1", "1.5", "1.g", "1..5g", "18446744073709551616", "17179869184gb", "4 GX", "4é"]
+        {
+            assert!(text.parse::<ByteSize>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_shown_with_one_digit() {
+        let shown =
+            [0, 1, 1023, 1024, 1 << 20, (4 << 30) + (1 << 29), u64::MAX].map(|b| ByteSize(b).to_string());
+        assert_eq!(
+            shown,
+            ["0 bytes", "1 bytes", "1023 bytes", "1.0 KiB", "1.0 MiB", "4.5 GiB", "16777216.0 TiB"]
+        );
+    }
+}

@@ -1,0 +1,392 @@
+//! The store.
+
+use crate::background::Background;
+use crate::batch::later;
+use crate::{
+    Batch, ByteSize, Change, CloseError, Entry, GrowError, IncrementError, Options, Put, ReadError, Report,
+    Salvaged, Stats, Token, Transaction, Value, WriteError,
+};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use terrace_engine::{Commit, Each, Engine};
+
+/// A place in a scan: 0 is the start, and as a result the end. Means the same whatever happens to the store meanwhile.
+pub type Cursor = u64;
+
+/// A key-value store in a pool.
+///
+/// Clones are handles to the same store; it is closed when the last one goes. Every operation may be called from any thread. Each
+/// happens at one instant, and is kept through what the store's [`Durability`](crate::Durability) says once it has returned.
+/// Entries that have expired are not there for any of them.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    // Before `engine`, so that no thread is left when the pool is closed.
+    background: Background,
+    engine: Arc<dyn Engine>,
+    path: Option<PathBuf>,
+    salvaged: Option<Salvaged>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("path", &self.0.path)
+            .field("records", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// How to make or open one.
+    pub fn options() -> Options {
+        Options::new()
+    }
+
+    pub(crate) fn start(
+        engine: Arc<dyn Engine>,
+        background: Background,
+        path: Option<PathBuf>,
+        salvaged: Option<Salvaged>,
+    ) -> Self {
+        Self(Arc::new(Inner { background, engine, path, salvaged }))
+    }
+
+    pub(crate) fn engine(&self) -> &dyn Engine {
+        &*self.0.engine
+    }
+
+    /// The pool's file; `None` for anonymous memory.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+
+    /// What was kept and what was dropped, if the store was opened with [`Options::salvage`].
+    pub fn salvaged(&self) -> Option<&Salvaged> {
+        self.0.salvaged.as_ref()
+    }
+
+    /// The entry of `key`, without a copy.
+    ///
+    /// ```
+    /// let store = terrace::Store::options().anonymous().create()?;
+    /// store.put(b"name", b"Ada")?;
+    /// assert_eq!(store.get(b"name")?.unwrap(), b"Ada");
+    /// assert!(store.get(b"age")?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If what is stored does not match its checksum.
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+        self.0.engine.get(key)
+    }
+
+    /// The entries of `keys`, their memory fetched together: much faster than one by one. Calls `each` once a key, in order, with its
+    /// position. A write may fall between two of them; [`Store::snapshot_many`] keeps it out.
+    ///
+    /// ```
+    /// let store = terrace::Store::options().anonymous().create()?;
+    /// store.put(b"a", b"1")?;
+    /// let mut found = Vec::new();
+    /// store.get_many(&[b"a", b"b"], &mut |nth, entry| found.push((nth, entry.unwrap().map(|entry| entry.value.to_vec()))));
+    /// assert_eq!(found, [(0, Some(b"1".to_vec())), (1, None)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn get_many(&self, keys: &[&[u8]], each: &mut Each<'_>) {
+        self.0.engine.get_many(keys, each);
+    }
+
+    /// The entries of `keys`, all as they were at one instant. Calls `each` once a key, in order.
+    pub fn snapshot_many(&self, keys: &[&[u8]], each: &mut Each<'_>) {
+        self.0.engine.snapshot_many(keys, each);
+    }
+
+    /// Whether `key` is there.
+    pub fn contains(&self, key: &[u8]) -> Result<bool, ReadError> {
+        Ok(self.token(key)?.is_some())
+    }
+
+    /// The version of `key`'s entry, to see later whether it has changed; `None` if it is absent.
+    pub fn token(&self, key: &[u8]) -> Result<Option<Token>, ReadError> {
+        self.0.engine.token(key)
+    }
+
+    /// Gives `key` this value, without expiry.
+    ///
+    /// # Errors
+    /// If key or value are longer than allowed, the pool is full, or the store cannot be written. The key is as it was then.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        self.0.engine.put(Put { key, value, expires_at: None })
+    }
+
+    /// Gives `key` this value for so long.
+    ///
+    /// ```
+    /// let store = terrace::Store::options().anonymous().create()?;
+    /// store.put_expiring(b"session", b"42", std::time::Duration::from_secs(60))?;
+    /// assert!(store.get(b"session")?.unwrap().expires_at().is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn put_expiring(&self, key: &[u8], value: &[u8], after: Duration) -> Result<(), WriteError> {
+        self.0.engine.put(Put { key, value, expires_at: Some(later(self.now_ms(), after)) })
+    }
+
+    /// Puts one after the other, each by itself, that share what it costs to make them durable. A result each, in order.
+    ///
+    /// ```
+    /// use terrace::{Put, Store};
+    ///
+    /// let store = Store::options().anonymous().create()?;
+    /// let put = |key, value| Put { key, value, expires_at: None };
+    /// assert_eq!(store.put_many(&[put(b"a", b"1"), put(b"b", b"2")]), [Ok(()), Ok(())]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn put_many(&self, puts: &[Put<'_>]) -> Vec<Result<(), WriteError>> {
+        self.0.engine.put_many(puts)
+    }
+
+    /// Removes `key` and says whether it was there. Takes no memory, so it also works when the pool is full.
+    pub fn remove(&self, key: &[u8]) -> Result<bool, WriteError> {
+        self.0.engine.remove(key)
+    }
+
+    /// Changes `key`'s entry as `change` says when it sees it (`None`: absent), and returns what else it says. No lock is held: if someone else
+    /// was faster, `change` runs again, and its last answer counts.
+    ///
+    /// ```
+    /// use terrace::{Change, Store};
+    ///
+    /// let store = Store::options().anonymous().create()?;
+    /// let length = store.modify(b"log", |entry| {
+    ///     let mut value = entry.map_or(Vec::new(), |entry| entry.value.to_vec());
+    ///     value.extend(b"line\n");
+    ///     let length = value.len();
+    ///     (Change::Put { value, expires_at: None }, length)
+    /// })?;
+    /// assert_eq!(length, 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn modify<R>(
+        &self,
+        key: &[u8],
+        mut change: impl FnMut(Option<Entry<'_>>) -> (Change, R),
+    ) -> Result<R, WriteError> {
+        let mut last = None;
+        self.0.engine.modify(key, &mut |entry| {
+            let (change, result) = change(entry);
+            last = Some(result);
+            change
+        })?;
+        Ok(last.expect("an engine that has modified has asked how"))
+    }
+
+    /// Lets `key` expire so long from now, and says whether it was there.
+    pub fn expire(&self, key: &[u8], after: Duration) -> Result<bool, WriteError> {
+        let at = Some(later(self.now_ms(), after));
+        self.modify(key, |entry| (Change::Expire(at), entry.is_some()))
+    }
+
+    /// Gives `key` the value `new` if it has the value `expected` (`None`: if it is absent), and says whether it did. The entry's expiry stays.
+    ///
+    /// ```
+    /// let store = terrace::Store::options().anonymous().create()?;
+    /// assert!(store.compare_and_swap(b"leader", None, b"me")?);
+    /// assert!(!store.compare_and_swap(b"leader", Some(b"you"), b"me")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn compare_and_swap(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: &[u8],
+    ) -> Result<bool, WriteError> {
+        self.modify(key, |entry| match entry {
+            entry if entry.map(|entry| entry.value) != expected => (Change::Keep, false),
+            entry => {
+                let expires_at = entry.and_then(|entry| entry.expires_at);
+                (Change::Put { value: new.to_vec(), expires_at }, true)
+            }
+        })
+    }
+
+    /// Adds `by` to the decimal integer at `key` (0 if it is absent) and returns the sum. The entry's expiry stays.
+    ///
+    /// ```
+    /// let store = terrace::Store::options().anonymous().create()?;
+    /// assert_eq!(store.increment(b"hits", 2)?, 2);
+    /// assert_eq!(store.increment(b"hits", -3)?, -1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn increment(&self, key: &[u8], by: i64) -> Result<i64, IncrementError> {
+        self.modify(key, |entry| {
+            let Some(old) = entry.map_or(Some(0), |entry| integer(entry.value)) else {
+                return (Change::Keep, Err(IncrementError::NotAnInteger));
+            };
+            let Some(sum) = old.checked_add(by) else {
+                return (Change::Keep, Err(IncrementError::Overflow));
+            };
+            let expires_at = entry.and_then(|entry| entry.expires_at);
+            (Change::Put { value: sum.to_string().into_bytes(), expires_at }, Ok(sum))
+        })?
+    }
+
+    /// Writes to collect that happen all at one instant or not at all.
+    pub fn batch(&self) -> Batch<'_> {
+        Batch::new(self)
+    }
+
+    /// Runs `body`, then does what it wrote at one instant, to every reader and through a crash. If what it read has changed meanwhile, it
+    /// runs again. `None`, and nothing is done, if one of the `watched` keys is not in the given version any more.
+    ///
+    /// What `body` returns is passed on and decides nothing: what it has written is done also if it returns an error.
+    ///
+    /// ```
+    /// let store = terrace::Store::options().anonymous().create()?;
+    /// store.put(b"from", b"10")?;
+    /// let moved = store.transaction(&[], |transaction| {
+    ///     let value = transaction.get(b"from")?.map(|value| value.to_vec());
+    ///     if let Some(value) = &value {
+    ///         transaction.put(b"to", value)?;
+    ///         transaction.remove(b"from")?;
+    ///     }
+    ///     Ok::<_, terrace::WriteError>(value.is_some())
+    /// })?;
+    /// assert_eq!(moved, Some(Ok(true)));
+    /// assert_eq!(store.get(b"to")?.unwrap(), b"10");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn transaction<R>(
+        &self,
+        watched: &[(Vec<u8>, Option<Token>)],
+        mut body: impl FnMut(&mut Transaction<'_>) -> R,
+    ) -> Result<Option<R>, WriteError> {
+        for (key, token) in watched {
+            if self.token(key)? != *token {
+                return Ok(None);
+            }
+        }
+        loop {
+            let mut transaction = Transaction::new(self.engine());
+            let result = body(&mut transaction);
+            match transaction.commit(watched)? {
+                Commit::Done => return Ok(Some(result)),
+                Commit::Changed(nth) if nth < watched.len() => return Ok(None),
+                Commit::Changed(_) => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Visits entries from `cursor` on, at least about `at_least` of them, and returns where to go on, 0 at the end.
+    ///
+    /// A whole scan from 0 to 0 visits every key that is there throughout, through any growth of the store. One that comes,
+    /// goes or changes meanwhile is visited perhaps, and rarely one twice.
+    ///
+    /// ```
+    /// let store = terrace::Store::options().anonymous().create()?;
+    /// store.put(b"a", b"1")?;
+    /// let (mut cursor, mut keys) = (0, Vec::new());
+    /// loop {
+    ///     cursor = store.scan(cursor, 100, &mut |key, _| keys.push(key.to_vec()))?;
+    ///     if cursor == 0 {
+    ///         break;
+    ///     }
+    /// }
+    /// assert_eq!(keys, [b"a"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn scan(
+        &self,
+        cursor: Cursor,
+        at_least: usize,
+        each: &mut dyn FnMut(&[u8], Entry<'_>),
+    ) -> Result<Cursor, ReadError> {
+        self.0.engine.scan(cursor, at_least, each)
+    }
+
+    /// Any key; `None` if there is none.
+    pub fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
+        self.0.engine.random_key()
+    }
+
+    /// Removes every key that is there now. Keys that are written meanwhile may stay or go.
+    pub fn clear(&self) -> Result<(), WriteError> {
+        self.0.engine.clear()
+    }
+
+    /// Keys, those that have expired but were not removed yet among them.
+    pub fn len(&self) -> u64 {
+        self.0.engine.len()
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Removes entries that have expired, and returns how many. Looks at `budget` entries at most, fewer if few expire; call it again
+    /// and again, if [`Options::expiry_thread`] does not.
+    pub fn sweep_expired(&self, budget: usize) -> u64 {
+        self.0.engine.sweep_expired(budget)
+    }
+
+    /// Makes the pool this large, while it is in use. Nothing moves.
+    pub fn grow(&self, size: ByteSize) -> Result<ByteSize, GrowError> {
+        self.0.engine.grow(size.as_bytes()).map(ByteSize::bytes)
+    }
+
+    /// Numbers about the store.
+    pub fn stats(&self) -> Stats {
+        self.0.engine.stats()
+    }
+
+    /// How much of the pool lies on huge pages, as the kernel says. Reads a file of the kernel's: not for every second.
+    pub fn huge_pages(&self) -> std::io::Result<crate::HugePages> {
+        self.0.engine.huge_pages()
+    }
+
+    /// Rewrites what is in use into huge pages now, where the kernel can; takes some seconds a GiB. With [`Options::huge_pages`] that
+    /// happens in the background by itself.
+    pub fn collapse_huge_pages(&self) {
+        let mut from = Some(0);
+        while let Some(at) = from {
+            from = self.0.engine.collapse_step(at);
+        }
+    }
+
+    /// Reads everything and compares it with its checksums and with what it should be. For a store that nobody writes to meanwhile. `progress` is
+    /// told the records that are done, and how many there are.
+    pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
+        self.0.engine.check(progress)
+    }
+
+    /// Waits until the background work that an unclean stop has left is done.
+    pub fn wait_until_collected(&self) {
+        self.0.background.wait_until_collected();
+    }
+
+    /// The time that decides what has expired, in unix milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.0.engine.now_ms()
+    }
+
+    /// Closes the store, and says whether everything reached its file. Dropping the last handle does the same and says nothing.
+    ///
+    /// # Errors
+    /// If another handle is still there; it closes the store when it goes.
+    pub fn close(self) -> Result<(), CloseError> {
+        let inner = Arc::into_inner(self.0).ok_or(CloseError::StillOpen)?;
+        drop(inner.background);
+        inner.engine.close()
+    }
+}
+
+/// A decimal integer in the one form in which it would be written.
+fn integer(text: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let number: i64 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}

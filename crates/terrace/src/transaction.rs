@@ -1,0 +1,194 @@
+//! Several reads and writes as one.
+
+use crate::{Change, Entry, ReadError, Token, Value, WriteError};
+use std::collections::BTreeMap;
+use terrace_engine::{Commit, Engine, Expected, What, Write};
+
+/// What a transaction reads and writes, while [`Store::transaction`](crate::Store::transaction) runs it.
+///
+/// It sees what it wrote itself; nobody else does before it commits. Then all of it happens at one instant, if what it
+/// read has not changed until then; otherwise it runs again.
+pub struct Transaction<'t> {
+    engine: &'t dyn Engine,
+    written: BTreeMap<Vec<u8>, Written>,
+    read: BTreeMap<Vec<u8>, Option<Token>>,
+    /// One key was read in two versions: this run cannot commit.
+    torn: bool,
+    cleared: bool,
+}
+
+/// What a transaction has made of a key.
+enum Written {
+    Put {
+        value: Vec<u8>,
+        expires_at: Option<u64>,
+    },
+    /// The store's value with another expiry.
+    Expire(Option<u64>),
+    Removed,
+}
+
+impl<'t> Transaction<'t> {
+    pub(crate) fn new(engine: &'t dyn Engine) -> Self {
+        Self { engine, written: BTreeMap::new(), read: BTreeMap::new(), torn: false, cleared: false }
+    }
+
+    /// The entry of `key`, as this transaction sees it.
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+        let expires_at = match self.written.get(key) {
+            None if self.cleared => return Ok(None),
+            None => return self.read(key),
+            Some(Written::Removed) => return Ok(None),
+            Some(Written::Put { expires_at, .. } | Written::Expire(expires_at)) => *expires_at,
+        };
+        if expires_at.is_some_and(|at| at <= self.engine.now_ms()) {
+            return Ok(None);
+        }
+        if let Some(Written::Expire(_)) = self.written.get(key) {
+            return Ok(self.read(key)?.map(|value| value.with_expiry(expires_at)));
+        }
+        Ok(self.written.get(key).and_then(|written| match written {
+            Written::Put { value, .. } => {
+                Some(Value::borrowed(Entry { value, expires_at, token: Token::unwritten() }))
+            }
+            _ => None,
+        }))
+    }
+
+    /// Reads from the store and remembers which version that was.
+    fn read(&mut self, key: &[u8]) -> Result<Option<Value<'t>>, ReadError> {
+        let value = self.engine.get(key)?;
+        let token = value.as_ref().map(Value::token);
+        match self.read.get(key) {
+            Some(earlier) => self.torn |= *earlier != token,
+            None => drop(self.read.insert(key.to_vec(), token)),
+        }
+        Ok(value)
+    }
+
+    /// Changes a key's entry as `change` says.
+    pub fn modify<R>(
+        &mut self,
+        key: &[u8],
+        mut change: impl FnMut(Option<Entry<'_>>) -> (Change, R),
+    ) -> Result<R, WriteError> {
+        self.engine.check_put(key, &[])?;
+        let value = self.get(key)?;
+        let (is_there, (change, result)) = (value.is_some(), change(value.as_ref().map(Value::entry)));
+        drop(value);
+        match change {
+            Change::Keep => {}
+            Change::Put { value, expires_at } => self.put_owned(key, value, expires_at)?,
+            Change::Remove if is_there => drop(self.written.insert(key.to_vec(), Written::Removed)),
+            Change::Expire(at) if is_there => match self.written.get_mut(key) {
+                Some(Written::Put { expires_at, .. } | Written::Expire(expires_at)) => *expires_at = at,
+                _ => drop(self.written.insert(key.to_vec(), Written::Expire(at))),
+            },
+            Change::Remove | Change::Expire(_) => {}
+        }
+        Ok(result)
+    }
+
+    /// Gives `key` this value, without expiry.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+        self.put_owned(key, value.to_vec(), None)
+    }
+
+    /// Gives `key` this value, which expires at `expires_at` (unix milliseconds) if that is given.
+    pub fn put_expiring(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<u64>,
+    ) -> Result<(), WriteError> {
+        self.put_owned(key, value.to_vec(), expires_at)
+    }
+
+    fn put_owned(&mut self, key: &[u8], value: Vec<u8>, expires_at: Option<u64>) -> Result<(), WriteError> {
+        self.engine.check_put(key, &value)?;
+        self.written.insert(key.to_vec(), Written::Put { value, expires_at });
+        Ok(())
+    }
+
+    /// Removes `key` and says whether it was there.
+    pub fn remove(&mut self, key: &[u8]) -> Result<bool, WriteError> {
+        self.modify(key, |entry| (Change::Remove, entry.is_some()))
+    }
+
+    /// Removes `key`, whether it is there or not: reads nothing, so that nobody's change of it stands in the way.
+    pub(crate) fn remove_unseen(&mut self, key: &[u8]) -> Result<(), WriteError> {
+        self.engine.check_put(key, &[])?;
+        self.written.insert(key.to_vec(), Written::Removed);
+        Ok(())
+    }
+
+    /// Removes every key.
+    pub fn clear(&mut self) -> Result<(), WriteError> {
+        self.written.clear();
+        self.cleared = true;
+        Ok(())
+    }
+
+    /// Keys, as this transaction sees them.
+    pub fn len(&self) -> u64 {
+        let mut len = if self.cleared { 0 } else { self.engine.len() as i64 };
+        for (key, written) in &self.written {
+            let was = !self.cleared && self.engine.token(key).is_ok_and(|token| token.is_some());
+            len += i64::from(!matches!(written, Written::Removed)) - i64::from(was);
+        }
+        len.max(0) as u64
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Tries to make it happen, if also the `watched` keys are still in those versions. Their positions come first in what has changed.
+    pub(crate) fn commit(&self, watched: &[(Vec<u8>, Option<Token>)]) -> Result<Commit, WriteError> {
+        let read = || self.read.iter().map(|(key, token)| (key, *token));
+        let watched_keys = watched.iter().map(|(key, token)| (key, *token));
+        let expected: Vec<Expected<'_>> =
+            watched_keys.chain(read()).map(|(key, token)| (key.as_slice(), token)).collect();
+        if self.torn {
+            let changed =
+                expected.iter().position(|(key, token)| self.engine.token(key).ok() != Some(*token));
+            return Ok(Commit::Changed(changed.unwrap_or(watched.len())));
+        }
+        let swept = if self.cleared { self.others()? } else { Vec::new() };
+        let removals = swept.iter().map(|key| Write { key, what: What::Remove });
+        let writes: Vec<Write<'_>> = self
+            .written
+            .iter()
+            .map(|(key, written)| Write { key, what: written.what() })
+            .chain(removals)
+            .collect();
+        self.engine.commit(&writes, &expected)
+    }
+
+    /// The keys of the store that this transaction has not written: what it removes when it has cleared the store.
+    fn others(&self) -> Result<Vec<Vec<u8>>, ReadError> {
+        let mut keys = std::collections::BTreeSet::new();
+        let mut cursor = 0;
+        loop {
+            cursor = self.engine.scan(cursor, usize::MAX, &mut |key, _| {
+                if !self.written.contains_key(key) {
+                    keys.insert(key.to_vec());
+                }
+            })?;
+            if cursor == 0 {
+                return Ok(keys.into_iter().collect());
+            }
+        }
+    }
+}
+
+impl Written {
+    fn what(&self) -> What<'_> {
+        match self {
+            Self::Put { value, expires_at } => What::Put { value, expires_at: *expires_at },
+            Self::Expire(at) => What::Expire(*at),
+            Self::Removed => What::Remove,
+        }
+    }
+}
