@@ -32,6 +32,7 @@ impl<M: MappedMedium> Pool<M> {
         grown.store(self.region(), 0).map_err(GrowError::Map)?;
         *superblock = grown;
         self.0.set_size(asked);
+        self.0.add_memory(size);
         Ok(asked)
     }
 

@@ -3,23 +3,41 @@
 //! Reading order: [`Layout`] (what lies where), [`PoolOptions`] (how a pool is made and opened), [`Pool`]. The format, and what of it is
 //! believed after which crash, is written down in `docs/pool-format.md`.
 
+mod accounting;
+mod blocks;
 mod check;
+mod classes;
 mod clock;
+mod collect;
+mod epoch;
 mod error;
 mod file;
 mod grow;
 mod layout;
 mod lifetime;
+mod limbo;
+mod lock;
 mod open;
 mod options;
+mod pages;
 mod participants;
 mod pool;
 mod roots;
+mod seats;
+mod shared;
+mod slabs;
 mod superblock;
+mod verify;
+mod zones;
 
+pub use accounting::Space;
+pub use blocks::{Durable, Fence, Fresh, PoolFull};
 pub use check::Finding;
+pub use collect::{CollectReport, Marker};
+pub use epoch::{ErasedGuard, Guard, PinnedBytes};
 pub use error::{CloseError, Durability, GrowError, Holder, OpenError, Problem, RootError};
 pub use layout::{Geometry, Layout, MAX_POOL, PAGE};
+pub use lock::{Lock, Locked};
 pub use open::{Description, describe};
 pub use options::PoolOptions;
 pub use participants::Owner;

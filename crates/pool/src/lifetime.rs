@@ -13,8 +13,12 @@
 //! ```
 
 use crate::error::{Durability, Problem};
+use crate::layout::{ALLOCATOR_BYTES, Layout};
 use crate::pool::Start;
 use crate::superblock::Superblock;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{LINE, Line, MappedMedium, Offset, Region};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Tells one start of the kernel from the next. `None` where it does not say.
 pub(crate) fn boot_id() -> Option<u128> {
@@ -34,6 +38,19 @@ pub(crate) struct Opening {
     pub(crate) read_only: bool,
     /// Whether to read a pool that is not trusted.
     pub(crate) salvage: bool,
+    /// What the allocator's words are, by [`allocator_sum`].
+    pub(crate) allocator_sum: u64,
+}
+
+/// A checksum of the allocator's words. The next open believes them only if they are what an orderly close left.
+pub(crate) fn allocator_sum<M: MappedMedium>(region: &Region<M>, layout: &Layout) -> u64 {
+    let mut bytes = Vec::with_capacity(ALLOCATOR_BYTES as usize);
+    for at in (layout.allocator..layout.allocator + ALLOCATOR_BYTES).step_by(LINE) {
+        for word in region.get::<Line>(Offset::new(at)).iter().flat_map(|line| &line.0) {
+            bytes.extend(word.load(region.medium(), Relaxed).to_le_bytes());
+        }
+    }
+    xxh3_64(&bytes)
 }
 
 /// The superblock to go on with after `found`, and how the pool was found.
@@ -41,7 +58,7 @@ pub(crate) fn next_life(found: &Superblock, opening: &Opening) -> Result<(Superb
     if !found.clean {
         may_go_on(found, opening)?;
     }
-    let settled = found.clean && !found.unsettled;
+    let settled = found.clean && !found.unsettled && found.allocator_sum == opening.allocator_sum;
     let next = Superblock {
         sequence: found.sequence.wrapping_add(1),
         // Generation 0 is no generation: a lock word of zeros is free.
@@ -91,11 +108,19 @@ mod tests {
             hash_seed: 1,
             created_ms: 1,
             label: String::new(),
+            allocator_sum: 0,
         }
     }
 
     fn opening(durability: Durability, boot: Option<u128>) -> Opening {
-        Opening { durability, assumed_persistent: false, boot, read_only: false, salvage: false }
+        Opening {
+            durability,
+            assumed_persistent: false,
+            boot,
+            read_only: false,
+            salvage: false,
+            allocator_sum: 0,
+        }
     }
 
     #[test]
@@ -133,6 +158,13 @@ mod tests {
         let found = Superblock { unsettled: true, ..superblock(true, Durability::Process) };
         let (next, start) = next_life(&found, &opening(Durability::Process, Some(78))).unwrap();
         assert_eq!((next.era, next.clean, next.unsettled, start), (3, false, false, Start::Unclean));
+    }
+
+    #[test]
+    fn allocator_words_that_nobody_left_like_that_are_not_believed() {
+        let found = Superblock { allocator_sum: 5, ..superblock(true, Durability::Process) };
+        let (next, start) = next_life(&found, &opening(Durability::Process, Some(77))).unwrap();
+        assert_eq!((next.era, start), (3, Start::Unclean));
     }
 
     #[test]

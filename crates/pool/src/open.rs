@@ -6,7 +6,7 @@
 use crate::error::{Durability, OpenError, Problem};
 use crate::file::{self, Purpose, Unpublished};
 use crate::layout::{Geometry, Layout, MAX_POOL, PAGE};
-use crate::lifetime::{Opening, boot_id, next_life};
+use crate::lifetime::{Opening, allocator_sum, boot_id, next_life};
 use crate::options::{Place, PoolOptions};
 use crate::pool::{Life, Pool, Start};
 use crate::superblock::{self, LABEL_BYTES, Superblock};
@@ -192,6 +192,7 @@ impl PoolOptions {
             hash_seed: self.hash_seed.unwrap_or(seed),
             created_ms: clock::now_ms(),
             label: self.label.clone(),
+            allocator_sum: 0,
         })
     }
 
@@ -209,15 +210,16 @@ impl PoolOptions {
         let assumed_persistent = self.assumed(&medium);
         let region = Region::new(medium);
         let found = superblock::load(&region)?;
+        let layout = Layout::new(found.superblock.geometry).map_err(Problem::Damaged)?;
         let opening = Opening {
             durability: durability::<M>(),
             assumed_persistent,
             boot: self.boot_id.or_else(boot_id),
             read_only: !self.writes(),
             salvage: self.salvage,
+            allocator_sum: allocator_sum(&region, &layout),
         };
         let (superblock, start) = next_life(&found.superblock, &opening)?;
-        let layout = Layout::new(superblock.geometry).map_err(Problem::Damaged)?;
         let (expected, len) = (superblock.size, region.medium().len() as u64);
         if len < if self.salvage { layout.smallest() } else { expected } {
             return Err(Problem::Truncated { expected, found: len });

@@ -2,8 +2,10 @@
 
 use crate::error::{CloseError, OpenError, Problem};
 use crate::layout::{Geometry, Layout};
+use crate::lifetime::allocator_sum;
 use crate::options::PoolOptions;
 use crate::participants::{self, Owner};
+use crate::shared::Memory;
 use crate::superblock::Superblock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -54,6 +56,8 @@ pub(crate) struct Inner<M: MappedMedium> {
     pub(crate) roots: Mutex<()>,
     /// Whether [`Pool::close`] has done its work.
     closed: bool,
+    /// The allocator's part that is not in the region: what follows from the geometry.
+    pub(crate) memory: Memory,
 }
 
 impl<M: MappedMedium> Clone for Pool<M> {
@@ -93,9 +97,10 @@ impl<M: MappedMedium> Pool<M> {
             superblock: Mutex::new(life.superblock),
             roots: Mutex::new(()),
             closed: false,
+            memory: Memory::new(&layout),
         }));
         pool.0.set_size(life.size);
-        // The allocator starts here.
+        pool.0.start_memory();
         Ok(pool)
     }
 
@@ -120,8 +125,7 @@ impl<M: MappedMedium> Pool<M> {
     /// Its size in bytes, a multiple of the page.
     #[inline(always)]
     pub fn size(&self) -> u64 {
-        // ORDER: Acquire: pairs with `set_size`; whoever sees the size sees the mapping that long.
-        self.0.size_word().load(self.medium(), Ordering::Acquire)
+        self.0.size()
     }
 
     /// How often it has been opened with nobody else in it: a lock of another generation is free.
@@ -192,24 +196,19 @@ impl<M: MappedMedium> Pool<M> {
     pub(crate) fn store_superblock(&self) -> Result<(), MapError> {
         self.0.superblock().store(self.region(), 0)
     }
-
-    /// Tells this opening from every other one in this process.
-    #[inline(always)]
-    pub(crate) fn id(&self) -> u64 {
-        self.0.id
-    }
-
-    /// Counts unclean openings.
-    #[inline(always)]
-    pub(crate) fn era(&self) -> u32 {
-        self.0.era
-    }
 }
 
 impl<M: MappedMedium> Inner<M> {
     #[inline(always)]
     fn size_word(&self) -> &Word {
         &self.region.at::<Line>(Offset::new(self.layout.shared)).0[0]
+    }
+
+    /// See [`Pool::size`].
+    #[inline(always)]
+    pub(crate) fn size(&self) -> u64 {
+        // ORDER: Acquire: pairs with `set_size`; whoever sees the size sees the mapping that long.
+        self.size_word().load(self.region.medium(), Ordering::Acquire)
     }
 
     /// Tells everyone that the pool has `size` bytes. The superblock says so already, durably.
@@ -227,8 +226,7 @@ impl<M: MappedMedium> Inner<M> {
         if std::mem::replace(&mut self.closed, true) || !self.writes {
             return Ok(());
         }
-        // The allocator ends here, and says whether all memory is accounted for.
-        let settled = true;
+        let settled = self.stop_memory();
         participants::release(&self.region, &self.layout, u32::from(self.owner.participant));
         // PERSIST: everything before the clean flag. A crash before leaves the pool in use.
         self.region.fence();
@@ -237,6 +235,7 @@ impl<M: MappedMedium> Inner<M> {
         superblock.sequence = superblock.sequence.wrapping_add(1);
         superblock.clean = true;
         superblock.unsettled = !settled;
+        superblock.allocator_sum = allocator_sum(&self.region, &self.layout);
         superblock.store(&self.region, 0)
     }
 }

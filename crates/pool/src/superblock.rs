@@ -14,7 +14,8 @@
 //!      12      seed of the hashes of keys
 //!      13      created, unix ms
 //!      14..22  label, UTF-8, padded with zeros
-//!      22..63  zero
+//!      22      XXH3 of the allocator's words, as an orderly close left them
+//!      23..63  zero
 //!      63      XXH3 of words 0 to 62
 //! ```
 //!
@@ -70,6 +71,8 @@ pub(crate) struct Superblock {
     pub(crate) hash_seed: u64,
     pub(crate) created_ms: u64,
     pub(crate) label: String,
+    /// What an orderly close left of the allocator's words, so that the next open knows them.
+    pub(crate) allocator_sum: u64,
 }
 
 /// The copy that is believed, and which one it is.
@@ -103,6 +106,7 @@ impl Superblock {
         for (word, piece) in words[14..22].iter_mut().zip(label.as_chunks().0) {
             *word = u64::from_le_bytes(*piece);
         }
+        words[22] = self.allocator_sum;
         words[WORDS - 1] = checksum(&words);
         words
     }
@@ -164,6 +168,7 @@ impl Superblock {
             hash_seed: words[12],
             created_ms: words[13],
             label: label(&words[14..22])?,
+            allocator_sum: words[22],
         })
     }
 
@@ -269,6 +274,7 @@ mod tests {
             hash_seed: 99,
             created_ms: 1_700_000_000_000,
             label: "a label, UTF-8: \u{e4}\u{f6}\u{fc}".into(),
+            allocator_sum: 123,
         }
     }
 

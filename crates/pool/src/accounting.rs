@@ -1,0 +1,140 @@
+//! What the memory of a pool is used for.
+
+use crate::pool::{Inner, Pool};
+use crate::zones::State;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{MappedMedium, Word};
+
+/// Where a pool's bytes are. While others allocate, the figures are those of about the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes of the pool.
+    pub size: u64,
+    /// Bytes in blocks, rounded up to their sizes. Those that wait for their readers are among them.
+    pub used_by_blocks: u64,
+    /// Bytes of slabs that are in no block: free for small blocks of the slab's size, and what a slab loses to its bitmaps and its tail.
+    pub slab_free: u64,
+    /// Bytes that describe the pool itself.
+    pub metadata: u64,
+    /// Bytes that were given back and wait for their readers.
+    pub waiting: u64,
+    /// Bytes free for anything.
+    pub free: u64,
+    /// Bytes of the largest extent that there is room for. What `free` has more is in pieces.
+    pub largest_free_extent: u64,
+    /// Whether memory that a crash left has yet to be collected; until then `used_by_blocks` is a guess from above.
+    pub collecting: bool,
+}
+
+impl<M: MappedMedium> Pool<M> {
+    /// What its memory is used for. Looks at every unit of the pool: a millisecond for some ten GiB.
+    pub fn space(&self) -> Space {
+        let inner = &*self.0;
+        let medium = self.medium();
+        let shared = inner.shared();
+        let granule = 1 << inner.memory.zones.granule_log2();
+        let mut space = Space { size: self.size(), waiting: inner.waiting(), ..Space::default() };
+        let (mut slabs, mut extents) = (0, 0);
+        let mut run = 0;
+        for zone in inner.zones() {
+            for unit in inner.units_in(&zone) {
+                let entry = inner.unit(unit);
+                let usable = inner.memory.zones.usable(unit, space.size);
+                let taken = entry.taken.load(medium, Relaxed);
+                let state = State(entry.state.load(medium, Relaxed));
+                let head = inner.memory.zones.head_granules(&zone, unit);
+                match state.class() {
+                    Some(_) => slabs += 1,
+                    None => extents += u64::from((taken & usable & !head).count_ones()) * granule,
+                }
+                space.free += u64::from((!taken & usable).count_ones()) * granule;
+                space.largest_free_extent =
+                    space.largest_free_extent.max(longest_run(&mut run, taken | !usable) * granule);
+            }
+            run = 0;
+        }
+        slabs <<= inner.memory.zones.slab_log2;
+        let small = inner.sum(&shared.small_base, |seat| &seat.small).min(slabs);
+        space.used_by_blocks = small + extents;
+        space.slab_free = slabs - small;
+        space.metadata = space.size - space.free - slabs - extents;
+        space.collecting = inner.is_pending();
+        space
+    }
+
+    /// The sum of the counter `counter` of all seats since the pool was opened. See [`Guard::seat_counter`](crate::Guard::seat_counter).
+    ///
+    /// # Panics
+    /// If `counter` is not below 8.
+    pub fn sum_counter(&self, counter: usize) -> u64 {
+        let words = self.0.used_seats().map(|seat| seat.counters[counter].load(self.medium(), Relaxed));
+        words.fold(0, u64::wrapping_add)
+    }
+
+    /// Frees of what was not allocated, and lists that led nowhere, since the pool was opened: 0 in a sound pool.
+    pub fn faults(&self) -> u64 {
+        self.0.shared().faults.load(self.medium(), Relaxed)
+    }
+}
+
+/// Goes on with a run of free granules; returns the longest that it has been in this word.
+fn longest_run(run: &mut u64, taken: u64) -> u64 {
+    let mut longest = 0;
+    for bit in 0..64 {
+        *run = if taken >> bit & 1 == 0 { *run + 1 } else { 0 };
+        longest = longest.max(*run);
+    }
+    longest
+}
+
+impl<M: MappedMedium> Inner<M> {
+    fn sum(&self, base: &Word, of: impl Fn(&crate::seats::Seat) -> &Word) -> u64 {
+        let base = base.load(self.medium(), Relaxed);
+        let sum =
+            self.used_seats().map(|seat| of(seat).load(self.medium(), Relaxed)).fold(base, u64::wrapping_add);
+        // Read while others count, it may come out below zero for a moment.
+        if sum > u64::MAX / 2 { 0 } else { sum }
+    }
+
+    /// Bytes in limbo.
+    pub(crate) fn waiting(&self) -> u64 {
+        let waiting = self.used_seats().map(|seat| {
+            let drained = seat.drained.load(self.medium(), Relaxed);
+            seat.retired.load(self.medium(), Relaxed).saturating_sub(drained)
+        });
+        waiting.sum()
+    }
+
+    /// Bytes that have been freed since the pool was opened.
+    pub(crate) fn freed_in_all(&self) -> u64 {
+        self.used_seats().map(|seat| seat.freed.load(self.medium(), Relaxed)).sum()
+    }
+
+    /// Drains all limbo and empties all caches, for nobody is pinned any more. What seats have counted goes to the common words.
+    pub(crate) fn empty_all_seats(&self) {
+        while self.memory.abandoned.pop().is_some() {}
+        for seat in self.used_seats() {
+            self.close_page(seat);
+        }
+        let mut none_left = self.used_seats().next().is_none();
+        while !none_left {
+            self.shared().epoch.fetch_add(self.medium(), crate::epoch::GRACE, Relaxed);
+            let Some(me) = self.used_seats().next() else { break };
+            none_left = self.drain_all(me) == 0;
+        }
+        for seat in self.used_seats() {
+            self.empty_caches(seat);
+        }
+        let shared = self.shared();
+        let (small, large) = (
+            self.sum(&shared.small_base, |seat| &seat.small),
+            self.sum(&shared.large_base, |seat| &seat.large),
+        );
+        shared.small_base.store(self.medium(), small, Relaxed);
+        shared.large_base.store(self.medium(), large, Relaxed);
+        for seat in self.used_seats() {
+            seat.small.store(self.medium(), 0, Relaxed);
+            seat.large.store(self.medium(), 0, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Blocks: asking for memory, filling it, making it durable, giving it back.
+
+use crate::epoch::Guard;
+use crate::limbo::add;
+use crate::pool::{Inner, Pool};
+use crate::seats::Seat;
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{LINE, Line, MappedMedium, Offset, Word};
+
+/// The pool has no room for what was asked.
+///
+/// What is `waiting` was given back but may still be read by someone. The thread that was refused holds some of it up itself while it is pinned:
+/// [`Pool::relieve`], called with no guard alive, gets it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolFull {
+    /// Bytes asked for.
+    pub wanted: u64,
+    /// Bytes of the pool.
+    pub size: u64,
+    /// Bytes that were given back and wait for their readers.
+    pub waiting: u64,
+    /// Whether memory that a crash left is still being collected.
+    pub collecting: bool,
+}
+
+impl std::fmt::Display for PoolFull {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { wanted, size, waiting, collecting } = self;
+        write!(f, "the pool of {size} bytes has no room for {wanted} more")?;
+        if *collecting {
+            return f.write_str("; memory is still being collected after a crash, so try again later");
+        }
+        if *waiting > 0 {
+            write!(f, "; {waiting} bytes come back when those who read them have finished")?;
+        }
+        f.write_str("; remove something or grow the pool")
+    }
+}
+
+impl std::error::Error for PoolFull {}
+
+impl<M: MappedMedium> Guard<'_, M> {
+    /// A block of at least `bytes` bytes that nobody else knows: aligned to 8; to 64 if `bytes` is a multiple of 64; to 4096 if it is one
+    /// of 4096 and more than an eighth of a slab. What it holds is arbitrary.
+    ///
+    /// # Errors
+    /// [`PoolFull`], after everything that can be had back has been tried.
+    #[inline(always)]
+    pub fn alloc(&self, bytes: usize) -> Result<Fresh<'_, M>, PoolFull> {
+        let bytes = bytes as u64;
+        match self.inner().take(self.seat(), bytes) {
+            Some(offset) => Ok(Fresh { guard: self, offset, bytes }),
+            None => self.alloc_hard(bytes),
+        }
+    }
+
+    #[cold]
+    fn alloc_hard(&self, bytes: u64) -> Result<Fresh<'_, M>, PoolFull> {
+        match self.inner().take_hard(self.seat(), bytes) {
+            Some(offset) => Ok(Fresh { guard: self, offset, bytes }),
+            None => Err(self.inner().pool_full(bytes)),
+        }
+    }
+
+    /// Frees a block that was never reachable, at once. `bytes` is what was asked for when it was allocated.
+    #[inline(always)]
+    pub fn free(&self, offset: u64, bytes: usize) {
+        self.inner().free(self.seat(), offset, bytes as u64);
+    }
+
+    /// Frees a block that was reachable and has been unlinked under this guard, as soon as everyone who may see it has gone.
+    #[inline(always)]
+    pub fn retire(&self, offset: u64, bytes: usize) {
+        self.inner().retire(self.seat(), offset, bytes as u64);
+    }
+
+    /// Waits until everything is durable that this thread has written back or streamed so far, of any number of blocks.
+    #[inline(always)]
+    #[track_caller]
+    pub fn fence(&self) -> Fence<'_> {
+        self.pool().region().fence();
+        Fence(PhantomData)
+    }
+}
+
+/// The proof that this thread has fenced.
+pub struct Fence<'g>(PhantomData<(&'g (), *const ())>);
+
+/// A block that nobody else knows. Dropping it frees it.
+#[must_use = "a block that is not kept is freed at once"]
+pub struct Fresh<'g, M: MappedMedium> {
+    guard: &'g Guard<'g, M>,
+    offset: u64,
+    bytes: u64,
+}
+
+#[allow(clippy::len_without_is_empty, reason = "a block of no bytes is of no interest")]
+impl<'g, M: MappedMedium> Fresh<'g, M> {
+    /// Where it begins.
+    #[inline(always)]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Bytes that were asked for.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.bytes as usize
+    }
+
+    /// Where `len` bytes from `at` on lie.
+    #[inline(always)]
+    #[track_caller]
+    fn part(&self, at: usize, len: usize) -> u64 {
+        let end = at.checked_add(len);
+        assert!(
+            end.is_some_and(|end| end as u64 <= self.bytes),
+            "{len} bytes at {at} of a block of {}",
+            self.bytes
+        );
+        self.offset + at as u64
+    }
+
+    /// Copies `bytes` to `at`, through the cache.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    #[inline(always)]
+    #[track_caller]
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        let offset = self.part(at, bytes.len());
+        // SAFETY: the block is this Fresh's alone, and a Fresh stays in its thread.
+        unsafe { self.guard.pool().region().copy_in(offset, bytes) }
+    }
+
+    /// The word at `at`.
+    ///
+    /// # Panics
+    /// If it does not lie in the block, or `at` is no multiple of 8.
+    #[inline(always)]
+    #[track_caller]
+    pub fn word(&self, at: usize) -> &'g Word {
+        self.guard.pool().region().at(Offset::new(self.part(at, 8)))
+    }
+
+    /// The line with number `index` from the block's start, which is aligned to lines if it was asked for in lines.
+    ///
+    /// # Panics
+    /// If it does not lie in the block, or the block is not aligned.
+    #[inline(always)]
+    #[track_caller]
+    pub fn line(&self, index: usize) -> &'g Line {
+        self.guard.pool().region().at(Offset::new(self.part(index * LINE, LINE)))
+    }
+
+    /// Writes whole lines at `at`, past the cache where that is worth it: durable at the next fence, without a write-back.
+    ///
+    /// # Panics
+    /// If they do not fit, or do not begin at a line.
+    #[inline(always)]
+    #[track_caller]
+    pub fn stream_lines(&self, at: usize, lines: &[[u64; LINE / 8]]) {
+        let offset = self.part(at, size_of_val(lines));
+        self.guard.pool().region().stream_lines(offset, lines);
+    }
+
+    /// Starts writing the block back. Durable at the next fence.
+    #[inline(always)]
+    #[track_caller]
+    pub fn write_back(&self) {
+        self.guard.pool().region().write_back_bytes(self.offset, self.bytes as usize);
+    }
+
+    /// Writes the block back and waits.
+    #[inline(always)]
+    #[track_caller]
+    pub fn persist(self) -> Durable<'g, M> {
+        // PERSIST: the block, and with it that its memory is taken, before anyone can link it.
+        self.write_back();
+        self.guard.pool().region().fence();
+        Durable(self)
+    }
+
+    /// The block was written back, or streamed, before this fence.
+    #[inline(always)]
+    pub fn fenced(self, _fence: &Fence<'_>) -> Durable<'g, M> {
+        Durable(self)
+    }
+
+    /// The block was written back, or streamed, and the caller fences before it makes it reachable: for blocks that are reachable only through others
+    /// that are fenced together with them.
+    #[inline(always)]
+    pub fn fenced_later(self) -> Durable<'g, M> {
+        Durable(self)
+    }
+}
+
+impl<M: MappedMedium> Drop for Fresh<'_, M> {
+    fn drop(&mut self) {
+        self.guard.inner().free(self.guard.seat(), self.offset, self.bytes);
+    }
+}
+
+/// A block that nobody else knows and that is durable: the only kind that may be linked. Dropping it frees it.
+#[must_use = "a block that is not linked is freed at once"]
+pub struct Durable<'g, M: MappedMedium>(Fresh<'g, M>);
+
+impl<M: MappedMedium> Durable<'_, M> {
+    /// Where it begins.
+    #[inline(always)]
+    pub fn offset(&self) -> u64 {
+        self.0.offset
+    }
+
+    /// Where it begins. It is the caller's now: to be linked, or freed by [`Guard::free`].
+    #[inline(always)]
+    pub fn into_offset(self) -> u64 {
+        let offset = self.0.offset;
+        std::mem::forget(self);
+        offset
+    }
+}
+
+impl<M: MappedMedium> Pool<M> {
+    /// Gets back what can be had back: what waits for readers that have gone, and what was set aside and is not used. Call it without a guard, after
+    /// [`PoolFull`] and before trying again. Returns whether anything came back.
+    pub fn relieve(&self) -> bool {
+        let before = self.0.freed_in_all();
+        self.0.for_each_vacant_seat(|vacant| self.0.close_page(vacant));
+        for _ in 0..=crate::epoch::GRACE {
+            let guard = self.pin();
+            self.0.close_page(guard.seat());
+            self.0.try_advance();
+            self.0.drain_all(guard.seat());
+        }
+        let guard = self.pin();
+        self.0.reclaim(guard.seat()) || self.0.freed_in_all() != before
+    }
+}
+
+impl<M: MappedMedium> Inner<M> {
+    /// Takes memory for `bytes` bytes, if there is any to be had at once.
+    #[inline(always)]
+    pub(crate) fn take(&self, seat: &Seat, bytes: u64) -> Option<u64> {
+        match self.memory.classes.of(bytes) {
+            Some(class) => {
+                let offset = self.take_block(seat, class)?;
+                add(self.medium(), &seat.small, self.memory.classes.footprint(bytes));
+                Some(offset)
+            }
+            None => {
+                let offset = self.take_extent(bytes)?;
+                add(self.medium(), &seat.large, self.memory.classes.footprint(bytes));
+                Some(offset)
+            }
+        }
+    }
+
+    /// As `take`, after everything that can be had back has been tried.
+    fn take_hard(&self, seat: &Seat, bytes: u64) -> Option<u64> {
+        if bytes > self.size() {
+            return None;
+        }
+        self.close_page(seat);
+        // The owner of `seat` is pinned, so the epoch moves on by one at most.
+        self.try_advance();
+        if self.drain_all(seat) > 0
+            && let Some(offset) = self.take(seat, bytes)
+        {
+            return Some(offset);
+        }
+        if !self.reclaim(seat) {
+            return None;
+        }
+        self.take(seat, bytes)
+    }
+
+    /// Empties caches and returns empty slabs to the units. Returns whether anything may have come of it.
+    fn reclaim(&self, seat: &Seat) -> bool {
+        let shared = self.shared();
+        let fruitless = &shared.fruitless;
+        let freed = self.freed_in_all() + 1;
+        let last = fruitless.load(self.medium(), Relaxed);
+        // Looking through all lists takes long: not again before as much as a slab has been freed, or the pool has grown.
+        if last != 0 && freed.wrapping_sub(last) < 1 << self.memory.classes.slab_log2 {
+            return false;
+        }
+        let units = shared.slab_units.load(self.medium(), Relaxed);
+        self.empty_caches(seat);
+        self.for_each_vacant_seat(|vacant| {
+            self.close_page(vacant);
+            self.empty_caches(vacant);
+        });
+        self.release_empty_slabs();
+        self.set_reserve_aside();
+        if shared.slab_units.load(self.medium(), Relaxed) >= units {
+            fruitless.store(self.medium(), freed, Relaxed);
+        }
+        true
+    }
+
+    /// Frees a block. A block that is none, or was free already, is counted as a fault and nothing else happens.
+    #[inline(always)]
+    pub(crate) fn free(&self, seat: &Seat, offset: u64, bytes: u64) {
+        let footprint = self.memory.classes.footprint(bytes);
+        let (was_taken, counter) = match self.memory.classes.of(bytes) {
+            Some(class) => (self.free_block(offset, class), &seat.small),
+            None => (self.free_extent(offset, bytes), &seat.large),
+        };
+        if was_taken {
+            add(self.medium(), counter, footprint.wrapping_neg());
+            add(self.medium(), &seat.freed, footprint);
+        } else {
+            self.fault();
+        }
+    }
+
+    #[cold]
+    fn pool_full(&self, wanted: u64) -> PoolFull {
+        PoolFull { wanted, size: self.size(), waiting: self.waiting(), collecting: self.is_pending() }
+    }
+}

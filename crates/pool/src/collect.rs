@@ -1,0 +1,148 @@
+//! Collecting what a crash left behind: marking what can be reached, sweeping what cannot, while others go on.
+//!
+//! After an unclean open everything that earlier eras took is *old* (see `zones`): its units come into this era when they are first touched, slabs as
+//! pending ones with all blocks taken, extents with their granules noted as old. Nothing new is ever put into a pending slab or noted as old, so the
+//! collector never mistakes a new block for garbage. A collection
+//! 1. traces: the caller names every block that can be reached;
+//! 2. waits until everyone who was pinned then has gone. Who unlinks an old block marks it in `retire`, so that it is limbo's to free and not the
+//!    sweep's; whoever had unlinked one before the tracer came by, and had not retired it, has done so by then;
+//! 3. sweeps unit by unit.
+//!
+//! A collector that dies, or whose trace panics, has done no harm: marks only keep memory, and what is marked was reachable in this era.
+
+use crate::epoch::GRACE;
+use crate::pool::{Inner, Pool};
+use crate::shared::SETTLED;
+use crate::zones::Use;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use terrace_medium::MappedMedium;
+
+/// What a collection did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CollectReport {
+    /// Blocks that were named.
+    pub marked: u64,
+    /// Of those, places that cannot be blocks: the tracer followed a damaged offset.
+    pub unsound: u64,
+    /// Bytes that were not reachable and are free again.
+    pub freed: u64,
+    /// Units that it went through.
+    pub units: u64,
+}
+
+/// Takes note of the blocks that a tracer reaches.
+pub struct Marker<'c> {
+    marks: &'c dyn Marks,
+    report: CollectReport,
+}
+
+impl Marker<'_> {
+    /// The block at `offset`, or around it if it is small, can be reached. `size` is asked only if it is an extent: what was asked for when it
+    /// was allocated.
+    #[inline]
+    pub fn mark(&mut self, offset: u64, size: impl FnOnce() -> usize) {
+        self.report.marked += 1;
+        let sound = match self.marks.unit_to_mark(offset) {
+            None => false,
+            Some(unit) => {
+                self.marks.mark_in_slab(unit, offset) || self.marks.mark_as_extent(offset, size() as u64)
+            }
+        };
+        self.report.unsound += u64::from(!sound);
+    }
+}
+
+trait Marks {
+    fn unit_to_mark(&self, offset: u64) -> Option<u64>;
+    fn mark_in_slab(&self, unit: u64, offset: u64) -> bool;
+    fn mark_as_extent(&self, offset: u64, bytes: u64) -> bool;
+}
+
+impl<M: MappedMedium> Marks for Inner<M> {
+    fn unit_to_mark(&self, offset: u64) -> Option<u64> {
+        self.unit_at(offset)
+    }
+    fn mark_in_slab(&self, unit: u64, offset: u64) -> bool {
+        self.mark_block(unit, offset)
+    }
+    fn mark_as_extent(&self, offset: u64, bytes: u64) -> bool {
+        bytes != 0 && self.mark_extent(offset, bytes)
+    }
+}
+
+impl<M: MappedMedium> Pool<M> {
+    /// Whether memory that an earlier life took has yet to be collected: after an unclean open, until [`Pool::collect`] has been through.
+    pub fn needs_collection(&self) -> bool {
+        self.0.is_pending()
+    }
+
+    /// Frees what nobody can reach, while others go on. `trace` names, through the marker, at least every block that can be reached from the time it is
+    /// called until it returns; it pins the pool itself. Does nothing, and does not call `trace`, if no collection is needed; while another
+    /// thread collects, it waits for that.
+    ///
+    /// Call it without a guard: it waits for everyone who is pinned when the trace ends.
+    ///
+    /// # Panics
+    /// If this thread has a guard, since it would wait for itself.
+    pub fn collect(&self, trace: &mut dyn FnMut(&mut Marker<'_>)) -> CollectReport {
+        let inner = &*self.0;
+        let seat = self.pin().seat();
+        assert!(seat.depth.load(self.medium(), Relaxed) == 0, "a thread that collects has no guard");
+        let _collector = inner.shared().collector.acquire_in(inner);
+        if !inner.is_pending() {
+            return CollectReport::default();
+        }
+        let mut marker = Marker { marks: inner, report: CollectReport::default() };
+        trace(&mut marker);
+        let mut report = marker.report;
+        inner.wait_for_readers();
+        inner.sweep(&mut report);
+        // ORDER: Release: pairs with `is_pending`: who sees the end of the sweep sees all of it.
+        inner.shared().phase.store(self.medium(), SETTLED, Release);
+        inner.shared().fruitless.store(self.medium(), 0, Relaxed);
+        inner.set_reserve_aside();
+        report
+    }
+}
+
+impl<M: MappedMedium> Inner<M> {
+    /// See [`Marker::mark`].
+    pub(crate) fn mark(&self, offset: u64, bytes: impl FnOnce() -> u64) {
+        if let Some(unit) = self.unit_at(offset)
+            && !self.mark_block(unit, offset)
+        {
+            self.mark_extent(offset, bytes());
+        }
+    }
+
+    /// Waits until everyone who is pinned now has been unpinned.
+    fn wait_for_readers(&self) {
+        let until = self.epoch() + GRACE;
+        while self.try_advance() < until {
+            std::thread::yield_now();
+        }
+    }
+
+    fn sweep(&self, report: &mut CollectReport) {
+        for zone in self.zones() {
+            for unit in self.units_in(&zone) {
+                self.sweep_unit(unit, report);
+            }
+        }
+    }
+
+    fn sweep_unit(&self, unit: u64, report: &mut CollectReport) {
+        let shared = self.shared();
+        let state = self.arrive(unit);
+        report.units += 1;
+        let class = state.class().filter(|_| state.usage() == Use::Pending);
+        let (bytes, base) = match class.and_then(|class| Some((class, self.memory.classes.get(class)?))) {
+            Some((number, class)) => {
+                (self.sweep_slab(unit, number, class) * u64::from(class.size), &shared.small_base)
+            }
+            None => (self.sweep_granules(unit) << self.memory.zones.granule_log2(), &shared.large_base),
+        };
+        base.fetch_sub(self.medium(), bytes, Relaxed);
+        report.freed += bytes;
+    }
+}

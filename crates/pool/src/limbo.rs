@@ -1,0 +1,232 @@
+//! Limbo: where retired blocks wait until nobody can see them any more.
+//!
+//! A seat's owner writes what it retires to a page in the pool. A full page goes to the end of the seat's queue, with the epoch of its last entry;
+//! from the front of the queue pages are drained once that epoch is past. Anyone may drain any seat's queue, under its lock; only the open page is
+//! the owner's alone.
+//!
+//! ```text
+//!   page: | next page | epoch of the last entry (63:8), entries (7:0) | offset 0 | bytes 0 | offset 1 | bytes 1 | ... |
+//! ```
+
+use crate::epoch::GRACE;
+use crate::pool::Inner;
+use crate::seats::Seat;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{MappedMedium, Offset, Persistent, Word};
+
+/// Bytes of a page: a size class of every geometry.
+pub(crate) const PAGE_BYTES: u64 = 512;
+const ENTRIES: u64 = 31;
+/// A page is closed early when it holds more than 1 MiB, or this fraction of the pool.
+const FRACTION: u64 = 64;
+/// Turns that a thread waits for others to be unpinned, before it forgets a block for good.
+const PATIENCE: u32 = 10_000;
+/// Pages that a closing page drains: more than one, so that queues shrink.
+const DRAIN: u32 = 3;
+
+#[repr(C)]
+struct Page {
+    next: Word,
+    tag: Word,
+    entries: [[Word; 2]; ENTRIES as usize],
+}
+
+const _: () = assert!(size_of::<Page>() as u64 == PAGE_BYTES);
+
+// SAFETY: words only, no padding.
+unsafe impl Persistent for Page {}
+
+/// A page that has left its queue.
+struct Drained {
+    page: u64,
+    entries: u64,
+}
+
+impl<M: MappedMedium> Inner<M> {
+    fn page(&self, offset: u64) -> Option<&Page> {
+        self.region.get(Offset::new(offset))
+    }
+
+    fn page_class(&self) -> Option<usize> {
+        self.memory.classes.of(PAGE_BYTES)
+    }
+
+    pub(crate) fn set_reserve_aside(&self) {
+        if let Some(class) = self.page_class() {
+            self.reserve_slab(class);
+        }
+    }
+
+    /// Puts the block at `offset` into limbo. The owner of `seat` is pinned, and has unlinked it under this pin.
+    pub(crate) fn retire(&self, seat: &Seat, offset: u64, bytes: u64) {
+        if self.is_pending() {
+            // The sweep is to leave it alone: it is freed when it comes out of limbo.
+            self.mark(offset, || bytes);
+        }
+        match self.open_page(seat).or_else(|| self.open_page_hard(seat)) {
+            Some(page) => self.note(seat, page, offset, bytes),
+            None => self.spill(seat, offset, bytes),
+        }
+    }
+
+    /// Writes a block down on the seat's open page.
+    #[inline(always)]
+    fn note(&self, seat: &Seat, page: &Page, offset: u64, bytes: u64) {
+        add(self.medium(), &seat.retired, bytes);
+        let count = seat.page_count.load(self.medium(), Relaxed);
+        let entry = &page.entries[count.min(ENTRIES - 1) as usize];
+        entry[0].store(self.medium(), offset, Relaxed);
+        entry[1].store(self.medium(), bytes, Relaxed);
+        page.tag.store(self.medium(), self.pinned_epoch(seat) << 8 | (count + 1), Relaxed);
+        seat.page_count.store(self.medium(), count + 1, Relaxed);
+        let waiting = seat.page_bytes.load(self.medium(), Relaxed) + bytes;
+        seat.page_bytes.store(self.medium(), waiting, Relaxed);
+        if count + 1 >= ENTRIES || waiting >= (self.size() / FRACTION).min(1 << 20) {
+            self.close_page(seat);
+            self.try_advance();
+            self.drain(seat, DRAIN, seat);
+        }
+    }
+
+    /// Not a byte for a page is to be had: the block is noted in the seat itself until its owner is not pinned any more, and can wait for
+    /// others without holding them up.
+    #[cold]
+    fn spill(&self, seat: &Seat, offset: u64, bytes: u64) {
+        let count = seat.spilled.load(self.medium(), Relaxed);
+        match seat.spills.get(count as usize) {
+            Some(entry) => {
+                entry[0].store(self.medium(), offset, Relaxed);
+                entry[1].store(self.medium(), bytes, Relaxed);
+                seat.spilled.store(self.medium(), count + 1, Relaxed);
+            }
+            None => self.lose(bytes),
+        }
+    }
+
+    /// Forgets a block. The collection after the next open finds it.
+    fn lose(&self, bytes: u64) {
+        self.shared().lost.fetch_add(self.medium(), bytes, Relaxed);
+    }
+
+    /// Retires what was noted in the seat, which is not pinned, as soon as there is a page for it.
+    #[cold]
+    pub(crate) fn retire_spilled(&self, seat: &Seat) {
+        let count = seat.spilled.swap(self.medium(), 0, Relaxed).min(seat.spills.len() as u64);
+        let mut entries = seat.spills[..count as usize].iter().peekable();
+        for _ in 0..PATIENCE {
+            self.announce(seat);
+            while entries.peek().is_some()
+                && let Some(page) = self.open_page(seat).or_else(|| self.open_page_hard(seat))
+                && let Some([offset, bytes]) = entries.next()
+            {
+                let (offset, bytes) =
+                    (offset.load(self.medium(), Relaxed), bytes.load(self.medium(), Relaxed));
+                self.note(seat, page, offset, bytes);
+            }
+            self.withdraw(seat);
+            if entries.peek().is_none() {
+                return;
+            }
+            self.try_advance();
+            std::thread::yield_now();
+        }
+        entries.for_each(|[_, bytes]| self.lose(bytes.load(self.medium(), Relaxed)));
+    }
+
+    /// The page that the owner of `seat` is writing to; a new one if there is none.
+    fn open_page(&self, seat: &Seat) -> Option<&Page> {
+        let open = seat.page.load(self.medium(), Relaxed);
+        if open != 0 {
+            return self.page(open);
+        }
+        let class = self.page_class()?;
+        let offset = self.take_block(seat, class).or_else(|| self.take_reserved(class))?;
+        add(self.medium(), &seat.small, PAGE_BYTES);
+        let page = self.page(offset)?;
+        page.next.store(self.medium(), 0, Relaxed);
+        seat.page.store(self.medium(), offset, Relaxed);
+        seat.page_count.store(self.medium(), 0, Relaxed);
+        seat.page_bytes.store(self.medium(), 0, Relaxed);
+        Some(page)
+    }
+
+    /// As `open_page`, after what can be drained has been, other seats' pages too.
+    #[cold]
+    fn open_page_hard(&self, seat: &Seat) -> Option<&Page> {
+        self.try_advance();
+        self.drain_all(seat);
+        self.open_page(seat)
+    }
+
+    /// Puts the open page of `seat` to the end of its queue. By the owner only.
+    pub(crate) fn close_page(&self, seat: &Seat) {
+        let open = seat.page.swap(self.medium(), 0, Relaxed);
+        if open == 0 {
+            return;
+        }
+        let _locked = seat.limbo.acquire_in(self);
+        let newest = seat.newest.load(self.medium(), Relaxed);
+        match self.page(newest).filter(|_| newest != 0) {
+            Some(page) => page.next.store(self.medium(), open, Relaxed),
+            None => seat.oldest.store(self.medium(), open, Relaxed),
+        }
+        seat.newest.store(self.medium(), open, Relaxed);
+    }
+
+    /// Frees what is past its time in the queue of `queue`, at most `pages` pages. `me` is the seat of the thread that does it. Returns how
+    /// many pages were drained.
+    pub(crate) fn drain(&self, queue: &Seat, pages: u32, me: &Seat) -> u32 {
+        let mut drained = 0;
+        while drained < pages {
+            let Some(page) = self.next_drained(queue) else { break };
+            self.free_entries(&page, me);
+            drained += 1;
+        }
+        drained
+    }
+
+    /// Takes the oldest page out of a queue, if its time is past.
+    fn next_drained(&self, queue: &Seat) -> Option<Drained> {
+        if queue.oldest.load(self.medium(), Relaxed) == 0 {
+            return None;
+        }
+        let _locked = queue.limbo.try_acquire_in(self)?;
+        let oldest = queue.oldest.load(self.medium(), Relaxed);
+        let page = self.page(oldest).filter(|_| oldest != 0)?;
+        let tag = page.tag.load(self.medium(), Relaxed);
+        if self.epoch() < (tag >> 8) + GRACE {
+            return None;
+        }
+        let next = page.next.load(self.medium(), Relaxed);
+        queue.oldest.store(self.medium(), next, Relaxed);
+        if next == 0 {
+            queue.newest.store(self.medium(), 0, Relaxed);
+        }
+        let entries = (tag & 0xff).min(ENTRIES);
+        let bytes =
+            (0..entries).map(|i| page.entries[i as usize][1].load(self.medium(), Relaxed)).sum::<u64>();
+        add(self.medium(), &queue.drained, bytes);
+        Some(Drained { page: oldest, entries })
+    }
+
+    fn free_entries(&self, drained: &Drained, me: &Seat) {
+        let Some(page) = self.page(drained.page) else { return };
+        for entry in &page.entries[..drained.entries as usize] {
+            let (offset, bytes) =
+                (entry[0].load(self.medium(), Relaxed), entry[1].load(self.medium(), Relaxed));
+            self.free(me, offset, bytes);
+        }
+        self.free(me, drained.page, PAGE_BYTES);
+    }
+
+    /// Drains every queue as far as the epoch allows. Returns how many pages.
+    pub(crate) fn drain_all(&self, me: &Seat) -> u32 {
+        self.used_seats().map(|seat| self.drain(seat, u32::MAX, me)).sum()
+    }
+}
+
+/// Adds to a word that only this thread writes.
+#[inline(always)]
+pub(crate) fn add<M: MappedMedium>(medium: &M, word: &Word, by: u64) {
+    word.store(medium, word.load(medium, Relaxed).wrapping_add(by), Relaxed);
+}

@@ -1,0 +1,307 @@
+//! One lock for everything in a pool: a word that says who holds it, in which of the pool's lives.
+//!
+//! ```text
+//!   63        32 31         14 13          2      1       0
+//!   | generation | incarnation | participant | unfenced | held |
+//! ```
+//! A lock is not data. A word of another generation than the pool's is a free lock, so nothing has to be unlocked after a crash. While it is
+//! held, incarnation and participant name the process that holds it. While it is free but *unfenced*, the last holder has written back what it
+//! changed but not fenced yet, and the incarnation's place holds the number of that holder's thread, so that only that thread settles it.
+//!
+//! Locks are never persisted: no write-back, no fence.
+
+use crate::epoch::Guard;
+use crate::participants::Owner;
+use crate::pool::Inner;
+use std::cell::Cell;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use terrace_medium::{MappedMedium, Medium, Persistent, Word};
+
+const HELD: u64 = 1;
+const UNFENCED: u64 = 2;
+const PARTICIPANT_SHIFT: u32 = 2;
+const INCARNATION_SHIFT: u32 = 14;
+const GENERATION_SHIFT: u32 = 32;
+const INCARNATION_BITS: u32 = 18;
+
+/// Turns of the spin loop before the processor is given to someone else.
+const SPINS: u32 = 100;
+
+/// A lock word. `0` is a free lock.
+#[repr(transparent)]
+pub struct Lock(Word);
+
+// SAFETY: a transparent wrapper of a Word.
+unsafe impl Persistent for Lock {}
+
+impl Lock {
+    /// The lock in `word`.
+    #[inline(always)]
+    pub fn of(word: &Word) -> &Self {
+        // SAFETY: Lock is a transparent wrapper of Word.
+        unsafe { &*(&raw const *word).cast() }
+    }
+
+    /// Takes the lock, and waits for it while another thread holds it. It is not reentrant.
+    #[inline(always)]
+    pub fn acquire<'g, M: MappedMedium>(&'g self, guard: &'g Guard<'_, M>) -> Locked<'g, M> {
+        self.acquire_in(guard.inner())
+    }
+
+    /// Takes the lock if it is free.
+    #[inline(always)]
+    pub fn try_acquire<'g, M: MappedMedium>(&'g self, guard: &'g Guard<'_, M>) -> Option<Locked<'g, M>> {
+        self.try_acquire_in(guard.inner())
+    }
+
+    #[inline(always)]
+    pub(crate) fn acquire_in<'g, M: MappedMedium>(&'g self, pool: &'g Inner<M>) -> Locked<'g, M> {
+        match self.try_acquire_in(pool) {
+            Some(locked) => locked,
+            None => self.wait(pool),
+        }
+    }
+
+    #[cold]
+    fn wait<'g, M: MappedMedium>(&'g self, pool: &'g Inner<M>) -> Locked<'g, M> {
+        let mut spins = 0;
+        loop {
+            if !is_held_word(self.0.load(pool.medium(), Relaxed), pool.owner)
+                && let Some(locked) = self.try_acquire_in(pool)
+            {
+                return locked;
+            }
+            spins += 1;
+            if spins % SPINS == 0 {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn try_acquire_in<'g, M: MappedMedium>(&'g self, pool: &'g Inner<M>) -> Option<Locked<'g, M>> {
+        let now = self.0.load(pool.medium(), Relaxed);
+        if is_held_word(now, pool.owner) {
+            return None;
+        }
+        let was_unfenced = Self::may_be_unsettled(now);
+        let mine = held_word(pool.owner) | if was_unfenced { UNFENCED } else { 0 };
+        // ORDER: Acquire pairs with the Release store of the last holder: what it changed is seen.
+        self.0.compare_exchange(pool.medium(), now, mine, Acquire, Relaxed).ok()?;
+        Some(Locked { lock: self, pool, was_unfenced })
+    }
+
+    /// Frees a lock whose [`Locked`] was forgotten.
+    pub(crate) fn free_in<M: MappedMedium>(&self, pool: &Inner<M>) {
+        // ORDER: Release: as in `Locked`.
+        self.0.store(pool.medium(), generation_word(pool.owner), Release);
+    }
+
+    /// Whether somebody holds it in this generation of the pool.
+    pub fn is_held<M: MappedMedium>(&self, pool: &crate::Pool<M>) -> bool {
+        is_held_word(self.0.load(pool.medium(), Acquire), pool.owner())
+    }
+
+    /// The word as it is now, for [`Lock::may_be_unsettled`].
+    #[inline(always)]
+    pub fn peek<M: Medium>(&self, medium: &M) -> u64 {
+        self.0.load(medium, Acquire)
+    }
+
+    /// Whether something that this lock protects may not be durable yet: it is held, or was released before its fence. `word` was loaded
+    /// from the lock after what was read under no lock. In whichever life of the pool: a process that was killed while it held the lock may have left
+    /// stores in the processor's cache, which a power failure would still take.
+    #[inline(always)]
+    pub fn may_be_unsettled(word: u64) -> bool {
+        word & (HELD | UNFENCED) != 0
+    }
+
+    /// After a fence: takes back the note that this thread left with [`Locked::release_unfenced`]. Does nothing if another thread has
+    /// taken the lock since, which then settles it itself.
+    pub fn settle<M: MappedMedium>(&self, guard: &Guard<'_, M>) {
+        let pool = guard.inner();
+        let free = generation_word(pool.owner);
+        // ORDER: Release: who finds the lock settled also finds what was fenced. (A failure means that another thread took it.)
+        let _ = self.0.compare_exchange(pool.medium(), unfenced_word(pool.owner), free, Release, Relaxed);
+    }
+}
+
+/// A lock that is held. Dropping it releases it.
+#[must_use = "a lock that is not kept is released at once"]
+pub struct Locked<'g, M: MappedMedium> {
+    lock: &'g Lock,
+    pool: &'g Inner<M>,
+    was_unfenced: bool,
+}
+
+impl<M: MappedMedium> Locked<'_, M> {
+    /// Whether the last holder released it before its fence, or was killed while it held it: what it changed must be made durable before
+    /// it is built upon.
+    #[inline(always)]
+    pub fn was_unfenced(&self) -> bool {
+        self.was_unfenced
+    }
+
+    /// Frees the lock. Everything changed under it, by this holder and those before, is durable.
+    #[inline(always)]
+    pub fn release(self) {}
+
+    /// Frees the lock although what was changed under it is written back but not fenced yet. The thread fences later and then calls
+    /// [`Lock::settle`].
+    #[inline(always)]
+    pub fn release_unfenced(self) {
+        self.free(unfenced_word(self.pool.owner));
+        std::mem::forget(self);
+    }
+
+    #[inline(always)]
+    fn free(&self, word: u64) {
+        // ORDER: Release pairs with the Acquire of the next holder, and of readers who check the word after what they read.
+        self.lock.0.store(self.pool.medium(), word, Release);
+    }
+}
+
+impl<M: MappedMedium> Drop for Locked<'_, M> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.free(generation_word(self.pool.owner));
+    }
+}
+
+#[inline(always)]
+fn generation_word(owner: Owner) -> u64 {
+    u64::from(owner.generation) << GENERATION_SHIFT
+}
+
+#[inline(always)]
+fn held_word(owner: Owner) -> u64 {
+    named_word(owner, owner.incarnation) | HELD
+}
+
+#[inline(always)]
+fn unfenced_word(owner: Owner) -> u64 {
+    named_word(owner, thread_number()) | UNFENCED
+}
+
+#[inline(always)]
+fn named_word(owner: Owner, number: u32) -> u64 {
+    let number = u64::from(number) & ((1 << INCARNATION_BITS) - 1);
+    let participant = u64::from(owner.participant) & 0xfff;
+    generation_word(owner) | number << INCARNATION_SHIFT | participant << PARTICIPANT_SHIFT
+}
+
+#[inline(always)]
+fn is_current(word: u64, owner: Owner) -> bool {
+    word >> GENERATION_SHIFT == u64::from(owner.generation)
+}
+
+#[inline(always)]
+fn is_held_word(word: u64, owner: Owner) -> bool {
+    word & HELD != 0 && is_current(word, owner)
+}
+
+/// Tells the threads of this process apart. Two threads have the same number only if 2^18 others were started between them.
+#[inline(always)]
+pub(crate) fn thread_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    thread_local! {
+        static NUMBER: Cell<u32> = const { Cell::new(0) };
+    }
+    match NUMBER.get() {
+        0 => {
+            let number = NEXT.fetch_add(1, Relaxed);
+            NUMBER.set(number);
+            number
+        }
+        number => number,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pool;
+    use terrace_medium::{Dram, Offset};
+
+    fn word(pool: &Pool<Dram>) -> &Word {
+        let offset = pool.pin().alloc(8).unwrap().fenced_later().into_offset();
+        let word: &Word = pool.region().at(Offset::new(offset));
+        word.store(pool.medium(), 0, Relaxed);
+        word
+    }
+
+    #[test]
+    fn a_held_lock_is_held_once_and_free_again_after() {
+        let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
+        let (guard, lock) = (pool.pin(), Lock::of(word(&pool)));
+        let held = lock.try_acquire(&guard).unwrap();
+        assert!(lock.is_held(&pool) && lock.try_acquire(&guard).is_none());
+        assert!(Lock::may_be_unsettled(lock.peek(pool.medium())));
+        drop(held);
+        assert!(!lock.is_held(&pool) && !Lock::may_be_unsettled(lock.peek(pool.medium())));
+        lock.acquire(&guard).release();
+    }
+
+    #[test]
+    fn a_lock_of_another_generation_is_free() {
+        let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
+        let (guard, word) = (pool.pin(), word(&pool));
+        let lock = Lock::of(word);
+        let other = Owner { generation: pool.generation() + 1, ..pool.owner() };
+        word.store(pool.medium(), held_word(other) | UNFENCED, Relaxed);
+        assert!(!lock.is_held(&pool));
+        // Free, but what its holder did may still be in the processor's cache.
+        let held = lock.try_acquire(&guard).unwrap();
+        assert!(held.was_unfenced());
+    }
+
+    #[test]
+    fn an_unfenced_release_is_seen_until_it_is_settled() {
+        let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
+        let (guard, lock) = (pool.pin(), Lock::of(word(&pool)));
+        lock.acquire(&guard).release_unfenced();
+        assert!(!lock.is_held(&pool) && Lock::may_be_unsettled(lock.peek(pool.medium())));
+        lock.settle(&guard);
+        assert!(!Lock::may_be_unsettled(lock.peek(pool.medium())));
+    }
+
+    #[test]
+    fn a_thread_does_not_settle_what_another_left() {
+        let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
+        let lock = Lock::of(word(&pool));
+        lock.acquire(&pool.pin()).release_unfenced();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let guard = pool.pin();
+                let held = lock.acquire(&guard);
+                assert!(held.was_unfenced());
+                held.release_unfenced();
+            });
+        });
+        lock.settle(&pool.pin());
+        assert!(Lock::may_be_unsettled(lock.peek(pool.medium())));
+    }
+
+    #[test]
+    fn two_threads_never_hold_it_together() {
+        let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
+        let (lock, count) = (Lock::of(word(&pool)), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        let guard = pool.pin();
+                        let held = lock.acquire(&guard);
+                        let now = count.load(Relaxed);
+                        count.store(now + 1, Relaxed);
+                        held.release();
+                    }
+                });
+            }
+        });
+        assert_eq!(count.into_inner(), 40_000);
+    }
+}

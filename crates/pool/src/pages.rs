@@ -1,0 +1,312 @@
+//! Taking and freeing granules: whole units for slabs, runs of granules for extents.
+//!
+//! Nothing is locked. A run is taken unit by unit with a compare-and-swap each, and given back if someone else was faster in one of them. The
+//! hint bitmaps make a search cost a word for 64 units that have nothing to offer.
+
+use crate::classes::GRANULES;
+use crate::layout::PAGE;
+use crate::pool::Inner;
+use crate::zones::{Hint, State, Use, Zone, low_bits};
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use terrace_medium::MappedMedium;
+
+/// Granules of one unit, as bits.
+#[derive(Clone, Copy)]
+struct Piece {
+    unit: u64,
+    bits: u64,
+}
+
+/// The pieces of the run of `count` granules from granule `first` on, counted through the whole pool.
+fn pieces(first: u64, count: u64) -> impl Iterator<Item = Piece> {
+    let end = first + count;
+    (first / GRANULES..end.div_ceil(GRANULES)).map(move |unit| {
+        let start = unit * GRANULES;
+        let bits = low_bits(end - start) & !low_bits(first.saturating_sub(start));
+        Piece { unit, bits }
+    })
+}
+
+/// Looks for free granules in a row.
+struct Run {
+    wanted: u64,
+    align: u64,
+    start: u64,
+    len: u64,
+}
+
+impl Run {
+    fn new(wanted: u64, align: u64) -> Self {
+        Self { wanted, align, start: 0, len: 0 }
+    }
+
+    /// Goes on with a unit of which the granules in `taken` are not free. Returns where a run begins, once there is one.
+    fn feed(&mut self, unit: u64, taken: u64) -> Option<u64> {
+        let mut at = 0;
+        while at < GRANULES {
+            let rest = taken >> at;
+            let free = u64::from(rest.trailing_zeros()).min(GRANULES - at);
+            if self.len == 0 {
+                self.start = unit * GRANULES + at;
+            }
+            self.len += free;
+            let aligned = self.start.next_multiple_of(self.align);
+            if (self.start + self.len).saturating_sub(aligned) >= self.wanted {
+                return Some(aligned);
+            }
+            at += free;
+            if at < GRANULES {
+                at += u64::from((!(taken >> at)).trailing_zeros());
+                self.len = 0;
+            }
+        }
+        None
+    }
+}
+
+impl<M: MappedMedium> Inner<M> {
+    /// Takes an empty unit for a slab of `class`, in use `usage`. Its bitmaps are the caller's to write.
+    pub(crate) fn take_unit(&self, class: usize, usage: Use) -> Option<u64> {
+        let hint = &self.shared().slab_hint;
+        let from = hint.load(self.medium(), Relaxed);
+        let unit = self.search(from, |zone, units| self.take_unit_among(zone, units))?;
+        hint.store(self.medium(), unit + 1, Relaxed);
+        self.shared().slab_units.fetch_add(self.medium(), 1, Relaxed);
+        let entry = self.unit(unit);
+        entry.state.store(self.medium(), State::slab(self.era, class, usage).0, SeqCst);
+        // PERSIST: that the unit is a slab of this class, before any block of it can be linked. A crash before leaves a unit that the
+        // collector finds without live blocks. One write-back and fence a slab.
+        self.region.persist(entry);
+        Some(unit)
+    }
+
+    /// Calls `each` on the zones, from the unit `from` on and around, until it finds something.
+    fn search(&self, from: u64, mut each: impl FnMut(&Zone, Range<u64>) -> Option<u64>) -> Option<u64> {
+        let later = self.zones().find_map(|zone| {
+            let units = self.units_in(&zone);
+            let start = units.start.max(from);
+            if start < units.end { each(&zone, start..units.end) } else { None }
+        });
+        later.or_else(|| {
+            self.zones().find_map(|zone| {
+                let units = self.units_in(&zone);
+                if units.start < from { each(&zone, units) } else { None }
+            })
+        })
+    }
+
+    /// The next unit of `units` for which a hint is set.
+    fn next_hinted(&self, hint: Hint, zone: &Zone, units: Range<u64>) -> Option<u64> {
+        let mut unit = units.start;
+        while unit < units.end {
+            let inside = (unit - zone.first) % 64;
+            // ORDER: Acquire: pairs with the update of the hint; a stale one only costs time.
+            let bits = self.hint_word(hint, zone, unit).0.load(self.medium(), Acquire) >> inside;
+            if bits != 0 {
+                let found = unit + u64::from(bits.trailing_zeros());
+                return (found < units.end).then_some(found);
+            }
+            unit += 64 - inside;
+        }
+        None
+    }
+
+    fn take_unit_among(&self, zone: &Zone, mut units: Range<u64>) -> Option<u64> {
+        while let Some(unit) = self.next_hinted(Hint::Empty, zone, units.clone()) {
+            let usable = self.memory.zones.usable(unit, self.size());
+            let is_granules = self.arrive(unit).usage() == Use::Granules;
+            let taken = &self.unit(unit).taken;
+            // ORDER: SeqCst: see `update_hint`; it also acquires what the last user of the unit did.
+            let is_mine = is_granules
+                && usable == !0
+                && taken.compare_exchange(self.medium(), 0, !0, SeqCst, Relaxed).is_ok();
+            self.update_hints(unit);
+            if is_mine {
+                return Some(unit);
+            }
+            units.start = unit + 1;
+        }
+        None
+    }
+
+    /// Gives back a unit that was a slab of which no block is taken. The caller owns it.
+    pub(crate) fn release_unit(&self, unit: u64) {
+        let entry = self.unit(unit);
+        entry.state.store(self.medium(), State::granules(self.era).0, SeqCst);
+        // ORDER: SeqCst: see `update_hint`; whoever takes the granules acquires this.
+        entry.taken.swap(self.medium(), 0, SeqCst);
+        self.shared().slab_units.fetch_sub(self.medium(), 1, Relaxed);
+        self.update_hints(unit);
+    }
+
+    /// Takes a run of granules for `bytes` bytes and says where it begins.
+    pub(crate) fn take_extent(&self, bytes: u64) -> Option<u64> {
+        let zones = &self.memory.zones;
+        let count = self.memory.classes.granules(bytes);
+        let align = if bytes.is_multiple_of(PAGE) { (PAGE >> zones.granule_log2()).max(1) } else { 1 };
+        let hint = &self.shared().extent_hint;
+        let from = hint.load(self.medium(), Relaxed);
+        let first = self.search(from, |zone, units| self.take_run(zone, units, count, align))?;
+        hint.store(self.medium(), (first + count) / GRANULES, Relaxed);
+        Some(zones.base + (first << zones.granule_log2()))
+    }
+
+    fn take_run(&self, zone: &Zone, mut units: Range<u64>, count: u64, align: u64) -> Option<u64> {
+        loop {
+            let first = self.find_run(zone, units.clone(), count, align)?;
+            match self.take_pieces(first, count) {
+                Ok(()) => return Some(first),
+                // Someone was faster: look again from there, or from the next unit on, so that this ends.
+                Err(unit) => units.start = unit.max(units.start + 1),
+            }
+        }
+    }
+
+    fn find_run(&self, zone: &Zone, units: Range<u64>, count: u64, align: u64) -> Option<u64> {
+        let mut run = Run::new(count, align);
+        let mut unit = units.start;
+        while unit < units.end {
+            let next = self.next_hinted(Hint::Room, zone, unit..units.end)?;
+            if next != unit {
+                run = Run::new(count, align);
+                unit = next;
+            }
+            let usable = self.memory.zones.usable(unit, self.size());
+            let taken = self.unit(unit).taken.load(self.medium(), Relaxed) | !usable;
+            if taken == !0 {
+                self.update_hint(Hint::Room, zone, unit);
+            }
+            if let Some(first) = run.feed(unit, taken) {
+                return Some(first);
+            }
+            unit += 1;
+        }
+        None
+    }
+
+    /// Takes all granules of a run or none; then it names the unit in which one was not free.
+    fn take_pieces(&self, first: u64, count: u64) -> Result<(), u64> {
+        for piece in pieces(first, count) {
+            if !self.take_piece(piece) {
+                let taken = (piece.unit * GRANULES).saturating_sub(first);
+                for earlier in pieces(first, taken) {
+                    self.free_piece(earlier);
+                }
+                return Err(piece.unit);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_piece(&self, piece: Piece) -> bool {
+        if self.arrive(piece.unit).usage() != Use::Granules {
+            return false;
+        }
+        let entry = self.unit(piece.unit);
+        let mut taken = entry.taken.load(self.medium(), Relaxed);
+        while taken & piece.bits == 0 {
+            // ORDER: SeqCst: see `update_hint`; it also acquires what the last user of the granules did.
+            match entry.taken.compare_exchange(self.medium(), taken, taken | piece.bits, SeqCst, Relaxed) {
+                Ok(_) => {
+                    // PERSIST: durable with the fence that the block itself needs before it can be linked.
+                    self.region.write_back(entry);
+                    self.update_hints(piece.unit);
+                    return true;
+                }
+                Err(now) => taken = now,
+            }
+        }
+        false
+    }
+
+    /// Returns the bits of the piece that were not taken.
+    fn free_piece(&self, piece: Piece) -> u64 {
+        // ORDER: SeqCst: see `update_hint`; whoever takes the granules acquires what was done to them before.
+        let before = self.unit(piece.unit).taken.fetch_and(self.medium(), !piece.bits, SeqCst);
+        self.update_hints(piece.unit);
+        piece.bits & !before
+    }
+
+    /// Whether `bytes` bytes at `offset` can be an extent: within one zone, behind its head, on granules, in no slab. Returns its granules.
+    pub(crate) fn extent_at(&self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
+        let zones = &self.memory.zones;
+        let zone = zones.of_unit(self.unit_at(offset)?);
+        let inside = offset - zones.base;
+        let (first, count) = (inside >> zones.granule_log2(), self.memory.classes.granules(bytes));
+        let end = offset.checked_add(count << zones.granule_log2())?;
+        let sound = inside.is_multiple_of(1 << zones.granule_log2())
+            && offset >= zone.start + zone.head_bytes()
+            && end <= self.size().min(zones.start_of(zone.end()));
+        let is_granules = |piece: Piece| self.arrive(piece.unit).usage() == Use::Granules;
+        (sound && pieces(first, count).all(is_granules)).then_some((first, count))
+    }
+
+    /// Frees an extent. Returns whether it was one.
+    pub(crate) fn free_extent(&self, offset: u64, bytes: u64) -> bool {
+        let Some((first, count)) = self.extent_at(offset, bytes) else { return false };
+        let mut sound = true;
+        for piece in pieces(first, count) {
+            // Before it is free: what takes it next is not old.
+            self.unit(piece.unit).old.fetch_and(self.medium(), !piece.bits, Relaxed);
+            sound &= self.free_piece(piece) == 0;
+        }
+        sound
+    }
+
+    /// Takes note that an extent of an earlier era is live.
+    pub(crate) fn mark_extent(&self, offset: u64, bytes: u64) -> bool {
+        let Some((first, count)) = self.extent_at(offset, bytes) else { return false };
+        for piece in pieces(first, count) {
+            let old = &self.unit(piece.unit).old;
+            if old.load(self.medium(), Relaxed) & piece.bits != 0 {
+                old.fetch_and(self.medium(), !piece.bits, Relaxed);
+            }
+        }
+        true
+    }
+
+    /// Frees what is old and unmarked in a unit of granules. Returns how many granules.
+    pub(crate) fn sweep_granules(&self, unit: u64) -> u64 {
+        let garbage = self.unit(unit).old.swap(self.medium(), 0, Relaxed);
+        if garbage != 0 {
+            self.free_piece(Piece { unit, bits: garbage });
+        }
+        u64::from(garbage.count_ones())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_a_run_are_its_granules() {
+        for (first, count) in [(0, 1), (0, 64), (63, 2), (5, 59), (60, 200), (128, 64), (1, 0)] {
+            let mut granules = Vec::new();
+            for piece in pieces(first, count) {
+                granules.extend(
+                    (0..64).filter(|bit| piece.bits >> bit & 1 == 1).map(|bit| piece.unit * 64 + bit),
+                );
+            }
+            assert_eq!(granules, (first..first + count).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_run_is_found_wherever_it_lies() {
+        let find = |wanted, align, words: &[u64]| {
+            let mut run = Run::new(wanted, align);
+            words.iter().enumerate().find_map(|(unit, &taken)| run.feed(unit as u64, taken))
+        };
+        assert_eq!(find(3, 1, &[!0b1110]), Some(1));
+        assert_eq!(find(4, 1, &[!0b1110]), None);
+        assert_eq!(find(4, 1, &[!(0b11 << 62), !0b11]), Some(62));
+        assert_eq!(find(5, 1, &[!(0b11 << 62), !0b11]), None);
+        assert_eq!(find(130, 1, &[low_bits(63), 0, 0]), None);
+        assert_eq!(find(129, 1, &[low_bits(63), 0, 0]), Some(63));
+        assert_eq!(find(4, 4, &[!0b1111_1110]), Some(4));
+        assert_eq!(find(64, 64, &[1, 0]), Some(64));
+        assert_eq!(find(1, 1, &[!0, !0, low_bits(7)]), Some(128 + 7));
+    }
+}

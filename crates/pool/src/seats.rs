@@ -1,0 +1,228 @@
+//! Seats: what a running thread has for itself, in the pool.
+//!
+//! ```text
+//!   line 0     | claim | announced | depth | spilled | page | page count | small | large |
+//!   line 1     | limbo lock | oldest page | newest page | retired | drained | freed | page bytes | 0 |
+//!   line 2     | counters 0 to 7 for whoever is above |
+//!   lines 3..  | cache of class 0 | cache of class 1 | ... two words each | spills |
+//! ```
+//! A thread takes a seat when it first pins a pool, keeps it, and leaves it behind when it ends; the next thread of its process that needs one
+//! goes on with it, caches and all. When more than three quarters of the seats are taken, a thread takes a seat for one pin only. When all are taken,
+//! a pin waits for one.
+
+use crate::classes::CLASSES_MAX;
+use crate::layout::SEAT_BYTES;
+use crate::lock::{Lock, thread_number};
+use crate::pool::Inner;
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, Mutex};
+use terrace_medium::{MappedMedium, Offset, Persistent, Word};
+
+/// Free blocks of one class that a seat has to itself.
+#[repr(C)]
+pub(crate) struct Cache {
+    /// Where its slab begins, plus the number of the bitmap word that `free` belongs to; 0 without a slab.
+    pub(crate) place: Word,
+    /// Blocks of that word that are the seat's to hand out.
+    pub(crate) free: Word,
+}
+
+/// A seat. Words marked "owner" are written by its thread only.
+#[repr(C, align(64))]
+pub(crate) struct Seat {
+    /// Held by whoever has the seat.
+    pub(crate) claim: Lock,
+    /// Twice the epoch in which the owner is pinned, plus one; 0 if it is not. Owner.
+    pub(crate) announced: Word,
+    /// Guards of the owner that are alive. Owner.
+    pub(crate) depth: Word,
+    /// Entries of `spills`. Owner.
+    pub(crate) spilled: Word,
+    /// The page that the owner writes what it retires to. Owner.
+    pub(crate) page: Word,
+    /// Entries of that page. Owner.
+    pub(crate) page_count: Word,
+    /// Bytes of blocks taken less those freed, by the owner. Owner.
+    pub(crate) small: Word,
+    /// The same of extents. Owner.
+    pub(crate) large: Word,
+
+    /// Protects the queue of full pages.
+    pub(crate) limbo: Lock,
+    pub(crate) oldest: Word,
+    pub(crate) newest: Word,
+    /// Bytes ever retired. Owner.
+    pub(crate) retired: Word,
+    /// Bytes that have come out of limbo. Under the lock.
+    pub(crate) drained: Word,
+    /// Bytes ever freed by the owner. Owner.
+    pub(crate) freed: Word,
+    /// Bytes retired to the open page. Owner.
+    pub(crate) page_bytes: Word,
+    _line1: Word,
+
+    pub(crate) counters: [Word; 8],
+    pub(crate) caches: [Cache; CLASSES_MAX],
+    /// Blocks that were retired when there was no memory to note it: offsets and bytes. Owner.
+    pub(crate) spills: [[Word; 2]; 20],
+}
+
+const _: () = assert!(size_of::<Seat>() as u64 == SEAT_BYTES);
+
+// SAFETY: words and locks only, 256 of them, without padding (the assertion above).
+unsafe impl Persistent for Seat {}
+
+/// Seats of one open pool that threads of this process left behind. They stay claimed, and the next thread goes on with one.
+#[derive(Default)]
+pub(crate) struct Abandoned(Mutex<Vec<u32>>);
+
+impl Abandoned {
+    fn push(&self, seat: u32) {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(seat);
+    }
+    pub(crate) fn pop(&self) -> Option<u32> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop()
+    }
+}
+
+/// The seat that this thread has in the pool that it used last.
+#[derive(Clone, Copy)]
+pub(crate) struct Last {
+    pub(crate) pool: u64,
+    pub(crate) seat: u32,
+    /// Whether it is given back with the last guard.
+    pub(crate) temporary: bool,
+}
+
+const NONE: Last = Last { pool: 0, seat: 0, temporary: false };
+
+/// A seat of this thread, and where to leave it. The pool itself is not kept open by it.
+struct Taken {
+    pool: u64,
+    seat: u32,
+    temporary: bool,
+    left: Arc<Abandoned>,
+}
+
+struct Seats(RefCell<Vec<Taken>>);
+
+impl Drop for Seats {
+    fn drop(&mut self) {
+        // Guards that other thread-locals make after this take seats for one pin, and find them by `LAST` alone.
+        LAST.set(NONE);
+        for taken in self.0.get_mut().drain(..) {
+            taken.left.push(taken.seat);
+        }
+    }
+}
+
+thread_local! {
+    static LAST: Cell<Last> = const { Cell::new(NONE) };
+    static SEATS: Seats = const { Seats(RefCell::new(Vec::new())) };
+}
+
+impl<M: MappedMedium> Inner<M> {
+    #[inline(always)]
+    pub(crate) fn seat(&self, index: u32) -> &Seat {
+        self.region.at(Offset::new(self.layout.seat(index)))
+    }
+
+    /// Every seat that has been taken since the pool was opened.
+    pub(crate) fn used_seats(&self) -> impl Iterator<Item = &Seat> {
+        let used = self.shared().seats_used.load(self.medium(), SeqCst);
+        (0..self.layout.geometry.seats.min(used as u32)).map(|index| self.seat(index))
+    }
+
+    /// This thread's seat.
+    #[inline(always)]
+    pub(crate) fn my_seat(&self) -> Last {
+        let last = LAST.get();
+        if last.pool == self.id { last } else { self.find_seat() }
+    }
+
+    #[cold]
+    fn find_seat(&self) -> Last {
+        let known = SEATS.try_with(|seats| {
+            let seats = seats.0.try_borrow().ok()?;
+            seats.iter().find(|taken| taken.pool == self.id).map(|taken| (taken.seat, taken.temporary))
+        });
+        let (seat, temporary) = match known {
+            Ok(Some(known)) => known,
+            _ => self.take_seat(),
+        };
+        let last = Last { pool: self.id, seat, temporary };
+        LAST.set(last);
+        last
+    }
+
+    /// Takes a seat: to keep, if many are free. Waits while none is.
+    fn take_seat(&self) -> (u32, bool) {
+        loop {
+            if let Some(seat) = self.memory.abandoned.pop() {
+                return (seat, !self.remember(seat, false));
+            }
+            let seats = u64::from(self.layout.geometry.seats);
+            let crowded = self.shared().seats_taken.load(self.medium(), Relaxed) * 4 >= seats * 3;
+            // Who keeps a seat takes the first, so that few are ever used; who does not begins anywhere, so that few meet.
+            let from = if crowded { thread_number() % seats as u32 } else { 0 };
+            let around = (from..seats as u32).chain(0..from);
+            if let Some(seat) = around.into_iter().find(|&seat| self.claim(seat)) {
+                return (seat, !self.remember(seat, crowded));
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Takes note of this thread's seat. Returns whether the seat is kept: not if it is temporary or the thread is ending.
+    fn remember(&self, seat: u32, temporary: bool) -> bool {
+        let noted = SEATS.try_with(|seats| {
+            let Ok(mut seats) = seats.0.try_borrow_mut() else { return false };
+            // Pools that are closed: nobody else holds their list.
+            seats.retain(|taken| Arc::strong_count(&taken.left) > 1);
+            seats.push(Taken { pool: self.id, seat, temporary, left: self.memory.abandoned.clone() });
+            true
+        });
+        matches!(noted, Ok(true)) && !temporary
+    }
+
+    fn claim(&self, index: u32) -> bool {
+        let Some(claimed) = self.seat(index).claim.try_acquire_in(self) else { return false };
+        std::mem::forget(claimed);
+        self.shared().seats_taken.fetch_add(self.medium(), 1, Relaxed);
+        // ORDER: SeqCst: before the announcement; who moves the epoch on and does not see this seat was first.
+        self.shared().seats_used.fetch_max(self.medium(), u64::from(index) + 1, SeqCst);
+        true
+    }
+
+    /// Gives back a seat that was taken for one pin. Its caches stay for whoever takes it next.
+    #[cold]
+    pub(crate) fn give_back(&self, index: u32) {
+        LAST.set(NONE);
+        let _ = SEATS.try_with(|seats| {
+            if let Ok(mut seats) = seats.0.try_borrow_mut() {
+                seats.retain(|taken| taken.pool != self.id);
+            }
+        });
+        self.unclaim(index);
+    }
+
+    fn unclaim(&self, index: u32) {
+        self.shared().seats_taken.fetch_sub(self.medium(), 1, Relaxed);
+        self.seat(index).claim.free_in(self);
+    }
+
+    /// Calls `each` on every used seat that no thread is sitting in; nobody sits down in it meanwhile.
+    pub(crate) fn for_each_vacant_seat(&self, mut each: impl FnMut(&Seat)) {
+        while let Some(seat) = self.memory.abandoned.pop() {
+            self.unclaim(seat);
+        }
+        let used = self.shared().seats_used.load(self.medium(), SeqCst) as u32;
+        for index in 0..used.min(self.layout.geometry.seats) {
+            if self.claim(index) {
+                each(self.seat(index));
+                self.unclaim(index);
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The words of the allocator that all threads share, and its part of an open pool.
+//!
+//! ```text
+//!   line 0     | epoch | 0 ...                                                              read by every pin
+//!   line 1     | phase | collector's lock | seats used | seats taken | reserve | 0 ...      read mostly
+//!   line 2     | slab hint | extent hint | slab units | fruitless | small base | large base | lost | faults |
+//!   lines 3..  | list of class 0 | list of class 1 | ... 32 bytes each
+//! ```
+//! None of them is persisted while the pool is open. After an unclean open they start again from zero.
+
+use crate::classes::{CLASSES_MAX, Classes};
+use crate::layout::{ALLOCATOR_BYTES, Layout};
+use crate::lock::Lock;
+use crate::pool::{Inner, Start};
+use crate::seats::Abandoned;
+use crate::zones::Zones;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use terrace_medium::{Line, MappedMedium, Offset, Persistent, Word};
+
+/// The head of a class's list of slabs with free blocks; alone on half a line.
+#[repr(C)]
+pub(crate) struct ListHead {
+    pub(crate) head: Word,
+    _apart: [Word; 3],
+}
+
+/// The allocator's shared words.
+#[repr(C, align(64))]
+pub(crate) struct Shared {
+    /// The global epoch.
+    pub(crate) epoch: Word,
+    _line0: [Word; 7],
+    /// Whether what earlier eras left has been collected: [`SETTLED`] or [`PENDING`].
+    pub(crate) phase: Word,
+    /// Held by the collector.
+    pub(crate) collector: Lock,
+    /// No seat from this index on has ever been taken in this generation.
+    pub(crate) seats_used: Word,
+    /// Seats that are taken now.
+    pub(crate) seats_taken: Word,
+    /// The slab from which limbo takes its pages when there is no other memory; 0 is none.
+    pub(crate) reserve: Word,
+    _line1: [Word; 3],
+    /// Where the search for an empty unit goes on.
+    pub(crate) slab_hint: Word,
+    /// Where the search for free granules goes on.
+    pub(crate) extent_hint: Word,
+    /// Units that are slabs of this era.
+    pub(crate) slab_units: Word,
+    /// Bytes that had been freed in all when a reclaim last found nothing, plus one.
+    pub(crate) fruitless: Word,
+    /// Bytes in blocks of slabs that seats did not count, for they are older than the era.
+    pub(crate) small_base: Word,
+    /// The same in extents.
+    pub(crate) large_base: Word,
+    /// Bytes that had to be forgotten; only a collection brings them back.
+    pub(crate) lost: Word,
+    /// Frees of what was free, links that lead nowhere: signs of damage or of a wrong caller.
+    pub(crate) faults: Word,
+    pub(crate) lists: [ListHead; CLASSES_MAX],
+    _rest: [Word; 104],
+}
+
+const _: () = assert!(size_of::<Shared>() as u64 == ALLOCATOR_BYTES);
+
+// SAFETY: words and locks only; the array of 8 x 8 bytes lines and the assertion above leave no room for padding.
+unsafe impl Persistent for Shared {}
+
+/// Every block of the pool is accounted for.
+pub(crate) const SETTLED: u64 = 0;
+/// What earlier eras left has yet to be collected.
+pub(crate) const PENDING: u64 = 1;
+/// The first epoch: a seat's announcement of 0 is none.
+pub(crate) const FIRST_EPOCH: u64 = 4;
+
+/// The allocator's part of an open pool: what follows from the geometry, and the seats that threads of this process left behind.
+pub(crate) struct Memory {
+    pub(crate) classes: Classes,
+    pub(crate) zones: Zones,
+    pub(crate) abandoned: Arc<Abandoned>,
+}
+
+impl Memory {
+    pub(crate) fn new(layout: &Layout) -> Self {
+        Self {
+            classes: Classes::new(layout.geometry.slab_log2),
+            zones: Zones::new(layout),
+            abandoned: Arc::default(),
+        }
+    }
+}
+
+impl<M: MappedMedium> Inner<M> {
+    #[inline(always)]
+    pub(crate) fn medium(&self) -> &M {
+        self.region.medium()
+    }
+
+    #[inline(always)]
+    pub(crate) fn shared(&self) -> &Shared {
+        self.region.at(Offset::new(self.layout.allocator))
+    }
+
+    #[inline(always)]
+    pub(crate) fn word_at(&self, offset: u64) -> &Word {
+        self.region.at(Offset::new(offset))
+    }
+
+    /// Whether blocks of earlier eras have yet to be collected.
+    #[inline(always)]
+    pub(crate) fn is_pending(&self) -> bool {
+        // ORDER: Acquire: pairs with the end of the sweep.
+        self.shared().phase.load(self.medium(), Acquire) == PENDING
+    }
+
+    /// Something that a sound pool and sound callers never do. Counted, and an assertion in debug builds of the caller's tests.
+    #[cold]
+    pub(crate) fn fault(&self) {
+        self.shared().faults.fetch_add(self.medium(), 1, Relaxed);
+    }
+
+    /// Makes the allocator ready, once, before anyone else sees the pool.
+    pub(crate) fn start_memory(&self) {
+        let shared = self.shared();
+        if self.start != Start::Clean {
+            self.zero(self.layout.allocator, ALLOCATOR_BYTES);
+            let phase = if self.start == Start::Unclean { PENDING } else { SETTLED };
+            shared.phase.store(self.medium(), phase, Relaxed);
+        }
+        self.zero(self.layout.seats, self.layout.zones - self.layout.seats);
+        shared.seats_used.store(self.medium(), 0, Relaxed);
+        shared.seats_taken.store(self.medium(), 0, Relaxed);
+        shared.fruitless.store(self.medium(), 0, Relaxed);
+        shared.epoch.store(self.medium(), FIRST_EPOCH, Release);
+        self.open_zones(0);
+        self.set_reserve_aside();
+    }
+
+    /// Makes what lies behind the first `before` bytes ready for use. The size of the pool says already that it is there.
+    pub(crate) fn add_memory(&self, before: u64) {
+        self.open_zones(self.memory.zones.units(before).saturating_sub(1));
+        self.shared().fruitless.store(self.medium(), 0, Release);
+    }
+
+    /// Leaves the allocator as the next open wants to find it. Nobody is pinned. Whether all memory is accounted for: if not, the pool is not
+    /// to be called clean, and the next open collects.
+    pub(crate) fn stop_memory(&self) -> bool {
+        self.empty_all_seats();
+        let settled = !self.is_pending() && self.shared().lost.load(self.medium(), Relaxed) == 0;
+        if M::VOLATILE_CACHE && settled {
+            // PERSIST: before the clean flag, which makes the next open believe these.
+            self.region.write_back(self.shared());
+            self.write_back_zones();
+            self.region.fence();
+        }
+        settled
+    }
+
+    /// Zeroes lines, without touching those that are zero.
+    fn zero(&self, from: u64, bytes: u64) {
+        for at in (from..from + bytes).step_by(64) {
+            for word in &self.region.at::<Line>(Offset::new(at)).0 {
+                if word.load(self.medium(), Relaxed) != 0 {
+                    word.store(self.medium(), 0, Relaxed);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Slabs: units that hold blocks of one size.
+//!
+//! A slab begins with two bitmaps: a bit a block that says whether it is allocated, and one that the collector marks with. A slab is in one of
+//! these uses:
+//!
+//! ```text
+//!              no free block left                      a block is freed
+//!   Owned  ----------------------->  Full  ------------------------------------>  Listed
+//!     ^                                                                             |
+//!     +------------------------------ popped from the list of its class ------------+
+//! ```
+//! - Only the owning seat sets bits, and it takes all free bits of a bitmap word at once into its cache; anyone clears them.
+//! - Whoever frees a block of a slab and then finds it full lists it; whoever leaves a slab full looks at its bitmap again after. Both are
+//!   sequentially consistent, so one of the two sees the other, and the compare-and-swap from Full to Listed lets only one push it: a slab with a
+//!   free block is owned or listed, always.
+//! - Listed slabs are popped, never removed from the middle. An entirely free one goes back to the units when memory is short.
+
+use crate::classes::Class;
+use crate::pool::Inner;
+use crate::seats::Seat;
+use crate::zones::{State, Unit, Use};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use terrace_medium::{MappedMedium, Word};
+
+/// The head of a list: `| 63:32 changes | 31:0 unit + 1, 0 for none |`. The changes are counted so that a head that comes back is not taken for one that
+/// stayed.
+const UNIT_BITS: u32 = 32;
+
+/// How a search for a free block of a slab went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holding {
+    /// No block is allocated.
+    Nothing,
+    /// Some are, some aren't.
+    Some,
+    /// All are.
+    All,
+}
+
+impl<M: MappedMedium> Inner<M> {
+    /// A word of the slab's first bitmap: a set bit is an allocated block.
+    #[inline(always)]
+    fn taken_word(&self, unit: u64, word: u64) -> &Word {
+        self.word_at(self.memory.zones.start_of(unit) + word * 8)
+    }
+
+    /// A word of the slab's second bitmap: a set bit is a block that the collector found live.
+    #[inline(always)]
+    fn mark_word(&self, unit: u64, class: &Class, word: u64) -> &Word {
+        self.taken_word(unit, u64::from(class.words) + word)
+    }
+
+    /// Takes a block for `seat` and says where it begins. `None` if neither a slab nor a unit has room.
+    #[inline(always)]
+    pub(crate) fn take_block(&self, seat: &Seat, number: usize) -> Option<u64> {
+        let class = self.memory.classes.get(number)?;
+        let cache = &seat.caches[number];
+        let mut free = cache.free.load(self.medium(), Relaxed);
+        if free == 0 {
+            free = self.refill(seat, number, class)?;
+        }
+        cache.free.store(self.medium(), free & (free - 1), Relaxed);
+        let place = cache.place.load(self.medium(), Relaxed);
+        let mask = (1 << self.memory.classes.slab_log2) - 1;
+        let block = (place & mask) * 64 + u64::from(free.trailing_zeros());
+        Some((place & !mask) + class.position(block))
+    }
+
+    /// Finds free blocks for the seat's empty cache and returns them as bits of the word that the cache now names.
+    #[cold]
+    fn refill(&self, seat: &Seat, number: usize, class: &Class) -> Option<u64> {
+        let cache = &seat.caches[number];
+        loop {
+            let place = cache.place.load(self.medium(), Relaxed);
+            if place != 0 {
+                let unit = self.memory.zones.unit_of(place);
+                let from = place - self.memory.zones.start_of(unit) + 1;
+                if let Some((word, free)) = self.grab(unit, class, from) {
+                    cache.place.store(self.medium(), self.memory.zones.start_of(unit) + word, Relaxed);
+                    cache.free.store(self.medium(), free, Relaxed);
+                    return Some(free);
+                }
+                cache.place.store(self.medium(), 0, Relaxed);
+                self.leave(unit, number, class);
+            }
+            let unit = self.pop(number).or_else(|| self.new_slab(number, class))?;
+            // The last word, so that the search begins at the first.
+            let place = self.memory.zones.start_of(unit) + u64::from(class.words) - 1;
+            cache.place.store(self.medium(), place, Relaxed);
+        }
+    }
+
+    /// Takes all free blocks of the first word, from `from` on and around, that has any.
+    fn grab(&self, unit: u64, class: &Class, from: u64) -> Option<(u64, u64)> {
+        let words = u64::from(class.words);
+        (from..from + words).map(|word| if word < words { word } else { word - words }).find_map(|word| {
+            let taken = self.taken_word(unit, word);
+            let free = !taken.load(self.medium(), Relaxed) & class.valid(word);
+            if free != 0 {
+                // ORDER: Acquire: pairs with the Release of whoever freed them: their last use is over.
+                taken.fetch_or(self.medium(), free, AcqRel);
+            }
+            (free != 0).then_some((word, free))
+        })
+    }
+
+    fn new_slab(&self, number: usize, class: &Class) -> Option<u64> {
+        let unit = self.take_unit(number, Use::Owned)?;
+        for word in 0..u64::from(class.words) {
+            self.taken_word(unit, word).store(self.medium(), 0, Relaxed);
+        }
+        Some(unit)
+    }
+
+    /// Which blocks of a slab are allocated.
+    pub(crate) fn holding(&self, unit: u64, class: &Class) -> Holding {
+        let (mut any, mut all) = (false, true);
+        for word in 0..u64::from(class.words) {
+            // ORDER: SeqCst: see the module's head.
+            let taken = self.taken_word(unit, word).load(self.medium(), SeqCst) & class.valid(word);
+            any |= taken != 0;
+            all &= taken == class.valid(word);
+        }
+        match (any, all) {
+            (false, _) => Holding::Nothing,
+            (true, true) => Holding::All,
+            (true, false) => Holding::Some,
+        }
+    }
+
+    /// Gives up the ownership of a slab: it is full and in no list, or it is listed.
+    pub(crate) fn leave(&self, unit: u64, number: usize, class: &Class) {
+        let full = State::slab(self.era, number, Use::Full);
+        // ORDER: SeqCst: see the module's head. It also releases what the owner did to the slab.
+        self.unit(unit).state.swap(self.medium(), full.0, SeqCst);
+        if self.holding(unit, class) != Holding::All {
+            self.list_if_full(unit, full);
+        }
+    }
+
+    /// Puts a slab that has a free block into its list, unless someone else has or owns it.
+    #[inline(always)]
+    fn list_if_full(&self, unit: u64, full: State) {
+        let entry = self.unit(unit);
+        let listed = full.with(Use::Listed);
+        // ORDER: AcqRel: the next owner acquires, through the list's head, what the last one did.
+        if entry.state.compare_exchange(self.medium(), full.0, listed.0, AcqRel, Relaxed).is_ok() {
+            self.push(unit, entry, listed);
+        }
+    }
+
+    fn push(&self, unit: u64, entry: &Unit, listed: State) {
+        let Some(list) = listed.class().and_then(|class| self.shared().lists.get(class)) else { return };
+        let mut head = list.head.load(self.medium(), Relaxed);
+        loop {
+            entry.link.store(self.medium(), head & low(UNIT_BITS), Relaxed);
+            // ORDER: Release: pairs with the Acquire of `pop`: the link is seen.
+            match list.head.compare_exchange(self.medium(), head, head_word(head, unit + 1), Release, Relaxed)
+            {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Takes a slab out of the list of `class`; the caller owns it.
+    fn pop(&self, class: usize) -> Option<u64> {
+        let list = &self.shared().lists[class];
+        let mut head = list.head.load(self.medium(), Acquire);
+        loop {
+            let unit = (head & low(UNIT_BITS)).checked_sub(1)?;
+            if self.unit_at(self.memory.zones.start_of(unit)).is_none() {
+                return self.cut_list(class, head);
+            }
+            // May be another slab's link by now; then the head has changed and the exchange fails.
+            let next = self.unit(unit).link.load(self.medium(), Relaxed) & low(UNIT_BITS);
+            // ORDER: Acquire: pairs with the Release of `push`.
+            match list.head.compare_exchange(self.medium(), head, head_word(head, next), Acquire, Acquire) {
+                Ok(_) if self.own(unit, class) => return Some(unit),
+                Ok(_) => return self.cut_list(class, head_word(head, next)),
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Turns a listed slab into an owned one.
+    fn own(&self, unit: u64, class: usize) -> bool {
+        let listed = State::slab(self.era, class, Use::Listed);
+        let owned = listed.with(Use::Owned);
+        // ORDER: AcqRel: as in `list_if_full`.
+        self.unit(unit).state.compare_exchange(self.medium(), listed.0, owned.0, AcqRel, Relaxed).is_ok()
+    }
+
+    /// A list that leads to what is not a listed slab of its class is damaged: it is given up, so that nobody follows it further. What was in it is
+    /// lost until `check` has the pool opened as left in use.
+    #[cold]
+    fn cut_list(&self, class: usize, head: u64) -> Option<u64> {
+        let list = &self.shared().lists[class];
+        self.fault();
+        let _ = list.head.compare_exchange(self.medium(), head, head_word(head, 0), Relaxed, Relaxed);
+        None
+    }
+
+    /// Frees a block. Returns whether there was one, allocated.
+    #[inline(always)]
+    pub(crate) fn free_block(&self, offset: u64, number: usize) -> bool {
+        let Some((unit, class, block)) = self.block_at(offset, number) else { return false };
+        let bit = 1 << (block % 64);
+        // ORDER: SeqCst: see the module's head. It releases the block to the next owner of its bit.
+        let before = self.taken_word(unit, block / 64).fetch_and(self.medium(), !bit, SeqCst);
+        let entry = self.unit(unit);
+        let state = State(entry.state.load(self.medium(), SeqCst));
+        debug_assert!(u64::from(class.blocks) > block);
+        if state.usage() == Use::Full && state.era() == self.era {
+            self.list_if_full(unit, state);
+        }
+        before & bit != 0
+    }
+
+    /// The unit, class and number of the block of class `number` that begins at `offset`, if the slab there is of that class.
+    #[inline(always)]
+    fn block_at(&self, offset: u64, number: usize) -> Option<(u64, &Class, u64)> {
+        let unit = self.unit_at(offset)?;
+        let class = self.memory.classes.get(number)?;
+        let state = self.arrive(unit);
+        let block = class.block_at(offset - self.memory.zones.start_of(unit))?;
+        (state.class() == Some(number)).then_some((unit, class, block))
+    }
+
+    /// Takes note that the block around `offset` is live, if it lies in a slab of an earlier era. Says whether it lies in a slab at all.
+    pub(crate) fn mark_block(&self, unit: u64, offset: u64) -> bool {
+        let state = self.arrive(unit);
+        let Some(class) = state.class().and_then(|class| self.memory.classes.get(class)) else {
+            return false;
+        };
+        if state.usage() == Use::Pending
+            && let Some(block) = class.block_around(offset - self.memory.zones.start_of(unit))
+        {
+            let (word, bit) = (self.mark_word(unit, class, block / 64), 1 << (block % 64));
+            if word.load(self.medium(), Relaxed) & bit == 0 {
+                word.fetch_or(self.medium(), bit, Relaxed);
+            }
+        }
+        true
+    }
+
+    /// A slab of an earlier era: any of its blocks may be live.
+    pub(crate) fn distrust_slab(&self, unit: u64, class: &Class) {
+        for word in 0..u64::from(class.words) {
+            self.taken_word(unit, word).store(self.medium(), class.valid(word), Relaxed);
+            self.mark_word(unit, class, word).store(self.medium(), 0, Relaxed);
+        }
+    }
+
+    /// Frees what is unmarked in a slab of an earlier era, and makes the slab one of this era. Returns how many blocks were freed.
+    pub(crate) fn sweep_slab(&self, unit: u64, number: usize, class: &Class) -> u64 {
+        let mut freed = 0;
+        for word in 0..u64::from(class.words) {
+            let marked = self.mark_word(unit, class, word).load(self.medium(), Relaxed);
+            // ORDER: SeqCst: as in `free_block`; frees of other blocks go on meanwhile.
+            let before = self.taken_word(unit, word).fetch_and(self.medium(), marked, SeqCst);
+            freed += u64::from((before & class.valid(word) & !marked).count_ones());
+        }
+        if self.holding(unit, class) == Holding::Nothing {
+            self.release_unit(unit);
+        } else {
+            self.leave(unit, number, class);
+        }
+        freed
+    }
+
+    /// Empties a seat's caches: what it had not handed out is free again.
+    pub(crate) fn empty_caches(&self, seat: &Seat) {
+        for (number, cache) in seat.caches.iter().enumerate() {
+            let place = cache.place.swap(self.medium(), 0, Relaxed);
+            let Some(class) = self.memory.classes.get(number).filter(|_| place != 0) else { continue };
+            let unit = self.memory.zones.unit_of(place);
+            let word = place - self.memory.zones.start_of(unit);
+            let free = cache.free.swap(self.medium(), 0, Relaxed);
+            self.taken_word(unit, word).fetch_and(self.medium(), !free, SeqCst);
+            match self.holding(unit, class) {
+                Holding::Nothing => self.release_unit(unit),
+                _ => self.leave(unit, number, class),
+            }
+        }
+    }
+
+    /// Gives entirely free slabs back to the units. Returns how many.
+    pub(crate) fn release_empty_slabs(&self) -> u64 {
+        let mut released = 0;
+        for number in 0..self.memory.classes.len() {
+            let Some(class) = self.memory.classes.get(number) else { break };
+            let mut kept = Vec::new();
+            // As many as there can be, so that a list that others fill does not hold this up.
+            let units = self.memory.zones.units(self.size());
+            while let Some(unit) = if (kept.len() as u64) < units { self.pop(number) } else { None } {
+                if self.holding(unit, class) == Holding::Nothing {
+                    self.release_unit(unit);
+                    released += 1;
+                } else {
+                    kept.push(unit);
+                }
+            }
+            kept.into_iter().rev().for_each(|unit| self.leave(unit, number, class));
+        }
+        released
+    }
+
+    /// Takes one block of the reserve for a page of limbo. Several threads may.
+    pub(crate) fn take_reserved(&self, number: usize) -> Option<u64> {
+        let offset = self.shared().reserve.load(self.medium(), Acquire);
+        let class = self.memory.classes.get(number).filter(|_| offset != 0)?;
+        let unit = self.memory.zones.unit_of(offset);
+        for word in 0..u64::from(class.words) {
+            let taken = self.taken_word(unit, word);
+            loop {
+                let free = !taken.load(self.medium(), Relaxed) & class.valid(word);
+                let bit = free & free.wrapping_neg();
+                if bit == 0 {
+                    break;
+                }
+                // ORDER: Acquire: pairs with the Release of whoever freed it.
+                if taken.fetch_or(self.medium(), bit, AcqRel) & bit == 0 {
+                    let block = word * 64 + u64::from(bit.trailing_zeros());
+                    return Some(self.memory.zones.start_of(unit) + class.position(block));
+                }
+            }
+        }
+        None
+    }
+
+    /// Sets a slab of blocks of class `number` aside, if there is none yet and there is room.
+    pub(crate) fn reserve_slab(&self, number: usize) {
+        let reserve = &self.shared().reserve;
+        if reserve.load(self.medium(), Relaxed) != 0 {
+            return;
+        }
+        let Some(class) = self.memory.classes.get(number) else { return };
+        let Some(unit) = self.take_unit(number, Use::Reserve) else { return };
+        for word in 0..u64::from(class.words) {
+            self.taken_word(unit, word).store(self.medium(), 0, Relaxed);
+        }
+        let offset = self.memory.zones.start_of(unit);
+        // ORDER: Release: whoever takes a block of it sees the bitmap.
+        if reserve.compare_exchange(self.medium(), 0, offset, Release, Relaxed).is_err() {
+            self.release_unit(unit);
+        }
+    }
+}
+
+#[inline(always)]
+fn low(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
+/// The head that follows `head` with `first` in front.
+#[inline(always)]
+fn head_word(head: u64, first: u64) -> u64 {
+    ((head >> UNIT_BITS).wrapping_add(1) << UNIT_BITS) | first
+}

@@ -1,0 +1,445 @@
+//! Where memory is and who describes it: units, zones, and a zone's head.
+//!
+//! Behind the metadata the pool is divided into *units* of one slab each, and units into 64 *granules*. Consecutive units make a *zone*, whose
+//! head describes them. The first zone has 16 units and each next one twice as many as the one before, until they are as large as the geometry
+//! says; so the heads stay in proportion to a pool that grows, and nothing ever moves.
+//!
+//! ```text
+//! zone:   | head: Unit 0 | Unit 1 | ... | empty bitmap | room bitmap |  to a granule | granules ...
+//! Unit:   | taken | state | old | link |
+//! ```
+//! - `taken`: a bit a granule. On media with a volatile cache a bit is durable before anything in its granule can be linked, so after any crash a
+//!   granule whose bit is clear is free; clearing is not persisted.
+//! - `state`: see [`State`]; era and class are persisted with `taken`, by the same write-back.
+//! - `old`: granules that an earlier era took and that the collector has not found live yet.
+//! - `link`: the next slab in the list that this one is in.
+//! - the bitmaps have a bit a unit: set if the unit may be empty, or may have a free granule. A clear bit is exact, a set one is a hint.
+
+use crate::classes::GRANULES;
+use crate::layout::Layout;
+use crate::pool::Inner;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use terrace_medium::{MappedMedium, Offset, Persistent, Word};
+
+const FIRST_ZONE_LOG2: u32 = 4;
+
+/// What is known about a unit.
+#[repr(C, align(32))]
+pub(crate) struct Unit {
+    pub(crate) taken: Word,
+    pub(crate) state: Word,
+    pub(crate) old: Word,
+    pub(crate) link: Word,
+}
+
+const UNIT_BYTES: u64 = 32;
+const _: () = assert!(size_of::<Unit>() as u64 == UNIT_BYTES);
+
+// SAFETY: four words, no padding.
+unsafe impl Persistent for Unit {}
+
+/// What a unit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Granules, taken one by one or not at all.
+    Granules,
+    /// Someone is bringing it into this era.
+    Arriving,
+    /// A slab that a seat allocates from.
+    Owned,
+    /// A slab that nobody owns and that is in no list: it is full. Whoever frees a block of it puts it into its list.
+    Full,
+    /// A slab in the list of its class.
+    Listed,
+    /// A slab of an earlier era, waiting for the sweep. A clear bit of its bitmap says "freed since".
+    Pending,
+    /// The slab that limbo's last pages come from.
+    Reserve,
+}
+
+/// The state word of a unit: `| 63:32 era | 31:24 class + 1, 0 for granules | 23:16 use | 0 |`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State(pub(crate) u64);
+
+impl State {
+    #[inline(always)]
+    pub(crate) fn granules(era: u32) -> Self {
+        Self(u64::from(era) << 32)
+    }
+    #[inline(always)]
+    pub(crate) fn slab(era: u32, class: usize, usage: Use) -> Self {
+        Self(u64::from(era) << 32 | (class as u64 + 1) << 24 | code(usage) << 16)
+    }
+    #[inline(always)]
+    pub(crate) fn era(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+    /// The class, if it is a slab.
+    #[inline(always)]
+    pub(crate) fn class(self) -> Option<usize> {
+        ((self.0 >> 24 & 0xff) as usize).checked_sub(1)
+    }
+    #[inline(always)]
+    pub(crate) fn usage(self) -> Use {
+        match self.0 >> 16 & 0xff {
+            1 => Use::Arriving,
+            2 => Use::Owned,
+            3 => Use::Full,
+            4 => Use::Listed,
+            5 => Use::Pending,
+            6 => Use::Reserve,
+            _ => Use::Granules,
+        }
+    }
+    #[inline(always)]
+    pub(crate) fn with(self, usage: Use) -> Self {
+        Self(self.0 & !(0xff << 16) | code(usage) << 16)
+    }
+    fn in_era(self, era: u32) -> Self {
+        Self(self.0 & 0xffff_ffff | u64::from(era) << 32)
+    }
+}
+
+#[inline(always)]
+fn code(usage: Use) -> u64 {
+    match usage {
+        Use::Granules => 0,
+        Use::Arriving => 1,
+        Use::Owned => 2,
+        Use::Full => 3,
+        Use::Listed => 4,
+        Use::Pending => 5,
+        Use::Reserve => 6,
+    }
+}
+
+/// One zone: its units, counted through the whole pool, and where it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Zone {
+    pub(crate) first: u64,
+    pub(crate) units: u64,
+    pub(crate) start: u64,
+}
+
+impl Zone {
+    fn bitmap_bytes(&self) -> u64 {
+        self.units.div_ceil(64) * 8
+    }
+    pub(crate) fn head_bytes(&self) -> u64 {
+        self.units * UNIT_BYTES + 2 * self.bitmap_bytes()
+    }
+    #[inline(always)]
+    pub(crate) fn end(&self) -> u64 {
+        self.first + self.units
+    }
+}
+
+/// Which hint a bitmap of a zone's head holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hint {
+    /// No granule of the unit may be taken.
+    Empty,
+    /// Some granule of the unit may be free.
+    Room,
+}
+
+/// How a pool is divided into zones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Zones {
+    pub(crate) base: u64,
+    pub(crate) slab_log2: u32,
+    /// Units of the first zone and of the largest ones, as powers of two.
+    first_log2: u32,
+    last_log2: u32,
+}
+
+impl Zones {
+    pub(crate) fn new(layout: &Layout) -> Self {
+        let geometry = layout.geometry;
+        let last_log2 = geometry.zone_log2 - geometry.slab_log2;
+        let first_log2 = FIRST_ZONE_LOG2.min(last_log2);
+        Self { base: layout.zones, slab_log2: geometry.slab_log2, first_log2, last_log2 }
+    }
+
+    /// Zones that double, and the units in all of them.
+    #[inline(always)]
+    fn doubling(&self) -> (u32, u64) {
+        let zones = self.last_log2 - self.first_log2 + 1;
+        (zones, ((1 << zones) - 1) << self.first_log2)
+    }
+
+    /// The zone that unit `unit` lies in.
+    #[inline(always)]
+    pub(crate) fn of_unit(&self, unit: u64) -> Zone {
+        let (_, doubled) = self.doubling();
+        let (first, units) = if unit < doubled {
+            let zone = ((unit >> self.first_log2) + 1).ilog2();
+            (((1 << zone) - 1) << self.first_log2, 1 << (zone + self.first_log2))
+        } else {
+            let units = 1 << self.last_log2;
+            (doubled + ((unit - doubled) & !(units - 1)), units)
+        };
+        Zone { first, units, start: self.start_of(first) }
+    }
+
+    /// The unit that holds `offset`, which lies behind the metadata.
+    #[inline(always)]
+    pub(crate) fn unit_of(&self, offset: u64) -> u64 {
+        (offset - self.base) >> self.slab_log2
+    }
+
+    /// Where `unit` begins.
+    #[inline(always)]
+    pub(crate) fn start_of(&self, unit: u64) -> u64 {
+        self.base + (unit << self.slab_log2)
+    }
+
+    #[inline(always)]
+    pub(crate) fn granule_log2(&self) -> u32 {
+        self.slab_log2 - GRANULES.ilog2()
+    }
+
+    /// Units that begin within a pool of `size` bytes.
+    pub(crate) fn units(&self, size: u64) -> u64 {
+        size.saturating_sub(self.base).div_ceil(1 << self.slab_log2)
+    }
+
+    /// The granules of `unit` that lie in a pool of `size` bytes, as bits.
+    #[inline(always)]
+    pub(crate) fn usable(&self, unit: u64, size: u64) -> u64 {
+        low_bits(size.saturating_sub(self.start_of(unit)) >> self.granule_log2())
+    }
+
+    /// The granules of `unit` that its zone's head lies in, as bits.
+    pub(crate) fn head_granules(&self, zone: &Zone, unit: u64) -> u64 {
+        let head = zone.head_bytes().div_ceil(1 << self.granule_log2());
+        low_bits(head.saturating_sub((unit - zone.first) * GRANULES))
+    }
+}
+
+/// The lowest `count` bits, at most 64.
+#[inline(always)]
+pub(crate) fn low_bits(count: u64) -> u64 {
+    if count >= 64 { !0 } else { (1 << count) - 1 }
+}
+
+impl<M: MappedMedium> Inner<M> {
+    /// The description of `unit`, which lies in the pool.
+    #[inline(always)]
+    pub(crate) fn unit(&self, unit: u64) -> &Unit {
+        let zone = self.memory.zones.of_unit(unit);
+        self.region.at(Offset::new(zone.start + (unit - zone.first) * UNIT_BYTES))
+    }
+
+    /// The unit at `offset`, or `None` if no unit that can be allocated from lies there.
+    #[inline(always)]
+    pub(crate) fn unit_at(&self, offset: u64) -> Option<u64> {
+        if offset < self.memory.zones.base || offset >= self.size() {
+            return None;
+        }
+        let unit = self.memory.zones.unit_of(offset);
+        self.has_head(&self.memory.zones.of_unit(unit)).then_some(unit)
+    }
+
+    /// Whether the pool reaches far enough for the zone to be used.
+    #[inline(always)]
+    fn has_head(&self, zone: &Zone) -> bool {
+        zone.start + zone.head_bytes() <= self.size()
+    }
+
+    /// The zones that can be allocated from.
+    pub(crate) fn zones(&self) -> impl Iterator<Item = Zone> + '_ {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let zone = self.memory.zones.of_unit(next);
+            next = zone.end();
+            self.has_head(&zone).then_some(zone)
+        })
+    }
+
+    /// The units of `zone` that begin within the pool.
+    pub(crate) fn units_in(&self, zone: &Zone) -> std::ops::Range<u64> {
+        zone.first..zone.end().min(self.memory.zones.units(self.size()))
+    }
+
+    /// The word of a zone's bitmap that holds the bit of `unit`, and the bit.
+    pub(crate) fn hint_word(&self, hint: Hint, zone: &Zone, unit: u64) -> (&Word, u64) {
+        let bitmap = zone.start + zone.units * UNIT_BYTES;
+        let bitmap = if hint == Hint::Room { bitmap + zone.bitmap_bytes() } else { bitmap };
+        let index = unit - zone.first;
+        (self.word_at(bitmap + index / 64 * 8), 1 << (index % 64))
+    }
+
+    /// Sets or clears both hints of `unit` after its `taken` word has changed.
+    pub(crate) fn update_hints(&self, unit: u64) {
+        let zone = self.memory.zones.of_unit(unit);
+        for hint in [Hint::Empty, Hint::Room] {
+            self.update_hint(hint, &zone, unit);
+        }
+    }
+
+    /// Sets or clears a hint. Whoever clears it looks again: a bit is never left clear for a unit to which it applies.
+    pub(crate) fn update_hint(&self, hint: Hint, zone: &Zone, unit: u64) {
+        let (word, bit) = self.hint_word(hint, zone, unit);
+        let usable = self.memory.zones.usable(unit, self.size());
+        let applies = || {
+            // ORDER: SeqCst here, on the changes of `taken` and on the bitmap: of one who clears the bit and one who frees a granule, at
+            // least one sees what the other did.
+            let taken = self.unit(unit).taken.load(self.medium(), SeqCst);
+            if hint == Hint::Empty { taken == 0 && usable == !0 } else { taken & usable != usable }
+        };
+        let set = word.load(self.medium(), SeqCst) & bit != 0;
+        match (applies(), set) {
+            (true, false) => {
+                word.fetch_or(self.medium(), bit, SeqCst);
+            }
+            (false, true) => {
+                word.fetch_and(self.medium(), !bit, SeqCst);
+                if applies() {
+                    word.fetch_or(self.medium(), bit, SeqCst);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes the zones of the pool, from unit `from` on, ready for use: their heads are taken, and every unit may have room.
+    pub(crate) fn open_zones(&self, from: u64) {
+        for zone in self.zones() {
+            let units = self.units_in(&zone);
+            for unit in units.start.. {
+                let head = self.memory.zones.head_granules(&zone, unit);
+                if head == 0 || unit >= units.end {
+                    break;
+                }
+                self.unit(unit).taken.fetch_or(self.medium(), head, Relaxed);
+            }
+            let start = units.start.max(from.min(units.end));
+            for word in (start..units.end).map(|unit| unit - (unit - zone.first) % 64).step_by(64) {
+                let bits = low_bits(units.end - word) & !low_bits(start.saturating_sub(word));
+                for hint in [Hint::Empty, Hint::Room] {
+                    self.hint_word(hint, &zone, word).0.fetch_or(self.medium(), bits, Release);
+                }
+            }
+        }
+    }
+
+    /// Brings `unit` into this era if it is older: all that it holds becomes old. Returns its state then.
+    #[inline(always)]
+    pub(crate) fn arrive(&self, unit: u64) -> State {
+        // ORDER: Acquire: pairs with the store at the end of `arrive_now`.
+        let state = State(self.unit(unit).state.load(self.medium(), Acquire));
+        if state.era() == self.era && state.usage() != Use::Arriving { state } else { self.arrive_now(unit) }
+    }
+
+    #[cold]
+    fn arrive_now(&self, unit: u64) -> State {
+        /// Far more than an arrival takes: a unit that is still arriving then is damaged, and nothing is done with it.
+        const TURNS_MAX: u32 = 1 << 20;
+        let (entry, medium) = (self.unit(unit), self.medium());
+        for _ in 0..TURNS_MAX {
+            let state = State(entry.state.load(medium, Acquire));
+            if state.era() == self.era {
+                if state.usage() != Use::Arriving {
+                    return state;
+                }
+                std::thread::yield_now();
+                continue;
+            }
+            let arriving = state.in_era(self.era).with(Use::Arriving);
+            if entry.state.compare_exchange(medium, state.0, arriving.0, Acquire, Relaxed).is_ok() {
+                let arrived = self.take_stock(unit, arriving);
+                // ORDER: Release: whoever sees the unit in this era sees what is old in it.
+                entry.state.store(medium, arrived.0, Release);
+                return arrived;
+            }
+        }
+        self.fault();
+        State(entry.state.load(medium, Acquire))
+    }
+
+    /// Counts everything in `unit` as live and old.
+    fn take_stock(&self, unit: u64, arriving: State) -> State {
+        let (entry, medium, shared) = (self.unit(unit), self.medium(), self.shared());
+        let head = self.memory.zones.head_granules(&self.memory.zones.of_unit(unit), unit);
+        let taken = entry.taken.load(medium, Relaxed);
+        match arriving.class().and_then(|class| Some((class, self.memory.classes.get(class)?))) {
+            Some((number, class)) if taken == !0 && head == 0 => {
+                self.distrust_slab(unit, class);
+                let bytes = u64::from(class.blocks) * u64::from(class.size);
+                shared.small_base.fetch_add(medium, bytes, Relaxed);
+                shared.slab_units.fetch_add(medium, 1, Relaxed);
+                entry.old.store(medium, 0, Relaxed);
+                State::slab(self.era, number, Use::Pending)
+            }
+            _ => {
+                let old = taken & !head;
+                entry.old.store(medium, old, Relaxed);
+                let bytes = u64::from(old.count_ones()) << self.memory.zones.granule_log2();
+                shared.large_base.fetch_add(medium, bytes, Relaxed);
+                State::granules(self.era)
+            }
+        }
+    }
+
+    /// Starts writing back what a clean open believes: all heads, and the bitmaps of slabs.
+    pub(crate) fn write_back_zones(&self) {
+        for zone in self.zones() {
+            self.region.write_back_bytes(zone.start, zone.head_bytes() as usize);
+            for unit in self.units_in(&zone) {
+                let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
+                if let Some(class) = state.class().and_then(|class| self.memory.classes.get(class)) {
+                    let start = self.memory.zones.start_of(unit);
+                    self.region.write_back_bytes(start, class.first as usize);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Geometry;
+
+    #[test]
+    fn zones_double_and_then_stay_as_large_as_the_geometry_says() {
+        let layout = Layout::new(Geometry { zone_log2: 18, ..Geometry::tiny() }).unwrap();
+        let zones = Zones::new(&layout);
+        let sizes: Vec<u64> = [0, 16, 48, 111, 112, 175, 176].map(|unit| zones.of_unit(unit).units).to_vec();
+        assert_eq!(sizes, [16, 32, 64, 64, 64, 64, 64]);
+        let mut unit = 0;
+        while unit < 1000 {
+            let zone = zones.of_unit(unit);
+            assert_eq!(zone.first, unit);
+            assert!((unit..zone.end()).all(|inside| zones.of_unit(inside) == zone));
+            unit = zone.end();
+        }
+    }
+
+    #[test]
+    fn heads_are_small_beside_their_zones() {
+        for geometry in [Geometry::tiny(), Geometry::for_size(1 << 24), Geometry::default()] {
+            let zones = Zones::new(&Layout::new(geometry).unwrap());
+            let mut unit = 0;
+            for _ in 0..20 {
+                let zone = zones.of_unit(unit);
+                let head = zone.head_bytes().next_multiple_of(1 << zones.granule_log2());
+                assert!(head * 100 <= zone.units << zones.slab_log2, "{zone:?} of {geometry:?}");
+                unit = zone.end();
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_says_what_it_was_made_of() {
+        let uses = [Use::Owned, Use::Full, Use::Listed, Use::Pending, Use::Reserve, Use::Arriving];
+        for usage in uses {
+            let state = State::slab(u32::MAX, 95, usage);
+            assert_eq!((state.era(), state.class(), state.usage()), (u32::MAX, Some(95), usage));
+            assert!(state.with(Use::Full) == State::slab(u32::MAX, 95, Use::Full));
+        }
+        assert_eq!(State::granules(7).class(), None);
+        assert_eq!(State::granules(7).usage(), Use::Granules);
+    }
+}

@@ -1,0 +1,316 @@
+//! The allocator against a model: no block overlaps another, none is lost.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{Dram, MappedMedium, Offset, Shm, Word};
+use terrace_pool::{Geometry, Guard, Pool, PoolFull, PoolOptions};
+
+/// A sequence of numbers that is the same in every run (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+    /// A size of any magnitude up to `max`.
+    fn size(&mut self, max: u64) -> u64 {
+        let magnitude = self.roll(u64::from(max.ilog2()) + 1);
+        (1 + self.roll(1 << (magnitude + 1))).min(max)
+    }
+}
+
+fn pool<M: MappedMedium>(size: u64, geometry: Geometry) -> Pool<M> {
+    PoolOptions::anonymous().size(size).geometry(geometry).create().unwrap()
+}
+
+/// A block, its first and last word stamped with its offset and size.
+fn take<M: MappedMedium>(guard: &Guard<'_, M>, bytes: u64) -> Result<u64, PoolFull> {
+    let fresh = guard.alloc(bytes as usize)?;
+    let offset = fresh.offset();
+    let extents = 8 << (guard.pool().layout().geometry.slab_log2 - 6);
+    let whole = |unit| bytes.is_multiple_of(unit);
+    let align = [(4096, bytes > extents), (64, true)];
+    let align = align.into_iter().find(|&(unit, applies)| applies && whole(unit)).map_or(8, |(unit, _)| unit);
+    assert_eq!(offset % align, 0, "{bytes} bytes");
+    for at in ends(bytes) {
+        fresh.word(at as usize).store(guard.pool().medium(), offset ^ bytes, Relaxed);
+    }
+    Ok(fresh.fenced(&guard.fence()).into_offset())
+}
+
+fn ends(bytes: u64) -> impl Iterator<Item = u64> {
+    [0, (bytes / 8).saturating_sub(1) * 8].into_iter().filter(move |at| at + 8 <= bytes)
+}
+
+fn check<M: MappedMedium>(pool: &Pool<M>, offset: u64, bytes: u64) {
+    for at in ends(bytes) {
+        let word: &Word = pool.region().at(Offset::new(offset + at));
+        assert_eq!(word.load(pool.medium(), Relaxed), offset ^ bytes, "{bytes} bytes at {offset:#x}");
+    }
+}
+
+fn verify<M: MappedMedium>(pool: &Pool<M>) {
+    let findings = pool.verify_memory();
+    assert!(findings.is_empty(), "{findings:?}");
+}
+
+/// Takes and frees at random; the model knows what is taken. Returns what is left.
+fn churn<M: MappedMedium>(pool: &Pool<M>, seed: u64, turns: u32, max: u64) -> BTreeMap<u64, u64> {
+    let mut dice = Dice(seed);
+    let mut model = BTreeMap::new();
+    for _ in 0..turns {
+        let guard = pool.pin();
+        if dice.roll(100) < 55 {
+            let bytes = dice.size(max);
+            let Ok(offset) = take(&guard, bytes) else { continue };
+            let before = model.range(..offset).next_back().map_or(0, |(start, len)| start + len);
+            let after = model.range(offset..).next().map_or(u64::MAX, |(start, _)| *start);
+            assert!(before <= offset && offset + bytes <= after, "{bytes} bytes at {offset:#x} overlap");
+            model.insert(offset, bytes);
+        } else if let Some((&offset, &bytes)) = model.range(dice.roll(pool.size())..).next() {
+            check(pool, offset, bytes);
+            model.remove(&offset);
+            if dice.roll(2) == 0 {
+                guard.free(offset, bytes as usize)
+            } else {
+                guard.retire(offset, bytes as usize)
+            }
+        }
+    }
+    model
+}
+
+fn free_all<M: MappedMedium>(pool: &Pool<M>, model: BTreeMap<u64, u64>) {
+    for (offset, bytes) in model {
+        check(pool, offset, bytes);
+        pool.pin().free(offset, bytes as usize);
+    }
+}
+
+fn geometries() -> [(u64, Geometry, u64); 3] {
+    let tiny = Geometry { zone_log2: 16, ..Geometry::tiny() };
+    [
+        (512 << 10, tiny, 20_000),
+        (4 << 20, Geometry::for_size(4 << 20), 200_000),
+        (96 << 20, Geometry::default(), 4 << 20),
+    ]
+}
+
+#[test]
+fn random_blocks_never_overlap_and_all_come_back() {
+    for (size, geometry, max) in geometries() {
+        let pool = pool::<Dram>(size, geometry);
+        let before = pool.space();
+        let model = churn(&pool, 0x5eed, 60_000, max);
+        verify(&pool);
+        let used: u64 = model.values().sum();
+        assert!(pool.space().used_by_blocks >= used);
+        free_all(&pool, model);
+        pool.relieve();
+        verify(&pool);
+        let after = pool.space();
+        assert_eq!(after.waiting, 0);
+        assert!(after.used_by_blocks <= before.used_by_blocks, "{before:?} {after:?}");
+        assert_eq!((after.free, after.slab_free), (before.free, before.slab_free), "{after:?}");
+    }
+}
+
+#[test]
+fn threads_never_get_the_same_block() {
+    for (size, geometry, max) in geometries() {
+        let pool = pool::<Shm>(size, geometry);
+        let before = pool.space();
+        let models: Vec<_> = std::thread::scope(|scope| {
+            let pool = &pool;
+            let threads: Vec<_> =
+                (1..=3).map(|seed| scope.spawn(move || churn(pool, seed * 77, 30_000, max))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        verify(&pool);
+        // Blocks go back on another thread than took them.
+        models.into_iter().for_each(|model| free_all(&pool, model));
+        pool.relieve();
+        verify(&pool);
+        assert_eq!(pool.space().free, before.free, "{:?}", pool.space());
+    }
+}
+
+#[test]
+fn a_pool_filled_with_one_size_can_be_emptied_and_filled_with_another() {
+    for (size, geometry, _) in geometries() {
+        let pool = pool::<Dram>(size, geometry);
+        let free = pool.space().free;
+        for bytes in [24, 64, 512, 100, 3000, 20_000] {
+            let mut blocks = Vec::new();
+            while let Ok(offset) = take(&pool.pin(), bytes) {
+                blocks.push(offset);
+            }
+            let used = blocks.len() as u64 * bytes;
+            assert!(used * 100 >= free * 75, "{used} of {free} bytes used in blocks of {bytes}");
+            verify(&pool);
+            for offset in blocks {
+                check(&pool, offset, bytes);
+                pool.pin().retire(offset, bytes as usize);
+            }
+            pool.relieve();
+            verify(&pool);
+        }
+        let largest = pool.space().largest_free_extent;
+        let guard = pool.pin();
+        assert!(largest > free.min(256 << 10) / 8, "{:?}", pool.space());
+        drop(guard.alloc(largest as usize).unwrap());
+        let error = guard.alloc(size as usize).err().unwrap();
+        assert_eq!((error.wanted, error.size), (size, size));
+    }
+}
+
+#[test]
+fn what_a_thread_retires_stays_while_another_is_pinned() {
+    let pool = pool::<Dram>(4 << 20, Geometry::for_size(4 << 20));
+    let offset = take(&pool.pin(), 64).unwrap();
+    let reader = pool.pin();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            pool.pin().retire(offset, 64);
+            for _ in 0..10_000 {
+                let guard = pool.pin();
+                let other = take(&guard, 64).unwrap();
+                assert_ne!(other, offset);
+                guard.retire(other, 64);
+            }
+        });
+        thread.join().unwrap();
+    });
+    assert!(pool.space().waiting >= 10_000 * 64);
+    check(&pool, offset, 64);
+    drop(reader);
+    pool.relieve();
+    assert_eq!(pool.space().waiting, 0);
+    verify(&pool);
+}
+
+#[test]
+fn a_full_pool_still_takes_what_is_retired() {
+    let pool = pool::<Dram>(128 << 10, Geometry::tiny());
+    let mut blocks = Vec::new();
+    while let Ok(offset) = take(&pool.pin(), 40) {
+        blocks.push(offset);
+    }
+    let count = blocks.len();
+    for offset in blocks.drain(..) {
+        pool.pin().retire(offset, 40);
+    }
+    pool.relieve();
+    while let Ok(offset) = take(&pool.pin(), 40) {
+        blocks.push(offset);
+    }
+    assert!(blocks.len() + 16 >= count, "{} of {count} blocks are left", blocks.len());
+}
+
+#[test]
+fn memory_grows_with_the_pool() {
+    let options = PoolOptions::anonymous().size(128 << 10).max_size(64 << 20).geometry(Geometry::tiny());
+    let pool = options.create::<Dram>().unwrap();
+    let mut sizes = Vec::new();
+    for size in [128 << 10, 256 << 10, 260 << 10, 3 << 20, 60 << 20] {
+        pool.grow(size).unwrap();
+        let mut blocks = 0;
+        while take(&pool.pin(), 200).is_ok() {
+            blocks += 1;
+        }
+        sizes.push(blocks);
+        verify(&pool);
+    }
+    assert!(sizes.iter().sum::<u64>() * 200 > 50 << 20, "{sizes:?}");
+    assert!(sizes.iter().all(|&blocks| blocks > 10), "{sizes:?}");
+}
+
+#[test]
+fn blocks_freed_twice_or_never_taken_are_counted_and_harm_nothing() {
+    let pool = pool::<Dram>(4 << 20, Geometry::for_size(4 << 20));
+    let guard = pool.pin();
+    let (small, large) = (take(&guard, 100).unwrap(), take(&guard, 100_000).unwrap());
+    guard.free(small, 100);
+    guard.free(large, 100_000);
+    for (offset, bytes) in [
+        (small, 100),
+        (small + 8, 100),
+        (small, 200),
+        (small, 100_000),
+        (large, 100_000),
+        (large, 64),
+        (large + 1, 100_000),
+        (0, 64),
+        (0, 1 << 20),
+        (4096, 64),
+        (pool.size(), 64),
+        (pool.size() - 64, 1 << 20),
+        (u64::MAX, 64),
+        (u64::MAX, usize::MAX),
+    ] {
+        let before = pool.faults();
+        guard.free(offset, bytes);
+        assert_eq!(pool.faults(), before + 1, "{bytes} bytes at {offset:#x}");
+    }
+}
+
+#[test]
+fn more_threads_than_seats_take_turns() {
+    let pool = pool::<Dram>(256 << 10, Geometry { seats: 2, ..Geometry::tiny() });
+    let again = pool.clone();
+    let _mine = pool.pin();
+    std::thread::scope(|scope| {
+        for seed in 1..=8 {
+            let pool = &again;
+            scope.spawn(move || free_all(pool, churn(pool, seed, 2_000, 100)));
+        }
+    });
+    drop(_mine);
+    pool.relieve();
+    verify(&pool);
+}
+
+#[test]
+fn seats_of_threads_that_ended_are_used_again() {
+    let pool = pool::<Dram>(256 << 10, Geometry { seats: 2, ..Geometry::tiny() });
+    for seed in 1..=50 {
+        std::thread::scope(|scope| {
+            // Joined, for a scope does not wait for thread-locals to be dropped.
+            let thread = scope.spawn(|| {
+                let guard = pool.pin();
+                let counter = guard.seat_counter(3);
+                counter.store(pool.medium(), counter.load(pool.medium(), Relaxed) + seed, Relaxed);
+                let block = take(&guard, 64).unwrap();
+                guard.retire(block, 64);
+            });
+            thread.join().unwrap();
+        });
+    }
+    assert_eq!(pool.sum_counter(3), 50 * 51 / 2);
+    pool.relieve();
+    assert_eq!(pool.space().waiting, 0);
+}
+
+#[test]
+fn an_erased_guard_keeps_what_it_holds() {
+    let pool = pool::<Dram>(4 << 20, Geometry::for_size(4 << 20));
+    let guard = pool.pin();
+    let fresh = guard.alloc(11).unwrap();
+    fresh.write(0, b"hello there");
+    let offset = fresh.persist().into_offset();
+    let held = pool.pin().erase().hold(offset, 11).unwrap();
+    assert!(pool.pin().erase().hold(pool.size() - 1, 2).is_none());
+    guard.retire(offset, 11);
+    drop(guard);
+    for _ in 0..3 {
+        pool.relieve();
+    }
+    assert_eq!(&*held, b"hello there");
+    assert_ne!(pool.space().waiting, 0);
+    drop(held);
+    pool.relieve();
+    assert_eq!(pool.space().waiting, 0);
+}
