@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use terrace_medium::{MappedMedium, Mapping, Protection, Region, Shm};
+use terrace_medium::{MapError, MappedMedium, Mapping, Protection, Region, Shm};
 
 /// What will be done with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +136,16 @@ pub(crate) fn fill_holes(file: &File, size: u64) -> Result<(), Problem> {
         return Ok(());
     }
     Mapping::allocate(file, size).map_err(Problem::Map)
+}
+
+/// Refuses to read holes that tmpfs has no room for: it gives even a load from one its storage, or faults.
+pub(crate) fn can_read_holes(file: &File, size: u64) -> Result<(), Problem> {
+    let metadata = file.metadata().map_err(|e| Problem::Os("read the size of", e))?;
+    let system = fstatfs(file).map_err(|e| Problem::Os("read the file system's size of", e.into()))?;
+    let wanted = size.saturating_sub(metadata.blocks().saturating_mul(512));
+    #[allow(clippy::unnecessary_cast, reason = "the types differ between architectures")]
+    let (all, free) = (system.f_blocks as u64, (system.f_bfree as u64).saturating_mul(system.f_bsize as u64));
+    if wanted > free && all > 0 { Err(Problem::Map(MapError::NoSpace { wanted })) } else { Ok(()) }
 }
 
 /// A new file that nobody sees before it is published, and of which nothing stays if it is not.

@@ -130,9 +130,11 @@ impl PoolOptions {
         let protection = if self.writes() { Protection::ReadWrite } else { Protection::CopyOnWrite };
         let mapping = self.map(file, size, protection)?;
         self.check_persistent::<M>(&mapping)?;
-        // A private copy of a huge page needs a free one, and a store that finds none is a fault.
-        if !self.writes() && mapping.backing() == Backing::HugeTlb {
-            return Err(Problem::NotReadable);
+        match (mapping.backing(), mapping.as_file()) {
+            // A private copy of a huge page needs a free one, and a store that finds none is a fault.
+            (Backing::HugeTlb, _) if !self.writes() => return Err(Problem::NotReadable),
+            (Backing::SharedMemory, Some(file)) if !self.writes() => file::can_read_holes(file, size)?,
+            _ => {}
         }
         self.resume(self.medium(mapping), protection)
     }

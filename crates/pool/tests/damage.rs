@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{TINY, closed_image, file_of, left_image, open, problem};
+use common::{TINY, closed_image, collect, file_of, is_intact, left_image, open, problem};
+use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use terrace_medium::Shm;
 use terrace_pool::{Geometry, Layout, Pool, PoolOptions, Problem};
@@ -17,19 +18,37 @@ impl Numbers {
     }
 }
 
-/// Uses whatever is left of the pool.
-fn use_it(pool: &Pool<Shm>) {
-    let zones = pool.layout().zones;
-    for name in ["one", "two", "three"] {
-        if let Ok(Some(offset)) = pool.root(name, "test") {
-            let right = zones + if name == "one" { 4096 } else { 8192 };
-            assert_eq!(offset, right, "a wrong root");
-        }
-    }
+/// Uses whatever is left of the pool, and says whether its blocks are intact after that.
+fn use_it(pool: &Pool<Shm>) -> bool {
     pool.roots();
     pool.verify_head();
+    pool.verify_memory();
+    let zones = pool.layout().zones;
     let _ = pool.set_root("three", "test", zones + 8192);
+    fill_and_empty(pool);
+    collect(pool);
+    fill_and_empty(pool);
     let _ = pool.grow(pool.size() + 4096);
+    fill_and_empty(pool);
+    pool.relieve();
+    pool.space();
+    pool.verify_memory();
+    ["one", "two"].iter().all(|name| is_intact(pool, name) != Some(false))
+}
+
+/// Takes all memory there is in blocks of several sizes, writes all over it, and gives it back.
+fn fill_and_empty(pool: &Pool<Shm>) {
+    let mut taken = Vec::new();
+    let guard = pool.pin();
+    for bytes in [8, 96, 500, 3000, 9000].into_iter().cycle().take(60) {
+        if let Ok(block) = guard.alloc(bytes) {
+            block.write(0, &vec![0xcc; bytes]);
+            taken.push((block.persist().into_offset(), bytes));
+        }
+    }
+    for (i, (offset, bytes)) in taken.into_iter().enumerate() {
+        if i % 2 == 0 { guard.free(offset, bytes) } else { guard.retire(offset, bytes) }
+    }
 }
 
 fn metadata_bytes() -> usize {
@@ -47,7 +66,7 @@ fn every_length_that_matters_is_an_error_or_the_whole_pool() {
         bytes.resize(len as usize, 0xee);
         let file = file_of(&bytes);
         match len {
-            TINY.. => use_it(&open(&file).unwrap()),
+            TINY.. => assert!(use_it(&open(&file).unwrap())),
             512.. => {
                 let found = problem(open(&file));
                 assert!(
@@ -76,8 +95,9 @@ fn what_is_left_of_a_pool_cut_short_can_be_read() {
         let pool = options.open::<Shm>().unwrap();
         assert_eq!(pool.size(), len / 4096 * 4096);
         assert_eq!(pool.roots().len(), 2);
-        // A root beyond the end is an error, not an offset that faults.
-        assert_eq!(pool.root("one", "test"), Ok(Some(layout.zones + 4096)));
+        // What lies beyond the end is missing, not a fault.
+        assert_ne!(is_intact(&pool, "one"), None);
+        is_intact(&pool, "two");
     }
 }
 
@@ -91,28 +111,49 @@ fn any_flipped_byte_of_the_superblock_is_repaired_from_the_other_copy() {
         let pool = open(&file).unwrap_or_else(|error| panic!("byte {at}: {error}"));
         assert_eq!(pool.verify_head(), [], "byte {at}");
         assert_eq!(pool.generation(), 2, "byte {at}");
-        use_it(&pool);
+        assert!(use_it(&pool), "byte {at}");
         pool.close().unwrap();
         file.set_len(TINY).unwrap();
     }
 }
 
+/// Below the zones nothing is believed that could make the allocator hand out memory that is in use.
 #[test]
 fn any_flipped_byte_of_the_metadata_is_an_error_or_a_pool_that_works() {
-    for image in [closed_image(), left_image()] {
+    for (image, step) in [(closed_image(), 1), (left_image(), 3)] {
         let file = file_of(&image);
         let mut numbers = Numbers(7);
-        for at in 0..metadata_bytes() {
-            file.set_len(TINY).unwrap();
-            file.write_all_at(&image, 0).unwrap();
+        for at in (0..metadata_bytes()).step_by(step) {
             let flip = 1 << (numbers.next() % 8);
             let flip = if numbers.next().is_multiple_of(4) { 0xff } else { flip };
-            file.write_all_at(&[image[at] ^ flip], at as u64).unwrap();
-            if let Ok(pool) = open(&file) {
+            if let Some(pool) = open_flipped(&file, &image, at, flip) {
+                assert!(use_it(&pool), "byte {at}, {flip:#x}");
+            }
+        }
+    }
+}
+
+#[test]
+fn any_flipped_byte_of_the_rest_neither_crashes_nor_hangs() {
+    for image in [closed_image(), left_image()] {
+        let file = file_of(&image);
+        let mut numbers = Numbers(17);
+        // The zone's head byte by byte, what lies behind it here and there.
+        let head = metadata_bytes()..metadata_bytes() + 1024;
+        for at in head.clone().chain((head.end..TINY as usize).step_by(7)) {
+            let flip = 1 << (numbers.next() % 8);
+            if let Some(pool) = open_flipped(&file, &image, at, flip) {
                 use_it(&pool);
             }
         }
     }
+}
+
+fn open_flipped(file: &File, image: &[u8], at: usize, flip: u8) -> Option<Pool<Shm>> {
+    file.set_len(TINY).unwrap();
+    file.write_all_at(image, 0).unwrap();
+    file.write_all_at(&[image[at] ^ flip], at as u64).unwrap();
+    open(file).ok()
 }
 
 #[test]
@@ -120,7 +161,7 @@ fn random_bytes_anywhere_are_an_error_or_a_pool_that_works() {
     let image = left_image();
     let file = file_of(&image);
     let mut numbers = Numbers(11);
-    for round in 0..5000 {
+    for round in 0..1500 {
         file.set_len(TINY).unwrap();
         file.write_all_at(&image, 0).unwrap();
         for _ in 0..1 + numbers.next() % 64 {
@@ -173,7 +214,7 @@ fn a_superblock_that_lies_with_the_right_checksum_is_an_error_or_a_pool_that_wor
     let file = file_of(&sound);
     let mut numbers = Numbers(13);
     let mut opened = 0;
-    for round in 0..20_000 {
+    for _ in 0..4000 {
         let mut image = sound.clone();
         for _ in 0..1 + numbers.next() % 3 {
             // Words 1 to 13: everything but magic and label.
@@ -188,9 +229,8 @@ fn a_superblock_that_lies_with_the_right_checksum_is_an_error_or_a_pool_that_wor
             opened += 1;
             pool.roots();
             pool.verify_head();
-            let _ = pool.set_root("three", "test", 40960);
-            assert!(pool.size() <= TINY, "round {round}");
+            use_it(&pool);
         }
     }
-    assert!(opened > 1000, "only {opened} opened: the test has lost its point");
+    assert!(opened > 200, "only {opened} opened: the test has lost its point");
 }

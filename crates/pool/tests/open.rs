@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{TINY, closed_image, file_of, left_image, open, problem, tiny};
+use common::{TINY, closed_image, collect, file_of, is_intact, left_image, open, problem, tiny};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use terrace_medium::{Dram, Pmem, Shm};
 use terrace_pool::{Durability, Geometry, Holder, PoolOptions, Problem, Start, describe};
@@ -31,12 +31,21 @@ fn a_pool_left_in_use_is_opened_as_such_and_keeps_its_roots() {
     for generation in 2..5 {
         let pool = open(&file).unwrap();
         assert_eq!((pool.found(), pool.generation()), (Start::Unclean, generation));
-        assert_eq!(pool.root("one", "test"), Ok(Some(pool.layout().zones + 4096)));
+        assert_eq!((is_intact(&pool, "one"), is_intact(&pool, "two")), (Some(true), Some(true)));
         assert_eq!(pool.verify_head(), []);
+        assert!(pool.needs_collection());
         pool.abandon();
     }
+    // Closed before the collection: in order, and yet there is something left to collect.
     open(&file).unwrap().close().unwrap();
-    assert_eq!(open(&file).unwrap().found(), Start::Clean);
+    let pool = open(&file).unwrap();
+    assert_eq!((pool.found(), pool.needs_collection()), (Start::Unclean, true));
+    collect(&pool);
+    assert_eq!((is_intact(&pool, "one"), is_intact(&pool, "two")), (Some(true), Some(true)));
+    pool.close().unwrap();
+    let pool = open(&file).unwrap();
+    assert_eq!((pool.found(), pool.needs_collection()), (Start::Clean, false));
+    assert_eq!((is_intact(&pool, "one"), is_intact(&pool, "two")), (Some(true), Some(true)));
 }
 
 #[test]
@@ -92,7 +101,13 @@ fn reading_changes_no_byte_and_keeps_writers_out() {
         let (one, two) = (tiny(&path).read_only(true), tiny(&path).read_only(true));
         let (one, two) = (one.open::<Shm>().unwrap(), two.open::<Shm>().unwrap());
         assert!(one.is_read_only());
-        assert_eq!(one.root("two", "test"), Ok(Some(one.layout().zones + 8192)));
+        assert_eq!(is_intact(&two, "two"), Some(true));
+        collect(&one);
+        while let Ok(block) = one.pin().alloc(500) {
+            block.write(0, &[7; 500]);
+            block.persist().into_offset();
+        }
+        assert_eq!((is_intact(&one, "two"), is_intact(&two, "two")), (Some(true), Some(true)));
         one.set_root("mine", "test", 0).unwrap();
         assert_eq!((one.roots().len(), two.roots().len()), (3, 2));
         assert_eq!(one.grow(1 << 20).unwrap_err().to_string(), "the pool is open read-only and cannot grow");
@@ -135,7 +150,10 @@ fn durability_changes_only_between_two_orderly_lives() {
     assumed().open::<Pmem>().unwrap().close().unwrap();
     tiny(&path).open::<Shm>().unwrap().abandon();
     assert!(matches!(problem(assumed().open::<Pmem>()), Problem::OtherDurability { .. }));
-    assert_eq!(tiny(&path).open::<Shm>().unwrap().found(), Start::Unclean);
+    let pool = tiny(&path).open::<Shm>().unwrap();
+    assert_eq!(pool.found(), Start::Unclean);
+    collect(&pool);
+    pool.close().unwrap();
     assert_eq!(assumed().open::<Pmem>().unwrap().found(), Start::Clean);
 }
 

@@ -143,6 +143,9 @@ fn holes_on_a_full_file_system(dir: &Path) {
     let _ = std::fs::write(dir.join("rest"), rest);
     let error = PoolOptions::at(&holes).open::<Shm>().err().unwrap();
     assert!(matches!(error.problem, Problem::Map(terrace_medium::MapError::NoSpace { .. })), "{error}");
+    let error = PoolOptions::at(&holes).read_only(true).open::<Shm>().err().unwrap();
+    assert!(matches!(error.problem, Problem::Map(terrace_medium::MapError::NoSpace { .. })), "{error}");
+    std::fs::remove_file(dir.join("rest")).unwrap();
     assert_eq!(PoolOptions::at(&holes).read_only(true).open::<Shm>().unwrap().roots().len(), 1);
     PoolOptions::at(&whole).open::<Shm>().unwrap();
 }

@@ -16,24 +16,61 @@ pub(crate) fn tiny(path: &Path) -> PoolOptions {
     PoolOptions::at(path).size(TINY)
 }
 
-/// The bytes of a pool of 64 KiB that was closed, with the roots `one` and `two`.
+/// The bytes of a pool of 64 KiB that was closed. Its roots `one` and `two` point to blocks that [`is_intact`] knows.
 pub(crate) fn closed_image() -> Vec<u8> {
     image(|pool| pool.close().unwrap())
 }
 
-/// As [`closed_image`], but left in use.
+/// As [`closed_image`], but left in use, with blocks that nobody can reach.
 pub(crate) fn left_image() -> Vec<u8> {
-    image(Pool::abandon)
+    image(|pool| {
+        let guard = pool.pin();
+        for bytes in [24, 24, 700, 5000] {
+            guard.alloc(bytes).unwrap().persist().into_offset();
+        }
+        drop(guard);
+        pool.abandon();
+    })
+}
+
+const BLOCKS: [(&str, usize); 2] = [("one", 96), ("two", 9000)];
+
+fn contents(name: &str, bytes: usize) -> Vec<u8> {
+    name.bytes().cycle().take(bytes).collect()
 }
 
 fn image(leave: impl FnOnce(Pool<Shm>)) -> Vec<u8> {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("image.pool");
     let pool = tiny(&path).create::<Shm>().unwrap();
-    pool.set_root("one", "test", pool.layout().zones + 4096).unwrap();
-    pool.set_root("two", "test", pool.layout().zones + 8192).unwrap();
+    let guard = pool.pin();
+    for (name, bytes) in BLOCKS {
+        let block = guard.alloc(bytes).unwrap();
+        block.write(0, &contents(name, bytes));
+        pool.set_root(name, "test", block.persist().into_offset()).unwrap();
+    }
+    drop(guard);
     leave(pool);
     std::fs::read(path).unwrap()
+}
+
+/// Whether the block that the root `name` points to holds what it should; `None` if there is no such root, or it is damaged.
+pub(crate) fn is_intact(pool: &Pool<Shm>, name: &str) -> Option<bool> {
+    let (_, bytes) = BLOCKS.into_iter().find(|(block, _)| *block == name)?;
+    let offset = pool.root(name, "test").ok()??;
+    Some(pool.pin().bytes(offset, bytes) == Some(&contents(name, bytes)[..]))
+}
+
+/// Marks the blocks of the roots.
+pub(crate) fn collect(pool: &Pool<Shm>) {
+    let roots = BLOCKS.map(|(name, bytes)| (pool.root(name, "test"), bytes));
+    pool.collect(&mut |marker| {
+        for (root, bytes) in &roots {
+            if let Ok(Some(offset)) = root {
+                marker.mark(*offset, || *bytes);
+            }
+        }
+    });
 }
 
 /// A file in memory with these bytes.
