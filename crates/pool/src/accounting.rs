@@ -18,6 +18,8 @@ pub struct Space {
     pub metadata: u64,
     /// Bytes that were given back and wait for their readers.
     pub waiting: u64,
+    /// Bytes in blocks that were retired when there was no byte left to note it. The next open collects them.
+    pub lost: u64,
     /// Bytes free for anything.
     pub free: u64,
     /// Bytes of the largest extent that there is room for. What `free` has more is in pieces.
@@ -58,6 +60,7 @@ impl<M: MappedMedium> Pool<M> {
         space.used_by_blocks = small + extents;
         space.slab_free = slabs - small;
         space.metadata = space.size - space.free - slabs - extents;
+        space.lost = shared.lost.load(medium, Relaxed);
         space.collecting = inner.is_pending();
         space
     }

@@ -57,6 +57,13 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
+    /// After an unclean open: the reserve holds nothing but pages of limbo, so nothing.
+    pub(crate) fn keep_reserve(&self, offset: u64) {
+        if let Some(class) = self.page_class() {
+            self.reuse_reserve(offset, class);
+        }
+    }
+
     /// Puts the block at `offset` into limbo. The owner of `seat` is pinned, and has unlinked it under this pin.
     pub(crate) fn retire(&self, seat: &Seat, offset: u64, bytes: u64) {
         if self.is_pending() {

@@ -6,7 +6,7 @@
 //!   line 2     | slab hint | extent hint | slab units | fruitless | small base | large base | lost | faults |
 //!   lines 3..  | list of class 0 | list of class 1 | ... 32 bytes each
 //! ```
-//! None of them is persisted while the pool is open. After an unclean open they start again from zero.
+//! Of these only `reserve` is persisted while the pool is open. After an unclean open the others start again from zero.
 
 use crate::classes::{CLASSES_MAX, Classes};
 use crate::layout::{ALLOCATOR_BYTES, Layout};
@@ -123,6 +123,7 @@ impl<M: MappedMedium> Inner<M> {
     /// Makes the allocator ready, once, before anyone else sees the pool.
     pub(crate) fn start_memory(&self) {
         let shared = self.shared();
+        let reserve = shared.reserve.load(self.medium(), Relaxed);
         if self.start != Start::Clean {
             self.zero(self.layout.allocator, ALLOCATOR_BYTES);
             let phase = if self.start == Start::Unclean { PENDING } else { SETTLED };
@@ -134,6 +135,9 @@ impl<M: MappedMedium> Inner<M> {
         shared.fruitless.store(self.medium(), 0, Relaxed);
         shared.epoch.store(self.medium(), FIRST_EPOCH, Release);
         self.open_zones(0);
+        if self.start == Start::Unclean {
+            self.keep_reserve(reserve);
+        }
         self.set_reserve_aside();
     }
 

@@ -106,9 +106,7 @@ impl<M: MappedMedium> Inner<M> {
 
     fn new_slab(&self, number: usize, class: &Class) -> Option<u64> {
         let unit = self.take_unit(number, Use::Owned)?;
-        for word in 0..u64::from(class.words) {
-            self.taken_word(unit, word).store(self.medium(), 0, Relaxed);
-        }
+        self.clear_bitmap(unit, class);
         Some(unit)
     }
 
@@ -337,13 +335,39 @@ impl<M: MappedMedium> Inner<M> {
         }
         let Some(class) = self.memory.classes.get(number) else { return };
         let Some(unit) = self.take_unit(number, Use::Reserve) else { return };
-        for word in 0..u64::from(class.words) {
-            self.taken_word(unit, word).store(self.medium(), 0, Relaxed);
-        }
+        self.clear_bitmap(unit, class);
         let offset = self.memory.zones.start_of(unit);
         // ORDER: Release: whoever takes a block of it sees the bitmap.
         if reserve.compare_exchange(self.medium(), 0, offset, Release, Relaxed).is_err() {
-            self.release_unit(unit);
+            return self.release_unit(unit);
+        }
+        // PERSIST: so that it is found after a crash, when there may be no other memory. A crash before leaves a slab to collect.
+        self.region.persist(reserve);
+    }
+
+    /// Takes the reserve of an earlier era over, which was at `offset`, if that is what is there.
+    pub(crate) fn reuse_reserve(&self, offset: u64, number: usize) {
+        let Some(class) = self.memory.classes.get(number) else { return };
+        let Some(unit) = self.unit_at(offset).filter(|&unit| self.memory.zones.start_of(unit) == offset)
+        else {
+            return;
+        };
+        let entry = self.unit(unit);
+        let state = State(entry.state.load(self.medium(), Relaxed));
+        let is_reserve = state.usage() == Use::Reserve && state.class() == Some(number);
+        if !is_reserve || entry.taken.load(self.medium(), Relaxed) != !0 {
+            return;
+        }
+        self.clear_bitmap(unit, class);
+        entry.old.store(self.medium(), 0, Relaxed);
+        entry.state.store(self.medium(), State::slab(self.era, number, Use::Reserve).0, Release);
+        self.shared().slab_units.fetch_add(self.medium(), 1, Relaxed);
+        self.shared().reserve.store(self.medium(), offset, Release);
+    }
+
+    fn clear_bitmap(&self, unit: u64, class: &Class) {
+        for word in 0..u64::from(class.words) {
+            self.taken_word(unit, word).store(self.medium(), 0, Relaxed);
         }
     }
 }
