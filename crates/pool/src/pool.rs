@@ -56,6 +56,8 @@ pub(crate) struct Inner<M: MappedMedium> {
     pub(crate) roots: Mutex<()>,
     /// Whether [`Pool::close`] has done its work.
     closed: bool,
+    /// Whether pins may leave their barrier to who moves the epoch on.
+    pub(crate) light_pins: bool,
     /// The allocator's part that is not in the region: what follows from the geometry.
     pub(crate) memory: Memory,
 }
@@ -97,6 +99,7 @@ impl<M: MappedMedium> Pool<M> {
             superblock: Mutex::new(life.superblock),
             roots: Mutex::new(()),
             closed: false,
+            light_pins: crate::barrier::register(),
             memory: Memory::new(&layout),
         }));
         pool.0.set_size(life.size);
