@@ -115,11 +115,13 @@ impl<M: MappedMedium> Inner<M> {
     fn take_unit_among(&self, zone: &Zone, mut units: Range<u64>) -> Option<u64> {
         while let Some(unit) = self.next_hinted(Hint::Empty, zone, units.clone()) {
             let usable = self.memory.zones.usable(unit, self.size());
-            let is_granules = self.arrive(unit).usage() == Use::Granules;
             let taken = &self.unit(unit).taken;
+            // A unit that is taken stays in its era: after an unclean open the search passes all of those that were in use, and bringing
+            // a slab into this era touches the slab itself.
             // ORDER: SeqCst: see `update_hint`; it also acquires what the last user of the unit did.
-            let is_mine = is_granules
-                && usable == !0
+            let is_mine = usable == !0
+                && taken.load(self.medium(), SeqCst) == 0
+                && self.arrive(unit).usage() == Use::Granules
                 && taken.compare_exchange(self.medium(), 0, !0, SeqCst, Relaxed).is_ok();
             self.update_hints(unit);
             if is_mine {
