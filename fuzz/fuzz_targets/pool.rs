@@ -34,12 +34,34 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn use_it(pool: &Pool<Shm>) {
-    for root in pool.roots() {
-        let _ = pool.root(&root.name, &root.kind);
-    }
     pool.verify_head();
+    pool.verify_memory();
     let _ = pool.set_root("new", "fuzz", pool.layout().zones);
+    fill_and_empty(pool);
+    pool.collect(&mut |marker| {
+        for root in pool.roots() {
+            if let Ok(Some(offset)) = pool.root(&root.name, &root.kind) {
+                marker.mark(offset, || 9000);
+            }
+        }
+    });
     let _ = pool.grow(pool.size() + 4096);
+    fill_and_empty(pool);
+    pool.verify_memory();
+}
+
+fn fill_and_empty(pool: &Pool<Shm>) {
+    let guard = pool.pin();
+    let mut taken = Vec::new();
+    for bytes in [8, 96, 500, 3000, 9000].into_iter().cycle().take(40) {
+        if let Ok(block) = guard.alloc(bytes) {
+            block.write(0, &vec![0xcc; bytes]);
+            taken.push((block.persist().into_offset(), bytes));
+        }
+    }
+    for (i, (offset, bytes)) in taken.into_iter().enumerate() {
+        if i % 2 == 0 { guard.free(offset, bytes) } else { guard.retire(offset, bytes) }
+    }
 }
 
 /// A pool's file after an orderly close, and without one.
@@ -49,7 +71,13 @@ fn images() -> &'static (Vec<u8>, Vec<u8>) {
         let image = |leave: fn(Pool<Shm>)| {
             let file = memory(&[]);
             let pool = options(&file).size(SIZE).hash_seed(1).create::<Shm>().unwrap();
-            pool.set_root("one", "fuzz", 40960).unwrap();
+            let guard = pool.pin();
+            for (name, bytes) in [("one", 96), ("two", 9000)] {
+                let block = guard.alloc(bytes).unwrap();
+                block.write(0, &vec![7; bytes]);
+                pool.set_root(name, "fuzz", block.persist().into_offset()).unwrap();
+            }
+            drop(guard);
             leave(pool);
             let mut bytes = vec![0; SIZE as usize];
             file.read_exact_at(&mut bytes, 0).unwrap();
