@@ -234,3 +234,19 @@ fn huge() {
     assert_eq!(pool.grow(16 << 20).unwrap(), 16 << 20);
     say("came to its end");
 }
+
+#[test]
+fn collapsing_to_huge_pages_comes_to_an_end_and_changes_nothing() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let options = PoolOptions::at(dir.path().join("a.pool")).size(40 << 20).huge_pages(true);
+    let pool = options.create::<Shm>().unwrap();
+    pool.set_root("one", "test", 20 << 20).unwrap();
+    let (mut from, mut steps) = (0, 0);
+    while let Some(next) = pool.collapse_step(from) {
+        assert!(next > from);
+        (from, steps) = (next, steps + 1);
+    }
+    assert_eq!(steps, 3);
+    assert_eq!(pool.root("one", "test"), Ok(Some(20 << 20)));
+    assert_eq!(pool.verify_head(), []);
+}
