@@ -8,6 +8,8 @@ use std::{
     },
 };
 
+use crate::command::table::TABLE;
+
 /// Where a connection comes from, as its socket says.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
@@ -42,11 +44,11 @@ pub struct Client {
     pub no_evict: AtomicBool,
     /// CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,
-    /// Names the client gave.
-    pub names: Mutex<Names>,
+    names: Mutex<Names>,
+    last_command: AtomicUsize,
 }
 
-/// Names that a client gives itself, and the last command it sent.
+/// Names that a client gives itself.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     /// CLIENT SETNAME.
@@ -55,8 +57,32 @@ pub struct Names {
     pub library: Vec<u8>,
     /// CLIENT SETINFO LIB-VER.
     pub library_version: Vec<u8>,
-    /// Full name of the last command: `client|list`.
-    pub last_command: String,
+}
+
+impl Client {
+    /// Reads or changes the names.
+    pub fn names<R>(&self, with: impl FnOnce(&mut Names) -> R) -> R {
+        // A name is replaced whole, so a panic elsewhere leaves nothing half done.
+        with(&mut self.names.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes the last command: its place in the table, and its subcommand's place plus one above 16 bits.
+    pub(crate) fn ran(&self, command: usize, now_ms: u64) {
+        // ORDER: Relaxed, both: figures for CLIENT LIST.
+        self.last_command.store(command, Ordering::Relaxed);
+        self.active_at_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// The full name of the last command, `client|list`; `NULL` if there was none, as Redis has it.
+    pub fn last_command(&self) -> String {
+        // ORDER: Relaxed: as in `ran`.
+        let last = self.last_command.load(Ordering::Relaxed);
+        let Some(command) = TABLE.get(last & 0xffff) else { return "NULL".into() };
+        match (last >> 16).checked_sub(1).and_then(|nth| command.subcommands.get(nth)) {
+            Some(sub) => format!("{}|{}", command.name, sub.name),
+            None => command.name.into(),
+        }
+    }
 }
 
 /// Every connection, by id.
@@ -82,6 +108,7 @@ impl Clients {
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
             names: Mutex::default(),
+            last_command: AtomicUsize::new(usize::MAX),
         });
         self.lock().insert(id, Arc::clone(&client));
         client

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use terrace::{Change, Entry, Put, Store, Transaction};
 
-use crate::command::{Failure, Outcome};
+use crate::command::{Failure, Outcome, check_key};
 
 /// A key's value, as long as one looks at it.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +57,14 @@ pub trait Keyspace {
     fn count(&mut self) -> u64;
 }
 
+/// Changes a key that cannot be: only writing it fails.
+fn modify_absent(failure: Failure, change: &mut dyn FnMut(Option<Found<'_>>) -> Change) -> Outcome {
+    match change(None) {
+        Change::Put { .. } => Err(failure),
+        Change::Keep | Change::Remove | Change::Expire(_) => Ok(()),
+    }
+}
+
 /// The store, each call by itself.
 pub struct Direct<'a>(pub &'a Store);
 
@@ -77,6 +85,9 @@ impl Keyspace for Direct<'_> {
     }
 
     fn modify(&mut self, key: &[u8], change: &mut dyn FnMut(Option<Found<'_>>) -> Change) -> Outcome {
+        if let Err(failure) = check_key(key) {
+            return modify_absent(failure, change);
+        }
         Ok(self.0.modify(key, |entry| (change(entry.map(Found::from)), ()))?)
     }
 
@@ -85,6 +96,9 @@ impl Keyspace for Direct<'_> {
     }
 
     fn remove(&mut self, key: &[u8]) -> Result<bool, Failure> {
+        if check_key(key).is_err() {
+            return Ok(false);
+        }
         Ok(self.0.remove(key)?)
     }
 
@@ -155,6 +169,9 @@ impl Keyspace for Overlay<'_, '_> {
     }
 
     fn modify(&mut self, key: &[u8], change: &mut dyn FnMut(Option<Found<'_>>) -> Change) -> Outcome {
+        if let Err(failure) = check_key(key) {
+            return modify_absent(failure, change);
+        }
         self.touch(key);
         Ok(self.transaction.modify(key, |entry| (change(entry.map(Found::from)), ()))?)
     }
@@ -164,6 +181,9 @@ impl Keyspace for Overlay<'_, '_> {
     }
 
     fn remove(&mut self, key: &[u8]) -> Result<bool, Failure> {
+        if check_key(key).is_err() {
+            return Ok(false);
+        }
         self.touch(key);
         Ok(self.transaction.remove(key)?)
     }

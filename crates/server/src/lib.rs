@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 pub mod clients;
+pub mod command;
 pub mod config;
+pub mod keyspace;
 pub mod net;
 pub mod server;
 pub mod session;

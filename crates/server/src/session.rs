@@ -1,9 +1,21 @@
 //! One connection's side of the conversation, without any I/O: bytes in, bytes out.
+//!
+//! [`Session::process`] reads as many commands ahead as have arrived whole, up to [`LOOKAHEAD`], and runs them in order. Neighbours
+//! that only read one key each are read together, so that their cache misses overlap; neighbours that only write one key each
+//! are written together, so that they share their fences. What a client sees is as if each had run by itself.
+
+mod ahead;
+mod run;
+mod state;
 
 use std::sync::Arc;
 
+use terrace_protocol::{Limits, Parser, Reply};
+
+pub(crate) use self::run::run;
+pub use self::state::State;
 pub use crate::clients::Peer;
-use crate::{clients::Client, shared::Shared};
+use crate::{command::Context, keyspace::Direct, shared::Shared};
 
 /// What the event loop does after [`Session::process`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,17 +34,21 @@ pub enum Flow {
 /// `process` stops between two commands when `output` holds this many bytes.
 pub const OUTPUT_HIGH_WATER: usize = 1 << 20;
 
+/// Commands that are read ahead.
+pub const LOOKAHEAD: usize = 64;
+
 /// One per connection.
 pub struct Session {
     shared: Arc<Shared>,
-    client: Arc<Client>,
+    parser: Parser,
+    state: State,
 }
 
 impl Session {
     /// A session for a connection just accepted; it is in `shared.clients` until dropped.
     pub fn new(shared: Arc<Shared>, peer: Peer, now_ms: u64) -> Session {
-        let client = shared.clients.enter(peer, now_ms);
-        Session { shared, client }
+        let state = State::new(&shared, peer, now_ms);
+        Session { shared, parser: Parser::new(), state }
     }
 
     /// Executes every command that `input` holds whole, removes their bytes from its front, appends the replies to `output`.
@@ -40,24 +56,78 @@ impl Session {
     /// `input` keeps the beginning of a command that has not arrived wholly; append what is read next to it and call again.
     /// `now_ms` is Unix time in milliseconds, asked of the clock once a call.
     pub fn process(&mut self, input: &mut Vec<u8>, output: &mut Vec<u8>, now_ms: u64) -> Flow {
-        let _ = (input, output, now_ms);
-        Flow::Close
+        let mut done = 0;
+        let flow = loop {
+            let rest = input.get_mut(done..).unwrap_or_default();
+            let most = if self.state.authenticated { LOOKAHEAD } else { 1 };
+            let parsed = self.parser.parse(rest, &self.limits(), most);
+            let whole = self.parser.len();
+            let executed = self.execute(rest, output, now_ms);
+            done += self.parser.release(executed);
+            if self.state.flow != Flow::Continue {
+                break self.state.flow;
+            }
+            if executed < whole {
+                break Flow::More;
+            }
+            if let Err(error) = parsed {
+                Reply::new(output, self.state.resp3).error(&error.message());
+                break Flow::Close;
+            }
+            if whole < most {
+                break Flow::Continue;
+            }
+        };
+        input.drain(..done);
+        self.state.publish(now_ms);
+        self.state.tally.add_to(&self.shared.stats);
+        flow
     }
 
     /// Whether the client may do all it likes: it gave the password, or none is asked for. Until then the event loop
     /// holds it to 4 KiB of output and 10 seconds.
     pub fn authenticated(&self) -> bool {
-        self.shared.config.password().is_empty()
+        self.state.authenticated
     }
 
     /// The client's number.
     pub fn id(&self) -> u64 {
-        self.client.id
+        self.state.client.id
+    }
+
+    fn limits(&self) -> Limits {
+        if self.state.authenticated {
+            Limits::with_bulk_bytes(self.shared.config.proto_max_bulk_len())
+        } else {
+            Limits::BEFORE_AUTHENTICATION
+        }
+    }
+
+    /// Executes the commands that the parser holds, and says how many of them.
+    fn execute(&mut self, input: &[u8], output: &mut Vec<u8>, now_ms: u64) -> usize {
+        let whole = self.parser.len();
+        let mut nth = 0;
+        while nth < whole && self.state.flow == Flow::Continue && output.len() < OUTPUT_HIGH_WATER {
+            let mut reply = Reply::new(output, self.state.resp3);
+            let commands = (nth..whole).map(|nth| self.parser.command(input, nth));
+            let together = if whole - nth > 1 && self.state.is_plain() {
+                ahead::execute(commands, &self.shared.store, &mut self.state, &mut reply, now_ms)
+            } else {
+                0
+            };
+            if together == 0 {
+                let keys = &mut Direct(&self.shared.store);
+                let mut cx = Context { keys, shared: &self.shared, state: &mut self.state, reply, now_ms };
+                run::dispatch(&mut cx, self.parser.command(input, nth));
+            }
+            nth += together.max(1);
+        }
+        nth
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.shared.clients.leave(self.client.id);
+        self.shared.clients.leave(self.state.client.id);
     }
 }

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{clients::Clients, config::Config, stats::ServerStats};
 
-/// One per server, behind an `Arc`. (`store: terrace::Store` becomes its first field, and `new`'s first argument.)
-#[derive(Default)]
+/// One per server, behind an `Arc`.
 pub struct Shared {
+    /// The data.
+    pub store: terrace::Store,
     /// Settings, for CONFIG GET and SET.
     pub config: Config,
     /// Who is connected.
@@ -18,8 +19,14 @@ pub struct Shared {
 
 impl Shared {
     /// A server's shared part, before anyone has connected.
-    pub fn new(config: Config) -> Shared {
-        Shared { config, ..Shared::default() }
+    pub fn new(store: terrace::Store, config: Config) -> Shared {
+        Shared {
+            store,
+            config,
+            clients: Clients::default(),
+            stats: ServerStats::default(),
+            shutdown: AtomicBool::new(false),
+        }
     }
 
     /// Asks every event loop to finish: SHUTDOWN and the signals call it.

@@ -19,7 +19,13 @@ pub(super) static INFO: Command = Command {
     ..Command::new("info", -1, group::SERVER, Run::General(info))
 };
 
-type Section = fn(&mut String, &Context<'_>, u64) -> std::fmt::Result;
+type Section = fn(&mut String, &Context<'_>, &Figures) -> std::fmt::Result;
+
+/// What several sections tell.
+struct Figures {
+    keys: u64,
+    store: terrace::Stats,
+}
 
 const SECTIONS: [(&str, Section); 7] = [
     ("Server", server),
@@ -34,7 +40,7 @@ const SECTIONS: [(&str, Section); 7] = [
 fn info(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let all = args.len() == 1
         || ["all", "default", "everything"].iter().any(|word| (1..args.len()).any(|at| args.is(at, word)));
-    let keys = cx.keys.count();
+    let figures = Figures { keys: cx.keys.count(), store: cx.shared.store.stats() };
     let mut text = String::new();
     for (name, section) in SECTIONS {
         if all || (1..args.len()).any(|at| args.is(at, name)) {
@@ -42,14 +48,14 @@ fn info(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
                 text.push_str("\r\n");
             }
             text.push_str(&format!("# {name}\r\n"));
-            section(&mut text, cx, keys).map_err(|_| Failure::Text("ERR INFO could not be written"))?;
+            section(&mut text, cx, &figures).map_err(|_| Failure::Text("ERR INFO could not be written"))?;
         }
     }
     cx.reply.verbatim(b"txt", text.as_bytes());
     Ok(())
 }
 
-fn server(out: &mut String, cx: &Context<'_>, _: u64) -> std::fmt::Result {
+fn server(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
     // ORDER: Relaxed: a figure to look at.
     let uptime = cx.now_ms.saturating_sub(cx.shared.stats.started_at_ms.load(Relaxed)) / 1000;
     write!(
@@ -67,7 +73,7 @@ fn server(out: &mut String, cx: &Context<'_>, _: u64) -> std::fmt::Result {
     )
 }
 
-fn clients(out: &mut String, cx: &Context<'_>, _: u64) -> std::fmt::Result {
+fn clients(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
     let clients = cx.shared.clients.all();
     let watching = clients.iter().filter(|client| client.watched.load(Relaxed) > 0).count();
     write!(
@@ -78,22 +84,27 @@ fn clients(out: &mut String, cx: &Context<'_>, _: u64) -> std::fmt::Result {
     )
 }
 
-fn memory(out: &mut String, cx: &Context<'_>, _: u64) -> std::fmt::Result {
-    let figures = cx.shared.memory();
-    let resident = resident_bytes();
+fn memory(out: &mut String, _: &Context<'_>, figures: &Figures) -> std::fmt::Result {
+    let store = &figures.store;
+    let (used, resident) = (store.size_bytes.saturating_sub(store.free_bytes), resident_bytes());
     write!(
         out,
-        "used_memory:{0}\r\nused_memory_human:{1}\r\nused_memory_rss:{resident}\r\nused_memory_rss_human:{2}\r\nmaxmemory:{3}\r\n\
-         maxmemory_human:{4}\r\nmaxmemory_policy:noeviction\r\npool_used_bytes:{0}\r\npool_size_bytes:{3}\r\n",
-        figures.used_bytes,
-        human(figures.used_bytes),
+        "used_memory:{used}\r\nused_memory_human:{}\r\nused_memory_rss:{resident}\r\nused_memory_rss_human:{}\r\n\
+         used_memory_dataset:{}\r\nused_memory_overhead:{}\r\ntotal_system_memory:{}\r\nmaxmemory:{}\r\nmaxmemory_human:{}\r\n\
+         maxmemory_policy:noeviction\r\npool_free_bytes:{}\r\npool_waiting_bytes:{}\r\n",
+        human(used),
         human(resident),
-        figures.size_bytes,
-        human(figures.size_bytes),
+        store.data_bytes,
+        store.overhead_bytes,
+        kibibytes("/proc/meminfo", "MemTotal:"),
+        store.size_bytes,
+        human(store.size_bytes),
+        store.free_bytes,
+        store.waiting_bytes,
     )
 }
 
-fn persistence(out: &mut String, cx: &Context<'_>, _: u64) -> std::fmt::Result {
+fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
     // Redis's two ways do not exist here, so both are off; what there is instead is named in Terrace's own lines.
     write!(
         out,
@@ -103,7 +114,7 @@ fn persistence(out: &mut String, cx: &Context<'_>, _: u64) -> std::fmt::Result {
     )
 }
 
-fn stats(out: &mut String, cx: &Context<'_>, _: u64) -> std::fmt::Result {
+fn stats(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
     let stats = &cx.shared.stats;
     let counters = [
         ("total_connections_received", &stats.connections),
@@ -121,16 +132,15 @@ fn stats(out: &mut String, cx: &Context<'_>, _: u64) -> std::fmt::Result {
     write!(out, "evicted_keys:0\r\n")
 }
 
-fn replication(out: &mut String, _: &Context<'_>, _: u64) -> std::fmt::Result {
+fn replication(out: &mut String, _: &Context<'_>, _: &Figures) -> std::fmt::Result {
     write!(out, "role:master\r\nconnected_slaves:0\r\nmaster_repl_offset:0\r\n")
 }
 
-fn keyspace(out: &mut String, _: &Context<'_>, keys: u64) -> std::fmt::Result {
-    if keys == 0 {
+fn keyspace(out: &mut String, _: &Context<'_>, figures: &Figures) -> std::fmt::Result {
+    if figures.keys == 0 {
         return Ok(());
     }
-    // How many of them expire is not counted: that would be a shared counter on every write.
-    write!(out, "db0:keys={keys},expires=0,avg_ttl=0\r\n")
+    write!(out, "db0:keys={},expires={},avg_ttl=0\r\n", figures.keys, figures.store.expiring)
 }
 
 /// A setting by its name, empty if there is none.
@@ -150,10 +160,15 @@ fn human(bytes: u64) -> String {
     format!("{:.2}{}", bytes as f64 / (1u64 << (10 * power)) as f64, units[power])
 }
 
-/// Memory of this process that is in RAM, from /proc where there is one.
+/// Bytes of memory of this process that are in RAM.
 fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    kibibytes("/proc/self/status", "VmRSS:")
+}
+
+/// A figure in KiB from one of the kernel's files, in bytes; 0 where there is no such file.
+fn kibibytes(file: &str, name: &str) -> u64 {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 

@@ -14,6 +14,7 @@ pub mod table;
 pub use context::{Context, modify};
 pub use failure::{Failure, Outcome};
 pub(crate) use foreign::is_of_another_type;
+pub(crate) use parse::check_key;
 pub use spec::{AsPut, Command, KeySpec, Read, Run, category, flag, group};
 
 mod append;

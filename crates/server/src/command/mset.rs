@@ -56,7 +56,10 @@ fn check(args: Args<'_>, name: &str) -> Outcome {
     if args.len().is_multiple_of(2) {
         return Err(Failure::arity(name));
     }
-    parse::check_keys(args, 1, 2)
+    (1..args.len()).step_by(2).try_for_each(|at| {
+        parse::check_key(args.at(at))?;
+        parse::check_value(args.at(at + 1))
+    })
 }
 
 fn put_all(keys: &mut dyn Keyspace, args: Args<'_>) -> Outcome {

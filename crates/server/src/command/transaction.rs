@@ -139,16 +139,15 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     let mut replies = Vec::new();
     let was_resp3 = cx.reply.resp3();
     let state = &mut *cx.state;
-    let mut resp3 = was_resp3;
     let done = shared.store.transaction(&watched, |transaction| {
         // The store may run this again if someone else wrote meanwhile: then all of it counts anew.
         replies.clear();
+        state.resp3 = was_resp3;
         let mut overlay = Overlay::new(&shared.store, transaction);
         for args in multi.queue.iter() {
             let reply = Reply::new(&mut replies, state.resp3);
             session::run(&mut Context { keys: &mut overlay, shared, state, reply, now_ms }, args);
         }
-        resp3 = state.resp3;
     })?;
     if done.is_none() {
         cx.reply.null_array();
@@ -156,6 +155,6 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     }
     cx.reply.array(multi.queue.len());
     cx.reply.raw(&replies);
-    cx.reply.set_resp3(resp3);
+    cx.reply.set_resp3(cx.state.resp3);
     Ok(())
 }

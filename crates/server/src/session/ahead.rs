@@ -1,0 +1,132 @@
+//! Neighbouring commands that are executed together.
+
+use terrace::{Put, Store};
+use terrace_protocol::{Args, Reply};
+
+use super::{OUTPUT_HIGH_WATER, State};
+use crate::{
+    command::{Failure, Read, Run, table},
+    keyspace::Found,
+};
+
+/// Commands that run together, at most: enough to hide a cache miss behind the others.
+const TOGETHER: usize = 32;
+
+/// What a command is to its neighbours.
+enum Kind<'a> {
+    /// It reads one key.
+    Read(Read),
+    /// It writes one key and answers OK.
+    Put(Put<'a>),
+    /// Anything else.
+    Other,
+}
+
+/// Executes as many of `commands`, which all may be executed, as go together; says how many, 0 if the first goes alone.
+pub(super) fn execute<'a>(
+    commands: impl Iterator<Item = Args<'a>>,
+    store: &Store,
+    state: &mut State,
+    reply: &mut Reply<'_>,
+    now_ms: u64,
+) -> usize {
+    let mut kinds = commands.take(TOGETHER).map(|args| (args, kind(args, now_ms)));
+    match (kinds.next(), kinds.next()) {
+        (Some((args, (Kind::Read(read), _))), Some((next, (Kind::Read(then), place)))) => {
+            let mut reads = Reads::new();
+            reads.push(args, read, place);
+            reads.push(next, then, place);
+            for (args, kind) in kinds {
+                let (Kind::Read(read), place) = kind else { break };
+                reads.push(args, read, place);
+            }
+            reads.execute(store, state, reply, now_ms)
+        }
+        (Some((_, (Kind::Put(put), _))), Some((_, (Kind::Put(then), place)))) => {
+            let mut puts = Vec::with_capacity(TOGETHER);
+            puts.extend([put, then]);
+            state.last_command = place;
+            for (_, kind) in kinds {
+                let (Kind::Put(put), place) = kind else { break };
+                puts.push(put);
+                state.last_command = place;
+            }
+            put_all(&puts, store, state, reply)
+        }
+        _ => 0,
+    }
+}
+
+/// What a command is, and its place in the table.
+fn kind(args: Args<'_>, now_ms: u64) -> (Kind<'_>, usize) {
+    let Some(place) = table::position(args.name()) else { return (Kind::Other, 0) };
+    let command = table::TABLE[place];
+    let kind = match (command.run, command.as_put) {
+        _ if !command.takes(args.len()) => Kind::Other,
+        (Run::Read(read), _) => Kind::Read(read),
+        (_, Some(as_put)) => as_put(args, now_ms).map_or(Kind::Other, Kind::Put),
+        _ => Kind::Other,
+    };
+    (kind, place)
+}
+
+/// Commands that each read one key.
+struct Reads<'a> {
+    len: usize,
+    keys: [&'a [u8]; TOGETHER],
+    reads: [Option<(Read, Args<'a>)>; TOGETHER],
+    last: usize,
+}
+
+impl<'a> Reads<'a> {
+    fn new() -> Reads<'a> {
+        Reads { len: 0, keys: [&[]; TOGETHER], reads: [None; TOGETHER], last: 0 }
+    }
+
+    fn push(&mut self, args: Args<'a>, read: Read, place: usize) {
+        self.keys[self.len] = args.at(1);
+        self.reads[self.len] = Some((read, args));
+        self.last = place;
+        self.len += 1;
+    }
+
+    /// Executes them in order, and says how many: not all, if the replies became too long.
+    fn execute(&self, store: &Store, state: &mut State, reply: &mut Reply<'_>, now_ms: u64) -> usize {
+        let mut executed = 0;
+        store.get_many(&self.keys[..self.len], &mut |nth, entry| {
+            let Some((read, args)) = self.reads[nth] else { return };
+            if nth != executed || executed > 0 && reply.mark() >= OUTPUT_HIGH_WATER {
+                return;
+            }
+            executed += 1;
+            let mark = reply.mark();
+            let done = entry.map_err(Failure::from).and_then(|entry| {
+                state.tally.looked_up(entry.is_some());
+                read(reply, args, entry.map(Found::from), now_ms)
+            });
+            if let Err(failure) = done {
+                reply.rewind(mark);
+                reply.error(failure.message());
+                state.tally.errors += 1;
+            }
+        });
+        state.tally.commands += executed as u64;
+        state.last_command = self.last;
+        executed
+    }
+}
+
+/// Writes in order, each by itself, with shared fences.
+fn put_all(puts: &[Put<'_>], store: &Store, state: &mut State, reply: &mut Reply<'_>) -> usize {
+    for done in store.put_many(puts) {
+        match done {
+            Ok(()) => reply.ok(),
+            Err(error) => {
+                reply.error(Failure::from(error).message());
+                state.tally.errors += 1;
+            }
+        }
+    }
+    state.tally.commands += puts.len() as u64;
+    puts.len()
+}

@@ -1,0 +1,157 @@
+//! One command: found, admitted, queued or executed, and its error written.
+
+use terrace_protocol::Args;
+
+use super::Flow;
+use crate::command::{Command, Context, Failure, Outcome, Run, flag, is_of_another_type, table};
+
+/// A command that exists and has the right number of arguments.
+#[derive(Clone, Copy)]
+struct Resolved {
+    command: &'static Command,
+    /// For [`State::last_command`](super::State).
+    place: usize,
+}
+
+/// Does what the client sent: queues it inside MULTI, executes it otherwise.
+pub(super) fn dispatch(cx: &mut Context<'_>, args: Args<'_>) {
+    // What a browser sends that was tricked into talking to this port. Whatever follows would be the attacker's.
+    if args.is(0, "POST") || args.is(0, "HOST:") {
+        cx.state.flow = Flow::Close;
+        return;
+    }
+    match resolve(args).and_then(|resolved| admit(cx, resolved).map(|()| resolved)) {
+        Ok(resolved) if is_queued(cx, resolved.command) => queue(cx, args),
+        Ok(resolved) => execute(cx, resolved, args),
+        Err(failure) if args.is(0, "EXEC") => {
+            cx.state.forget_transaction();
+            let message = failure.message();
+            let why = message.strip_prefix(b"ERR ").unwrap_or(message);
+            fail(cx, &Failure::of(&[b"EXECABORT Transaction discarded because of: ", why]));
+        }
+        Err(failure) => {
+            if let Some(multi) = &mut cx.state.multi {
+                multi.refuse();
+            }
+            fail(cx, &failure);
+        }
+    }
+}
+
+/// Executes a queued command.
+pub(crate) fn run(cx: &mut Context<'_>, args: Args<'_>) {
+    match resolve(args) {
+        Ok(resolved) => execute(cx, resolved, args),
+        Err(failure) => fail(cx, &failure),
+    }
+}
+
+fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Args<'_>) {
+    let mark = cx.reply.mark();
+    cx.state.tally.commands += 1;
+    cx.state.last_command = place;
+    if let Err(failure) = call(cx, command, args) {
+        cx.reply.rewind(mark);
+        fail(cx, &failure);
+    }
+}
+
+fn call(cx: &mut Context<'_>, command: &Command, args: Args<'_>) -> Outcome {
+    let now_ms = cx.now_ms;
+    match command.run {
+        Run::Read(read) => cx.read(args.at(1), |reply, found| read(reply, args, found, now_ms))?,
+        Run::General(run) => run(cx, args),
+        Run::Container => Err(Failure::arity(command.name)),
+    }
+}
+
+fn fail(cx: &mut Context<'_>, failure: &Failure) {
+    cx.state.tally.errors += 1;
+    cx.reply.error(failure.message());
+}
+
+fn resolve(args: Args<'_>) -> Result<Resolved, Failure> {
+    let Some(place) = table::position(args.name()) else { return Err(unknown(args)) };
+    let command = table::TABLE[place];
+    if args.len() == 1 || command.subcommands.is_empty() {
+        let resolved = Resolved { command, place };
+        return if command.takes(args.len()) { Ok(resolved) } else { Err(Failure::arity(command.name)) };
+    }
+    let name = args.at(1);
+    let nth = command.subcommands.iter().position(|sub| sub.name.as_bytes().eq_ignore_ascii_case(name));
+    let Some(nth) = nth else {
+        let container = command.name.to_ascii_uppercase();
+        return Err(Failure::of(&[
+            b"ERR unknown subcommand '",
+            printed(name),
+            b"'. Try ",
+            container.as_bytes(),
+            b" HELP.",
+        ]));
+    };
+    let sub = &command.subcommands[nth];
+    if !sub.takes(args.len()) {
+        return Err(Failure::arity(&format!("{}|{}", command.name, sub.name)));
+    }
+    Ok(Resolved { command: sub, place: place | (nth + 1) << 16 })
+}
+
+fn admit(cx: &Context<'_>, Resolved { command, .. }: Resolved) -> Outcome {
+    if !cx.state.authenticated && !command.has(flag::NO_AUTH) {
+        return Err(Failure::Text("NOAUTH Authentication required."));
+    }
+    if cx.state.multi.is_some() && command.has(flag::NO_MULTI) {
+        return Err(Failure::Text("ERR Command not allowed inside a transaction"));
+    }
+    Ok(())
+}
+
+/// Inside MULTI everything waits for EXEC but what ends the transaction, or could not be in it.
+fn is_queued(cx: &Context<'_>, command: &Command) -> bool {
+    cx.state.multi.is_some()
+        && !["exec", "discard", "multi", "watch", "quit", "reset"].contains(&command.name)
+}
+
+fn queue(cx: &mut Context<'_>, args: Args<'_>) {
+    match cx.state.multi.as_mut().map_or(Ok(()), |multi| multi.push(args)) {
+        Ok(()) => cx.reply.simple("QUEUED"),
+        Err(failure) => fail(cx, &failure),
+    }
+}
+
+/// How much of what the client sent an error repeats, bytes.
+const QUOTED: usize = 128;
+
+fn unknown(args: Args<'_>) -> Failure {
+    let mut quoted = Vec::new();
+    for arg in args.iter().skip(1) {
+        if quoted.len() >= QUOTED {
+            break;
+        }
+        quoted.push(b'\'');
+        quoted.extend_from_slice(cut(arg, QUOTED - (quoted.len() - 1)));
+        quoted.extend_from_slice(b"' ");
+    }
+    let why: &[u8] = if is_of_another_type(args.name()) {
+        b"(Terrace holds strings: it has no hashes, lists, sets, sorted sets, streams or other types)"
+    } else {
+        b""
+    };
+    Failure::of(&[
+        b"ERR unknown command '",
+        printed(args.name()),
+        b"', with args beginning with: ",
+        &quoted,
+        why,
+    ])
+}
+
+/// As much of a text as Redis prints: up to 128 bytes, and up to a NUL.
+fn printed(text: &[u8]) -> &[u8] {
+    cut(text, QUOTED)
+}
+
+fn cut(text: &[u8], most: usize) -> &[u8] {
+    let end = text.iter().take(most).position(|byte| *byte == 0).unwrap_or(text.len().min(most));
+    &text[..end]
+}

@@ -1,0 +1,80 @@
+//! What is one connection's own.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use terrace::Token;
+
+use super::{Flow, Peer};
+use crate::{clients::Client, command::Multi, shared::Shared, stats::Tally};
+
+/// A connection's protocol, rights, transaction and counts.
+pub struct State {
+    /// Its entry in the registry.
+    pub client: Arc<Client>,
+    /// Whether it gave the password, or none was asked for when it came.
+    pub authenticated: bool,
+    /// Whether it speaks RESP3.
+    pub resp3: bool,
+    /// What happens after the current command.
+    pub flow: Flow,
+    /// What it has counted.
+    pub tally: Tally,
+    /// The commands it queues.
+    pub(crate) multi: Option<Multi>,
+    /// The keys it watches, each as it was when it began to; `None`: absent.
+    pub(crate) watched: Vec<(Vec<u8>, Option<Token>)>,
+    /// The last command: its place in the table, and its subcommand's place plus one above 16 bits.
+    pub(crate) last_command: usize,
+}
+
+impl State {
+    pub(super) fn new(shared: &Shared, peer: Peer, now_ms: u64) -> State {
+        State {
+            client: shared.clients.enter(peer, now_ms),
+            authenticated: shared.config.password().is_empty(),
+            resp3: false,
+            flow: Flow::Continue,
+            tally: Tally::default(),
+            multi: None,
+            watched: Vec::new(),
+            last_command: usize::MAX,
+        }
+    }
+
+    /// Whether a command may be executed at once: the client is known, and queues nothing.
+    pub(super) fn is_plain(&self) -> bool {
+        self.authenticated && self.multi.is_none()
+    }
+
+    /// Chooses the protocol.
+    pub fn set_resp3(&mut self, resp3: bool) {
+        self.resp3 = resp3;
+    }
+
+    /// Neither queues nor watches any more.
+    pub fn forget_transaction(&mut self) {
+        self.multi = None;
+        self.watched.clear();
+    }
+
+    /// RESET: as it was when the client came, but for its number.
+    pub fn reset(&mut self, shared: &Shared) {
+        self.forget_transaction();
+        self.resp3 = false;
+        self.authenticated = shared.config.password().is_empty();
+        self.client.names(|names| names.name.clear());
+        // ORDER: Relaxed: notes for CLIENT LIST.
+        self.client.no_evict.store(false, Relaxed);
+        self.client.no_touch.store(false, Relaxed);
+    }
+
+    /// Shows others what has changed, in the registry.
+    pub fn publish(&self, now_ms: u64) {
+        let client = &self.client;
+        // ORDER: Relaxed, all: figures for CLIENT LIST.
+        client.queued.store(self.multi.as_ref().map_or(0, |multi| multi.len() + 1), Relaxed);
+        client.watched.store(self.watched.len(), Relaxed);
+        client.protocol.store(if self.resp3 { 3 } else { 2 }, Relaxed);
+        client.ran(self.last_command, now_ms);
+    }
+}

@@ -1,0 +1,581 @@
+//! Each family of commands over a real store in memory, as one client sees it.
+
+use std::sync::Arc;
+
+use terrace::Clock;
+use terrace_server::{
+    config::Config,
+    session::{Flow, Peer, Session},
+    shared::Shared,
+};
+
+struct Client {
+    session: Session,
+    shared: Arc<Shared>,
+    clock: Arc<terrace::ManualClock>,
+}
+
+/// Some time in 2033.
+const START_MS: u64 = 2_000_000_000_000;
+
+impl Client {
+    fn new() -> Client {
+        let clock = Arc::new(terrace::ManualClock::at(START_MS));
+        let store =
+            terrace::Store::options().anonymous().clock(clock.clone()).create().expect("memory for a store");
+        Client::of(Arc::new(Shared::new(store, Config::default())), clock)
+    }
+
+    fn of(shared: Arc<Shared>, clock: Arc<terrace::ManualClock>) -> Client {
+        let session = Session::new(Arc::clone(&shared), Peer::default(), clock.now_ms());
+        Client { session, shared, clock }
+    }
+
+    /// Another client of the same server.
+    fn another(&self) -> Client {
+        Client::of(Arc::clone(&self.shared), Arc::clone(&self.clock))
+    }
+
+    /// Sends bytes; the replies with their line ends as spaces.
+    fn send(&mut self, bytes: &[u8]) -> (String, Flow) {
+        let (mut input, mut output) = (bytes.to_vec(), Vec::new());
+        let flow = self.session.process(&mut input, &mut output, self.clock.now_ms());
+        (String::from_utf8_lossy(&output).replace("\r\n", " ").trim_end().to_string(), flow)
+    }
+
+    /// Sends a line as a person would type it.
+    fn ask(&mut self, line: &str) -> String {
+        self.send(format!("{line}\r\n").as_bytes()).0
+    }
+
+    /// Sends lines, each with the reply it must have.
+    fn expect(&mut self, lines: &[(&str, &str)]) {
+        for (line, reply) in lines {
+            assert_eq!(self.ask(line), *reply, "{line}");
+        }
+    }
+}
+
+const NOT_AN_INTEGER: &str = "-ERR value is not an integer or out of range";
+const SYNTAX: &str = "-ERR syntax error";
+
+#[test]
+fn set_and_its_options() {
+    Client::new().expect(&[
+        ("SET k v", "+OK"),
+        ("GET k", "$1 v"),
+        ("SET k w NX", "$-1"),
+        ("SET k w XX", "+OK"),
+        ("SET k x GET", "$1 w"),
+        ("SET new x GET", "$-1"),
+        ("SET k y NX GET", "$1 x"),
+        ("SET k 1 EX 100", "+OK"),
+        ("TTL k", ":100"),
+        ("SET k 2 KEEPTTL", "+OK"),
+        ("TTL k", ":100"),
+        ("SET k 3", "+OK"),
+        ("TTL k", ":-1"),
+        ("SET k v PXAT 1", "+OK"),
+        ("GET k", "$-1"),
+        ("SET k v NX XX", SYNTAX),
+        ("SET k v EX 1 PX 1", SYNTAX),
+        ("SET k v EX", SYNTAX),
+        ("SET k v EX 0", "-ERR invalid expire time in 'set' command"),
+        ("SET k v EX x", NOT_AN_INTEGER),
+        ("SET k", "-ERR wrong number of arguments for 'set' command"),
+        ("GET k", "$-1"),
+        ("SETNX k 1", ":1"),
+        ("SETNX k 2", ":0"),
+        ("SETEX k 10 v", "+OK"),
+        ("PSETEX k 10000 v", "+OK"),
+        ("PTTL k", ":10000"),
+        ("SETEX k -1 v", "-ERR invalid expire time in 'setex' command"),
+        ("GETSET k w", "$1 v"),
+        ("TTL k", ":-1"),
+        ("GETDEL k", "$1 w"),
+        ("GETDEL k", "$-1"),
+    ]);
+}
+
+#[test]
+fn conditions_on_the_value_as_in_valkey() {
+    Client::new().expect(&[
+        ("SET k w IFEQ v", "$-1"),
+        ("GET k", "$-1"),
+        ("SET k v", "+OK"),
+        ("SET k w IFEQ x", "$-1"),
+        ("SET k w IFEQ v", "+OK"),
+        ("SET k x IFEQ w GET", "$1 w"),
+        ("SET k y IFEQ w GET", "$1 x"),
+        ("GET k", "$1 x"),
+        ("SET k y IFEQ x EX 100", "+OK"),
+        ("SET k z IFEQ y KEEPTTL", "+OK"),
+        ("TTL k", ":100"),
+        ("SET k v IFEQ", SYNTAX),
+        ("SET k v IFEQ a NX", SYNTAX),
+        ("SET k v XX IFEQ a", SYNTAX),
+        ("DELIFEQ k x", ":0"),
+        ("DELIFEQ k z", ":1"),
+        ("DELIFEQ k z", ":0"),
+        ("EXISTS k", ":0"),
+    ]);
+}
+
+#[test]
+fn parts_of_values() {
+    Client::new().expect(&[
+        ("APPEND k hello", ":5"),
+        ("APPEND k \" world\"", ":11"),
+        ("STRLEN k", ":11"),
+        ("STRLEN none", ":0"),
+        ("GETRANGE k 0 4", "$5 hello"),
+        ("SUBSTR k -5 -1", "$5 world"),
+        ("SETRANGE k 6 there", ":11"),
+        ("GET k", "$11 hello there"),
+        ("SETRANGE new 3 x", ":4"),
+        ("GET new", "$4 \0\0\0x"),
+        ("SETRANGE none 5 \"\"", ":0"),
+        ("EXISTS none", ":0"),
+        ("SETRANGE k -1 x", "-ERR offset is out of range"),
+        ("SETRANGE k 67108864 x", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)"),
+    ]);
+}
+
+#[test]
+fn numbers() {
+    Client::new().expect(&[
+        ("INCR n", ":1"),
+        ("INCRBY n 41", ":42"),
+        ("DECR n", ":41"),
+        ("DECRBY n 1", ":40"),
+        ("SET n 100 EX 100", "+OK"),
+        ("INCR n", ":101"),
+        ("TTL n", ":100"),
+        ("SET n 9223372036854775807", "+OK"),
+        ("INCR n", "-ERR increment or decrement would overflow"),
+        ("GET n", "$19 9223372036854775807"),
+        ("DECRBY n -9223372036854775808", "-ERR decrement would overflow"),
+        ("SET n abc", "+OK"),
+        ("INCR n", NOT_AN_INTEGER),
+        ("INCRBY n 1.5", NOT_AN_INTEGER),
+        ("SET f 10.5", "+OK"),
+        ("INCRBYFLOAT f 0.1", "$4 10.6"),
+        ("INCRBYFLOAT f -5", "$3 5.6"),
+        ("SET f 5.0e3", "+OK"),
+        ("INCRBYFLOAT f 2.0e2", "$4 5200"),
+        ("INCRBYFLOAT f inf", "-ERR increment would produce NaN or Infinity"),
+        ("INCRBYFLOAT n 1", "-ERR value is not a valid float"),
+    ]);
+}
+
+#[test]
+fn several_keys() {
+    Client::new().expect(&[
+        ("MSET a 1 b 2 c 3", "+OK"),
+        ("MGET a b nosuch c", "*4 $1 1 $1 2 $-1 $1 3"),
+        ("MSETNX d 4 a 5", ":0"),
+        ("MGET a d", "*2 $1 1 $-1"),
+        ("MSETNX d 4 e 5", ":1"),
+        ("MSET a", "-ERR wrong number of arguments for 'mset' command"),
+        ("MSET a 1 b", "-ERR wrong number of arguments for 'mset' command"),
+        ("EXISTS a a nosuch d", ":3"),
+        ("TOUCH a b nosuch", ":2"),
+        ("DEL a nosuch b", ":2"),
+        ("UNLINK c d e", ":3"),
+        ("DBSIZE", ":0"),
+    ]);
+}
+
+#[test]
+fn several_keys_are_written_all_or_none() {
+    let mut client = Client::new();
+    let long = "k".repeat(65_537);
+    assert!(client.ask(&format!("SET {long} v")).starts_with("-ERR "));
+    let reply = client.send(
+        format!("*5\r\n$4\r\nMSET\r\n$1\r\na\r\n$1\r\n1\r\n${}\r\n{long}\r\n$1\r\n2\r\n", long.len())
+            .as_bytes(),
+    );
+    assert!(reply.0.starts_with("-ERR "), "{}", reply.0);
+    client.expect(&[("EXISTS a", ":0"), ("GET \"\"", "$-1")]);
+    assert!(client.ask("SET \"\" v").starts_with("-ERR "));
+}
+
+#[test]
+fn names_of_keys() {
+    Client::new().expect(&[
+        ("SET a 1 EX 100", "+OK"),
+        ("RENAME a b", "+OK"),
+        ("TTL b", ":100"),
+        ("RENAME a b", "-ERR no such key"),
+        ("RENAME b b", "+OK"),
+        ("SET a 2", "+OK"),
+        ("RENAMENX a b", ":0"),
+        ("RENAMENX a c", ":1"),
+        ("COPY c b", ":0"),
+        ("COPY c b REPLACE", ":1"),
+        ("TTL b", ":-1"),
+        ("COPY c d DB 0", ":1"),
+        ("COPY c e DB 1", "-ERR DB index is out of range"),
+        ("COPY c c", "-ERR source and destination objects are the same"),
+        ("COPY nosuch e", ":0"),
+        ("TYPE b", "+string"),
+        ("TYPE nosuch", "+none"),
+        ("DBSIZE", ":3"),
+        ("FLUSHDB ASYNC", "+OK"),
+        ("RANDOMKEY", "$-1"),
+        ("SET only 1", "+OK"),
+        ("RANDOMKEY", "$4 only"),
+        ("KEYS o*", "*1 $4 only"),
+        ("KEYS x*", "*0"),
+        ("SCAN 0", "*2 $1 0 *1 $4 only"),
+        ("SCAN 0 MATCH x* COUNT 100", "*2 $1 0 *0"),
+        ("SCAN 0 TYPE hash", "*2 $1 0 *0"),
+        ("SCAN 0 TYPE string", "*2 $1 0 *1 $4 only"),
+        ("SCAN x", "-ERR invalid cursor"),
+        ("FLUSHALL", "+OK"),
+        ("DBSIZE", ":0"),
+    ]);
+}
+
+#[test]
+fn expiry() {
+    Client::new().expect(&[
+        ("EXPIRE k 100", ":0"),
+        ("TTL k", ":-2"),
+        ("SET k v", "+OK"),
+        ("TTL k", ":-1"),
+        ("EXPIRE k 100", ":1"),
+        ("TTL k", ":100"),
+        ("EXPIRE k 50 GT", ":0"),
+        ("EXPIRE k 200 GT", ":1"),
+        ("EXPIRE k 300 LT", ":0"),
+        ("EXPIRE k 100 LT", ":1"),
+        ("EXPIRE k 100 NX", ":0"),
+        ("EXPIRE k 150 XX", ":1"),
+        ("PTTL k", ":150000"),
+        ("EXPIRE k 1 NX XX", "-ERR NX and XX, GT or LT options at the same time are not compatible"),
+        ("EXPIRE k 1 GT LT", "-ERR GT and LT options at the same time are not compatible"),
+        ("EXPIRE k 1 WHEN", "-ERR Unsupported option WHEN"),
+        ("PERSIST k", ":1"),
+        ("PERSIST k", ":0"),
+        ("EXPIRE k 100 GT", ":0"),
+        ("EXPIRE k 100 XX", ":0"),
+        ("EXPIRE k 100 LT", ":1"),
+        ("EXPIREAT k 4000000000", ":1"),
+        ("EXPIRETIME k", ":4000000000"),
+        ("PEXPIRETIME k", ":4000000000000"),
+        ("PEXPIREAT k 4000000000500", ":1"),
+        ("EXPIRETIME k", ":4000000001"),
+        ("GETEX k PERSIST", "$1 v"),
+        ("GETEX k EX 10", "$1 v"),
+        ("GETEX k", "$1 v"),
+        ("TTL k", ":10"),
+        ("GETEX k EX 1 PERSIST", SYNTAX),
+        ("EXPIRE k 9223372036854775807", "-ERR invalid expire time in 'expire' command"),
+        ("PEXPIRE k -1", ":1"),
+        ("EXISTS k", ":0"),
+        ("SET k v", "+OK"),
+        ("GETEX k PXAT 1", "$1 v"),
+        ("EXISTS k", ":0"),
+    ]);
+}
+
+#[test]
+fn time_passes() {
+    let mut client = Client::new();
+    client.expect(&[("SET k v PX 30", "+OK"), ("SET stays v", "+OK"), ("GET k", "$1 v")]);
+    client.clock.advance(29);
+    client.expect(&[("PTTL k", ":1"), ("GET k", "$1 v")]);
+    client.clock.advance(1);
+    client.expect(&[("GET k", "$-1"), ("TTL k", ":-2"), ("KEYS *", "*1 $5 stays"), ("SETNX k w", ":1")]);
+}
+
+#[test]
+fn transactions() {
+    let mut client = Client::new();
+    client.expect(&[
+        ("EXEC", "-ERR EXEC without MULTI"),
+        ("DISCARD", "-ERR DISCARD without MULTI"),
+        ("MULTI", "+OK"),
+        ("MULTI", "-ERR MULTI calls can not be nested"),
+        ("WATCH k", "-ERR WATCH inside MULTI is not allowed"),
+        ("SET k 1", "+QUEUED"),
+        ("INCR k", "+QUEUED"),
+        ("GET k", "+QUEUED"),
+        ("EXEC", "*3 +OK :2 $1 2"),
+        ("MULTI", "+OK"),
+        ("SET k 5", "+QUEUED"),
+        ("DISCARD", "+OK"),
+        ("GET k", "$1 2"),
+        ("MULTI", "+OK"),
+        ("SET k", "-ERR wrong number of arguments for 'set' command"),
+        ("SET k 6", "+QUEUED"),
+        ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+        ("GET k", "$1 2"),
+        ("MULTI", "+OK"),
+        ("SET k abc", "+QUEUED"),
+        ("INCR k", "+QUEUED"),
+        ("SET other 1", "+QUEUED"),
+        ("KEYS *", "+QUEUED"),
+        ("DBSIZE", "+QUEUED"),
+        ("FLUSHALL", "+QUEUED"),
+        ("DBSIZE", "+QUEUED"),
+        ("KEYS *", "+QUEUED"),
+        ("RANDOMKEY", "+QUEUED"),
+        ("SET last 1", "+QUEUED"),
+        ("SCAN 0", "+QUEUED"),
+        (
+            "EXEC",
+            "*11 +OK -ERR value is not an integer or out of range +OK *2 $1 k $5 other :2 +OK :0 *0 $-1 +OK *2 $1 0 *1 $4 last",
+        ),
+        ("KEYS *", "*1 $4 last"),
+        ("MULTI", "+OK"),
+        ("EXEC", "*0"),
+        ("MULTI", "+OK"),
+        ("SHUTDOWN", "-ERR Command not allowed inside a transaction"),
+        ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+    ]);
+}
+
+#[test]
+fn watched_keys() {
+    let mut client = Client::new();
+    let mut other = client.another();
+    client.expect(&[("SET k 1", "+OK"), ("WATCH k absent", "+OK"), ("MULTI", "+OK"), ("INCR k", "+QUEUED")]);
+    other.expect(&[("SET k 1", "+OK")]);
+    client.expect(&[
+        ("EXEC", "*-1"),
+        ("GET k", "$1 1"),
+        ("WATCH k absent", "+OK"),
+        ("MULTI", "+OK"),
+        ("INCR k", "+QUEUED"),
+    ]);
+    other.expect(&[("GET k", "$1 1")]);
+    client.expect(&[("EXEC", "*1 :2"), ("WATCH absent", "+OK"), ("UNWATCH", "+OK")]);
+    other.expect(&[("SET absent 1", "+OK")]);
+    client.expect(&[("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "*1 +PONG"), ("HELLO 3", "%7 $6 server $5 redis $7 version $5 7.2.0 $5 proto :3 $2 id :1 $4 mode $10 standalone $4 role $6 master $7 modules *0")]);
+    client.expect(&[
+        ("WATCH k", "+OK"),
+        ("DEL k", ":1"),
+        ("MULTI", "+OK"),
+        ("PING", "+QUEUED"),
+        ("EXEC", "_"),
+    ]);
+}
+
+#[test]
+fn passwords() {
+    let client = Client::new();
+    client.shared.config.set("requirepass", b"open sesame").unwrap();
+    let mut client = client.another();
+    client.expect(&[
+        ("GET k", "-NOAUTH Authentication required."),
+        ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with:"),
+        ("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("AUTH nobody \"open sesame\"", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("MULTI", "-NOAUTH Authentication required."),
+    ]);
+    assert!(client.ask("HELLO 3").starts_with("-NOAUTH HELLO must be called"));
+    assert!(!client.session.authenticated());
+    assert!(client.ask("HELLO 3 AUTH default \"open sesame\" SETNAME me").starts_with("%7 "));
+    assert!(client.session.authenticated());
+    client.expect(&[
+        ("GET k", "_"),
+        ("CLIENT GETNAME", "$2 me"),
+        ("RESET", "+RESET"),
+        ("GET k", "-NOAUTH Authentication required."),
+        ("AUTH \"open sesame\"", "+OK"),
+        ("GET k", "$-1"),
+    ]);
+    let mut stranger = client.another();
+    let (reply, flow) = stranger.send(b"*11\r\n");
+    assert_eq!(
+        (reply.as_str(), flow),
+        ("-ERR Protocol error: unauthenticated multibulk length", Flow::Close)
+    );
+    // What follows AUTH in the same bytes is held to the wider limits already.
+    let mut guest = client.another();
+    let mset = format!(
+        "*2\r\n$4\r\nAUTH\r\n$11\r\nopen sesame\r\n*13\r\n$4\r\nMSET\r\n{}",
+        "$1\r\na\r\n".repeat(12)
+    );
+    assert_eq!(guest.send(mset.as_bytes()).0, "+OK +OK");
+}
+
+#[test]
+fn connections() {
+    let mut client = Client::new();
+    client.expect(&[
+        ("PING", "+PONG"),
+        ("PING hi", "$2 hi"),
+        ("ECHO hi", "$2 hi"),
+        ("SELECT 0", "+OK"),
+        ("SELECT 1", "-ERR DB index is out of range"),
+        ("CLIENT ID", ":1"),
+        ("CLIENT GETNAME", "$-1"),
+        ("CLIENT SETNAME worker", "+OK"),
+        (
+            "CLIENT SETNAME \"a b\"",
+            "-ERR Client names cannot contain spaces, newlines or special characters.",
+        ),
+        ("CLIENT GETNAME", "$6 worker"),
+        ("CLIENT SETINFO LIB-NAME redis-rs", "+OK"),
+        ("CLIENT SETINFO lib-ver 1.0", "+OK"),
+        (
+            "CLIENT SETINFO lib-ver \"1 0\"",
+            "-ERR lib-ver cannot contain spaces, newlines or special characters.",
+        ),
+        ("CLIENT SETINFO other 1", "-ERR Unrecognized option 'other'"),
+        ("CLIENT NO-EVICT ON", "+OK"),
+        ("CLIENT NO-TOUCH ON", "+OK"),
+        ("CLIENT NO-TOUCH MAYBE", SYNTAX),
+        ("CLIENT NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try CLIENT HELP."),
+        ("HELLO 4", "-NOPROTO unsupported protocol version"),
+        ("WAIT 1 1000", ":0"),
+    ]);
+    let info = client.ask("CLIENT INFO");
+    for part in [
+        "id=1 ",
+        "name=worker ",
+        "flags=eT ",
+        "multi=-1 ",
+        "cmd=client|info ",
+        "resp=2 ",
+        "lib-name=redis-rs ",
+        "lib-ver=1.0",
+    ] {
+        assert!(info.contains(part), "{part} in {info}");
+    }
+    let mut other = client.another();
+    assert!(other.ask("CLIENT LIST").contains("id=1 ") && other.ask("CLIENT LIST ID 2").contains("id=2 "));
+    assert_eq!(other.send(b"QUIT\r\nPING\r\n"), ("+OK".into(), Flow::Close));
+    drop(other);
+    assert!(!client.ask("CLIENT LIST").contains("id=2 "));
+    assert_eq!(client.send(b"PING\r\nPOST / HTTP/1.1\r\nPING\r\n"), ("+PONG".into(), Flow::Close));
+}
+
+#[test]
+fn what_is_not_here_says_so() {
+    let mut client = Client::new();
+    client.expect(&[
+        ("NOSUCH a b", "-ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b'"),
+        ("CONFIG SET nosuch 1", "-ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'"),
+        (
+            "CONFIG SET port 1",
+            "-ERR CONFIG SET failed (possibly related to argument 'port') - can't set immutable config",
+        ),
+        ("SHUTDOWN ABORT", "-ERR No shutdown in progress."),
+        ("OBJECT ENCODING nosuch", "$-1"),
+    ]);
+    let hash = client.ask("HSET k f v");
+    assert!(
+        hash.starts_with("-ERR unknown command 'HSET', with args beginning with: 'k' 'f' 'v' "),
+        "{hash}"
+    );
+    assert!(hash.contains("Terrace holds strings"), "{hash}");
+    for line in [
+        "SAVE",
+        "BGSAVE",
+        "BGREWRITEAOF",
+        "LASTSAVE",
+        "SHUTDOWN SAVE",
+        "CONFIG SET appendonly yes",
+        "CONFIG SET save \"60 1\"",
+    ] {
+        assert!(client.ask(line).starts_with("-ERR "), "{line} is not answered OK");
+    }
+    assert_eq!(client.send(b"SHUTDOWN\r\nPING\r\n"), (String::new(), Flow::Shutdown));
+    assert!(client.shared.shutting_down());
+}
+
+#[test]
+fn encodings() {
+    let mut client = Client::new();
+    let long = format!("SET long {}", "x".repeat(45));
+    client.ask(&long);
+    client.expect(&[
+        ("SET int 12", "+OK"),
+        ("SET text abc", "+OK"),
+        ("SET padded 012", "+OK"),
+        ("OBJECT ENCODING int", "$3 int"),
+        ("OBJECT ENCODING text", "$6 embstr"),
+        ("OBJECT ENCODING padded", "$6 embstr"),
+        ("OBJECT ENCODING long", "$3 raw"),
+        ("OBJECT REFCOUNT text", ":1"),
+        ("MEMORY USAGE nosuch", "$-1"),
+    ]);
+    assert!(client.ask("OBJECT FREQ text").starts_with("-ERR "));
+    assert!(client.ask("MEMORY USAGE text").starts_with(':'));
+}
+
+#[test]
+fn the_server_describes_itself() {
+    let mut client = Client::new();
+    client.ask("SET k v");
+    client.ask("GET k");
+    client.ask("GET nosuch");
+    client.ask("NOSUCH");
+    let info = client.ask("INFO");
+    for part in [
+        "# Server",
+        "redis_version:7.2.0",
+        "terrace_version:",
+        "# Clients",
+        "connected_clients:1",
+        "# Memory",
+        "used_memory:",
+        "# Persistence",
+        "# Stats",
+        "keyspace_hits:1",
+        "keyspace_misses:1",
+        "total_error_replies:1",
+        "# Replication",
+        "role:master",
+        "# Keyspace",
+        "db0:keys=1",
+    ] {
+        assert!(info.contains(part), "{part} in {info}");
+    }
+    assert!(!client.ask("INFO replication").contains("# Server"));
+    client.expect(&[
+        ("CONFIG RESETSTAT", "+OK"),
+        ("CONFIG GET maxmemory-policy", "*2 $16 maxmemory-policy $10 noeviction"),
+    ]);
+    assert!(client.ask("INFO stats").contains("keyspace_hits:0"));
+    assert!(client.ask("COMMAND DOCS get").starts_with("*2 $3 get *8 $7 summary "));
+    assert!(client.ask("COMMAND LIST FILTERBY PATTERN *range").contains("getrange"));
+    assert!(client.ask("CLIENT HELP").contains("SETNAME"));
+}
+
+#[test]
+fn long_replies_pause_the_pipeline() {
+    let mut client = Client::new();
+    client.ask(&format!("SETRANGE big {} x", 3 << 18));
+    let mut input = b"GET big\r\n".repeat(10);
+    let (mut flows, mut replies) = (Vec::new(), 0);
+    loop {
+        let mut output = Vec::new();
+        let flow = client.session.process(&mut input, &mut output, 1);
+        replies += output.len() / (3 << 18);
+        assert!(output.len() < 3 << 20);
+        flows.push(flow);
+        if flow != Flow::More {
+            break;
+        }
+    }
+    assert_eq!(replies, 10);
+    assert!(flows.len() > 3 && input.is_empty());
+}
+
+#[test]
+fn commands_may_come_in_any_pieces() {
+    let mut client = Client::new();
+    let bytes = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nhello\r\nGET k\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n$4\r\nPING\r\n";
+    for cut in 0..bytes.len() {
+        let (mut input, mut output) = (bytes[..cut].to_vec(), Vec::new());
+        client.session.process(&mut input, &mut output, 1);
+        input.extend_from_slice(&bytes[cut..]);
+        client.session.process(&mut input, &mut output, 1);
+        assert_eq!(output, b"+OK\r\n$5\r\nhello\r\n$5\r\nhello\r\n+PONG\r\n", "cut at {cut}");
+    }
+}

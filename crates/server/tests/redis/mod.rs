@@ -1,0 +1,152 @@
+//! A redis-server of this machine, on a port of its own, and just enough of a client for it.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+/// Ends with the value.
+pub(crate) struct Redis {
+    process: Child,
+    port: u16,
+}
+
+pub(crate) struct Connection {
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Redis {
+    /// Starts one; `None`, and a message, if there is no redis-server on this machine.
+    #[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
+    pub(crate) fn start() -> Option<Redis> {
+        for _ in 0..10 {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let arguments = [
+                "--save",
+                "",
+                "--databases",
+                "1",
+                "--proto-max-bulk-len",
+                "64mb",
+                "--bind",
+                "127.0.0.1",
+                "--port",
+            ];
+            let started = Command::new("redis-server")
+                .args(arguments)
+                .arg(port.to_string())
+                // Commands of other types, so that they are as unknown as here.
+                .args(["hset", "lpush", "zadd"].map(|name| ["--rename-command", name, ""]).concat())
+                .stdout(Stdio::null())
+                .current_dir(std::env::temp_dir())
+                .spawn();
+            let Ok(process) = started else {
+                eprintln!(
+                    "\n*** SKIPPED: there is no redis-server here to compare with (apt-get install redis-server) ***\n"
+                );
+                return None;
+            };
+            let redis = Redis { process, port };
+            if redis.answers() {
+                return Some(redis);
+            }
+        }
+        panic!("redis-server does not start");
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "nothing tells when redis-server listens")]
+    fn answers(&self) -> bool {
+        (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+        })
+    }
+
+    pub(crate) fn connect(&self) -> Connection {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("redis-server answers");
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Connection { stream, received: Vec::new() }
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Connection {
+    /// Sends bytes and returns the next `count` replies.
+    pub(crate) fn ask(&mut self, bytes: &[u8], count: usize) -> Vec<Vec<u8>> {
+        self.stream.write_all(bytes).expect("redis-server takes commands");
+        let mut replies = Vec::new();
+        while replies.len() < count {
+            match frame(&self.received) {
+                Some(len) => replies.push(self.received.drain(..len).collect()),
+                None => {
+                    let mut chunk = [0; 65536];
+                    let read = self.stream.read(&mut chunk).expect("redis-server answers every command");
+                    assert!(
+                        read > 0,
+                        "redis-server closed the connection after {} of {count} replies",
+                        replies.len()
+                    );
+                    self.received.extend_from_slice(&chunk[..read]);
+                }
+            }
+        }
+        replies
+    }
+
+    /// Sends bytes and returns everything until the other side closes.
+    pub(crate) fn ask_last(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.stream.write_all(bytes).expect("redis-server takes commands");
+        let mut reply = Vec::new();
+        let _ = self.stream.read_to_end(&mut reply);
+        reply
+    }
+}
+
+/// A command as an array of bulk strings.
+pub(crate) fn encode(command: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
+    for arg in command {
+        bytes.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+        bytes.extend_from_slice(arg);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// The replies that `bytes` is made of.
+pub(crate) fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut replies = Vec::new();
+    while let Some(len) = frame(bytes) {
+        replies.push(bytes[..len].to_vec());
+        bytes = &bytes[len..];
+    }
+    assert!(bytes.is_empty(), "whole replies, then {}", bytes.escape_ascii());
+    replies
+}
+
+/// The length of the reply at the front, if it is whole.
+fn frame(bytes: &[u8]) -> Option<usize> {
+    let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
+    let number = || std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<i64>().ok();
+    match bytes[0] {
+        b'$' | b'=' => {
+            let len = usize::try_from(number()?).map_or(line, |len| line + len + 2);
+            (bytes.len() >= len).then_some(len)
+        }
+        kind @ (b'*' | b'~' | b'>' | b'%') => {
+            let items = number()?.max(0) * if kind == b'%' { 2 } else { 1 };
+            (0..items).try_fold(line, |at, _| Some(at + frame(&bytes[at..])?))
+        }
+        _ => Some(line),
+    }
+}
