@@ -243,18 +243,17 @@ impl<M: MappedMedium> Inner<M> {
     /// Takes memory for `bytes` bytes, if there is any to be had at once.
     #[inline(always)]
     pub(crate) fn take(&self, seat: &Seat, bytes: u64) -> Option<u64> {
-        match self.memory.classes.of(bytes) {
-            Some(class) => {
-                let offset = self.take_block(seat, class)?;
-                add(self.medium(), &seat.small, self.memory.classes.footprint(bytes));
-                Some(offset)
-            }
-            None => {
-                let offset = self.take_extent(bytes)?;
-                add(self.medium(), &seat.large, self.memory.classes.footprint(bytes));
-                Some(offset)
-            }
-        }
+        let Some(number) = self.memory.classes.of(bytes) else { return self.take_large(seat, bytes) };
+        let class = self.memory.classes.get(number)?;
+        let offset = self.take_block(seat, number, class)?;
+        add(self.medium(), &seat.small, u64::from(class.size));
+        Some(offset)
+    }
+
+    fn take_large(&self, seat: &Seat, bytes: u64) -> Option<u64> {
+        let offset = self.take_extent(bytes)?;
+        add(self.medium(), &seat.large, self.memory.classes.footprint(bytes));
+        Some(offset)
     }
 
     /// As `take`, after everything that can be had back has been tried.
@@ -303,17 +302,24 @@ impl<M: MappedMedium> Inner<M> {
     /// Frees a block. A block that is none, or was free already, is counted as a fault and nothing else happens.
     #[inline(always)]
     pub(crate) fn free(&self, seat: &Seat, offset: u64, bytes: u64) {
-        let footprint = self.memory.classes.footprint(bytes);
-        let (was_taken, counter) = match self.memory.classes.of(bytes) {
-            Some(class) => (self.free_block(offset, class), &seat.small),
-            None => (self.free_extent(offset, bytes), &seat.large),
-        };
-        if was_taken {
-            add(self.medium(), counter, footprint.wrapping_neg());
-            add(self.medium(), &seat.freed, footprint);
-        } else {
-            self.fault();
+        let class =
+            self.memory.classes.of(bytes).and_then(|number| Some((number, self.memory.classes.get(number)?)));
+        let Some((number, class)) = class else { return self.free_large(seat, offset, bytes) };
+        if !self.free_block(offset, number, class) {
+            return self.fault();
         }
+        let size = u64::from(class.size);
+        add(self.medium(), &seat.small, size.wrapping_neg());
+        add(self.medium(), &seat.freed, size);
+    }
+
+    fn free_large(&self, seat: &Seat, offset: u64, bytes: u64) {
+        if !self.free_extent(offset, bytes) {
+            return self.fault();
+        }
+        let size = self.memory.classes.footprint(bytes);
+        add(self.medium(), &seat.large, size.wrapping_neg());
+        add(self.medium(), &seat.freed, size);
     }
 
     #[cold]

@@ -146,8 +146,9 @@ impl<M: MappedMedium> Inner<M> {
         if open != 0 {
             return self.page(open);
         }
-        let class = self.page_class()?;
-        let offset = self.take_block(seat, class).or_else(|| self.take_reserved(class))?;
+        let number = self.page_class()?;
+        let class = self.memory.classes.get(number)?;
+        let offset = self.take_block(seat, number, class).or_else(|| self.take_reserved(class))?;
         add(self.medium(), &seat.small, PAGE_BYTES);
         let page = self.page(offset)?;
         page.next.store(self.medium(), 0, Relaxed);
@@ -218,6 +219,16 @@ impl<M: MappedMedium> Inner<M> {
 
     fn free_entries(&self, drained: &Drained, me: &Seat) {
         let Some(page) = self.page(drained.page) else { return };
+        // What they are in was last touched long ago: fetched together, their bitmaps cost one miss and not one each.
+        for entry in &page.entries[..drained.entries as usize] {
+            let (offset, bytes) =
+                (entry[0].load(self.medium(), Relaxed), entry[1].load(self.medium(), Relaxed));
+            if let Some(class) =
+                self.memory.classes.of(bytes).and_then(|number| self.memory.classes.get(number))
+            {
+                self.prefetch_block(offset, class);
+            }
+        }
         for entry in &page.entries[..drained.entries as usize] {
             let (offset, bytes) =
                 (entry[0].load(self.medium(), Relaxed), entry[1].load(self.medium(), Relaxed));

@@ -52,8 +52,7 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Takes a block for `seat` and says where it begins. `None` if neither a slab nor a unit has room.
     #[inline(always)]
-    pub(crate) fn take_block(&self, seat: &Seat, number: usize) -> Option<u64> {
-        let class = self.memory.classes.get(number)?;
+    pub(crate) fn take_block(&self, seat: &Seat, number: usize, class: &Class) -> Option<u64> {
         let cache = &seat.caches[number];
         let mut free = cache.free.load(self.medium(), Relaxed);
         if free == 0 {
@@ -201,28 +200,29 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Frees a block. Returns whether there was one, allocated.
     #[inline(always)]
-    pub(crate) fn free_block(&self, offset: u64, number: usize) -> bool {
-        let Some((unit, class, block)) = self.block_at(offset, number) else { return false };
+    pub(crate) fn free_block(&self, offset: u64, number: usize, class: &Class) -> bool {
+        let Some((unit, entry)) = self.entry_at(offset) else { return false };
+        let Some(block) = class.block_at(offset - self.memory.zones.start_of(unit)) else { return false };
+        if self.arrived(unit, entry).class() != Some(number) {
+            return false;
+        }
         let bit = 1 << (block % 64);
         // ORDER: SeqCst: see the module's head. It releases the block to the next owner of its bit.
         let before = self.taken_word(unit, block / 64).fetch_and(self.medium(), !bit, SeqCst);
-        let entry = self.unit(unit);
         let state = State(entry.state.load(self.medium(), SeqCst));
-        debug_assert!(u64::from(class.blocks) > block);
         if state.usage() == Use::Full && state.era() == self.era {
             self.list_if_full(unit, state);
         }
         before & bit != 0
     }
 
-    /// The unit, class and number of the block of class `number` that begins at `offset`, if the slab there is of that class.
+    /// Asks for the memory that freeing the block at `offset` takes. Whatever the offset.
     #[inline(always)]
-    fn block_at(&self, offset: u64, number: usize) -> Option<(u64, &Class, u64)> {
-        let unit = self.unit_at(offset)?;
-        let class = self.memory.classes.get(number)?;
-        let state = self.arrive(unit);
-        let block = class.block_at(offset - self.memory.zones.start_of(unit))?;
-        (state.class() == Some(number)).then_some((unit, class, block))
+    pub(crate) fn prefetch_block(&self, offset: u64, class: &Class) {
+        let Some((unit, entry)) = self.entry_at(offset) else { return };
+        let start = self.memory.zones.start_of(unit);
+        self.region.prefetch(self.region.offset_of(entry).raw());
+        self.region.prefetch(start + class.block_at(offset - start).unwrap_or(0) / 64 * 8);
     }
 
     /// Takes note that the block around `offset` is live, if it lies in a slab of an earlier era. Says whether it lies in a slab at all.
@@ -305,9 +305,11 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Takes one block of the reserve for a page of limbo. Several threads may.
-    pub(crate) fn take_reserved(&self, number: usize) -> Option<u64> {
+    pub(crate) fn take_reserved(&self, class: &Class) -> Option<u64> {
         let offset = self.shared().reserve.load(self.medium(), Acquire);
-        let class = self.memory.classes.get(number).filter(|_| offset != 0)?;
+        if offset == 0 {
+            return None;
+        }
         let unit = self.memory.zones.unit_of(offset);
         for word in 0..u64::from(class.words) {
             let taken = self.taken_word(unit, word);

@@ -234,11 +234,22 @@ impl<M: MappedMedium> Inner<M> {
     /// The unit at `offset`, or `None` if no unit that can be allocated from lies there.
     #[inline(always)]
     pub(crate) fn unit_at(&self, offset: u64) -> Option<u64> {
-        if offset < self.memory.zones.base || offset >= self.size() {
+        self.entry_at(offset).map(|(unit, _)| unit)
+    }
+
+    /// As `unit_at`, with the unit's description.
+    #[inline(always)]
+    pub(crate) fn entry_at(&self, offset: u64) -> Option<(u64, &Unit)> {
+        let size = self.size();
+        if offset < self.memory.zones.base || offset >= size {
             return None;
         }
         let unit = self.memory.zones.unit_of(offset);
-        self.has_head(&self.memory.zones.of_unit(unit)).then_some(unit)
+        let zone = self.memory.zones.of_unit(unit);
+        if zone.start + zone.head_bytes() > size {
+            return None;
+        }
+        Some((unit, self.region.get(Offset::new(zone.start + (unit - zone.first) * UNIT_BYTES))?))
     }
 
     /// Whether the pool reaches far enough for the zone to be used.
@@ -327,8 +338,14 @@ impl<M: MappedMedium> Inner<M> {
     /// Brings `unit` into this era if it is older: all that it holds becomes old. Returns its state then.
     #[inline(always)]
     pub(crate) fn arrive(&self, unit: u64) -> State {
+        self.arrived(unit, self.unit(unit))
+    }
+
+    /// As `arrive`, for who has the unit's description already.
+    #[inline(always)]
+    pub(crate) fn arrived(&self, unit: u64, entry: &Unit) -> State {
         // ORDER: Acquire: pairs with the store at the end of `arrive_now`.
-        let state = State(self.unit(unit).state.load(self.medium(), Acquire));
+        let state = State(entry.state.load(self.medium(), Acquire));
         if state.era() == self.era && state.usage() != Use::Arriving { state } else { self.arrive_now(unit) }
     }
 

@@ -110,11 +110,7 @@ impl<M: MappedMedium> Table<M> {
                 let bytes = self.word(offset).load(self.pool.medium(), Relaxed);
                 for at in [8, bytes / 8 * 8 - 8] {
                     let stamp = self.word(offset + at).load(self.pool.medium(), Relaxed);
-                    assert_eq!(
-                        stamp,
-                        if bytes < 24 && at == 8 { slot ^ bytes } else { slot ^ bytes },
-                        "slot {slot}"
-                    );
+                    assert_eq!(stamp, slot ^ bytes, "slot {slot}");
                 }
                 used += footprint(&self.pool, bytes);
             }
