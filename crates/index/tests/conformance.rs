@@ -4,8 +4,8 @@ use terrace_index::hash::{Clht, Slots};
 use terrace_index::{Bytes, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::PoolOptions;
-use terrace_testkit::conformance::{NAME, Setup, point_index};
-use terrace_testkit::{Counting, TestRecord};
+use terrace_testkit::conformance::{NAME, Setup, point_index, point_index_races};
+use terrace_testkit::{Counting, Jittery, TestRecord};
 
 /// An empty table in anonymous memory. The hash seed is fixed, so that a failure can be repeated.
 fn clht<M: MappedMedium, K: Slots>(setup: Setup) -> Clht<M, K> {
@@ -52,4 +52,24 @@ fn clht_of_byte_strings_on_pmem() {
 #[test]
 fn clht_of_byte_strings_on_counted_shm() {
     point_index(clht::<Counting<Shm>, Bytes<TestRecord>>);
+}
+
+#[test]
+fn races_on_dram() {
+    point_index_races(clht::<Jittery<Dram>, U64>);
+}
+
+#[test]
+fn races_on_pmem() {
+    point_index_races(clht::<Jittery<Pmem>, U64>);
+}
+
+#[test]
+fn races_of_byte_strings_on_dram() {
+    point_index_races(clht::<Jittery<Dram>, Bytes<TestRecord>>);
+}
+
+#[test]
+fn races_of_byte_strings_on_pmem() {
+    point_index_races(clht::<Jittery<Pmem>, Bytes<TestRecord>>);
 }

@@ -12,12 +12,20 @@ where
     I::Kind: TestKeys,
 {
     let index = make(Setup::with_capacity(0));
-    let seed = PointIndex::pool(&index).hash_seed();
+    let alike = look_alike(&index, 100);
+    let ends = [u64::MAX, u64::MAX - 1, 1 << 63, 1 << 32];
+    fill_and_empty(Subject::new(index, alike.into_iter().chain(ends)));
+}
+
+/// Seeds of keys whose hashes share their top 14 bits.
+pub(super) fn look_alike<I: Index>(index: &I, count: usize) -> Vec<u64>
+where
+    I::Kind: TestKeys,
+{
+    let seed = PointIndex::pool(index).hash_seed();
     let top = |n: u64| I::Kind::hash(I::Kind::key(n).borrow(), seed) >> 50;
     let wanted = top(0);
-    let alike = (0..2_000_000u64).filter(|&n| top(n) == wanted).take(100);
-    let ends = [u64::MAX, u64::MAX - 1, 1 << 63, 1 << 32];
-    fill_and_empty(Subject::new(index, alike.chain(ends)));
+    (0..).filter(|&n| top(n) == wanted).take(count).collect()
 }
 
 /// Keys in rising order, in steps of a power of two, and each with one bit.

@@ -1,5 +1,6 @@
 //! Threads that meet: what each key must have seen, whatever the schedule.
 
+use super::adversarial::look_alike;
 use super::subject::{Index, Setup, Subject};
 use crate::TestKeys;
 use std::collections::BTreeMap;
@@ -184,4 +185,30 @@ where
     let stats = subject.index.stats(&subject.pin());
     assert!(stats.resizes > 0, "the scans met no resize: {stats:?}");
     subject.assert_holds(&(0..STABLE).map(|number| (number, 1)).collect());
+}
+
+/// Keys of one bucket come and go, one in the place of another, and nobody ever gets one key's word for another's.
+pub(super) fn readers_never_mix_neighbours<I: Index>(make: &impl Fn(Setup) -> I)
+where
+    I::Kind: TestKeys,
+{
+    const KEYS: u64 = 5;
+    const ROUNDS: u64 = 30_000;
+    let index = make(Setup::with_capacity(0));
+    let seeds = look_alike(&index, KEYS as usize);
+    let subject = Subject::new(index, seeds);
+    together(4, |thread| {
+        for round in 0..ROUNDS {
+            let (guard, number) = (subject.pin(), round % KEYS);
+            // `get` and `remove` check that the word they meet is the key's own.
+            if thread > 1 {
+                subject.get(&guard, number);
+                subject.get(&guard, (round * 3 + thread) % KEYS);
+            } else if round % 2 == thread {
+                subject.insert(&guard, number, round).expect("room");
+            } else {
+                subject.remove(&guard, (number + thread) % KEYS);
+            }
+        }
+    });
 }

@@ -40,5 +40,18 @@ where
     concurrent::no_increment_is_lost(&make);
     concurrent::own_keys_stay_exact(&make);
     concurrent::scans_miss_nothing_through_resizes(&make);
+    concurrent::readers_never_mix_neighbours(&make);
+    histories::are_linearizable(&make);
+}
+
+/// The part of [`point_index`] in which threads meet, for a [`Jittery`](crate::Jittery) medium, on which the whole would take long.
+pub fn point_index_races<I: Index>(make: impl Fn(Setup) -> I)
+where
+    I::Kind: TestKeys,
+{
+    concurrent::one_insert_wins(&make);
+    concurrent::one_removal_wins(&make);
+    concurrent::no_increment_is_lost(&make);
+    concurrent::readers_never_mix_neighbours(&make);
     histories::are_linearizable(&make);
 }
