@@ -52,6 +52,9 @@ impl Parser {
     /// is unquoted in place. After an error, the commands read before it are still held.
     pub fn parse(&mut self, input: &mut [u8], limits: &Limits, most: usize) -> Result<(), ProtocolError> {
         while self.ends.len() < most && self.at < input.len() {
+            if self.missing == 0 && self.plain(input, limits).is_some() {
+                continue;
+            }
             if let Step::NeedMore = self.step(input, limits)? {
                 break;
             }
@@ -106,6 +109,35 @@ impl Parser {
     /// How many bytes past the end of `input` the command needs at least, as far as is known: what to reserve is up to the caller.
     pub fn wanted(&self, input: &[u8]) -> usize {
         self.bulk.map_or(0, |len| (self.at + len + 2).saturating_sub(input.len()))
+    }
+
+    /// Reads a command as nearly all are: an array that is there whole, of up to nine arguments of up to 999 bytes. `None`, and
+    /// nothing has changed, if it is not so; [`Parser::step`] then says what it is.
+    fn plain(&mut self, input: &[u8], limits: &Limits) -> Option<()> {
+        let &[b'*', count @ b'1'..=b'9', b'\r', b'\n'] = input.get(self.at..)?.first_chunk()? else {
+            return None;
+        };
+        let (count, held) = (usize::from(count - b'0'), self.spans.len());
+        let mut at = self.at + 4;
+        for _ in 0..count {
+            let Some((start, len)) = plain_bulk(input, at) else {
+                self.spans.truncate(held);
+                return None;
+            };
+            at = start + len + 2;
+            self.spans.push(Span { start, len });
+        }
+        let within = |span: &Span| span.len <= limits.bulk_bytes;
+        if count > limits.arguments
+            || at - self.begin > limits.query_bytes
+            || !self.spans[held..].iter().all(within)
+        {
+            self.spans.truncate(held);
+            return None;
+        }
+        self.at = at;
+        self.end_command();
+        Some(())
     }
 
     fn step(&mut self, input: &mut [u8], limits: &Limits) -> Result<Step, ProtocolError> {
@@ -214,6 +246,24 @@ impl Parser {
 
 fn too_long(limits: &Limits, otherwise: ProtocolError) -> ProtocolError {
     if limits.before_authentication { ProtocolError::UnauthenticatedBulkLength } else { otherwise }
+}
+
+/// Where the bulk string at `at` begins and how long it is, if it has one to three digits of length and is there whole.
+fn plain_bulk(input: &[u8], at: usize) -> Option<(usize, usize)> {
+    let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
+    // The shortest, `$0` and two line ends, has six bytes.
+    let &[b'$', a, b, c, d, e] = input.get(at..)?.first_chunk()? else { return None };
+    let (len, digits) = match (b, c, d, e) {
+        (b'\r', b'\n', ..) => (digit(a), 1),
+        (_, b'\r', b'\n', _) if digit(b) <= 9 => (10 * digit(a) + digit(b), 2),
+        (_, _, b'\r', b'\n') if digit(b) <= 9 && digit(c) <= 9 => {
+            (100 * digit(a) + 10 * digit(b) + digit(c), 3)
+        }
+        _ => return None,
+    };
+    let canonical = digit(a) <= 9 && (a != b'0' || digits == 1);
+    let start = at + digits + 3;
+    (canonical && input.get(start + len..)?.starts_with(b"\r\n")).then_some((start, len))
 }
 
 /// Reads the number on the line at `at`, past its first byte; says where the next line begins.
