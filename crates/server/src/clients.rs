@@ -8,7 +8,10 @@ use std::{
     },
 };
 
-use crate::command::table::TABLE;
+use crate::{
+    command::table::TABLE,
+    stats::{ShownTally, Tally},
+};
 
 /// Where a connection comes from, as its socket says.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +47,8 @@ pub struct Client {
     pub no_evict: AtomicBool,
     /// CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,
+    /// What it has done.
+    pub tally: ShownTally,
     names: Mutex<Names>,
     last_command: AtomicUsize,
 }
@@ -89,7 +94,22 @@ impl Client {
 #[derive(Debug, Default)]
 pub struct Clients {
     next: AtomicU64,
-    connected: Mutex<BTreeMap<u64, Arc<Client>>>,
+    members: Mutex<Members>,
+}
+
+#[derive(Debug, Default)]
+struct Members {
+    connected: BTreeMap<u64, Arc<Client>>,
+    /// What those did who have left.
+    left: Tally,
+    /// What everyone had done at the last CONFIG RESETSTAT.
+    forgotten: Tally,
+}
+
+impl Members {
+    fn tally(&self) -> Tally {
+        self.connected.values().fold(self.left, |sum, client| sum.plus(client.tally.read()))
+    }
 }
 
 impl Clients {
@@ -107,21 +127,37 @@ impl Clients {
             watched: AtomicUsize::new(0),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
+            tally: ShownTally::default(),
             names: Mutex::default(),
             last_command: AtomicUsize::new(usize::MAX),
         });
-        self.lock().insert(id, Arc::clone(&client));
+        self.lock().connected.insert(id, Arc::clone(&client));
         client
     }
 
-    /// Forgets a connection that closed.
-    pub fn leave(&self, id: u64) {
-        self.lock().remove(&id);
+    /// Forgets a connection that closed, but not what it did.
+    pub fn leave(&self, client: &Client) {
+        let mut members = self.lock();
+        if members.connected.remove(&client.id).is_some() {
+            members.left = members.left.plus(client.tally.read());
+        }
+    }
+
+    /// What all clients have done since start, or CONFIG RESETSTAT.
+    pub fn tally(&self) -> Tally {
+        let members = self.lock();
+        members.tally().since(members.forgotten)
+    }
+
+    /// CONFIG RESETSTAT: begins to count at zero.
+    pub fn forget_tally(&self) {
+        let mut members = self.lock();
+        members.forgotten = members.tally();
     }
 
     /// How many are connected.
     pub fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().connected.len()
     }
 
     /// Whether no one is connected.
@@ -131,11 +167,11 @@ impl Clients {
 
     /// Everyone connected now, oldest first.
     pub fn all(&self) -> Vec<Arc<Client>> {
-        self.lock().values().cloned().collect()
+        self.lock().connected.values().cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {
-        // The map is whole after every statement, so a panic elsewhere leaves nothing half done.
-        self.connected.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Members> {
+        // It is whole after every statement, so a panic elsewhere leaves nothing half done.
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -15,7 +15,11 @@ use terrace_protocol::{Limits, Parser, Reply};
 pub(crate) use self::run::run;
 pub use self::state::State;
 pub use crate::clients::Peer;
-use crate::{command::Context, keyspace::Direct, shared::Shared};
+use crate::{
+    command::{Context, table},
+    keyspace::Direct,
+    shared::Shared,
+};
 
 /// What the event loop does after [`Session::process`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +82,12 @@ impl Session {
                 break Flow::Continue;
             }
         };
-        input.drain(..done);
+        if done == input.len() {
+            input.clear();
+        } else {
+            input.drain(..done);
+        }
         self.state.publish(now_ms);
-        self.state.tally.add_to(&self.shared.stats);
         flow
     }
 
@@ -106,10 +113,14 @@ impl Session {
     /// Executes the commands that the parser holds, and says how many of them.
     fn execute(&mut self, input: &[u8], output: &mut Vec<u8>, now_ms: u64) -> usize {
         let whole = self.parser.len();
+        let mut places = [None; LOOKAHEAD];
+        for (nth, place) in places.iter_mut().enumerate().take(whole) {
+            *place = table::position(self.parser.command(input, nth).name());
+        }
         let mut nth = 0;
         while nth < whole && self.state.flow == Flow::Continue && output.len() < OUTPUT_HIGH_WATER {
             let mut reply = Reply::new(output, self.state.resp3);
-            let commands = (nth..whole).map(|nth| self.parser.command(input, nth));
+            let commands = (nth..whole).map(|nth| (self.parser.command(input, nth), places[nth]));
             let together = if whole - nth > 1 && self.state.is_plain() {
                 ahead::execute(commands, &self.shared.store, &mut self.state, &mut reply, now_ms)
             } else {
@@ -118,7 +129,7 @@ impl Session {
             if together == 0 {
                 let keys = &mut Direct(&self.shared.store);
                 let mut cx = Context { keys, shared: &self.shared, state: &mut self.state, reply, now_ms };
-                run::dispatch(&mut cx, self.parser.command(input, nth));
+                run::dispatch(&mut cx, self.parser.command(input, nth), places[nth]);
             }
             nth += together.max(1);
         }
@@ -128,6 +139,6 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.shared.clients.leave(self.state.client.id);
+        self.shared.clients.leave(&self.state.client);
     }
 }

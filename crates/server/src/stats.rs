@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters since start (or CONFIG RESETSTAT), added to once a batch of commands, never once a command.
+/// Counters since start (or CONFIG RESETSTAT) of what the event loops do. What clients do, each counts for itself: see
+/// [`Clients::tally`](crate::clients::Clients::tally).
 #[derive(Debug, Default)]
 pub struct ServerStats {
     /// Unix milliseconds at which the server started.
@@ -11,14 +12,6 @@ pub struct ServerStats {
     pub connections: AtomicU64,
     /// Connections refused because `maxclients` was reached.
     pub connections_rejected: AtomicU64,
-    /// Commands executed.
-    pub commands: AtomicU64,
-    /// Error replies.
-    pub errors: AtomicU64,
-    /// Reads that found their key.
-    pub hits: AtomicU64,
-    /// Reads that did not.
-    pub misses: AtomicU64,
     /// Bytes read from clients.
     pub bytes_in: AtomicU64,
     /// Bytes written to clients.
@@ -30,24 +23,14 @@ pub struct ServerStats {
 impl ServerStats {
     /// CONFIG RESETSTAT: all but the time of the start.
     pub fn reset(&self) {
-        let counters = [
-            &self.connections,
-            &self.connections_rejected,
-            &self.commands,
-            &self.errors,
-            &self.hits,
-            &self.misses,
-            &self.bytes_in,
-            &self.bytes_out,
-            &self.expired,
-        ];
+        let counters = [&self.connections, &self.connections_rejected, &self.bytes_in, &self.bytes_out];
         // ORDER: Relaxed: counters to look at.
         counters.iter().for_each(|counter| counter.store(0, Relaxed));
     }
 }
 
-/// What one session has counted since it last added it to everyone's.
-#[derive(Debug, Default)]
+/// What clients have done: one's, or all of them together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Commands executed.
     pub commands: u64,
@@ -66,19 +49,42 @@ impl Tally {
         self.misses += u64::from(!found);
     }
 
-    /// Adds everything to `stats` and begins again at zero.
-    pub fn add_to(&mut self, stats: &ServerStats) {
-        let counted = [
-            (&stats.commands, &mut self.commands),
-            (&stats.errors, &mut self.errors),
-            (&stats.hits, &mut self.hits),
-            (&stats.misses, &mut self.misses),
-        ];
-        for (all, own) in counted {
-            if *own > 0 {
-                // ORDER: Relaxed: counters to look at.
-                all.fetch_add(std::mem::take(own), Relaxed);
-            }
+    fn with(self, other: Tally, each: fn(u64, u64) -> u64) -> Tally {
+        Tally {
+            commands: each(self.commands, other.commands),
+            errors: each(self.errors, other.errors),
+            hits: each(self.hits, other.hits),
+            misses: each(self.misses, other.misses),
         }
+    }
+
+    /// Both together.
+    pub fn plus(self, other: Tally) -> Tally {
+        self.with(other, u64::wrapping_add)
+    }
+
+    /// What came after `earlier`.
+    pub fn since(self, earlier: Tally) -> Tally {
+        self.with(earlier, u64::wrapping_sub)
+    }
+}
+
+/// A tally that its one owner shows to others: it stores, so no two threads fight over a counter.
+#[derive(Debug, Default)]
+pub struct ShownTally([AtomicU64; 4]);
+
+impl ShownTally {
+    /// The owner's tally now.
+    pub fn show(&self, tally: Tally) {
+        let counts = [tally.commands, tally.errors, tally.hits, tally.misses];
+        // ORDER: Relaxed: counters to look at.
+        self.0.iter().zip(counts).for_each(|(shown, count)| shown.store(count, Relaxed));
+    }
+
+    /// What was shown last.
+    pub fn read(&self) -> Tally {
+        // ORDER: Relaxed: counters to look at.
+        let [commands, errors, hits, misses] = [0, 1, 2, 3].map(|nth: usize| self.0[nth].load(Relaxed));
+        Tally { commands, errors, hits, misses }
     }
 }

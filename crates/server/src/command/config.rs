@@ -94,7 +94,9 @@ fn refused(name: &[u8], why: &[u8]) -> Failure {
 }
 
 fn resetstat(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
+    cx.state.publish(cx.now_ms);
     cx.shared.stats.reset();
+    cx.shared.clients.forget_tally();
     cx.reply.ok();
     Ok(())
 }

@@ -1,6 +1,9 @@
 //! INFO [section ...]
 
-use std::{fmt::Write, sync::atomic::Ordering::Relaxed};
+use std::{
+    fmt::Write,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use terrace_protocol::Args;
 
@@ -38,6 +41,7 @@ const SECTIONS: [(&str, Section); 7] = [
 ];
 
 fn info(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    cx.state.publish(cx.now_ms);
     let all = args.len() == 1
         || ["all", "default", "everything"].iter().any(|word| (1..args.len()).any(|at| args.is(at, word)));
     let figures = Figures { keys: cx.keys.count(), store: cx.shared.store.stats() };
@@ -114,21 +118,23 @@ fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Res
     )
 }
 
-fn stats(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
+fn stats(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Result {
     let stats = &cx.shared.stats;
+    // ORDER: Relaxed: a figure to look at.
+    let read = |counter: &AtomicU64| counter.load(Relaxed);
+    let tally = cx.shared.clients.tally();
     let counters = [
-        ("total_connections_received", &stats.connections),
-        ("total_commands_processed", &stats.commands),
-        ("total_net_input_bytes", &stats.bytes_in),
-        ("total_net_output_bytes", &stats.bytes_out),
-        ("rejected_connections", &stats.connections_rejected),
-        ("expired_keys", &stats.expired),
-        ("keyspace_hits", &stats.hits),
-        ("keyspace_misses", &stats.misses),
-        ("total_error_replies", &stats.errors),
+        ("total_connections_received", read(&stats.connections)),
+        ("total_commands_processed", tally.commands),
+        ("total_net_input_bytes", read(&stats.bytes_in)),
+        ("total_net_output_bytes", read(&stats.bytes_out)),
+        ("rejected_connections", read(&stats.connections_rejected)),
+        ("expired_keys", figures.store.expired),
+        ("keyspace_hits", tally.hits),
+        ("keyspace_misses", tally.misses),
+        ("total_error_replies", tally.errors),
     ];
-    // ORDER: Relaxed: figures to look at.
-    counters.iter().try_for_each(|(name, counter)| write!(out, "{name}:{}\r\n", counter.load(Relaxed)))?;
+    counters.iter().try_for_each(|(name, count)| write!(out, "{name}:{count}\r\n"))?;
     write!(out, "evicted_keys:0\r\n")
 }
 

@@ -79,50 +79,92 @@ pub static TABLE: [&Command; COUNT] = [
 const COUNT: usize = 70;
 
 /// Slots of the hash table below: a power of two, much larger than `COUNT`, so that few commands share one.
-const SLOTS: usize = 512;
+const SLOTS: usize = 256;
 
-/// For each hash, the place in `TABLE` of the command with it, plus one; the next slots hold those that found theirs taken.
-static BY_HASH: [u8; SLOTS] = by_hash();
+/// A name as two overlapping halves, in lower case: equal for the same letters in any case, and for nothing else, since a
+/// command's name is all letters, and only a letter's two cases differ in that bit alone.
+#[derive(Clone, Copy)]
+struct Packed {
+    head: u64,
+    tail: u64,
+    len: usize,
+}
 
-const fn by_hash() -> [u8; SLOTS] {
-    let mut slots = [0; SLOTS];
-    let mut nth = 0;
-    while nth < COUNT {
-        let mut slot = hash(TABLE[nth].name.as_bytes());
-        while slots[slot] != 0 {
+#[derive(Clone, Copy)]
+struct Slot {
+    name: Packed,
+    place: usize,
+}
+
+const EMPTY: Slot = Slot { name: Packed { head: 0, tail: 0, len: 0 }, place: 0 };
+
+/// By hash; a command that found its slot taken is in the next free one.
+static BY_NAME: [Slot; SLOTS] = by_name();
+
+const fn by_name() -> [Slot; SLOTS] {
+    let mut slots = [EMPTY; SLOTS];
+    let mut place = 0;
+    while place < COUNT {
+        let Some(name) = Packed::new(TABLE[place].name.as_bytes()) else {
+            panic!("a name of 3 to 16 letters")
+        };
+        let mut slot = name.hash();
+        while slots[slot].name.len != 0 {
             slot = (slot + 1) % SLOTS;
         }
-        slots[slot] = nth as u8 + 1;
-        nth += 1;
+        slots[slot] = Slot { name, place };
+        place += 1;
     }
     slots
 }
 
-/// Of the length, the first two bytes and the last two, in any case.
-const fn hash(name: &[u8]) -> usize {
-    let len = name.len();
-    if len < 2 {
-        return 0;
+impl Packed {
+    /// `None` if no command can have this name: they are 3 to 16 letters.
+    const fn new(name: &[u8]) -> Option<Packed> {
+        const LOWER: u64 = 0x2020_2020_2020_2020;
+        let len = name.len();
+        let (head, tail) = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
+            (Some(head), Some(tail)) if len <= 16 => (u64::from_le_bytes(*head), u64::from_le_bytes(*tail)),
+            (Some(_), _) => return None,
+            _ => match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
+                (Some(head), Some(tail)) => {
+                    (u32::from_le_bytes(*head) as u64, u32::from_le_bytes(*tail) as u64)
+                }
+                _ => match name {
+                    [a, b, c] => (u32::from_le_bytes([*a, *b, *c, 0]) as u64, 0),
+                    _ => return None,
+                },
+            },
+        };
+        Some(Packed { head: head | LOWER, tail: tail | LOWER, len })
     }
-    let first = (name[0] | 0x20) as usize;
-    let second = (name[1] | 0x20) as usize;
-    let before = (name[len - 2] | 0x20) as usize;
-    let last = (name[len - 1] | 0x20) as usize;
-    (len * 131 + first * 7 + second * 29 + before * 3 + last * 61) % SLOTS
+
+    const fn hash(self) -> usize {
+        let mixed = (self.head ^ self.tail.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 56) as usize % SLOTS
+    }
+
+    const fn is(self, other: Packed) -> bool {
+        self.head == other.head && self.tail == other.tail && self.len == other.len
+    }
 }
 
 /// The command of this name, in any case.
 pub fn lookup(name: &[u8]) -> Option<&'static Command> {
-    position(name).map(|nth| TABLE[nth])
+    position(name).map(|place| TABLE[place])
 }
 
 /// Where the command of this name, in any case, is in [`TABLE`].
 pub fn position(name: &[u8]) -> Option<usize> {
-    let mut slot = hash(name);
+    let name = Packed::new(name)?;
+    let mut slot = name.hash();
     loop {
-        let nth = usize::from(BY_HASH[slot]).checked_sub(1)?;
-        if TABLE[nth].name.as_bytes().eq_ignore_ascii_case(name) {
-            return Some(nth);
+        let found = &BY_NAME[slot];
+        if found.name.is(name) {
+            return Some(found.place);
+        }
+        if found.name.len == 0 {
+            return None;
         }
         slot = (slot + 1) % SLOTS;
     }
@@ -140,6 +182,7 @@ mod tests {
             assert!(lookup(format!("{}x", command.name).as_bytes()).is_none());
             assert!(!command.summary.is_empty(), "{} says what it does", command.name);
         }
+        assert!(lookup(b"get\0").is_none() && lookup(b"get ").is_none() && lookup(b"\x07et").is_none());
         assert!(lookup(b"").is_none() && lookup(b"g").is_none() && lookup(&[b'a'; 1000]).is_none());
     }
 
@@ -150,7 +193,10 @@ mod tests {
         unique.sort_unstable();
         unique.dedup();
         assert_eq!(unique.len(), files.len());
-        let taken = BY_HASH.iter().filter(|slot| **slot != 0).count();
+        let taken = BY_NAME.iter().filter(|slot| slot.name.len != 0).count();
         assert_eq!(taken, COUNT);
+        let at_home =
+            BY_NAME.iter().enumerate().filter(|(at, slot)| slot.name.len != 0 && slot.name.hash() == *at);
+        assert!(at_home.count() > COUNT * 2 / 3);
     }
 }

@@ -83,10 +83,11 @@ fn read(counter: &AtomicU64) -> u64 {
 impl Source {
     fn serving(&self, page: &mut Page<'_>) -> fmt::Result {
         let (stats, counters) = (&self.shared.stats, &self.hub.counters);
-        page.counter("commands", "Commands executed", read(&stats.commands))?;
-        page.counter("errors", "Error replies", read(&stats.errors))?;
-        page.counter("hits", "Reads that found their key", read(&stats.hits))?;
-        page.counter("misses", "Reads that did not find their key", read(&stats.misses))?;
+        let tally = self.shared.clients.tally();
+        page.counter("commands", "Commands executed", tally.commands)?;
+        page.counter("errors", "Error replies", tally.errors)?;
+        page.counter("hits", "Reads that found their key", tally.hits)?;
+        page.counter("misses", "Reads that did not find their key", tally.misses)?;
         page.counter("expired", "Keys that the sweep found expired", read(&stats.expired))?;
         page.gauge("connections_open", "Connections open now", self.hub.open() as u64)?;
         page.counter("connections", "Connections accepted", read(&stats.connections))?;

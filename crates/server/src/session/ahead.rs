@@ -22,15 +22,16 @@ enum Kind<'a> {
     Other,
 }
 
-/// Executes as many of `commands`, which all may be executed, as go together; says how many, 0 if the first goes alone.
+/// Executes as many of `commands`, which all may be executed, as go together; says how many, 0 if the first goes alone. With each
+/// comes its place in the table.
 pub(super) fn execute<'a>(
-    commands: impl Iterator<Item = Args<'a>>,
+    commands: impl Iterator<Item = (Args<'a>, Option<usize>)>,
     store: &Store,
     state: &mut State,
     reply: &mut Reply<'_>,
     now_ms: u64,
 ) -> usize {
-    let mut kinds = commands.take(TOGETHER).map(|args| (args, kind(args, now_ms)));
+    let mut kinds = commands.take(TOGETHER).map(|(args, place)| (args, kind(args, place, now_ms)));
     match (kinds.next(), kinds.next()) {
         (Some((args, (Kind::Read(read), _))), Some((next, (Kind::Read(then), place)))) => {
             let mut reads = Reads::new();
@@ -58,8 +59,8 @@ pub(super) fn execute<'a>(
 }
 
 /// What a command is, and its place in the table.
-fn kind(args: Args<'_>, now_ms: u64) -> (Kind<'_>, usize) {
-    let Some(place) = table::position(args.name()) else { return (Kind::Other, 0) };
+fn kind(args: Args<'_>, place: Option<usize>, now_ms: u64) -> (Kind<'_>, usize) {
+    let Some(place) = place else { return (Kind::Other, 0) };
     let command = table::TABLE[place];
     let kind = match (command.run, command.as_put) {
         _ if !command.takes(args.len()) => Kind::Other,

@@ -14,13 +14,13 @@ struct Resolved {
 }
 
 /// Does what the client sent: queues it inside MULTI, executes it otherwise.
-pub(super) fn dispatch(cx: &mut Context<'_>, args: Args<'_>) {
+pub(super) fn dispatch(cx: &mut Context<'_>, args: Args<'_>, place: Option<usize>) {
     // What a browser sends that was tricked into talking to this port. Whatever follows would be the attacker's.
-    if args.is(0, "POST") || args.is(0, "HOST:") {
+    if place.is_none() && (args.is(0, "POST") || args.is(0, "HOST:")) {
         cx.state.flow = Flow::Close;
         return;
     }
-    match resolve(args).and_then(|resolved| admit(cx, resolved).map(|()| resolved)) {
+    match resolve(args, place).and_then(|resolved| admit(cx, resolved).map(|()| resolved)) {
         Ok(resolved) if is_queued(cx, resolved.command) => queue(cx, args),
         Ok(resolved) => execute(cx, resolved, args),
         Err(failure) if args.is(0, "EXEC") => {
@@ -40,7 +40,7 @@ pub(super) fn dispatch(cx: &mut Context<'_>, args: Args<'_>) {
 
 /// Executes a queued command.
 pub(crate) fn run(cx: &mut Context<'_>, args: Args<'_>) {
-    match resolve(args) {
+    match resolve(args, table::position(args.name())) {
         Ok(resolved) => execute(cx, resolved, args),
         Err(failure) => fail(cx, &failure),
     }
@@ -70,8 +70,8 @@ fn fail(cx: &mut Context<'_>, failure: &Failure) {
     cx.reply.error(failure.message());
 }
 
-fn resolve(args: Args<'_>) -> Result<Resolved, Failure> {
-    let Some(place) = table::position(args.name()) else { return Err(unknown(args)) };
+fn resolve(args: Args<'_>, place: Option<usize>) -> Result<Resolved, Failure> {
+    let Some(place) = place else { return Err(unknown(args)) };
     let command = table::TABLE[place];
     if args.len() == 1 || command.subcommands.is_empty() {
         let resolved = Resolved { command, place };

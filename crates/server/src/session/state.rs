@@ -17,7 +17,7 @@ pub struct State {
     pub resp3: bool,
     /// What happens after the current command.
     pub flow: Flow,
-    /// What it has counted.
+    /// What it has done.
     pub tally: Tally,
     /// The commands it queues.
     pub(crate) multi: Option<Multi>,
@@ -76,5 +76,6 @@ impl State {
         client.watched.store(self.watched.len(), Relaxed);
         client.protocol.store(if self.resp3 { 3 } else { 2 }, Relaxed);
         client.ran(self.last_command, now_ms);
+        client.tally.show(self.tally);
     }
 }
