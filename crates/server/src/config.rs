@@ -11,7 +11,7 @@ use std::{
     fmt,
     sync::{
         OnceLock, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -24,20 +24,24 @@ pub struct Config {
     grow: OnceLock<Grow>,
 }
 
-/// Makes the pool as large as it is told; the error is in the user's words.
-type Grow = Box<dyn Fn(u64) -> Result<(), String> + Send + Sync>;
+/// Makes the pool as large as it is told, and says how large it became; the error is in the user's words.
+type Grow = Box<dyn Fn(u64) -> Result<u64, String> + Send + Sync>;
 
 struct Value {
     number: AtomicU64,
     text: RwLock<String>,
+    given: AtomicBool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        let values = TABLE.iter().map(|setting| match setting.kind.parse(setting.default) {
-            Ok(value::Parsed::Number(number)) => Value { number: number.into(), text: RwLock::default() },
-            Ok(value::Parsed::Text(text)) => Value { number: 0.into(), text: text.into() },
-            Err(_) => Value { number: 0.into(), text: RwLock::new(setting.default.into()) },
+        let values = TABLE.iter().map(|setting| {
+            let (number, text) = match setting.kind.parse(setting.default) {
+                Ok(value::Parsed::Number(number)) => (number, String::new()),
+                Ok(value::Parsed::Text(text)) => (0, text),
+                Err(_) => (0, setting.default.into()),
+            };
+            Value { number: number.into(), text: text.into(), given: false.into() }
         });
         Config { values: values.collect(), grow: OnceLock::new() }
     }
@@ -92,9 +96,10 @@ impl Config {
             return Err(SetError::Immutable);
         }
         let parsed = setting.kind.parse(text).map_err(SetError::Invalid)?;
-        if let (Key::Size, value::Parsed::Number(bytes)) = (setting.key, &parsed) {
-            self.grow(*bytes)?;
-        }
+        let parsed = match (setting.key, parsed) {
+            (Key::Size, value::Parsed::Number(bytes)) => value::Parsed::Number(self.grow(bytes)?),
+            (_, parsed) => parsed,
+        };
         self.store(setting.key, parsed);
         Ok(())
     }
@@ -106,7 +111,14 @@ impl Config {
             return Err(invalid(why));
         }
         self.store(setting.key, setting.kind.parse(value).map_err(SetError::Invalid)?);
+        // ORDER: Relaxed: as in `number`.
+        self.values[setting.key as usize].given.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether someone chose the value, by [`Config::assign`]: a default that cannot be had may give way, a choice may not.
+    pub fn given(&self, key: Key) -> bool {
+        self.values[key as usize].given.load(Ordering::Relaxed)
     }
 
     /// Records what a setting turned out to be: the size of a pool that existed, the number of threads chosen.
@@ -115,13 +127,13 @@ impl Config {
     }
 
     /// Says how CONFIG SET size makes the pool grow. The first call counts.
-    pub fn on_grow(&self, grow: impl Fn(u64) -> Result<(), String> + Send + Sync + 'static) {
+    pub fn on_grow(&self, grow: impl Fn(u64) -> Result<u64, String> + Send + Sync + 'static) {
         let _ = self.grow.set(Box::new(grow));
     }
 
-    fn grow(&self, bytes: u64) -> Result<(), SetError> {
+    fn grow(&self, bytes: u64) -> Result<u64, SetError> {
         match self.grow.get() {
-            _ if bytes == self.number(Key::Size) => Ok(()),
+            _ if bytes == self.number(Key::Size) => Ok(bytes),
             Some(grow) => grow(bytes).map_err(SetError::Invalid),
             None => Err(invalid("this store cannot grow")),
         }
@@ -229,7 +241,7 @@ mod tests {
     #[test]
     fn size_asks_the_pool_to_grow_and_keeps_the_old_value_when_it_cannot() {
         let config = Config::default();
-        config.on_grow(|bytes| if bytes > 8 << 30 { Err("the disk is full".into()) } else { Ok(()) });
+        config.on_grow(|bytes| if bytes > 8 << 30 { Err("the disk is full".into()) } else { Ok(bytes) });
         assert_eq!(config.set("size", b"8gb"), Ok(()));
         assert_eq!(get(&config, "maxmemory"), [("maxmemory".into(), (8u64 << 30).to_string())]);
         assert_eq!(config.set("size", b"16gb"), Err(SetError::Invalid("the disk is full".into())));

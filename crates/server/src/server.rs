@@ -3,7 +3,7 @@
 use std::{
     fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     thread::{Builder, JoinHandle},
 };
 
@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::{
     config::Key,
-    net::{EventLoop, Hub, Listeners, Metrics, MetricsServer, WAKE},
+    net::{EventLoop, Hub, Listeners, Metrics, MetricsServer, WAKE, unix_ms},
     shared::Shared,
 };
 
@@ -33,6 +33,8 @@ pub struct Stopper {
 impl Server {
     /// Serves on `listeners` until SHUTDOWN or [`Stopper::stop`].
     pub fn start(shared: Arc<Shared>, listeners: Listeners) -> Result<Server, StartError> {
+        // ORDER: Relaxed: a figure to look at.
+        shared.stats.started_at_ms.store(unix_ms(), Ordering::Relaxed);
         let threads = threads(&shared);
         make_room_for_clients(&shared);
         let polls: Vec<Poll> = (0..threads).map(|_| Poll::new()).collect::<Result<_, _>>()?;

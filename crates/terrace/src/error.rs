@@ -30,6 +30,13 @@ pub enum OpenError {
     Thread(io::Error),
 }
 
+impl OpenError {
+    /// Whether another process has the pool open: it may be just about to end.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, Self::Pool(error) if matches!(error.problem, terrace_pool::Problem::InUse(_)))
+    }
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -57,6 +57,13 @@ pub enum Key {
     NotifyKeyspaceEvents,
 }
 
+impl Setting {
+    /// Whether `text` is a value of this setting; the error says why not.
+    pub fn check(&self, text: &str) -> Result<(), String> {
+        self.kind.parse(text).map(|_| ())
+    }
+}
+
 /// The setting called `name`, in any case.
 pub fn setting(name: &str) -> Option<&'static Setting> {
     TABLE.iter().find(|setting| setting.name.eq_ignore_ascii_case(name))
@@ -90,7 +97,7 @@ pub static TABLE: &[Setting] = &[
     line(Key::Size, ["size", "size", "TERRACE_SIZE"], Kind::Size { min: 0 }, "4gb", LIVE,
         "Size of the pool when it is created (4GiB, 512mb); CONFIG SET size makes it grow"),
     line(Key::MaxSize, ["max-size", "max-size", "TERRACE_MAX_SIZE"], Kind::Size { min: 0 }, "0", FIXED,
-        "How far the pool may ever grow; 0: as far as its file system and format allow"),
+        "How far the pool can grow while it is open, which costs addresses only; 0: 16 times its size, and 64 GiB at least"),
     line(Key::Index, ["index", "index", "TERRACE_INDEX"], Kind::Choice(&["clht"]), "clht", FIXED,
         "The index of a pool that is created"),
     line(Key::Engine, ["engine", "engine", "TERRACE_ENGINE"], Kind::Choice(&["direct"]), "direct", FIXED,

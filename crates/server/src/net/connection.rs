@@ -290,8 +290,9 @@ impl Connection {
         match flow {
             Flow::Continue | Flow::More => {}
             Flow::Close => {
+                let all_read = input.is_empty() && !self.readable;
                 input.clear();
-                self.ending = Ending::Linger;
+                self.ending = if all_read { Ending::Flush } else { Ending::Linger };
             }
             Flow::Shutdown => {
                 input.clear();

@@ -12,7 +12,6 @@ use super::{
     counters::{Counters, add, count},
     hub::{Hub, Newcomer},
     listen::Listeners,
-    sweep::Sweeper,
 };
 use crate::{session::Session, shared::Shared};
 
@@ -25,9 +24,8 @@ pub(crate) struct EventLoop {
     connections: Slab<Connection>,
     /// Connections with more to do, of which no event will tell.
     again: Vec<usize>,
-    /// What only loop 0 has.
+    /// Loop 0's.
     acceptor: Option<Acceptor>,
-    sweeper: Option<Sweeper>,
     checked_at: u64,
 }
 
@@ -54,17 +52,15 @@ impl EventLoop {
             connections: Slab::new(),
             again: Vec::new(),
             acceptor: None,
-            sweeper: None,
             checked_at: coarse_ms(),
         }
     }
 
-    /// Makes it loop 0: it accepts connections and does the server's housekeeping.
+    /// Makes it loop 0: it accepts connections.
     pub(crate) fn lead(&mut self, listeners: Listeners) -> io::Result<()> {
         let mut acceptor = Acceptor::new(listeners);
         acceptor.register(self.poll.registry(), LISTEN)?;
         self.acceptor = Some(acceptor);
-        self.sweeper = Some(Sweeper::new(coarse_ms()));
         Ok(())
     }
 
@@ -105,9 +101,7 @@ impl EventLoop {
         if !self.again.is_empty() {
             return Duration::ZERO;
         }
-        let check = (self.checked_at + CHECK_MS).saturating_sub(now);
-        let sweep = self.sweeper.as_ref().map_or(check, |sweeper| sweeper.due_in(now));
-        Duration::from_millis(check.min(sweep).max(1))
+        Duration::from_millis((self.checked_at + CHECK_MS).saturating_sub(now).max(1))
     }
 
     fn serve_all(&mut self, events: &Events, turn: &mut Turn<'_>) {
@@ -162,9 +156,10 @@ impl EventLoop {
     }
 
     fn close(&mut self, key: usize) {
+        // Counted out first: who sees the connection closed may take its place.
+        self.hub.leave();
         // Closing the descriptor takes it out of the poll.
         drop(self.connections.remove(key));
-        self.hub.leave();
     }
 
     /// Adds what was counted since the last time to what all loops count.
@@ -180,9 +175,6 @@ impl EventLoop {
     }
 
     fn housekeep(&mut self, turn: &Turn<'_>) {
-        if let Some(sweeper) = &mut self.sweeper {
-            sweeper.run(turn.shared, turn.counters, turn.now);
-        }
         if turn.now < self.checked_at + CHECK_MS {
             return;
         }

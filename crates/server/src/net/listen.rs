@@ -39,7 +39,12 @@ impl Listeners {
         let metrics = config.number(Key::MetricsPort);
         if metrics != 0 {
             let address = SocketAddr::from(([127, 0, 0, 1], to_port(metrics)));
-            listeners.metrics = Some(tcp(address, "--metrics-port")?);
+            match tcp(address, "--metrics-port") {
+                Ok(listener) => listeners.metrics = Some(listener),
+                // Two servers on one machine are no reason to refuse the second.
+                Err(error) if !config.given(Key::MetricsPort) => log::warn!("no metrics: {error}"),
+                Err(error) => return Err(error),
+            }
         }
         if listeners.tcp.is_empty() && listeners.unix.is_none() {
             return Err(ListenError::Nowhere);

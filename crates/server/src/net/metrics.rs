@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -15,8 +15,12 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{counters::BOUNDS, hub::Hub};
-use crate::shared::Shared;
+use super::{
+    clock::{coarse_ms, unix_ms},
+    counters::BOUNDS,
+    hub::Hub,
+};
+use crate::{config::Key, shared::Shared};
 
 /// What a scrape shows.
 pub(crate) struct Metrics {
@@ -27,7 +31,7 @@ impl Metrics {
     /// Of one server.
     pub(crate) fn new(shared: Arc<Shared>, hub: Arc<Hub>) -> Metrics {
         let mut registry = Registry::with_prefix("terrace");
-        registry.register_collector(Box::new(Source { shared, hub }));
+        registry.register_collector(Box::new(Source { shared, hub, huge_pages: Mutex::default() }));
         Metrics { registry }
     }
 
@@ -41,7 +45,11 @@ impl Metrics {
 struct Source {
     shared: Arc<Shared>,
     hub: Arc<Hub>,
+    /// When it was asked, and the answer.
+    huge_pages: Mutex<Option<(u64, u64)>>,
 }
+
+const HUGE_PAGES_MS: u64 = 10_000;
 
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,6 +81,10 @@ impl Page<'_> {
         let gauge = ConstGauge::new(value);
         gauge.encode(self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
     }
+
+    fn info(&mut self, name: &str, help: &str, labels: &[(&str, String)]) -> fmt::Result {
+        self.encoder.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(&labels)
+    }
 }
 
 fn read(counter: &AtomicU64) -> u64 {
@@ -81,14 +93,26 @@ fn read(counter: &AtomicU64) -> u64 {
 }
 
 impl Source {
+    /// What the kernel says costs it a walk over the mapping, so it is asked every ten seconds at most.
+    fn huge_page_bytes(&self) -> u64 {
+        let mut known = self.huge_pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = coarse_ms();
+        if known.is_none_or(|(at, _)| now >= at + HUGE_PAGES_MS) {
+            let bytes = self.shared.store.huge_pages().map_or(0, |pages| pages.huge);
+            *known = Some((now, bytes));
+        }
+        known.map_or(0, |(_, bytes)| bytes)
+    }
+
     fn serving(&self, page: &mut Page<'_>) -> fmt::Result {
         let (stats, counters) = (&self.shared.stats, &self.hub.counters);
         let tally = self.shared.clients.tally();
+        let uptime_ms = unix_ms().saturating_sub(read(&stats.started_at_ms));
+        page.gauge("uptime_ms", "Time since the server started", uptime_ms)?;
         page.counter("commands", "Commands executed", tally.commands)?;
         page.counter("errors", "Error replies", tally.errors)?;
         page.counter("hits", "Reads that found their key", tally.hits)?;
         page.counter("misses", "Reads that did not find their key", tally.misses)?;
-        page.counter("expired", "Keys that the sweep found expired", read(&stats.expired))?;
         page.gauge("connections_open", "Connections open now", self.hub.open() as u64)?;
         page.counter("connections", "Connections accepted", read(&stats.connections))?;
         let rejected = read(&stats.connections_rejected);
@@ -114,8 +138,30 @@ impl Source {
     }
 
     fn store(&self, page: &mut Page<'_>) -> fmt::Result {
-        let _ = page;
-        Ok(())
+        let stats = self.shared.store.stats();
+        page.info("pool", "The pool that is served", &[("path", self.shared.config.text(Key::Pool))])?;
+        page.gauge(
+            "records",
+            "Keys, those that have expired but were not swept yet among them",
+            stats.records,
+        )?;
+        page.counter("expired", "Expired keys that were removed since the store was opened", stats.expired)?;
+        page.gauge("records_expiring", "Keys that have an expiry", stats.expiring)?;
+        page.gauge("data_bytes", "Keys and values", stats.data_bytes)?;
+        page.gauge("overhead_bytes", "What is used beyond the data", stats.overhead_bytes)?;
+        page.gauge("waiting_bytes", "Freed, but a reader may still see it", stats.waiting_bytes)?;
+        page.gauge("free_bytes", "Free", stats.free_bytes)?;
+        page.gauge("largest_free_bytes", "The longest run of free memory", stats.largest_free_bytes)?;
+        page.gauge("pool_bytes", "The whole pool", stats.size_bytes)?;
+        page.gauge("index_bytes", "The index", stats.index_bytes)?;
+        page.gauge("index_slots", "Slots of the index", stats.index_slots)?;
+        page.counter(
+            "index_resizes",
+            "Resizes of the index since the pool was created",
+            stats.index_resizes,
+        )?;
+        page.gauge("index_resizing", "Whether the index is being resized", u64::from(stats.index_resizing))?;
+        page.gauge("huge_page_bytes", "Of the pool, what lies on huge pages", self.huge_page_bytes())
     }
 }
 

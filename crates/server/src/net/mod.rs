@@ -21,11 +21,11 @@ mod hub;
 mod listen;
 mod metrics;
 mod stream;
-mod sweep;
 mod unix;
 
 pub use listen::{ListenError, Listeners};
 
+pub(crate) use clock::unix_ms;
 pub(crate) use event_loop::{EventLoop, WAKE};
 pub(crate) use http::MetricsServer;
 pub(crate) use hub::Hub;

@@ -1,0 +1,228 @@
+//! The command line.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::settings::{OfPool, OfServer, Settings};
+
+/// A key-value store for memory that outlives the process.
+#[derive(Debug, Parser)]
+#[command(name = "terrace", version, about, disable_help_subcommand = true)]
+#[command(
+    after_help = "Exit codes: 0 done; 1 failed, or something was found wrong; 2 the command line makes no sense."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a pool to Redis clients
+    Serve(ServeOptions),
+    /// Write a key's value to standard output, byte for byte
+    Get(GetOptions),
+    /// Write a key
+    Put(PutOptions),
+    /// Remove keys
+    Del(DelOptions),
+    /// List keys
+    Scan(ScanOptions),
+    /// Fill a pool from CSV, JSON lines or a Redis protocol stream
+    Load(LoadOptions),
+    /// Write all records, in a form that `load` reads
+    Dump(DumpOptions),
+    /// Verify a pool: exit code 1 and one line a finding if something is wrong
+    Check(CheckOptions),
+    /// Show what a pool holds and costs
+    Stats(StatsOptions),
+    /// Measure your own store on this machine
+    Bench(BenchOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeOptions {
+    #[command(flatten)]
+    pub(crate) settings: Settings<OfServer>,
+    /// File whose first line is the password that clients must give
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "TERRACE_PASSWORD_FILE",
+        help_heading = "Clients",
+        conflicts_with = "password"
+    )]
+    pub(crate) password_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GetOptions {
+    /// The key
+    pub(crate) key: OsString,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfPool>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PutOptions {
+    /// The key
+    pub(crate) key: OsString,
+    /// The value; `-` reads it from standard input
+    pub(crate) value: OsString,
+    /// Expire after so long: seconds, or 500ms, 10m, 2h, 7d
+    #[arg(long, value_parser = crate::keys::parse_ttl)]
+    pub(crate) ttl: Option<u64>,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfPool>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DelOptions {
+    /// The keys
+    #[arg(required = true)]
+    pub(crate) keys: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfPool>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScanOptions {
+    /// Only keys that begin so
+    #[arg(long)]
+    pub(crate) prefix: Option<OsString>,
+    /// Only keys that match this pattern, as in Redis's KEYS: user:*:name
+    #[arg(long = "match", value_name = "PATTERN")]
+    pub(crate) pattern: Option<OsString>,
+    /// So many keys at most
+    #[arg(long)]
+    pub(crate) limit: Option<u64>,
+    /// Write values too, after a tab
+    #[arg(long)]
+    pub(crate) values: bool,
+    /// Write keys byte for byte; without it, what is no text is escaped
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) raw: bool,
+    /// Write JSON lines, as `dump` does
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfPool>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+CSV has a header that names the columns key and value, and ttl (seconds) if there is one.
+JSON lines are {\"key\":..,\"value\":..,\"ttl\":seconds}; key_base64 and value_base64 hold what is no text, and
+expires_at_ms (Unix time) may stand for ttl. A Redis protocol stream holds commands: SET, SETEX, MSET, ...
+
+A line that cannot be used is reported with its number and skipped; what is good is kept.
+Exit code 0: all of it was loaded; 1: some of it was not.")]
+pub(crate) struct LoadOptions {
+    /// The file; `-` is standard input
+    pub(crate) file: PathBuf,
+    /// Its format; without it, its name tells, or its first bytes
+    #[arg(long)]
+    pub(crate) format: Option<Format>,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfPool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A header, then a record a line
+    Csv,
+    /// A JSON object a line
+    #[value(alias = "json", alias = "ndjson")]
+    Jsonl,
+    /// The Redis protocol, as redis-cli --pipe takes it
+    #[value(alias = "redis")]
+    Resp,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DumpOptions {
+    /// The form to write; CSV cannot hold bytes that are no text
+    #[arg(long, default_value = "jsonl")]
+    pub(crate) format: DumpFormat,
+    /// The file to write, which must not exist; without it, standard output
+    #[arg(long, short, value_name = "PATH")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfPool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DumpFormat {
+    /// A JSON object a line
+    #[value(alias = "json", alias = "ndjson")]
+    Jsonl,
+    /// The Redis protocol, for redis-cli --pipe
+    #[value(alias = "redis")]
+    Resp,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckOptions {
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfPool>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatsOptions {
+    /// One JSON object; names end with the unit
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show them again every second, of a server that runs
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Where the server that holds the pool shows its metrics
+    #[arg(long, value_name = "N", default_value = "9121", env = "TERRACE_METRICS_PORT")]
+    pub(crate) metrics_port: u16,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfPool>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without --pool it measures a pool of its own beside the default one, and removes it. With --pool it uses keys that begin with
+`terrace-bench:` in that pool, and removes them afterwards.")]
+pub(crate) struct BenchOptions {
+    /// Records to begin with
+    #[arg(long, default_value = "1000000", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) records: u64,
+    /// Bytes of a value
+    #[arg(long, default_value = "64", value_parser = clap::value_parser!(u64).range(0..=(512 << 20)))]
+    pub(crate) value_bytes: u64,
+    /// Bytes of a key
+    #[arg(long, default_value = "32", value_parser = clap::value_parser!(u64).range(31..=(64 << 10)))]
+    pub(crate) key_bytes: u64,
+    /// Reads among operations, per cent; the others write
+    #[arg(long, default_value = "95", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) reads: u8,
+    /// Which keys are asked for
+    #[arg(long, default_value = "uniform")]
+    pub(crate) distribution: Distribution,
+    /// Seconds to measure
+    #[arg(long, default_value = "10", value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub(crate) seconds: u64,
+    /// Operations to measure, instead of a time
+    #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) operations: Option<u64>,
+    /// Threads; 0: one a core
+    #[arg(long, default_value = "0", env = "TERRACE_THREADS", value_parser = clap::value_parser!(u64).range(0..=1024))]
+    pub(crate) threads: u64,
+    /// One JSON object; names end with the unit
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfPool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Distribution {
+    /// All alike likely
+    Uniform,
+    /// A few are asked for again and again (YCSB's scrambled zipfian)
+    Zipf,
+}

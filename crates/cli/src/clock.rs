@@ -1,0 +1,23 @@
+//! Where time comes into the program.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the program asks the clock, so that the crates below need not"
+)]
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Unix milliseconds, for expiry.
+pub(crate) fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Now, to see later how long something took.
+pub(crate) fn start() -> Instant {
+    Instant::now()
+}
+
+/// Waits.
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

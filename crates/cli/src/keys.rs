@@ -1,0 +1,97 @@
+//! `get`, `put` and `del`: one key at a time, straight from the pool.
+
+use std::{
+    io::{self, Read, Write},
+    os::unix::ffi::OsStrExt,
+    process::ExitCode,
+};
+
+use terrace::Put;
+
+use crate::{
+    args::{DelOptions, GetOptions, PutOptions},
+    clock::now_ms,
+    failure::{Failure, Outcome},
+    open,
+    text::{counted, escaped},
+};
+
+/// The longest value, and one byte more to tell that there is more.
+const READ_MOST: u64 = (512 << 20) + 1;
+
+pub(crate) fn get(options: &GetOptions) -> Outcome {
+    let store = open::to_read(&options.pool.config()?)?;
+    let key = options.key.as_bytes();
+    match store.get(key).map_err(Failure::new)? {
+        Some(value) => {
+            let mut out = io::stdout().lock();
+            out.write_all(&value)?;
+            out.flush()?;
+        }
+        None => return Err(Failure::new(format!("there is no key `{}`", escaped(key)))),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn put(options: &PutOptions) -> Outcome {
+    let mut value = options.value.as_bytes().to_vec();
+    if value == b"-" {
+        value.clear();
+        io::stdin().lock().take(READ_MOST).read_to_end(&mut value)?;
+    }
+    let store = open::or_create(&options.pool.config()?)?.store;
+    let expires_at = options.ttl.map(|ttl| now_ms() + ttl);
+    let put = Put { key: options.key.as_bytes(), value: &value, expires_at };
+    store.put_many(&[put]).into_iter().collect::<Result<Vec<()>, _>>().map_err(Failure::new)?;
+    open::close(store)
+}
+
+pub(crate) fn del(options: &DelOptions) -> Outcome {
+    let store = open::to_write(&options.pool.config()?)?;
+    let mut removed = 0;
+    for key in &options.keys {
+        removed += u64::from(store.remove(key.as_bytes()).map_err(Failure::new)?);
+    }
+    writeln!(io::stdout(), "removed {}", counted(removed, "key", "keys"))?;
+    open::close(store)
+}
+
+/// A time to live in milliseconds: `30` (seconds), `500ms`, `10m`, `2h`, `7d`.
+pub(crate) fn parse_ttl(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit = match &text[digits..] {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err("give seconds, or 500ms, 10m, 2h, 7d".into()),
+    };
+    let number: u64 = text[..digits].parse().map_err(|_| "give seconds, or 500ms, 10m, 2h, 7d")?;
+    match number.checked_mul(unit) {
+        Some(ms) if ms > 0 && ms < 1 << 62 => Ok(ms),
+        _ => Err("a time to live is above 0 and within the calendar".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_ttl;
+
+    #[test]
+    fn times_to_live_have_units() {
+        for (text, ms) in [
+            ("30", 30_000),
+            ("500ms", 500),
+            ("1s", 1000),
+            ("10m", 600_000),
+            ("2h", 7_200_000),
+            ("7d", 604_800_000),
+        ] {
+            assert_eq!(parse_ttl(text), Ok(ms));
+        }
+        for text in ["", "0", "-1", "1.5", "1w", "s", "99999999999999999999", "9999999999999999d"] {
+            assert!(parse_ttl(text).is_err(), "{text}");
+        }
+    }
+}

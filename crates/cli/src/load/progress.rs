@@ -1,0 +1,62 @@
+//! How far a load has come: a bar on a terminal, one line at the end in any case.
+
+use std::{io::Read, time::Duration};
+
+use indicatif::{ProgressBar, ProgressBarIter, ProgressDrawTarget, ProgressStyle};
+
+use crate::{
+    failure::say,
+    text::{counted, duration, thousands},
+};
+
+/// The bar.
+pub(super) struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// Hidden unless standard error is a terminal.
+    pub(super) fn new() -> Progress {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+        Progress { bar: bar.with_style(style("{spinner} {bytes} read, {msg}")) }
+    }
+
+    /// Sees what is read from `reader`, of which `length` bytes are expected.
+    pub(super) fn watch<R: Read>(&self, reader: R, length: Option<u64>) -> ProgressBarIter<R> {
+        if let Some(length) = length {
+            self.bar.set_length(length);
+            self.bar.set_style(style("{wide_bar} {bytes} of {total_bytes}, {msg}, {eta} to go"));
+        }
+        self.bar.wrap_read(reader)
+    }
+
+    /// Shows how many records are in the pool.
+    pub(super) fn show(&self, loaded: u64) {
+        if !self.bar.is_hidden() {
+            let records = counted(loaded, "record", "records");
+            self.bar.set_message(format!("{records} ({} a second)", self.rate(loaded)));
+        }
+    }
+
+    /// Writes a line without tearing the bar.
+    pub(super) fn say(&self, line: &str) {
+        self.bar.suspend(|| say(line));
+    }
+
+    /// Ends the bar with a line that stays.
+    pub(super) fn finish(&self, loaded: u64, bad: u64) {
+        self.bar.finish_and_clear();
+        let skipped = if bad == 0 { String::new() } else { format!("; {} skipped", thousands(bad)) };
+        let (records, time) = (counted(loaded, "record", "records"), duration(self.bar.elapsed()));
+        say(&format!("loaded {records} in {time}: {} a second{skipped}", self.rate(loaded)));
+    }
+
+    fn rate(&self, loaded: u64) -> String {
+        let elapsed = self.bar.elapsed().max(Duration::from_micros(1));
+        thousands((loaded as f64 / elapsed.as_secs_f64()) as u64)
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}

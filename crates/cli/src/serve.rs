@@ -1,0 +1,172 @@
+//! `serve`: the server, from its first line to the last.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::Path,
+    sync::Arc,
+};
+
+use log::{Level, LevelFilter};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use terrace::{ByteSize, Start, Stats, Store};
+use terrace_server::{
+    config::{Config, Key, format_size},
+    net::Listeners,
+    server::{Server, Stopper},
+    shared::Shared,
+};
+
+use crate::{
+    args::ServeOptions,
+    failure::{FAILED, Failure, Outcome},
+    open::{self, Opened},
+    text::{counted, duration},
+};
+
+pub(crate) fn run(options: ServeOptions) -> Outcome {
+    let config = options.settings.config()?;
+    if let Some(path) = &options.password_file {
+        read_password(&config, path)?;
+    }
+    log_to_stderr(&config);
+    // Ports before the pool: a wrong port should not cost the opening of a large pool.
+    let listeners = Listeners::bind(&config).map_err(|error| Failure::new(&error).hints(error.hints()))?;
+    let opened = open::or_create(&config)?;
+    let store = opened.store.clone();
+    connect_growth(&config, &store);
+    let places = places(&listeners);
+    let shared = Arc::new(Shared::new(store.clone(), config));
+    let server = Server::start(Arc::clone(&shared), listeners).map_err(Failure::new)?;
+    end_on_signals(server.stopper())?;
+    // Whoever started the server may have stopped listening to it; that is no reason not to serve.
+    let _ = announce(&shared.config, &opened, &places);
+    let served = server.wait();
+    drop((opened, shared));
+    let closed = open::close(store);
+    served.map_err(Failure::new)?;
+    closed
+}
+
+/// Where clients and scrapers find the server.
+fn places(listeners: &Listeners) -> String {
+    let tcp = listeners.tcp_addresses().into_iter().map(|address| format!("redis://{address}"));
+    let unix = listeners.unix_path().map(|path| format!("unix://{}", path.display()));
+    let metrics = listeners.metrics_address().map(|address| format!("metrics http://{address}/metrics"));
+    tcp.chain(unix).chain(metrics).collect::<Vec<_>>().join(" · ")
+}
+
+/// The first lines: what is promised, where it listens, what it found.
+fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    let heading = format!("terrace {VERSION}  ");
+    let indent = " ".repeat(heading.len());
+    let mut out = io::stdout().lock();
+    let stats = opened.store.stats();
+    let (pool, size) = (config.text(Key::Pool), format_size(stats.size_bytes));
+    writeln!(out, "{heading}pool {pool} ({size}{}, {})", huge_pages(config, opened), promise(config))?;
+    let threads = counted(config.number(Key::Threads), "thread", "threads");
+    writeln!(out, "{indent}index {} · {threads} · {places}", config.text(Key::Index))?;
+    writeln!(out, "{indent}{}", found(opened, &stats))?;
+    if let Some(note) = &opened.note {
+        writeln!(out, "{indent}{note}")?;
+    }
+    writeln!(out, "ready")?;
+    out.flush()
+}
+
+/// What data survives, and what it does not.
+fn promise(config: &Config) -> &'static str {
+    if config.text(Key::Durability) == "power" {
+        return "keeps data through a crash of the process, of the machine, and a loss of power";
+    }
+    "keeps data through a crash of the process, not of the machine: --durability power does, on a DAX file system"
+}
+
+fn huge_pages(config: &Config, opened: &Opened) -> String {
+    match opened.store.huge_pages() {
+        _ if !config.is_on(Key::HugePages) => String::new(),
+        Ok(pages) if pages.huge > 0 => format!(", {} on huge pages", format_size(pages.huge)),
+        Ok(_) => ", huge pages as it fills".into(),
+        Err(_) => String::new(),
+    }
+}
+
+fn found(opened: &Opened, stats: &Stats) -> String {
+    let (records, took) = (counted(stats.records, "record", "records"), duration(opened.took));
+    match stats.found {
+        Start::Created => "made a new pool".into(),
+        Start::Clean => format!("opened {records} in {took}"),
+        Start::Unclean => {
+            format!(
+                "recovered {records} in {took} after an unclean stop; collecting what it left in the background"
+            )
+        }
+    }
+}
+
+/// The file's first line; who wrote it with an editor did not mean the line's end.
+fn read_password(config: &Config, path: &Path) -> Result<(), Failure> {
+    let cannot = |error: &dyn std::fmt::Display| {
+        Failure::new(format!("cannot take the password from {}: {error}", path.display()))
+    };
+    let text = fs::read_to_string(path).map_err(|error| cannot(&error))?;
+    let password = text.lines().next().unwrap_or_default();
+    if password.is_empty() {
+        return Err(cannot(&"its first line is empty"));
+    }
+    config.assign("requirepass", password).map_err(|error| cannot(&error))
+}
+
+/// Lines like `2026-11-21T09:04:05Z warning: only 992 clients at once: ...`.
+fn log_to_stderr(config: &Config) {
+    let filter = match config.text(Key::LogLevel).as_str() {
+        "debug" => LevelFilter::Trace,
+        "verbose" => LevelFilter::Debug,
+        "warning" => LevelFilter::Warn,
+        _ => LevelFilter::Info,
+    };
+    let mut builder = env_logger::Builder::new();
+    builder.filter_level(filter).format(|out, record| {
+        let level = match record.level() {
+            Level::Error => "error",
+            Level::Warn => "warning",
+            Level::Info => "notice",
+            Level::Debug | Level::Trace => "debug",
+        };
+        writeln!(out, "{} {level}: {}", out.timestamp_seconds(), record.args())
+    });
+    // It fails if there is a logger already, and then that one is as good.
+    let _ = builder.try_init();
+}
+
+/// CONFIG SET size makes the pool grow; CONFIG GET size tells what it is.
+fn connect_growth(config: &Config, store: &Store) {
+    config.record(Key::Size, store.stats().size_bytes);
+    let store = store.clone();
+    config.on_grow(move |bytes| {
+        let grown = store.grow(ByteSize::bytes(bytes)).map(ByteSize::as_bytes);
+        grown.map_err(|error| error.to_string().lines().map(str::trim).collect::<Vec<_>>().join("; "))
+    });
+}
+
+/// The first signal ends the server in order, the second at once.
+fn end_on_signals(stopper: Stopper) -> Result<(), Failure> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let wait = move || {
+        let mut first = true;
+        for _ in signals.forever() {
+            if !first {
+                std::process::exit(i32::from(FAILED));
+            }
+            first = false;
+            log::info!("ending: what has arrived is still answered; a second signal ends at once");
+            stopper.stop();
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait)?;
+    Ok(())
+}

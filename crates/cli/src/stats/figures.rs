@@ -1,0 +1,234 @@
+//! The figures, in the order in which one acts on them.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use serde_json::{Map, Value, json};
+use terrace::Stats;
+use terrace_server::config::format_size;
+
+use super::page::Page;
+use crate::text::{duration, thousands};
+
+/// What is known of a pool, and of the server that holds it if one does.
+#[derive(Clone, Debug)]
+pub(super) struct Figures {
+    records: u64,
+    expiring: u64,
+    data_bytes: u64,
+    overhead_bytes: u64,
+    waiting_bytes: u64,
+    free_bytes: u64,
+    largest_free_bytes: u64,
+    pool_bytes: u64,
+    index_bytes: u64,
+    index_slots: u64,
+    index_resizes: u64,
+    index_resizing: bool,
+    huge_page_bytes: Option<u64>,
+    server: Option<Serving>,
+}
+
+/// What only a server knows.
+#[derive(Clone, Debug)]
+struct Serving {
+    uptime_seconds: f64,
+    connections: u64,
+    commands: u64,
+    hits: u64,
+    misses: u64,
+    errors: u64,
+    /// Bounds in seconds, and running counts.
+    latency: Vec<(f64, f64)>,
+    latency_ns_max: u64,
+    /// Whether the counts are those of the time since another look.
+    recent: bool,
+}
+
+impl Figures {
+    pub(super) fn of_pool(stats: &Stats) -> Figures {
+        Figures {
+            records: stats.records,
+            expiring: stats.expiring,
+            data_bytes: stats.data_bytes,
+            overhead_bytes: stats.overhead_bytes,
+            waiting_bytes: stats.waiting_bytes,
+            free_bytes: stats.free_bytes,
+            largest_free_bytes: stats.largest_free_bytes,
+            pool_bytes: stats.size_bytes,
+            index_bytes: stats.index_bytes,
+            index_slots: stats.index_slots,
+            index_resizes: stats.index_resizes,
+            index_resizing: stats.index_resizing,
+            huge_page_bytes: None,
+            server: None,
+        }
+    }
+
+    /// `None`: something is missing from the page.
+    pub(super) fn of_server(page: &Page) -> Option<Figures> {
+        let count = |name: &str| page.number(&format!("terrace_{name}")).map(|number| number as u64);
+        Some(Figures {
+            records: count("records")?,
+            expiring: count("records_expiring")?,
+            data_bytes: count("data_bytes")?,
+            overhead_bytes: count("overhead_bytes")?,
+            waiting_bytes: count("waiting_bytes")?,
+            free_bytes: count("free_bytes")?,
+            largest_free_bytes: count("largest_free_bytes")?,
+            pool_bytes: count("pool_bytes")?,
+            index_bytes: count("index_bytes")?,
+            index_slots: count("index_slots")?,
+            index_resizes: count("index_resizes_total")?,
+            index_resizing: count("index_resizing")? != 0,
+            huge_page_bytes: count("huge_page_bytes"),
+            server: Some(Serving {
+                uptime_seconds: page.number("terrace_uptime_ms")? / 1000.0,
+                connections: count("connections_open")?,
+                commands: count("commands_total")?,
+                hits: count("hits_total")?,
+                misses: count("misses_total")?,
+                errors: count("errors_total")?,
+                latency: page.buckets("terrace_turn_seconds"),
+                latency_ns_max: count("turn_nanoseconds_max")?,
+                recent: false,
+            }),
+        })
+    }
+
+    /// Leaves of what a server counts only what it counted since `before`; the longest latency stays.
+    pub(super) fn since(&self, before: &Figures) -> Figures {
+        let mut recent = self.clone();
+        if let (Some(now), Some(before)) = (&mut recent.server, &before.server) {
+            now.uptime_seconds -= before.uptime_seconds;
+            now.commands -= before.commands.min(now.commands);
+            now.hits -= before.hits.min(now.hits);
+            now.misses -= before.misses.min(now.misses);
+            now.errors -= before.errors.min(now.errors);
+            now.latency.iter_mut().zip(&before.latency).for_each(|(now, before)| now.1 -= before.1);
+            now.recent = true;
+        }
+        recent
+    }
+
+    fn overhead_per_record(&self) -> f64 {
+        ratio(self.overhead_bytes as f64, self.records as f64)
+    }
+
+    fn load_factor(&self) -> f64 {
+        ratio(self.records as f64, self.index_slots as f64)
+    }
+
+    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut row = |name: &str, text: String| writeln!(out, "{name:<20}{text}");
+        row("records", format!("{} ({} expire)", thousands(self.records), thousands(self.expiring)))?;
+        row("data", format_size(self.data_bytes))?;
+        let percent = 100.0 * ratio(self.overhead_bytes as f64, self.data_bytes as f64);
+        let overhead = format_size(self.overhead_bytes);
+        row(
+            "over the data",
+            format!("{overhead} ({:.0} B a record, {percent:.0}%)", self.overhead_per_record()),
+        )?;
+        let (free, pool) = (format_size(self.free_bytes), format_size(self.pool_bytes));
+        row("free", format!("{free} of {pool}, the longest run {}", format_size(self.largest_free_bytes)))?;
+        row("waits for readers", format_size(self.waiting_bytes))?;
+        let resizing = if self.index_resizing { ", resizing now" } else { "" };
+        let (index, resizes) = (format_size(self.index_bytes), thousands(self.index_resizes));
+        row(
+            "index",
+            format!("{index}, {:.0}% full, resized {resizes} times{resizing}", 100.0 * self.load_factor()),
+        )?;
+        if let Some(server) = &self.server {
+            server.write(&mut row)?;
+        }
+        match self.huge_page_bytes {
+            Some(0) => row("huge pages", "no".into()),
+            Some(bytes) => row("huge pages", format!("{} of {pool}", format_size(bytes))),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let mut object = Map::new();
+        let mut field = |name: &str, value: Value| drop(object.insert(name.into(), value));
+        field("records", json!(self.records));
+        field("records_expiring", json!(self.expiring));
+        field("data_bytes", json!(self.data_bytes));
+        field("overhead_bytes", json!(self.overhead_bytes));
+        field("overhead_per_record_bytes", json!(self.overhead_per_record()));
+        field("waiting_bytes", json!(self.waiting_bytes));
+        field("free_bytes", json!(self.free_bytes));
+        field("largest_free_bytes", json!(self.largest_free_bytes));
+        field("pool_bytes", json!(self.pool_bytes));
+        field("index_bytes", json!(self.index_bytes));
+        field("index_load_factor", json!(self.load_factor()));
+        field("index_resizes", json!(self.index_resizes));
+        field("index_resizing", json!(self.index_resizing));
+        if let Some(server) = &self.server {
+            server.json(&mut field);
+        }
+        if let Some(bytes) = self.huge_page_bytes {
+            field("huge_page_bytes", json!(bytes));
+        }
+        Value::Object(object)
+    }
+}
+
+const QUANTILES: [(&str, &str, f64); 3] =
+    [("p50", "p50", 0.5), ("p99", "p99", 0.99), ("p99.9", "p999", 0.999)];
+
+impl Serving {
+    fn hit_rate(&self) -> f64 {
+        ratio(self.hits as f64, (self.hits + self.misses) as f64)
+    }
+
+    fn rate(&self) -> f64 {
+        ratio(self.commands as f64, self.uptime_seconds)
+    }
+
+    /// The bound below which a share of the samples lies.
+    fn quantile_ns(&self, share: f64) -> u64 {
+        let all = self.latency.last().map_or(0.0, |(_, count)| *count);
+        let found = self.latency.iter().find(|(_, count)| all > 0.0 && *count >= share * all);
+        found.map_or(0, |(bound, _)| ((bound * 1e9) as u64).min(self.latency_ns_max))
+    }
+
+    fn write(&self, row: &mut dyn FnMut(&str, String) -> io::Result<()>) -> io::Result<()> {
+        let when = if self.recent { "in the last second" } else { "since start" };
+        row("connections", thousands(self.connections))?;
+        row(
+            "hits",
+            format!("{:.1}% of {} reads {when}", 100.0 * self.hit_rate(), thousands(self.hits + self.misses)),
+        )?;
+        let (commands, errors) = (thousands(self.commands), thousands(self.errors));
+        row(
+            "commands",
+            format!("{} a second ({commands} {when}, {errors} errors)", thousands(self.rate() as u64)),
+        )?;
+        let told = |share| duration(Duration::from_nanos(self.quantile_ns(share)));
+        let quantiles: Vec<String> =
+            QUANTILES.iter().map(|(name, _, share)| format!("{name} {}", told(*share))).collect();
+        let max = duration(Duration::from_nanos(self.latency_ns_max));
+        row("latency", format!("{}, max {max}, from request read to reply written", quantiles.join(", ")))
+    }
+
+    fn json(&self, field: &mut dyn FnMut(&str, Value)) {
+        field("uptime_seconds", json!(self.uptime_seconds));
+        field("connections", json!(self.connections));
+        field("hits", json!(self.hits));
+        field("misses", json!(self.misses));
+        field("commands", json!(self.commands));
+        field("errors", json!(self.errors));
+        field("commands_per_second", json!(self.rate()));
+        for (_, name, share) in QUANTILES {
+            field(&format!("latency_ns_{name}"), json!(self.quantile_ns(share)));
+        }
+        field("latency_ns_max", json!(self.latency_ns_max));
+    }
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}

@@ -1,0 +1,92 @@
+//! Figures from a running server's metrics page.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    path::Path,
+    time::Duration,
+};
+
+use super::figures::Figures;
+
+/// A server's metrics, as numbers by name.
+pub(super) struct Page {
+    text: String,
+}
+
+/// Asks the server on this machine that shows its metrics at `port` and serves the pool at `path`; the error says what to do.
+pub(super) fn ask(port: u16, path: &Path) -> Result<Figures, String> {
+    let missing =
+        format!("a server that holds it shows its metrics on --metrics-port; none answers on {port}");
+    let page = fetch(port).ok_or(missing)?;
+    if !page.is_of(path) {
+        return Err(format!(
+            "the server whose metrics are on port {port} serves another pool: choose --metrics-port"
+        ));
+    }
+    Figures::of_server(&page).ok_or_else(|| format!("the metrics on port {port} are not this version's"))
+}
+
+/// More than any page of ours.
+const PAGE_MOST: u64 = 1 << 20;
+
+fn fetch(port: u16) -> Option<Page> {
+    const PATIENCE: Duration = Duration::from_secs(3);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.take(PAGE_MOST).read_to_string(&mut answer).ok()?;
+    let (head, text) = answer.split_once("\r\n\r\n")?;
+    head.starts_with("HTTP/1.1 200").then(|| Page { text: text.into() })
+}
+
+impl Page {
+    /// The number of the metric `name`.
+    pub(super) fn number(&self, name: &str) -> Option<f64> {
+        self.lines(name).find_map(|rest| rest.strip_prefix(' ')?.parse().ok())
+    }
+
+    /// The bounds (seconds) and running counts of the histogram `name`.
+    pub(super) fn buckets(&self, name: &str) -> Vec<(f64, f64)> {
+        let bucket = format!("{name}_bucket{{le=\"");
+        let parse = |rest: &str| {
+            let (bound, count) = rest.split_once("\"} ")?;
+            let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse().ok()? };
+            Some((bound, count.parse().ok()?))
+        };
+        self.lines(&bucket).filter_map(parse).collect()
+    }
+
+    fn is_of(&self, path: &Path) -> bool {
+        let its = self.lines("terrace_pool_info{path=\"").next().and_then(|rest| rest.split_once("\"} "));
+        let its = its.map(|(path, _)| path.replace("\\\"", "\"").replace("\\\\", "\\"));
+        let same =
+            |its: &str| matches!((fs::canonicalize(its), fs::canonicalize(path)), (Ok(a), Ok(b)) if a == b);
+        its.is_some_and(|its| same(&its))
+    }
+
+    fn lines<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.text.lines().filter_map(move |line| line.strip_prefix(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_taken_apart() {
+        let text = "# HELP terrace_records Keys.\nterrace_records 12\nterrace_records_x 13\n\
+                    terrace_turn_seconds_bucket{le=\"0.5\"} 3\nterrace_turn_seconds_bucket{le=\"+Inf\"} 4\n\
+                    terrace_pool_info{path=\"/\"} 1\n";
+        let page = Page { text: text.into() };
+        assert_eq!(page.number("terrace_records"), Some(12.0));
+        assert_eq!(page.number("terrace_rec"), None);
+        assert_eq!(page.buckets("terrace_turn_seconds"), [(0.5, 3.0), (f64::INFINITY, 4.0)]);
+        assert!(page.is_of(Path::new("/")));
+        assert!(!page.is_of(Path::new("/proc")));
+    }
+}

@@ -1,0 +1,98 @@
+//! Numbers and bytes for people.
+
+use std::{fmt::Write, time::Duration};
+
+/// `1234567` as `1,234,567`.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `one` or `many`, after a count.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", thousands(number), if number == 1 { one } else { many })
+}
+
+/// `850 ns`, `12 µs`, `3.4 ms`, `2.1 s`.
+pub(crate) fn duration(time: Duration) -> String {
+    let ns = time.as_nanos() as f64;
+    let (scaled, unit) = match ns {
+        ns if ns < 1e3 => return format!("{ns:.0} ns"),
+        ns if ns < 1e6 => (ns / 1e3, "µs"),
+        ns if ns < 1e9 => (ns / 1e6, "ms"),
+        ns => (ns / 1e9, "s"),
+    };
+    let decimals = usize::from(scaled < 9.95);
+    format!("{scaled:.decimals$} {unit}")
+}
+
+/// Bytes on one line of a terminal: text as it is, anything that is no text or would move the cursor as `\n` or `\x1b`.
+pub(crate) fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => text.push_str("\\\\"),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                '\t' => text.push_str("\\t"),
+                c if c.is_control() || is_invisible(c) => {
+                    let mut buffer = [0; 4];
+                    c.encode_utf8(&mut buffer).bytes().for_each(|byte| hex(&mut text, byte));
+                }
+                c => text.push(c),
+            }
+        }
+        chunk.invalid().iter().for_each(|&byte| hex(&mut text, byte));
+    }
+    text
+}
+
+/// Characters that reorder or hide what stands around them.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+fn hex(text: &mut String, byte: u8) {
+    // Writing to a string does not fail.
+    let _ = write!(text, "\\x{byte:02x}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_commas() {
+        for (number, text) in
+            [(0, "0"), (999, "999"), (1000, "1,000"), (88_213, "88,213"), (1_310_720, "1,310,720")]
+        {
+            assert_eq!(thousands(number), text);
+        }
+        assert_eq!(counted(1, "record", "records"), "1 record");
+        assert_eq!(counted(2, "record", "records"), "2 records");
+    }
+
+    #[test]
+    fn durations_have_the_unit_that_fits() {
+        for (ns, text) in
+            [(850, "850 ns"), (12_000, "12 µs"), (3_400_000, "3.4 ms"), (2_100_000_000, "2.1 s")]
+        {
+            assert_eq!(duration(Duration::from_nanos(ns)), text);
+        }
+    }
+
+    #[test]
+    fn nothing_in_a_key_reaches_the_terminal_but_text() {
+        assert_eq!(escaped("Ada Λ".as_bytes()), "Ada Λ");
+        assert_eq!(escaped(b"a\nb\x1b[31m\\\xff"), "a\\nb\\x1b[31m\\\\\\xff");
+        assert_eq!(escaped("\u{202e}x".as_bytes()), "\\xe2\\x80\\xaex");
+    }
+}

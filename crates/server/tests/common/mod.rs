@@ -1,0 +1,128 @@
+//! A server in this process, and clients that speak bytes.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use tempfile::TempDir;
+use terrace::Store;
+use terrace_server::{config::Config, net::Listeners, server::Server, shared::Shared};
+
+/// A server that ends with the test.
+pub(crate) struct Running {
+    server: Option<Server>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) directory: TempDir,
+    pub(crate) port: u16,
+}
+
+/// What no answer takes longer than, unless something hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Running {
+    /// With these settings, a Unix socket, and a TCP port.
+    pub(crate) fn start(settings: &[(&str, &str)]) -> Running {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket").to_string_lossy().into_owned();
+        // Between finding a port free and taking it, another test may take it.
+        for _ in 0..50 {
+            let port = free_port();
+            let config = Config::default();
+            let fixed = [("unixsocket", socket.as_str()), ("port", &port.to_string()), ("metrics-port", "0")];
+            for (name, value) in fixed.iter().chain(settings) {
+                config.assign(name, value).unwrap();
+            }
+            let Ok(listeners) = Listeners::bind(&config) else { continue };
+            let store = Store::options().anonymous().size(terrace::ByteSize::mib(512)).create().unwrap();
+            let shared = Arc::new(Shared::new(store, config));
+            let server = Some(Server::start(Arc::clone(&shared), listeners).unwrap());
+            return Running { server, shared, directory, port };
+        }
+        panic!("no free port in 50 attempts");
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    pub(crate) fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.socket()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    pub(crate) fn tcp(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stopper().stop();
+            server.wait().unwrap();
+        }
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn wait(&mut self) {
+        self.server.take().unwrap().wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Sends `request`, and reads as many bytes as `answer` has, which they must be.
+pub(crate) fn ask(stream: &mut (impl Read + Write), request: &[u8], answer: &[u8]) {
+    stream.write_all(request).unwrap();
+    expect(stream, answer);
+}
+
+/// Reads as many bytes as `answer` has, which they must be.
+pub(crate) fn expect(stream: &mut impl Read, answer: &[u8]) {
+    let mut found = vec![0; answer.len()];
+    stream.read_exact(&mut found).unwrap();
+    assert_eq!(String::from_utf8_lossy(&found), String::from_utf8_lossy(answer));
+}
+
+/// Reads until the other end closes. A connection that is reset has been closed too.
+pub(crate) fn rest(stream: &mut impl Read) -> Vec<u8> {
+    let mut found = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return found,
+            Ok(count) => found.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return found,
+            Err(error) => panic!("the server did not close: {error}"),
+        }
+    }
+}
+
+/// A command as an array of bulk strings.
+pub(crate) fn command(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n", word.len()).bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}

@@ -1,0 +1,149 @@
+//! The event loops with clients that mean ill or are broken.
+
+mod common;
+
+use std::{io::Write, sync::atomic::Ordering};
+
+use common::{Running, ask, command, expect, rest};
+
+const PASSWORD: (&str, &str) = ("requirepass", "open sesame");
+
+#[test]
+fn post_and_host_close_the_connection() {
+    let server = Running::start(&[]);
+    for request in [
+        "POST / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "Host: localhost\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    ] {
+        let mut client = server.tcp();
+        client.write_all(request.as_bytes()).unwrap();
+        client.write_all(b"SET stolen 1\r\n").unwrap_or_default();
+        rest(&mut client);
+    }
+    assert!(server.shared.store.get(b"stolen").unwrap().is_none());
+}
+
+#[test]
+fn what_is_no_protocol_is_answered_and_closed() {
+    let server = Running::start(&[]);
+    for (request, error) in [
+        ("*1\r\n+PING\r\n", "-ERR Protocol error: expected '$', got '+'\r\n"),
+        ("*99999999999\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        ("*1\r\n$99999999999\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+        ("SET \"a\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n"),
+    ] {
+        let mut client = server.tcp();
+        client.write_all(request.as_bytes()).unwrap();
+        assert_eq!(String::from_utf8_lossy(&rest(&mut client)), error);
+    }
+    // One that goes on sending still gets to read why.
+    let mut client = server.tcp();
+    client.write_all(b"*1\r\n+").unwrap();
+    for _ in 0..16 {
+        let _ = client.write_all(&[b'x'; 4096]);
+    }
+    expect(&mut client, b"-ERR Protocol error");
+}
+
+#[test]
+fn an_inline_request_without_an_end_is_refused() {
+    let server = Running::start(&[]);
+    let mut client = server.connect();
+    let _ = client.write_all(&[b'a'; 80 << 10]);
+    assert_eq!(rest(&mut client), b"-ERR Protocol error: too big inline request\r\n");
+}
+
+#[test]
+fn a_value_over_the_limit_is_refused_before_it_is_sent() {
+    let server = Running::start(&[("proto-max-bulk-len", "1mb")]);
+    let mut client = server.connect();
+    ask(&mut client, &command(&[b"SET", b"k", &[0; 1 << 20]]), b"+OK\r\n");
+    ask(
+        &mut client,
+        b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1048577\r\n",
+        b"-ERR Protocol error: invalid bulk length\r\n",
+    );
+    assert!(rest(&mut client).is_empty());
+    // What is announced is not taken before it comes.
+    let mut clients: Vec<_> = (0..64).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\nabc").unwrap();
+    }
+    ask(&mut server.connect(), b"PING\r\n", b"+PONG\r\n");
+}
+
+#[test]
+fn without_the_password_little_can_be_sent() {
+    let server = Running::start(&[PASSWORD]);
+    let cases: [(&[u8], &str); 3] = [
+        (b"*11\r\n", "-ERR Protocol error: unauthenticated multibulk length\r\n"),
+        (b"*2\r\n$4\r\nECHO\r\n$20000\r\n", "-ERR Protocol error: unauthenticated bulk length\r\n"),
+        (&[b'a'; 20 << 10], "-ERR Protocol error: too big inline request\r\n"),
+    ];
+    for (request, error) in cases {
+        let mut client = server.connect();
+        let _ = client.write_all(request);
+        assert_eq!(String::from_utf8_lossy(&rest(&mut client)), error);
+    }
+    let mut client = server.connect();
+    ask(&mut client, b"GET k\r\n", b"-NOAUTH Authentication required.\r\n");
+    ask(
+        &mut client,
+        b"AUTH wrong\r\n",
+        b"-WRONGPASS invalid username-password pair or user is disabled.\r\n",
+    );
+    ask(&mut client, b"AUTH \"open sesame\"\r\n", b"+OK\r\n");
+    ask(&mut client, &command(&[b"SET", b"k", &[b'v'; 100_000]]), b"+OK\r\n");
+}
+
+#[test]
+fn without_the_password_little_is_answered() {
+    let server = Running::start(&[PASSWORD]);
+    let mut client = server.connect();
+    let _ = client.write_all(&b"GET k\r\n".repeat(2000));
+    assert!(rest(&mut client).len() <= 4 << 10);
+}
+
+#[test]
+fn without_the_password_there_is_little_time() {
+    let server = Running::start(&[PASSWORD, ("auth-timeout", "1")]);
+    let mut client = server.connect();
+    let mut known = server.connect();
+    ask(&mut known, b"AUTH \"open sesame\"\r\n", b"+OK\r\n");
+    ask(&mut client, b"PING\r\n", b"-NOAUTH Authentication required.\r\n");
+    assert!(rest(&mut client).is_empty());
+    ask(&mut known, b"PING\r\n", b"+PONG\r\n");
+}
+
+#[test]
+fn idle_connections_are_closed_if_a_timeout_says_so() {
+    let server = Running::start(&[]);
+    let mut client = server.connect();
+    ask(&mut client, b"CONFIG SET timeout 1\r\n", b"+OK\r\n");
+    assert!(rest(&mut client).is_empty());
+}
+
+#[test]
+fn clients_over_the_limit_are_told() {
+    let server = Running::start(&[("maxclients", "3"), ("threads", "2")]);
+    let mut clients: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        ask(client, b"PING\r\n", b"+PONG\r\n");
+    }
+    assert_eq!(rest(&mut server.connect()), b"-ERR max number of clients reached\r\n");
+    assert_eq!(rest(&mut server.tcp()), b"-ERR max number of clients reached\r\n");
+    assert_eq!(server.shared.stats.connections_rejected.load(Ordering::Relaxed), 2);
+    ask(&mut clients[0], b"CONFIG SET maxclients 4\r\n", b"+OK\r\n");
+    ask(&mut server.connect(), b"PING\r\n", b"+PONG\r\n");
+}
+
+#[test]
+fn a_place_that_becomes_free_is_given_away() {
+    let server = Running::start(&[("maxclients", "1")]);
+    for _ in 0..20 {
+        let mut client = server.connect();
+        ask(&mut client, b"QUIT\r\n", b"+OK\r\n");
+        assert!(rest(&mut client).is_empty());
+    }
+}
