@@ -36,7 +36,7 @@ impl<M: MappedMedium> Pool<M> {
         let shared = inner.shared();
         let granule = 1 << inner.memory.zones.granule_log2();
         let mut space = Space { size: self.size(), waiting: inner.waiting(), ..Space::default() };
-        let (mut slabs, mut extents) = (0, 0);
+        let (mut slabs, mut uncounted, mut extents) = (0, 0, 0);
         let mut run = 0;
         for zone in inner.zones() {
             for unit in inner.units_in(&zone) {
@@ -46,6 +46,7 @@ impl<M: MappedMedium> Pool<M> {
                 let state = State(entry.state.load(medium, Relaxed));
                 let head = inner.memory.zones.head_granules(&zone, unit);
                 match state.class() {
+                    Some(_) if state.era() != inner.era => uncounted += 1,
                     Some(_) => slabs += 1,
                     None => extents += u64::from((taken & usable & !head).count_ones()) * granule,
                 }
@@ -55,11 +56,11 @@ impl<M: MappedMedium> Pool<M> {
             }
             run = 0;
         }
-        slabs <<= inner.memory.zones.slab_log2;
+        let [slabs, uncounted] = [slabs, uncounted].map(|units: u64| units << inner.memory.zones.slab_log2);
         let small = inner.sum(&shared.small_base, |seat| &seat.small).min(slabs);
-        space.used_by_blocks = small + extents;
+        space.used_by_blocks = small + uncounted + extents;
         space.slab_free = slabs - small;
-        space.metadata = space.size - space.free - slabs - extents;
+        space.metadata = space.size - space.free - slabs - uncounted - extents;
         space.lost = shared.lost.load(medium, Relaxed);
         space.collecting = inner.is_pending();
         space
@@ -91,7 +92,7 @@ fn longest_run(run: &mut u64, taken: u64) -> u64 {
 }
 
 impl<M: MappedMedium> Inner<M> {
-    fn sum(&self, base: &Word, of: impl Fn(&crate::seats::Seat) -> &Word) -> u64 {
+    pub(crate) fn sum(&self, base: &Word, of: impl Fn(&crate::seats::Seat) -> &Word) -> u64 {
         let base = base.load(self.medium(), Relaxed);
         let sum =
             self.used_seats().map(|seat| of(seat).load(self.medium(), Relaxed)).fold(base, u64::wrapping_add);
@@ -117,6 +118,7 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn empty_all_seats(&self) {
         while self.memory.abandoned.pop().is_some() {}
         for seat in self.used_seats() {
+            self.free_spilled(seat);
             self.close_page(seat);
         }
         let mut none_left = self.used_seats().next().is_none();

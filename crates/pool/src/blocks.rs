@@ -140,7 +140,7 @@ impl<'g, M: MappedMedium> Fresh<'g, M> {
     /// If it does not lie in the block, or `at` is no multiple of 8.
     #[inline(always)]
     #[track_caller]
-    pub fn word(&self, at: usize) -> &'g Word {
+    pub fn word(&self, at: usize) -> &Word {
         self.guard.pool().region().at(Offset::new(self.part(at, 8)))
     }
 
@@ -150,7 +150,7 @@ impl<'g, M: MappedMedium> Fresh<'g, M> {
     /// If it does not lie in the block, or the block is not aligned.
     #[inline(always)]
     #[track_caller]
-    pub fn line(&self, index: usize) -> &'g Line {
+    pub fn line(&self, index: usize) -> &Line {
         self.guard.pool().region().at(Offset::new(self.part(index * LINE, LINE)))
     }
 
@@ -223,11 +223,13 @@ impl<M: MappedMedium> Durable<'_, M> {
 }
 
 impl<M: MappedMedium> Pool<M> {
-    /// Gets back what can be had back: what waits for readers that have gone, and what was set aside and is not used. Call it without a guard, after
-    /// [`PoolFull`] and before trying again. Returns whether anything came back.
+    /// Gets back what can be had back: what waits for readers that have gone, and what was set aside and is not used. While another thread collects
+    /// what a crash left, it waits for that first. Call it without a guard, and without a lock that a trace may want, after [`PoolFull`] and before
+    /// trying again. Returns whether anything came back.
     pub fn relieve(&self) -> bool {
+        let collected = self.0.wait_for_collector();
         let before = self.0.freed_in_all();
-        self.0.for_each_vacant_seat(|vacant| self.0.close_page(vacant));
+        self.0.for_each_vacant_seat(|vacant| self.0.hand_over(vacant));
         for _ in 0..=crate::epoch::GRACE {
             let guard = self.pin();
             self.0.close_page(guard.seat());
@@ -235,7 +237,7 @@ impl<M: MappedMedium> Pool<M> {
             self.0.drain_all(guard.seat());
         }
         let guard = self.pin();
-        self.0.reclaim(guard.seat()) || self.0.freed_in_all() != before
+        self.0.reclaim(guard.seat()) || self.0.freed_in_all() != before || collected
     }
 }
 
@@ -288,7 +290,7 @@ impl<M: MappedMedium> Inner<M> {
         let units = shared.slab_units.load(self.medium(), Relaxed);
         self.empty_caches(seat);
         self.for_each_vacant_seat(|vacant| {
-            self.close_page(vacant);
+            self.hand_over(vacant);
             self.empty_caches(vacant);
         });
         self.release_empty_slabs();

@@ -86,8 +86,7 @@ impl<M: MappedMedium> Pool<M> {
     /// If this thread has a guard, since it would wait for itself.
     pub fn collect(&self, trace: &mut dyn FnMut(&mut Marker<'_>)) -> CollectReport {
         let inner = &*self.0;
-        let seat = self.pin().seat();
-        assert!(seat.depth.load(self.medium(), Relaxed) == 0, "a thread that collects has no guard");
+        assert_eq!(self.pin().depth(), 1, "a thread that collects has no guard");
         let _collector = inner.shared().collector.acquire_in(inner);
         if !inner.is_pending() {
             return CollectReport::default();
@@ -113,6 +112,16 @@ impl<M: MappedMedium> Inner<M> {
         {
             self.mark_extent(offset, bytes());
         }
+    }
+
+    /// Waits while someone collects. Returns whether someone did.
+    pub(crate) fn wait_for_collector(&self) -> bool {
+        let mut waited = false;
+        while self.is_pending() && self.shared().collector.is_held_in(self) {
+            waited = true;
+            std::thread::yield_now();
+        }
+        waited
     }
 
     /// Waits until everyone who is pinned now has been unpinned.
@@ -144,5 +153,7 @@ impl<M: MappedMedium> Inner<M> {
         };
         base.fetch_sub(self.medium(), bytes, Relaxed);
         report.freed += bytes;
+        // A crash may have come between a change of the unit and its hints.
+        self.update_hints(unit);
     }
 }

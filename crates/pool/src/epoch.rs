@@ -64,6 +64,11 @@ impl<'p, M: MappedMedium> Guard<'p, M> {
         self.seat
     }
 
+    /// Guards that this thread has.
+    pub(crate) fn depth(&self) -> u64 {
+        self.seat.depth.load(self.pool.medium(), Relaxed)
+    }
+
     /// The number of this thread's seat: no two pinned threads have the same. For picking a stripe.
     #[inline(always)]
     pub fn seat_index(&self) -> u64 {

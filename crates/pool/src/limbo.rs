@@ -19,7 +19,7 @@ pub(crate) const PAGE_BYTES: u64 = 512;
 const ENTRIES: u64 = 31;
 /// A page is closed early when it holds more than 1 MiB, or this fraction of the pool.
 const FRACTION: u64 = 64;
-/// Turns that a thread waits for others to be unpinned, before it forgets a block for good.
+/// Turns that a thread waits for others to be unpinned when there is no memory to note what it retires.
 const PATIENCE: u32 = 10_000;
 /// Pages that a closing page drains: more than one, so that queues shrink.
 const DRAIN: u32 = 3;
@@ -90,8 +90,9 @@ impl<M: MappedMedium> Inner<M> {
         seat.page_bytes.store(self.medium(), waiting, Relaxed);
         if count + 1 >= ENTRIES || waiting >= (self.size() / FRACTION).min(1 << 20) {
             self.close_page(seat);
-            self.try_advance();
-            self.drain(seat, DRAIN, seat);
+            if self.drain(seat, DRAIN, seat) == 0 {
+                self.try_advance();
+            }
         }
     }
 
@@ -115,29 +116,52 @@ impl<M: MappedMedium> Inner<M> {
         self.shared().lost.fetch_add(self.medium(), bytes, Relaxed);
     }
 
-    /// Retires what was noted in the seat, which is not pinned, as soon as there is a page for it.
+    /// Retires what was noted in the seat, whose owner is not pinned. What there is no page for stays there, and is tried again after the next pin;
+    /// only if little room for notes is left, it waits for others to be unpinned.
     #[cold]
     pub(crate) fn retire_spilled(&self, seat: &Seat) {
-        let count = seat.spilled.swap(self.medium(), 0, Relaxed).min(seat.spills.len() as u64);
-        let mut entries = seat.spills[..count as usize].iter().peekable();
         for _ in 0..PATIENCE {
             self.announce(seat);
-            while entries.peek().is_some()
-                && let Some(page) = self.open_page(seat).or_else(|| self.open_page_hard(seat))
-                && let Some([offset, bytes]) = entries.next()
-            {
-                let (offset, bytes) =
-                    (offset.load(self.medium(), Relaxed), bytes.load(self.medium(), Relaxed));
-                self.note(seat, page, offset, bytes);
-            }
+            let left = self.note_spilled(seat);
             self.withdraw(seat);
-            if entries.peek().is_none() {
+            if left <= seat.spills.len() / 2 {
                 return;
             }
             self.try_advance();
             std::thread::yield_now();
         }
-        entries.for_each(|[_, bytes]| self.lose(bytes.load(self.medium(), Relaxed)));
+    }
+
+    /// Writes what is noted in the seat down on pages. Returns how many notes are left.
+    fn note_spilled(&self, seat: &Seat) -> usize {
+        let mut left = (seat.spilled.load(self.medium(), Relaxed) as usize).min(seat.spills.len());
+        while left > 0
+            && let Some(page) = self.open_page(seat).or_else(|| self.open_page_hard(seat))
+        {
+            left -= 1;
+            let [offset, bytes] = &seat.spills[left];
+            seat.spilled.store(self.medium(), left as u64, Relaxed);
+            self.note(seat, page, offset.load(self.medium(), Relaxed), bytes.load(self.medium(), Relaxed));
+        }
+        left
+    }
+
+    /// Leaves nothing that only the owner of `seat` could go on with. Its owner is this thread, or nobody.
+    pub(crate) fn hand_over(&self, seat: &Seat) {
+        if seat.spilled.load(self.medium(), Relaxed) != 0 {
+            self.announce(seat);
+            self.note_spilled(seat);
+            self.withdraw(seat);
+        }
+        self.close_page(seat);
+    }
+
+    /// Frees what is noted in the seat at once: nobody is pinned.
+    pub(crate) fn free_spilled(&self, seat: &Seat) {
+        let count = seat.spilled.swap(self.medium(), 0, Relaxed).min(seat.spills.len() as u64);
+        for [offset, bytes] in &seat.spills[..count as usize] {
+            self.free(seat, offset.load(self.medium(), Relaxed), bytes.load(self.medium(), Relaxed));
+        }
     }
 
     /// The page that the owner of `seat` is writing to; a new one if there is none.

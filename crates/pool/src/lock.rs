@@ -102,7 +102,11 @@ impl Lock {
 
     /// Whether somebody holds it in this generation of the pool.
     pub fn is_held<M: MappedMedium>(&self, pool: &crate::Pool<M>) -> bool {
-        is_held_word(self.0.load(pool.medium(), Acquire), pool.owner())
+        self.is_held_in(&pool.0)
+    }
+
+    pub(crate) fn is_held_in<M: MappedMedium>(&self, pool: &Inner<M>) -> bool {
+        is_held_word(self.0.load(pool.medium(), Acquire), pool.owner)
     }
 
     /// The word as it is now, for [`Lock::may_be_unsettled`].

@@ -72,11 +72,13 @@ impl<M: MappedMedium> Inner<M> {
         let from = hint.load(self.medium(), Relaxed);
         let unit = self.search(from, |zone, units| self.take_unit_among(zone, units))?;
         hint.store(self.medium(), unit + 1, Relaxed);
+        self.region.write_back(hint);
         self.shared().slab_units.fetch_add(self.medium(), 1, Relaxed);
         let entry = self.unit(unit);
         entry.state.store(self.medium(), State::slab(self.era, class, usage).0, SeqCst);
         // PERSIST: that the unit is a slab of this class, before any block of it can be linked. A crash before leaves a unit that the
-        // collector finds without live blocks. One write-back and fence a slab.
+        // collector finds without live blocks. Two write-backs and a fence a slab. (The hint is for the first search after a crash, which
+        // would go through all that is taken.)
         self.region.persist(entry);
         Some(unit)
     }

@@ -6,7 +6,7 @@
 //!   line 2     | slab hint | extent hint | slab units | fruitless | small base | large base | lost | faults |
 //!   lines 3..  | list of class 0 | list of class 1 | ... 32 bytes each
 //! ```
-//! Of these only `reserve` is persisted while the pool is open. After an unclean open the others start again from zero.
+//! Of these `reserve` and `slab hint` are persisted while the pool is open, and go on after an unclean open; the others start again from zero then.
 
 use crate::classes::{CLASSES_MAX, Classes};
 use crate::layout::{ALLOCATOR_BYTES, Layout};
@@ -123,7 +123,8 @@ impl<M: MappedMedium> Inner<M> {
     /// Makes the allocator ready, once, before anyone else sees the pool.
     pub(crate) fn start_memory(&self) {
         let shared = self.shared();
-        let reserve = shared.reserve.load(self.medium(), Relaxed);
+        let kept = [&shared.reserve, &shared.slab_hint, &shared.extent_hint];
+        let [reserve, slab_hint, extent_hint] = kept.map(|word| word.load(self.medium(), Relaxed));
         if self.start != Start::Clean {
             self.zero(self.layout.allocator, ALLOCATOR_BYTES);
             let phase = if self.start == Start::Unclean { PENDING } else { SETTLED };
@@ -134,7 +135,10 @@ impl<M: MappedMedium> Inner<M> {
         shared.seats_taken.store(self.medium(), 0, Relaxed);
         shared.fruitless.store(self.medium(), 0, Relaxed);
         shared.epoch.store(self.medium(), FIRST_EPOCH, Release);
-        self.open_zones(0);
+        shared.slab_hint.store(self.medium(), slab_hint, Relaxed);
+        shared.extent_hint.store(self.medium(), extent_hint, Relaxed);
+        // The units of a pool that is opened have their hints.
+        self.open_zones(if self.start == Start::Created { 0 } else { u64::MAX });
         if self.start == Start::Unclean {
             self.keep_reserve(reserve);
         }

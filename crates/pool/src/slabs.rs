@@ -125,6 +125,12 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
+    /// How many blocks of a slab are allocated, or in its owner's cache.
+    pub(crate) fn count_blocks(&self, unit: u64, class: &Class) -> u64 {
+        let word = |word| self.taken_word(unit, word).load(self.medium(), Relaxed) & class.valid(word);
+        (0..u64::from(class.words)).map(|at| u64::from(word(at).count_ones())).sum()
+    }
+
     /// Gives up the ownership of a slab: it is full and in no list, or it is listed.
     pub(crate) fn leave(&self, unit: u64, number: usize, class: &Class) {
         let full = State::slab(self.era, number, Use::Full);

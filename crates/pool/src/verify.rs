@@ -4,7 +4,7 @@ use crate::check::Finding;
 use crate::pool::{Inner, Pool};
 use crate::slabs::Holding;
 use crate::zones::{Hint, State, Use, Zone};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
 
@@ -17,12 +17,17 @@ impl<M: MappedMedium> Pool<M> {
         let mut findings = Vec::new();
         let inner = &*self.0;
         let listed = inner.verify_lists(&mut findings);
+        let owned = inner.verify_caches(&mut findings);
+        let mut used = Used::default();
         for zone in inner.zones() {
             for unit in inner.units_in(&zone) {
                 if findings.len() < FINDINGS_MAX {
-                    inner.verify_unit(&zone, unit, &listed, &mut findings);
+                    inner.verify_unit(&zone, unit, (&listed, &owned), &mut used, &mut findings);
                 }
             }
+        }
+        if findings.is_empty() {
+            inner.verify_sums(&used, &mut findings);
         }
         if self.faults() != 0 {
             let found = format!("{}", self.faults());
@@ -32,7 +37,57 @@ impl<M: MappedMedium> Pool<M> {
     }
 }
 
+/// Bytes that the bitmaps say are taken.
+#[derive(Default)]
+struct Used {
+    small: u64,
+    large: u64,
+}
+
+/// Units in lists, and those that seats allocate from, with the bytes that these have to hand out.
+type Places<'v> = (&'v HashSet<u64>, &'v HashMap<u64, u64>);
+
 impl<M: MappedMedium> Inner<M> {
+    /// Looks at what seats have for themselves. Returns the units, and how many bytes of each are taken but in no block.
+    fn verify_caches(&self, findings: &mut Vec<Finding>) -> HashMap<u64, u64> {
+        let mut owned = HashMap::new();
+        for (index, seat) in self.used_seats().enumerate() {
+            for (number, cache) in seat.caches.iter().enumerate() {
+                let place = cache.place.load(self.medium(), Relaxed);
+                let Some(class) = self.memory.classes.get(number).filter(|_| place != 0) else { continue };
+                let at = self.layout.seat(index as u32);
+                let Some(unit) = self.unit_at(place) else {
+                    findings.push(finding(at, "a seat's cache", "a slab in the pool", format!("{place:#x}")));
+                    continue;
+                };
+                let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
+                if state != State::slab(self.era, number, Use::Owned) {
+                    let expected = format!("an owned slab of class {number}");
+                    findings.push(finding(at, "a seat's cache", expected, describe(state)));
+                }
+                let free = u64::from(cache.free.load(self.medium(), Relaxed).count_ones());
+                if owned.insert(unit, free * u64::from(class.size)).is_some() {
+                    let start = self.memory.zones.start_of(unit);
+                    findings.push(finding(start, "an owned slab", "one owner", "two seats"));
+                }
+            }
+        }
+        owned
+    }
+
+    fn verify_sums(&self, used: &Used, findings: &mut Vec<Finding>) {
+        let shared = self.shared();
+        let counted = [
+            ("bytes in small blocks", used.small, self.sum(&shared.small_base, |seat| &seat.small)),
+            ("bytes in extents", used.large, self.sum(&shared.large_base, |seat| &seat.large)),
+        ];
+        for (what, expected, found) in counted {
+            if expected != found {
+                findings.push(finding(self.layout.allocator, what, expected.to_string(), found.to_string()));
+            }
+        }
+    }
+
     /// Walks the lists of slabs with free blocks. Returns the units in them.
     fn verify_lists(&self, findings: &mut Vec<Finding>) -> HashSet<u64> {
         let mut listed = HashSet::new();
@@ -60,7 +115,14 @@ impl<M: MappedMedium> Inner<M> {
         listed
     }
 
-    fn verify_unit(&self, zone: &Zone, unit: u64, listed: &HashSet<u64>, findings: &mut Vec<Finding>) {
+    fn verify_unit(
+        &self,
+        zone: &Zone,
+        unit: u64,
+        places: Places<'_>,
+        used: &mut Used,
+        findings: &mut Vec<Finding>,
+    ) {
         let entry = self.unit(unit);
         let start = self.memory.zones.start_of(unit);
         let (taken, old) = (entry.taken.load(self.medium(), Relaxed), entry.old.load(self.medium(), Relaxed));
@@ -82,11 +144,15 @@ impl<M: MappedMedium> Inner<M> {
             ));
         }
         match state.class() {
-            Some(class) => self.verify_slab(unit, class, state, taken, listed, findings),
+            Some(class) => used.small += self.verify_slab(unit, class, (state, taken), places, findings),
             None if state.usage() != Use::Granules => {
                 findings.push(finding(start, "a unit", "granules or a slab", describe(state)));
             }
-            None => {}
+            None => {
+                let usable = self.memory.zones.usable(unit, self.size());
+                let granules = u64::from((taken & !head & usable).count_ones());
+                used.large += granules << self.memory.zones.granule_log2();
+            }
         }
     }
 
@@ -102,20 +168,21 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
+    /// Returns the bytes of its blocks.
     fn verify_slab(
         &self,
         unit: u64,
         number: usize,
-        state: State,
-        taken: u64,
-        listed: &HashSet<u64>,
+        (state, taken): (State, u64),
+        (listed, owned): Places<'_>,
         findings: &mut Vec<Finding>,
-    ) {
+    ) -> u64 {
         let start = self.memory.zones.start_of(unit);
         let mut found =
             |what, expected: &str, found: String| findings.push(finding(start, what, expected, found));
         let Some(class) = self.memory.classes.get(number) else {
-            return found("a slab", "a class that there is", describe(state));
+            found("a slab", "a class that there is", describe(state));
+            return 0;
         };
         if taken != !0 {
             found("a slab", "all of its granules taken", format!("{taken:#x}"));
@@ -123,14 +190,19 @@ impl<M: MappedMedium> Inner<M> {
         if listed.contains(&unit) != (state.usage() == Use::Listed) {
             found("a slab", "in its list exactly if it says so", describe(state));
         }
+        if owned.contains_key(&unit) != (state.usage() == Use::Owned) {
+            found("a slab", "a seat that allocates from it exactly if it says so", describe(state));
+        }
         match (state.usage(), self.holding(unit, class)) {
             (Use::Full, Holding::Some | Holding::Nothing) => {
-                found("a slab in no list", "no free block", describe(state))
+                found("a slab in no list", "no free block", describe(state));
             }
             (Use::Granules | Use::Arriving, _) => found("a slab", "a use of slabs", describe(state)),
             (Use::Pending, _) if !self.is_pending() => found("a slab", "one of this era", describe(state)),
             _ => {}
         }
+        let blocks = self.count_blocks(unit, class) * u64::from(class.size);
+        blocks.saturating_sub(owned.get(&unit).copied().unwrap_or(0))
     }
 }
 

@@ -18,6 +18,7 @@
 use crate::classes::GRANULES;
 use crate::layout::Layout;
 use crate::pool::Inner;
+use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use terrace_medium::{MappedMedium, Offset, Persistent, Word};
 
@@ -269,7 +270,7 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// The units of `zone` that begin within the pool.
-    pub(crate) fn units_in(&self, zone: &Zone) -> std::ops::Range<u64> {
+    pub(crate) fn units_in(&self, zone: &Zone) -> Range<u64> {
         zone.first..zone.end().min(self.memory.zones.units(self.size()))
     }
 
@@ -314,7 +315,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Makes the zones of the pool, from unit `from` on, ready for use: their heads are taken, and every unit may have room.
+    /// Makes the zones of the pool ready for use: their heads are taken, and every unit from `from` on may have room.
     pub(crate) fn open_zones(&self, from: u64) {
         for zone in self.zones() {
             let units = self.units_in(&zone);
@@ -325,13 +326,24 @@ impl<M: MappedMedium> Inner<M> {
                 }
                 self.unit(unit).taken.fetch_or(self.medium(), head, Relaxed);
             }
-            let start = units.start.max(from.min(units.end));
-            for word in (start..units.end).map(|unit| unit - (unit - zone.first) % 64).step_by(64) {
-                let bits = low_bits(units.end - word) & !low_bits(start.saturating_sub(word));
-                for hint in [Hint::Empty, Hint::Room] {
-                    self.hint_word(hint, &zone, word).0.fetch_or(self.medium(), bits, Release);
-                }
+            self.hint_at(&zone, units.start.max(from)..units.end);
+        }
+        // PERSIST: that the units may have room. Hints of later times are not persisted, but the sweep after a crash corrects them.
+        self.region.fence();
+    }
+
+    /// Takes note that any of `units` may have room.
+    fn hint_at(&self, zone: &Zone, units: Range<u64>) {
+        let mut unit = units.start;
+        while unit < units.end {
+            let word = unit - (unit - zone.first) % 64;
+            let bits = low_bits(units.end - word) & !low_bits(unit - word);
+            for hint in [Hint::Empty, Hint::Room] {
+                let word = self.hint_word(hint, zone, word).0;
+                word.fetch_or(self.medium(), bits, Release);
+                self.region.write_back(word);
             }
+            unit = word + 64;
         }
     }
 
