@@ -1,0 +1,77 @@
+//! What the tests of the store share.
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use terrace::{ByteSize, Durability, ManualClock, Options, Store};
+
+/// Where a store under test lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    Dram,
+    Shm,
+    Pmem,
+}
+
+pub const MEDIA: [Medium; 3] = [Medium::Dram, Medium::Shm, Medium::Pmem];
+
+/// A directory in shared memory that goes with the test.
+pub fn directory() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("terrace-test").tempdir_in("/dev/shm").unwrap()
+}
+
+/// A store to be made on a medium, without threads of its own.
+pub struct Site {
+    pub medium: Medium,
+    pub path: PathBuf,
+    pub clock: Arc<ManualClock>,
+    pub size: ByteSize,
+    _directory: tempfile::TempDir,
+}
+
+impl Site {
+    pub fn new(medium: Medium, size: ByteSize) -> Self {
+        let directory = directory();
+        let path = directory.path().join("test.pool");
+        Self { medium, path, clock: Arc::new(ManualClock::at(1_000_000)), size, _directory: directory }
+    }
+
+    pub fn options(&self) -> Options {
+        let options = Store::options().size(self.size).expiry_thread(false).huge_pages(false).clock(self.clock.clone());
+        match self.medium {
+            Medium::Dram => options.anonymous(),
+            Medium::Shm => options.path(&self.path),
+            Medium::Pmem => options.path(&self.path).durability(Durability::Power).assume_persistent(true),
+        }
+    }
+
+    pub fn create(&self) -> Store {
+        self.options().create().unwrap_or_else(|error| panic!("{:?}: {error}", self.medium))
+    }
+
+    pub fn open(&self) -> Store {
+        self.options().open().unwrap_or_else(|error| panic!("{:?}: {error}", self.medium))
+    }
+}
+
+/// Everything in a store, by a scan.
+pub fn contents(store: &Store) -> std::collections::BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)> {
+    let mut found = std::collections::BTreeMap::new();
+    let mut cursor = 0;
+    loop {
+        cursor = store
+            .scan(cursor, 7, &mut |key, entry| {
+                found.insert(key.to_vec(), (entry.value.to_vec(), entry.expires_at));
+            })
+            .unwrap();
+        if cursor == 0 {
+            return found;
+        }
+    }
+}
+
+/// Fails with the findings if the store is not sound.
+pub fn assert_sound(store: &Store) {
+    let report = store.check(&mut |_, _| {});
+    assert!(report.is_sound(), "{:#?}", report.findings);
+}

@@ -1,0 +1,252 @@
+//! Damaged pools: any byte changed anywhere gives an error or a right answer, and nothing worse.
+
+mod common;
+
+use common::{Medium, Site, contents, directory};
+use std::collections::BTreeMap;
+use std::path::Path;
+use terrace::{ByteSize, Change, Options, ReadError, Store};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn model() -> Model {
+    let mut model = Model::new();
+    for n in 0..60u32 {
+        let len = [0, 5, 64, 700, 5000][n as usize % 5];
+        model.insert(format!("key {n}").into_bytes(), (0..len).map(|i| (i * 31 + n) as u8).collect());
+    }
+    model
+}
+
+/// A small closed pool, as bytes.
+fn image(model: &Model) -> Vec<u8> {
+    let site = Site::new(Medium::Shm, ByteSize::kib(512));
+    let store = site.create();
+    for (n, (key, value)) in model.iter().enumerate() {
+        store.put(key, b"first").unwrap();
+        store.put(key, value).unwrap();
+        if n % 3 == 0 {
+            store.modify(key, |_| (Change::Expire(Some(u64::MAX)), ())).unwrap();
+        }
+    }
+    let mut batch = store.batch();
+    batch.put(b"batched", b"together").put(b"and", b"this");
+    batch.commit().unwrap();
+    store.close().unwrap();
+    std::fs::read(&site.path).unwrap()
+}
+
+fn options(path: &Path) -> Options {
+    Store::options().path(path).huge_pages(false).expiry_thread(false)
+}
+
+/// Reads everything in every way. Wrong values are never answered; whether an absent key was is counted. Says whether anything reported the damage.
+fn read_all(store: &Store, model: &Model) -> (u32, bool) {
+    let (mut lost, mut reported) = (0, false);
+    for (key, value) in model {
+        match store.get(key) {
+            Ok(Some(found)) => assert!(*found == **value, "a wrong value for {}", key.escape_ascii()),
+            Ok(None) => lost += 1,
+            Err(ReadError::Corrupt { .. }) => reported = true,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let keys: Vec<&[u8]> = model.keys().map(Vec::as_slice).collect();
+    store.get_many(&keys, &mut |nth, entry| {
+        if let Ok(Some(entry)) = entry {
+            assert!(entry.value == model[keys[nth]], "a wrong value");
+        }
+    });
+    store.snapshot_many(&keys, &mut |_, _| {});
+    let (mut cursor, mut steps) = (0, 0);
+    while let Ok(next) = store.scan(cursor, 16, &mut |key, entry| {
+        let expected = model.get(key);
+        assert!(expected.is_some_and(|value| value == entry.value), "a wrong entry for {}", key.escape_ascii());
+    }) {
+        cursor = next;
+        steps += 1;
+        if next == 0 || steps > 100_000 {
+            break;
+        }
+    }
+    let _ = (store.random_key(), store.len(), store.stats());
+    (lost, reported)
+}
+
+/// Writes everywhere. What comes of it matters less than that it ends, and that what succeeded can be read.
+fn write_all(store: &Store, model: &Model) {
+    for (n, key) in model.keys().enumerate() {
+        let done = match n % 3 {
+            0 => store.put(key, b"new").map(|()| Some(&b"new"[..])),
+            1 => store.remove(key).map(|_| None),
+            _ => store.compare_and_swap(key, None, b"swapped").map(|done| done.then_some(&b"swapped"[..])),
+        };
+        match (done, store.get(key)) {
+            (Ok(Some(value)), Ok(found)) => assert!(found.is_none_or(|found| found == value)),
+            (Ok(None) | Err(_), _) | (_, Err(_)) => {}
+        }
+    }
+    let _ = store.increment(b"counter", 1);
+    let mut batch = store.batch();
+    batch.put(b"a", b"1").put(b"b", b"2").remove(b"key 3");
+    let _ = batch.commit();
+    store.sweep_expired(1000);
+    let _ = store.clear();
+}
+
+/// Changes a byte, and sees what opening, checking, reading, writing and salvaging make of it. Returns the keys that were said to be absent although
+/// neither a read nor a check had anything to report.
+fn try_damage(image: &mut [u8], at: usize, flip: u8, model: &Model, directory: &Path) -> u32 {
+    let path = directory.join("damaged.pool");
+    image[at] ^= flip;
+    std::fs::write(&path, &*image).unwrap();
+    image[at] ^= flip;
+    let mut silent = 0;
+    if let Ok(store) = options(&path).read_only(true).open() {
+        let (lost, reported) = read_all(&store, model);
+        if lost > 0 && !reported && store.check(&mut |_, _| {}).is_sound() {
+            silent = lost;
+        }
+    }
+    if let Ok(store) = options(&path).open() {
+        read_all(&store, model);
+        write_all(&store, model);
+        store.check(&mut |_, _| {});
+    }
+    silent
+}
+
+#[test]
+fn any_byte_changed_is_an_error_or_a_right_answer() {
+    let mut model = model();
+    let mut image = image(&model);
+    model.insert(b"batched".to_vec(), b"together".to_vec());
+    model.insert(b"and".to_vec(), b"this".to_vec());
+    let directory = directory();
+    assert_eq!(try_damage(&mut image, 0, 0, &model, directory.path()), 0);
+    // What is not zero is what matters: all of that in steps, of the zeros a few.
+    let mut draw = 12_345u64;
+    let mut tried = 0;
+    for at in 0..image.len() {
+        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let every = if image[at] == 0 { 2000 } else { 40 };
+        if (draw >> 33) % every == 0 {
+            let flip = ((draw >> 20) as u8).max(1);
+            let silent = try_damage(&mut image, at, flip, &model, directory.path());
+            assert_eq!(silent, 0, "byte {at:#x} ^ {flip:#x}: keys were lost and nothing said so");
+            tried += 1;
+        }
+    }
+    assert!(tried > 500, "{tried} bytes changed");
+}
+
+/// Every byte of a record, on its own: the key is never answered wrongly or as absent.
+#[test]
+fn every_byte_of_a_record_is_guarded() {
+    let site = Site::new(Medium::Shm, ByteSize::kib(256));
+    let store = site.create();
+    let (key, value) = (b"needle of a key", b"haystack of a value");
+    store.put(key, value).unwrap();
+    store.modify(key, |_| (Change::Expire(Some(u64::MAX - 1)), ())).unwrap();
+    store.close().unwrap();
+    let mut image = std::fs::read(&site.path).unwrap();
+    let needle = [&key[..], value].concat();
+    // The record that counts is the one with an expiry in front of its key; the first put's bytes may still lie elsewhere.
+    let expiry = (u64::MAX - 1).to_le_bytes();
+    let at = (8..image.len() - needle.len())
+        .find(|&at| image[at..].starts_with(&needle) && image[at - 8..at] == expiry)
+        .unwrap();
+    let path = site.path.with_extension("damaged");
+    for byte in at - 24..at + needle.len() {
+        for flip in [1, 0x80, 0xff] {
+            image[byte] ^= flip;
+            std::fs::write(&path, &image).unwrap();
+            image[byte] ^= flip;
+            let store = options(&path).read_only(true).open().unwrap();
+            match store.get(key) {
+                Err(ReadError::Corrupt { .. }) => {}
+                Ok(found) => panic!("byte {} ^ {flip:#x}: {found:?}", byte as i64 - at as i64),
+                Err(error) => panic!("{error}"),
+            }
+            assert!(!store.check(&mut |_, _| {}).is_sound());
+        }
+    }
+}
+
+#[test]
+fn a_damaged_record_can_be_written_over_and_removed() {
+    let site = Site::new(Medium::Shm, ByteSize::kib(256));
+    let store = site.create();
+    for key in [b"one", b"two"] {
+        store.put(key, b"a value that is somewhere").unwrap();
+    }
+    store.close().unwrap();
+    let image = std::fs::read(&site.path).unwrap();
+    let damaged: Vec<u8> = String::from_utf8_lossy(&[]).bytes().collect();
+    assert!(damaged.is_empty());
+    let mut image = image;
+    let needle = b"a value that is somewhere";
+    let places: Vec<usize> = (0..image.len()).filter(|&at| image[at..].starts_with(needle)).collect();
+    places.iter().for_each(|&at| image[at] ^= 1);
+    std::fs::write(&site.path, &image).unwrap();
+    let store = site.open();
+    assert!(store.get(b"one").is_err() && store.modify(b"one", |_| (Change::Keep, ())).is_err());
+    let text = store.get(b"one").unwrap_err().to_string();
+    assert!(text.contains("damaged at offset") && text.contains("terrace check"), "{text}");
+    store.put(b"one", b"whole again").unwrap();
+    assert_eq!(store.get(b"one").unwrap().unwrap(), b"whole again");
+    assert_eq!(store.remove(b"two"), Ok(true));
+    assert!(store.check(&mut |_, _| {}).is_sound());
+    assert_eq!(contents(&store).len(), 1);
+}
+
+#[test]
+fn salvage_keeps_what_its_checksums_prove() {
+    let mut model = model();
+    let mut image = image(&model);
+    model.insert(b"batched".to_vec(), b"together".to_vec());
+    model.insert(b"and".to_vec(), b"this".to_vec());
+    let directory = directory();
+    let path = directory.path().join("store.pool");
+    // A bit of the values of two keys.
+    for key in ["key 2", "key 4"] {
+        let value = &model[key.as_bytes()];
+        let at = (0..image.len()).rfind(|&at| image[at..].starts_with(value)).unwrap();
+        image[at + value.len() / 2] ^= 4;
+    }
+    std::fs::write(&path, &image).unwrap();
+    let store = options(&path).salvage(true).open().unwrap();
+    let salvaged = store.salvaged().unwrap().clone();
+    assert_eq!((salvaged.kept, salvaged.dropped), (60, 2), "{salvaged:#?}");
+    assert!(salvaged.findings.iter().any(|finding| finding.to_string().contains("key 2")), "{salvaged:#?}");
+    assert!(salvaged.damaged.exists() && salvaged.damaged != path);
+    for (key, value) in &model {
+        let kept = !matches!(&key[..], b"key 2" | b"key 4");
+        assert_eq!(store.get(key).unwrap().map(|found| found.to_vec()), kept.then(|| value.clone()));
+    }
+    assert!(store.check(&mut |_, _| {}).is_sound());
+    store.put(b"key 2", b"again").unwrap();
+    store.close().unwrap();
+    assert_eq!(options(&path).open().unwrap().len(), 61);
+    assert_eq!(std::fs::read(&salvaged.damaged).unwrap(), image);
+}
+
+#[test]
+fn a_pool_cut_short_is_refused_and_salvaged() {
+    let model = model();
+    let image = image(&model);
+    let directory = directory();
+    let path = directory.path().join("short.pool");
+    for part in [0, 1, 100, 4096, image.len() / 2, image.len() - 4096, image.len() - 1] {
+        std::fs::write(&path, &image[..part]).unwrap();
+        assert!(options(&path).open().is_err(), "{part} of {} bytes", image.len());
+        if let Ok(store) = options(&path).salvage(true).open() {
+            for (key, value) in &model {
+                assert!(store.get(key).unwrap().is_none_or(|found| *found == **value));
+            }
+        }
+        for file in std::fs::read_dir(directory.path()).unwrap() {
+            std::fs::remove_file(file.unwrap().path()).unwrap();
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A full pool: what fits is kept, what does not is refused, removals and reads go on, and space comes back.
+
+mod common;
+
+use common::{MEDIA, Site, assert_sound};
+use terrace::{ByteSize, Change, Put, Store, WriteError};
+
+fn is_full<T>(done: &Result<T, WriteError>) -> bool {
+    matches!(done, Err(WriteError::PoolFull { .. }))
+}
+
+fn fill(store: &Store, len: usize) -> u32 {
+    (0..).find(|n: &u32| is_full(&store.put(&n.to_le_bytes(), &vec![*n as u8; len]))).unwrap()
+}
+
+#[test]
+fn a_full_pool_can_be_read_emptied_and_filled_again() {
+    for medium in MEDIA {
+        for (len, other) in [(100, 3000), (3000, 100), (20_000, 500)] {
+            let site = Site::new(medium, ByteSize::mib(2));
+            let store = site.create();
+            let first = fill(&store, len);
+            assert!(first as usize * len > 1 << 20, "{first} values of {len} bytes fill 2 MiB");
+            assert_eq!(store.len(), u64::from(first));
+            for n in 0..first {
+                assert_eq!(store.get(&n.to_le_bytes()).unwrap().unwrap(), &vec![n as u8; len]);
+            }
+            for n in 0..first {
+                assert_eq!(store.remove(&n.to_le_bytes()), Ok(true), "{medium:?}, {len}: {n} of {first}");
+            }
+            assert!(store.is_empty());
+            // Another size, so that slabs have to change their class.
+            let second = fill(&store, other);
+            assert!(second as usize * other > 1 << 20, "{medium:?}: {second} values of {other} after {first} of {len}");
+            store.clear().unwrap();
+            // In pieces only where the index lies in between.
+            let large = store.put(b"large", &vec![1; 400_000]);
+            assert_eq!(large, Ok(()), "{medium:?}, {len}, then {other}: {:#?}", store.stats());
+            assert_sound(&store);
+        }
+    }
+}
+
+#[test]
+fn every_write_says_that_it_is_full_and_changes_nothing() {
+    for medium in MEDIA {
+        let site = Site::new(medium, ByteSize::mib(2));
+        let store = site.create();
+        store.put(b"key", b"value").unwrap();
+        let count = fill(&store, 1000);
+        fill(&store, 10);
+        let before = common::contents(&store);
+        let big = vec![7; 300_000];
+        assert!(is_full(&store.put(b"key", &big)));
+        assert!(is_full(&store.put(b"new", &big)));
+        assert!(is_full(&store.modify(b"key", |_| (Change::Put { value: big.clone(), expires_at: None }, ()))));
+        let mut batch = store.batch();
+        batch.put(b"key", b"other").put(b"new", &big).remove(&1u32.to_le_bytes());
+        assert!(is_full(&batch.commit()));
+        let put = |value| Put { key: b"key", value, expires_at: None };
+        let each = store.put_many(&[put(&big), put(&big)]);
+        assert!(each.len() == 2 && each.iter().all(is_full));
+        assert!(common::contents(&store) == before, "{medium:?}");
+        assert_sound(&store);
+        // Removals make room.
+        (0..count).for_each(|n| assert!(store.remove(&n.to_le_bytes()).unwrap()));
+        store.put(b"key", &big).unwrap();
+        assert_eq!(store.get(b"key").unwrap().unwrap(), &big);
+    }
+}
+
+#[test]
+fn a_full_pool_can_be_overwritten_for_ever() {
+    for medium in MEDIA {
+        let site = Site::new(medium, ByteSize::mib(2));
+        let store = site.create();
+        let count = fill(&store, 500);
+        (0..count / 10).for_each(|n| assert!(store.remove(&n.to_le_bytes()).unwrap()));
+        for round in 0..5u8 {
+            for n in count / 10..count {
+                store.put(&n.to_le_bytes(), &[round; 500]).unwrap_or_else(|error| panic!("{medium:?}, {round}: {error}"));
+            }
+        }
+        assert_sound(&store);
+    }
+}
+
+/// Threads write into a full pool at once: nobody hangs, nothing is lost.
+#[test]
+fn threads_at_a_full_pool() {
+    for medium in MEDIA {
+        let site = Site::new(medium, ByteSize::mib(2));
+        let store = site.create();
+        fill(&store, 700);
+        std::thread::scope(|scope| {
+            for thread in 0..3u32 {
+                let store = store.clone();
+                scope.spawn(move || {
+                    for n in 0..3000u32 {
+                        let key = (n % 1500 * 3 + thread).to_le_bytes();
+                        match n % 3 {
+                            0 => _ = store.remove(&key).unwrap(),
+                            _ => match store.put(&key, &vec![thread as u8; 100 + n as usize % 2000]) {
+                                Ok(()) => drop(store.get(&key).unwrap().unwrap()),
+                                done => assert!(is_full(&done)),
+                            },
+                        }
+                    }
+                });
+            }
+        });
+        assert_sound(&store);
+    }
+}

@@ -1,0 +1,129 @@
+//! What a store keeps from one opening to the next, and how it opens at all.
+
+mod common;
+
+use common::{Medium, Site, assert_sound, contents};
+use std::time::Duration;
+use terrace::{ByteSize, CloseError, OpenError, Start, Store, WriteError};
+
+const FILES: [Medium; 2] = [Medium::Shm, Medium::Pmem];
+
+#[test]
+fn what_was_written_is_there_after_a_close() {
+    for medium in FILES {
+        let site = Site::new(medium, ByteSize::mib(32));
+        let store = site.create();
+        for n in 0..3000u32 {
+            store.put(&n.to_le_bytes(), &vec![n as u8; n as usize % 6000]).unwrap();
+        }
+        store.put_expiring(b"short", b"lived", Duration::from_millis(50)).unwrap();
+        let before = contents(&store);
+        let stats = store.stats();
+        assert_eq!((stats.generation, stats.found, stats.expiring), (1, Start::Created, 1));
+        store.close().unwrap();
+        let store = site.open();
+        assert_eq!(contents(&store), before);
+        let again = store.stats();
+        assert_eq!((again.generation, again.found, again.batch_finished), (2, Start::Clean, None));
+        assert_eq!((again.data_bytes, again.records, again.expiring), (stats.data_bytes, 3001, 1));
+        assert_sound(&store);
+        site.clock.advance(50);
+        assert_eq!(store.get(b"short").unwrap(), None);
+        while store.sweep_expired(10_000) == 0 {}
+        assert_eq!((store.len(), store.stats().expiring, store.stats().expired), (3000, 0, 1));
+    }
+}
+
+#[test]
+fn a_store_that_is_only_read_takes_no_write() {
+    let site = Site::new(Medium::Shm, ByteSize::mib(32));
+    let store = site.create();
+    store.put(b"key", b"value").unwrap();
+    store.close().unwrap();
+    let bytes = std::fs::read(&site.path).unwrap();
+    let store = site.options().read_only(true).open().unwrap();
+    assert_eq!(store.get(b"key").unwrap().unwrap(), b"value");
+    assert_eq!(store.put(b"key", b"other"), Err(WriteError::ReadOnly));
+    assert_eq!(store.remove(b"key"), Err(WriteError::ReadOnly));
+    assert_eq!(store.clear(), Err(WriteError::ReadOnly));
+    let mut batch = store.batch();
+    batch.put(b"a", b"1").put(b"b", b"2");
+    assert_eq!(batch.commit(), Err(WriteError::ReadOnly));
+    assert_eq!(store.sweep_expired(100), 0);
+    assert_eq!(contents(&store).len(), 1);
+    store.close().unwrap();
+    assert!(bytes == std::fs::read(&site.path).unwrap(), "the file has changed");
+}
+
+#[test]
+fn a_store_is_closed_by_its_last_handle() {
+    let site = Site::new(Medium::Shm, ByteSize::mib(32));
+    let store = site.create();
+    let other = store.clone();
+    assert!(matches!(store.close(), Err(CloseError::StillOpen)));
+    assert!(site.options().open().is_err());
+    other.close().unwrap();
+    site.open().close().unwrap();
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    assert!(matches!(Store::options().open(), Err(OpenError::NoPath)));
+    let site = Site::new(Medium::Shm, ByteSize::mib(32));
+    let missing = site.options().open().unwrap_err().to_string();
+    assert!(missing.contains("there is no pool"), "{missing}");
+    let store = site.create();
+    let taken = site.options().open().unwrap_err().to_string();
+    assert!(taken.contains("in use by process"), "{taken}");
+    let exists = site.options().create().unwrap_err().to_string();
+    assert!(exists.contains("exists already"), "{exists}");
+    drop(store);
+    let power = site.options().durability(terrace::Durability::Power).open().unwrap_err().to_string();
+    assert!(power.contains("durability `power` is not possible"), "{power}");
+    site.open();
+}
+
+#[test]
+fn a_store_grows_while_it_is_used() {
+    let site = Site::new(Medium::Shm, ByteSize::mib(2));
+    let store = site.create();
+    let full = (0..).find_map(|n: u32| store.put(&n.to_le_bytes(), &[7; 3000]).err()).unwrap();
+    assert!(matches!(full, WriteError::PoolFull { .. }), "{full}");
+    let before = store.len();
+    assert_eq!(store.grow(ByteSize::mib(4)).unwrap(), ByteSize::mib(4));
+    for n in 10_000..10_300u32 {
+        store.put(&n.to_le_bytes(), &[7; 3000]).unwrap();
+    }
+    assert_eq!(store.len(), before + 300);
+    assert!(store.grow(ByteSize::mib(1)).unwrap_err().to_string().contains("cannot shrink"));
+    assert_sound(&store);
+    store.close().unwrap();
+    assert_eq!(site.open().stats().size_bytes, 4 << 20);
+}
+
+#[test]
+fn the_stores_own_threads_sweep_and_end() {
+    let site = Site::new(Medium::Shm, ByteSize::mib(32));
+    let store = site.options().expiry_thread(true).huge_pages(true).create().unwrap();
+    for n in 0..1000u32 {
+        store.put_expiring(&n.to_le_bytes(), b"value", Duration::from_millis(10)).unwrap();
+    }
+    site.clock.advance(10);
+    while !store.is_empty() {
+        std::thread::yield_now();
+    }
+    store.close().unwrap();
+    assert!(site.open().is_empty());
+}
+
+#[test]
+fn a_sweep_finds_the_few_that_expire_among_many() {
+    let site = Site::new(Medium::Dram, ByteSize::mib(64));
+    let store = site.create();
+    (0..50_000u32).for_each(|n| store.put(&n.to_le_bytes(), b"stays").unwrap());
+    assert_eq!((0..100).map(|_| store.sweep_expired(4000)).sum::<u64>(), 0);
+    (0..5u32).for_each(|n| store.put_expiring(&n.to_le_bytes(), b"goes", Duration::from_millis(5)).unwrap());
+    site.clock.advance(5);
+    let swept: u64 = (0..400).map(|_| store.sweep_expired(4000)).sum();
+    assert_eq!((swept, store.len()), (5, 49_995));
+}

@@ -1,0 +1,90 @@
+//! The longest keys and values, and what is longer.
+
+mod common;
+
+use common::{MEDIA, Medium, Site, assert_sound};
+use terrace::{ByteSize, Change, KEY_MAX, Put, VALUE_MAX, WriteError};
+
+#[test]
+fn keys_of_every_length_up_to_the_limit() {
+    for medium in MEDIA {
+        let site = Site::new(medium, ByteSize::mib(32));
+        let store = site.create();
+        let lens = (1..100).chain([4095, 4096, 4097, KEY_MAX - 1, KEY_MAX]);
+        for len in lens.clone() {
+            store.put(&vec![b'k'; len], &len.to_le_bytes()).unwrap();
+        }
+        for len in lens {
+            assert_eq!(store.get(&vec![b'k'; len]).unwrap().unwrap(), &len.to_le_bytes());
+        }
+        let long = vec![b'k'; KEY_MAX + 1];
+        assert_eq!(store.put(&long, b""), Err(WriteError::KeyTooLong));
+        assert_eq!(store.put(b"", b""), Err(WriteError::KeyEmpty));
+        assert_eq!(store.remove(&long), Err(WriteError::KeyTooLong));
+        assert_eq!(store.modify(b"", |_| (Change::Keep, ())), Err(WriteError::KeyEmpty));
+        assert!(store.get(&long).unwrap().is_none() && store.get(b"").unwrap().is_none());
+        let mut batch = store.batch();
+        batch.put(b"fine", b"1").put(&long, b"2");
+        assert_eq!(batch.commit(), Err(WriteError::KeyTooLong));
+        assert!(!store.contains(b"fine").unwrap());
+        let put = |key| Put { key, value: b"1", expires_at: None };
+        let each = store.put_many(&[put(b"fine"), put(&long), put(b"also fine")]);
+        assert_eq!(each, [Ok(()), Err(WriteError::KeyTooLong), Ok(())]);
+    }
+}
+
+#[test]
+fn values_around_every_border() {
+    for medium in MEDIA {
+        let site = Site::new(medium, ByteSize::mib(64));
+        let store = site.create();
+        let lens = [0, 1, 7, 8, 63, 64, 65, 4095, 4096, 4097, 8192, 65_535, 65_536, 65_537, 1 << 20, (1 << 20) + 1];
+        for len in lens {
+            let value: Vec<u8> = (0..len).map(|n| (n * 7) as u8).collect();
+            store.put(b"key", &value).unwrap();
+            assert!(*store.get(b"key").unwrap().unwrap() == value, "{len}");
+            store.modify(b"key", |_| (Change::Expire(Some(5_000_000)), ())).unwrap();
+            let read = store.get(b"key").unwrap().unwrap();
+            assert!(*read == value && read.expires_at() == Some(5_000_000), "{len}");
+        }
+        assert_sound(&store);
+        store.remove(b"key").unwrap();
+        assert_eq!(store.stats().data_bytes, 0);
+    }
+}
+
+#[test]
+fn a_value_of_64_mib_is_kept_moved_and_given_back() {
+    let site = Site::new(Medium::Shm, ByteSize::mib(200));
+    let store = site.create();
+    let value: Vec<u8> = (0..64 << 20).map(|n: u32| (n >> 10) as u8 ^ n as u8).collect();
+    store.put(b"large", &value).unwrap();
+    // A new expiry copies the head only: there would be no room for a third value.
+    for n in 0..100 {
+        store.modify(b"large", |_| (Change::Expire(Some(9_000_000 + n)), ())).unwrap();
+    }
+    let mut batch = store.batch();
+    batch.put(b"other", b"1").expire(b"large", std::time::Duration::from_secs(100));
+    batch.commit().unwrap();
+    assert!(*store.get(b"large").unwrap().unwrap() == value);
+    for _ in 0..5 {
+        store.put(b"large", &value).unwrap();
+    }
+    store.close().unwrap();
+    let store = site.open();
+    assert!(*store.get(b"large").unwrap().unwrap() == value);
+    assert_sound(&store);
+    assert_eq!(store.remove(b"large"), Ok(true));
+    store.put(b"larger", &vec![1; 150 << 20]).unwrap();
+}
+
+#[test]
+fn a_value_over_512_mib_is_refused_before_anything_is_written() {
+    let site = Site::new(Medium::Dram, ByteSize::mib(8));
+    let store = site.create();
+    // Pages that nobody touches cost nothing.
+    let value = vec![0; VALUE_MAX + 1];
+    assert_eq!(store.put(b"key", &value), Err(WriteError::ValueTooLong));
+    assert!(matches!(store.put(b"key", &value[..VALUE_MAX]), Err(WriteError::PoolFull { .. })));
+    assert!(store.is_empty());
+}
