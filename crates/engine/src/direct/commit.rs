@@ -2,7 +2,8 @@
 
 use super::descriptor::{Descriptor, ENTRIES_MAX, Status};
 use super::record::Role;
-use super::stage::{Draft, Source, Staged};
+use super::scan::REMOVALS;
+use super::stage::{Block, Draft, Source, Staged, blocks_of};
 use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::engine::{Commit, Expected, What, Write};
@@ -163,20 +164,16 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let guard = self.pool().pin();
         let mut flight = self.prepare(&guard, steps)?;
         let lock = Lock::of(self.root.lock()).acquire(&guard);
-        match flight.publish() {
-            Ok(()) => {
-                flight.commit();
-                lock.release();
-                flight.retire_old();
-                Ok(())
-            }
-            Err(trouble) => {
-                flight.take_back();
-                lock.release();
-                flight.retire_new();
-                Err(trouble)
-            }
+        let published = flight.publish();
+        match published {
+            Ok(()) => flight.commit(),
+            Err(_) => flight.take_back(),
         }
+        lock.release();
+        let remains = flight.remains();
+        drop(guard);
+        self.retire_blocks(&remains);
+        published
     }
 
     /// Calls `each` with the word of every key in `steps`, all as they were at one instant. Keeps writers out meanwhile.
@@ -199,7 +196,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
         flight.take_back();
         lock.release();
-        flight.retire_new();
+        self.retire_blocks(&flight.remains());
         match published {
             Err(Trouble::Failed(error)) => Err(error),
             _ => Ok(()),
@@ -346,33 +343,45 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
         self.landed = true;
     }
 
-    fn retire_old(self) {
-        let (engine, guard) = (self.engine, self.guard);
-        for (&new, &old) in self.news.iter().zip(&self.olds) {
-            let Ok(record) = Record::at(guard, new) else { continue };
-            match record.shape.role {
-                Role::Single | Role::Put => engine.succeed(guard, old, Some(new)),
-                Role::Tombstone => {
-                    engine.succeed(guard, old, None);
-                    engine.retire(guard, &record, None);
-                }
-                Role::Keep => engine.retire(guard, &record, None),
+    /// The blocks that do not count now that the batch has ended. Those that nobody ever saw are freed at once.
+    fn remains(self) -> Vec<Block> {
+        let mut blocks = vec![(self.descriptor.offset(), self.descriptor.size())];
+        for (index, &new) in self.news.iter().enumerate() {
+            let Ok(record) = Record::at(self.guard, new) else { continue };
+            let old = self.olds.get(index).copied().flatten();
+            let old = old.and_then(|old| Record::at(self.guard, old).ok());
+            if self.descriptor.status() == Some(Status::Committed) {
+                self.remains_of_committed(&record, old.as_ref(), &mut blocks);
+            } else if index < self.published {
+                blocks.extend(blocks_of(&record, old.as_ref()));
+            } else {
+                blocks_of(&record, old.as_ref()).for_each(|(offset, size)| self.guard.free(offset, size));
             }
         }
-        guard.retire(self.descriptor.offset(), self.descriptor.size());
+        blocks
     }
 
-    /// The batch was taken back: readers may still look at what was published, nobody at the rest.
-    fn retire_new(self) {
-        let (engine, guard) = (self.engine, self.guard);
-        for (index, &new) in self.news.iter().enumerate() {
-            let old = self.olds.get(index).copied().flatten().and_then(|old| Record::at(guard, old).ok());
-            match Record::at(guard, new) {
-                Ok(record) if index < self.published => engine.retire(guard, &record, old.as_ref()),
-                _ => engine.discard(guard, new, old.as_ref()),
-            }
+    fn remains_of_committed(&self, record: &Record<'_>, old: Option<&Record<'_>>, blocks: &mut Vec<Block>) {
+        let successor = match record.shape.role {
+            Role::Single | Role::Put => Some(record),
+            Role::Tombstone => None,
+            Role::Keep => return blocks.extend(blocks_of(record, None)),
+        };
+        self.engine.root.replaced(self.guard, old, successor);
+        blocks.extend(old.into_iter().flat_map(|old| blocks_of(old, successor)));
+        if successor.is_none() {
+            blocks.extend(blocks_of(record, None));
         }
-        guard.retire(self.descriptor.offset(), self.descriptor.size());
+    }
+}
+
+impl<I: PointIndex<Kind = Kind>> Direct<I> {
+    /// Gives blocks back that were unlinked before, a few a pin: when the pool is full, there may be no memory to note more of them in.
+    fn retire_blocks(&self, blocks: &[Block]) {
+        for blocks in blocks.chunks(REMOVALS) {
+            let guard = self.pool().pin();
+            blocks.iter().for_each(|&(offset, size)| guard.retire(offset, size));
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! of the scan, and removes those that are due. How many it looks at follows what it finds: all that it may where a tenth is due, down to
 //! a sixteenth of that where next to nothing is, and a handful where no entry has an expiry at all.
 
+use super::scan::REMOVALS;
 use super::store::{Direct, Kind};
 use super::view::Record;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,28 +21,42 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         if self.is_running().is_err() || budget == 0 {
             return 0;
         }
-        let guard = self.pool().pin();
-        let (medium, position) = (guard.pool().medium(), self.root.sweep_position());
-        let slowness = self.root.sweep_slowness();
+        let (medium, slowness) = (self.pool().medium(), self.root.sweep_slowness());
         let pace = slowness.load(medium, Relaxed).min(SLOWEST);
-        let looks = match self.root.tally(&guard).expiring {
+        let looks = match self.root.tally(&self.pool().pin()).expiring {
             0 => budget.min(IDLE),
             _ => (budget >> pace).max(1),
         };
+        let (mut seen, mut removed) = (0, 0);
+        while seen < looks {
+            let (more, gone, at_end) = self.sweep_piece(looks - seen);
+            (seen, removed) = (seen + more, removed + gone);
+            if at_end {
+                break;
+            }
+        }
+        slowness.store(medium, next_pace(pace, seen, removed), Relaxed);
+        removed as u64
+    }
+
+    /// Looks at the next records, as many as are removed under one pin. Returns how many it looked at and removed, and whether this was the end of
+    /// the index.
+    fn sweep_piece(&self, at_most: usize) -> (usize, usize, bool) {
+        let guard = self.pool().pin();
+        let (medium, position) = (guard.pool().medium(), self.root.sweep_position());
         let (mut due, mut seen) = (Vec::new(), 0);
-        let next = self.index.scan(&guard, position.load(medium, Relaxed), looks, |word| {
+        let next = self.index.scan(&guard, position.load(medium, Relaxed), at_most.min(REMOVALS), |word| {
             seen += 1;
             if self.is_due(&guard, word) {
                 due.push(word);
             }
         });
         position.store(medium, next, Relaxed);
-        slowness.store(medium, next_pace(pace, seen, due.len()), Relaxed);
-        let removed = due.into_iter().filter(|&word| self.remove_due(&guard, word)).count() as u64;
+        let removed = due.into_iter().filter(|&word| self.remove_due(&guard, word)).count();
         if removed > 0 {
-            self.root.count_expired(&guard, removed);
+            self.root.count_expired(&guard, removed as u64);
         }
-        removed
+        (seen, removed, next == 0)
     }
 
     fn is_due(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {

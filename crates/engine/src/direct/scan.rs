@@ -8,6 +8,8 @@ use terrace_pool::Guard;
 
 /// Records that are visited under one pin; more would keep freed memory waiting for long.
 const PIECE: usize = 1024;
+/// Records that are removed under one pin: when the pool is full, there may be no memory to note more of them in.
+pub(super) const REMOVALS: usize = 64;
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Visits a piece of the index, at least `at_least` records of it, and calls `each` with each record's word and what a reader sees of it.
@@ -96,8 +98,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let mut trouble = Ok(());
         loop {
             let guard = self.pool().pin();
-            let mut words = Vec::with_capacity(PIECE);
-            position = self.index.scan(&guard, position, PIECE, |word| words.push(word));
+            let mut words = Vec::with_capacity(REMOVALS);
+            position = self.index.scan(&guard, position, REMOVALS, |word| words.push(word));
             for word in words {
                 trouble = trouble.and(self.remove_word(&guard, word));
             }

@@ -124,28 +124,18 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Frees a record that nobody has seen, but not an extent that it shares with `old`.
     pub(super) fn discard(&self, guard: &Guard<'_, I::Medium>, offset: u64, old: Option<&Record<'_>>) {
         if let Ok(record) = Record::at(guard, offset) {
-            if let Some(extent) = own_extent(&record, old) {
-                guard.free(extent, record.shape.value_len);
-            }
-            guard.free(offset, record.shape.size());
+            blocks_of(&record, old).for_each(|(offset, size)| guard.free(offset, size));
         }
     }
 
-    /// Gives a record that was unlinked back once its readers have gone, but not an extent that it shares with `successor`. A damaged
-    /// record is left to the collector: what it says about its extent may be wrong.
+    /// Gives a record that was unlinked back once its readers have gone, but not an extent that it shares with `successor`.
     pub(super) fn retire(
         &self,
         guard: &Guard<'_, I::Medium>,
         record: &Record<'_>,
         successor: Option<&Record<'_>>,
     ) {
-        if let Some(extent) = own_extent(record, successor) {
-            if record.verify().is_err() {
-                return;
-            }
-            guard.retire(extent, record.shape.value_len);
-        }
-        guard.retire(record.offset, record.shape.size());
+        blocks_of(record, successor).for_each(|(offset, size)| guard.retire(offset, size));
     }
 
     /// Whether key and value can be written now.
@@ -163,11 +153,18 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 }
 
-/// The extent of `record` unless `other` has it too.
-fn own_extent(record: &Record<'_>, other: Option<&Record<'_>>) -> Option<u64> {
-    let extent = record.body.outline?.extent;
-    let shared = other.and_then(|other| other.body.outline).is_some_and(|other| other.extent == extent);
-    (!shared).then_some(extent)
+/// A block of the pool: where it lies, and the bytes that were asked for.
+pub(super) type Block = (u64, usize);
+
+/// The blocks of a record, but not an extent that it shares with `other`. None of a damaged record that has an extent: what it says about that
+/// may be wrong. The collector finds them.
+pub(super) fn blocks_of(record: &Record<'_>, other: Option<&Record<'_>>) -> impl Iterator<Item = Block> {
+    let is_shared = |extent| other.and_then(|other| other.body.outline).is_some_and(|other| other.extent == extent);
+    let extent = record.body.outline.map(|outline| outline.extent);
+    let believed = extent.is_none() || record.verify().is_ok();
+    let head = believed.then_some((record.offset, record.shape.size()));
+    let own = extent.filter(|&extent| believed && !is_shared(extent)).map(|extent| (extent, record.shape.value_len));
+    head.into_iter().chain(own)
 }
 
 /// Writes everything but words 0 and 1.
