@@ -579,3 +579,27 @@ fn commands_may_come_in_any_pieces() {
         assert_eq!(output, b"+OK\r\n$5\r\nhello\r\n$5\r\nhello\r\n+PONG\r\n", "cut at {cut}");
     }
 }
+
+#[test]
+fn a_full_pool_refuses_writes_and_nothing_else() {
+    let size = terrace::ByteSize::mib(16);
+    let store =
+        terrace::Store::options().anonymous().size(size).max_size(size).create().expect("a small store");
+    let clock = Arc::new(terrace::ManualClock::at(START_MS));
+    let mut client = Client::of(Arc::new(Shared::new(store, Config::default())), clock);
+    let value = "x".repeat(60_000);
+    let full = (0..1000).map(|n| client.ask(&format!("SET k{n} {value}"))).find(|reply| reply != "+OK");
+    assert!(full.as_ref().is_some_and(|reply| reply.starts_with("-OOM pool is full")), "{full:?}");
+    // A transaction fails whole.
+    client.expect(&[("MULTI", "+OK"), ("SET small 1", "+QUEUED")]);
+    assert_eq!(client.ask(&format!("SET large {value}")), "+QUEUED");
+    assert!(client.ask("EXEC").starts_with("-OOM "));
+    client.expect(&[
+        ("EXISTS small large", ":0"),
+        ("STRLEN k0", ":60000"),
+        ("DEL k0 k1 k2 nosuch", ":3"),
+        ("GET k0", "$-1"),
+    ]);
+    let again = (0..1000).any(|_| client.ask(&format!("SET k0 {value}")) == "+OK");
+    assert!(again, "what was removed can be written to again");
+}

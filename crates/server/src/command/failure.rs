@@ -59,7 +59,9 @@ impl Failure {
 
     /// A store's error under Redis's code for it.
     fn coded(code: &str, error: &dyn std::fmt::Display) -> Failure {
-        Failure::Made(format!("{code} {error}").into_bytes().into())
+        let text = error.to_string();
+        let text = text.strip_prefix("the ").filter(|_| code == "OOM").unwrap_or(&text);
+        Failure::Made(format!("{code} {text}").into_bytes().into())
     }
 }
 
