@@ -1,0 +1,364 @@
+//! The promise, tried on the real program: a server that holds a real file's data is killed with SIGKILL at random moments while
+//! real clients write to it in pipelines, and every acknowledged write is there afterwards, and nothing else.
+//!
+//! Each client owns a part of the keys, so what it has been answered decides what they must be. Commands of one connection are carried out in their order, so
+//! of a pipeline that was never answered some prefix may have happened; a transaction or an MSET counts as one command.
+//! `TERRACE_KILLS` sets the number of kills, `TERRACE_SEED` the seed, `TERRACE_PROGRAM` the binary: `./test` gives it the released one and 200 kills;
+//! the one that was built without optimisation gets 10.
+
+use redis::{Connection, RedisResult, Value};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const CLIENTS: usize = 2;
+const COUNTERS: u64 = 50;
+/// A time to live that no test run outlasts: an absolute time in the year 2100, plus a little to tell two of them apart.
+const FAR: u64 = 4_102_444_800_000;
+
+/// What a key holds: its value, and when it expires (unix ms).
+type State = (Vec<u8>, Option<u64>);
+type Model = BTreeMap<Vec<u8>, State>;
+
+/// A command that a client sends, as the model understands it.
+#[derive(Clone, Debug)]
+enum Op {
+    Set(Vec<u8>, Vec<u8>),
+    SetExpiring(Vec<u8>, Vec<u8>, u64),
+    Delete(Vec<u8>),
+    Increment(Vec<u8>, i64),
+    Append(Vec<u8>, Vec<u8>),
+    SetAll(Vec<(Vec<u8>, Vec<u8>)>),
+    Transaction(Vec<Op>),
+}
+
+impl Op {
+    fn apply(&self, model: &mut Model) {
+        match self {
+            Op::Set(key, value) => {
+                model.insert(key.clone(), (value.clone(), None));
+            }
+            Op::SetExpiring(key, value, at) => {
+                model.insert(key.clone(), (value.clone(), Some(*at)));
+            }
+            Op::Delete(key) => {
+                model.remove(key);
+            }
+            Op::Increment(key, by) => {
+                let state = model.entry(key.clone()).or_insert((b"0".to_vec(), None));
+                let now: i64 = std::str::from_utf8(&state.0).unwrap().parse().unwrap();
+                state.0 = (now + by).to_string().into_bytes();
+            }
+            Op::Append(key, tail) => model.entry(key.clone()).or_default().0.extend_from_slice(tail),
+            Op::SetAll(pairs) => model.extend(pairs.iter().map(|(k, v)| (k.clone(), (v.clone(), None)))),
+            Op::Transaction(ops) => ops.iter().for_each(|op| op.apply(model)),
+        }
+    }
+
+    fn keys(&self) -> Vec<&Vec<u8>> {
+        match self {
+            Op::Set(k, _)
+            | Op::SetExpiring(k, ..)
+            | Op::Delete(k)
+            | Op::Increment(k, _)
+            | Op::Append(k, _) => vec![k],
+            Op::SetAll(pairs) => pairs.iter().map(|(k, _)| k).collect(),
+            Op::Transaction(ops) => ops.iter().flat_map(Op::keys).collect(),
+        }
+    }
+
+    fn send(&self, pipe: &mut redis::Pipeline) {
+        match self {
+            Op::Set(k, v) => pipe.cmd("SET").arg(k).arg(v),
+            Op::SetExpiring(k, v, at) => pipe.cmd("SET").arg(k).arg(v).arg("PXAT").arg(*at),
+            Op::Delete(k) => pipe.cmd("DEL").arg(k),
+            Op::Increment(k, by) => pipe.cmd("INCRBY").arg(k).arg(*by),
+            Op::Append(k, v) => pipe.cmd("APPEND").arg(k).arg(v),
+            Op::SetAll(pairs) => pairs.iter().fold(pipe.cmd("MSET"), |pipe, (k, v)| pipe.arg(k).arg(v)),
+            Op::Transaction(ops) => {
+                pipe.cmd("MULTI");
+                ops.iter().for_each(|op| op.send(pipe));
+                pipe.cmd("EXEC")
+            }
+        };
+    }
+}
+
+/// SplitMix64: small, and the same everywhere.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// One client's view: its keys, what it knows of them, what it sent last without an answer.
+struct Client {
+    id: usize,
+    words: Vec<Vec<u8>>,
+    model: Model,
+    unanswered: Vec<Op>,
+    acknowledged: u64,
+    rng: Rng,
+}
+
+impl Client {
+    fn key(&mut self) -> Vec<u8> {
+        let at = self.rng.below(self.words.len() as u64) as usize;
+        self.words[at].clone()
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        // Mostly small, sometimes a few lines, rarely out of line.
+        let len = match self.rng.below(40) {
+            0 => 5000 + self.rng.below(9000),
+            1..=9 => 100 + self.rng.below(900),
+            _ => self.rng.below(80),
+        };
+        let byte = b'a' + self.rng.below(26) as u8;
+        let mut value = format!("{}:{:x}:", self.id, self.rng.next()).into_bytes();
+        value.resize(value.len() + len as usize, byte);
+        value
+    }
+
+    fn simple_op(&mut self) -> Op {
+        match self.rng.below(10) {
+            0 | 1 => Op::Delete(self.key()),
+            2 => Op::SetExpiring(self.key(), self.value(), FAR + self.rng.below(1 << 40)),
+            3 | 4 => {
+                let counter = format!("counter:{}:{}", self.id, self.rng.below(COUNTERS));
+                Op::Increment(counter.into_bytes(), self.rng.below(100) as i64 - 20)
+            }
+            5 => Op::Append(self.key(), vec![b'+'; 1 + self.rng.below(20) as usize]),
+            _ => Op::Set(self.key(), self.value()),
+        }
+    }
+
+    fn op(&mut self) -> Op {
+        match self.rng.below(12) {
+            0 => Op::SetAll((0..2 + self.rng.below(10)).map(|_| (self.key(), self.value())).collect()),
+            1 => Op::Transaction((0..2 + self.rng.below(6)).map(|_| self.simple_op()).collect()),
+            _ => self.simple_op(),
+        }
+    }
+
+    /// Sends pipelines until the server dies.
+    fn write(&mut self, mut connection: Connection) {
+        loop {
+            self.unanswered = (0..1 + self.rng.below(32)).map(|_| self.op()).collect();
+            let mut pipe = redis::pipe();
+            self.unanswered.iter().for_each(|op| op.send(&mut pipe));
+            let replies: RedisResult<Vec<Value>> = pipe.query(&mut connection);
+            let Ok(replies) = replies else { return };
+            assert!(!replies.iter().any(|r| matches!(r, Value::ServerError(_))), "{replies:?}");
+            self.acknowledged += self.unanswered.len() as u64;
+            self.unanswered.drain(..).for_each(|op| op.apply(&mut self.model));
+        }
+    }
+
+    /// Finds how much of the unanswered pipeline happened, and takes it over into the model.
+    fn settle(&mut self, store: &Model) {
+        let ops = std::mem::take(&mut self.unanswered);
+        let touched: std::collections::BTreeSet<_> = ops.iter().flat_map(Op::keys).cloned().collect();
+        let agrees = |model: &Model| touched.iter().all(|key| model.get(key) == store.get(key));
+        let mut model = self.model.clone();
+        for done in 0..=ops.len() {
+            if agrees(&model) {
+                self.model = model;
+                return;
+            }
+            if done < ops.len() {
+                ops[done].apply(&mut model);
+            }
+        }
+        let differing: Vec<_> = touched.iter().filter(|k| self.model.get(*k) != store.get(*k)).collect();
+        panic!("client {}: no prefix of {ops:?} explains the store; differing: {differing:?}", self.id);
+    }
+}
+
+/// The server under test, and where it listens.
+struct Server {
+    child: Child,
+    socket: String,
+}
+
+fn program() -> String {
+    let given = std::env::var("TERRACE_PROGRAM").ok().map(|path| {
+        let path = std::path::PathBuf::from(path);
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        if path.is_absolute() { path } else { root.join(path) }.to_string_lossy().into_owned()
+    });
+    given.unwrap_or_else(|| env!("CARGO_BIN_EXE_terrace").to_owned())
+}
+
+impl Server {
+    fn start(directory: &std::path::Path) -> Self {
+        let socket = directory.join("socket").to_string_lossy().into_owned();
+        let child = Command::new(program())
+            .args(["serve", "--port", "0", "--threads", "2", "--size", "512MiB"])
+            .arg("--unix")
+            .arg(&socket)
+            .arg("--pool")
+            .arg(directory.join("kill.pool"))
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(directory.join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        Self { child, socket }
+    }
+
+    /// Connects as soon as the server answers.
+    fn connect(&mut self) -> Connection {
+        let client = redis::Client::open(format!("redis+unix://{}", self.socket)).unwrap();
+        for _ in 0..30_000 {
+            if let Ok(mut connection) = client.get_connection()
+                && redis::cmd("PING").query::<String>(&mut connection).is_ok()
+            {
+                return connection;
+            }
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "the server ended: {ended:?}; its log is beside the pool");
+            pause(Duration::from_millis(1));
+        }
+        panic!("the server does not answer");
+    }
+
+    fn kill(mut self) {
+        // std's kill is SIGKILL.
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the moment of the kill is what is random here")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// Everything in the store: keys by SCAN, values by MGET, expiries by PEXPIRETIME.
+fn contents(connection: &mut Connection) -> Model {
+    let mut keys = std::collections::BTreeSet::new();
+    let mut cursor = 0u64;
+    loop {
+        let (next, page): (u64, Vec<Vec<u8>>) =
+            redis::cmd("SCAN").arg(cursor).arg("COUNT").arg(5000).query(connection).unwrap();
+        keys.extend(page);
+        cursor = next;
+        if cursor == 0 {
+            break;
+        }
+    }
+    let keys: Vec<Vec<u8>> = keys.into_iter().collect();
+    let mut model = Model::new();
+    for chunk in keys.chunks(2000) {
+        let values: Vec<Option<Vec<u8>>> = redis::cmd("MGET").arg(chunk).query(connection).unwrap();
+        let mut pipe = redis::pipe();
+        for key in chunk {
+            pipe.cmd("PEXPIRETIME").arg(key);
+        }
+        let expiries: Vec<i64> = pipe.query(connection).unwrap();
+        for ((key, value), at) in chunk.iter().zip(values).zip(expiries) {
+            let value = value.unwrap_or_else(|| panic!("SCAN names {key:?}, GET does not find it"));
+            assert_ne!(at, -2, "SCAN names {key:?}, PEXPIRETIME does not find it");
+            model.insert(key.clone(), (value, u64::try_from(at).ok()));
+        }
+    }
+    model
+}
+
+fn words() -> Vec<Vec<u8>> {
+    let path = "/usr/share/dict/american-english";
+    let text =
+        std::fs::read(path).unwrap_or_else(|e| panic!("{path}: {e} (Debian's package wamerican has it)"));
+    text.split(|&b| b == b'\n').filter(|w| !w.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+/// Loads the word list with `terrace load`, as CSV: the word and its line number.
+fn load(directory: &std::path::Path, words: &[Vec<u8>]) -> Model {
+    let mut load = Command::new(program())
+        .args(["load", "-", "--format", "csv", "--size", "512MiB", "--pool"])
+        .arg(directory.join("kill.pool"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = std::io::BufWriter::new(load.stdin.take().unwrap());
+    input.write_all(b"key,value\n").unwrap();
+    let mut model = Model::new();
+    for (line, word) in words.iter().enumerate() {
+        input.write_all(&[b"\"", &word[..], b"\",", line.to_string().as_bytes(), b"\n"].concat()).unwrap();
+        model.insert(word.clone(), (line.to_string().into_bytes(), None));
+    }
+    drop(input);
+    assert!(load.wait().unwrap().success());
+    model
+}
+
+#[test]
+fn every_acknowledged_write_survives_sigkill_and_nothing_else_does() {
+    let kills: u64 = std::env::var("TERRACE_KILLS").map_or(10, |n| n.parse().unwrap());
+    let seed: u64 = std::env::var("TERRACE_SEED").map_or(0x7e44_ace5, |n| n.parse().unwrap());
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let words = words();
+    let loaded = load(directory.path(), &words);
+    let mut clients: Vec<Client> = (0..CLIENTS)
+        .map(|id| {
+            let words: Vec<_> = words.iter().skip(id).step_by(CLIENTS).cloned().collect();
+            let model = words.iter().map(|word| (word.clone(), loaded[word].clone())).collect();
+            let rng = Rng(seed ^ (id as u64 + 1) << 32);
+            Client { id, words, model, unanswered: Vec::new(), acknowledged: 0, rng }
+        })
+        .collect();
+    let mut rng = Rng(seed);
+    for kill in 0..kills {
+        let mut server = Server::start(directory.path());
+        let store = contents(&mut server.connect());
+        judge(&mut clients, &store, kill, seed);
+        let moment = Duration::from_micros(1000 + rng.below(100_000));
+        let connections: Vec<_> = clients.iter().map(|_| server.connect()).collect();
+        std::thread::scope(|scope| {
+            for (client, connection) in clients.iter_mut().zip(connections) {
+                scope.spawn(move || client.write(connection));
+            }
+            pause(moment);
+            server.kill();
+        });
+    }
+    let mut server = Server::start(directory.path());
+    let store = contents(&mut server.connect());
+    judge(&mut clients, &store, kills, seed);
+    server.kill();
+    let acknowledged: u64 = clients.iter().map(|c| c.acknowledged).sum();
+    println!(
+        "{kills} kills (seed {seed}): {acknowledged} acknowledged commands, all found; {} keys, nothing else",
+        store.len()
+    );
+    assert!(acknowledged > kills, "hardly anything was written between the kills");
+}
+
+fn judge(clients: &mut [Client], store: &Model, kill: u64, seed: u64) {
+    clients.iter_mut().for_each(|client| client.settle(store));
+    let expected: Model = clients.iter().flat_map(|c| c.model.clone()).collect();
+    if expected != *store {
+        let wrong: Vec<_> =
+            expected.keys().chain(store.keys()).filter(|k| expected.get(*k) != store.get(*k)).collect();
+        let shown: Vec<_> = wrong
+            .iter()
+            .take(5)
+            .map(|k| (String::from_utf8_lossy(k), expected.get(*k), store.get(*k)))
+            .collect();
+        panic!(
+            "after kill {kill} (seed {seed}) {} keys are wrong; key, expected, found: {shown:?}",
+            wrong.len()
+        );
+    }
+}
