@@ -314,3 +314,94 @@ fn an_erased_guard_keeps_what_it_holds() {
     pool.relieve();
     assert_eq!(pool.space().waiting, 0);
 }
+
+#[test]
+fn blocks_that_one_thread_takes_and_another_frees_are_never_lost() {
+    for (size, geometry, _) in geometries() {
+        let pool = pool::<Dram>(size, geometry);
+        let before = pool.space();
+        let (to_free, freed) = std::sync::mpsc::sync_channel(256);
+        std::thread::scope(|scope| {
+            let freer = scope.spawn(|| {
+                for (i, (offset, bytes)) in freed.into_iter().enumerate() {
+                    check(&pool, offset, bytes);
+                    let guard = pool.pin();
+                    if i % 3 == 0 {
+                        guard.retire(offset, bytes as usize)
+                    } else {
+                        guard.free(offset, bytes as usize)
+                    }
+                }
+            });
+            let takers = [1, 2].map(|seed| {
+                let (pool, to_free) = (&pool, to_free.clone());
+                scope.spawn(move || {
+                    let mut dice = Dice(seed);
+                    for _ in 0..20_000 {
+                        let bytes = 8 * (1 + dice.roll(20));
+                        if let Ok(offset) = take(&pool.pin(), bytes) {
+                            to_free.send((offset, bytes)).unwrap();
+                        }
+                    }
+                })
+            });
+            drop(to_free);
+            takers.into_iter().for_each(|taker| taker.join().unwrap());
+            freer.join().unwrap();
+        });
+        pool.relieve();
+        verify(&pool);
+        assert_eq!(pool.space(), before);
+    }
+}
+
+#[test]
+fn a_thread_that_is_ending_can_still_pin() {
+    struct AtTheEnd(Pool<Dram>, u64);
+    impl Drop for AtTheEnd {
+        fn drop(&mut self) {
+            let (outer, inner) = (self.0.pin(), self.0.pin());
+            assert_eq!(outer.seat_index(), inner.seat_index());
+            inner.retire(self.1, 64);
+        }
+    }
+    thread_local! {
+        static LATE: std::cell::OnceCell<AtTheEnd> = const { std::cell::OnceCell::new() };
+    }
+    let pool = pool::<Dram>(4 << 20, Geometry::for_size(4 << 20));
+    for late_first in [true, false] {
+        let block = take(&pool.pin(), 64).unwrap();
+        let ending = pool.clone();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                // Thread-locals are dropped in the order in which they were made, whichever that is here.
+                if !late_first {
+                    drop(ending.pin());
+                }
+                LATE.with(|late| assert!(late.set(AtTheEnd(ending.clone(), block)).is_ok()));
+                drop(ending.pin());
+            });
+            thread.join().unwrap();
+        });
+    }
+    pool.relieve();
+    assert_eq!(pool.space().waiting, 0);
+    verify(&pool);
+    pool.close().unwrap();
+}
+
+#[test]
+fn a_thread_has_a_seat_in_each_pool_that_it_uses() {
+    let pools: Vec<_> = (0..20).map(|_| pool::<Dram>(256 << 10, Geometry::tiny())).collect();
+    for _ in 0..3 {
+        let guards: Vec<_> = pools.iter().map(|pool| pool.pin()).collect();
+        for guard in &guards {
+            guard.retire(take(guard, 64).unwrap(), 64);
+        }
+    }
+    for pool in pools {
+        pool.relieve();
+        verify(&pool);
+        pool.close().unwrap();
+    }
+}

@@ -1,0 +1,150 @@
+//! What a power failure leaves of the allocator: each line as it was last written back, or as it was at the end, whichever chance decides.
+
+mod table;
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use table::{Dice, Table};
+use terrace_medium::{Dram, LINE, MappedMedium, Mapping, Medium};
+use terrace_pool::{Geometry, PoolOptions};
+
+/// Memory behind a volatile cache, with what a power failure would leave of it, and counts of what was asked of it.
+struct Fragile {
+    memory: Dram,
+    kept: Arc<Mutex<Vec<[u64; LINE / 8]>>>,
+    write_backs: AtomicU64,
+    fences: AtomicU64,
+}
+
+// SAFETY: as the memory below.
+unsafe impl Medium for Fragile {
+    const VOLATILE_CACHE: bool = true;
+    fn base(&self) -> NonNull<u8> {
+        self.memory.base()
+    }
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+    fn write_back(&self, at: *const u8) {
+        self.write_backs.fetch_add(1, Relaxed);
+        let line = (at.addr() - self.base().addr().get()) / LINE;
+        let mut kept = self.kept.lock().unwrap();
+        kept[line] = self.line(line);
+    }
+    fn fence(&self) {
+        self.fences.fetch_add(1, Relaxed);
+    }
+}
+
+impl MappedMedium for Fragile {
+    fn new(mapping: Mapping) -> Self {
+        let lines = mapping.len() / LINE;
+        let kept = Arc::new(Mutex::new(vec![[0; LINE / 8]; lines]));
+        Self { memory: Dram::new(mapping), kept, write_backs: AtomicU64::new(0), fences: AtomicU64::new(0) }
+    }
+    fn mapping(&self) -> &Mapping {
+        self.memory.mapping()
+    }
+}
+
+impl Fragile {
+    fn empty(bytes: u64) -> Self {
+        Self::new(Mapping::anonymous(bytes as usize, 0).unwrap())
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        let at = self.base().as_ptr().cast::<AtomicU64>().wrapping_add(index);
+        // SAFETY: in the mapping and aligned, and any bits are a word.
+        unsafe { &*at }
+    }
+
+    fn line(&self, line: usize) -> [u64; LINE / 8] {
+        std::array::from_fn(|i| self.word(line * 8 + i).load(Relaxed))
+    }
+
+    /// Memory with these lines, all of them durable.
+    fn holding(lines: &[[u64; LINE / 8]]) -> Self {
+        let memory = Self::empty((lines.len() * LINE) as u64);
+        for (i, &word) in lines.as_flattened().iter().enumerate() {
+            memory.word(i).store(word, Relaxed);
+        }
+        memory.kept.lock().unwrap().copy_from_slice(lines);
+        memory
+    }
+
+    /// The memory after a power failure.
+    fn fail(&self, dice: &mut Dice) -> Self {
+        let kept = self.kept.lock().unwrap();
+        let left = |(line, &kept)| if dice.roll(2) == 0 { kept } else { self.line(line) };
+        Self::holding(&kept.iter().enumerate().map(left).collect::<Vec<_>>())
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        (self.write_backs.load(Relaxed), self.fences.load(Relaxed))
+    }
+}
+
+#[test]
+fn a_power_failure_takes_no_block_that_can_be_reached() {
+    let geometries =
+        [(1 << 20, Geometry { zone_log2: 18, ..Geometry::tiny() }), (8 << 20, Geometry::for_size(8 << 20))];
+    for (size, geometry) in geometries {
+        for seed in 1..=4 {
+            let mut dice = Dice(seed * 0x9e37);
+            let options = PoolOptions::anonymous().geometry(geometry).boot_id(1).assume_persistent(true);
+            let table = Table::create(options.create_on(Fragile::empty(size)).unwrap());
+            table.churn(&mut dice, 1500);
+            let mut after = table.pool.medium().fail(&mut dice);
+            for round in 0..4 {
+                let table = Table::open(options.open_on(after).unwrap());
+                assert!(table.pool.needs_collection());
+                table.churn(&mut dice, 300);
+                if round != 1 {
+                    table.collect();
+                    table.check();
+                    table.churn(&mut dice, 1000);
+                    table.check();
+                }
+                after = table.pool.medium().fail(&mut dice);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_closed_pool_needs_nothing_of_what_was_not_written_back() {
+    let mut dice = Dice(12);
+    let options = PoolOptions::anonymous().boot_id(1).assume_persistent(true);
+    let table = Table::create(options.create_on(Fragile::empty(8 << 20)).unwrap());
+    for _ in 0..3 {
+        table.churn(&mut dice, 1000);
+    }
+    let kept = table.pool.medium().kept.clone();
+    table.pool.close().unwrap();
+    let table = Table::open(options.open_on(Fragile::holding(&kept.lock().unwrap())).unwrap());
+    assert!(!table.pool.needs_collection());
+    table.check();
+}
+
+#[test]
+fn a_small_block_costs_no_write_back_and_no_fence() {
+    let options =
+        PoolOptions::anonymous().size(16 << 20).geometry(Geometry::default()).assume_persistent(true);
+    let pool = options.create::<Fragile>().unwrap();
+    let guard = pool.pin();
+    guard.free(guard.alloc(96).unwrap().fenced_later().into_offset(), 96);
+    let before = pool.medium().counts();
+    let blocks: Vec<_> = (0..600).map(|_| guard.alloc(96).unwrap().fenced_later().into_offset()).collect();
+    blocks.iter().for_each(|&block| guard.free(block, 96));
+    assert_eq!(pool.medium().counts(), before);
+    for _ in 0..100_000 {
+        let _ = guard.alloc(96).unwrap().fenced_later().into_offset();
+    }
+    let after = pool.medium().counts();
+    // A slab of 64 KiB has 680 blocks of 96 bytes.
+    assert!(
+        after.0 - before.0 <= 2 * 100_000 / 670 && after.1 - before.1 <= 100_000 / 670,
+        "{after:?} {before:?}"
+    );
+}
