@@ -79,6 +79,9 @@ pub trait PointIndex: Send + Sync {
     /// The word of `key`.
     fn get(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>) -> Option<u64>;
 
+    /// As [`PointIndex::get`], but where a record is unsound that may be the one of `key`, that is damage and not absence.
+    fn get_sound(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>) -> Result<Option<u64>, Damage>;
+
     /// The words of `keys`, their memory fetched together. `each` is called once a key, in order, with the key's position.
     fn get_many<'k>(
         &self,

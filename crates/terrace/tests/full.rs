@@ -31,7 +31,10 @@ fn a_full_pool_can_be_read_emptied_and_filled_again() {
             assert!(store.is_empty());
             // Another size, so that slabs have to change their class.
             let second = fill(&store, other);
-            assert!(second as usize * other > 1 << 20, "{medium:?}: {second} values of {other} after {first} of {len}");
+            assert!(
+                second as usize * other > 1 << 20,
+                "{medium:?}: {second} values of {other} after {first} of {len}"
+            );
             store.clear().unwrap();
             // In pieces only where the index lies in between.
             let large = store.put(b"large", &vec![1; 400_000]);
@@ -53,7 +56,9 @@ fn every_write_says_that_it_is_full_and_changes_nothing() {
         let big = vec![7; 300_000];
         assert!(is_full(&store.put(b"key", &big)));
         assert!(is_full(&store.put(b"new", &big)));
-        assert!(is_full(&store.modify(b"key", |_| (Change::Put { value: big.clone(), expires_at: None }, ()))));
+        assert!(is_full(
+            &store.modify(b"key", |_| (Change::Put { value: big.clone(), expires_at: None }, ()))
+        ));
         let mut batch = store.batch();
         batch.put(b"key", b"other").put(b"new", &big).remove(&1u32.to_le_bytes());
         assert!(is_full(&batch.commit()));
@@ -78,7 +83,9 @@ fn a_full_pool_can_be_overwritten_for_ever() {
         (0..count / 10).for_each(|n| assert!(store.remove(&n.to_le_bytes()).unwrap()));
         for round in 0..5u8 {
             for n in count / 10..count {
-                store.put(&n.to_le_bytes(), &[round; 500]).unwrap_or_else(|error| panic!("{medium:?}, {round}: {error}"));
+                store
+                    .put(&n.to_le_bytes(), &[round; 500])
+                    .unwrap_or_else(|error| panic!("{medium:?}, {round}: {error}"));
             }
         }
         assert_sound(&store);

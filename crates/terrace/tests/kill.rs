@@ -80,7 +80,9 @@ impl Step {
             Self::Put(key, value, at) => drop(model.insert(key.clone(), (value.clone(), *at))),
             Self::Remove(key) => drop(model.remove(key)),
             Self::Increment(key) => {
-                let old = model.get(key).map_or(0, |(value, _)| std::str::from_utf8(value).unwrap().parse().unwrap());
+                let old = model
+                    .get(key)
+                    .map_or(0, |(value, _)| std::str::from_utf8(value).unwrap().parse().unwrap());
                 model.insert(key.clone(), ((old + 1u64).to_string().into_bytes(), None));
             }
             Self::Expire(key, at) => {
@@ -293,7 +295,9 @@ fn what_returned_survives_a_kill() {
 
 #[allow(clippy::print_stderr, reason = "the counts are the test's evidence")]
 fn eprintln_counts(medium: Medium, rounds: u64, operations: u64, batches_cut: u64) {
-    eprintln!("{medium:?}: {rounds} kills, {operations} operations had returned, {batches_cut} batches were cut off");
+    eprintln!(
+        "{medium:?}: {rounds} kills, {operations} operations had returned, {batches_cut} batches were cut off"
+    );
 }
 
 /// Also memory comes back: a store that is killed again and again does not fill up.

@@ -38,7 +38,8 @@ fn values_around_every_border() {
     for medium in MEDIA {
         let site = Site::new(medium, ByteSize::mib(64));
         let store = site.create();
-        let lens = [0, 1, 7, 8, 63, 64, 65, 4095, 4096, 4097, 8192, 65_535, 65_536, 65_537, 1 << 20, (1 << 20) + 1];
+        let lens =
+            [0, 1, 7, 8, 63, 64, 65, 4095, 4096, 4097, 8192, 65_535, 65_536, 65_537, 1 << 20, (1 << 20) + 1];
         for len in lens {
             let value: Vec<u8> = (0..len).map(|n| (n * 7) as u8).collect();
             store.put(b"key", &value).unwrap();

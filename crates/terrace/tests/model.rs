@@ -231,9 +231,9 @@ impl Pair {
 
     fn increment(&mut self, key: &[u8], by: i64) {
         let (value, at) = self.model.live(key).cloned().unwrap_or((b"0".to_vec(), None));
-        let number = std::str::from_utf8(&value).ok().and_then(|text| {
-            text.parse::<i64>().ok().filter(|number| number.to_string() == text)
-        });
+        let number = std::str::from_utf8(&value)
+            .ok()
+            .and_then(|text| text.parse::<i64>().ok().filter(|number| number.to_string() == text));
         match number {
             Some(number) => {
                 assert_eq!(self.store().increment(key, by), Ok(number + by));
@@ -269,7 +269,8 @@ impl Pair {
                 transaction.clear().unwrap();
             }
             let edit = |(key, edit): &(Vec<u8>, Edit)| {
-                let seen = transaction.modify(key, |entry| (edit.apply(entry, now), entry.map(owned))).unwrap();
+                let seen =
+                    transaction.modify(key, |entry| (edit.apply(entry, now), entry.map(owned))).unwrap();
                 let after = transaction.get(key).unwrap().map(|value| (value.to_vec(), value.expires_at()));
                 (seen, after)
             };

@@ -124,7 +124,8 @@ fn batches_are_seen_whole_or_not_at_all() {
 fn total(store: &Store, keys: &[Vec<u8>]) -> u64 {
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let mut total = 0;
-    store.snapshot_many(&keys, &mut |_, entry| total += entry.unwrap().map_or(0, |entry| number(entry.value)));
+    store
+        .snapshot_many(&keys, &mut |_, entry| total += entry.unwrap().map_or(0, |entry| number(entry.value)));
     total
 }
 
@@ -266,7 +267,11 @@ fn hammer(store: &Store, seed: u64) {
                     entry.unwrap().iter().for_each(|entry| written_whole(keys[nth], entry.value));
                 });
             }
-            8 => drop(store.scan(draws.below(u64::MAX), 20, &mut |key, entry| written_whole(key, entry.value)).unwrap()),
+            8 => drop(
+                store
+                    .scan(draws.below(u64::MAX), 20, &mut |key, entry| written_whole(key, entry.value))
+                    .unwrap(),
+            ),
             _ if round % 500 == 0 => drop(store.sweep_expired(100)),
             _ => store.get(&key).unwrap().iter().for_each(|value| written_whole(&key, value)),
         }

@@ -1,6 +1,7 @@
 //! How the index finds the key of a record.
 
 use super::record::Shape;
+use super::view::Record;
 use std::sync::atomic::Ordering::Acquire;
 use terrace_index::RecordKeys;
 use terrace_medium::{MappedMedium, Offset, Word};
@@ -15,5 +16,9 @@ impl RecordKeys for Key {
         let region = guard.pool().region();
         let shape = Shape::decode(region.get(Offset::<Word>::new(offset))?.load(region.medium(), Acquire))?;
         guard.bytes(offset + shape.key_at() as u64, shape.key_len)
+    }
+
+    fn is_sound<M: MappedMedium>(guard: &Guard<'_, M>, offset: u64) -> bool {
+        Record::at(guard, offset).is_ok_and(|record| record.verify().is_ok())
     }
 }

@@ -83,13 +83,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         Ok(Entry { value, expires_at: record.body.expires_at, token: record.token() })
     }
 
-    /// A key was not found. An index that is known to be damaged may have lost it.
+    /// The word of `key`; an error where a damaged record, or a damaged index, may be why there is none.
     #[inline(always)]
-    pub(super) fn absent<T>(&self) -> Result<Option<T>, ReadError> {
-        match self.index.damage() {
-            None => Ok(None),
-            Some(damage) => Err(corrupt(damage.offset, damage.what)),
-        }
+    pub(super) fn word(&self, guard: &Guard<'_, I::Medium>, key: &[u8]) -> Result<Option<u64>, ReadError> {
+        self.index.get_sound(guard, key).map_err(|damage| corrupt(damage.offset, damage.what))
     }
 
     /// The record of `key` that a reader sees.
@@ -99,8 +96,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         guard: &'g Guard<'_, I::Medium>,
         key: &[u8],
     ) -> Result<Option<Record<'g>>, ReadError> {
-        match self.index.get(guard, key) {
-            None => self.absent(),
+        match self.word(guard, key)? {
+            None => Ok(None),
             Some(word) => self.live(guard, word),
         }
     }
@@ -117,20 +114,29 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     pub(super) fn get_each(&self, keys: &[&[u8]], each: &mut Each<'_>) {
         let guard = self.pool().pin();
         self.index.get_many(&guard, keys.iter().copied(), |nth, word| {
-            let entry = match word {
-                None => self.absent(),
-                Some(word) => self.live_entry(&guard, word),
-            };
-            each(nth, entry);
+            each(nth, self.found(&guard, keys[nth], word).and_then(|record| self.entry_of(&guard, record)));
         });
     }
 
-    pub(super) fn live_entry<'g>(
+    /// What a search for `key` that came back with this word means.
+    pub(super) fn found<'g>(
         &self,
         guard: &'g Guard<'_, I::Medium>,
-        word: u64,
+        key: &[u8],
+        word: Option<u64>,
+    ) -> Result<Option<Record<'g>>, ReadError> {
+        match word {
+            None => self.find(guard, key),
+            Some(word) => self.live(guard, word),
+        }
+    }
+
+    pub(super) fn entry_of<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        record: Option<Record<'g>>,
     ) -> Result<Option<Entry<'g>>, ReadError> {
-        self.live(guard, word)?.map(|record| self.entry(guard, &record)).transpose()
+        record.map(|record| self.entry(guard, &record)).transpose()
     }
 
     /// The version of a key. Its value is not read, but its head is compared with its checksum like any other.

@@ -34,15 +34,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     fn see<'g>(&self, guard: &'g Guard<'_, I::Medium>, keys: &[&[u8]]) -> Vec<Seen<'g>> {
         let mut seen = Vec::with_capacity(keys.len());
-        self.index.get_many(guard, keys.iter().copied(), |_, word| seen.push(self.see_word(guard, word)));
+        self.index.get_many(guard, keys.iter().copied(), |nth, word| {
+            seen.push(self.found(guard, keys[nth], word));
+        });
         seen
-    }
-
-    fn see_word<'g>(&self, guard: &'g Guard<'_, I::Medium>, word: Option<u64>) -> Seen<'g> {
-        match word {
-            None => self.absent(),
-            Some(word) => self.live(guard, word),
-        }
     }
 
     /// Keeps writers out of the keys while it looks. Where that takes more memory than there is, it goes on trying.
@@ -55,7 +50,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let mut words = vec![None; steps.len()];
         if self.freeze(guard, &steps, |place, word| words[place] = word).is_ok() {
             let word = |key: &&[u8]| places.get(*key).and_then(|&place| words[place]);
-            return keys.iter().map(|key| self.see_word(guard, word(key))).collect();
+            return keys
+                .iter()
+                .map(|key| word(key).map_or(Ok(None), |word| self.live(guard, word)))
+                .collect();
         }
         let mut first = self.see(guard, keys);
         loop {

@@ -159,11 +159,14 @@ pub(super) type Block = (u64, usize);
 /// The blocks of a record, but not an extent that it shares with `other`. None of a damaged record that has an extent: what it says about that
 /// may be wrong. The collector finds them.
 pub(super) fn blocks_of(record: &Record<'_>, other: Option<&Record<'_>>) -> impl Iterator<Item = Block> {
-    let is_shared = |extent| other.and_then(|other| other.body.outline).is_some_and(|other| other.extent == extent);
+    let is_shared =
+        |extent| other.and_then(|other| other.body.outline).is_some_and(|other| other.extent == extent);
     let extent = record.body.outline.map(|outline| outline.extent);
     let believed = extent.is_none() || record.verify().is_ok();
     let head = believed.then_some((record.offset, record.shape.size()));
-    let own = extent.filter(|&extent| believed && !is_shared(extent)).map(|extent| (extent, record.shape.value_len));
+    let own = extent
+        .filter(|&extent| believed && !is_shared(extent))
+        .map(|extent| (extent, record.shape.value_len));
     head.into_iter().chain(own)
 }
 

@@ -182,17 +182,16 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         self.may_write(key, 0)?;
         let guard = self.pool().pin();
         loop {
-            let Some(word) = self.unclaimed(&guard, key)? else { return self.nothing_there() };
+            let Some(word) = self.unclaimed(&guard, key)? else {
+                // An error if that is not to be believed.
+                return self.word(&guard, key).map(|_| false).map_err(WriteError::from);
+            };
             if self.unlink(&guard, key, word)? {
                 let was_live =
                     self.replaced(&guard, Some(word)).is_some_and(|record| !self.has_expired(&record));
                 return Ok(was_live);
             }
         }
-    }
-
-    fn nothing_there(&self) -> Result<bool, WriteError> {
-        self.absent::<()>().map(|_| false).map_err(WriteError::from)
     }
 
     /// Removes `key` if the index still has this word for it. Takes no memory.
@@ -226,7 +225,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let guard = self.pool().pin();
         loop {
             let seen = self.unclaimed(&guard, key)?;
-            let live = self.live_of(&guard, seen)?;
+            let live = self.live_of(&guard, key, seen)?;
             let entry = live.map(|record| self.entry(&guard, &record)).transpose()?;
             let done = match change(entry) {
                 Change::Put { value, expires_at } => {
@@ -249,13 +248,16 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
     }
 
+    /// The live record at `word`, which is what the index has for `key`. (If it has nothing and gets something meanwhile, the change that is built upon
+    /// this fails and is tried again.)
     fn live_of<'g>(
         &self,
         guard: &'g Guard<'_, I::Medium>,
+        key: &[u8],
         word: Option<u64>,
     ) -> Result<Option<Record<'g>>, ReadError> {
         match word {
-            None => self.absent(),
+            None => self.word(guard, key).map(|_| None),
             Some(word) => self.live(guard, word),
         }
     }

@@ -37,7 +37,8 @@ impl Site {
     }
 
     pub fn options(&self) -> Options {
-        let options = Store::options().size(self.size).expiry_thread(false).huge_pages(false).clock(self.clock.clone());
+        let options =
+            Store::options().size(self.size).expiry_thread(false).huge_pages(false).clock(self.clock.clone());
         match self.medium {
             Medium::Dram => options.anonymous(),
             Medium::Shm => options.path(&self.path),

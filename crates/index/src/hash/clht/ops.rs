@@ -168,6 +168,24 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         word
     }
 
+    /// A key was not found in `table`: whether that is to be believed.
+    fn absent(
+        &self,
+        guard: &Guard<'_, M>,
+        table: Table,
+        hash: u64,
+        key: &K::Key,
+    ) -> Result<Option<u64>, Damage> {
+        let probe = K::probe(key, hash, table);
+        let head = self.pool.region().at(table.bucket(table.index(hash)));
+        let suspect = self.walk(head, |bucket| K::suspect(guard, bucket, &probe));
+        let record = suspect.map(|offset| Damage { offset, what: "a record that may be the key's is unsound" });
+        match record.or(self.damage()) {
+            Some(damage) => Err(damage),
+            None => Ok(None),
+        }
+    }
+
     /// What a reader saw may not be durable while the chain's lock is held or unfenced; it sees to that itself (invariant 3).
     #[inline(always)]
     pub(super) fn settle_read(&self, head: &Line) {
@@ -351,6 +369,16 @@ impl<M: MappedMedium, K: Slots> PointIndex for Clht<M, K> {
     fn get(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
         let hash = K::hash(key, self.seed);
         self.search(guard, self.table_of(hash), hash, key)
+    }
+
+    #[inline]
+    fn get_sound(&self, guard: &Guard<'_, M>, key: &K::Key) -> Result<Option<u64>, Damage> {
+        let hash = K::hash(key, self.seed);
+        let table = self.table_of(hash);
+        match self.search(guard, table, hash, key) {
+            None => self.absent(guard, table, hash, key),
+            found => Ok(found),
+        }
     }
 
     fn get_many<'k>(

@@ -49,6 +49,14 @@ pub(super) mod shape {
             bucket: &Line,
             probe: &Probe<'_, Self>,
         ) -> Option<(usize, u64)>;
+        /// A record that may be the key's, though its bytes do not say so because they are damaged.
+        fn suspect<M: MappedMedium>(
+            _guard: &Guard<'_, M>,
+            _bucket: &Line,
+            _probe: &Probe<'_, Self>,
+        ) -> Option<u64> {
+            None
+        }
         /// Fetches what [`Shape::find`] will read besides the bucket.
         fn prefetch<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line, probe: &Probe<'_, Self>);
         /// What slot `slot` holds, as one atomic snapshot.

@@ -77,6 +77,18 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         None
     }
 
+    fn suspect<M: MappedMedium>(
+        guard: &Guard<'_, M>,
+        bucket: &Line,
+        probe: &Probe<'_, Self>,
+    ) -> Option<u64> {
+        let packed = (0..Self::SLOTS).map(|slot| slot_word(bucket, slot).load(guard.pool().medium(), Acquire));
+        let tagged = packed.filter(|&packed| packed != 0 && packed >> OFFSET_BITS == probe.tag);
+        let mut offsets = tagged.map(|packed| (packed & OFFSET) << 3);
+        // A record with the key came since the search, which is as good as after it.
+        offsets.find(|&offset| R::key(guard, offset) != Some(probe.key) && !R::is_sound(guard, offset))
+    }
+
     #[inline(always)]
     fn prefetch<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line, probe: &Probe<'_, Self>) {
         for slot in 0..Self::SLOTS {
