@@ -16,8 +16,6 @@ pub struct ServerStats {
     pub bytes_in: AtomicU64,
     /// Bytes written to clients.
     pub bytes_out: AtomicU64,
-    /// Keys that the sweep found expired.
-    pub expired: AtomicU64,
 }
 
 impl ServerStats {
