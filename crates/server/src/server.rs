@@ -3,7 +3,7 @@
 use std::{
     fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Weak, atomic::Ordering},
     thread::{Builder, JoinHandle},
 };
 
@@ -26,7 +26,8 @@ pub struct Server {
 /// Ends a server from anywhere: a signal, a test.
 #[derive(Clone)]
 pub struct Stopper {
-    shared: Arc<Shared>,
+    // Weak, so that whoever waits to stop a server does not keep its store open when it has ended.
+    shared: Weak<Shared>,
     hub: Arc<Hub>,
 }
 
@@ -40,12 +41,10 @@ impl Server {
         let polls: Vec<Poll> = (0..threads).map(|_| Poll::new()).collect::<Result<_, _>>()?;
         let wakers = polls.iter().map(|poll| Waker::new(poll.registry(), WAKE)).collect::<Result<_, _>>()?;
         let hub = Arc::new(Hub::new(wakers));
-        let mut server = Server {
-            threads: Vec::new(),
-            stopper: Stopper { shared: Arc::clone(&shared), hub: Arc::clone(&hub) },
-        };
+        let mut server =
+            Server { threads: Vec::new(), stopper: Stopper { shared: Arc::downgrade(&shared), hub } };
         // If one part cannot start, those that run already are told to end.
-        server.start_threads(polls, listeners).inspect_err(|_| server.stopper.stop())?;
+        server.start_threads(&shared, polls, listeners).inspect_err(|_| server.stopper.stop())?;
         Ok(server)
     }
 
@@ -63,17 +62,22 @@ impl Server {
         if self.stopper.hub.failed() { Err(ServeError) } else { Ok(()) }
     }
 
-    fn start_threads(&mut self, polls: Vec<Poll>, mut listeners: Listeners) -> Result<(), StartError> {
-        let Stopper { shared, hub } = self.stopper.clone();
+    fn start_threads(
+        &mut self,
+        shared: &Arc<Shared>,
+        polls: Vec<Poll>,
+        mut listeners: Listeners,
+    ) -> Result<(), StartError> {
+        let hub = Arc::clone(&self.stopper.hub);
         if let Some(listener) = listeners.take_metrics() {
-            let metrics = Metrics::new(Arc::clone(&shared), Arc::clone(&hub));
-            let (metrics, waker) = MetricsServer::new(listener, metrics, Arc::clone(&shared))?;
+            let metrics = Metrics::new(Arc::clone(shared), Arc::clone(&hub));
+            let (metrics, waker) = MetricsServer::new(listener, metrics, Arc::clone(shared))?;
             hub.also_wakes(waker);
             self.spawn("metrics".into(), || metrics.run())?;
         }
         let mut listeners = Some(listeners);
         for (number, poll) in polls.into_iter().enumerate() {
-            let mut event_loop = EventLoop::new(number, poll, Arc::clone(&shared), Arc::clone(&hub));
+            let mut event_loop = EventLoop::new(number, poll, Arc::clone(shared), Arc::clone(&hub));
             if let Some(listeners) = listeners.take() {
                 event_loop.lead(listeners)?;
             }
@@ -108,8 +112,10 @@ impl Server {
 impl Stopper {
     /// Ends the server: it accepts no one any more, answers what has arrived, and [`Server::wait`] returns.
     pub fn stop(&self) {
-        self.shared.shut_down();
-        self.hub.wake_all();
+        if let Some(shared) = self.shared.upgrade() {
+            shared.shut_down();
+            self.hub.wake_all();
+        }
     }
 }
 

@@ -37,8 +37,9 @@ pub(crate) fn run(options: &LoadOptions) -> Outcome {
         Format::Resp => resp::load(source.reader, &mut loader),
     };
     // What was read before the end, good or bad, is written and told.
-    let ended = ended.and(loader.flush());
-    let bad = loader.finish();
+    let flushed = loader.flush();
+    let bad = loader.finish(ended.is_ok());
+    let ended = ended.and(flushed);
     let closed = open::close(store);
     ended?;
     closed?;
@@ -115,14 +116,17 @@ impl Loader<'_> {
     }
 
     /// Says what came of it; returns the number of bad lines.
-    fn finish(self) -> u64 {
+    fn finish(self, whole: bool) -> u64 {
         if self.bad > TOLD {
             let more = self.bad - TOLD;
             let unit = self.unit;
             self.progress
                 .say(&format!("warning: {} skipped as well", counted(more, unit, &format!("{unit}s"))));
         }
-        self.progress.finish(self.loaded, self.bad);
+        self.progress.clear();
+        if whole || self.loaded + self.bad > 0 {
+            self.progress.sum_up(self.loaded, self.bad);
+        }
         self.bad
     }
 }

@@ -43,9 +43,13 @@ impl Progress {
         self.bar.suspend(|| say(line));
     }
 
-    /// Ends the bar with a line that stays.
-    pub(super) fn finish(&self, loaded: u64, bad: u64) {
+    /// Ends the bar.
+    pub(super) fn clear(&self) {
         self.bar.finish_and_clear();
+    }
+
+    /// Says what was done.
+    pub(super) fn sum_up(&self, loaded: u64, bad: u64) {
         let skipped = if bad == 0 { String::new() } else { format!("; {} skipped", thousands(bad)) };
         let (records, time) = (counted(loaded, "record", "records"), duration(self.bar.elapsed()));
         say(&format!("loaded {records} in {time}: {} a second{skipped}", self.rate(loaded)));

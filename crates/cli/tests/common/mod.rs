@@ -1,0 +1,179 @@
+//! Runs the built program.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::{
+    ffi::OsStr,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+/// How a run ended.
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) out: Vec<u8>,
+    pub(crate) err: String,
+}
+
+impl Run {
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.out).unwrap()
+    }
+
+    /// It succeeded, and says so by its code.
+    #[track_caller]
+    pub(crate) fn ok(self) -> Run {
+        assert_eq!(self.code, 0, "{}{}", self.err, String::from_utf8_lossy(&self.out));
+        self
+    }
+
+    /// It failed with this code, and says `why`.
+    #[track_caller]
+    pub(crate) fn fails(self, code: i32, why: &str) -> Run {
+        assert_eq!(self.code, code, "{}{}", self.err, String::from_utf8_lossy(&self.out));
+        let says_so = self.err.lines().any(|line| line.starts_with("error: ")) && self.err.contains(why);
+        assert!(says_so, "not `{why}`: {}", self.err);
+        self
+    }
+}
+
+/// The program, without the settings of whoever runs the tests.
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TERRACE_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs it to its end.
+pub(crate) fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>, input: &[u8]) -> Run {
+    let mut child = program()
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let output = std::thread::scope(|scope| {
+        // It may end without reading all.
+        scope.spawn(move || stdin.write_all(input));
+        child.wait_with_output().unwrap()
+    });
+    let err = String::from_utf8(output.stderr).unwrap();
+    Run { code: output.status.code().unwrap_or(-1), out: output.stdout, err }
+}
+
+/// A directory for pools, in memory where there is any.
+pub(crate) struct Place {
+    pub(crate) directory: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        Place { directory }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The pool that `run` uses.
+    pub(crate) fn pool(&self) -> PathBuf {
+        self.path("test.pool")
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Run {
+        self.run_with(arguments, b"")
+    }
+
+    pub(crate) fn run_with(&self, arguments: &[&str], input: &[u8]) -> Run {
+        self.run_on(&self.pool(), arguments, input)
+    }
+
+    pub(crate) fn run_on(&self, pool: &Path, arguments: &[&str], input: &[u8]) -> Run {
+        let pool = ["--pool", pool.to_str().unwrap(), "--size", "64MiB"];
+        run(arguments.iter().chain(&pool), input)
+    }
+}
+
+/// A server in a process of its own, killed when the test ends.
+pub(crate) struct Served {
+    pub(crate) child: Child,
+    /// What it said up to `ready`.
+    pub(crate) heading: String,
+    pub(crate) port: u16,
+    pub(crate) metrics_port: u16,
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Served {
+    /// Starts it on a pool, and waits until it is ready.
+    pub(crate) fn start(pool: &Path, arguments: &[&str]) -> Served {
+        // Between finding a port free and taking it, another test may take it.
+        for _ in 0..20 {
+            let (port, metrics_port) = (free_port(), free_port());
+            let mut child = program()
+                .args(["serve", "--size", "64MiB", "--port", &port.to_string()])
+                .args(["--metrics-port", &metrics_port.to_string(), "--pool"])
+                .arg(pool)
+                .args(arguments)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            if let Some(heading) = ready(&mut child) {
+                return Served { child, heading, port, metrics_port };
+            }
+            let mut why = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut why).unwrap();
+            child.wait().unwrap();
+            assert!(why.contains("is in use by another program"), "the server did not start: {why}");
+        }
+        panic!("no free port in 20 attempts");
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for its end; its code and what it wrote to standard error.
+    pub(crate) fn end(&mut self) -> (Option<i32>, String) {
+        let code = self.child.wait().unwrap().code();
+        let mut err = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        (code, err)
+    }
+}
+
+/// Its output up to `ready`; `None` if it ended before.
+fn ready(child: &mut Child) -> Option<String> {
+    let mut heading = String::new();
+    let mut out = BufReader::new(child.stdout.as_mut().unwrap());
+    while out.read_line(&mut heading).unwrap() > 0 {
+        if heading.ends_with("\nready\n") {
+            return Some(heading);
+        }
+    }
+    None
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,106 @@
+//! check, stats and bench.
+
+mod common;
+
+use std::{fs, os::unix::fs::FileExt};
+
+use common::{Place, Served, run};
+
+fn filled() -> Place {
+    let place = Place::new();
+    let lines: String = (0..5000).map(|nth| format!("key:{nth},value {nth}\n")).collect();
+    place.run_with(&["load", "-"], format!("key,value\n{lines}").as_bytes()).ok();
+    place
+}
+
+#[test]
+fn a_sound_pool_is_said_to_be() {
+    let place = filled();
+    let checked = place.run(&["check"]).ok();
+    assert!(checked.text().starts_with("checked 5,000 records, "), "{}", checked.text());
+    assert!(checked.text().ends_with(": sound\n"), "{}", checked.text());
+}
+
+#[test]
+fn damage_is_found_and_what_is_whole_can_be_kept() {
+    let place = filled();
+    let pool = fs::read(place.pool()).unwrap();
+    let value = b"value 1234";
+    let at = pool.windows(value.len()).position(|bytes| bytes == value).unwrap();
+    let file = fs::File::options().write(true).open(place.pool()).unwrap();
+    file.write_all_at(b"VALUE", at as u64).unwrap();
+
+    let checked = place.run(&["check"]);
+    assert_eq!(checked.code, 1, "{}", checked.err);
+    assert!(checked.text().lines().count() >= 2, "{}", checked.text());
+    assert!(checked.text().lines().last().unwrap().contains("finding"), "{}", checked.text());
+    place.run(&["get", "key:1234"]).fails(1, "damaged");
+    assert_eq!(place.run(&["get", "key:1235"]).ok().out, b"value 1235");
+}
+
+#[test]
+fn stats_of_a_pool_and_of_a_server_have_the_same_names() {
+    let place = filled();
+    let alone: serde_json::Value = serde_json::from_str(place.run(&["stats", "--json"]).ok().text()).unwrap();
+    assert_eq!(alone["records"], 5000);
+    assert!(alone["overhead_per_record_bytes"].as_f64().unwrap() > 0.0);
+    let table = place.run(&["stats"]).ok();
+    assert!(table.text().starts_with("records             5,000"), "{}", table.text());
+
+    let server = Served::start(&place.pool(), &[]);
+    let port = server.metrics_port.to_string();
+    let ask = |arguments: &[&str]| place.run(&[&["stats", "--metrics-port", &port], arguments].concat());
+    let served: serde_json::Value = serde_json::from_str(ask(&["--json"]).ok().text()).unwrap();
+    assert_eq!(served["records"], 5000);
+    assert_eq!(served["connections"], 0);
+    for name in alone.as_object().unwrap().keys() {
+        assert!(served.get(name).is_some(), "a server does not tell {name}");
+    }
+    assert!(ask(&[]).ok().text().contains("latency"));
+    place.run(&["stats", "--metrics-port", "1"]).fails(1, "is in use by process");
+
+    let other = place.path("other.pool");
+    place.run_on(&other, &["put", "k", "v"], b"").ok();
+    let watched = place.run_on(&other, &["stats", "--watch", "--metrics-port", &port], b"");
+    assert!(watched.fails(1, "no running server").err.contains("serves another pool"));
+}
+
+#[test]
+fn a_measurement_leaves_a_users_pool_as_it_was() {
+    let place = filled();
+    let lines = || {
+        let dump = place.run(&["dump"]).ok();
+        dump.text().lines().map(str::to_string).collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = lines();
+    for distribution in ["uniform", "zipf"] {
+        let arguments = [
+            "bench",
+            "--records",
+            "2000",
+            "--operations",
+            "10000",
+            "--reads",
+            "50",
+            "--distribution",
+            distribution,
+            "--json",
+        ];
+        let measured: serde_json::Value = serde_json::from_str(place.run(&arguments).ok().text()).unwrap();
+        let operations = |side: &str| measured[side]["operations"].as_u64().unwrap();
+        assert_eq!(operations("get") + operations("put"), 10_000);
+        assert_eq!(measured["missed"], 0);
+        assert!(measured["get"]["latency_ns_p99"].as_u64().unwrap() > 0);
+    }
+    assert!(lines() == before);
+}
+
+#[test]
+fn a_measurement_of_its_own_pool_prints_a_table() {
+    let measured = run(["bench", "--records", "1000", "--operations", "1000", "--threads", "1"], b"").ok();
+    let text = measured.text();
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    assert!(text.contains("p99.9") && text.contains("filled in"), "{text}");
+    assert_eq!(run(["bench", "--records", "0"], b"").code, 2);
+    assert_eq!(run(["bench", "--reads", "101"], b"").code, 2);
+}

@@ -1,0 +1,147 @@
+//! get, put, del and scan, straight from a pool.
+
+mod common;
+
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::ffi::OsStrExt,
+    process::{Command, Stdio},
+};
+
+use common::{Place, Served, program, run};
+
+#[test]
+fn what_is_put_is_got_and_deleted() {
+    let place = Place::new();
+    assert_eq!(place.run(&["put", "greeting", "hello"]).ok().out, b"");
+    assert_eq!(place.run(&["get", "greeting"]).ok().out, b"hello");
+    place.run(&["put", "greeting", ""]).ok();
+    assert_eq!(place.run(&["get", "greeting"]).ok().out, b"");
+    assert_eq!(place.run(&["del", "greeting", "absent"]).ok().text(), "removed 1 key\n");
+    place.run(&["get", "greeting"]).fails(1, "there is no key `greeting`");
+}
+
+#[test]
+fn bytes_come_back_as_they_were() {
+    let place = Place::new();
+    let value: Vec<u8> = (0..=255).cycle().take(300_000).collect();
+    place.run_with(&["put", "binary", "-"], &value).ok();
+    assert!(place.run(&["get", "binary"]).ok().out == value);
+    let pool = place.pool();
+    let arguments =
+        ["put".as_ref(), OsStr::from_bytes(b"\xff\xfe\n"), "x".as_ref(), "--pool".as_ref(), pool.as_os_str()];
+    run(arguments, b"").ok();
+    assert_eq!(place.run(&["scan", "--prefix", "binary"]).ok().text(), "binary\n");
+    assert!(place.run(&["scan"]).ok().text().lines().any(|line| line == "\\xff\\xfe\\n"));
+    assert!(place.run(&["scan", "--raw"]).ok().out.windows(4).any(|bytes| bytes == b"\xff\xfe\n\n"));
+    assert!(
+        place.run(&["scan", "--json"]).ok().text().contains("{\"key_base64\":\"//4K\",\"value\":\"x\"}\n")
+    );
+}
+
+#[test]
+fn times_to_live_are_kept() {
+    let place = Place::new();
+    place.run(&["put", "short", "x", "--ttl", "1ms"]).ok();
+    place.run(&["put", "long", "x", "--ttl", "7d"]).ok();
+    place.run(&["get", "long"]).ok();
+    assert!(place.run(&["scan", "--json"]).ok().text().contains("\"expires_at_ms\":"));
+    place.run(&["get", "short"]).fails(1, "there is no key");
+}
+
+#[test]
+fn scans_are_narrowed() {
+    let place = Place::new();
+    let lines: String = (0..50).map(|nth| format!("user:{nth}:name,n{nth}\nitem:{nth},i\n")).collect();
+    place.run_with(&["load", "-"], format!("key,value\n{lines}").as_bytes()).ok();
+    let count = |arguments: &[&str]| place.run(&[&["scan"], arguments].concat()).ok().text().lines().count();
+    assert_eq!(count(&[]), 100);
+    assert_eq!(count(&["--prefix", "item:"]), 50);
+    assert_eq!(count(&["--match", "user:1?:name"]), 10);
+    assert_eq!(count(&["--match", "user:*", "--prefix", "item"]), 0);
+    assert_eq!(count(&["--limit", "7"]), 7);
+    assert_eq!(count(&["--limit", "0"]), 0);
+    let values = place.run(&["scan", "--values", "--match", "user:42:*"]).ok();
+    assert_eq!(values.text(), "user:42:name\tn42\n");
+}
+
+#[test]
+fn what_makes_no_sense_is_code_2() {
+    let place = Place::new();
+    for arguments in [
+        &["put", "k", "v", "--ttl", "soon"][..],
+        &["put", "k"],
+        &["scan", "--raw", "--json"],
+        &["get", "k", "--durability", "hope"],
+        &["get", "k", "--size", "much"],
+        &["frobnicate"],
+        &[],
+    ] {
+        let ended = run(arguments.iter(), b"");
+        assert_eq!(ended.code, 2, "{arguments:?}: {}", ended.err);
+        assert!(!ended.err.is_empty());
+    }
+    assert!(run(["--help"], b"").ok().text().contains("Usage"));
+    assert!(run(["--version"], b"").ok().text().starts_with("terrace "));
+    assert!(!place.pool().exists());
+}
+
+#[test]
+fn what_cannot_be_done_is_code_1_with_a_reason() {
+    let place = Place::new();
+    place.run(&["get", "k"]).fails(1, "there is no pool");
+    place.run(&["put", "", "v"]).fails(1, "the key is empty");
+    let long = "k".repeat(70_000);
+    place.run(&["put", &long, "v"]).fails(1, "the key is longer than 64 KiB");
+    fs::write(place.path("foreign"), b"not a pool at all").unwrap();
+    place.run_on(&place.path("foreign"), &["get", "k"], b"").fails(1, "is not a Terrace pool");
+    assert_eq!(fs::read(place.path("foreign")).unwrap(), b"not a pool at all");
+    place.run_on(&place.path("no/such/directory/pool"), &["put", "k", "v"], b"").fails(1, "does not exist");
+    place.run(&["put", "k", "v", "--durability", "power"]).fails(1, "durability `power`");
+}
+
+#[test]
+fn a_pool_that_a_server_holds_names_the_holder() {
+    let place = Place::new();
+    let server = Served::start(&place.pool(), &[]);
+    let refused = place.run(&["get", "k"]).fails(1, "is in use by process");
+    assert!(refused.err.contains(&server.child.id().to_string()), "{}", refused.err);
+}
+
+#[test]
+fn settings_come_from_the_environment_too() {
+    let place = Place::new();
+    let with = |arguments: &[&str]| {
+        program()
+            .args(arguments)
+            .env("TERRACE_POOL", place.pool())
+            .env("TERRACE_SIZE", "64MiB")
+            .output()
+            .unwrap()
+    };
+    assert!(with(&["put", "k", "from the environment"]).status.success());
+    assert_eq!(with(&["get", "k"]).stdout, b"from the environment");
+    assert!(fs::metadata(place.pool()).unwrap().len() >= 64 << 20);
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_error() {
+    let place = Place::new();
+    let lines: String = (0..20_000).map(|nth| format!("key:{nth},{nth}\n")).collect();
+    place.run_with(&["load", "-"], format!("key,value\n{lines}").as_bytes()).ok();
+    for subcommand in ["scan", "dump"] {
+        let mut child = program()
+            .args([subcommand, "--pool"])
+            .arg(place.pool())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let head = Command::new("head").arg("-1").stdin(child.stdout.take().unwrap()).output().unwrap();
+        assert!(!head.stdout.is_empty());
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(0));
+        assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+    }
+}
