@@ -1,2 +1,131 @@
-//! Under construction.
-fn main() {}
+//! `cargo peers SUITE`: Terrace beside other engines, in one run, on this machine.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "to measure is to read the clock, to start threads and to wait"
+)]
+
+mod hash;
+mod maps;
+mod memory;
+mod ours;
+mod plan;
+mod pmem;
+mod records;
+mod restart;
+mod server;
+mod worker;
+mod workload;
+
+use clap::{Parser, ValueEnum};
+use plan::{Plan, say};
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use terrace_bench::{Limits, Machine, Report};
+
+// The peers allocate from the process's allocator, so they get a quick one.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// What the allocator is told: ask for huge pages, as Terrace does, and never give touched memory back, so that no side pays for a page's first
+/// touch while it is timed.
+const ALLOCATOR_SETTINGS: [(&str, &str); 2] =
+    [("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1"), ("MIMALLOC_PURGE_DELAY", "-1")];
+
+/// Terrace beside other engines, in one run.
+#[derive(Parser)]
+#[command(name = "cargo peers")]
+struct Arguments {
+    /// What to compare.
+    suite: Suite,
+    /// Also write the report to this file, for programs.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Exit with 1 if a target is missed.
+    #[arg(long)]
+    check: bool,
+    /// Small sizes and one round, to see that it runs; the figures mean nothing.
+    #[arg(long)]
+    quick: bool,
+    /// Only rows whose name holds this, for instance "hash get".
+    #[arg(long, value_name = "ROW")]
+    only: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Suite {
+    /// CLHT, restart, the server and memory.
+    Foundation,
+}
+
+fn main() -> ExitCode {
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, rest @ ..] = &given[..]
+        && first == worker::WORKER
+    {
+        return finish(worker::run(rest).map(|()| ExitCode::SUCCESS));
+    }
+    let arguments = Arguments::parse();
+    if let Some(error) = restart_with_allocator_settings() {
+        say(&format!("error: could not start again with the allocator's settings: {error}"));
+        return ExitCode::FAILURE;
+    }
+    finish(run(&arguments).map(|missed| match missed {
+        0 => ExitCode::SUCCESS,
+        _ if arguments.check => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    }))
+}
+
+fn finish(outcome: Result<ExitCode, Box<dyn std::error::Error>>) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        say(&format!("error: {error}"));
+        ExitCode::from(2)
+    })
+}
+
+/// The allocator reads its settings as the process starts; so the process starts again if they are not set.
+fn restart_with_allocator_settings() -> Option<io::Error> {
+    if ALLOCATOR_SETTINGS.iter().all(|(name, value)| std::env::var(name).as_deref() == Ok(value)) {
+        return None;
+    }
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return Some(error),
+    };
+    Some(Command::new(program).args(std::env::args_os().skip(1)).envs(ALLOCATOR_SETTINGS).exec())
+}
+
+fn run(arguments: &Arguments) -> Result<usize, Box<dyn std::error::Error>> {
+    let plan = Plan { quick: arguments.quick, only: arguments.only.clone() };
+    let report = match arguments.suite {
+        Suite::Foundation => foundation(&plan)?,
+    };
+    writeln!(io::stdout(), "{report}")?;
+    if let Some(path) = &arguments.json {
+        std::fs::write(path, serde_json::to_string_pretty(&report.to_json())?)?;
+    }
+    Ok(report.missed())
+}
+
+fn foundation(plan: &Plan) -> Result<Report, Box<dyn std::error::Error>> {
+    say("the machine's limits");
+    let limits = Limits::measure(plan.limits())?;
+    let mut sections = hash::sections(plan);
+    sections.extend(pmem::sections(plan)?);
+    sections.extend(Some(restart::section(plan)?).filter(|section| !section.rows.is_empty()));
+    sections.extend(server::sections(plan)?);
+    sections.extend(memory::section(plan)?);
+    Ok(Report {
+        suite: "foundation".into(),
+        machine: Machine::here(),
+        limits,
+        sections,
+        repeat: std::env::args()
+            .skip(1)
+            .fold("cargo peers".into(), |line, argument| format!("{line} {argument}")),
+        warning: plan.quick.then(|| "a quick run: the figures mean nothing".into()),
+    })
+}

@@ -1,0 +1,290 @@
+//! Terrace's server and Debian's redis-server, driven by redis-benchmark on loopback.
+
+use crate::plan::{Plan, say};
+use crate::records::{VALUE_BYTES, key, value};
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use terrace_bench::{Bound, Measure, Measured, Row, Section, median, process_cpu_seconds};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// What redis-server promises about a write that it has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RedisMode {
+    /// Nothing: no append-only file, no snapshots.
+    No,
+    /// It survives the process; through a crash of the machine but for the last second.
+    EverySecond,
+    /// It survives a crash of the machine.
+    Always,
+}
+
+/// A server that runs, on a port of its own, on processor 0.
+pub(crate) struct Server {
+    child: Child,
+    port: u16,
+    /// Removed when the server has ended.
+    _files: TempDir,
+}
+
+impl Server {
+    fn start(program: &mut Command, port: u16, files: TempDir) -> Outcome<Self> {
+        let child = program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let mut server = Self { child, port, _files: files };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !server.answers() {
+            if let Some(status) = server.child.try_wait()? {
+                return Err(format!("{program:?} ended at once: {status}").into());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{program:?} does not answer").into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    fn connect(&self) -> std::io::Result<TcpStream> {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    fn answers(&self) -> bool {
+        let mut reply = [0; 7];
+        let ping = |mut stream: TcpStream| {
+            stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+            stream.write_all(b"PING\r\n")?;
+            stream.read_exact(&mut reply)
+        };
+        self.connect().and_then(ping).is_ok() && &reply == b"+PONG\r\n"
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// A command that runs `program` on processor `cpu` alone. (taskset becomes the program, so the process id is the program's.)
+fn pinned(cpu: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("taskset");
+    command.arg("-c").arg(cpu.to_string()).arg(program);
+    command
+}
+
+/// The terrace program beside this one, built now.
+pub(crate) fn terrace_program() -> Outcome<PathBuf> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let built = Command::new(cargo).args(["build", "--quiet", "--release", "--bin", "terrace"]).status()?;
+    let program = std::env::current_exe()?.with_file_name("terrace");
+    match built.success() && program.exists() {
+        true => Ok(program),
+        false => Err("the terrace program could not be built; run this from the project's directory".into()),
+    }
+}
+
+/// Terrace with a new pool in /dev/shm.
+fn terrace() -> Outcome<Server> {
+    let files = tempfile::tempdir_in("/dev/shm")?;
+    let port = free_port()?;
+    let mut command = pinned(0, terrace_program()?);
+    command.arg("serve").arg("--pool").arg(files.path().join("server.pool"));
+    command.args([
+        "--size",
+        "2GiB",
+        "--bind",
+        "127.0.0.1",
+        "--metrics-port",
+        "0",
+        "--threads",
+        "1",
+        "--port",
+    ]);
+    command.arg(port.to_string());
+    Server::start(&mut command, port, files)
+}
+
+/// redis-server with an empty data set. Its files, if any, lie where temporary files do.
+pub(crate) fn redis(mode: RedisMode) -> Outcome<Server> {
+    let files = tempfile::tempdir()?;
+    let port = free_port()?;
+    let mut command = pinned(0, "redis-server");
+    command.args(["--bind", "127.0.0.1", "--save", "", "--auto-aof-rewrite-percentage", "0", "--dir"]);
+    command.arg(files.path()).arg("--port").arg(port.to_string());
+    command.args(match mode {
+        RedisMode::No => ["--appendonly", "no", "--appendfsync", "no"],
+        RedisMode::EverySecond => ["--appendonly", "yes", "--appendfsync", "everysec"],
+        RedisMode::Always => ["--appendonly", "yes", "--appendfsync", "always"],
+    });
+    Server::start(&mut command, port, files)
+}
+
+/// Sets the first `records` keys, pipelined.
+pub(crate) fn fill(server: &Server, records: u64) -> Outcome<()> {
+    const BATCH: u64 = 500;
+    const OK: &[u8] = b"+OK\r\n";
+    let mut stream = server.connect()?;
+    let (mut request, mut replies) = (Vec::new(), vec![0; BATCH as usize * OK.len()]);
+    for first in (0..records).step_by(BATCH as usize) {
+        let numbers = first..records.min(first + BATCH);
+        let replies = &mut replies[..(numbers.end - numbers.start) as usize * OK.len()];
+        request.clear();
+        for number in numbers {
+            request.extend_from_slice(b"*3\r\n$3\r\nSET\r\n$16\r\n");
+            request.extend_from_slice(&key(number));
+            write!(request, "\r\n${VALUE_BYTES}\r\n")?;
+            request.extend_from_slice(&value(number));
+            request.extend_from_slice(b"\r\n");
+        }
+        stream.write_all(&request)?;
+        stream.read_exact(replies)?;
+        if !replies.chunks(OK.len()).all(|reply| reply == OK) {
+            return Err("a server did not answer SET with OK".into());
+        }
+    }
+    Ok(())
+}
+
+/// Waits, a minute at most, until the server does nothing on its own any more (huge pages, files).
+fn wait_until_idle(server: &Server) -> Outcome<()> {
+    let cpu = || process_cpu_seconds(server.pid()).ok_or("a server is gone");
+    for _ in 0..120 {
+        let before = cpu()?;
+        std::thread::sleep(Duration::from_millis(500));
+        if cpu()? - before <= 0.01 {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// One kind of load.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    command: &'static str,
+    pipeline: u64,
+    requests: u64,
+    keys: u64,
+}
+
+impl Load {
+    fn name(self) -> String {
+        format!("{}, pipeline {}", self.command, self.pipeline)
+    }
+}
+
+/// Requests a second, and processor seconds of the server a million requests.
+fn drive(server: &Server, load: Load) -> Outcome<(f64, f64)> {
+    let cpu = || process_cpu_seconds(server.pid()).ok_or("a server is gone");
+    let before = cpu()?;
+    let [port, pipeline, requests, keys, value] =
+        [server.port.into(), load.pipeline, load.requests, load.keys, VALUE_BYTES]
+            .map(|n: u64| n.to_string());
+    let output = pinned(1, "redis-benchmark")
+        .args([
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &port,
+            "-c",
+            "50",
+            "-P",
+            &pipeline,
+            "-n",
+            &requests,
+            "-r",
+            &keys,
+            "-d",
+            &value,
+        ])
+        .args(["-t", &load.command.to_lowercase(), "--csv"])
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("\"{}\",\"", load.command)));
+    let rate = line.and_then(|rest| rest.split('"').next()?.parse::<f64>().ok());
+    let rate = rate
+        .ok_or_else(|| format!("redis-benchmark said: {text}{}", String::from_utf8_lossy(&output.stderr)))?;
+    Ok((rate, (cpu()? - before) * 1e6 / load.requests as f64))
+}
+
+const PEERS: [&str; 3] = ["redis no", "everysec", "always"];
+
+/// Requests a second, and what they cost the server.
+pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
+    let title = "Server: redis-benchmark, 50 clients, 64-byte values, a million keys, loopback; server and client each on a processor of its own. \
+                 Ours keeps every answered write through a crash of the process (durability process); Redis with appendonly no keeps nothing, \
+                 with everysec as much as ours, with always also through a crash of the machine. Judged against appendonly no";
+    let mut rates = Section::new(title, "requests/s", &PEERS);
+    let mut costs = Section::new("The server's processor time", "CPU s a million requests", &PEERS);
+    for pipeline in [1, 16] {
+        for command in ["SET", "GET"] {
+            let requests = plan.count(if pipeline == 1 { 300_000 } else { 2_000_000 });
+            let load = Load { command, pipeline, requests, keys: plan.count(1_000_000) };
+            if plan.wants("server", &load.name()) {
+                say(&format!("server {}", load.name()));
+                let (rate, cost) = rows(plan, load)?;
+                rates.rows.push(rate);
+                costs.rows.push(cost);
+            }
+        }
+    }
+    Ok([rates, costs].into_iter().filter(|section| !section.rows.is_empty()).collect())
+}
+
+fn rows(plan: &Plan, load: Load) -> Outcome<(Row, Row)> {
+    let mut servers = vec![terrace()?, redis(RedisMode::No)?];
+    // A get costs Redis the same in every mode.
+    if load.command == "SET" {
+        servers.push(redis(RedisMode::EverySecond)?);
+        servers.push(redis(RedisMode::Always)?);
+    }
+    for server in &servers {
+        fill(server, load.keys)?;
+        wait_until_idle(server)?;
+    }
+    let (costs, failure) =
+        (RefCell::new(vec![Vec::<f64>::new(); servers.len()]), RefCell::new(None::<String>));
+    let mut sides = Vec::<Measure<'_>>::new();
+    for (i, server) in servers.iter().enumerate() {
+        let (costs, failure) = (&costs, &failure);
+        sides.push(Box::new(move || match drive(server, load) {
+            Ok((rate, cost)) => {
+                costs.borrow_mut()[i].push(cost);
+                rate
+            }
+            Err(error) => {
+                *failure.borrow_mut() = Some(error.to_string());
+                f64::NAN
+            }
+        }));
+    }
+    let measured = plan.runner().row(&mut sides);
+    drop(sides);
+    if let Some(failure) = failure.into_inner() {
+        return Err(failure.into());
+    }
+    let figures = costs.into_inner();
+    let medians = figures.iter().map(|figures| median(figures)).collect();
+    let costs = Measured { medians, figures, ..measured.clone() };
+    let (rate, cost) = if load.pipeline == 1 { (1.0, 0.9) } else { (1.5, 0.6) };
+    Ok((
+        Row::from_measured(load.name(), measured).against(0, Bound::AtLeast(rate)),
+        Row::from_measured(load.name(), costs).against(0, Bound::AtMost(cost)),
+    ))
+}

@@ -1,0 +1,110 @@
+//! What this program does when it has started itself as a child: it fills a store, so that a parent can kill it or weigh it.
+
+use crate::records::{key, value};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use terrace::{ByteSize, Put, Stats, Store};
+use terrace_bench::Random;
+
+/// The first argument that makes this program a worker.
+pub(crate) const WORKER: &str = "worker-of-cargo-peers";
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// A child that has filled the pool at a path.
+pub(crate) struct Worker {
+    child: Child,
+    /// What it said when it was done.
+    pub(crate) said: String,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    /// Starts a worker that sees to it that `pool` holds `records` records, says what the pool looks like then, and goes on overwriting them if
+    /// `load` says so, until it is killed. Returns once it has said so.
+    pub(crate) fn start(pool: &Path, records: u64, load: bool) -> Outcome<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args([
+                WORKER.as_ref(),
+                pool.as_os_str(),
+                records.to_string().as_ref(),
+                load.to_string().as_ref(),
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdout = child.stdout.take().ok_or("the worker has no output")?;
+        let mut worker = Self { child, said: String::new(), stdout: BufReader::new(stdout) };
+        worker.stdout.read_line(&mut worker.said)?;
+        match worker.said.trim().is_empty() {
+            true => Err("a worker could not fill its pool".into()),
+            false => Ok(worker),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it as `kill -9` does, wherever it is.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The pool's size for so many records: room for twice what they take.
+pub(crate) fn pool_size(records: u64) -> ByteSize {
+    ByteSize::mib(64 + records * 300 / (1 << 20))
+}
+
+/// The worker's life. `arguments`: the pool, the number of records, whether to go on writing.
+pub(crate) fn run(arguments: &[String]) -> Outcome<()> {
+    let [pool, records, load] = arguments else { return Err("a worker takes three arguments".into()) };
+    let (records, load) = (records.parse::<u64>()?, load.parse::<bool>()?);
+    // Huge pages are left out: what a store costs in memory is looked at here, and those would round it up.
+    let options = Store::options().path(pool).size(pool_size(records)).huge_pages(false);
+    let store = options.open_or_create()?;
+    fill(&store, records)?;
+    writeln!(io::stdout(), "{}", describe(&store.stats()))?;
+    io::stdout().flush()?;
+    if load {
+        overwrite(&store, records)?;
+    }
+    // The parent closes its end, or dies.
+    io::stdin().read_line(&mut String::new())?;
+    Ok(())
+}
+
+fn fill(store: &Store, records: u64) -> Outcome<()> {
+    for first in (store.len()..records).step_by(64) {
+        let numbers = first..records.min(first + 64);
+        let pairs: Vec<_> = numbers.map(|number| (key(number), value(number))).collect();
+        let puts: Vec<_> = pairs.iter().map(|(key, value)| Put { key, value, expires_at: None }).collect();
+        for outcome in store.put_many(&puts) {
+            outcome?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes records again until the process is killed.
+fn overwrite(store: &Store, records: u64) -> Outcome<()> {
+    let mut random = Random::new(records);
+    loop {
+        let number = random.below(records);
+        store.put(&key(number), &value(number))?;
+    }
+}
+
+/// Bytes that the pool uses, whatever for.
+fn describe(stats: &Stats) -> u64 {
+    stats.size_bytes - stats.free_bytes
+}
