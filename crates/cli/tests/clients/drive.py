@@ -1,0 +1,76 @@
+"""Drives a Terrace server with redis-py: drive.py PORT PASSWORD. Exits with an error at the first surprise."""
+
+import sys
+import threading
+
+import redis
+
+
+def strings(client):
+    assert client.set("py:key", "Ada") is True
+    assert client.get("py:key") == b"Ada"
+    assert client.set("py:key", "Bob", nx=True) is None
+    assert client.set("py:key", "Bob", get=True) == b"Ada"
+    assert client.append("py:key", "by") == 5
+    assert client.getrange("py:key", 0, 2) == b"Bob"
+    assert client.incr("py:n", 5) == 5
+    assert client.incrbyfloat("py:f", 1.5) == 1.5
+    assert client.mset({"py:a": "1", "py:b": b"\x00\xff"}) is True
+    assert client.mget("py:a", "py:absent", "py:b") == [b"1", None, b"\x00\xff"]
+    assert client.delete("py:a", "py:b", "py:absent") == 2
+
+
+def expiry(client):
+    client.set("py:short", "x", ex=1000)
+    assert 990 <= client.ttl("py:short") <= 1000
+    assert client.persist("py:short") is True
+    assert client.ttl("py:short") == -1
+    assert client.pexpireat("py:short", 1) is True
+    assert client.get("py:short") is None
+
+
+def pipelines(client):
+    pipe = client.pipeline(transaction=False)
+    for n in range(10000):
+        pipe.set(f"py:pipe:{n}", n)
+    assert all(pipe.execute())
+    assert client.mget(f"py:pipe:{n}" for n in (0, 9999)) == [b"0", b"9999"]
+    assert len(set(client.scan_iter("py:pipe:*", count=500))) == 10000
+    with client.pipeline(transaction=True) as pipe:
+        pipe.incr("py:multi").get("py:multi").strlen("py:key")
+        assert pipe.execute() == [1, b"1", 5]
+
+
+def watching(client):
+    def count():
+        for _ in range(50):
+            client.transaction(lambda pipe: (pipe.multi(), pipe.incr("py:watched")) if pipe.get("py:watched") or True else None, "py:watched")
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert client.get("py:watched") == b"200"
+
+
+def errors(client):
+    for call in (lambda: client.lpush("py:list", 1), lambda: client.incr("py:key"), lambda: client.execute_command("SET", "one")):
+        try:
+            call()
+        except redis.ResponseError:
+            continue
+        raise AssertionError("a refused command raised nothing")
+
+
+def main():
+    port, password = int(sys.argv[1]), sys.argv[2]
+    for protocol in (2, 3):
+        client = redis.Redis(port=port, password=password, protocol=protocol, client_name="drive")
+        client.flushall()
+        for part in (strings, expiry, pipelines, watching, errors):
+            part(client)
+        assert client.info("keyspace")["db0"]["keys"] == client.dbsize()
+        assert client.config_get("maxclients") == {"maxclients": "10000"}
+    print("redis-py", redis.__version__, "is content")
+
+
+main()
