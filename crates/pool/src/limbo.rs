@@ -16,6 +16,8 @@ use terrace_medium::{MappedMedium, Offset, Persistent, Word};
 
 /// Bytes of a page: a size class of every geometry.
 pub(crate) const PAGE_BYTES: u64 = 512;
+/// Full pages of a seat after which it tries to move the epoch on, which interrupts every running thread (see `barrier`).
+const PAGES_AN_EPOCH: u64 = 8;
 const ENTRIES: u64 = 31;
 /// A page is closed early when it holds more than 1 MiB, or this fraction of the pool.
 const FRACTION: u64 = 64;
@@ -88,9 +90,12 @@ impl<M: MappedMedium> Inner<M> {
         seat.page_count.store(self.medium(), count + 1, Relaxed);
         let waiting = seat.page_bytes.load(self.medium(), Relaxed) + bytes;
         seat.page_bytes.store(self.medium(), waiting, Relaxed);
-        if count + 1 >= ENTRIES || waiting >= (self.size() / FRACTION).min(1 << 20) {
+        let much = waiting >= (self.size() / FRACTION).min(1 << 20);
+        if count + 1 >= ENTRIES || much {
             self.close_page(seat);
-            if self.drain(seat, DRAIN, seat) == 0 {
+            let pages = seat.pages.load(self.medium(), Relaxed) + 1;
+            seat.pages.store(self.medium(), pages, Relaxed);
+            if self.drain(seat, DRAIN, seat) == 0 && (much || pages.is_multiple_of(PAGES_AN_EPOCH)) {
                 self.try_advance();
             }
         }

@@ -60,7 +60,8 @@ pub(crate) struct Seat {
     pub(crate) freed: Word,
     /// Bytes retired to the open page. Owner.
     pub(crate) page_bytes: Word,
-    _line1: Word,
+    /// Pages of limbo that the owner has filled. Owner.
+    pub(crate) pages: Word,
 
     pub(crate) counters: [Word; 8],
     pub(crate) caches: [Cache; CLASSES_MAX],
