@@ -48,7 +48,7 @@ pub trait RecordKeys: Send + Sync + 'static {
     /// The key of the record at `offset`, or `None` if there is no sound record there.
     fn key<'g, M: MappedMedium>(guard: &'g Guard<'_, M>, offset: u64) -> Option<&'g [u8]>;
     /// Whether the record at `offset` can be believed as a whole. Asked where a key was not found although its slot may be there: of a present key's
-    /// neighbours once in 65,536 comparisons.
+    /// neighbours once in 4,096 comparisons at most.
     fn is_sound<M: MappedMedium>(guard: &Guard<'_, M>, offset: u64) -> bool {
         Self::key(guard, offset).is_some()
     }

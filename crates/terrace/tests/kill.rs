@@ -205,6 +205,7 @@ fn run_and_kill(round: u64, medium: Medium, path: &std::path::Path, after: Durat
         .unwrap();
     let output = child.stdout.take().unwrap();
     let mut done = vec![0; THREADS as usize];
+    #[allow(clippy::disallowed_methods, reason = "a test owns its threads")]
     let reader = std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             if let Some((thread, n)) = line.strip_prefix("done ").and_then(|rest| rest.split_once(' '))

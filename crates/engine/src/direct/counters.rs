@@ -46,7 +46,7 @@ impl<M: MappedMedium> Root<M> {
     /// A number that no record made shortly before or after has.
     #[inline(always)]
     pub(super) fn stamp(&self, guard: &Guard<'_, M>) -> u32 {
-        (self.add(guard, STAMPS, STRIPES) | guard.seat_index() % STRIPES) as u32
+        (self.add(guard, STAMPS, STRIPES) | (guard.seat_index() % STRIPES)) as u32
     }
 
     /// One record took another's place, or came, or went.

@@ -10,7 +10,7 @@
 //!
 //!   bucket of u64 keys    | lock | key0 | key1 | key2 | word0 | word1 | word2 | link |
 //!   bucket of byte keys   | lock | slot0 | slot1 | slot2 | slot3 | slot4 | slot5 | link |
-//!                           slot: [63:41] 23 bits of the key's hash  [40:0] the record's offset / 8; 0 = empty
+//!                           slot: [63:49] 15 bits of the key's hash  [48:41] check  [40:0] the record's offset / 8; 0 = empty
 //!   link: [63:42] version  [41] group moved  [40:38] which pairs are valid  [37:0] next bucket's offset / 64
 //! ```
 //!
@@ -20,7 +20,7 @@
 //!   link, key, word and link again unchanged has an atomic snapshot, whatever was removed and reused meanwhile.
 //! * **One write-back and one fence a change.** Pair and link share a line, and a line survives a crash as a prefix of its
 //!   stores, so one write-back after the last covers all of them, in this order: word, key, link.
-//! * **Byte strings.** The word is the offset of a record that holds the key, so a slot is a single word and a bucket has six. 23 bits of hash beside
+//! * **Byte strings.** The word is the offset of a record that holds the key, so a slot is a single word and a bucket has six. 15 bits of hash beside
 //!   the offset decide nearly every comparison without touching the record, and also decide which half a split sends the slot to.
 //! * **Resizing by all, step by step** (`resize.rs`). The papers lock the whole table; here a group of eight buckets is moved at a time.
 //! * **The hash's top bits choose the bucket**, so that a table of any size is in hash order: a scan's position is a hash and survives

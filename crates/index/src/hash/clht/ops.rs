@@ -179,7 +179,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let probe = K::probe(key, hash, table);
         let head = self.pool.region().at(table.bucket(table.index(hash)));
         let suspect = self.walk(head, |bucket| K::suspect(guard, bucket, &probe));
-        let record = suspect.map(|offset| Damage { offset, what: "a record that may be the key's is unsound" });
+        let record =
+            suspect.map(|offset| Damage { offset, what: "a record that may be the key's is unsound" });
         match record.or(self.damage()) {
             Some(damage) => Err(damage),
             None => Ok(None),

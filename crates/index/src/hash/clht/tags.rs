@@ -1,11 +1,15 @@
-//! Buckets of byte-string keys: six slots of one word, each 23 bits of the key's hash beside its record's offset.
+//! Buckets of byte-string keys: six slots of one word, each 15 bits of the key's hash beside its record's offset.
 //!
-//! `| lock | slot0 | slot1 | slot2 | slot3 | slot4 | slot5 | link |`, slot: `[63:41] tag  [40:0] offset / 8`, 0 = empty.
+//! `| lock | slot0 | slot1 | slot2 | slot3 | slot4 | slot5 | link |`, slot: `[63:49] tag  [48:41] check  [40:0] offset / 8`, 0 = empty.
 //!
-//! The tag is bits w to w + 22 of the hash, counted from the top, where w is the table's number of index bits rounded down to a multiple of 8.
-//! So the bucket's index and the tag together tell the hash's first w + 23 bits, at least 16 more than the index alone: a miss
-//! touches a record once in 65,536 comparisons at worst, and a resize places a slot without touching its record,
-//! but for the one doubling in eight that shifts the window.
+//! The tag is bits w to w + 14 of the hash, counted from the top, where w is the table's number of index bits rounded down to a multiple of 4.
+//! So the bucket's index and the tag together tell the hash's first w + 15 bits, at least 12 more than the index alone: a miss
+//! touches a record once in 4,096 comparisons at worst, and a resize places a slot without touching its record,
+//! but for the one doubling in four that shifts the window.
+//!
+//! The check covers the other 56 bits: a slot of which any one byte was changed is found out, so that it leads neither to an older version of its
+//! record nor, by another tag, to nothing at all. Such a slot is handed out as a word that is no record's offset (its lowest bit is set), and every search that
+//! ends in its bucket without its key reports it.
 
 use super::slots::{Entry, Probe, shape::Shape};
 use super::table::Table;
@@ -14,9 +18,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{Line, MappedMedium, Word};
 use terrace_pool::Guard;
 
-const TAG_BITS: u32 = 23;
-const OFFSET_BITS: u32 = 64 - TAG_BITS;
-const OFFSET: u64 = (1 << OFFSET_BITS) - 1;
+const TAG_BITS: u32 = 15;
+const CHECK_BITS: u32 = 8;
+const TAG_AT: u32 = 64 - TAG_BITS;
+const CHECK_AT: u32 = TAG_AT - CHECK_BITS;
+const CHECK: u64 = ((1 << CHECK_BITS) - 1) << CHECK_AT;
+const OFFSET: u64 = (1 << CHECK_AT) - 1;
+/// Set in the word of a damaged slot.
+const DAMAGED: u64 = 1;
 
 #[inline(always)]
 fn slot_word(bucket: &Line, slot: usize) -> &Word {
@@ -24,19 +33,36 @@ fn slot_word(bucket: &Line, slot: usize) -> &Word {
 }
 #[inline(always)]
 fn window(table: Table) -> u32 {
-    table.log2() / 8 * 8
+    table.log2() / 4 * 4
 }
 #[inline(always)]
 fn tag(hash: u64, table: Table) -> u64 {
-    hash << window(table) >> OFFSET_BITS
+    hash << window(table) >> TAG_AT
+}
+/// The check of a slot's other bits, in its place. Of a byte that is changed, the bits that are covered and those of the check itself fall on different
+/// bits of the check (hence the rotation), so that they cannot make up for each other.
+#[inline(always)]
+fn check(slot: u64) -> u64 {
+    let bits = slot & !CHECK;
+    let halves = bits ^ bits >> 32;
+    let quarters = halves ^ halves >> 16;
+    let byte = (quarters ^ quarters >> 8) as u8;
+    u64::from(byte.rotate_right(1)) << CHECK_AT
+}
+#[inline(always)]
+fn is_whole(slot: u64) -> bool {
+    slot & CHECK == check(slot)
 }
 #[inline(always)]
 fn pack(entry: Entry) -> u64 {
-    entry.key << OFFSET_BITS | entry.word >> 3
+    let bits = entry.key << TAG_AT | entry.word >> 3;
+    // What was found damaged stays so.
+    bits | if entry.word & DAMAGED == 0 { check(bits) } else { check(bits) ^ CHECK }
 }
 #[inline(always)]
 fn unpack(slot: u64) -> Entry {
-    Entry { key: slot >> OFFSET_BITS, word: (slot & OFFSET) << 3 }
+    let damaged = if is_whole(slot) { 0 } else { DAMAGED };
+    Entry { key: slot >> TAG_AT, word: (slot & OFFSET) << 3 | damaged }
 }
 
 impl<R: RecordKeys> Shape for Bytes<R> {
@@ -67,7 +93,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         for slot in 0..Self::SLOTS {
             // ORDER: Acquire: pairs with the Release of publish and replace; the record that the slot points to is seen.
             let packed = slot_word(bucket, slot).load(medium, Acquire);
-            if packed != 0 && packed >> OFFSET_BITS == probe.tag {
+            if packed >> TAG_AT == probe.tag && packed != 0 && is_whole(packed) {
                 let offset = (packed & OFFSET) << 3;
                 if R::key(guard, offset) == Some(probe.key) {
                     return Some((slot, offset));
@@ -77,23 +103,23 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         None
     }
 
-    fn suspect<M: MappedMedium>(
-        guard: &Guard<'_, M>,
-        bucket: &Line,
-        probe: &Probe<'_, Self>,
-    ) -> Option<u64> {
-        let packed = (0..Self::SLOTS).map(|slot| slot_word(bucket, slot).load(guard.pool().medium(), Acquire));
-        let tagged = packed.filter(|&packed| packed != 0 && packed >> OFFSET_BITS == probe.tag);
-        let mut offsets = tagged.map(|packed| (packed & OFFSET) << 3);
+    fn suspect<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line, probe: &Probe<'_, Self>) -> Option<u64> {
+        let medium = guard.pool().medium();
         // A record with the key came since the search, which is as good as after it.
-        offsets.find(|&offset| R::key(guard, offset) != Some(probe.key) && !R::is_sound(guard, offset))
+        let is_unsound = |offset| R::key(guard, offset) != Some(probe.key) && !R::is_sound(guard, offset);
+        let packed = (0..Self::SLOTS).map(|slot| slot_word(bucket, slot).load(medium, Acquire));
+        packed.filter(|&packed| packed != 0).find_map(|packed| {
+            let offset = (packed & OFFSET) << 3;
+            let suspect = !is_whole(packed) || (packed >> TAG_AT == probe.tag && is_unsound(offset));
+            suspect.then_some(offset)
+        })
     }
 
     #[inline(always)]
     fn prefetch<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line, probe: &Probe<'_, Self>) {
         for slot in 0..Self::SLOTS {
             let packed = slot_word(bucket, slot).load(guard.pool().medium(), Relaxed);
-            if packed != 0 && packed >> OFFSET_BITS == probe.tag {
+            if packed != 0 && packed >> TAG_AT == probe.tag {
                 R::prefetch(guard, (packed & OFFSET) << 3);
             }
         }
@@ -140,9 +166,12 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         to: Table,
         seed: u64,
     ) -> Option<(u64, Entry)> {
+        if entry.word & DAMAGED != 0 {
+            return None;
+        }
         // The bits of the tag below the index bits, behind the index: the hash as far as it is known.
-        let known = from.first_hash(index)
-            | entry.key << OFFSET_BITS >> window(from) & !(u64::MAX << (64 - from.log2()));
+        let known =
+            from.first_hash(index) | entry.key << TAG_AT >> window(from) & !(u64::MAX << (64 - from.log2()));
         let hash = if window(to) <= window(from) { known } else { Self::hash_of(guard, entry, seed)? };
         Some((hash, Entry { key: tag(hash, to), word: entry.word }))
     }
@@ -162,5 +191,27 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     #[inline(always)]
     fn entry(probe: &Probe<'_, Self>, word: u64) -> Entry {
         Entry { key: probe.tag, word }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_with_any_one_byte_changed_is_damaged_and_stays_so() {
+        let mut word = 0x1357_9bdf_2468_ace0_u64;
+        for _ in 0..200 {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let entry = Entry { key: word >> TAG_AT, word: ((word & OFFSET) << 3).max(8) };
+            let slot = pack(entry);
+            assert!(slot != 0 && is_whole(slot) && unpack(slot) == entry);
+            for (byte, flip) in (0..8).flat_map(|byte| (1..256).map(move |flip| (byte, flip))) {
+                let damaged = slot ^ flip << (8 * byte);
+                assert!(!is_whole(damaged), "{slot:#x} and {damaged:#x}");
+                let again = pack(unpack(damaged));
+                assert!(!is_whole(again) && unpack(again) == unpack(damaged));
+            }
+        }
     }
 }
