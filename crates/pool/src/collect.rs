@@ -30,9 +30,14 @@ pub struct CollectReport {
     pub units: u64,
 }
 
+/// Small blocks whose marks are on their way from memory.
+const QUEUE: usize = 16;
+
 /// Takes note of the blocks that a tracer reaches.
 pub struct Marker<'c> {
     marks: &'c dyn Marks,
+    /// A ring, so that the misses of that many marks overlap. 0 is none.
+    queue: [u64; QUEUE],
     report: CollectReport,
 }
 
@@ -41,31 +46,55 @@ impl Marker<'_> {
     /// was allocated.
     #[inline]
     pub fn mark(&mut self, offset: u64, size: impl FnOnce() -> usize) {
+        let place = self.report.marked as usize % QUEUE;
         self.report.marked += 1;
-        let sound = match self.marks.unit_to_mark(offset) {
-            None => false,
-            Some(unit) => {
-                self.marks.mark_in_slab(unit, offset) || self.marks.mark_as_extent(offset, size() as u64)
+        match self.marks.place_of(offset) {
+            Place::Slab => {
+                let due = std::mem::replace(&mut self.queue[place], offset);
+                self.marks.mark_small(due);
             }
-        };
-        self.report.unsound += u64::from(!sound);
+            Place::Granules if self.marks.mark_large(offset, size() as u64) => {}
+            _ => self.report.unsound += 1,
+        }
     }
+
+    fn finish(mut self) -> CollectReport {
+        std::mem::take(&mut self.queue).into_iter().for_each(|due| self.marks.mark_small(due));
+        self.report
+    }
+}
+
+/// Where a marked block lies.
+enum Place {
+    Slab,
+    Granules,
+    Nowhere,
 }
 
 trait Marks {
-    fn unit_to_mark(&self, offset: u64) -> Option<u64>;
-    fn mark_in_slab(&self, unit: u64, offset: u64) -> bool;
-    fn mark_as_extent(&self, offset: u64, bytes: u64) -> bool;
+    /// Where `offset` lies; the memory that its mark takes is asked for.
+    fn place_of(&self, offset: u64) -> Place;
+    fn mark_small(&self, offset: u64);
+    fn mark_large(&self, offset: u64, bytes: u64) -> bool;
 }
 
 impl<M: MappedMedium> Marks for Inner<M> {
-    fn unit_to_mark(&self, offset: u64) -> Option<u64> {
-        self.unit_at(offset)
+    fn place_of(&self, offset: u64) -> Place {
+        let Some((unit, entry)) = self.entry_at(offset) else { return Place::Nowhere };
+        match self.arrived(unit, entry).class().and_then(|class| self.memory.classes.get(class)) {
+            Some(class) => {
+                self.prefetch_mark(unit, class, offset);
+                Place::Slab
+            }
+            None => Place::Granules,
+        }
     }
-    fn mark_in_slab(&self, unit: u64, offset: u64) -> bool {
-        self.mark_block(unit, offset)
+    fn mark_small(&self, offset: u64) {
+        if let Some((unit, _)) = self.entry_at(offset) {
+            self.mark_block(unit, offset);
+        }
     }
-    fn mark_as_extent(&self, offset: u64, bytes: u64) -> bool {
+    fn mark_large(&self, offset: u64, bytes: u64) -> bool {
         bytes != 0 && self.mark_extent(offset, bytes)
     }
 }
@@ -91,9 +120,9 @@ impl<M: MappedMedium> Pool<M> {
         if !inner.is_pending() {
             return CollectReport::default();
         }
-        let mut marker = Marker { marks: inner, report: CollectReport::default() };
+        let mut marker = Marker { marks: inner, queue: [0; QUEUE], report: CollectReport::default() };
         trace(&mut marker);
-        let mut report = marker.report;
+        let mut report = marker.finish();
         inner.wait_for_readers();
         inner.sweep(&mut report);
         // ORDER: Release: pairs with `is_pending`: who sees the end of the sweep sees all of it.

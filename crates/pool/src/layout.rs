@@ -8,7 +8,7 @@
 //! shared         the pool's own words  64 bytes
 //! allocator      the allocator's words ALLOCATOR_BYTES
 //! seats          seats                 SEAT_BYTES a seat
-//! zones          zones                 2^zone_log2 bytes each, the last one as far as the pool goes
+//! zones          zones                 heads and memory, to the end of the pool
 //! ```
 //!
 //! Every part begins at a line, the zones at a slab.
@@ -41,7 +41,7 @@ pub struct Geometry {
     pub roots: u32,
     /// Bytes of a slab, as a power of two.
     pub slab_log2: u32,
-    /// Bytes of a zone, as a power of two.
+    /// Bytes of the largest zones, as a power of two.
     pub zone_log2: u32,
 }
 
@@ -120,21 +120,6 @@ impl Layout {
     /// The fewest bytes that a pool with this layout can have: its metadata and 8 slabs.
     pub fn smallest(&self) -> u64 {
         self.zones + (8 << self.geometry.slab_log2)
-    }
-
-    /// Bytes of a whole zone.
-    pub fn zone_bytes(&self) -> u64 {
-        1 << self.geometry.zone_log2
-    }
-
-    /// Where the `index`th zone begins.
-    pub fn zone(&self, index: u64) -> u64 {
-        self.zones + (index << self.geometry.zone_log2)
-    }
-
-    /// Zones that begin within a pool of `size` bytes.
-    pub fn zone_count(&self, size: u64) -> u64 {
-        size.saturating_sub(self.zones).div_ceil(self.zone_bytes())
     }
 
     /// Where the `index`th seat begins.

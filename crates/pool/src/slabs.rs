@@ -248,6 +248,13 @@ impl<M: MappedMedium> Inner<M> {
         true
     }
 
+    /// Asks for the word that the mark of the block around `offset` is in.
+    pub(crate) fn prefetch_mark(&self, unit: u64, class: &Class, offset: u64) {
+        let start = self.memory.zones.start_of(unit);
+        let block = class.block_around(offset - start).unwrap_or(0);
+        self.region.prefetch(start + (u64::from(class.words) + block / 64) * 8);
+    }
+
     /// A slab of an earlier era: any of its blocks may be live.
     pub(crate) fn distrust_slab(&self, unit: u64, class: &Class) {
         for word in 0..u64::from(class.words) {

@@ -13,7 +13,8 @@
 //! - `state`: see [`State`]; era and class are persisted with `taken`, by the same write-back.
 //! - `old`: granules that an earlier era took and that the collector has not found live yet.
 //! - `link`: the next slab in the list that this one is in.
-//! - the bitmaps have a bit a unit: set if the unit may be empty, or may have a free granule. A clear bit is exact, a set one is a hint.
+//! - the bitmaps have a bit a unit: set if the unit may be empty, or may have a free granule. A set bit is a hint; a clear
+//!   one is exact, but after a crash only once the sweep has been by.
 
 use crate::classes::GRANULES;
 use crate::layout::Layout;
