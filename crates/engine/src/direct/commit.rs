@@ -438,3 +438,190 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::{Key, Settings};
+    use crate::{Engine, ManualClock, Put};
+    use std::path::Path;
+    use std::sync::Arc;
+    use terrace_index::{Bytes, hash::Clht};
+    use terrace_medium::{MappedMedium, Pmem, Shm};
+    use terrace_pool::{Pool, PoolOptions};
+
+    type Store<M> = Direct<Clht<M, Bytes<Key>>>;
+
+    fn open<M: MappedMedium>(path: &Path) -> Store<M> {
+        let pool =
+            PoolOptions::at(path).size(4 << 20).assume_persistent(M::VOLATILE_CACHE).open_or_create::<M>();
+        let settings =
+            Settings { expected_keys: 100, verify_reads: true, clock: Arc::new(ManualClock::at(1000)) };
+        Store::<M>::open(pool.unwrap(), settings).unwrap()
+    }
+
+    fn put<M: MappedMedium>(store: &Store<M>, key: &[u8], value: &[u8]) {
+        store.put(Put { key, value, expires_at: None }).unwrap();
+    }
+
+    fn read<M: MappedMedium>(store: &Store<M>, key: &[u8]) -> Option<Vec<u8>> {
+        store.get(key).unwrap().map(|value| value.to_vec())
+    }
+
+    const LONG: [u8; 9000] = [7; 9000];
+
+    fn steps() -> [Step<'static>; 6] {
+        let step = |key: &'static [u8], what| Step { key, what, expected: None };
+        [
+            step(b"changed", Some(What::Put { value: b"new", expires_at: None })),
+            step(b"added", Some(What::Put { value: &LONG, expires_at: Some(5000) })),
+            step(b"removed", Some(What::Remove)),
+            step(b"not there", Some(What::Remove)),
+            step(b"kept", None),
+            step(b"kept away", None),
+        ]
+    }
+
+    /// Where a batch is cut off.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Cut {
+        Prepared,
+        Announced,
+        Published(usize),
+        Committed,
+        Settled,
+        Aborted,
+        TakenBack,
+    }
+
+    /// Does the batch up to the cut, copies the file there, as a kill would leave it, and then does the rest.
+    fn cut_off<M: MappedMedium>(store: &Store<M>, cut: Cut, from: &Path, to: &Path) {
+        let copy = |at| {
+            if at == cut {
+                std::fs::copy(from, to).unwrap();
+            }
+        };
+        let steps = steps();
+        let guard = store.pool().pin();
+        let mut flight = store.prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
+        copy(Cut::Prepared);
+        flight.olds = steps.iter().map(|step| store.index.get(&guard, step.key)).collect();
+        flight.olds.iter().enumerate().for_each(|(index, &old)| flight.descriptor.set_old(index, old));
+        flight.descriptor.write_back();
+        store.root.set_active(flight.descriptor.offset());
+        flight.landed = false;
+        copy(Cut::Announced);
+        let mut deferred = Deferred::default();
+        for index in 0..steps.len() {
+            assert!(flight.publish_one(index, &mut deferred).is_ok());
+            copy(Cut::Published(index));
+        }
+        store.index.settle(&guard, deferred);
+        if matches!(cut, Cut::Aborted | Cut::TakenBack) {
+            flight.descriptor.decide(Status::Aborted);
+            copy(Cut::Aborted);
+            store.settle_entries(&guard, &flight.descriptor, Status::Aborted);
+            copy(Cut::TakenBack);
+        } else {
+            flight.descriptor.decide(Status::Committed);
+            copy(Cut::Committed);
+            store.settle_entries(&guard, &flight.descriptor, Status::Committed);
+            copy(Cut::Settled);
+        }
+        flight.land();
+        store.retire_blocks(&flight.remains());
+    }
+
+    fn assert_state<M: MappedMedium>(store: &Store<M>, happened: bool, cut: Cut) {
+        let text = |value: &[u8]| Some(value.to_vec());
+        let expected = match happened {
+            false => [text(b"old"), None, text(b"old"), None, text(b"old"), None],
+            true => [text(b"new"), text(&LONG), None, None, text(b"old"), None],
+        };
+        let found = steps().map(|step| read(store, step.key));
+        assert!(found == expected, "{cut:?}: {found:?}");
+    }
+
+    fn try_cut<M: MappedMedium>(cut: Cut) {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (path, copy) = (directory.path().join("store"), directory.path().join("copy"));
+        let store = open::<M>(&path);
+        [&b"changed"[..], b"removed", b"kept"].iter().for_each(|key| put(&store, key, b"old"));
+        cut_off(&store, cut, &path, &copy);
+        let aborted = matches!(cut, Cut::Aborted | Cut::TakenBack);
+        assert_state(&store, !aborted, cut);
+        assert!(store.check(&mut |_, _| {}).is_sound());
+
+        let happened = matches!(cut, Cut::Committed | Cut::Settled);
+        // Read-only, nothing is ended; the descriptor is asked.
+        let options = PoolOptions::at(&copy).assume_persistent(M::VOLATILE_CACHE).read_only(true);
+        let settings =
+            Settings { expected_keys: 0, verify_reads: true, clock: Arc::new(ManualClock::at(1000)) };
+        let frozen = Store::<M>::open(options.open::<M>().unwrap(), settings).unwrap();
+        assert_state(&frozen, happened, cut);
+        drop(frozen);
+
+        let again = open::<M>(&copy);
+        let ended = (cut != Cut::Prepared).then_some(happened);
+        assert_eq!(again.stats().batch_finished, ended, "{cut:?}");
+        assert_state(&again, happened, cut);
+        again.collect();
+        assert_state(&again, happened, cut);
+        let report = again.check(&mut |_, _| {});
+        assert!(report.is_sound(), "{cut:?}: {:#?}", report.findings);
+        assert_eq!(again.len(), 3, "{cut:?}");
+        // And it can all be written again.
+        for step in steps() {
+            put(&again, step.key, b"after");
+            assert_eq!(read(&again, step.key), Some(b"after".to_vec()));
+        }
+    }
+
+    #[test]
+    fn a_batch_that_is_cut_off_happened_or_did_not() {
+        let published = (0..6).map(Cut::Published);
+        let others =
+            [Cut::Prepared, Cut::Announced, Cut::Committed, Cut::Settled, Cut::Aborted, Cut::TakenBack];
+        for cut in published.chain(others) {
+            try_cut::<Shm>(cut);
+            try_cut::<Pmem>(cut);
+        }
+    }
+
+    #[test]
+    fn what_was_expected_in_vain_changes_nothing() {
+        let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
+        let settings =
+            Settings { expected_keys: 100, verify_reads: true, clock: Arc::new(ManualClock::at(1000)) };
+        let store = Store::open(pool, settings).unwrap();
+        put(&store, b"a", b"1");
+        put(&store, b"b", b"1");
+        let (a, b) = (store.token(b"a").unwrap(), store.token(b"b").unwrap());
+        let value = |value| What::Put { value, expires_at: None };
+        let writes = [Write { key: b"a", what: value(b"2") }, Write { key: b"new", what: value(b"2") }];
+        put(&store, b"b", b"1");
+        let expected: [Expected<'_>; 2] = [(b"a", a), (b"b", b)];
+        assert_eq!(store.commit(&writes, &expected), Ok(Commit::Changed(1)));
+        assert_eq!(store.commit(&writes, &[(b"absent", a)]), Ok(Commit::Changed(0)));
+        assert_eq!(store.commit(&writes, &[(b"a", a), (b"a", None)]), Ok(Commit::Changed(0)));
+        assert_eq!((read(&store, b"a"), read(&store, b"new")), (Some(b"1".to_vec()), None));
+        assert_eq!(store.token(b"a").unwrap(), a);
+        assert_eq!(store.commit(&writes, &[(b"absent", None), (b"a", a)]), Ok(Commit::Done));
+        assert_eq!((read(&store, b"a"), read(&store, b"new")), (Some(b"2".to_vec()), Some(b"2".to_vec())));
+        assert!(store.check(&mut |_, _| {}).is_sound());
+    }
+
+    #[test]
+    fn a_store_that_has_stopped_is_read_and_not_written() {
+        let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
+        let settings =
+            Settings { expected_keys: 100, verify_reads: true, clock: Arc::new(ManualClock::at(1000)) };
+        let store = Store::open(pool, settings).unwrap();
+        put(&store, b"a", b"1");
+        store.stop("it was told to".into());
+        assert_eq!(read(&store, b"a"), Some(b"1".to_vec()));
+        let error = store.put(Put { key: b"a", value: b"2", expires_at: None }).unwrap_err();
+        assert!(error.to_string().contains("it was told to"), "{error}");
+        assert!(store.remove(b"a").is_err() && store.clear().is_err());
+    }
+}
