@@ -304,6 +304,7 @@ fn load(directory: &std::path::Path, words: &[Vec<u8>]) -> Model {
 }
 
 #[test]
+#[allow(clippy::print_stdout, reason = "the counts are what the test is asked for")]
 fn every_acknowledged_write_survives_sigkill_and_nothing_else_does() {
     let kills: u64 = std::env::var("TERRACE_KILLS").map_or(10, |n| n.parse().unwrap());
     let seed: u64 = std::env::var("TERRACE_SEED").map_or(0x7e44_ace5, |n| n.parse().unwrap());

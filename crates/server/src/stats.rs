@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::command::flag;
+
 /// Counters since start (or CONFIG RESETSTAT) of what the event loops do. What clients do, each counts for itself: see
 /// [`Clients::tally`](crate::clients::Clients::tally).
 #[derive(Debug, Default)]
@@ -32,6 +34,10 @@ impl ServerStats {
 pub struct Tally {
     /// Commands executed.
     pub commands: u64,
+    /// Those of them that only look at keys.
+    pub reads: u64,
+    /// Those of them that may change keys.
+    pub writes: u64,
     /// Error replies.
     pub errors: u64,
     /// Reads that found their key.
@@ -41,7 +47,14 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts a read.
+    /// Counts commands, by what their flags say of them.
+    pub fn executed(&mut self, commands: u64, flags: u32) {
+        self.commands += commands;
+        self.reads += commands * u64::from(flags & flag::READONLY != 0);
+        self.writes += commands * u64::from(flags & flag::WRITE != 0);
+    }
+
+    /// Counts a lookup.
     pub fn looked_up(&mut self, found: bool) {
         self.hits += u64::from(found);
         self.misses += u64::from(!found);
@@ -50,6 +63,8 @@ impl Tally {
     fn with(self, other: Tally, each: fn(u64, u64) -> u64) -> Tally {
         Tally {
             commands: each(self.commands, other.commands),
+            reads: each(self.reads, other.reads),
+            writes: each(self.writes, other.writes),
             errors: each(self.errors, other.errors),
             hits: each(self.hits, other.hits),
             misses: each(self.misses, other.misses),
@@ -69,12 +84,12 @@ impl Tally {
 
 /// A tally that its one owner shows to others: it stores, so no two threads fight over a counter.
 #[derive(Debug, Default)]
-pub struct ShownTally([AtomicU64; 4]);
+pub struct ShownTally([AtomicU64; 6]);
 
 impl ShownTally {
     /// The owner's tally now.
     pub fn show(&self, tally: Tally) {
-        let counts = [tally.commands, tally.errors, tally.hits, tally.misses];
+        let counts = [tally.commands, tally.reads, tally.writes, tally.errors, tally.hits, tally.misses];
         // ORDER: Relaxed: counters to look at.
         self.0.iter().zip(counts).for_each(|(shown, count)| shown.store(count, Relaxed));
     }
@@ -82,7 +97,8 @@ impl ShownTally {
     /// What was shown last.
     pub fn read(&self) -> Tally {
         // ORDER: Relaxed: counters to look at.
-        let [commands, errors, hits, misses] = [0, 1, 2, 3].map(|nth: usize| self.0[nth].load(Relaxed));
-        Tally { commands, errors, hits, misses }
+        let [commands, reads, writes, errors, hits, misses] =
+            self.0.each_ref().map(|shown| shown.load(Relaxed));
+        Tally { commands, reads, writes, errors, hits, misses }
     }
 }

@@ -28,6 +28,8 @@ fn figures_are_true_and_nothing_else_is_served() {
         "terrace_hits_total 1",
         "terrace_misses_total 1",
         "terrace_errors_total 1",
+        "terrace_commands_total{family=\"read\"} 2",
+        "terrace_commands_total{family=\"write\"} 1",
         "terrace_connections_open 1",
         "terrace_records 1",
         "terrace_faults_total 0",

@@ -87,7 +87,7 @@ impl Figures {
             server: Some(Serving {
                 uptime_seconds: page.number("terrace_uptime_ms")? / 1000.0,
                 connections: count("connections_open")?,
-                commands: count("commands_total")?,
+                commands: page.sum("terrace_commands_total{")?,
                 hits: count("hits_total")?,
                 misses: count("misses_total")?,
                 errors: count("errors_total")?,

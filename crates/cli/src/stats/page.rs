@@ -49,6 +49,12 @@ impl Page {
         self.lines(name).find_map(|rest| rest.strip_prefix(' ')?.parse().ok())
     }
 
+    /// The sum of the metrics that begin so, whatever their labels.
+    pub(super) fn sum(&self, begin: &str) -> Option<u64> {
+        let counts = self.lines(begin).map(|rest| rest.rsplit_once(' ')?.1.parse::<u64>().ok());
+        counts.sum()
+    }
+
     /// The bounds (seconds) and running counts of the histogram `name`.
     pub(super) fn buckets(&self, name: &str) -> Vec<(f64, f64)> {
         let bucket = format!("{name}_bucket{{le=\"");
@@ -86,6 +92,7 @@ mod tests {
         assert_eq!(page.number("terrace_records"), Some(12.0));
         assert_eq!(page.number("terrace_rec"), None);
         assert_eq!(page.buckets("terrace_turn_seconds"), [(0.5, 3.0), (f64::INFINITY, 4.0)]);
+        assert_eq!(page.sum("terrace_turn_seconds_bucket{"), Some(7));
         assert!(page.is_of(Path::new("/")));
         assert!(!page.is_of(Path::new("/proc")));
     }

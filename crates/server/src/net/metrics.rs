@@ -77,6 +77,14 @@ impl Page<'_> {
         counter.encode(self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
     }
 
+    fn families(&mut self, name: &str, help: &str, counts: &[(&str, u64)]) -> fmt::Result {
+        let mut all = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        counts.iter().try_for_each(|(family, count)| {
+            let labels = [("family", *family)];
+            ConstCounter::new(*count).encode(all.encode_family(&labels)?)
+        })
+    }
+
     fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         let gauge = ConstGauge::new(value);
         gauge.encode(self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
@@ -109,7 +117,9 @@ impl Source {
         let tally = self.shared.clients.tally();
         let uptime_ms = unix_ms().saturating_sub(read(&stats.started_at_ms));
         page.gauge("uptime_ms", "Time since the server started", uptime_ms)?;
-        page.counter("commands", "Commands executed", tally.commands)?;
+        let others = tally.commands.wrapping_sub(tally.reads).wrapping_sub(tally.writes);
+        let families = [("read", tally.reads), ("write", tally.writes), ("other", others)];
+        page.families("commands", "Commands executed, by what they do to keys", &families)?;
         page.counter("errors", "Error replies", tally.errors)?;
         page.counter("hits", "Reads that found their key", tally.hits)?;
         page.counter("misses", "Reads that did not find their key", tally.misses)?;

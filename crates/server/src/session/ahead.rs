@@ -5,7 +5,7 @@ use terrace_protocol::{Args, Reply};
 
 use super::{OUTPUT_HIGH_WATER, State};
 use crate::{
-    command::{Failure, Read, Run, table},
+    command::{Failure, Read, Run, flag, table},
     keyspace::Found,
 };
 
@@ -111,7 +111,7 @@ impl<'a> Reads<'a> {
                 state.tally.errors += 1;
             }
         });
-        state.tally.commands += executed as u64;
+        state.tally.executed(executed as u64, flag::READONLY);
         state.last_command = self.last;
         executed
     }
@@ -128,6 +128,6 @@ fn put_all(puts: &[Put<'_>], store: &Store, state: &mut State, reply: &mut Reply
             }
         }
     }
-    state.tally.commands += puts.len() as u64;
+    state.tally.executed(puts.len() as u64, flag::WRITE);
     puts.len()
 }

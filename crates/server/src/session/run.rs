@@ -48,7 +48,7 @@ pub(crate) fn run(cx: &mut Context<'_>, args: Args<'_>) {
 
 fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Args<'_>) {
     let mark = cx.reply.mark();
-    cx.state.tally.commands += 1;
+    cx.state.tally.executed(1, command.flags);
     cx.state.last_command = place;
     if let Err(failure) = call(cx, command, args) {
         cx.reply.rewind(mark);
