@@ -29,6 +29,11 @@ impl Link {
     pub(super) fn is_valid(self, pair: usize) -> bool {
         self.0 & valid_bit(pair) != 0
     }
+    /// A bit for each pair that is valid.
+    #[inline(always)]
+    pub(super) fn valid_pairs(self) -> u64 {
+        self.0 >> VALID_SHIFT & 0b111
+    }
     /// Whether pair `pair` has been the same pair from this link to `later`.
     #[inline(always)]
     pub(super) fn same_pair(self, later: Link, pair: usize) -> bool {

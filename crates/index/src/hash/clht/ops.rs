@@ -87,17 +87,22 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         Count { region: self.pool.region(), root: self.root(), stripes: self.stripes }
     }
 
-    /// Both tables at one instant: `next` is read before and after `current`, and a table's block is not reused while the caller is pinned.
+    /// Both tables at one instant. A table's block is not reused while the caller is pinned.
+    ///
+    /// `next` is read first. If it is null, every resize that concerns the `current` read after it began later, so nothing that `current` holds had moved when
+    /// the caller began. If it is not, it is read again, so that `current` is the table that it is filled from.
     #[inline(always)]
     pub(super) fn view(&self) -> View {
         let (medium, line) = (self.pool.medium(), &self.root()[0]);
         loop {
             let next = line.0[ROOT_NEXT].load(medium, Acquire);
             let current = Table::from_word(line.0[ROOT_CURRENT].load(medium, Acquire));
+            if next == 0 {
+                return View { current, next: None };
+            }
             if line.0[ROOT_NEXT].load(medium, Acquire) == next {
                 // A finished resize stores `current` first, then clears `next`.
-                let next = Some(Table::from_word(next)).filter(|&t| t.word() != 0 && t != current);
-                return View { current, next };
+                return View { current, next: Some(Table::from_word(next)).filter(|&next| next != current) };
             }
         }
     }

@@ -7,7 +7,7 @@ use super::slots::{Entry, Probe, shape::Shape};
 use super::table::Table;
 use crate::{KeyKind, U64};
 use std::sync::atomic::Ordering::{Acquire, Release};
-use terrace_medium::{Line, MappedMedium, Word};
+use terrace_medium::{Line, MappedMedium, Medium, Word};
 use terrace_pool::Guard;
 
 #[inline(always)]
@@ -17,6 +17,13 @@ fn key_word(bucket: &Line, pair: usize) -> &Word {
 #[inline(always)]
 fn value_word(bucket: &Line, pair: usize) -> &Word {
     &bucket.0[4 + pair]
+}
+
+/// A bit for each pair that has this key, valid or not. All three are compared without a branch: which pair it is cannot be predicted, and a wrong
+/// guess that is found out only when the line has come throws away the reads behind it.
+#[inline(always)]
+fn matching<M: Medium>(medium: &M, bucket: &Line, key: u64) -> u64 {
+    (0..3).fold(0, |bits, pair| bits | u64::from(key_word(bucket, pair).load(medium, Acquire) == key) << pair)
 }
 
 impl Shape for U64 {
@@ -46,9 +53,11 @@ impl Shape for U64 {
         let medium = guard.pool().medium();
         loop {
             let before = link(medium, bucket);
-            let pair = (0..Self::SLOTS).find(|&pair| {
-                before.is_valid(pair) && key_word(bucket, pair).load(medium, Acquire) == probe.tag
-            })?;
+            let matches = matching(medium, bucket, probe.tag) & before.valid_pairs();
+            if matches == 0 {
+                return None;
+            }
+            let pair = matches.trailing_zeros() as usize;
             // ORDER: Acquire: the link's second load stays behind this one; and whoever sees a reused pair's word (stored with Release)
             // also sees the link that took the pair's former key away.
             let word = value_word(bucket, pair).load(medium, Acquire);

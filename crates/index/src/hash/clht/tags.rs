@@ -15,7 +15,7 @@ use super::slots::{Entry, Probe, shape::Shape};
 use super::table::Table;
 use crate::{Bytes, KeyKind, RecordKeys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use terrace_medium::{Line, MappedMedium, Word};
+use terrace_medium::{Line, MappedMedium, Medium, Word};
 use terrace_pool::Guard;
 
 const TAG_BITS: u32 = 15;
@@ -65,6 +65,14 @@ fn unpack(slot: u64) -> Entry {
     Entry { key: slot >> TAG_AT, word: (slot & OFFSET) << 3 | damaged }
 }
 
+/// A bit for each slot with this tag, compared without a branch (see `pairs`). An empty slot has the tag 0 and is told apart by its offset.
+#[inline(always)]
+fn matching<M: Medium>(medium: &M, bucket: &Line, tag: u64) -> u64 {
+    (0..6).fold(0, |bits, slot| {
+        bits | u64::from(slot_word(bucket, slot).load(medium, Relaxed) >> TAG_AT == tag) << slot
+    })
+}
+
 impl<R: RecordKeys> Shape for Bytes<R> {
     const SLOTS: usize = 6;
     const TAG: u64 = u64::from_le_bytes(*b"clhttags");
@@ -90,15 +98,17 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         probe: &Probe<'_, Self>,
     ) -> Option<(usize, u64)> {
         let medium = guard.pool().medium();
-        for slot in 0..Self::SLOTS {
-            // ORDER: Acquire: pairs with the Release of publish and replace; the record that the slot points to is seen.
+        let mut matches = matching(medium, bucket, probe.tag);
+        while matches != 0 {
+            let slot = matches.trailing_zeros() as usize;
+            // ORDER: Acquire: pairs with the Release of publish and replace; the record that the slot points to is seen. The slot may have changed
+            // since it matched; the record's own key decides.
             let packed = slot_word(bucket, slot).load(medium, Acquire);
-            if packed >> TAG_AT == probe.tag && packed != 0 && is_whole(packed) {
-                let offset = (packed & OFFSET) << 3;
-                if R::key(guard, offset) == Some(probe.key) {
-                    return Some((slot, offset));
-                }
+            let offset = (packed & OFFSET) << 3;
+            if offset != 0 && is_whole(packed) && R::key(guard, offset) == Some(probe.key) {
+                return Some((slot, offset));
             }
+            matches &= matches - 1;
         }
         None
     }
