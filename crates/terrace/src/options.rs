@@ -51,6 +51,7 @@ pub struct Options {
     verify_reads: bool,
     expiry_thread: bool,
     program: Option<String>,
+    boot_id: Option<u128>,
     clock: Arc<dyn Clock>,
 }
 
@@ -79,6 +80,7 @@ impl Options {
             verify_reads: true,
             expiry_thread: true,
             program: None,
+            boot_id: None,
             clock: Arc::new(SystemClock),
         }
     }
@@ -168,6 +170,13 @@ impl Options {
     /// What this program is called when it keeps others from the pool; if not said, the name of its file.
     pub fn program(mut self, name: &str) -> Self {
         self.program = Some(name.into());
+        self
+    }
+
+    /// Opens as if this were another start of the kernel. For tests.
+    #[doc(hidden)]
+    pub fn boot_id(mut self, id: u128) -> Self {
+        self.boot_id = Some(id);
         self
     }
 
@@ -281,6 +290,9 @@ impl Options {
             .salvage(self.salvage);
         if let Some(max_size) = self.max_size {
             options = options.max_size(max_size.as_bytes());
+        }
+        if let Some(id) = self.boot_id {
+            options = options.boot_id(id);
         }
         if let Some(program) = &self.program {
             options = options.program(program);

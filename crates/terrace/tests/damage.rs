@@ -239,6 +239,28 @@ fn salvage_keeps_what_its_checksums_prove() {
 }
 
 #[test]
+fn a_pool_that_was_in_use_when_the_machine_went_down_is_salvaged_only() {
+    let site = Site::new(Medium::Shm, ByteSize::kib(512));
+    let store = site.create();
+    let model = model();
+    model.iter().for_each(|(key, value)| store.put(key, value).unwrap());
+    // What a disk would have of it; all of it, this time.
+    let path = site.path.with_extension("crashed");
+    std::fs::copy(&site.path, &path).unwrap();
+    let refused = options(&path).boot_id(7).open().unwrap_err().to_string();
+    assert!(
+        refused.contains("when the machine itself went down") && refused.contains("--salvage"),
+        "{refused}"
+    );
+    let store = options(&path).boot_id(7).salvage(true).open().unwrap();
+    let salvaged = store.salvaged().unwrap();
+    assert_eq!((salvaged.kept, salvaged.dropped), (60, 0), "{salvaged:#?}");
+    assert!(model.iter().all(|(key, value)| *store.get(key).unwrap().unwrap() == **value));
+    store.close().unwrap();
+    options(&path).boot_id(8).open().unwrap();
+}
+
+#[test]
 fn a_pool_cut_short_is_refused_and_salvaged() {
     let model = model();
     let image = image(&model);

@@ -350,12 +350,13 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
             let Ok(record) = Record::at(self.guard, new) else { continue };
             let old = self.olds.get(index).copied().flatten();
             let old = old.and_then(|old| Record::at(self.guard, old).ok());
+            let shared = old.as_ref().map(Record::facts);
             if self.descriptor.status() == Some(Status::Committed) {
                 self.remains_of_committed(&record, old.as_ref(), &mut blocks);
             } else if index < self.published {
-                blocks.extend(blocks_of(&record, old.as_ref()));
+                blocks.extend(blocks_of(&record, shared));
             } else {
-                blocks_of(&record, old.as_ref()).for_each(|(offset, size)| self.guard.free(offset, size));
+                blocks_of(&record, shared).for_each(|(offset, size)| self.guard.free(offset, size));
             }
         }
         blocks
@@ -363,11 +364,11 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
 
     fn remains_of_committed(&self, record: &Record<'_>, old: Option<&Record<'_>>, blocks: &mut Vec<Block>) {
         let successor = match record.shape.role {
-            Role::Single | Role::Put => Some(record),
+            Role::Single | Role::Put => Some(record.facts()),
             Role::Tombstone => None,
             Role::Keep => return blocks.extend(blocks_of(record, None)),
         };
-        self.engine.root.replaced(self.guard, old, successor);
+        self.engine.root.replaced(self.guard, old.map(Record::facts), successor);
         blocks.extend(old.into_iter().flat_map(|old| blocks_of(old, successor)));
         if successor.is_none() {
             blocks.extend(blocks_of(record, None));

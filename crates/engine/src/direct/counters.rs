@@ -3,7 +3,7 @@
 //! Not persisted. A killed process may leave them off by a little, a power failure may leave anything; so the collector's walk counts again.
 
 use super::root::Root;
-use super::view::Record;
+use super::view::{Facts, Record};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
@@ -25,7 +25,7 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn add(&mut self, record: &Record<'_>) {
-        self.data_bytes += record.data_bytes();
+        self.data_bytes += record.facts().data_bytes;
         self.expiring += u64::from(record.shape.expires);
     }
 }
@@ -51,9 +51,9 @@ impl<M: MappedMedium> Root<M> {
 
     /// One record took another's place, or came, or went.
     #[inline(always)]
-    pub(super) fn replaced(&self, guard: &Guard<'_, M>, old: Option<&Record<'_>>, new: Option<&Record<'_>>) {
-        let bytes = |record: Option<&Record<'_>>| record.map_or(0, Record::data_bytes);
-        let expiring = |record: Option<&Record<'_>>| record.is_some_and(|record| record.shape.expires);
+    pub(super) fn replaced(&self, guard: &Guard<'_, M>, old: Option<Facts>, new: Option<Facts>) {
+        let bytes = |facts: Option<Facts>| facts.map_or(0, |facts| facts.data_bytes);
+        let expiring = |facts: Option<Facts>| facts.is_some_and(|facts| facts.expires);
         let more = bytes(new).wrapping_sub(bytes(old));
         if more != 0 {
             self.add(guard, DATA, more);

@@ -2,7 +2,7 @@
 
 use super::record::{HEADER, Outline, Role, Shape, checksum, seal, value_checksum};
 use super::store::{Direct, Kind};
-use super::view::Record;
+use super::view::{Facts, Record};
 use crate::WriteError;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::PointIndex;
@@ -57,6 +57,7 @@ impl<'a> Draft<'a> {
 pub(super) struct Staged<'g, M: MappedMedium> {
     head: Fresh<'g, M>,
     extent: Option<Fresh<'g, M>>,
+    pub(super) facts: Facts,
 }
 
 impl<M: MappedMedium> Staged<'_, M> {
@@ -100,7 +101,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         head.write(8, &seal(sum, stamp).to_le_bytes());
         // PERSIST: started here; the caller's fence comes before the record is linked.
         head.write_back();
-        Ok(Staged { head, extent })
+        Ok(Staged { head, extent, facts: Facts::new(shape, outline) })
     }
 
     fn stage_extent<'g>(
@@ -122,19 +123,14 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     /// Frees a record that nobody has seen, but not an extent that it shares with `old`.
-    pub(super) fn discard(&self, guard: &Guard<'_, I::Medium>, offset: u64, old: Option<&Record<'_>>) {
+    pub(super) fn discard(&self, guard: &Guard<'_, I::Medium>, offset: u64, old: Option<Facts>) {
         if let Ok(record) = Record::at(guard, offset) {
             blocks_of(&record, old).for_each(|(offset, size)| guard.free(offset, size));
         }
     }
 
     /// Gives a record that was unlinked back once its readers have gone, but not an extent that it shares with `successor`.
-    pub(super) fn retire(
-        &self,
-        guard: &Guard<'_, I::Medium>,
-        record: &Record<'_>,
-        successor: Option<&Record<'_>>,
-    ) {
+    pub(super) fn retire(&self, guard: &Guard<'_, I::Medium>, record: &Record<'_>, successor: Option<Facts>) {
         blocks_of(record, successor).for_each(|(offset, size)| guard.retire(offset, size));
     }
 
@@ -158,14 +154,13 @@ pub(super) type Block = (u64, usize);
 
 /// The blocks of a record, but not an extent that it shares with `other`. None of a damaged record that has an extent: what it says about that
 /// may be wrong. The collector finds them.
-pub(super) fn blocks_of(record: &Record<'_>, other: Option<&Record<'_>>) -> impl Iterator<Item = Block> {
-    let is_shared =
-        |extent| other.and_then(|other| other.body.outline).is_some_and(|other| other.extent == extent);
+pub(super) fn blocks_of(record: &Record<'_>, other: Option<Facts>) -> impl Iterator<Item = Block> {
+    let shared = other.and_then(|other| other.extent);
     let extent = record.body.outline.map(|outline| outline.extent);
     let believed = extent.is_none() || record.verify().is_ok();
     let head = believed.then_some((record.offset, record.shape.size()));
     let own = extent
-        .filter(|&extent| believed && !is_shared(extent))
+        .filter(|&extent| believed && shared != Some(extent))
         .map(|extent| (extent, record.shape.value_len));
     head.into_iter().chain(own)
 }

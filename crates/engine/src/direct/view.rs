@@ -1,6 +1,6 @@
 //! A record in the pool, as readers see it.
 
-use super::record::{Body, Role, Shape, checksum, value_checksum};
+use super::record::{Body, Outline, Role, Shape, checksum, value_checksum};
 use crate::{ReadError, Token};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{MappedMedium, Offset, Word};
@@ -15,6 +15,23 @@ pub(crate) struct Record<'g> {
     bytes: &'g [u8],
     /// Words 0 and 1.
     head: [u64; 2],
+}
+
+/// What is booked about a record, and what it may have in common with another one of its key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    /// Key and value in bytes.
+    pub(crate) data_bytes: u64,
+    pub(crate) expires: bool,
+    pub(crate) extent: Option<u64>,
+}
+
+impl Facts {
+    #[inline(always)]
+    pub(crate) fn new(shape: Shape, outline: Option<Outline>) -> Self {
+        let data_bytes = (shape.key_len + shape.value_len) as u64;
+        Self { data_bytes, expires: shape.expires, extent: outline.map(|outline| outline.extent) }
+    }
 }
 
 pub(crate) fn corrupt(offset: u64, what: &'static str) -> ReadError {
@@ -87,8 +104,9 @@ impl<'g> Record<'g> {
         (self.shape.role != Role::Single).then(|| Offset::new(self.offset + 16))
     }
 
-    /// Key and value in bytes.
-    pub(crate) fn data_bytes(&self) -> u64 {
-        (self.shape.key_len + self.shape.value_len) as u64
+    /// What those who come after it have to know.
+    #[inline(always)]
+    pub(crate) fn facts(&self) -> Facts {
+        Facts::new(self.shape, self.body.outline)
     }
 }

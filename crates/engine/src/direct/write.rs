@@ -8,7 +8,7 @@
 
 use super::stage::{Draft, Source, Staged};
 use super::store::{Direct, Kind};
-use super::view::Record;
+use super::view::{Facts, Record};
 use crate::{Change, Entry, Put, ReadError, WriteError};
 use terrace_index::{Deferred, PointIndex, Swapped};
 use terrace_pool::Guard;
@@ -39,13 +39,14 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         word.and_then(|word| Record::at(guard, word).ok())
     }
 
-    /// Books that `new` took the place of `old`, and gives `old` back.
+    /// Books that a record with the facts `new` took the place of `old`, and gives `old` back. (The new record itself is not looked at: writing it
+    /// back may have driven it out of the cache.)
     #[inline(always)]
-    pub(super) fn succeed(&self, guard: &Guard<'_, I::Medium>, old: Option<u64>, new: Option<u64>) {
-        let (old, new) = (self.replaced(guard, old), self.replaced(guard, new));
-        self.root.replaced(guard, old.as_ref(), new.as_ref());
+    fn succeed(&self, guard: &Guard<'_, I::Medium>, old: Option<u64>, new: Option<Facts>) {
+        let old = self.replaced(guard, old);
+        self.root.replaced(guard, old.as_ref().map(Record::facts), new);
         if let Some(old) = &old {
-            self.retire(guard, old, new.as_ref());
+            self.retire(guard, old, new);
         }
     }
 
@@ -70,7 +71,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let staged = self.stage_put(&guard, put)?;
         // PERSIST: the record before the index's word for it.
         self.pool().region().fence();
-        let new = staged.into_offset();
+        let (facts, new) = (staged.facts, staged.into_offset());
         loop {
             if seen.is_some_and(|word| self.is_claimed(&guard, word)) {
                 seen = self.unclaimed_or_discard(&guard, put.key, new)?;
@@ -84,7 +85,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
                 }
             }
         }
-        self.succeed(&guard, seen, Some(new));
+        self.succeed(&guard, seen, Some(facts));
         Ok(())
     }
 
@@ -134,7 +135,9 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let mut published = Vec::with_capacity(staged.len());
         for ((put, seen), staged) in puts.iter().zip(seen).zip(staged) {
             let publish = |staged: Staged<'_, _>| {
-                self.publish(&guard, put.key, seen, staged.into_offset(), &mut deferred)
+                let facts = staged.facts;
+                let old = self.publish(&guard, put.key, seen, staged.into_offset(), &mut deferred)?;
+                Ok((old, facts))
             };
             published.push(staged.and_then(publish));
         }
@@ -153,7 +156,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         Ok(self.stage(guard, &Draft::single(put.key, Source::Bytes(put.value), put.expires_at))?)
     }
 
-    /// Makes `new` the record of `key`, durable once `deferred` is settled. Returns the word that it replaced, and `new`.
+    /// Makes `new` the record of `key`, durable once `deferred` is settled. Returns the word that it replaced.
     fn publish(
         &self,
         guard: &Guard<'_, I::Medium>,
@@ -161,14 +164,14 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         seen: Option<u64>,
         new: u64,
         deferred: &mut Deferred,
-    ) -> Result<(Option<u64>, u64), WriteError> {
+    ) -> Result<Option<u64>, WriteError> {
         let mut seen = seen;
         loop {
             if seen.is_some_and(|word| self.is_claimed(guard, word)) {
                 seen = self.unclaimed_or_discard(guard, key, new)?;
             }
             match self.index.compare_and_swap_deferred(guard, key, seen, Some(new), deferred) {
-                Ok(Swapped::Done) => return Ok((seen, new)),
+                Ok(Swapped::Done) => return Ok(seen),
                 Ok(Swapped::Found(now)) => seen = now,
                 Err(full) => {
                     self.discard(guard, new, None);
@@ -272,14 +275,14 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let staged = self.stage(guard, draft)?;
         // PERSIST: the record before the index's word for it.
         self.pool().region().fence();
-        let new = staged.into_offset();
+        let (facts, new) = (staged.facts, staged.into_offset());
         let swapped = self.index.compare_and_swap(guard, draft.key, seen, Some(new));
         if swapped != Ok(Swapped::Done) {
             let old = self.replaced(guard, seen);
-            self.discard(guard, new, old.as_ref());
+            self.discard(guard, new, old.as_ref().map(Record::facts));
             return swapped.map(|_| false).map_err(WriteError::from);
         }
-        self.succeed(guard, seen, Some(new));
+        self.succeed(guard, seen, Some(facts));
         Ok(true)
     }
 }
