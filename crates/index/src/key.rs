@@ -17,18 +17,13 @@ pub struct U64;
 
 impl KeyKind for U64 {
     type Key = u64;
-    /// A multiplication folded onto itself (the mixer of wyhash), keyed with the pool's seed: two multiplications, so that low and high
-    /// bits of the key reach every bit of the hash.
+    /// One multiplication, its two halves folded together (the mixer of wyhash), keyed with the pool's seed. Its top bits, which choose the
+    /// bucket, depend on every bit of the key. One and not two: a get is limited by how many of them the processor overlaps, so by its instructions.
     #[inline(always)]
     fn hash(key: &u64, seed: u64) -> u64 {
-        fold(fold(*key ^ seed, 0x9e37_79b9_7f4a_7c15) ^ *key, 0xd6e8_feb8_6659_fd93)
+        let product = u128::from(*key ^ seed) * 0x9e37_79b9_7f4a_7c15;
+        (product as u64) ^ (product >> 64) as u64
     }
-}
-
-#[inline(always)]
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    (product as u64) ^ (product >> 64) as u64
 }
 
 /// Byte strings of any length, read from the records that the index's words point to.

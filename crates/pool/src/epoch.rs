@@ -36,8 +36,7 @@ impl<M: MappedMedium> Pool<M> {
     /// pool has seats, it waits for one to leave.
     #[inline(always)]
     pub fn pin(&self) -> Guard<'_, M> {
-        let last = self.0.my_seat();
-        let seat = self.0.seat(last.seat);
+        let (seat, last) = self.0.my_seat();
         let depth = seat.depth.load(self.medium(), Relaxed);
         if depth == 0 {
             self.0.announce(seat);

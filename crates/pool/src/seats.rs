@@ -91,12 +91,14 @@ impl Abandoned {
 #[derive(Clone, Copy)]
 pub(crate) struct Last {
     pub(crate) pool: u64,
+    /// Where the seat lies while that opening of the pool lasts, so that a pin need not work it out.
+    at: *const Seat,
     pub(crate) seat: u32,
     /// Whether it is given back with the last guard.
     pub(crate) temporary: bool,
 }
 
-const NONE: Last = Last { pool: 0, seat: 0, temporary: false };
+const NONE: Last = Last { pool: 0, at: std::ptr::null(), seat: 0, temporary: false };
 
 /// A seat of this thread, and where to leave it. The pool itself is not kept open by it.
 struct Taken {
@@ -137,9 +139,14 @@ impl<M: MappedMedium> Inner<M> {
 
     /// This thread's seat.
     #[inline(always)]
-    pub(crate) fn my_seat(&self) -> Last {
-        let last = LAST.get();
-        if last.pool == self.id { last } else { self.find_seat() }
+    pub(crate) fn my_seat(&self) -> (&Seat, Last) {
+        let mut last = LAST.get();
+        if last.pool != self.id {
+            last = self.find_seat();
+        }
+        // SAFETY: `at` is the address of a seat of this opening of the pool (no two have the same id), which lasts as long as `self`; a seat is made of
+        // words.
+        (unsafe { &*last.at }, last)
     }
 
     #[cold]
@@ -152,7 +159,7 @@ impl<M: MappedMedium> Inner<M> {
             Ok(Some(known)) => known,
             _ => self.take_seat(),
         };
-        let last = Last { pool: self.id, seat, temporary };
+        let last = Last { pool: self.id, at: self.seat(seat), seat, temporary };
         LAST.set(last);
         last
     }

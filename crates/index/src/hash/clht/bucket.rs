@@ -10,7 +10,6 @@ const NEXT: u64 = (1 << 38) - 1;
 const VALID_SHIFT: u32 = 38;
 const MOVED: u64 = 1 << 41;
 const VERSION_ONE: u64 = 1 << 42;
-const VERSION: u64 = !(VERSION_ONE - 1);
 
 /// The link word of a bucket, loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,11 +32,6 @@ impl Link {
     #[inline(always)]
     pub(super) fn valid_pairs(self) -> u64 {
         self.0 >> VALID_SHIFT & 0b111
-    }
-    /// Whether pair `pair` has been the same pair from this link to `later`.
-    #[inline(always)]
-    pub(super) fn same_pair(self, later: Link, pair: usize) -> bool {
-        (self.0 ^ later.0) & (VERSION | valid_bit(pair)) == 0
     }
     pub(super) fn with_next(self, next: Offset<Line>) -> Self {
         debug_assert!(next.raw().is_multiple_of(64));

@@ -164,13 +164,24 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         None
     }
 
+    /// Looks for a key in the chain where it must be. The first bucket alone decides nearly always, and this much is inlined: reads of different keys overlap in
+    /// the processor as far as their instructions fit into its window, so every instruction costs.
     #[inline(always)]
     fn search(&self, guard: &Guard<'_, M>, table: Table, hash: u64, key: &K::Key) -> Option<u64> {
         let probe = K::probe(key, hash, table);
         let head = self.pool.region().at(table.bucket(table.index(hash)));
-        let word = self.walk(head, |bucket| K::find(guard, bucket, &probe)).map(|(_, word)| word);
+        let word = match K::find(guard, head, &probe) {
+            Some((_, word)) => Some(word),
+            None if link(self.pool.medium(), head).next().is_null() => None,
+            None => self.search_chain(guard, head, &probe),
+        };
         self.settle_read(head);
         word
+    }
+
+    #[inline(never)]
+    fn search_chain(&self, guard: &Guard<'_, M>, head: &Line, probe: &Probe<'_, K>) -> Option<u64> {
+        self.walk(head, |bucket| K::find(guard, bucket, probe)).map(|(_, word)| word)
     }
 
     /// A key was not found in `table`: whether that is to be believed.
@@ -371,7 +382,7 @@ impl<M: MappedMedium, K: Slots> PointIndex for Clht<M, K> {
         &self.pool
     }
 
-    #[inline]
+    #[inline(always)]
     fn get(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
         let hash = K::hash(key, self.seed);
         self.search(guard, self.table_of(hash), hash, key)

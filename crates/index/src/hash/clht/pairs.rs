@@ -61,7 +61,7 @@ impl Shape for U64 {
             // ORDER: Acquire: the link's second load stays behind this one; and whoever sees a reused pair's word (stored with Release)
             // also sees the link that took the pair's former key away.
             let word = value_word(bucket, pair).load(medium, Acquire);
-            if before.same_pair(link_again(medium, bucket), pair) {
+            if before == link_again(medium, bucket) {
                 return Some((pair, word));
             }
         }
@@ -80,7 +80,7 @@ impl Shape for U64 {
             }
             let key = key_word(bucket, pair).load(medium, Acquire);
             let word = value_word(bucket, pair).load(medium, Acquire);
-            if before.same_pair(link_again(medium, bucket), pair) {
+            if before == link_again(medium, bucket) {
                 return Some(Entry { key, word });
             }
         }
