@@ -89,7 +89,7 @@ fn promise(config: &Config) -> &'static str {
 fn huge_pages(config: &Config, opened: &Opened) -> String {
     match opened.store.huge_pages() {
         _ if !config.is_on(Key::HugePages) => String::new(),
-        Ok(pages) if pages.huge > 0 => format!(", {} on huge pages", format_size(pages.huge)),
+        Ok(pages) if pages.huge > pages.resident / 2 => ", huge pages".into(),
         Ok(_) => ", huge pages as it fills".into(),
         Err(_) => String::new(),
     }

@@ -85,23 +85,34 @@ impl Config {
     /// Changes one setting while the server runs (CONFIG SET); the error is the text after
     /// `ERR CONFIG SET failed (possibly related to argument 'NAME') - `.
     pub fn set(&self, name: &str, value: &[u8]) -> Result<(), SetError> {
+        let Some((key, parsed)) = self.read(name, value)? else { return Ok(()) };
+        let parsed = match (key, parsed) {
+            (Key::Size, value::Parsed::Number(bytes)) => value::Parsed::Number(self.grow(bytes)?),
+            (_, parsed) => parsed,
+        };
+        self.store(key, parsed);
+        Ok(())
+    }
+
+    /// Whether [`Config::set`] would take it, as far as can be known without doing it: of several settings, none is changed if
+    /// one is wrong.
+    pub fn check(&self, name: &str, value: &[u8]) -> Result<(), SetError> {
+        self.read(name, value).map(|_| ())
+    }
+
+    /// What a change comes to; `None`: it holds anyway.
+    fn read(&self, name: &str, value: &[u8]) -> Result<Option<(Key, value::Parsed)>, SetError> {
         let setting = setting(name).ok_or(SetError::Unknown)?;
         let text = std::str::from_utf8(value).map_err(|_| invalid("argument must be UTF-8 text"))?;
         if let Kind::Fact(why) = setting.kind {
             // Clients that set what holds anyway are told that it holds.
             let same = text.eq_ignore_ascii_case(&self.shown(setting));
-            return if same { Ok(()) } else { Err(invalid(why)) };
+            return if same { Ok(None) } else { Err(invalid(why)) };
         }
         if !setting.live {
             return Err(SetError::Immutable);
         }
-        let parsed = setting.kind.parse(text).map_err(SetError::Invalid)?;
-        let parsed = match (setting.key, parsed) {
-            (Key::Size, value::Parsed::Number(bytes)) => value::Parsed::Number(self.grow(bytes)?),
-            (_, parsed) => parsed,
-        };
-        self.store(setting.key, parsed);
-        Ok(())
+        Ok(Some((setting.key, setting.kind.parse(text).map_err(SetError::Invalid)?)))
     }
 
     /// Gives a setting its value before the server starts: from a flag, the environment or a program.
@@ -225,6 +236,15 @@ mod tests {
         assert_eq!(config.proto_max_bulk_len(), 8 << 20);
         assert!(matches!(config.set("maxclients", b"0"), Err(SetError::Invalid(_))));
         assert!(matches!(config.set("requirepass", &[0xff]), Err(SetError::Invalid(_))));
+    }
+
+    #[test]
+    fn a_change_can_be_tried_without_making_it() {
+        let config = Config::default();
+        assert_eq!(config.check("maxclients", b"12"), Ok(()));
+        assert_eq!(config.check("appendonly", b"no"), Ok(()));
+        assert_eq!(config.check("port", b"1"), Err(SetError::Immutable));
+        assert_eq!(config.number(Key::MaxClients), 10_000);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use terrace_protocol::{Args, Glob};
 
 use super::*;
-use crate::config::SetError;
+use crate::config::{Config, SetError};
 
 pub(super) static CONFIG: Command = Command {
     since: "2.0.0",
@@ -68,20 +68,27 @@ fn set(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
             return Err(refused(name, b"duplicate parameter"));
         }
     }
-    for (name, value) in pairs() {
-        let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
-        cx.shared.config.set(&lower, value).map_err(|error| match error {
-            SetError::Unknown => Failure::of(&[
-                b"ERR Unknown option or number of arguments for CONFIG SET - '",
-                Failure::printed(name),
-                b"'",
-            ]),
-            SetError::Immutable => refused(name, b"can't set immutable config"),
-            SetError::Invalid(why) => refused(name, why.as_bytes()),
-        })?;
+    // All of them or none.
+    for change in [Config::check, Config::set] {
+        for (name, value) in pairs() {
+            let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
+            change(&cx.shared.config, &lower, value).map_err(|error| failure(name, &error))?;
+        }
     }
     cx.reply.ok();
     Ok(())
+}
+
+fn failure(name: &[u8], error: &SetError) -> Failure {
+    match error {
+        SetError::Unknown => Failure::of(&[
+            b"ERR Unknown option or number of arguments for CONFIG SET - '",
+            Failure::printed(name),
+            b"'",
+        ]),
+        SetError::Immutable => refused(name, b"can't set immutable config"),
+        SetError::Invalid(why) => refused(name, why.as_bytes()),
+    }
 }
 
 fn refused(name: &[u8], why: &[u8]) -> Failure {
