@@ -124,6 +124,8 @@ fn sweep(engine: &dyn Engine, signal: &Signal) {
 }
 
 fn use_huge_pages(engine: &dyn Engine, signal: &Signal) {
+    // Copying memory is for time that nobody else wants. (On Linux this concerns the calling thread alone.)
+    let _ = rustix::process::nice(19);
     loop {
         let mut from = Some(0);
         while let Some(at) = from {
