@@ -105,9 +105,13 @@ fn batches_are_seen_whole_or_not_at_all() {
             for _ in 0..2 {
                 let (store, keys, done, snapshots) = (store.clone(), &keys, &done, &snapshots);
                 scope.spawn(move || {
-                    while !done.load(Ordering::Relaxed) {
+                    // At least once, however late this thread comes to run.
+                    loop {
                         assert_eq!(total(&store, keys), ACCOUNTS * EACH);
                         snapshots.fetch_add(1, Ordering::Relaxed);
+                        if done.load(Ordering::Relaxed) {
+                            break;
+                        }
                     }
                 });
             }
