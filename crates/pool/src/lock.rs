@@ -65,15 +65,15 @@ impl Lock {
 
     #[cold]
     fn wait<'g, M: MappedMedium>(&'g self, pool: &'g Inner<M>) -> Locked<'g, M> {
-        let mut spins = 0;
+        let mut spins = 0u32;
         loop {
             if !is_held_word(self.0.load(pool.medium(), Relaxed), pool.owner)
                 && let Some(locked) = self.try_acquire_in(pool)
             {
                 return locked;
             }
-            spins += 1;
-            if spins % SPINS == 0 {
+            spins = spins.wrapping_add(1);
+            if spins.is_multiple_of(SPINS) {
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();
