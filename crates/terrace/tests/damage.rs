@@ -145,6 +145,32 @@ fn any_byte_changed_is_an_error_or_a_right_answer() {
     assert!(tried > 500, "{tried} bytes changed");
 }
 
+/// The index's root says where its buckets are, and writers write there: one that was changed is not followed, be it to other memory of the pool.
+#[test]
+fn every_byte_of_the_index_root_is_guarded() {
+    let mut model = model();
+    let mut image = image(&model);
+    model.insert(b"batched".to_vec(), b"together".to_vec());
+    model.insert(b"and".to_vec(), b"this".to_vec());
+    let directory = directory();
+    let path = directory.path().join("root.pool");
+    // | lock | current | next | seed | stripes | kind | resizes | check |
+    let kind = (0..image.len()).step_by(8).find(|&at| image[at..].starts_with(b"clhttags")).unwrap();
+    let root = kind - 5 * 8;
+    for at in root..root + 64 {
+        for flip in [0x01, 0x82, 0xff] {
+            let silent = try_damage(&mut image, at, flip, &model, directory.path());
+            assert_eq!(silent, 0, "byte {} of the root ^ {flip:#x}", at - root);
+            if !matches!((at - root) / 8, 0 | 6) {
+                image[at] ^= flip;
+                std::fs::write(&path, &image).unwrap();
+                image[at] ^= flip;
+                assert!(options(&path).open().is_err(), "byte {} of the root ^ {flip:#x}", at - root);
+            }
+        }
+    }
+}
+
 /// Every byte of a record, on its own: the key is never answered wrongly or as absent.
 #[test]
 fn every_byte_of_a_record_is_guarded() {

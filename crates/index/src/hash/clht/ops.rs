@@ -65,6 +65,10 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         if word(ROOT_KIND) != K::TAG {
             return Err(damaged(root.raw(), "the root is not of a hash table for this kind of keys"));
         }
+        let seed = word(ROOT_SEED);
+        if word(ROOT_CHECK) != root_check(seed, word(ROOT_STRIPES)) {
+            return Err(damaged(root.raw(), "the root of the hash table does not fit its check"));
+        }
         let stripes = Offset::<Line>::new(word(ROOT_STRIPES));
         if (0..STRIPES).any(|stripe| region.get(stripes.element(stripe)).is_none()) {
             return Err(damaged(root.raw(), "the counters lie outside the pool"));
@@ -72,9 +76,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let tables = [word(ROOT_CURRENT), word(ROOT_NEXT)];
         let sound = |&word: &u64| Table::from_word(word).is_sound(region.medium().len());
         if !sound(&tables[0]) || !(tables[1] == 0 || sound(&tables[1])) {
-            return Err(damaged(root.raw(), "a table lies outside the pool"));
+            return Err(damaged(root.raw(), "the root names no table of the pool"));
         }
-        let seed = word(ROOT_SEED);
         Ok(Self { pool: pool.clone(), root, stripes, seed, damage: OnceLock::new(), kind: PhantomData })
     }
 
@@ -547,6 +550,7 @@ impl<M: MappedMedium, K: Slots> Stored for Clht<M, K> {
         line[ROOT_SEED] = pool.hash_seed();
         line[ROOT_STRIPES] = stripes.offset();
         line[ROOT_KIND] = K::TAG;
+        line[ROOT_CHECK] = root_check(pool.hash_seed(), stripes.offset());
         root.stream_lines(0, &[line, [0; 8]]);
         // PERSIST: table, counters and root block before the root directory names them; a crash before leaves blocks that the
         // collector takes back.

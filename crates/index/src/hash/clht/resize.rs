@@ -59,9 +59,13 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     #[cold]
     pub(super) fn consider_growing(&self, guard: &Guard<'_, M>, table: Table) {
         let region = self.pool.region();
-        let overflow =
-            1 + region.at(table.header()).0[HEADER_OVERFLOW].fetch_add(region.medium(), 1, Relaxed);
-        if overflow * 1000 < table.buckets() * K::OVERFLOW_PERMILLE || self.view().next.is_some() {
+        // An estimate, which may be damaged too.
+        let overflow = region.at(table.header()).0[HEADER_OVERFLOW]
+            .fetch_add(region.medium(), 1, Relaxed)
+            .saturating_add(1);
+        if overflow.saturating_mul(1000) < table.buckets() * K::OVERFLOW_PERMILLE
+            || self.view().next.is_some()
+        {
             return;
         }
         let room = table.buckets() * K::KEYS_PERMILLE / 1000;

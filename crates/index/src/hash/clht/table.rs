@@ -13,7 +13,7 @@ pub(super) const LOG2_MAX: u32 = 38;
 /// The root block: two lines. Line 0 is read by every operation and written only by resizes.
 ///
 /// ```text
-///   line 0 | lock | current | next | seed | stripes | kind | resizes | 0 |
+///   line 0 | lock | current | next | seed | stripes | kind | resizes | check of seed and stripes |
 ///   line 1 | count mode | base | frontier | 0 ... |                          (see count.rs)
 /// ```
 pub(super) type Root = [Line; 2];
@@ -25,19 +25,39 @@ pub(super) const ROOT_SEED: usize = 3;
 pub(super) const ROOT_STRIPES: usize = 4;
 pub(super) const ROOT_KIND: usize = 5;
 pub(super) const ROOT_RESIZES: usize = 6;
+pub(super) const ROOT_CHECK: usize = 7;
+
+/// What [`ROOT_CHECK`] is. Another one for any other seed, and for any other place of the stripes.
+pub(super) fn root_check(seed: u64, stripes: u64) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    (seed ^ ODD).rotate_left(29) ^ stripes.wrapping_mul(ODD)
+}
 
 /// Words of a table's header line, which follows its buckets. Both are estimates that may be lost in a crash.
 pub(super) const HEADER_OVERFLOW: usize = 0;
 pub(super) const HEADER_CURSOR: usize = 1;
 
-/// A table, as the root names it: its offset, a multiple of 64, with the binary logarithm of its buckets in the low six bits.
+/// A table, as the root names it: `| 63:48 check | 47:6 offset / 64 | 5:0 binary logarithm of its buckets |`.
+///
+/// Whoever opens an index compares the check: buckets at a wrong place would be written over what lies there. Operations don't, for only resizes
+/// change the words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Table(u64);
+
+const CHECK_AT: u32 = 48;
+const START: u64 = (1 << CHECK_AT) - 64;
+
+/// The check of a table's other bits. It covers them in pieces of two bytes, so one changed byte never makes up for itself.
+fn check(bits: u64) -> u64 {
+    const NOT_ZERO: u64 = 0x7ab1;
+    (bits ^ bits >> 16 ^ bits >> 32 ^ NOT_ZERO) & 0xffff
+}
 
 impl Table {
     pub(super) fn new(start: u64, log2: u32) -> Self {
         debug_assert!(start.is_multiple_of(64) && (LOG2_MIN..=LOG2_MAX).contains(&log2));
-        Self(start | u64::from(log2))
+        let bits = start | u64::from(log2);
+        Self(bits | check(bits) << CHECK_AT)
     }
     #[inline(always)]
     pub(super) fn from_word(word: u64) -> Self {
@@ -49,7 +69,7 @@ impl Table {
     }
     #[inline(always)]
     pub(super) fn start(self) -> u64 {
-        self.0 & !63
+        self.0 & START
     }
     #[inline(always)]
     pub(super) fn log2(self) -> u32 {
@@ -93,9 +113,10 @@ impl Table {
     pub(super) fn bytes_for(log2: u32) -> usize {
         ((1usize << log2) + 1) * 64
     }
-    /// Whether the word can be a table of a region of `len` bytes at all.
+    /// Whether the word is as it was made, and can be a table of a region of `len` bytes.
     pub(super) fn is_sound(self, len: usize) -> bool {
-        (LOG2_MIN..=LOG2_MAX).contains(&self.log2())
+        self.0 >> CHECK_AT == check(self.0 & ((1 << CHECK_AT) - 1))
+            && (LOG2_MIN..=LOG2_MAX).contains(&self.log2())
             && self.start() != 0
             && self.start().checked_add(self.bytes() as u64).is_some_and(|end| end <= len as u64)
     }
@@ -106,4 +127,31 @@ impl Table {
 pub(super) struct View {
     pub(super) current: Table,
     pub(super) next: Option<Table>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_with_any_one_byte_changed_is_unsound() {
+        let len = 1 << 44;
+        for (start, log2) in [(0x8000, 8), (64, LOG2_MIN), (0x7ff_1234_5640, 20), (0x1_0000_0000, 24)] {
+            let table = Table::new(start, log2);
+            assert_eq!((table.start(), table.log2(), table.is_sound(len)), (start, log2, true));
+            assert_eq!(Table::from_word(table.word()), table);
+            for (byte, flip) in (0..8).flat_map(|byte| (1..256).map(move |flip| (byte, flip))) {
+                assert!(!Table::from_word(table.word() ^ flip << (8 * byte)).is_sound(len));
+            }
+        }
+    }
+
+    #[test]
+    fn another_seed_or_other_stripes_have_another_check() {
+        let whole = root_check(0x1234_5678_9abc_def0, 0xc040);
+        for (byte, flip) in (0..8).flat_map(|byte| (1..256).map(move |flip| (byte, flip))) {
+            assert_ne!(root_check(0x1234_5678_9abc_def0 ^ flip << (8 * byte), 0xc040), whole);
+            assert_ne!(root_check(0x1234_5678_9abc_def0, 0xc040 ^ flip << (8 * byte)), whole);
+        }
+    }
 }
