@@ -286,7 +286,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         });
         let before = found.map(|(_, _, word)| word);
         match (decide(before), found) {
-            (Change::Keep, _) | (Change::To(None), None) => self.settle_unchanged(held),
+            // Nothing was stored, and `hold` has made durable what was found.
+            (Change::Keep, _) | (Change::To(None), None) => held.lock.release(),
             (Change::To(Some(word)), Some((bucket, slot, _))) => {
                 assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
                 K::replace(guard, bucket, slot, K::entry(&probe, word));
@@ -350,11 +351,6 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let bucket = fresh.fenced(&guard.fence()).into_offset();
         store_link(medium, tail, link(medium, tail).with_next(Offset::new(bucket)));
         Ok(())
-    }
-
-    /// Nothing was stored, but what was found may be the unsettled work of a process that was killed: `hold` has made it durable.
-    fn settle_unchanged(&self, held: Held<'_, M>) {
-        held.lock.release();
     }
 
     /// Makes the change to `bucket` durable, now or later, and unlocks the chain.
