@@ -197,3 +197,26 @@ fn every_setting_is_shown_and_size_makes_the_pool_grow() {
     assert!(ask(&mut client, "CONFIG SET appendonly yes").starts_with("-ERR CONFIG SET failed"));
     assert!(ask(&mut client, "CONFIG SET port 1").contains("can't set immutable config"));
 }
+
+/// Whatever a server is at when the signal comes (a collection, huge pages, its first connections), it ends in order and says nothing else.
+#[test]
+fn a_signal_at_any_moment_ends_it_in_order() {
+    let place = Place::new();
+    for nth in 0..30u64 {
+        let mut server = Served::start(&place.pool(), &["--threads", "2"]);
+        if nth % 3 == 0 {
+            ask(&mut client(&server), &format!("SET key:{nth} {nth}"));
+            server.signal("-KILL");
+            server.end();
+            server = Served::start(&place.pool(), &[]);
+        }
+        // Time is what this is about.
+        #[allow(clippy::disallowed_methods)]
+        std::thread::sleep(std::time::Duration::from_millis(nth * nth / 9));
+        server.signal("-TERM");
+        let (code, err) = server.end();
+        assert!(code == Some(0) && !err.contains("error"), "after {} ms: {err}", nth * nth / 9);
+    }
+    let server = Served::start(&place.pool(), &[]);
+    assert!(server.heading.contains("opened 10 records in"), "{}", server.heading);
+}

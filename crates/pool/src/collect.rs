@@ -8,7 +8,7 @@
 //!    sweep's; whoever had unlinked one before the tracer came by, and had not retired it, has done so by then;
 //! 3. sweeps unit by unit.
 //!
-//! A collector that dies, or whose trace panics, has done no harm: marks only keep memory, and what is marked was reachable in this era.
+//! A collector that dies, gives up, or whose trace panics, has done no harm: marks only keep memory, and what is marked was reachable in this era.
 
 use crate::epoch::GRACE;
 use crate::pool::{Inner, Pool};
@@ -39,9 +39,21 @@ pub struct Marker<'c> {
     /// A ring, so that the misses of that many marks overlap. 0 is none.
     queue: [u64; QUEUE],
     report: CollectReport,
+    given_up: bool,
 }
 
 impl Marker<'_> {
+    /// The trace will not name everything: nothing is freed this time, and the pool still needs a collection.
+    pub fn give_up(&mut self) {
+        self.given_up = true;
+    }
+
+    /// Whether [`Marker::give_up`] was called: what else the trace names is for nothing.
+    #[inline]
+    pub fn has_given_up(&self) -> bool {
+        self.given_up
+    }
+
     /// The block at `offset`, or around it if it is small, can be reached. `size` is asked only if it is an extent: what was asked for when it
     /// was allocated.
     #[inline]
@@ -120,8 +132,12 @@ impl<M: MappedMedium> Pool<M> {
         if !inner.is_pending() {
             return CollectReport::default();
         }
-        let mut marker = Marker { marks: inner, queue: [0; QUEUE], report: CollectReport::default() };
+        let report = CollectReport::default();
+        let mut marker = Marker { marks: inner, queue: [0; QUEUE], report, given_up: false };
         trace(&mut marker);
+        if marker.given_up {
+            return marker.report;
+        }
         let mut report = marker.finish();
         inner.wait_for_readers();
         inner.sweep(&mut report);

@@ -134,6 +134,30 @@ fn a_trace_that_panics_does_no_harm() {
 }
 
 #[test]
+fn a_trace_that_gives_up_frees_nothing() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (size, geometry) = geometries()[1];
+    let options = options(&dir.path().join("pool"), size, geometry);
+    let table = Table::create(options.create::<Shm>().unwrap());
+    table.churn(&mut Dice(5), 3000);
+    table.pool.abandon();
+    for _ in 0..2 {
+        let table = Table::open(options.open::<Shm>().unwrap());
+        let report = table.pool.collect(&mut |marker| {
+            marker.mark(table.slots, || SLOTS as usize * 8);
+            marker.give_up();
+        });
+        assert_eq!((report.freed, report.units), (0, 0));
+        assert!(table.pool.needs_collection());
+        table.churn(&mut Dice(6), 300);
+        table.pool.close().unwrap();
+    }
+    let table = Table::open(options.open::<Shm>().unwrap());
+    table.collect();
+    table.check();
+}
+
+#[test]
 fn places_that_cannot_be_blocks_are_counted_and_marked_nowhere() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (size, geometry) = geometries()[0];

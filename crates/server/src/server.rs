@@ -3,7 +3,7 @@
 use std::{
     fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     thread::{Builder, JoinHandle},
 };
 
@@ -13,7 +13,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use crate::{
     config::Key,
     net::{EventLoop, Hub, Listeners, Metrics, MetricsServer, WAKE, unix_ms},
-    shared::Shared,
+    shared::{Ending, Shared},
 };
 
 /// A server that runs. Dropping it does not end it.
@@ -26,8 +26,8 @@ pub struct Server {
 /// Ends a server from anywhere: a signal, a test.
 #[derive(Clone)]
 pub struct Stopper {
-    // Weak, so that whoever waits to stop a server does not keep its store open when it has ended.
-    shared: Weak<Shared>,
+    // Not `Shared`, not even for the moment of stopping: the store is closed as soon as the loops have ended.
+    ending: Arc<Ending>,
     hub: Arc<Hub>,
 }
 
@@ -41,8 +41,7 @@ impl Server {
         let polls: Vec<Poll> = (0..threads).map(|_| Poll::new()).collect::<Result<_, _>>()?;
         let wakers = polls.iter().map(|poll| Waker::new(poll.registry(), WAKE)).collect::<Result<_, _>>()?;
         let hub = Arc::new(Hub::new(wakers));
-        let mut server =
-            Server { threads: Vec::new(), stopper: Stopper { shared: Arc::downgrade(&shared), hub } };
+        let mut server = Server { threads: Vec::new(), stopper: Stopper { ending: shared.ending(), hub } };
         // If one part cannot start, those that run already are told to end.
         server.start_threads(&shared, polls, listeners).inspect_err(|_| server.stopper.stop())?;
         Ok(server)
@@ -112,10 +111,8 @@ impl Server {
 impl Stopper {
     /// Ends the server: it accepts no one any more, answers what has arrived, and [`Server::wait`] returns.
     pub fn stop(&self) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.shut_down();
-            self.hub.wake_all();
-        }
+        self.ending.begin();
+        self.hub.wake_all();
     }
 }
 

@@ -1,6 +1,9 @@
 //! What every connection of one server shares.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use crate::{clients::Clients, config::Config, stats::ServerStats};
 
@@ -14,7 +17,23 @@ pub struct Shared {
     pub clients: Clients,
     /// Counters.
     pub stats: ServerStats,
-    shutdown: AtomicBool,
+    ending: Arc<Ending>,
+}
+
+/// Whether the server is to end. Apart from the rest, so that who waits to stop a server holds this and not its store.
+#[derive(Debug, Default)]
+pub(crate) struct Ending(AtomicBool);
+
+impl Ending {
+    pub(crate) fn begin(&self) {
+        // ORDER: Release: pairs with `has_begun`; what was answered before is visible to who sees it.
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn has_begun(&self) -> bool {
+        // ORDER: Acquire: pairs with `begin`.
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 impl Shared {
@@ -25,19 +44,21 @@ impl Shared {
             config,
             clients: Clients::default(),
             stats: ServerStats::default(),
-            shutdown: AtomicBool::new(false),
+            ending: Arc::default(),
         }
     }
 
     /// Asks every event loop to finish: SHUTDOWN and the signals call it.
     pub fn shut_down(&self) {
-        // ORDER: Release: pairs with `shutting_down`; what was answered before is visible to who sees it.
-        self.shutdown.store(true, Ordering::Release);
+        self.ending.begin();
     }
 
     /// Whether the server was asked to finish.
     pub fn shutting_down(&self) -> bool {
-        // ORDER: Acquire: pairs with `shut_down`.
-        self.shutdown.load(Ordering::Acquire)
+        self.ending.has_begun()
+    }
+
+    pub(crate) fn ending(&self) -> Arc<Ending> {
+        Arc::clone(&self.ending)
     }
 }

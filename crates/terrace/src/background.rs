@@ -112,7 +112,7 @@ fn finish_collecting(signal: &Signal) {
 }
 
 fn collect(engine: &dyn Engine, signal: &Signal) {
-    engine.collect();
+    engine.collect(&|| signal.state().stopping);
     finish_collecting(signal);
 }
 

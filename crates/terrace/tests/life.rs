@@ -127,3 +127,24 @@ fn a_sweep_finds_the_few_that_expire_among_many() {
     let swept: u64 = (0..400).map(|_| store.sweep_expired(4000)).sum();
     assert_eq!((swept, store.len()), (5, 49_995));
 }
+
+#[test]
+fn a_store_that_is_closed_while_it_collects_is_collected_later() {
+    let site = Site::new(Medium::Shm, ByteSize::mib(64));
+    let store = site.create();
+    (0..100_000u32).for_each(|n| store.put(&n.to_le_bytes(), b"value").unwrap());
+    (0..50_000u32).for_each(|n| assert!(store.remove(&n.to_le_bytes()).unwrap()));
+    // As a killed process leaves it.
+    let path = site.path.with_extension("left");
+    std::fs::copy(&site.path, &path).unwrap();
+    let options = site.options().path(&path);
+    let left = options.open().unwrap();
+    assert_eq!(left.stats().found, Start::Unclean);
+    left.close().unwrap();
+    let left = options.open().unwrap();
+    left.wait_until_collected();
+    assert_eq!(contents(&left), contents(&store));
+    let (ours, theirs) = (left.stats(), store.stats());
+    assert_eq!((ours.records, ours.data_bytes), (theirs.records, theirs.data_bytes));
+    assert_sound(&left);
+}

@@ -7,17 +7,32 @@ use super::view::Record;
 use terrace_index::PointIndex;
 use terrace_pool::{Guard, Marker};
 
+/// Records between two looks at whether to stop.
+const STEP: u64 = 1024;
+
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Goes through the store while it is in use, marks what is reachable and lets the pool take the rest. Counts the data again on the way.
-    pub(super) fn collect_lost(&self) {
+    /// Gives up once `is_to_stop` says so.
+    pub(super) fn collect_lost(&self, is_to_stop: &dyn Fn() -> bool) {
         let _ = self.pool().collect(&mut |marker| {
             let guard = self.pool().pin();
             let before = self.root.start_recount(&guard);
             let mut tally = Tally::default();
             let (root, size) = self.root.block();
             marker.mark(root, || size);
-            self.index.trace(&guard, marker, |marker, word| self.mark(&guard, marker, word, &mut tally));
-            self.root.finish_recount(&guard, before, tally);
+            let mut records = 0;
+            self.index.trace(&guard, marker, |marker, word| {
+                records += 1;
+                if records % STEP == 0 && is_to_stop() {
+                    marker.give_up();
+                }
+                if !marker.has_given_up() {
+                    self.mark(&guard, marker, word, &mut tally);
+                }
+            });
+            if !marker.has_given_up() {
+                self.root.finish_recount(&guard, before, tally);
+            }
         });
     }
 

@@ -566,7 +566,7 @@ mod tests {
         let ended = (cut != Cut::Prepared).then_some(happened);
         assert_eq!(again.stats().batch_finished, ended, "{cut:?}");
         assert_state(&again, happened, cut);
-        again.collect();
+        again.collect(&|| false);
         assert_state(&again, happened, cut);
         let report = again.check(&mut |_, _| {});
         assert!(report.is_sound(), "{cut:?}: {:#?}", report.findings);

@@ -177,8 +177,8 @@ where
     fn needs_collection(&self) -> bool {
         self.pool().needs_collection()
     }
-    fn collect(&self) {
-        self.collect_lost();
+    fn collect(&self, is_to_stop: &dyn Fn() -> bool) {
+        self.collect_lost(is_to_stop);
     }
     fn collapse_step(&self, from: u64) -> Option<u64> {
         self.pool().collapse_step(from)
