@@ -16,6 +16,8 @@ pub struct Stats {
     pub overhead_bytes: u64,
     /// Freed, but a reader may still see it.
     pub waiting_bytes: u64,
+    /// Freed, but there was not a byte left to note it: the next open gets it back.
+    pub lost_bytes: u64,
     /// Free.
     pub free_bytes: u64,
     /// The longest run of free memory: the largest value that fits.

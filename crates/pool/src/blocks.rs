@@ -283,11 +283,12 @@ impl<M: MappedMedium> Inner<M> {
         let fruitless = &shared.fruitless;
         let freed = self.freed_in_all() + 1;
         let last = fruitless.load(self.medium(), Relaxed);
-        // Looking through all lists takes long: not again before as much as a slab has been freed, or the pool has grown.
-        if last != 0 && freed.wrapping_sub(last) < 1 << self.memory.classes.slab_log2 {
+        let units = shared.slab_units.load(self.medium(), Relaxed);
+        // Looking through all lists takes long: not again before a byte a slab has been freed, or as much as a slab, or the pool has grown. (Few
+        // blocks may empty many slabs: those of a long removal that were the last to leave limbo.)
+        if last != 0 && freed.wrapping_sub(last) < units.min(1 << self.memory.classes.slab_log2) {
             return false;
         }
-        let units = shared.slab_units.load(self.medium(), Relaxed);
         self.empty_caches(seat);
         self.for_each_vacant_seat(|vacant| {
             self.hand_over(vacant);

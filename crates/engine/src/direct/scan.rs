@@ -8,8 +8,9 @@ use terrace_pool::Guard;
 
 /// Records that are visited under one pin; more would keep freed memory waiting for long.
 const PIECE: usize = 1024;
-/// Records that are removed under one pin: when the pool is full, there may be no memory to note more of them in.
-pub(super) const REMOVALS: usize = 64;
+/// Records that are removed under one pin: when the pool is full, there may be no memory to note more of them in, and of the buckets that an index
+/// gives back as it shrinks.
+pub(super) const REMOVALS: usize = 8;
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Visits a piece of the index, at least `at_least` records of it, and calls `each` with each record's word and what a reader sees of it.
@@ -94,13 +95,12 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Removes every key that is there throughout; frees nothing that it does not remove.
     pub(super) fn remove_all(&self) -> Result<(), WriteError> {
         self.is_running()?;
-        let mut position = 0;
+        let (mut position, mut words) = (0, Vec::with_capacity(2 * REMOVALS));
         let mut trouble = Ok(());
         loop {
             let guard = self.pool().pin();
-            let mut words = Vec::with_capacity(REMOVALS);
             position = self.index.scan(&guard, position, REMOVALS, |word| words.push(word));
-            for word in words {
+            for word in words.drain(..) {
                 trouble = trouble.and(self.remove_word(&guard, word));
             }
             if position == 0 {

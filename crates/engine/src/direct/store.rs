@@ -101,6 +101,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             data_bytes: tally.data_bytes,
             overhead_bytes: used.saturating_sub(tally.data_bytes),
             waiting_bytes: space.waiting,
+            lost_bytes: space.lost,
             free_bytes: space.free,
             largest_free_bytes: space.largest_free_extent,
             size_bytes: space.size,
