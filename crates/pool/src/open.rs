@@ -8,6 +8,7 @@ use crate::file::{self, Purpose, Unpublished};
 use crate::layout::{Geometry, Layout, MAX_POOL, PAGE};
 use crate::lifetime::{Opening, allocator_sum, boot_id, next_life};
 use crate::options::{Place, PoolOptions};
+use crate::participants::About;
 use crate::pool::{Life, Pool, Start};
 use crate::superblock::{self, LABEL_BYTES, Superblock};
 use crate::{clock, participants};
@@ -178,7 +179,7 @@ impl PoolOptions {
         if self.label.len() > LABEL_BYTES || self.label.contains('\0') {
             return Err(Problem::LabelTooLong);
         }
-        let (uuid, seed) = random()?;
+        let (uuid, seed) = if self.reproducible { (1, 1) } else { random()? };
         Ok(Superblock {
             sequence: 1,
             uuid,
@@ -192,7 +193,7 @@ impl PoolOptions {
             geometry,
             boot: self.boot_id.or_else(boot_id).unwrap_or(0),
             hash_seed: self.hash_seed.unwrap_or(seed),
-            created_ms: clock::now_ms(),
+            created_ms: if self.reproducible { 0 } else { clock::now_ms() },
             label: self.label.clone(),
             allocator_sum: 0,
         })
@@ -244,7 +245,9 @@ impl PoolOptions {
             // PERSIST: before any other store. A crash before finds the pool as it was closed, or as it was left.
             life.superblock.store(&region, life.copy).map_err(Problem::Map)?;
         }
-        let owner = participants::attach(&region, &layout, life.superblock.generation, &self.program_name());
+        let about =
+            if self.reproducible { About::nobody() } else { About::this_process(self.program_name()) };
+        let owner = participants::attach(&region, &layout, life.superblock.generation, &about);
         let pool = Pool::start(region, layout, owner, life)?;
         if pool.found() == Start::Created {
             // PERSIST: after everything else. A crash before leaves no pool.

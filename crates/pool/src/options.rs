@@ -41,6 +41,7 @@ pub struct PoolOptions {
     pub(crate) salvage: bool,
     pub(crate) hash_seed: Option<u64>,
     pub(crate) boot_id: Option<u128>,
+    pub(crate) reproducible: bool,
 }
 
 impl PoolOptions {
@@ -73,6 +74,7 @@ impl PoolOptions {
             salvage: false,
             hash_seed: None,
             boot_id: None,
+            reproducible: false,
         }
     }
 
@@ -143,6 +145,14 @@ impl PoolOptions {
     #[doc(hidden)]
     pub fn boot_id(mut self, id: u128) -> Self {
         self.boot_id = Some(id);
+        self
+    }
+
+    /// Leaves out of the pool what is never the same twice (its name, times, process numbers), so that two runs that do the same leave the same
+    /// bytes. With [`PoolOptions::hash_seed`] and [`PoolOptions::boot_id`]. For tests.
+    #[doc(hidden)]
+    pub fn reproducible(mut self) -> Self {
+        self.reproducible = true;
         self
     }
 

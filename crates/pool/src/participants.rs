@@ -34,12 +34,33 @@ pub struct Owner {
     pub generation: u32,
 }
 
+/// What a participant says about itself.
+pub(crate) struct About {
+    pub(crate) program: String,
+    pid: u32,
+    started: u64,
+    opened_ms: u64,
+}
+
+impl About {
+    /// This process, now.
+    pub(crate) fn this_process(program: String) -> Self {
+        let pid = std::process::id();
+        Self { program, pid, started: process_start(pid).unwrap_or(0), opened_ms: now_ms() }
+    }
+
+    /// Nobody in particular, at no time: the same on every run.
+    pub(crate) fn nobody() -> Self {
+        Self { program: String::new(), pid: 0, started: 0, opened_ms: 0 }
+    }
+}
+
 /// Takes a slot for this process, which is alone in the pool: whatever slot is taken belongs to someone dead.
 pub(crate) fn attach<M: MappedMedium>(
     region: &Region<M>,
     layout: &Layout,
     generation: u32,
-    program: &str,
+    about: &About,
 ) -> Owner {
     for index in 0..layout.geometry.participants {
         release(region, layout, index);
@@ -47,9 +68,8 @@ pub(crate) fn attach<M: MappedMedium>(
     let line = slot(region, layout, 0);
     let medium = region.medium();
     let incarnation = incarnation(line.0[0].load(medium, Relaxed)) % (INCARNATIONS - 1) + 1;
-    let pid = std::process::id();
-    let about = [u64::from(pid), process_start(pid).unwrap_or(0), now_ms()];
-    for (word, value) in line.0[1..].iter().zip(about.into_iter().chain(program_words(program))) {
+    let numbers = [u64::from(about.pid), about.started, about.opened_ms];
+    for (word, value) in line.0[1..].iter().zip(numbers.into_iter().chain(program_words(&about.program))) {
         word.store(medium, value, Relaxed);
     }
     // ORDER: Release: whoever sees the slot taken sees by whom.
@@ -123,6 +143,10 @@ mod tests {
         (Region::new(Dram::new(mapping)), layout)
     }
 
+    fn about(program: &str) -> About {
+        About::this_process(program.into())
+    }
+
     fn bytes(region: &Region<Dram>, layout: &Layout) -> Vec<u8> {
         let len = layout.geometry.participants as usize * PARTICIPANT_BYTES as usize;
         // SAFETY: nobody writes now.
@@ -133,20 +157,20 @@ mod tests {
     fn a_participant_is_named_while_it_is_there() {
         let (region, layout) = table();
         assert_eq!(living(&bytes(&region, &layout)), None);
-        let owner = attach(&region, &layout, 7, "terrace serve, with a name that is too long for it");
+        let owner = attach(&region, &layout, 7, &about("terrace serve, with a name that is too long for it"));
         assert_eq!(owner, Owner { participant: 0, incarnation: 1, generation: 7 });
         let holder = living(&bytes(&region, &layout)).unwrap();
         assert_eq!(holder.pid, std::process::id());
         assert_eq!(holder.program, "terrace serve, with a name that ");
         release(&region, &layout, 0);
         assert_eq!(living(&bytes(&region, &layout)), None);
-        assert_eq!(attach(&region, &layout, 8, "x").incarnation, 2);
+        assert_eq!(attach(&region, &layout, 8, &about("x")).incarnation, 2);
     }
 
     #[test]
     fn a_dead_process_and_one_that_took_over_its_pid_are_not_named() {
         let (region, layout) = table();
-        attach(&region, &layout, 1, "x");
+        attach(&region, &layout, 1, &about("x"));
         let line = slot(&region, &layout, 0);
         let start = line.0[2].fetch_add(region.medium(), 1, Relaxed);
         assert_eq!(living(&bytes(&region, &layout)), None);
@@ -161,8 +185,8 @@ mod tests {
         let (region, layout) = table();
         let state = slot(&region, &layout, 0);
         state.0[0].store(region.medium(), (INCARNATIONS - 1) << INCARNATION_SHIFT, Relaxed);
-        assert_eq!(attach(&region, &layout, 1, "x").incarnation, 1);
+        assert_eq!(attach(&region, &layout, 1, &about("x")).incarnation, 1);
         state.0[0].store(region.medium(), u64::MAX, Relaxed);
-        assert_eq!(attach(&region, &layout, 1, "x").incarnation, 1);
+        assert_eq!(attach(&region, &layout, 1, &about("x")).incarnation, 1);
     }
 }
