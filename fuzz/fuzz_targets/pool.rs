@@ -41,7 +41,7 @@ fn use_it(pool: &Pool<Shm>) {
     pool.collect(&mut |marker| {
         for root in pool.roots() {
             if let Ok(Some(offset)) = pool.root(&root.name, &root.kind) {
-                marker.mark(offset, || 9000);
+                marker.mark(offset, 9000);
             }
         }
     });

@@ -1,7 +1,7 @@
 //! What the memory of a pool is used for.
 
-use crate::pool::{Inner, Pool};
-use crate::zones::State;
+use crate::pool::{Inner, Pool, Start};
+use crate::zones::{State, Use};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Word};
 
@@ -20,6 +20,8 @@ pub struct Space {
     pub waiting: u64,
     /// Bytes in blocks that were retired when there was no byte left to note it. The next open collects them.
     pub lost: u64,
+    /// Bytes of memory that was found to be damaged, so that nothing is handed out from there. A salvage makes a pool without.
+    pub damaged: u64,
     /// Bytes free for anything.
     pub free: u64,
     /// Bytes of the largest extent that there is room for. What `free` has more is in pieces.
@@ -46,7 +48,11 @@ impl<M: MappedMedium> Pool<M> {
                 let state = State(entry.state.load(medium, Relaxed));
                 let head = inner.memory.zones.head_granules(&zone, unit);
                 match state.class() {
-                    Some(_) if state.era() != inner.era => uncounted += 1,
+                    _ if state.usage() == Use::Damaged => {
+                        space.damaged += u64::from((usable & !head).count_ones()) * granule;
+                        continue;
+                    }
+                    Some(_) if state.era() != inner.era && inner.start != Start::Clean => uncounted += 1,
                     Some(_) => slabs += 1,
                     None => extents += u64::from((taken & usable & !head).count_ones()) * granule,
                 }
@@ -60,7 +66,8 @@ impl<M: MappedMedium> Pool<M> {
         let small = inner.sum(&shared.small_base, |seat| &seat.small).min(slabs);
         space.used_by_blocks = small + uncounted + extents;
         space.slab_free = slabs - small;
-        space.metadata = space.size - space.free - slabs - uncounted - extents;
+        let described = space.free + slabs + uncounted + extents + space.damaged;
+        space.metadata = space.size.saturating_sub(described);
         space.lost = shared.lost.load(medium, Relaxed);
         space.collecting = inner.is_pending();
         space

@@ -13,7 +13,8 @@
 use crate::epoch::GRACE;
 use crate::pool::{Inner, Pool};
 use crate::shared::SETTLED;
-use crate::zones::Use;
+use crate::zones::{State, Use};
+use std::cell::RefCell;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_medium::MappedMedium;
 
@@ -54,18 +55,28 @@ impl Marker<'_> {
         self.given_up
     }
 
-    /// The block at `offset`, or around it if it is small, can be reached. `size` is asked only if it is an extent: what was asked for when it
-    /// was allocated.
+    /// The block at `offset` can be reached, for which `size` bytes were asked when it was allocated. Memory that cannot hold such a block there,
+    /// by what it says about itself, is damaged: nothing in it is freed or taken any more.
     #[inline]
-    pub fn mark(&mut self, offset: u64, size: impl FnOnce() -> usize) {
+    pub fn mark(&mut self, offset: u64, size: usize) {
+        self.note(offset, Some(size as u64));
+    }
+
+    /// There may be a block at `offset`, or around it, of whatever size.
+    pub fn mark_around(&mut self, offset: u64) {
+        self.note(offset, None);
+    }
+
+    #[inline]
+    fn note(&mut self, offset: u64, size: Option<u64>) {
         let place = self.report.marked as usize % QUEUE;
         self.report.marked += 1;
-        match self.marks.place_of(offset) {
+        match self.marks.place_of(offset, size) {
             Place::Slab => {
                 let due = std::mem::replace(&mut self.queue[place], offset);
                 self.marks.mark_small(due);
             }
-            Place::Granules if self.marks.mark_large(offset, size() as u64) => {}
+            Place::Granules if self.marks.mark_large(offset, size.unwrap_or(1)) => {}
             _ => self.report.unsound += 1,
         }
     }
@@ -85,20 +96,27 @@ enum Place {
 
 trait Marks {
     /// Where `offset` lies; the memory that its mark takes is asked for.
-    fn place_of(&self, offset: u64) -> Place;
+    fn place_of(&self, offset: u64, size: Option<u64>) -> Place;
     fn mark_small(&self, offset: u64);
     fn mark_large(&self, offset: u64, bytes: u64) -> bool;
 }
 
 impl<M: MappedMedium> Marks for Inner<M> {
-    fn place_of(&self, offset: u64) -> Place {
+    fn place_of(&self, offset: u64, size: Option<u64>) -> Place {
         let Some((unit, entry)) = self.entry_at(offset) else { return Place::Nowhere };
-        match self.arrived(unit, entry).class().and_then(|class| self.memory.classes.get(class)) {
-            Some(class) => {
+        let state = self.arrived(unit, entry);
+        let Some(number) = size.map_or(state.class(), |size| self.memory.classes.of(size)) else {
+            return Place::Granules;
+        };
+        match self.memory.classes.get(number) {
+            Some(class) if state.class() == Some(number) => {
                 self.prefetch_mark(unit, class, offset);
                 Place::Slab
             }
-            None => Place::Granules,
+            _ => {
+                self.contradict(unit, state, offset);
+                Place::Nowhere
+            }
         }
     }
     fn mark_small(&self, offset: u64) {
@@ -111,7 +129,32 @@ impl<M: MappedMedium> Marks for Inner<M> {
     }
 }
 
+/// Only takes down what is named.
+#[derive(Default)]
+struct List(RefCell<Vec<(u64, u64)>>);
+
+impl Marks for List {
+    fn place_of(&self, _: u64, _: Option<u64>) -> Place {
+        Place::Granules
+    }
+    fn mark_small(&self, _: u64) {}
+    fn mark_large(&self, offset: u64, bytes: u64) -> bool {
+        self.0.borrow_mut().push((offset, bytes));
+        true
+    }
+}
+
 impl<M: MappedMedium> Pool<M> {
+    /// What `trace` names, in its order: where each block lies and the bytes that the allocator gave for it. For tests.
+    #[doc(hidden)]
+    pub fn reachable(&self, trace: &mut dyn FnMut(&mut Marker<'_>)) -> Vec<(u64, u64)> {
+        let list = List::default();
+        let report = CollectReport::default();
+        trace(&mut Marker { marks: &list, queue: [0; QUEUE], report, given_up: false });
+        let blocks = list.0.into_inner();
+        blocks.into_iter().map(|(at, bytes)| (at, self.0.memory.classes.footprint(bytes))).collect()
+    }
+
     /// Whether memory that an earlier life took has yet to be collected: after an unclean open, until [`Pool::collect`] has been through.
     pub fn needs_collection(&self) -> bool {
         self.0.is_pending()
@@ -151,11 +194,27 @@ impl<M: MappedMedium> Pool<M> {
 
 impl<M: MappedMedium> Inner<M> {
     /// See [`Marker::mark`].
-    pub(crate) fn mark(&self, offset: u64, bytes: impl FnOnce() -> u64) {
-        if let Some(unit) = self.unit_at(offset)
-            && !self.mark_block(unit, offset)
-        {
-            self.mark_extent(offset, bytes());
+    pub(crate) fn mark(&self, offset: u64, bytes: u64) {
+        match self.place_of(offset, Some(bytes)) {
+            Place::Slab => self.mark_small(offset),
+            Place::Granules => _ = self.mark_large(offset, bytes),
+            Place::Nowhere => {}
+        }
+    }
+
+    /// A block that can be reached lies in `unit`, at `offset`, where by the unit's `state` there is none of its size.
+    #[cold]
+    fn contradict(&self, unit: u64, state: State, offset: u64) {
+        let is_old = match state.usage() {
+            Use::Pending => true,
+            Use::Granules => {
+                let granule = (offset - self.memory.zones.start_of(unit)) >> self.memory.zones.granule_log2();
+                self.unit(unit).old.load(self.medium(), Relaxed) >> granule & 1 == 1
+            }
+            _ => false,
+        };
+        if is_old {
+            self.set_apart(unit, state);
         }
     }
 

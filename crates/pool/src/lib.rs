@@ -4,6 +4,7 @@
 //! believed after which crash, is written down in `docs/pool-format.md`.
 
 mod accounting;
+mod arrival;
 mod barrier;
 mod blocks;
 mod check;

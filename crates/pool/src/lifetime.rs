@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!             create               close                 open
-//!   (nothing) ------> in use ----------------> clean ----------------> in use   generation + 1
+//!   (nothing) ------> in use ----------------> clean ----------------> in use   generation + 1, era + 1
 //!                       |                                                ^
 //!                       |  the process dies             open             |
-//!                       +----------------> left in use ------------------+      generation + 1, era + 1
+//!                       +----------------> left in use ------------------+      the same
 //!                       |                                                ^
 //!                       |  the machine dies   `power`: open              |
 //!                       +----------------> left in use, other boot ------+
@@ -63,7 +63,7 @@ pub(crate) fn next_life(found: &Superblock, opening: &Opening) -> Result<(Superb
         sequence: found.sequence.wrapping_add(1),
         // Generation 0 is no generation: a lock word of zeros is free.
         generation: found.generation.checked_add(1).unwrap_or(1),
-        era: if settled { found.era } else { found.era.checked_add(1).unwrap_or(1) },
+        era: found.era.checked_add(1).unwrap_or(1),
         clean: false,
         unsettled: false,
         durability: opening.durability,
@@ -135,7 +135,7 @@ mod tests {
             for durability in [Durability::Process, Durability::Power] {
                 let found = superblock(true, Durability::Process);
                 let (next, start) = next_life(&found, &opening(durability, boot)).unwrap();
-                assert_eq!((next.generation, next.era, next.clean, start), (4, 2, false, Start::Clean));
+                assert_eq!((next.generation, next.era, next.clean, start), (4, 3, false, Start::Clean));
                 assert_eq!((next.durability, next.boot, next.sequence), (durability, boot.unwrap_or(0), 6));
             }
         }

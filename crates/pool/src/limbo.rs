@@ -9,7 +9,7 @@
 //! ```
 
 use crate::epoch::GRACE;
-use crate::pool::Inner;
+use crate::pool::{Inner, Start};
 use crate::seats::Seat;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Offset, Persistent, Word};
@@ -59,10 +59,14 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// After an unclean open: the reserve holds nothing but pages of limbo, so nothing.
+    /// After an open: goes on with the reserve that was at `offset`, if it is sound.
     pub(crate) fn keep_reserve(&self, offset: u64) {
-        if let Some(class) = self.page_class() {
+        let Some(class) = self.page_class() else { return };
+        if self.start != Start::Clean {
+            // It holds nothing but pages of limbo, so nothing.
             self.reuse_reserve(offset, class);
+        } else if !self.is_reserve(offset, class) {
+            self.shared().reserve.store(self.medium(), 0, Relaxed);
         }
     }
 
@@ -70,7 +74,7 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn retire(&self, seat: &Seat, offset: u64, bytes: u64) {
         if self.is_pending() {
             // The sweep is to leave it alone: it is freed when it comes out of limbo.
-            self.mark(offset, || bytes);
+            self.mark(offset, bytes);
         }
         match self.open_page(seat).or_else(|| self.open_page_hard(seat)) {
             Some(page) => self.note(seat, page, offset, bytes),
@@ -117,7 +121,7 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Forgets a block. The collection after the next open finds it.
-    fn lose(&self, bytes: u64) {
+    pub(crate) fn lose(&self, bytes: u64) {
         self.shared().lost.fetch_add(self.medium(), bytes, Relaxed);
     }
 

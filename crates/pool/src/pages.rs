@@ -137,6 +137,7 @@ impl<M: MappedMedium> Inner<M> {
     /// Gives back a unit that was a slab of which no block is taken. The caller owns it.
     pub(crate) fn release_unit(&self, unit: u64) {
         let entry = self.unit(unit);
+        entry.link.store(self.medium(), 0, Relaxed);
         entry.state.store(self.medium(), State::granules(self.era).0, SeqCst);
         // ORDER: SeqCst: see `update_hint`; whoever takes the granules acquires this.
         entry.taken.swap(self.medium(), 0, SeqCst);
@@ -213,6 +214,7 @@ impl<M: MappedMedium> Inner<M> {
             // ORDER: SeqCst: see `update_hint`; it also acquires what the last user of the granules did.
             match entry.taken.compare_exchange(self.medium(), taken, taken | piece.bits, SeqCst, Relaxed) {
                 Ok(_) => {
+                    entry.link.fetch_or(self.medium(), piece.bits, Relaxed);
                     // PERSIST: durable with the fence that the block itself needs before it can be linked.
                     self.region.write_back(entry);
                     self.update_hints(piece.unit);
@@ -226,13 +228,15 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Returns the bits of the piece that were not taken.
     fn free_piece(&self, piece: Piece) -> u64 {
+        // First, while the granules are still the caller's.
+        self.unit(piece.unit).link.fetch_and(self.medium(), !piece.bits, Relaxed);
         // ORDER: SeqCst: see `update_hint`; whoever takes the granules acquires what was done to them before.
         let before = self.unit(piece.unit).taken.fetch_and(self.medium(), !piece.bits, SeqCst);
         self.update_hints(piece.unit);
         piece.bits & !before
     }
 
-    /// Whether `bytes` bytes at `offset` can be an extent: within one zone, behind its head, on granules, in no slab. Returns its granules.
+    /// Whether `bytes` bytes at `offset` can be an extent: within one zone, behind its head, on granules. Returns its granules.
     pub(crate) fn extent_at(&self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
         let zones = &self.memory.zones;
         let zone = zones.of_unit(self.unit_at(offset)?);
@@ -242,18 +246,24 @@ impl<M: MappedMedium> Inner<M> {
         let sound = inside.is_multiple_of(1 << zones.granule_log2())
             && offset >= zone.start + zone.head_bytes()
             && end <= self.size().min(zones.start_of(zone.end()));
-        let is_granules = |piece: Piece| self.arrive(piece.unit).usage() == Use::Granules;
-        (sound && pieces(first, count).all(is_granules)).then_some((first, count))
+        sound.then_some((first, count))
     }
 
     /// Frees an extent. Returns whether it was one.
     pub(crate) fn free_extent(&self, offset: u64, bytes: u64) -> bool {
         let Some((first, count)) = self.extent_at(offset, bytes) else { return false };
-        let mut sound = true;
+        // What lies in a damaged unit stays there.
+        let may_be_freed = |usage| matches!(usage, Use::Granules | Use::Damaged);
+        let mut sound = pieces(first, count).all(|piece| may_be_freed(self.arrive(piece.unit).usage()));
+        if !sound {
+            return false;
+        }
         for piece in pieces(first, count) {
-            // Before it is free: what takes it next is not old.
-            self.unit(piece.unit).old.fetch_and(self.medium(), !piece.bits, Relaxed);
-            sound &= self.free_piece(piece) == 0;
+            if self.arrive(piece.unit).usage() == Use::Granules {
+                // Before it is free: what takes it next is not old.
+                self.unit(piece.unit).old.fetch_and(self.medium(), !piece.bits, Relaxed);
+                sound &= self.free_piece(piece) == 0;
+            }
         }
         sound
     }
@@ -262,8 +272,10 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn mark_extent(&self, offset: u64, bytes: u64) -> bool {
         let Some((first, count)) = self.extent_at(offset, bytes) else { return false };
         for piece in pieces(first, count) {
-            let old = &self.unit(piece.unit).old;
-            if old.load(self.medium(), Relaxed) & piece.bits != 0 {
+            let (state, old) = (self.arrive(piece.unit), &self.unit(piece.unit).old);
+            if state.usage() == Use::Pending {
+                self.set_apart(piece.unit, state);
+            } else if old.load(self.medium(), Relaxed) & piece.bits != 0 {
                 old.fetch_and(self.medium(), !piece.bits, Relaxed);
             }
         }

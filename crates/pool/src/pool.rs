@@ -45,7 +45,7 @@ pub(crate) struct Inner<M: MappedMedium> {
     pub(crate) region: Region<M>,
     pub(crate) layout: Layout,
     pub(crate) owner: Owner,
-    /// Counts unclean openings: allocator state of an older era is not believed.
+    /// Counts openings: what the allocator left in an older era is believed by and by, as `arrival` says.
     pub(crate) era: u32,
     pub(crate) start: Start,
     pub(crate) writes: bool,

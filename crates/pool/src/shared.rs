@@ -139,7 +139,7 @@ impl<M: MappedMedium> Inner<M> {
         shared.extent_hint.store(self.medium(), extent_hint, Relaxed);
         // The units of a pool that is opened have their hints.
         self.open_zones(if self.start == Start::Created { 0 } else { u64::MAX });
-        if self.start == Start::Unclean {
+        if self.start != Start::Created {
             self.keep_reserve(reserve);
         }
         self.set_reserve_aside();
@@ -156,6 +156,9 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn stop_memory(&self) -> bool {
         self.empty_all_seats();
         let settled = !self.is_pending() && self.shared().lost.load(self.medium(), Relaxed) == 0;
+        if settled {
+            self.seal_units();
+        }
         if M::VOLATILE_CACHE && settled {
             // PERSIST: before the clean flag, which makes the next open believe these.
             self.region.write_back(self.shared());

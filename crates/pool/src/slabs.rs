@@ -40,7 +40,7 @@ pub(crate) enum Holding {
 impl<M: MappedMedium> Inner<M> {
     /// A word of the slab's first bitmap: a set bit is an allocated block.
     #[inline(always)]
-    fn taken_word(&self, unit: u64, word: u64) -> &Word {
+    pub(crate) fn taken_word(&self, unit: u64, word: u64) -> &Word {
         self.word_at(self.memory.zones.start_of(unit) + word * 8)
     }
 
@@ -175,6 +175,9 @@ impl<M: MappedMedium> Inner<M> {
             if self.unit_at(self.memory.zones.start_of(unit)).is_none() {
                 return self.cut_list(class, head);
             }
+            if self.arrive(unit).usage() == Use::Damaged {
+                return self.cut_list(class, head);
+            }
             // May be another slab's link by now; then the head has changed and the exchange fails.
             let next = self.unit(unit).link.load(self.medium(), Relaxed) & low(UNIT_BITS);
             // ORDER: Acquire: pairs with the Release of `push`.
@@ -195,11 +198,12 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// A list that leads to what is not a listed slab of its class is damaged: it is given up, so that nobody follows it further. What was in it is
-    /// lost until `check` has the pool opened as left in use.
+    /// lost until the next open, which has all memory collected.
     #[cold]
     fn cut_list(&self, class: usize, head: u64) -> Option<u64> {
         let list = &self.shared().lists[class];
         self.fault();
+        self.lose(1 << self.memory.classes.slab_log2);
         let _ = list.head.compare_exchange(self.medium(), head, head_word(head, 0), Relaxed, Relaxed);
         None
     }
@@ -231,12 +235,10 @@ impl<M: MappedMedium> Inner<M> {
         self.region.prefetch(start + class.block_at(offset - start).unwrap_or(0) / 64 * 8);
     }
 
-    /// Takes note that the block around `offset` is live, if it lies in a slab of an earlier era. Says whether it lies in a slab at all.
-    pub(crate) fn mark_block(&self, unit: u64, offset: u64) -> bool {
+    /// Takes note that the block around `offset` is live, if it lies in a slab of an earlier era.
+    pub(crate) fn mark_block(&self, unit: u64, offset: u64) {
         let state = self.arrive(unit);
-        let Some(class) = state.class().and_then(|class| self.memory.classes.get(class)) else {
-            return false;
-        };
+        let Some(class) = state.class().and_then(|class| self.memory.classes.get(class)) else { return };
         if state.usage() == Use::Pending
             && let Some(block) = class.block_around(offset - self.memory.zones.start_of(unit))
         {
@@ -245,7 +247,6 @@ impl<M: MappedMedium> Inner<M> {
                 word.fetch_or(self.medium(), bit, Relaxed);
             }
         }
-        true
     }
 
     /// Asks for the word that the mark of the block around `offset` is in.
@@ -317,6 +318,12 @@ impl<M: MappedMedium> Inner<M> {
         released
     }
 
+    /// Whether the unit that the reserve was is one still, at `offset`.
+    pub(crate) fn is_reserve(&self, offset: u64, number: usize) -> bool {
+        let unit = self.unit_at(offset).filter(|&unit| self.memory.zones.start_of(unit) == offset);
+        unit.is_some_and(|unit| self.arrive(unit) == State::slab(self.era, number, Use::Reserve))
+    }
+
     /// Takes one block of the reserve for a page of limbo. Several threads may.
     pub(crate) fn take_reserved(&self, class: &Class) -> Option<u64> {
         let offset = self.shared().reserve.load(self.medium(), Acquire);
@@ -369,7 +376,7 @@ impl<M: MappedMedium> Inner<M> {
         };
         let entry = self.unit(unit);
         let state = State(entry.state.load(self.medium(), Relaxed));
-        let is_reserve = state.usage() == Use::Reserve && state.class() == Some(number);
+        let is_reserve = state.is_sound() && state.usage() == Use::Reserve && state.class() == Some(number);
         if !is_reserve || entry.taken.load(self.medium(), Relaxed) != !0 {
             return;
         }

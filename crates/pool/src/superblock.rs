@@ -30,7 +30,7 @@ use terrace_medium::{Line, MapError, MappedMedium, Offset, Region};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The format that this program writes and reads.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// Bytes of a copy.
 pub(crate) const SUPERBLOCK_BYTES: usize = 512;
 /// Bytes that hold both copies.
@@ -348,7 +348,7 @@ mod tests {
             let other = sealed(words);
             parse(&head(&other, &other)).unwrap_err()
         };
-        assert!(matches!(with(1, MACHINE | 2), Problem::Version { found: 2, known: VERSION }));
+        assert!(matches!(with(1, MACHINE | 1), Problem::Version { found: 1, known: VERSION }));
         assert!(matches!(with(1, 32 << 32 | 0x1234 << 48 | 1), Problem::OtherMachine));
         assert!(matches!(with(0, MAGIC.swap_bytes()), Problem::OtherMachine));
         assert!(matches!(with(0, 0), Problem::Foreign));

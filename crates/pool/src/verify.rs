@@ -29,7 +29,7 @@ impl<M: MappedMedium> Pool<M> {
         if findings.is_empty() {
             inner.verify_sums(&used, &mut findings);
         }
-        if self.faults() != 0 {
+        if self.faults() != 0 && findings.is_empty() {
             let found = format!("{}", self.faults());
             findings.push(finding(self.layout().allocator, "no frees of free memory", "0", found));
         }
@@ -60,7 +60,7 @@ impl<M: MappedMedium> Inner<M> {
                     findings.push(finding(at, "a seat's cache", "a slab in the pool", format!("{place:#x}")));
                     continue;
                 };
-                let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
+                let state = self.foresee(unit);
                 if state != State::slab(self.era, number, Use::Owned) {
                     let expected = format!("an owned slab of class {number}");
                     findings.push(finding(at, "a seat's cache", expected, describe(state)));
@@ -103,7 +103,7 @@ impl<M: MappedMedium> Inner<M> {
                     findings.push(finding(start, "a list of slabs", "each slab once", "a slab twice"));
                     break;
                 }
-                let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
+                let state = self.foresee(unit);
                 if state != State::slab(self.era, class, Use::Listed) {
                     let expected = format!("a listed slab of class {class}");
                     findings.push(finding(start, "a list of slabs", expected, describe(state)));
@@ -126,8 +126,12 @@ impl<M: MappedMedium> Inner<M> {
         let entry = self.unit(unit);
         let start = self.memory.zones.start_of(unit);
         let (taken, old) = (entry.taken.load(self.medium(), Relaxed), entry.old.load(self.medium(), Relaxed));
-        let state = State(entry.state.load(self.medium(), Relaxed));
+        let (arrived, state) = (State(entry.state.load(self.medium(), Relaxed)), self.foresee(unit));
         let head = self.memory.zones.head_granules(zone, unit);
+        if state.usage() == Use::Damaged {
+            let (expected, found) = ("what the pool left there when it was last in order", "something else");
+            return findings.push(finding(start, "the description of a piece of memory", expected, found));
+        }
         self.verify_hints(zone, unit, taken, findings);
         if taken & head != head {
             findings.push(finding(start, "a zone's head", format!("{head:#x} taken"), format!("{taken:#x}")));
@@ -135,6 +139,7 @@ impl<M: MappedMedium> Inner<M> {
         if state.era() != self.era {
             return;
         }
+        let old = if arrived.era() == self.era { old } else { 0 };
         if old & !taken != 0 || (old != 0 && !self.is_pending()) {
             findings.push(finding(
                 start,

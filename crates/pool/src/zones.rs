@@ -11,8 +11,10 @@
 //! - `taken`: a bit a granule. On media with a volatile cache a bit is durable before anything in its granule can be linked, so after any crash a
 //!   granule whose bit is clear is free; clearing is not persisted.
 //! - `state`: see [`State`]; era and class are persisted with `taken`, by the same write-back.
-//! - `old`: granules that an earlier era took and that the collector has not found live yet.
-//! - `link`: the next slab in the list that this one is in.
+//! - `old`: granules that an earlier era took and that the collector has not found live yet. While the pool is closed, a check of the unit instead:
+//!   see `arrival`.
+//! - `link`: of a slab, the next one in the list that it is in; of granules, `taken` once more, so that one bit that is cleared by damage does not
+//!   make memory free that is in use.
 //! - the bitmaps have a bit a unit: set if the unit may be empty, or may have a free granule. A set bit is a hint; a clear
 //!   one is exact, but after a crash only once the sweep has been by.
 
@@ -20,7 +22,7 @@ use crate::classes::GRANULES;
 use crate::layout::Layout;
 use crate::pool::Inner;
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use terrace_medium::{MappedMedium, Offset, Persistent, Word};
 
 const FIRST_ZONE_LOG2: u32 = 4;
@@ -57,20 +59,34 @@ pub(crate) enum Use {
     Pending,
     /// The slab that limbo's last pages come from.
     Reserve,
+    /// It was damaged: what it holds can be read, but nothing is handed out from it or given back to it.
+    Damaged,
 }
 
-/// The state word of a unit: `| 63:32 era | 31:24 class + 1, 0 for granules | 23:16 use | 0 |`.
+/// The state word of a unit: `| 63:32 era | 31:24 class + 1, 0 for granules | 23:16 use | 15:0 check of the other 48 bits |`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State(pub(crate) u64);
 
 impl State {
     #[inline(always)]
     pub(crate) fn granules(era: u32) -> Self {
-        Self(u64::from(era) << 32)
+        Self::checked(u64::from(era) << 32)
     }
     #[inline(always)]
     pub(crate) fn slab(era: u32, class: usize, usage: Use) -> Self {
-        Self(u64::from(era) << 32 | (class as u64 + 1) << 24 | code(usage) << 16)
+        Self::checked(u64::from(era) << 32 | (class as u64 + 1) << 24 | code(usage) << 16)
+    }
+    pub(crate) fn damaged(era: u32) -> Self {
+        Self::granules(era).with(Use::Damaged)
+    }
+    /// With the check that belongs to the other bits: any change within a byte shows, and zero is its own.
+    #[inline(always)]
+    fn checked(bits: u64) -> Self {
+        Self(bits & !0xffff | (bits >> 16 ^ bits >> 32 ^ bits >> 48) & 0xffff)
+    }
+    /// Whether it is as it was written.
+    pub(crate) fn is_sound(self) -> bool {
+        self == Self::checked(self.0)
     }
     #[inline(always)]
     pub(crate) fn era(self) -> u32 {
@@ -90,15 +106,16 @@ impl State {
             4 => Use::Listed,
             5 => Use::Pending,
             6 => Use::Reserve,
+            7 => Use::Damaged,
             _ => Use::Granules,
         }
     }
     #[inline(always)]
     pub(crate) fn with(self, usage: Use) -> Self {
-        Self(self.0 & !(0xff << 16) | code(usage) << 16)
+        Self::checked(self.0 & !(0xff << 16) | code(usage) << 16)
     }
-    fn in_era(self, era: u32) -> Self {
-        Self(self.0 & 0xffff_ffff | u64::from(era) << 32)
+    pub(crate) fn in_era(self, era: u32) -> Self {
+        Self::checked(self.0 & 0xffff_ffff | u64::from(era) << 32)
     }
 }
 
@@ -112,6 +129,7 @@ fn code(usage: Use) -> u64 {
         Use::Listed => 4,
         Use::Pending => 5,
         Use::Reserve => 6,
+        Use::Damaged => 7,
     }
 }
 
@@ -348,70 +366,6 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Brings `unit` into this era if it is older: all that it holds becomes old. Returns its state then.
-    #[inline(always)]
-    pub(crate) fn arrive(&self, unit: u64) -> State {
-        self.arrived(unit, self.unit(unit))
-    }
-
-    /// As `arrive`, for who has the unit's description already.
-    #[inline(always)]
-    pub(crate) fn arrived(&self, unit: u64, entry: &Unit) -> State {
-        // ORDER: Acquire: pairs with the store at the end of `arrive_now`.
-        let state = State(entry.state.load(self.medium(), Acquire));
-        if state.era() == self.era && state.usage() != Use::Arriving { state } else { self.arrive_now(unit) }
-    }
-
-    #[cold]
-    fn arrive_now(&self, unit: u64) -> State {
-        /// Far more than an arrival takes: a unit that is still arriving then is damaged, and nothing is done with it.
-        const TURNS_MAX: u32 = 1 << 20;
-        let (entry, medium) = (self.unit(unit), self.medium());
-        for _ in 0..TURNS_MAX {
-            let state = State(entry.state.load(medium, Acquire));
-            if state.era() == self.era {
-                if state.usage() != Use::Arriving {
-                    return state;
-                }
-                std::thread::yield_now();
-                continue;
-            }
-            let arriving = state.in_era(self.era).with(Use::Arriving);
-            if entry.state.compare_exchange(medium, state.0, arriving.0, Acquire, Relaxed).is_ok() {
-                let arrived = self.take_stock(unit, arriving);
-                // ORDER: Release: whoever sees the unit in this era sees what is old in it.
-                entry.state.store(medium, arrived.0, Release);
-                return arrived;
-            }
-        }
-        self.fault();
-        State(entry.state.load(medium, Acquire))
-    }
-
-    /// Counts everything in `unit` as live and old.
-    fn take_stock(&self, unit: u64, arriving: State) -> State {
-        let (entry, medium, shared) = (self.unit(unit), self.medium(), self.shared());
-        let head = self.memory.zones.head_granules(&self.memory.zones.of_unit(unit), unit);
-        let taken = entry.taken.load(medium, Relaxed);
-        match arriving.class().and_then(|class| Some((class, self.memory.classes.get(class)?))) {
-            Some((number, class)) if taken == !0 && head == 0 => {
-                self.distrust_slab(unit, class);
-                let bytes = u64::from(class.blocks) * u64::from(class.size);
-                shared.small_base.fetch_add(medium, bytes, Relaxed);
-                shared.slab_units.fetch_add(medium, 1, Relaxed);
-                entry.old.store(medium, 0, Relaxed);
-                State::slab(self.era, number, Use::Pending)
-            }
-            _ => {
-                let old = taken & !head;
-                entry.old.store(medium, old, Relaxed);
-                let bytes = u64::from(old.count_ones()) << self.memory.zones.granule_log2();
-                shared.large_base.fetch_add(medium, bytes, Relaxed);
-                State::granules(self.era)
-            }
-        }
-    }
-
     /// Starts writing back what a clean open believes: all heads, and the bitmaps of slabs.
     pub(crate) fn write_back_zones(&self) {
         for zone in self.zones() {
@@ -463,7 +417,8 @@ mod tests {
 
     #[test]
     fn a_state_says_what_it_was_made_of() {
-        let uses = [Use::Owned, Use::Full, Use::Listed, Use::Pending, Use::Reserve, Use::Arriving];
+        let uses =
+            [Use::Owned, Use::Full, Use::Listed, Use::Pending, Use::Reserve, Use::Arriving, Use::Damaged];
         for usage in uses {
             let state = State::slab(u32::MAX, 95, usage);
             assert_eq!((state.era(), state.class(), state.usage()), (u32::MAX, Some(95), usage));
@@ -471,5 +426,16 @@ mod tests {
         }
         assert_eq!(State::granules(7).class(), None);
         assert_eq!(State::granules(7).usage(), Use::Granules);
+        assert!(State::granules(0) == State(0));
+    }
+
+    #[test]
+    fn a_state_shows_any_change_within_a_byte() {
+        for state in [State(0), State::granules(1), State::slab(0x1234_5678, 40, Use::Listed)] {
+            assert!(state.is_sound());
+            for byte in 0..8 {
+                assert!((1..256).all(|flip| !State(state.0 ^ flip << (8 * byte)).is_sound()));
+            }
+        }
     }
 }

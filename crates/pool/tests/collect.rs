@@ -123,7 +123,7 @@ fn a_trace_that_panics_does_no_harm() {
     let table = Table::open(options.open::<Shm>().unwrap());
     let traced = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         table.pool.collect(&mut |marker| {
-            marker.mark(table.slots, || SLOTS as usize * 8);
+            marker.mark(table.slots, SLOTS as usize * 8);
             panic!("as planned");
         })
     }));
@@ -144,7 +144,7 @@ fn a_trace_that_gives_up_frees_nothing() {
     for _ in 0..2 {
         let table = Table::open(options.open::<Shm>().unwrap());
         let report = table.pool.collect(&mut |marker| {
-            marker.mark(table.slots, || SLOTS as usize * 8);
+            marker.mark(table.slots, SLOTS as usize * 8);
             marker.give_up();
         });
         assert_eq!((report.freed, report.units), (0, 0));
@@ -168,9 +168,9 @@ fn places_that_cannot_be_blocks_are_counted_and_marked_nowhere() {
     let pool = options.open::<Shm>().unwrap();
     let report = pool.collect(&mut |marker| {
         for offset in [0, 8, pool.layout().zones, pool.size(), u64::MAX, u64::MAX - 7] {
-            marker.mark(offset, || usize::MAX);
-            marker.mark(offset, || 64);
-            marker.mark(offset, || 0);
+            marker.mark(offset, usize::MAX);
+            marker.mark(offset, 64);
+            marker.mark(offset, 0);
         }
     });
     assert_eq!((report.marked, report.unsound), (18, 18));

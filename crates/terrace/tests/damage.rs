@@ -98,6 +98,69 @@ fn write_all(store: &Store, model: &Model) {
     let _ = store.clear();
 }
 
+/// The pool of [`image`], as a process that is killed now would leave it.
+fn left_image(model: &Model) -> Vec<u8> {
+    let site = Site::new(Medium::Shm, ByteSize::kib(512));
+    let store = site.create();
+    model.iter().for_each(|(key, value)| store.put(key, value).unwrap());
+    std::fs::read(&site.path).unwrap()
+}
+
+/// Writes until nothing more fits, large and small, and removes it again.
+fn fill_and_empty(store: &Store) {
+    let mut written = Vec::new();
+    for len in [20_000, 3000, 500, 60, 10] {
+        for n in 0..3000u32 {
+            let key = [&n.to_le_bytes()[..], &(len as u32).to_le_bytes()].concat();
+            if store.put(&key, &vec![0xcc; len]).is_err() {
+                break;
+            }
+            written.push(key);
+        }
+    }
+    written.iter().for_each(|key| _ = store.remove(key));
+}
+
+/// What describes memory may be damaged: then some of it is not used any more, but never is any handed out that is in use.
+#[test]
+fn damage_to_the_books_of_memory_overwrites_nothing() {
+    let model = model();
+    let layout = terrace_pool::Layout::new(terrace_pool::Geometry::for_size(512 << 10)).unwrap();
+    let slab = 1usize << layout.geometry.slab_log2;
+    let directory = directory();
+    let path = directory.path().join("damaged.pool");
+    for (name, image) in [("closed", image(&model)), ("left", left_image(&model))] {
+        let head = layout.zones as usize;
+        // The words of the first zone's units, and where those units begin that may be slabs.
+        let words = (head..head + 16 * 32).filter(|&at| image[at] != 0);
+        let bitmaps = (1..16).flat_map(|unit| (0..16).map(move |at| head + unit * slab + at));
+        for at in words.chain(bitmaps) {
+            let flip = if at % 2 == 0 { image[at].max(1) } else { 0x11 };
+            let mut damaged = image.clone();
+            damaged[at] ^= flip;
+            std::fs::write(&path, &damaged).unwrap();
+            let intact = |store: &Store| -> Vec<Vec<u8>> {
+                let is_right = |(key, value): &(&Vec<u8>, &Vec<u8>)| {
+                    store.get(key).is_ok_and(|found| found.is_some_and(|found| *found == ***value))
+                };
+                model.iter().filter(is_right).map(|(key, _)| key.clone()).collect()
+            };
+            let mut known = None;
+            for life in 0..2 {
+                let store = options(&path).open().unwrap();
+                let known = known.get_or_insert_with(|| intact(&store));
+                assert!(known.len() >= model.len() - 1, "{name}, byte {at:#x} ^ {flip:#x}");
+                for _ in 0..2 {
+                    fill_and_empty(&store);
+                    assert!(intact(&store) == *known, "{name}, byte {at:#x} ^ {flip:#x}, life {life}");
+                    store.wait_until_collected();
+                }
+                store.close().unwrap();
+            }
+        }
+    }
+}
+
 /// Changes a byte, and sees what opening, checking, reading, writing and salvaging make of it. Returns the keys that were said to be absent although
 /// neither a read nor a check had anything to report.
 fn try_damage(image: &mut [u8], at: usize, flip: u8, model: &Model, directory: &Path) -> u32 {

@@ -19,7 +19,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             let before = self.root.start_recount(&guard);
             let mut tally = Tally::default();
             let (root, size) = self.root.block();
-            marker.mark(root, || size);
+            marker.mark(root, size);
             let mut records = 0;
             self.index.trace(&guard, marker, |marker, word| {
                 records += 1;
@@ -39,7 +39,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     fn mark(&self, guard: &Guard<'_, I::Medium>, marker: &mut Marker<'_>, word: u64, tally: &mut Tally) {
         let Ok(record) = Record::at(guard, word) else {
             // A damaged record is kept for `check` and `salvage` to tell of.
-            return marker.mark(word, || 8);
+            return marker.mark_around(word);
         };
         mark_record(marker, &record);
         tally.add(&record);
@@ -54,11 +54,11 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 }
 
 fn mark_record(marker: &mut Marker<'_>, record: &Record<'_>) {
-    marker.mark(record.offset, || record.shape.size());
+    marker.mark(record.offset, record.shape.size());
     // What a damaged head says about its extent may be wrong.
     if let Some(outline) = record.body.outline
         && record.verify().is_ok()
     {
-        marker.mark(outline.extent, || record.shape.value_len);
+        marker.mark(outline.extent, record.shape.value_len);
     }
 }

@@ -33,7 +33,8 @@ pub(crate) fn left_image() -> Vec<u8> {
     })
 }
 
-const BLOCKS: [(&str, usize); 2] = [("one", 96), ("two", 9000)];
+/// Roots, and the bytes of the blocks they point to.
+pub(crate) const BLOCKS: [(&str, usize); 2] = [("one", 96), ("two", 9000)];
 
 fn contents(name: &str, bytes: usize) -> Vec<u8> {
     name.bytes().cycle().take(bytes).collect()
@@ -67,7 +68,7 @@ pub(crate) fn collect(pool: &Pool<Shm>) {
     pool.collect(&mut |marker| {
         for (root, bytes) in &roots {
             if let Ok(Some(offset)) = root {
-                marker.mark(*offset, || *bytes);
+                marker.mark(*offset, *bytes);
             }
         }
     });

@@ -86,11 +86,11 @@ impl<M: MappedMedium> Table<M> {
     pub(crate) fn collect(&self) -> CollectReport {
         self.pool.collect(&mut |marker| {
             let _guard = self.pool.pin();
-            marker.mark(self.slots, || SLOTS as usize * 8);
+            marker.mark(self.slots, SLOTS as usize * 8);
             for slot in 0..SLOTS {
                 let offset = self.slot(slot).load(self.pool.medium(), Acquire);
                 if offset != 0 {
-                    marker.mark(offset, || self.word(offset).load(self.pool.medium(), Relaxed) as usize);
+                    marker.mark(offset, self.word(offset).load(self.pool.medium(), Relaxed) as usize);
                 }
             }
         })

@@ -45,21 +45,21 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         marker: &mut Marker<'_>,
         mut each: impl FnMut(&mut Marker<'_>, u64),
     ) {
-        marker.mark(self.root.raw(), size_of::<Root>);
-        marker.mark(self.stripes.raw(), || super::count::STRIPES as usize * 64);
+        marker.mark(self.root.raw(), size_of::<Root>());
+        marker.mark(self.stripes.raw(), super::count::STRIPES as usize * 64);
         let count = self.count();
         count.start_recount();
         let (mut position, mut total) = (0, 0);
         // A table that comes later is younger than the collection, which leaves it alone.
         let view = self.view();
         for table in [Some(view.current), view.next].into_iter().flatten() {
-            marker.mark(table.start(), || table.bytes());
+            marker.mark(table.start(), table.bytes());
         }
         loop {
             let held = self.hold(guard, position);
             let _ = self.walk(held.head, |bucket| -> Option<()> {
                 if !std::ptr::eq(bucket, held.head) {
-                    marker.mark(self.pool.region().offset_of(bucket).raw(), || 64);
+                    marker.mark(self.pool.region().offset_of(bucket).raw(), 64);
                 }
                 for entry in (0..K::SLOTS).filter_map(|slot| K::read(guard, bucket, slot)) {
                     total += 1;
