@@ -187,8 +187,7 @@ impl<M: Medium> Region<M> {
         unsafe {
             std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
         }
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let _ = at;
+        self.0.prefetched(at);
     }
 
     #[inline(always)]

@@ -2,6 +2,7 @@
 //!
 //! - [`Counting`] counts write-backs, fences, bytes, lines and media blocks of any medium below it.
 //! - [`Recording`] keeps an ordered trace of everything that changes any medium below it, for a lab to replay.
+//! - [`Slow`] delays any medium below it as a [`Profile`] says: Optane, CXL memory, phase-change memory.
 //! - [`Jittery`] makes races on any medium below it happen often.
 //! - [`linearizable`] judges a history of operations on one key.
 //! - [`conformance`] holds the suites: one call runs all of them over an implementation.
@@ -13,6 +14,7 @@ mod jittery;
 mod linearizability;
 mod recording;
 mod records;
+mod slow;
 mod threads;
 mod trace;
 
@@ -21,4 +23,5 @@ pub use jittery::Jittery;
 pub use linearizability::{Call, Operation, linearizable};
 pub use recording::Recording;
 pub use records::{TestKeys, TestRecord};
+pub use slow::{Calibration, Comparison, Profile, Slow, Traffic};
 pub use trace::{Event, Piece, Trace, What};
