@@ -5,11 +5,13 @@
 //! - [`Slow`] delays any medium below it as a [`Profile`] says: Optane, CXL memory, phase-change memory.
 //! - [`Jittery`] makes races on any medium below it happen often.
 //! - [`linearizable`] judges a history of operations on one key.
+//! - [`crash`] crashes a store at every store and judges what each crash may leave.
 //! - [`conformance`] holds the suites: one call runs all of them over an implementation.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and wait for them")]
 
 pub mod conformance;
 mod counting;
+pub mod crash;
 mod jittery;
 mod linearizability;
 mod recording;
