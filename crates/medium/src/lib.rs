@@ -6,6 +6,7 @@
 //!
 //! What each medium keeps through a crash is written down in `docs/model.md`.
 
+mod compare;
 mod flush;
 mod mapping;
 mod media;

@@ -4,6 +4,7 @@
 //! The whole reserved range is mapped at once; what lies beyond [`Mapping::len`] has no storage yet and is never
 //! accessed. Growing therefore moves nothing, and other processes that map the same file need not map it again.
 
+use crate::LINE;
 use rustix::fs::{FallocateFlags, fallocate, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, mmap_anonymous, msync, munmap};
@@ -140,7 +141,7 @@ impl Mapping {
         let (backing, protection) = (Backing::Anonymous, Protection::ReadWrite);
         Ok(Self {
             base,
-            len: AtomicUsize::new(len),
+            len: AtomicUsize::new(whole_lines(len)),
             reserved: reserve,
             whole,
             file: None,
@@ -179,7 +180,7 @@ impl Mapping {
         let backing = if dax { Backing::DaxFile } else { kind };
         Ok(Self {
             base,
-            len: AtomicUsize::new(len),
+            len: AtomicUsize::new(whole_lines(len)),
             reserved: reserve,
             whole,
             file: Some(file),
@@ -199,7 +200,7 @@ impl Mapping {
         // SAFETY: the range was reserved by the caller and nothing uses it yet.
         unsafe { mmap(base.as_ptr().cast(), reserved, read_write(), flags, &file, 0) }
             .map_err(|e| os("map the file without writing to it", e))?;
-        let (len, file) = (AtomicUsize::new(len), Some(file));
+        let (len, file) = (AtomicUsize::new(whole_lines(len)), Some(file));
         Ok(Self { base, len, reserved, whole, file, backing, protection: Protection::CopyOnWrite })
     }
 
@@ -250,7 +251,7 @@ impl Mapping {
     /// Takes note that another participant has grown the file to `len` bytes.
     pub fn extend_view(&self, len: usize) {
         // ORDER: Release: pairs with the Acquire in `len`; whoever sees the length sees storage behind it.
-        self.len.fetch_max(len.min(self.reserved), Ordering::Release);
+        self.len.fetch_max(whole_lines(len.min(self.reserved)), Ordering::Release);
     }
 
     /// The first byte.
@@ -259,11 +260,13 @@ impl Mapping {
         self.base
     }
 
-    /// Bytes that may be accessed.
+    /// Bytes that may be accessed: whole lines only.
     #[inline(always)]
     #[allow(clippy::len_without_is_empty, reason = "a mapping is never asked whether it is empty")]
     pub fn len(&self) -> usize {
-        self.len.load(Ordering::Acquire)
+        // ORDER: Relaxed: what lies behind a length that grew is the kernel's doing, which was over before the length was stored; nothing that a thread wrote there
+        // is read on the strength of the length alone.
+        self.len.load(Ordering::Relaxed)
     }
 
     /// Bytes it can grow to.
@@ -335,6 +338,11 @@ impl Drop for Mapping {
 
 fn read_write() -> ProtFlags {
     ProtFlags::READ | ProtFlags::WRITE
+}
+
+/// Only whole lines are mapped: what lies in one line then takes a single comparison to check.
+fn whole_lines(len: usize) -> usize {
+    len / LINE * LINE
 }
 
 fn round_up(value: usize, to: usize) -> usize {

@@ -51,7 +51,7 @@ impl Pmem {
     }
 }
 
-// SAFETY: a Mapping keeps its range mapped until it is dropped, and its length never shrinks.
+// SAFETY: a Mapping keeps its range mapped until it is dropped; its length is of whole lines and never shrinks.
 unsafe impl Medium for Dram {
     const VOLATILE_CACHE: bool = false;
     #[inline(always)]
@@ -68,7 +68,7 @@ unsafe impl Medium for Dram {
     fn fence(&self) {}
 }
 
-// SAFETY: a Mapping keeps its range mapped until it is dropped, and its length never shrinks.
+// SAFETY: a Mapping keeps its range mapped until it is dropped; its length is of whole lines and never shrinks.
 unsafe impl Medium for Shm {
     const VOLATILE_CACHE: bool = false;
     #[inline(always)]
@@ -85,7 +85,7 @@ unsafe impl Medium for Shm {
     fn fence(&self) {}
 }
 
-// SAFETY: a Mapping keeps its range mapped until it is dropped, and its length never shrinks.
+// SAFETY: a Mapping keeps its range mapped until it is dropped; its length is of whole lines and never shrinks.
 unsafe impl Medium for Pmem {
     const VOLATILE_CACHE: bool = true;
     #[inline(always)]

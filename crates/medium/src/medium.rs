@@ -29,12 +29,12 @@ pub enum Access {
 
 /// Memory that words are stored in, and what makes a store durable there.
 ///
-/// Production media implement the first five items; the four hooks below them are empty there and compile to
+/// Production media implement the first five items; the three hooks below them are empty there and compile to
 /// nothing. Test media use the hooks to count, record, delay, schedule and crash.
 ///
 /// # Safety
 /// `base()..base() + len()` stays mapped, readable and [`LINE`]-aligned for the life of the medium (writable too, unless
-/// it was mapped read-only), and `len()` never shrinks.
+/// it was mapped read-only); `len()` is a multiple of [`LINE`] and never shrinks.
 pub unsafe trait Medium: Send + Sync + 'static {
     /// Whether a crash loses what sits in the CPU cache. Where it is false, write-backs and fences do nothing and code
     /// may leave out whatever exists only to order them.
@@ -62,9 +62,6 @@ pub unsafe trait Medium: Send + Sync + 'static {
     /// Called at each place that asks for durability, so that a test can tell the places apart.
     #[inline(always)]
     fn persisted_at(&self, _site: &'static Location<'static>) {}
-    /// Called after the line that holds `at`, which may lie outside, was asked for ahead of its use.
-    #[inline(always)]
-    fn prefetched(&self, _at: *const u8) {}
 }
 
 /// A medium over a [`Mapping`](crate::Mapping), so that a pool can make one; a test medium wraps another.

@@ -85,8 +85,14 @@ impl<M: Medium> Region<M> {
     /// The `T` at `offset`, or `None` where it would be out of bounds or misaligned.
     #[inline(always)]
     pub fn get<T: Persistent>(&self, offset: Offset<T>) -> Option<&T> {
-        let end = offset.raw().checked_add(size_of::<T>() as u64)?;
-        if end > self.0.len() as u64 || !offset.raw().is_multiple_of(align_of::<T>() as u64) {
+        let len = self.0.len() as u64;
+        let is_inside = if size_of::<T>() == align_of::<T>() && size_of::<T>() <= LINE {
+            // Aligned, it lies in one line, and a medium has only whole ones.
+            offset.raw() < len
+        } else {
+            offset.raw().checked_add(size_of::<T>() as u64)? <= len
+        };
+        if !is_inside || !offset.raw().is_multiple_of(align_of::<T>() as u64) {
             return None;
         }
         // SAFETY: in bounds and aligned (just checked; the base is line-aligned, and no Persistent type asks for
@@ -187,7 +193,27 @@ impl<M: Medium> Region<M> {
         unsafe {
             std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
         }
-        self.0.prefetched(at);
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = at;
+    }
+
+    /// As [`Region::prefetch`], for a line that will be written: other processors give it up at once, and not only at the first store.
+    #[inline(always)]
+    pub fn prefetch_to_write(&self, offset: u64) {
+        let at = self.0.base().as_ptr().wrapping_add(offset as usize);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: prefetches of any address are architecturally without effect; processors without this one do nothing. (The compiler's own
+        // intrinsic makes an ordinary prefetch of it where it may not assume that they all have it.)
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: prefetches of any address are architecturally without effect.
+        unsafe {
+            std::arch::asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = at;
     }
 
     #[inline(always)]

@@ -22,6 +22,24 @@ const _: () = assert!(size_of::<Line>() == crate::LINE && align_of::<Line>() == 
 // SAFETY: eight words of 8 bytes fill the 64 bytes; no padding.
 unsafe impl crate::Persistent for Line {}
 
+impl Line {
+    /// A bit for each of the `COUNT` words from word `FIRST` on that equals `value`. Each is loaded by itself, with Acquire, as [`Word::load`] does.
+    ///
+    /// Without a branch, and in as few instructions as the processor has for it: those that wait for a line that is on its way from memory are what bounds how many
+    /// lines can be (see `docs/performance.md`).
+    #[inline(always)]
+    #[track_caller]
+    pub fn equal<const FIRST: usize, const COUNT: usize>(&self, medium: &impl Medium, value: u64) -> u64 {
+        const { assert!(FIRST + 4 <= 8 && COUNT <= 4, "four words of the line from FIRST on are read together") };
+        let words = &self.0[FIRST..FIRST + COUNT];
+        words.iter().for_each(|word| medium.before_access(Access::Load, word.at()));
+        // SAFETY: four words of this line (asserted above), which are atomics.
+        let equal = unsafe { crate::compare::equal_words(self.0[FIRST].at(), COUNT, value) };
+        words.iter().for_each(|word| medium.accessed(Access::Load, word.at(), Location::caller()));
+        equal
+    }
+}
+
 impl Word {
     /// Loads the word.
     #[inline(always)]

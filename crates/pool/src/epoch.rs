@@ -18,6 +18,19 @@ use terrace_medium::{MappedMedium, Word};
 /// Epochs that must have begun after the one in which a block was retired before it is free.
 pub(crate) const GRACE: u64 = 3;
 
+/// An announcement: `| 63:32 lower half of the epoch | 31 temporary | 30 spilled | 29 heavy | 28:0 guards of the owner that are alive |`. Where all of the lower
+/// half is one guard and no flag, which is nearly always, leaving takes one store.
+const EPOCH_SHIFT: u32 = 32;
+const EPOCH: u64 = u32::MAX as u64;
+const DEPTH: u64 = (1 << 29) - 1;
+/// The seat is given back with the last guard.
+pub(crate) const TEMPORARY: u64 = 1 << 31;
+/// The seat holds notes of retired blocks.
+pub(crate) const SPILLED: u64 = 1 << 30;
+/// A pin of the seat has a barrier of its own (see `barrier`).
+pub(crate) const HEAVY: u64 = 1 << 29;
+const CARE: u64 = TEMPORARY | SPILLED | HEAVY;
+
 /// A thread that is pinned: nothing that it can reach in the pool is freed. Pins nest, and the inner ones are nearly free. A guard that lives long
 /// keeps all that is retired meanwhile, by anyone, from being used again.
 ///
@@ -25,8 +38,6 @@ pub(crate) const GRACE: u64 = 3;
 pub struct Guard<'p, M: MappedMedium> {
     pool: &'p Pool<M>,
     seat: &'p Seat,
-    index: u32,
-    temporary: bool,
     /// Seats belong to threads.
     not_send: PhantomData<*const ()>,
 }
@@ -36,13 +47,12 @@ impl<M: MappedMedium> Pool<M> {
     /// pool has seats, it waits for one to leave.
     #[inline(always)]
     pub fn pin(&self) -> Guard<'_, M> {
-        let (seat, last) = self.0.my_seat();
-        let depth = seat.depth.load(self.medium(), Relaxed);
-        if depth == 0 {
-            self.0.announce(seat);
+        let seat = self.0.my_seat();
+        match seat.announced.load(self.medium(), Relaxed) {
+            0 => self.0.announce(seat, 1),
+            word => self.0.pin_again(seat, word),
         }
-        seat.depth.store(self.medium(), depth + 1, Relaxed);
-        Guard { pool: self, seat, index: last.seat, temporary: last.temporary, not_send: PhantomData }
+        Guard { pool: self, seat, not_send: PhantomData }
     }
 }
 
@@ -65,13 +75,13 @@ impl<'p, M: MappedMedium> Guard<'p, M> {
 
     /// Guards that this thread has.
     pub(crate) fn depth(&self) -> u64 {
-        self.seat.depth.load(self.pool.medium(), Relaxed)
+        self.seat.announced.load(self.pool.medium(), Relaxed) & DEPTH
     }
 
     /// The number of this thread's seat: no two pinned threads have the same. For picking a stripe.
     #[inline(always)]
     pub fn seat_index(&self) -> u64 {
-        u64::from(self.index)
+        self.inner().index_of(self.seat)
     }
 
     /// A word that only threads in this seat write, one after the other: add to it with a load and a store. Counters are not persisted,
@@ -99,12 +109,7 @@ impl<'p, M: MappedMedium> Guard<'p, M> {
     /// This guard without the type of its medium, for what is handed out to who does not care for it.
     #[inline(always)]
     pub fn erase(self) -> ErasedGuard<'p> {
-        let erased = ErasedGuard {
-            pin: &*self.pool.0,
-            index: self.index,
-            temporary: self.temporary,
-            not_send: PhantomData,
-        };
+        let erased = ErasedGuard { pin: &*self.pool.0, seat: self.seat, not_send: PhantomData };
         std::mem::forget(self);
         erased
     }
@@ -113,19 +118,19 @@ impl<'p, M: MappedMedium> Guard<'p, M> {
 impl<M: MappedMedium> Drop for Guard<'_, M> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.pool.0.unpin(self.seat, self.index, self.temporary);
+        self.pool.0.unpin(self.seat);
     }
 }
 
 /// What an [`ErasedGuard`] needs of its pool.
 trait Pinned {
-    fn unpin_seat(&self, index: u32, temporary: bool);
+    fn unpin_seat(&self, seat: &Seat);
     fn bytes_at(&self, offset: u64, len: usize) -> Option<&[u8]>;
 }
 
 impl<M: MappedMedium> Pinned for Inner<M> {
-    fn unpin_seat(&self, index: u32, temporary: bool) {
-        self.unpin(self.seat(index), index, temporary);
+    fn unpin_seat(&self, seat: &Seat) {
+        self.unpin(seat);
     }
     fn bytes_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
         // SAFETY: called through a guard only: as in `Guard::bytes`.
@@ -136,8 +141,7 @@ impl<M: MappedMedium> Pinned for Inner<M> {
 /// A [`Guard`] that does not name its medium.
 pub struct ErasedGuard<'p> {
     pin: &'p dyn Pinned,
-    index: u32,
-    temporary: bool,
+    seat: &'p Seat,
     not_send: PhantomData<*const ()>,
 }
 
@@ -156,7 +160,7 @@ impl<'p> ErasedGuard<'p> {
 
 impl Drop for ErasedGuard<'_> {
     fn drop(&mut self) {
-        self.pin.unpin_seat(self.index, self.temporary);
+        self.pin.unpin_seat(self.seat);
     }
 }
 
@@ -178,45 +182,73 @@ impl std::ops::Deref for PinnedBytes<'_> {
 
 impl<M: MappedMedium> Inner<M> {
     #[inline(always)]
-    pub(crate) fn announce(&self, seat: &Seat) {
+    pub(crate) fn announce(&self, seat: &Seat, depth_and_flags: u64) {
         // ORDER: Acquire: pairs with the move to this epoch, so that what was unlinked before it is seen unlinked.
         let epoch = self.shared().epoch.load(self.medium(), Acquire);
         // ORDER: a full barrier behind the store, here or in `try_advance`: the announcement is visible before anything is read under it, or
         // else whoever moves the epoch on looked before.
-        seat.announced.store(self.medium(), epoch << 1 | 1, Relaxed);
-        if self.light_pins {
+        seat.announced.store(self.medium(), epoch << EPOCH_SHIFT | depth_and_flags, Relaxed);
+        if depth_and_flags & HEAVY == 0 {
             barrier::light();
         } else {
             fence(SeqCst);
         }
     }
 
-    #[inline(always)]
-    fn unpin(&self, seat: &Seat, index: u32, temporary: bool) {
-        let depth = seat.depth.load(self.medium(), Relaxed) - 1;
-        seat.depth.store(self.medium(), depth, Relaxed);
-        if depth == 0 {
-            self.withdraw(seat);
-            if seat.spilled.load(self.medium(), Relaxed) != 0 {
-                self.retire_spilled(seat);
-            }
-            if temporary {
-                self.give_back(index);
-            }
+    /// A pin of a thread that is pinned already, or whose seat needs care when it leaves.
+    #[cold]
+    fn pin_again(&self, seat: &Seat, word: u64) {
+        match word & DEPTH {
+            0 => self.announce(seat, word | 1),
+            DEPTH => panic!("this thread holds {DEPTH} guards of the pool: some were forgotten"),
+            _ => seat.announced.store(self.medium(), word + 1, Relaxed),
         }
     }
 
-    /// Takes the announcement back.
     #[inline(always)]
-    pub(crate) fn withdraw(&self, seat: &Seat) {
-        // ORDER: Release: everything done under the pin, unlinking too, comes before.
-        seat.announced.store(self.medium(), 0, Release);
+    fn unpin(&self, seat: &Seat) {
+        let word = seat.announced.load(self.medium(), Relaxed);
+        if word & (CARE | DEPTH) == 1 {
+            self.withdraw(seat, 0);
+        } else {
+            self.unpin_with_care(seat, word);
+        }
     }
 
-    /// The epoch in which the owner of `seat` is pinned.
+    #[cold]
+    fn unpin_with_care(&self, seat: &Seat, word: u64) {
+        if word & DEPTH > 1 {
+            seat.announced.store(self.medium(), word - 1, Relaxed);
+            return;
+        }
+        self.withdraw(seat, word & (TEMPORARY | HEAVY));
+        if word & SPILLED != 0 {
+            self.retire_spilled(seat);
+        }
+        if word & TEMPORARY != 0 {
+            self.give_back(seat);
+        }
+    }
+
+    /// Takes the announcement back, all but `flags`.
+    #[inline(always)]
+    pub(crate) fn withdraw(&self, seat: &Seat, flags: u64) {
+        // ORDER: Release: everything done under the pin, unlinking too, comes before.
+        seat.announced.store(self.medium(), flags, Release);
+    }
+
+    /// Asks for care when the owner of `seat`, which is this thread, leaves.
+    pub(crate) fn ask_for_care(&self, seat: &Seat, flag: u64) {
+        let word = seat.announced.load(self.medium(), Relaxed);
+        seat.announced.store(self.medium(), word | flag, Relaxed);
+    }
+
+    /// The epoch in which the owner of `seat`, which is this thread, is pinned. The announcement has its lower half; the global epoch, which is
+    /// at most one further, the rest.
     #[inline(always)]
     pub(crate) fn pinned_epoch(&self, seat: &Seat) -> u64 {
-        seat.announced.load(self.medium(), Relaxed) >> 1
+        let (announced, now) = (seat.announced.load(self.medium(), Relaxed) >> EPOCH_SHIFT, self.epoch());
+        now - u64::from((now as u32).wrapping_sub(announced as u32))
     }
 
     #[inline(always)]
@@ -229,7 +261,7 @@ impl<M: MappedMedium> Inner<M> {
     fn is_held_up(&self, epoch: u64) -> bool {
         self.used_seats().any(|seat| {
             let announced = seat.announced.load(self.medium(), Relaxed);
-            announced & 1 != 0 && announced >> 1 != epoch
+            announced & DEPTH != 0 && announced >> EPOCH_SHIFT != epoch & EPOCH
         })
     }
 

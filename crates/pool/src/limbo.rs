@@ -8,7 +8,7 @@
 //!   page: | next page | epoch of the last entry (63:8), entries (7:0) | offset 0 | bytes 0 | offset 1 | bytes 1 | ... |
 //! ```
 
-use crate::epoch::GRACE;
+use crate::epoch::{GRACE, SPILLED, TEMPORARY};
 use crate::pool::{Inner, Start};
 use crate::seats::Seat;
 use std::sync::atomic::Ordering::Relaxed;
@@ -115,6 +115,7 @@ impl<M: MappedMedium> Inner<M> {
                 entry[0].store(self.medium(), offset, Relaxed);
                 entry[1].store(self.medium(), bytes, Relaxed);
                 seat.spilled.store(self.medium(), count + 1, Relaxed);
+                self.ask_for_care(seat, SPILLED);
             }
             None => self.lose(bytes),
         }
@@ -130,15 +131,22 @@ impl<M: MappedMedium> Inner<M> {
     #[cold]
     pub(crate) fn retire_spilled(&self, seat: &Seat) {
         for _ in 0..PATIENCE {
-            self.announce(seat);
-            let left = self.note_spilled(seat);
-            self.withdraw(seat);
+            let left = self.note_spilled_pinned(seat);
             if left <= seat.spills.len() / 2 {
                 return;
             }
             self.try_advance();
             std::thread::yield_now();
         }
+    }
+
+    /// As `note_spilled`, for a seat whose owner is not pinned. If notes are left, the next pin ends with care again.
+    fn note_spilled_pinned(&self, seat: &Seat) -> usize {
+        let flags = seat.announced.load(self.medium(), Relaxed) & TEMPORARY | self.barrier_flag();
+        self.announce(seat, flags | 1);
+        let left = self.note_spilled(seat);
+        self.withdraw(seat, flags | if left > 0 { SPILLED } else { 0 });
+        left
     }
 
     /// Writes what is noted in the seat down on pages. Returns how many notes are left.
@@ -158,15 +166,14 @@ impl<M: MappedMedium> Inner<M> {
     /// Leaves nothing that only the owner of `seat` could go on with. Its owner is this thread, or nobody.
     pub(crate) fn hand_over(&self, seat: &Seat) {
         if seat.spilled.load(self.medium(), Relaxed) != 0 {
-            self.announce(seat);
-            self.note_spilled(seat);
-            self.withdraw(seat);
+            self.note_spilled_pinned(seat);
         }
         self.close_page(seat);
     }
 
     /// Frees what is noted in the seat at once: nobody is pinned.
     pub(crate) fn free_spilled(&self, seat: &Seat) {
+        seat.announced.store(self.medium(), 0, Relaxed);
         let count = seat.spilled.swap(self.medium(), 0, Relaxed).min(seat.spills.len() as u64);
         for [offset, bytes] in &seat.spills[..count as usize] {
             self.free(seat, offset.load(self.medium(), Relaxed), bytes.load(self.medium(), Relaxed));

@@ -28,6 +28,18 @@ const INCARNATION_BITS: u32 = 18;
 /// Turns of the spin loop before the processor is given to someone else.
 const SPINS: u32 = 100;
 
+/// What this process writes into lock words, put together once.
+pub(crate) struct LockWords {
+    held: u64,
+    free: u64,
+}
+
+impl LockWords {
+    pub(crate) fn of(owner: Owner) -> Self {
+        Self { held: held_word(owner), free: generation_word(owner) }
+    }
+}
+
 /// A lock word. `0` is a free lock.
 #[repr(transparent)]
 pub struct Lock(Word);
@@ -88,7 +100,10 @@ impl Lock {
             return None;
         }
         let was_unfenced = Self::may_be_unsettled(now);
-        let mine = held_word(pool.owner) | if was_unfenced { UNFENCED } else { 0 };
+        let mine = match M::VOLATILE_CACHE {
+            true => pool.lock_words.held | now & UNFENCED | now << 1 & UNFENCED,
+            false => pool.lock_words.held,
+        };
         // ORDER: Acquire pairs with the Release store of the last holder: what it changed is seen.
         self.0.compare_exchange(pool.medium(), now, mine, Acquire, Relaxed).ok()?;
         Some(Locked { lock: self, pool, was_unfenced })
@@ -97,7 +112,7 @@ impl Lock {
     /// Frees a lock whose [`Locked`] was forgotten.
     pub(crate) fn free_in<M: MappedMedium>(&self, pool: &Inner<M>) {
         // ORDER: Release: as in `Locked`.
-        self.0.store(pool.medium(), generation_word(pool.owner), Release);
+        self.0.store(pool.medium(), pool.lock_words.free, Release);
     }
 
     /// Whether somebody holds it in this generation of the pool.
@@ -127,7 +142,7 @@ impl Lock {
     /// taken the lock since, which then settles it itself.
     pub fn settle<M: MappedMedium>(&self, guard: &Guard<'_, M>) {
         let pool = guard.inner();
-        let free = generation_word(pool.owner);
+        let free = pool.lock_words.free;
         // ORDER: Release: who finds the lock settled also finds what was fenced. (A failure means that another thread took it.)
         let _ = self.0.compare_exchange(pool.medium(), unfenced_word(pool.owner), free, Release, Relaxed);
     }
@@ -171,7 +186,7 @@ impl<M: MappedMedium> Locked<'_, M> {
 impl<M: MappedMedium> Drop for Locked<'_, M> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.free(generation_word(self.pool.owner));
+        self.free(self.pool.lock_words.free);
     }
 }
 

@@ -1,11 +1,13 @@
 //! A pool that is open.
 
 use crate::error::{CloseError, OpenError, Problem};
+use crate::fixed::Anchor;
 use crate::layout::{Geometry, Layout};
 use crate::lifetime::allocator_sum;
+use crate::lock::LockWords;
 use crate::options::PoolOptions;
 use crate::participants::{self, Owner};
-use crate::shared::Memory;
+use crate::shared::{Memory, Shared};
 use crate::superblock::Superblock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -44,7 +46,10 @@ pub(crate) struct Inner<M: MappedMedium> {
     pub(crate) id: u64,
     pub(crate) region: Region<M>,
     pub(crate) layout: Layout,
+    /// The allocator's shared words, read by every pin.
+    shared: Anchor<Shared>,
     pub(crate) owner: Owner,
+    pub(crate) lock_words: LockWords,
     /// Counts openings: what the allocator left in an older era is believed by and by, as `arrival` says.
     pub(crate) era: u32,
     pub(crate) start: Start,
@@ -87,11 +92,15 @@ impl<M: MappedMedium> Pool<M> {
         life: Life,
     ) -> Result<Self, Problem> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let shared = Anchor::new(&region, Offset::new(layout.allocator))
+            .expect("every layout has its allocator's words");
         let pool = Self(Arc::new(Inner {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             region,
             layout,
+            shared,
             owner,
+            lock_words: LockWords::of(owner),
             era: life.superblock.era,
             start: life.start,
             writes: life.writes,
@@ -202,6 +211,12 @@ impl<M: MappedMedium> Pool<M> {
 }
 
 impl<M: MappedMedium> Inner<M> {
+    #[inline(always)]
+    pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: the region lives as long as `self`, which holds it.
+        unsafe { self.shared.get() }
+    }
+
     #[inline(always)]
     fn size_word(&self) -> &Word {
         &self.region.at::<Line>(Offset::new(self.layout.shared)).0[0]

@@ -1,7 +1,7 @@
 //! Seats: what a running thread has for itself, in the pool.
 //!
 //! ```text
-//!   line 0     | claim | announced | depth | spilled | page | page count | small | large |
+//!   line 0     | claim | announced | 0 | spilled | page | page count | small | large |
 //!   line 1     | limbo lock | oldest page | newest page | retired | drained | freed | page bytes | 0 |
 //!   line 2     | counters 0 to 7 for whoever is above |
 //!   lines 3..  | cache of class 0 | cache of class 1 | ... two words each | spills |
@@ -11,6 +11,7 @@
 //! a pin waits for one.
 
 use crate::classes::CLASSES_MAX;
+use crate::epoch::{HEAVY, SPILLED, TEMPORARY};
 use crate::layout::SEAT_BYTES;
 use crate::lock::{Lock, thread_number};
 use crate::pool::Inner;
@@ -33,10 +34,9 @@ pub(crate) struct Cache {
 pub(crate) struct Seat {
     /// Held by whoever has the seat.
     pub(crate) claim: Lock,
-    /// Twice the epoch in which the owner is pinned, plus one; 0 if it is not. Owner.
+    /// The epoch in which the owner is pinned, and how often (see `epoch`). Owner.
     pub(crate) announced: Word,
-    /// Guards of the owner that are alive. Owner.
-    pub(crate) depth: Word,
+    _unused: Word,
     /// Entries of `spills`. Owner.
     pub(crate) spilled: Word,
     /// The page that the owner writes what it retires to. Owner.
@@ -93,12 +93,9 @@ pub(crate) struct Last {
     pub(crate) pool: u64,
     /// Where the seat lies while that opening of the pool lasts, so that a pin need not work it out.
     at: *const Seat,
-    pub(crate) seat: u32,
-    /// Whether it is given back with the last guard.
-    pub(crate) temporary: bool,
 }
 
-const NONE: Last = Last { pool: 0, at: std::ptr::null(), seat: 0, temporary: false };
+const NONE: Last = Last { pool: 0, at: std::ptr::null() };
 
 /// A seat of this thread, and where to leave it. The pool itself is not kept open by it.
 struct Taken {
@@ -131,6 +128,17 @@ impl<M: MappedMedium> Inner<M> {
         self.region.at(Offset::new(self.layout.seat(index)))
     }
 
+    /// What the announcements of this process's seats carry besides.
+    pub(crate) fn barrier_flag(&self) -> u64 {
+        if self.light_pins { 0 } else { HEAVY }
+    }
+
+    /// The number of a seat.
+    #[inline(always)]
+    pub(crate) fn index_of(&self, seat: &Seat) -> u64 {
+        (self.region.offset_of(seat).raw() - self.layout.seat(0)) / SEAT_BYTES
+    }
+
     /// Every seat that has been taken since the pool was opened.
     pub(crate) fn used_seats(&self) -> impl Iterator<Item = &Seat> {
         let used = self.shared().seats_used.load(self.medium(), SeqCst);
@@ -139,14 +147,14 @@ impl<M: MappedMedium> Inner<M> {
 
     /// This thread's seat.
     #[inline(always)]
-    pub(crate) fn my_seat(&self) -> (&Seat, Last) {
+    pub(crate) fn my_seat(&self) -> &Seat {
         let mut last = LAST.get();
         if last.pool != self.id {
             last = self.find_seat();
         }
         // SAFETY: `at` is the address of a seat of this opening of the pool (no two have the same id), which lasts as long as `self`; a seat is made of
         // words.
-        (unsafe { &*last.at }, last)
+        unsafe { &*last.at }
     }
 
     #[cold]
@@ -159,7 +167,15 @@ impl<M: MappedMedium> Inner<M> {
             Ok(Some(known)) => known,
             _ => self.take_seat(),
         };
-        let last = Last { pool: self.id, at: self.seat(seat), seat, temporary };
+        let at = self.seat(seat);
+        if temporary {
+            self.ask_for_care(at, TEMPORARY);
+        }
+        self.ask_for_care(at, self.barrier_flag());
+        if at.spilled.load(self.medium(), Relaxed) != 0 {
+            self.ask_for_care(at, SPILLED);
+        }
+        let last = Last { pool: self.id, at };
         LAST.set(last);
         last
     }
@@ -205,14 +221,15 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Gives back a seat that was taken for one pin. Its caches stay for whoever takes it next.
     #[cold]
-    pub(crate) fn give_back(&self, index: u32) {
+    pub(crate) fn give_back(&self, seat: &Seat) {
+        seat.announced.store(self.medium(), 0, Relaxed);
         LAST.set(NONE);
         let _ = SEATS.try_with(|seats| {
             if let Ok(mut seats) = seats.0.try_borrow_mut() {
                 seats.retain(|taken| taken.pool != self.id);
             }
         });
-        self.unclaim(index);
+        self.unclaim(self.index_of(seat) as u32);
     }
 
     fn unclaim(&self, index: u32) {

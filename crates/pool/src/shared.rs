@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     _line1: [Word; 3],
     /// Where the search for an empty unit goes on.
     pub(crate) slab_hint: Word,
-    /// Where the search for free granules goes on, as a unit; above bit 32, such searches.
+    /// Where the search for free granules goes on.
     pub(crate) extent_hint: Word,
     /// Units that are slabs of this era.
     pub(crate) slab_units: Word,
@@ -95,11 +95,6 @@ impl<M: MappedMedium> Inner<M> {
     #[inline(always)]
     pub(crate) fn medium(&self) -> &M {
         self.region.medium()
-    }
-
-    #[inline(always)]
-    pub(crate) fn shared(&self) -> &Shared {
-        self.region.at(Offset::new(self.layout.allocator))
     }
 
     #[inline(always)]

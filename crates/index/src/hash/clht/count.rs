@@ -1,7 +1,7 @@
 //! How many keys there are: counters in stripes, so that writers do not share one, and a recount after a crash.
 //!
 //! ```text
-//!   stripes: STRIPES lines, one a writer by its seat   | column 0 | column 1 | 0 ... |
+//!   stripes: a line a writer, by its seat              | column 0 | column 1 | 0 ... |
 //!   root line 1                                        | mode | base | frontier | 0 ... |
 //! ```
 //! `len` is `base` plus the sum of the active column. The counters are not persisted: a killed process may leave a count off by
@@ -14,9 +14,14 @@
 
 use super::table::Root;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use terrace_medium::{Line, Medium, Offset, Region, Word};
+use terrace_medium::{Line, Medium, Word};
 
-pub(super) const STRIPES: u64 = 32;
+/// Seats that have a stripe to themselves; the others share the rest.
+const OWN: u64 = 24;
+/// A power of two.
+const SHARED: u64 = 8;
+pub(super) const STRIPES: u64 = OWN + SHARED;
+pub(super) type Stripes = [Line; STRIPES as usize];
 
 const MODE: usize = 0;
 const BASE: usize = 1;
@@ -28,63 +33,71 @@ const END: u64 = 1 << 63;
 
 /// The counters of one index.
 pub(super) struct Count<'r, M> {
-    pub(super) region: &'r Region<M>,
+    pub(super) medium: &'r M,
     pub(super) root: &'r Root,
-    pub(super) stripes: Offset<Line>,
+    pub(super) stripes: &'r Stripes,
 }
 
 impl<M: Medium> Count<'_, M> {
     /// A key came (`by` 1) or went (`by` -1). Called under the lock of its bucket.
     #[inline(always)]
     pub(super) fn add(&self, seat: u64, hash: u64, by: i64) {
-        let medium = self.region.medium();
-        let line = self.region.at(self.stripes.element(seat % STRIPES));
-        let mode = self.word(MODE).load(medium, Acquire);
+        let mode = self.word(MODE).load(self.medium, Acquire);
         let column = (mode & COLUMN) as usize;
-        line.0[column].fetch_add(medium, by as u64, Relaxed);
-        if mode & RECOUNTING != 0 && hash >> 1 < self.word(FRONTIER).load(medium, Acquire) {
-            line.0[1 - column].fetch_add(medium, by as u64, Relaxed);
+        if mode & RECOUNTING == 0 && seat < OWN {
+            // Nobody else writes it. The mode may change meanwhile, but to a recount in the same column, and no further: that has to wait for
+            // the lock of this bucket.
+            let word = &self.stripes[seat as usize].0[column];
+            word.store(self.medium, word.load(self.medium, Relaxed).wrapping_add(by as u64), Relaxed);
+        } else {
+            self.add_shared(seat, hash, by, mode);
+        }
+    }
+
+    #[cold]
+    fn add_shared(&self, seat: u64, hash: u64, by: i64, mode: u64) {
+        let stripe = if seat < OWN { seat } else { OWN + seat % SHARED };
+        let (line, column) = (&self.stripes[stripe as usize], (mode & COLUMN) as usize);
+        line.0[column].fetch_add(self.medium, by as u64, Relaxed);
+        if mode & RECOUNTING != 0 && hash >> 1 < self.word(FRONTIER).load(self.medium, Acquire) {
+            line.0[1 - column].fetch_add(self.medium, by as u64, Relaxed);
         }
     }
 
     pub(super) fn len(&self) -> u64 {
-        let medium = self.region.medium();
-        let mode = self.word(MODE).load(medium, Acquire);
-        let base = self.word(BASE).load(medium, Relaxed);
+        let mode = self.word(MODE).load(self.medium, Acquire);
+        let base = self.word(BASE).load(self.medium, Relaxed);
         let len = base.wrapping_add(self.sum((mode & COLUMN) as usize)) as i64;
         len.max(0) as u64
     }
 
     /// Starts a recount. One at a time.
     pub(super) fn start_recount(&self) {
-        let medium = self.region.medium();
-        let column = self.word(MODE).load(medium, Relaxed) & COLUMN;
-        for stripe in 0..STRIPES {
-            self.region.at(self.stripes.element(stripe)).0[1 - column as usize].store(medium, 0, Relaxed);
+        let column = self.word(MODE).load(self.medium, Relaxed) & COLUMN;
+        for stripe in self.stripes {
+            stripe.0[1 - column as usize].store(self.medium, 0, Relaxed);
         }
-        self.word(FRONTIER).store(medium, 0, Relaxed);
-        self.word(MODE).store(medium, column | RECOUNTING, Release);
+        self.word(FRONTIER).store(self.medium, 0, Relaxed);
+        self.word(MODE).store(self.medium, column | RECOUNTING, Release);
     }
 
     /// The walk has counted every bucket up to the hash `end` (0: all of them). Called under the lock of the last one.
     pub(super) fn advance_frontier(&self, end: u64) {
         let frontier = if end == 0 { END } else { end >> 1 };
-        self.word(FRONTIER).store(self.region.medium(), frontier, Release);
+        self.word(FRONTIER).store(self.medium, frontier, Release);
     }
 
     /// Ends a recount that found `total` keys.
     pub(super) fn finish_recount(&self, total: u64) {
-        let medium = self.region.medium();
-        let column = self.word(MODE).load(medium, Relaxed) & COLUMN;
-        self.word(BASE).store(medium, total, Relaxed);
-        self.word(MODE).store(medium, COLUMN ^ column, Release);
+        let column = self.word(MODE).load(self.medium, Relaxed) & COLUMN;
+        self.word(BASE).store(self.medium, total, Relaxed);
+        self.word(MODE).store(self.medium, COLUMN ^ column, Release);
     }
 
     /// After a crash no recount is under way, and a column may be selected that was never finished.
     pub(super) fn recover(&self) {
-        let medium = self.region.medium();
-        let column = self.word(MODE).load(medium, Relaxed) & COLUMN;
-        self.word(MODE).store(medium, column, Release);
+        let column = self.word(MODE).load(self.medium, Relaxed) & COLUMN;
+        self.word(MODE).store(self.medium, column, Release);
     }
 
     fn word(&self, index: usize) -> &Word {
@@ -92,10 +105,7 @@ impl<M: Medium> Count<'_, M> {
     }
 
     fn sum(&self, column: usize) -> u64 {
-        (0..STRIPES)
-            .map(|stripe| {
-                self.region.at(self.stripes.element(stripe)).0[column].load(self.region.medium(), Relaxed)
-            })
-            .fold(0, u64::wrapping_add)
+        let columns = self.stripes.iter().map(|stripe| stripe.0[column].load(self.medium, Relaxed));
+        columns.fold(0, u64::wrapping_add)
     }
 }

@@ -1,7 +1,7 @@
 //! The operations on single keys.
 
 use super::bucket::{link, lock_word, store_link};
-use super::count::{Count, STRIPES};
+use super::count::{Count, STRIPES, Stripes};
 use super::slots::{Entry, Probe, Slots};
 use super::table::*;
 use crate::{Damage, Deferred, IndexStats, PointIndex, Position, StoreError, Stored, Swapped};
@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{Line, MappedMedium, Offset};
-use terrace_pool::{Finding, Guard, Lock, Locked, Marker, Pool, PoolFull};
+use terrace_pool::{Finding, Fixed, Guard, Lock, Locked, Marker, Pool, PoolFull};
 
 /// Buckets that a chain can have. Keys spread by a secret seed, so a chain this long is a loop in a damaged pool.
 pub(super) const CHAIN_MAX: usize = 1 << 20;
@@ -30,8 +30,8 @@ pub(super) const CHAIN_MAX: usize = 1 << 20;
 /// ```
 pub struct Clht<M: MappedMedium, K> {
     pub(super) pool: Pool<M>,
-    pub(super) root: Offset<Root>,
-    pub(super) stripes: Offset<Line>,
+    pub(super) root: Fixed<M, Root>,
+    pub(super) stripes: Fixed<M, Stripes>,
     pub(super) seed: u64,
     damage: OnceLock<Damage>,
     kind: PhantomData<fn() -> K>,
@@ -60,8 +60,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn open(pool: &Pool<M>, root: Offset<Root>) -> Result<Self, StoreError> {
         let damaged = |offset, what| StoreError::Damaged(Damage { offset, what });
         let region = pool.region();
-        let lines = region.get(root).ok_or(damaged(root.raw(), "the root lies outside the pool"))?;
-        let word = |index: usize| lines[0].0[index].load(region.medium(), Acquire);
+        let fixed = pool.fix(root).ok_or(damaged(root.raw(), "the root lies outside the pool"))?;
+        let word = |index: usize| fixed[0].0[index].load(region.medium(), Acquire);
         if word(ROOT_KIND) != K::TAG {
             return Err(damaged(root.raw(), "the root is not of a hash table for this kind of keys"));
         }
@@ -69,25 +69,24 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         if word(ROOT_CHECK) != root_check(seed, word(ROOT_STRIPES)) {
             return Err(damaged(root.raw(), "the root of the hash table does not fit its check"));
         }
-        let stripes = Offset::<Line>::new(word(ROOT_STRIPES));
-        if (0..STRIPES).any(|stripe| region.get(stripes.element(stripe)).is_none()) {
-            return Err(damaged(root.raw(), "the counters lie outside the pool"));
-        }
+        let stripes = pool.fix(Offset::new(word(ROOT_STRIPES)));
+        let stripes = stripes.ok_or(damaged(root.raw(), "the counters lie outside the pool"))?;
         let tables = [word(ROOT_CURRENT), word(ROOT_NEXT)];
         let sound = |&word: &u64| Table::from_word(word).is_sound(region.medium().len());
         if !sound(&tables[0]) || !(tables[1] == 0 || sound(&tables[1])) {
             return Err(damaged(root.raw(), "the root names no table of the pool"));
         }
-        Ok(Self { pool: pool.clone(), root, stripes, seed, damage: OnceLock::new(), kind: PhantomData })
+        let (pool, damage) = (pool.clone(), OnceLock::new());
+        Ok(Self { pool, root: fixed, stripes, seed, damage, kind: PhantomData })
     }
 
     #[inline(always)]
     pub(super) fn root(&self) -> &Root {
-        self.pool.region().at(self.root)
+        &self.root
     }
 
     pub(super) fn count(&self) -> Count<'_, M> {
-        Count { region: self.pool.region(), root: self.root(), stripes: self.stripes }
+        Count { medium: self.pool.medium(), root: &self.root, stripes: &self.stripes }
     }
 
     /// Both tables at one instant. A table's block is not reused while the caller is pinned.
@@ -110,12 +109,14 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         }
     }
 
-    /// The bucket at `offset`, or `None` and a note of the damage if it lies outside the pool.
+    /// The bucket at `offset`, which a link names, or `None` and a note of the damage if no block can be there: what the pool keeps for itself must never be
+    /// taken for a bucket and written to.
     #[inline(always)]
     pub(super) fn bucket(&self, offset: Offset<Line>) -> Option<&Line> {
-        let line = self.pool.region().get(offset);
+        let is_block = offset.raw() >= self.pool.layout().zones;
+        let line = self.pool.region().get(offset).filter(|_| is_block);
         if line.is_none() {
-            self.note_damage(offset.raw(), "a bucket lies outside the pool");
+            self.note_damage(offset.raw(), "a bucket lies where the pool has no blocks");
         }
         line
     }
@@ -167,24 +168,39 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         None
     }
 
-    /// Looks for a key in the chain where it must be. The first bucket alone decides nearly always, and this much is inlined: reads of different keys overlap in
-    /// the processor as far as their instructions fit into its window, so every instruction costs.
+    /// Looks for a key in the chain where it must be.
     #[inline(always)]
     fn search(&self, guard: &Guard<'_, M>, table: Table, hash: u64, key: &K::Key) -> Option<u64> {
-        let probe = K::probe(key, hash, table);
         let head = self.pool.region().at(table.bucket(table.index(hash)));
-        let word = match K::find(guard, head, &probe) {
-            Some((_, word)) => Some(word),
-            None if link(self.pool.medium(), head).next().is_null() => None,
-            None => self.search_chain(guard, head, &probe),
-        };
+        let found = self.find(guard, head, &K::probe(key, hash, table));
         self.settle_read(head);
-        word
+        found.map(|(_, _, word)| word)
+    }
+
+    /// The bucket, slot and word of a key in a chain. The first bucket alone decides nearly always, and this much is inlined: reads of different keys
+    /// overlap in the processor as far as their instructions fit into its window, so every instruction costs.
+    #[inline(always)]
+    fn find<'g>(
+        &'g self,
+        guard: &Guard<'_, M>,
+        head: &'g Line,
+        probe: &Probe<'_, K>,
+    ) -> Option<(&'g Line, usize, u64)> {
+        match K::find(guard, head, probe) {
+            Some((slot, word)) => Some((head, slot, word)),
+            None if link(self.pool.medium(), head).next().is_null() => None,
+            None => self.find_in_chain(guard, head, probe),
+        }
     }
 
     #[inline(never)]
-    fn search_chain(&self, guard: &Guard<'_, M>, head: &Line, probe: &Probe<'_, K>) -> Option<u64> {
-        self.walk(head, |bucket| K::find(guard, bucket, probe)).map(|(_, word)| word)
+    fn find_in_chain<'g>(
+        &'g self,
+        guard: &Guard<'_, M>,
+        head: &'g Line,
+        probe: &Probe<'_, K>,
+    ) -> Option<(&'g Line, usize, u64)> {
+        self.walk(head, |bucket| K::find(guard, bucket, probe).map(|(slot, word)| (bucket, slot, word)))
     }
 
     /// A key was not found in `table`: whether that is to be believed.
@@ -231,6 +247,26 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
 
     /// Locks the chain of `hash`, in the table where it lives.
     pub(super) fn hold<'g>(&'g self, guard: &'g Guard<'_, M>, hash: u64) -> Held<'g, M> {
+        self.try_hold(guard, hash).unwrap_or_else(|| self.hold_slowly(guard, hash))
+    }
+
+    /// As `hold`, if there is no resize and nobody else has the lock, which is nearly always so.
+    #[inline(always)]
+    fn try_hold<'g>(&'g self, guard: &'g Guard<'_, M>, hash: u64) -> Option<Held<'g, M>> {
+        let View { current: table, next: None } = self.view() else { return None };
+        let at = table.bucket(table.index(hash));
+        self.pool.region().prefetch_to_write(at.raw());
+        let head = self.pool.region().at(at);
+        let lock = Lock::of(lock_word(head)).try_acquire(guard)?;
+        // A resize that has begun since cannot have moved the bucket without a mark in it.
+        if link(self.pool.medium(), head).has_moved() {
+            return None;
+        }
+        Some(self.settled(Held { table, head, lock }))
+    }
+
+    #[cold]
+    fn hold_slowly<'g>(&'g self, guard: &'g Guard<'_, M>, hash: u64) -> Held<'g, M> {
         loop {
             let view = self.view();
             let table = match view.next {
@@ -243,12 +279,18 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             let head = self.pool.region().at(table.bucket(table.index(hash)));
             let lock = Lock::of(lock_word(head)).acquire(guard);
             if self.is_home(table, hash) {
-                if M::VOLATILE_CACHE && lock.was_unfenced() {
-                    self.persist_chain(head);
-                }
-                return Held { table, head, lock };
+                return self.settled(Held { table, head, lock });
             }
         }
+    }
+
+    /// What the last holder left unfenced is durable before it is built upon.
+    #[inline(always)]
+    fn settled<'g>(&self, held: Held<'g, M>) -> Held<'g, M> {
+        if M::VOLATILE_CACHE && held.lock.was_unfenced() {
+            self.persist_chain(held.head);
+        }
+        held
     }
 
     /// As [`Clht::has_moved`], for writers: what they write to the next table counts only if the move itself is durable (invariant 4).
@@ -279,36 +321,121 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         decide: impl FnOnce(Option<u64>) -> Change,
     ) -> Result<Option<u64>, PoolFull> {
         let hash = K::hash(key, self.seed);
-        let held = self.hold(guard, hash);
+        match self.try_hold(guard, hash) {
+            Some(held) => {
+                let probe = K::probe(key, hash, held.table);
+                self.change_held(guard, held, &probe, &mut fencing, decide)
+            }
+            None => self.change_slowly(guard, (key, hash), &mut fencing, decide),
+        }
+    }
+
+    #[cold]
+    fn change_slowly(
+        &self,
+        guard: &Guard<'_, M>,
+        (key, hash): (&K::Key, u64),
+        fencing: &mut Fencing<'_>,
+        decide: impl FnOnce(Option<u64>) -> Change,
+    ) -> Result<Option<u64>, PoolFull> {
+        let held = self.hold_slowly(guard, hash);
         let probe = K::probe(key, hash, held.table);
-        let found = self.walk(held.head, |bucket| {
-            K::find(guard, bucket, &probe).map(|(slot, word)| (bucket, slot, word))
-        });
-        let before = found.map(|(_, _, word)| word);
-        match (decide(before), found) {
+        self.change_held(guard, held, &probe, fencing, decide)
+    }
+
+    /// As `change`, in a chain that is locked.
+    #[inline(always)]
+    fn change_held(
+        &self,
+        guard: &Guard<'_, M>,
+        held: Held<'_, M>,
+        probe: &Probe<'_, K>,
+        fencing: &mut Fencing<'_>,
+        decide: impl FnOnce(Option<u64>) -> Change,
+    ) -> Result<Option<u64>, PoolFull> {
+        match K::find(guard, held.head, probe) {
+            Some((slot, before)) => {
+                let bucket = held.head;
+                self.change_found(guard, held, probe, (bucket, slot), fencing, decide(Some(before)));
+                Ok(Some(before))
+            }
+            None if link(self.pool.medium(), held.head).next().is_null() => {
+                self.change_absent(guard, held, probe, fencing, decide(None))
+            }
+            None => self.change_in_chain(guard, held, probe, fencing, decide),
+        }
+    }
+
+    /// As `change`, where the first bucket does not have the key but others may.
+    #[inline(never)]
+    fn change_in_chain(
+        &self,
+        guard: &Guard<'_, M>,
+        held: Held<'_, M>,
+        probe: &Probe<'_, K>,
+        fencing: &mut Fencing<'_>,
+        decide: impl FnOnce(Option<u64>) -> Change,
+    ) -> Result<Option<u64>, PoolFull> {
+        match self.find_in_chain(guard, held.head, probe) {
+            Some((bucket, slot, before)) => {
+                self.change_found(guard, held, probe, (bucket, slot), fencing, decide(Some(before)));
+                Ok(Some(before))
+            }
+            None => self.change_absent(guard, held, probe, fencing, decide(None)),
+        }
+    }
+
+    /// Does `change` to the key in a slot.
+    #[inline(always)]
+    fn change_found(
+        &self,
+        guard: &Guard<'_, M>,
+        held: Held<'_, M>,
+        probe: &Probe<'_, K>,
+        (bucket, slot): (&Line, usize),
+        fencing: &mut Fencing<'_>,
+        change: Change,
+    ) {
+        match change {
             // Nothing was stored, and `hold` has made durable what was found.
-            (Change::Keep, _) | (Change::To(None), None) => held.lock.release(),
-            (Change::To(Some(word)), Some((bucket, slot, _))) => {
+            Change::Keep => held.lock.release(),
+            Change::To(Some(word)) => {
                 assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
-                K::replace(guard, bucket, slot, K::entry(&probe, word));
-                self.finish(held, bucket, &mut fencing);
+                K::replace(guard, bucket, slot, K::entry(probe, word));
+                self.finish(held, bucket, fencing);
             }
-            (Change::To(None), Some((bucket, slot, _))) => {
+            Change::To(None) => {
                 K::clear(guard, bucket, slot);
-                self.count().add(guard.seat_index(), hash, -1);
+                self.count().add(guard.seat_index(), probe.hash, -1);
                 let table = held.table;
-                self.finish(held, bucket, &mut fencing);
-                self.consider_shrinking(guard, table, hash);
-            }
-            (Change::To(Some(word)), None) => {
-                assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
-                self.add(guard, held, &probe, word, &mut fencing)?;
+                self.finish(held, bucket, fencing);
+                self.consider_shrinking(guard, table, probe.hash);
             }
         }
-        Ok(before)
+    }
+
+    /// Does `change` to a key that is not there.
+    #[inline(always)]
+    fn change_absent(
+        &self,
+        guard: &Guard<'_, M>,
+        held: Held<'_, M>,
+        probe: &Probe<'_, K>,
+        fencing: &mut Fencing<'_>,
+        change: Change,
+    ) -> Result<Option<u64>, PoolFull> {
+        match change {
+            Change::Keep | Change::To(None) => held.lock.release(),
+            Change::To(Some(word)) => {
+                assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
+                self.add(guard, held, probe, word, fencing)?;
+            }
+        }
+        Ok(None)
     }
 
     /// Adds an entry to a chain: into a vacant slot, or into a new bucket behind the last.
+    #[inline(always)]
     fn add(
         &self,
         guard: &Guard<'_, M>,
@@ -317,13 +444,32 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         word: u64,
         fencing: &mut Fencing<'_>,
     ) -> Result<(), PoolFull> {
-        let entry = K::entry(probe, word);
+        let Some(slot) = K::vacancy(guard, held.head) else {
+            return self.add_behind(guard, held, probe, word, fencing);
+        };
+        let bucket = held.head;
+        K::publish(guard, bucket, slot, K::entry(probe, word));
+        self.count().add(guard.seat_index(), probe.hash, 1);
+        self.finish(held, bucket, fencing);
+        Ok(())
+    }
+
+    /// As `add`, where the first bucket is full.
+    #[inline(never)]
+    fn add_behind(
+        &self,
+        guard: &Guard<'_, M>,
+        held: Held<'_, M>,
+        probe: &Probe<'_, K>,
+        word: u64,
+        fencing: &mut Fencing<'_>,
+    ) -> Result<(), PoolFull> {
+        let (entry, table) = (K::entry(probe, word), held.table);
         let mut tail = held.head;
         let vacant = self.walk(held.head, |bucket| {
             tail = bucket;
             K::vacancy(guard, bucket).map(|slot| (bucket, slot))
         });
-        let table = held.table;
         match vacant {
             Some((bucket, slot)) => {
                 K::publish(guard, bucket, slot, entry);
@@ -334,7 +480,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
                 self.extend(guard, tail, entry)?;
                 self.count().add(guard.seat_index(), probe.hash, 1);
                 self.finish(held, tail, fencing);
-                self.consider_growing(guard, table);
+                self.consider_growing(guard, table, probe.hash);
             }
         }
         Ok(())

@@ -23,7 +23,13 @@ fn value_word(bucket: &Line, pair: usize) -> &Word {
 /// guess that is found out only when the line has come throws away the reads behind it.
 #[inline(always)]
 fn matching<M: Medium>(medium: &M, bucket: &Line, key: u64) -> u64 {
-    (0..3).fold(0, |bits, pair| bits | u64::from(key_word(bucket, pair).load(medium, Acquire) == key) << pair)
+    bucket.equal::<1, 3>(medium, key)
+}
+
+/// The lowest of these slots. Which of them are vacant cannot be predicted either.
+#[inline(always)]
+fn first(slots: u64) -> Option<usize> {
+    (slots != 0).then(|| slots.trailing_zeros() as usize)
 }
 
 impl Shape for U64 {
@@ -89,7 +95,7 @@ impl Shape for U64 {
     #[inline(always)]
     fn vacancy<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line) -> Option<usize> {
         let now = link(guard.pool().medium(), bucket);
-        (0..Self::SLOTS).find(|&pair| !now.is_valid(pair))
+        first(!now.valid_pairs() & 0b111)
     }
 
     #[inline(always)]

@@ -34,6 +34,9 @@ const SKIP: u64 = 64;
 const WINDOW: u64 = 8;
 /// A shrink leaves an eighth of the buckets at most: one group becomes one bucket.
 const SHRINK_MAX: u32 = 3;
+/// Chained buckets that one counted stands for, in tables of 2^[`SAMPLED_FROM`] buckets and more.
+const SAMPLE: u64 = 8;
+const SAMPLED_FROM: u32 = 12;
 /// Buckets that a group becomes at most, when the table doubles.
 const HEADS_MAX: usize = 2 * GROUP as usize;
 
@@ -56,13 +59,22 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     }
 
     /// After an insert had to chain a bucket: grows if chains are longer than they should be.
+    #[inline(always)]
+    pub(super) fn consider_growing(&self, guard: &Guard<'_, M>, table: Table, hash: u64) {
+        // In a large table one chained bucket in eight stands for all: the others need not touch the word that all writers share.
+        let weight = if table.log2() < SAMPLED_FROM { 1 } else { SAMPLE };
+        if hash.is_multiple_of(weight) {
+            self.grow_if_crowded(guard, table, weight);
+        }
+    }
+
     #[cold]
-    pub(super) fn consider_growing(&self, guard: &Guard<'_, M>, table: Table) {
+    fn grow_if_crowded(&self, guard: &Guard<'_, M>, table: Table, chained: u64) {
         let region = self.pool.region();
         // An estimate, which may be damaged too.
         let overflow = region.at(table.header()).0[HEADER_OVERFLOW]
-            .fetch_add(region.medium(), 1, Relaxed)
-            .saturating_add(1);
+            .fetch_add(region.medium(), chained, Relaxed)
+            .saturating_add(chained);
         if overflow.saturating_mul(1000) < table.buckets() * K::OVERFLOW_PERMILLE
             || self.view().next.is_some()
         {
@@ -178,6 +190,11 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             Lock::of(lock_word(region.at(from.bucket(first + 1 + i as u64)))).acquire(guard)
         });
         let overflow = self.redraw(guard, from, to, first)?;
+        // The others are marked as well, and first: whoever looked at the root before the resize began and locks one now sees that he has to look again. More
+        // the mark does not say there; what counts is the leader's.
+        for follower in (first + 1..first + GROUP).map(|index| region.at(from.bucket(index))) {
+            store_link(medium, follower, link(medium, follower).moved());
+        }
         store_link(medium, leader, link(medium, leader).moved());
         // PERSIST: the group's new buckets were fenced in `redraw`; this store moves all of its keys at once. Durable before the locks are
         // free, so before anyone writes to them; a crash before it finds the group unmoved and whole.
@@ -193,8 +210,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let region = self.pool.region();
         let count = (GROUP << to.log2()) >> from.log2();
         let first_new = to.index(from.first_hash(first));
-        // The groups move in order, so the next one's lines can be on their way while this one is drawn.
-        (first + GROUP..first + 2 * GROUP).for_each(|index| region.prefetch(from.bucket(index).raw()));
+        self.fetch_ahead(from, first);
         let mut drawing = Drawing::<K>::new(count as usize);
         let mut overflow = Vec::new();
         for index in first..first + GROUP {
@@ -215,6 +231,16 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         region.fence();
         region.at(to.header()).0[HEADER_OVERFLOW].fetch_add(region.medium(), chained, Relaxed);
         Ok(overflow)
+    }
+
+    /// The groups move in order, so the lines of the one after the next can be on their way while this one is drawn, and the overflow buckets of the next.
+    fn fetch_ahead(&self, from: Table, first: u64) {
+        let region = self.pool.region();
+        let next = first + GROUP..(first + 2 * GROUP).min(from.buckets());
+        next.for_each(|index| {
+            region.prefetch(link(region.medium(), region.at(from.bucket(index))).next().raw())
+        });
+        (first + 2 * GROUP..first + 3 * GROUP).for_each(|index| region.prefetch(from.bucket(index).raw()));
     }
 
     fn place(

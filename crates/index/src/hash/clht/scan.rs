@@ -45,8 +45,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         marker: &mut Marker<'_>,
         mut each: impl FnMut(&mut Marker<'_>, u64),
     ) {
-        marker.mark(self.root.raw(), size_of::<Root>());
-        marker.mark(self.stripes.raw(), super::count::STRIPES as usize * 64);
+        marker.mark(self.root.offset().raw(), size_of::<Root>());
+        marker.mark(self.stripes.offset().raw(), super::count::STRIPES as usize * 64);
         let count = self.count();
         count.start_recount();
         let (mut position, mut total) = (0, 0);

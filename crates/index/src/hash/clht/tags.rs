@@ -145,7 +145,11 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
     #[inline(always)]
     fn vacancy<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line) -> Option<usize> {
-        (0..Self::SLOTS).find(|&slot| slot_word(bucket, slot).load(guard.pool().medium(), Relaxed) == 0)
+        let medium = guard.pool().medium();
+        let vacant = (0..Self::SLOTS).fold(0u64, |bits, slot| {
+            bits | u64::from(slot_word(bucket, slot).load(medium, Relaxed) == 0) << slot
+        });
+        (vacant != 0).then(|| vacant.trailing_zeros() as usize)
     }
 
     #[inline(always)]

@@ -29,7 +29,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let counted = self.count().len();
         if findings.is_empty() && counted != keys {
             findings.push(finding(
-                self.stripes.raw(),
+                self.stripes.offset().raw(),
                 format!("a count of {keys} keys"),
                 format!("{counted}"),
             ));
