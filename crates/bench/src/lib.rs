@@ -6,19 +6,31 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "to measure is to read the clock and to start threads")]
 
+mod choice;
+mod drive;
 mod keys;
 mod limits;
 mod machine;
+mod pace;
 mod report;
 mod runner;
+mod shape;
 mod steady;
 mod table;
 mod workers;
+mod workload;
+mod zipfian;
 
+pub use choice::Choice;
+pub use drive::{Drive, Seen, Subject, drive};
 pub use keys::{Random, ScrambledZipfian, Sequence, spread};
 pub use limits::{Limits, LimitsSize, Probe};
 pub use machine::{Machine, page_faults, process_cpu_seconds, process_private_bytes, process_resident_bytes};
+pub use pace::Pace;
 pub use report::{Bound, Report, Row, Section, Target};
 pub use runner::{Measure, Measured, Runner, median};
+pub use shape::{KeyShape, Shape};
 pub use steady::fixed_loop_ns;
 pub use workers::{pin_this_thread, rate, run_on};
+pub use workload::{Kind, Mix, Operation, Operations, Workload};
+pub use zipfian::{Zipfian, zeta};

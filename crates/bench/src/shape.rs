@@ -1,0 +1,108 @@
+//! What records look like: their keys and values, from their numbers alone.
+
+use crate::{Random, spread};
+use std::io::Write;
+use std::ops::RangeInclusive;
+
+/// The kind of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyShape {
+    /// 8 bytes: a random integer, most significant byte first, so that order is that of the numbers.
+    Integer,
+    /// A prefix and a number in 16 hexadecimal digits, filled up with `.` to this length.
+    String {
+        /// Bytes; more if prefix and number need more.
+        bytes: usize,
+    },
+}
+
+/// What records look like.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    keys: KeyShape,
+    prefix: &'static str,
+    value_bytes: RangeInclusive<usize>,
+    /// Random bytes, as many as the longest value.
+    bytes: Vec<u8>,
+}
+
+impl Shape {
+    /// Keys that begin with `prefix` if they are strings, and values of a length in `value_bytes`, all alike likely.
+    pub fn new(keys: KeyShape, prefix: &'static str, value_bytes: RangeInclusive<usize>) -> Self {
+        let mut bytes = vec![0; *value_bytes.end() + SHIFTS];
+        Random::new(1).fill(&mut bytes);
+        Self { keys, prefix, value_bytes, bytes }
+    }
+
+    /// Bytes of a key.
+    pub fn key_bytes(&self) -> usize {
+        match self.keys {
+            KeyShape::Integer => 8,
+            KeyShape::String { bytes } => bytes.max(self.prefix.len() + 16),
+        }
+    }
+
+    /// Bytes of a value, in the mean.
+    pub fn mean_value_bytes(&self) -> f64 {
+        (*self.value_bytes.start() as f64 + *self.value_bytes.end() as f64) / 2.0
+    }
+
+    /// Writes the key of record `record` to `key`. Numbers are spread, so that neighbours are nowhere near each other.
+    pub fn key(&self, record: u64, key: &mut Vec<u8>) {
+        key.clear();
+        match self.keys {
+            KeyShape::Integer => key.extend_from_slice(&spread(record).to_be_bytes()),
+            KeyShape::String { .. } => {
+                // Writing to memory does not fail.
+                let _ = write!(key, "{}{:016x}", self.prefix, spread(record));
+                key.resize(self.key_bytes(), b'.');
+            }
+        }
+    }
+
+    /// A value for record `record`, another for each `version`.
+    pub fn value(&self, record: u64, version: u64) -> &[u8] {
+        let draw = spread(record ^ version.rotate_left(32));
+        let (start, end) = (*self.value_bytes.start(), *self.value_bytes.end());
+        let length = start + ((draw >> 32) as usize) % (end - start + 1);
+        let from = draw as usize % SHIFTS;
+        &self.bytes[from..from + length]
+    }
+}
+
+/// How many values of one length there are.
+const SHIFTS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn keys_are_distinct_and_as_long_as_asked() {
+        for (keys, length) in [
+            (KeyShape::Integer, 8),
+            (KeyShape::String { bytes: 40 }, 40),
+            (KeyShape::String { bytes: 1 }, 21),
+        ] {
+            let shape = Shape::new(keys, "user:", 0..=0);
+            let mut seen = HashSet::new();
+            for record in 0..1000 {
+                let mut key = Vec::new();
+                shape.key(record, &mut key);
+                assert_eq!(key.len(), length);
+                assert!(seen.insert(key));
+            }
+        }
+    }
+
+    #[test]
+    fn values_have_every_length_asked_for_and_no_other() {
+        let shape = Shape::new(KeyShape::Integer, "", 3..=6);
+        let lengths: HashSet<usize> = (0..1000).map(|record| shape.value(record, 1).len()).collect();
+        assert_eq!(lengths, HashSet::from([3, 4, 5, 6]));
+        assert_eq!(shape.value(7, 1), shape.value(7, 1));
+        assert!((0..100).any(|version| shape.value(7, version) != shape.value(7, 1)));
+        assert_eq!(Shape::new(KeyShape::Integer, "", 0..=0).value(1, 1), b"");
+    }
+}

@@ -1,0 +1,314 @@
+//! What a workload does: how many operations of which kind, on which records. A pure function of its seed.
+//!
+//! YCSB: B. Cooper et al., Benchmarking Cloud Serving Systems with YCSB, SoCC 2010; the mixes are those of its core package.
+
+use crate::choice::{Choice, Chooser, Chosen};
+use crate::{Random, spread};
+
+/// How many of 100 operations are of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mix {
+    /// Reads of a record that is there.
+    pub reads: u8,
+    /// Reads of a record that never was.
+    pub negative_reads: u8,
+    /// Writes of a record that is there.
+    pub updates: u8,
+    /// Writes of a new record.
+    pub inserts: u8,
+    /// Reads of some records that follow each other.
+    pub scans: u8,
+    /// A read and then a write of the same record.
+    pub read_modify_writes: u8,
+}
+
+/// A mix of operations and a choice of records.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Workload {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it stands for.
+    pub about: &'static str,
+    /// Its operations.
+    pub mix: Mix,
+    /// Its records.
+    pub choice: Choice,
+    /// Whether it begins with an empty store.
+    pub from_nothing: bool,
+    /// Whether its keys are integers if not said.
+    pub integer_keys: bool,
+}
+
+const NO: Mix = Mix { reads: 0, negative_reads: 0, updates: 0, inserts: 0, scans: 0, read_modify_writes: 0 };
+const HOT: Choice = Choice::HotSet { operations: 0.8, records: 0.2 };
+
+const fn workload(name: &'static str, about: &'static str, mix: Mix, choice: Choice) -> Workload {
+    Workload { name, about, mix, choice, from_nothing: false, integer_keys: false }
+}
+
+impl Workload {
+    /// All that have a name.
+    pub const ALL: [Self; 10] = [
+        Self {
+            from_nothing: true,
+            ..workload(
+                "ycsb-load",
+                "inserts into an empty store",
+                Mix { inserts: 100, ..NO },
+                Choice::Uniform,
+            )
+        },
+        workload(
+            "ycsb-a",
+            "half reads, half updates: a session store",
+            Mix { reads: 50, updates: 50, ..NO },
+            Choice::Zipfian,
+        ),
+        workload(
+            "ycsb-b",
+            "95% reads, 5% updates: tags of photos",
+            Mix { reads: 95, updates: 5, ..NO },
+            Choice::Zipfian,
+        ),
+        workload("ycsb-c", "reads only: a cache of profiles", Mix { reads: 100, ..NO }, Choice::Zipfian),
+        workload(
+            "ycsb-d",
+            "95% reads of the newest, 5% inserts: status updates",
+            Mix { reads: 95, inserts: 5, ..NO },
+            Choice::Latest,
+        ),
+        workload(
+            "ycsb-e",
+            "95% scans of 1 to 100 records, 5% inserts: threads of conversation",
+            Mix { scans: 95, inserts: 5, ..NO },
+            Choice::Zipfian,
+        ),
+        workload(
+            "ycsb-f",
+            "half reads, half reads with a write of what was read: a user database",
+            Mix { reads: 50, read_modify_writes: 50, ..NO },
+            Choice::Zipfian,
+        ),
+        Self {
+            from_nothing: true,
+            integer_keys: true,
+            ..workload(
+                "random-int",
+                "inserts of random integers into an empty store, as papers on hash tables measure them",
+                Mix { inserts: 100, ..NO },
+                Choice::Uniform,
+            )
+        },
+        workload(
+            "negative",
+            "reads of keys that are not there",
+            Mix { negative_reads: 100, ..NO },
+            Choice::Uniform,
+        ),
+        workload(
+            "hot-set",
+            "95% reads, 5% updates; 80% of them on 20% of the records",
+            Mix { reads: 95, updates: 5, ..NO },
+            HOT,
+        ),
+    ];
+
+    /// The workload of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|workload| workload.name == name)
+    }
+
+    /// Reads and updates of records that `choice` chooses.
+    pub const fn reads_and_updates(reads: u8, choice: Choice) -> Self {
+        workload("reads-updates", "reads and updates", Mix { reads, updates: 100 - reads, ..NO }, choice)
+    }
+}
+
+/// What is done to a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// It is read.
+    Read,
+    /// A record that never was is read.
+    NegativeRead,
+    /// It is written.
+    Update,
+    /// It is new and is written.
+    Insert,
+    /// It and those that follow it are read.
+    Scan,
+    /// It is read, then written.
+    ReadModifyWrite,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Read, Self::NegativeRead, Self::Update, Self::Insert, Self::Scan, Self::ReadModifyWrite];
+
+    /// Its name in tables and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::NegativeRead => "negative_read",
+            Self::Update => "update",
+            Self::Insert => "insert",
+            Self::Scan => "scan",
+            Self::ReadModifyWrite => "read_modify_write",
+        }
+    }
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// What is done.
+    pub kind: Kind,
+    /// The record's number: its key follows from it. Those that were there at first are 0 and up.
+    pub record: u64,
+    /// How many records a scan reads; 1 otherwise.
+    pub records: u32,
+}
+
+/// The operations of one thread of a workload, without end.
+#[derive(Clone, Debug)]
+pub struct Operations {
+    workload: Workload,
+    random: Random,
+    chooser: Chooser,
+    first_new: u64,
+    thread: u64,
+    threads: u64,
+    added: u64,
+}
+
+/// Records of negative reads are numbered from here on, where no insert comes.
+const NEVER: u64 = 1 << 62;
+
+impl Operations {
+    /// Those of thread `thread` of `threads` over `records` records that are there already.
+    pub fn new(workload: Workload, records: u64, thread: u64, threads: u64, seed: u64) -> Self {
+        let loaded = if workload.from_nothing { 0 } else { records };
+        Self {
+            workload,
+            random: Random::new(spread(seed).wrapping_add(thread)),
+            chooser: Chooser::new(workload.choice, loaded),
+            first_new: loaded,
+            thread,
+            threads,
+            added: 0,
+        }
+    }
+
+    fn kind(&mut self) -> Kind {
+        let mix = self.workload.mix;
+        let counts =
+            [mix.reads, mix.negative_reads, mix.updates, mix.inserts, mix.scans, mix.read_modify_writes];
+        let mut draw = self.random.below(100) as u8;
+        for (kind, count) in Kind::ALL.into_iter().zip(counts) {
+            if draw < count {
+                return kind;
+            }
+            draw -= count;
+        }
+        Kind::Read
+    }
+
+    /// The number of the nth record that this thread adds: threads take turns, so that no two meet.
+    fn new_record(&self, nth: u64) -> u64 {
+        self.first_new + nth * self.threads + self.thread
+    }
+
+    fn insert(&mut self) -> u64 {
+        let record = self.new_record(self.added);
+        self.added += 1;
+        self.chooser.added();
+        record
+    }
+}
+
+impl Iterator for Operations {
+    type Item = Operation;
+
+    fn next(&mut self) -> Option<Operation> {
+        const SCAN_MOST: u64 = 100;
+        let mut kind = self.kind();
+        let records = if kind == Kind::Scan { 1 + self.random.below(SCAN_MOST) as u32 } else { 1 };
+        let record = match kind {
+            Kind::Insert => self.insert(),
+            Kind::NegativeRead => NEVER + self.random.below(NEVER),
+            _ => match self.chooser.next(&mut self.random) {
+                Some(Chosen::Loaded(record)) => record,
+                Some(Chosen::Added(nth)) => self.new_record(nth),
+                None => {
+                    kind = Kind::Insert;
+                    self.insert()
+                }
+            },
+        };
+        Some(Operation { kind, record, records })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn mixes_are_whole_and_drawn_as_they_say() {
+        for workload in Workload::ALL {
+            let mix = workload.mix;
+            let counts =
+                [mix.reads, mix.negative_reads, mix.updates, mix.inserts, mix.scans, mix.read_modify_writes];
+            assert_eq!(counts.iter().map(|&count| u32::from(count)).sum::<u32>(), 100, "{}", workload.name);
+            let mut drawn = [0u32; 6];
+            for operation in Operations::new(workload, 1000, 0, 1, 1).take(100_000) {
+                drawn[operation.kind as usize] += 1;
+            }
+            for (drawn, count) in drawn.into_iter().zip(counts) {
+                let off = (f64::from(drawn) / 1000.0 - f64::from(count)).abs();
+                assert!(off < 0.6, "{}: {drawn} of 100,000 for {count}%", workload.name);
+            }
+        }
+    }
+
+    #[test]
+    fn operations_follow_from_the_seed() {
+        for workload in Workload::ALL {
+            let run =
+                |seed, thread| Operations::new(workload, 500, thread, 2, seed).take(200).collect::<Vec<_>>();
+            assert_eq!(run(1, 0), run(1, 0));
+            assert_ne!(run(1, 0), run(1, 1), "{}", workload.name);
+            let differs = workload.mix.inserts == 100 || run(1, 0) != run(2, 0);
+            assert!(differs, "{}", workload.name);
+        }
+    }
+
+    #[test]
+    fn threads_insert_distinct_records_and_read_only_what_is_there() {
+        let workload = Workload::named("ycsb-d").unwrap();
+        let mut inserted = HashSet::new();
+        for thread in 0..3 {
+            let mut there: HashSet<u64> = (0..100).collect();
+            for operation in Operations::new(workload, 100, thread, 3, 9).take(5000) {
+                match operation.kind {
+                    Kind::Insert => {
+                        assert!(inserted.insert(operation.record) && operation.record >= 100);
+                        there.insert(operation.record);
+                    }
+                    _ => assert!(there.contains(&operation.record), "{operation:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn scans_read_one_to_a_hundred_records_and_negative_reads_never_meet_one() {
+        let scans = Operations::new(Workload::named("ycsb-e").unwrap(), 100, 0, 1, 1).take(20_000);
+        let lengths: HashSet<u32> = scans.filter(|o| o.kind == Kind::Scan).map(|o| o.records).collect();
+        assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&1), Some(&100)));
+        let negative = Operations::new(Workload::named("negative").unwrap(), 100, 0, 1, 1).take(1000);
+        assert!({ negative }.all(|operation| operation.record >= NEVER));
+    }
+}
