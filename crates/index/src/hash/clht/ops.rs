@@ -271,6 +271,11 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             let view = self.view();
             let table = match view.next {
                 Some(next) => {
+                    // On their way while groups are moved: the mark of the key's group, and the bucket on either side.
+                    self.pool.region().prefetch(view.current.leader(view.current.index(hash)).raw());
+                    for table in [view.current, next] {
+                        self.pool.region().prefetch_to_write(table.bucket(table.index(hash)).raw());
+                    }
                     self.help(guard, view.current, next);
                     if self.has_moved_durably(view.current, hash) { next } else { view.current }
                 }
