@@ -33,7 +33,7 @@ pub(crate) enum Command {
     Load(LoadOptions),
     /// Write all records, in a form that `load` reads
     Dump(DumpOptions),
-    /// Verify a pool: exit code 1 and one line a finding if something is wrong
+    /// Verify a pool, and repair it: exit code 1 and one line a finding if something is wrong
     Check(CheckOptions),
     /// Show what a pool holds and costs
     Stats(StatsOptions),
@@ -163,7 +163,16 @@ pub(crate) enum DumpFormat {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+A line a finding: where, what was expected, what is there, the keys of the records that it touches, and what --repair does
+about it. A repair copies every record that matches its checksums to a new pool, which takes the place of the old one; the
+old one stays beside it, as <POOL>.damaged-<N>, so there must be room for both.
+
+Exit code 0: the pool is sound, or is now; 1: it is not.")]
 pub(crate) struct CheckOptions {
+    /// Replace a pool that is not sound by a new one with all that is whole
+    #[arg(long)]
+    pub(crate) repair: bool,
     #[command(flatten)]
     pub(crate) pool: Settings<OfPool>,
 }

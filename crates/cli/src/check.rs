@@ -1,16 +1,18 @@
-//! `check`: verifies a pool, and says what is wrong and where.
+//! `check`: verifies a pool, says what is wrong and where, and repairs it.
 
 use std::{
     io::{self, Write},
     process::ExitCode,
+    time::Duration,
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget};
+use terrace::Report;
 
 use crate::{
     args::CheckOptions,
     clock,
-    failure::{FAILED, Outcome},
+    failure::{FAILED, Failure, Outcome},
     open,
     text::{counted, duration},
 };
@@ -36,26 +38,40 @@ impl Progress {
 pub(crate) fn run(options: &CheckOptions) -> Outcome {
     let config = options.pool.config()?;
     let began = clock::start();
+    let store = match open::to_read(&config) {
+        Err(failure) if options.repair && open::path(&config).exists() => {
+            return open::repair(&config).map_err(|error| error.after(&failure));
+        }
+        opened => opened?,
+    };
     let progress = Progress::new();
-    let store = open::to_read(&config)?;
     let report = store.check(&mut |done, all| progress.show(done, all));
     progress.finish();
+    store.close().map_err(Failure::new)?;
+    tell(&report, began.elapsed())?;
+    match report.is_sound() {
+        true => Ok(ExitCode::SUCCESS),
+        false if options.repair => open::repair(&config),
+        false => Ok(ExitCode::from(FAILED)),
+    }
+}
+
+/// A line a finding, and one about all.
+fn tell(report: &Report, took: Duration) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for finding in &report.findings {
-        writeln!(out, "{finding}")?;
+        writeln!(out, "{finding}; --repair {}", finding.remedy)?;
     }
     let checked = format!(
         "checked {}, {}, {} in {}",
         counted(report.records, "record", "records"),
         counted(report.buckets, "bucket", "buckets"),
         counted(report.roots, "root", "roots"),
-        duration(began.elapsed()),
+        duration(took),
     );
-    if report.is_sound() {
-        writeln!(out, "{checked}: sound")?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let found = counted(report.findings.len() as u64, "finding", "findings");
-    writeln!(out, "{checked}: {found}")?;
-    Ok(ExitCode::from(FAILED))
+    let found = match report.findings.len() {
+        0 => "sound".into(),
+        count => counted(count as u64, "finding", "findings"),
+    };
+    writeln!(out, "{checked}: {found}")
 }

@@ -35,6 +35,11 @@ impl Failure {
         Failure { code: USAGE, ..Failure::new(message) }
     }
 
+    /// Says, too, what had gone wrong before, unless it is the same.
+    pub(crate) fn after(self, earlier: &Failure) -> Failure {
+        if self.message == earlier.message { self } else { self.hint(earlier.message.clone()) }
+    }
+
     /// Adds a line that says what to do.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hints.push(hint.into());

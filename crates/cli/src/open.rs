@@ -39,6 +39,13 @@ pub(crate) fn to_write(config: &Config) -> Result<Store, Failure> {
     Ok(store)
 }
 
+/// Puts a new pool with all that is whole in the place of one that is damaged.
+pub(crate) fn repair(config: &Config) -> Outcome {
+    let store = patiently(|| options(config).salvage(true).open())?;
+    tell_salvaged(&store);
+    close(store)
+}
+
 /// Says what a salvage kept and what it dropped.
 fn tell_salvaged(store: &Store) {
     let Some(salvaged) = store.salvaged() else { return };

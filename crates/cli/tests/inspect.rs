@@ -5,6 +5,7 @@ mod common;
 use std::{fs, os::unix::fs::FileExt};
 
 use common::{Place, Served, run};
+use terrace_pool::{Geometry, Layout};
 
 fn filled() -> Place {
     let place = Place::new();
@@ -34,8 +35,61 @@ fn damage_is_found_and_what_is_whole_can_be_kept() {
     assert_eq!(checked.code, 1, "{}", checked.err);
     assert!(checked.text().lines().count() >= 2, "{}", checked.text());
     assert!(checked.text().lines().last().unwrap().contains("finding"), "{}", checked.text());
+    let finding = checked.text().lines().find(|line| line.contains("a record:")).unwrap();
+    assert!(finding.ends_with("; touches \"key:1234\"; --repair drops it"), "{finding}");
     place.run(&["get", "key:1234"]).fails(1, "damaged");
     assert_eq!(place.run(&["get", "key:1235"]).ok().out, b"value 1235");
+
+    let repaired = place.run(&["check", "--repair"]).ok();
+    assert!(repaired.err.contains("salvaged 4,999 records, dropped 1 record; the damaged pool is now"));
+    assert!(place.run(&["check"]).ok().text().starts_with("checked 4,999 records, "));
+    assert_eq!(place.run(&["get", "key:1235"]).ok().out, b"value 1235");
+    assert_eq!(place.run(&["check", "--repair"]).ok().err, "");
+}
+
+#[test]
+fn damage_to_the_books_of_memory_is_found_and_repaired_without_a_loss() {
+    let place = filled();
+    let pool = fs::read(place.pool()).unwrap();
+    let zones = Layout::new(Geometry::for_size(64 << 20)).unwrap().zones;
+    let at = pool.windows(10).position(|bytes| bytes == b"value 1234").unwrap() as u64;
+    let unit = (at - zones) >> 16;
+    let file = fs::File::options().write(true).open(place.pool()).unwrap();
+    file.write_all_at(b"?", zones + 32 * unit + 1).unwrap();
+
+    let checked = place.run(&["check"]);
+    assert_eq!(checked.code, 1, "{}", checked.err);
+    let finding = checked.text().lines().next().unwrap();
+    let start = zones + (unit << 16);
+    assert!(finding.starts_with(&format!("{start:#x}: the description of a piece of memory")), "{finding}");
+    assert!(finding.contains("; touches \"key:") && finding.contains(" more"), "{finding}");
+    assert!(finding.ends_with("; --repair makes it anew"), "{finding}");
+    // Meanwhile it is used.
+    assert_eq!(place.run(&["get", "key:1234"]).ok().out, b"value 1234");
+    place.run(&["put", "key:1234", "other"]).ok();
+    place.run(&["check", "--repair"]).ok();
+    assert!(place.run(&["check"]).ok().text().starts_with("checked 5,000 records, "));
+    assert_eq!(place.run(&["get", "key:1234"]).ok().out, b"other");
+}
+
+#[test]
+fn a_pool_that_cannot_be_opened_is_repaired_or_left_alone() {
+    let place = filled();
+    let file = fs::File::options().write(true).open(place.pool()).unwrap();
+    let len = file.metadata().unwrap().len();
+    file.set_len(len - 4096).unwrap();
+    place.run(&["check"]).fails(1, "cut short");
+    let repaired = place.run(&["check", "--repair"]).ok();
+    assert!(repaired.err.contains("salvaged 5,000 records, dropped 0 records"), "{}", repaired.err);
+    place.run(&["check"]).ok();
+
+    fs::write(place.pool(), "no pool at all").unwrap();
+    place.run(&["check", "--repair"]).fails(1, "");
+    assert_eq!(fs::read(place.pool()).unwrap(), b"no pool at all");
+    let _server = Served::start(&place.path("other"), &[]);
+    let refused = place.run_on(&place.path("other"), &["check", "--repair"], b"");
+    assert_eq!(refused.fails(1, "is in use by process").err.matches("in use by process").count(), 1);
+    place.run_on(&place.path("nowhere"), &["check", "--repair"], b"").fails(1, "there is no pool");
 }
 
 #[test]

@@ -4,8 +4,27 @@ use crate::pool::Pool;
 use crate::superblock;
 use terrace_medium::MappedMedium;
 
+/// What a repair (a copy of all that is whole to a new pool) does about a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// The new pool has its own.
+    Anew,
+    /// It is left behind.
+    Dropped,
+}
+
+impl std::fmt::Display for Remedy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Anew => "makes it anew",
+            Self::Dropped => "drops it",
+        })
+    }
+}
+
 /// Something in a pool that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// Where, in bytes from the start of the pool.
     pub offset: u64,
@@ -15,12 +34,37 @@ pub struct Finding {
     pub expected: String,
     /// What it is.
     pub found: String,
+    /// Bytes from there on that it is about, if that is not a place but a piece of memory.
+    pub bytes: u64,
+    /// The records that it touches, if that can be told: their keys as people can read them, the first few.
+    pub touches: Option<String>,
+    /// What a repair does about it.
+    pub remedy: Remedy,
+}
+
+impl Finding {
+    /// About a place.
+    pub fn new(
+        offset: u64,
+        what: &'static str,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Self {
+        let (expected, found) = (expected.into(), found.into());
+        Self { offset, what, expected, found, bytes: 0, touches: None, remedy: Remedy::Anew }
+    }
+
+    /// The same about `bytes` bytes from that place on.
+    pub fn about(self, bytes: u64) -> Self {
+        Self { bytes, ..self }
+    }
 }
 
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { offset, what, expected, found } = self;
-        write!(f, "{offset:#x}: {what}: expected {expected}, found {found}")
+        let Self { offset, what, expected, found, touches, .. } = self;
+        write!(f, "{offset:#x}: {what}: expected {expected}, found {found}")?;
+        touches.iter().try_for_each(|touches| write!(f, "; touches {touches}"))
     }
 }
 
@@ -37,11 +81,10 @@ impl<M: MappedMedium> Pool<M> {
         // Held, so that no update is under way.
         let superblock = self.0.superblock();
         let verify = |copy: usize| {
-            let finding = |found: String| Finding {
-                offset: copy as u64 * crate::layout::SUPERBLOCK_STEP,
-                what: "a copy of the superblock",
-                expected: format!("update {} of pool {:032x}", superblock.sequence, superblock.uuid),
-                found,
+            let finding = |found: String| {
+                let expected = format!("update {} of pool {:032x}", superblock.sequence, superblock.uuid);
+                let offset = copy as u64 * crate::layout::SUPERBLOCK_STEP;
+                Finding::new(offset, "a copy of the superblock", expected, found)
             };
             match superblock::load_copy(self.region(), copy) {
                 Ok(found) if found == *superblock => None,

@@ -35,7 +35,7 @@ mod zones;
 
 pub use accounting::Space;
 pub use blocks::{Durable, Fence, Fresh, PoolFull};
-pub use check::Finding;
+pub use check::{Finding, Remedy};
 pub use collect::{CollectReport, Marker};
 pub use epoch::{ErasedGuard, Guard, PinnedBytes};
 pub use error::{CloseError, Durability, GrowError, Holder, OpenError, Problem, RootError};

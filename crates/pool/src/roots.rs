@@ -107,11 +107,8 @@ impl<M: MappedMedium> Pool<M> {
 
     /// What is wrong with the directory.
     pub(crate) fn verify_roots(&self) -> Vec<Finding> {
-        let finding = |index, expected: &str, found: &str| Finding {
-            offset: self.layout().root(index),
-            what: "a root of the directory",
-            expected: expected.into(),
-            found: found.into(),
+        let finding = |index, expected: &str, found: &str| {
+            Finding::new(self.layout().root(index), "a root of the directory", expected, found)
         };
         let verify = |index| match self.slot(index) {
             Slot::Free => None,

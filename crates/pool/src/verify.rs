@@ -31,7 +31,7 @@ impl<M: MappedMedium> Pool<M> {
         }
         if self.faults() != 0 && findings.is_empty() {
             let found = format!("{}", self.faults());
-            findings.push(finding(self.layout().allocator, "no frees of free memory", "0", found));
+            findings.push(Finding::new(self.layout().allocator, "no frees of free memory", "0", found));
         }
         findings
     }
@@ -57,18 +57,23 @@ impl<M: MappedMedium> Inner<M> {
                 let Some(class) = self.memory.classes.get(number).filter(|_| place != 0) else { continue };
                 let at = self.layout.seat(index as u32);
                 let Some(unit) = self.unit_at(place) else {
-                    findings.push(finding(at, "a seat's cache", "a slab in the pool", format!("{place:#x}")));
+                    findings.push(Finding::new(
+                        at,
+                        "a seat's cache",
+                        "a slab in the pool",
+                        format!("{place:#x}"),
+                    ));
                     continue;
                 };
                 let state = self.foresee(unit);
                 if state != State::slab(self.era, number, Use::Owned) {
                     let expected = format!("an owned slab of class {number}");
-                    findings.push(finding(at, "a seat's cache", expected, describe(state)));
+                    findings.push(Finding::new(at, "a seat's cache", expected, describe(state)));
                 }
                 let free = u64::from(cache.free.load(self.medium(), Relaxed).count_ones());
                 if owned.insert(unit, free * u64::from(class.size)).is_some() {
                     let start = self.memory.zones.start_of(unit);
-                    findings.push(finding(start, "an owned slab", "one owner", "two seats"));
+                    findings.push(Finding::new(start, "an owned slab", "one owner", "two seats"));
                 }
             }
         }
@@ -83,7 +88,12 @@ impl<M: MappedMedium> Inner<M> {
         ];
         for (what, expected, found) in counted {
             if expected != found {
-                findings.push(finding(self.layout.allocator, what, expected.to_string(), found.to_string()));
+                findings.push(Finding::new(
+                    self.layout.allocator,
+                    what,
+                    expected.to_string(),
+                    found.to_string(),
+                ));
             }
         }
     }
@@ -96,17 +106,17 @@ impl<M: MappedMedium> Inner<M> {
             while let Some(unit) = next.checked_sub(1) {
                 let start = self.memory.zones.start_of(unit);
                 if self.unit_at(start).is_none() {
-                    findings.push(finding(start, "a list of slabs", "a slab in the pool", "none"));
+                    findings.push(Finding::new(start, "a list of slabs", "a slab in the pool", "none"));
                     break;
                 }
                 if !listed.insert(unit) {
-                    findings.push(finding(start, "a list of slabs", "each slab once", "a slab twice"));
+                    findings.push(Finding::new(start, "a list of slabs", "each slab once", "a slab twice"));
                     break;
                 }
                 let state = self.foresee(unit);
                 if state != State::slab(self.era, class, Use::Listed) {
                     let expected = format!("a listed slab of class {class}");
-                    findings.push(finding(start, "a list of slabs", expected, describe(state)));
+                    findings.push(Finding::new(start, "a list of slabs", expected, describe(state)));
                     break;
                 }
                 next = self.unit(unit).link.load(self.medium(), Relaxed) & 0xffff_ffff;
@@ -130,18 +140,24 @@ impl<M: MappedMedium> Inner<M> {
         let head = self.memory.zones.head_granules(zone, unit);
         if state.usage() == Use::Damaged {
             let (expected, found) = ("what the pool left there when it was last in order", "something else");
-            return findings.push(finding(start, "the description of a piece of memory", expected, found));
+            let found = Finding::new(start, "the description of a piece of memory", expected, found);
+            return findings.push(found.about(1 << self.memory.zones.slab_log2));
         }
         self.verify_hints(zone, unit, taken, findings);
         if taken & head != head {
-            findings.push(finding(start, "a zone's head", format!("{head:#x} taken"), format!("{taken:#x}")));
+            findings.push(Finding::new(
+                start,
+                "a zone's head",
+                format!("{head:#x} taken"),
+                format!("{taken:#x}"),
+            ));
         }
         if state.era() != self.era {
             return;
         }
         let old = if arrived.era() == self.era { old } else { 0 };
         if old & !taken != 0 || (old != 0 && !self.is_pending()) {
-            findings.push(finding(
+            findings.push(Finding::new(
                 start,
                 "old granules",
                 "none that are free, none at all once collected",
@@ -151,7 +167,7 @@ impl<M: MappedMedium> Inner<M> {
         match state.class() {
             Some(class) => used.small += self.verify_slab(unit, class, (state, taken), places, findings),
             None if state.usage() != Use::Granules => {
-                findings.push(finding(start, "a unit", "granules or a slab", describe(state)));
+                findings.push(Finding::new(start, "a unit", "granules or a slab", describe(state)));
             }
             None => {
                 let usable = self.memory.zones.usable(unit, self.size());
@@ -168,7 +184,12 @@ impl<M: MappedMedium> Inner<M> {
         for (hint, applies) in applies {
             let (word, bit) = self.hint_word(hint, zone, unit);
             if applies && word.load(self.medium(), Relaxed) & bit == 0 {
-                findings.push(finding(start, "the hints of a zone", "a bit for a unit with room", "none"));
+                findings.push(Finding::new(
+                    start,
+                    "the hints of a zone",
+                    "a bit for a unit with room",
+                    "none",
+                ));
             }
         }
     }
@@ -184,7 +205,7 @@ impl<M: MappedMedium> Inner<M> {
     ) -> u64 {
         let start = self.memory.zones.start_of(unit);
         let mut found =
-            |what, expected: &str, found: String| findings.push(finding(start, what, expected, found));
+            |what, expected: &str, found: String| findings.push(Finding::new(start, what, expected, found));
         let Some(class) = self.memory.classes.get(number) else {
             found("a slab", "a class that there is", describe(state));
             return 0;
@@ -216,13 +237,4 @@ fn describe(state: State) -> String {
         Some(class) => format!("a slab of class {class}, {:?}, era {}", state.usage(), state.era()),
         None => format!("{:?}, era {}", state.usage(), state.era()),
     }
-}
-
-fn finding(
-    offset: u64,
-    what: &'static str,
-    expected: impl Into<String>,
-    found: impl Into<String>,
-) -> Finding {
-    Finding { offset, what, expected: expected.into(), found: found.into() }
 }

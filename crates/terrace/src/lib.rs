@@ -48,5 +48,5 @@ pub use terrace_engine::{
     WriteError,
 };
 pub use terrace_medium::HugePages;
-pub use terrace_pool::{CloseError, Durability, Finding, GrowError, Start};
+pub use terrace_pool::{CloseError, Durability, Finding, GrowError, Remedy, Start};
 pub use transaction::Transaction;

@@ -5,8 +5,9 @@ use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::engine::Salvage;
 use crate::{ReadError, Report};
+use std::ops::Range;
 use terrace_index::{PointIndex, Stored};
-use terrace_pool::{Finding, Guard};
+use terrace_pool::{Finding, Guard, Remedy};
 
 /// Findings after which a check says no more: the rest would tell nothing new.
 const FINDINGS_MAX: usize = 1000;
@@ -23,7 +24,11 @@ where
         findings.extend(self.pool().verify_memory());
         findings.extend(self.index.verify(&guard));
         let (total, mut records) = (self.index.len(), 0);
+        let mut touched = Touched::new(&findings);
         self.index.for_each(&guard, |word| {
+            if let Ok(record) = Record::at(&guard, word) {
+                touched.note(&record);
+            }
             if let Err(ReadError::Corrupt { offset, what }) = self.check_record(&guard, word)
                 && findings.len() < FINDINGS_MAX
             {
@@ -34,6 +39,7 @@ where
                 progress(records, total.max(records));
             }
         });
+        touched.tell(&mut findings);
         progress(records, records);
         let buckets = self.index.stats(&guard).buckets;
         Report { records, buckets, roots: self.pool().roots().len() as u64, findings }
@@ -69,13 +75,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             }
         });
         if let Some(damage) = self.index.damage() {
-            let found = "damage; keys that hang on it could not be reached".to_string();
-            each(Err(Finding {
-                offset: damage.offset,
-                what: damage.what,
-                expected: "a sound index".into(),
-                found,
-            }));
+            let found = "damage; keys that hang on it could not be reached";
+            each(Err(Finding::new(damage.offset, damage.what, "a sound index", found)));
         }
     }
 }
@@ -86,16 +87,88 @@ fn finding<M: terrace_medium::MappedMedium>(
     offset: u64,
     what: &'static str,
 ) -> Finding {
-    let found = match Record::at(guard, word) {
-        Ok(record) => format!("damage in the record of key \"{}\"", shown(record.body.key)),
-        Err(_) => format!("damage in the record at {word:#x}, whose key cannot be told"),
+    let record = Record::at(guard, word).ok();
+    let found = match record {
+        Some(_) => what.to_string(),
+        None => format!("{what}; its key cannot be told"),
     };
-    Finding { offset, what, expected: "a record that matches its checksum".into(), found }
+    let mut finding = Finding::new(offset, "a record", "one that matches its checksum", found);
+    finding.touches = record.map(|record| shown(record.body.key));
+    finding.remedy = Remedy::Dropped;
+    finding
+}
+
+/// Keys that are named of those that a finding touches.
+const NAMED_MAX: u64 = 3;
+
+/// Which records lie in the pieces of memory that findings are about.
+struct Touched {
+    pieces: Vec<Piece>,
+}
+
+impl Piece {
+    fn note(&mut self, key: &[u8]) {
+        self.count += 1;
+        if self.count <= NAMED_MAX {
+            self.names.push(shown(key));
+        }
+    }
+}
+
+struct Piece {
+    place: Range<u64>,
+    finding: usize,
+    names: Vec<String>,
+    count: u64,
+}
+
+impl Touched {
+    fn new(findings: &[Finding]) -> Self {
+        let pieces = findings.iter().enumerate().filter(|(_, found)| found.bytes > 0);
+        let piece = |(finding, found): (usize, &Finding)| Piece {
+            place: found.offset..found.offset + found.bytes,
+            finding,
+            names: Vec::new(),
+            count: 0,
+        };
+        let mut pieces: Vec<Piece> = pieces.map(piece).collect();
+        pieces.sort_by_key(|piece| piece.place.start);
+        Self { pieces }
+    }
+
+    fn note(&mut self, record: &Record<'_>) {
+        let head = record.offset..record.offset + record.shape.size() as u64;
+        let value = record
+            .body
+            .outline
+            .map_or(0..0, |value| value.extent..value.extent.saturating_add(record.shape.value_len as u64));
+        let meets = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
+        for place in [&head, &value] {
+            // They lie one behind the other.
+            let first = self.pieces.partition_point(|piece| piece.place.end <= place.start);
+            for piece in self.pieces[first..].iter_mut().take_while(|piece| piece.place.start < place.end) {
+                if place == &head || !meets(&piece.place, &head) {
+                    piece.note(record.body.key);
+                }
+            }
+        }
+    }
+
+    fn tell(self, findings: &mut [Finding]) {
+        for piece in self.pieces {
+            let names = piece.names.join(", ");
+            findings[piece.finding].touches = Some(match piece.count {
+                0 => "no record".into(),
+                1..=NAMED_MAX => names,
+                count => format!("{names} and {} more", count - NAMED_MAX),
+            });
+        }
+    }
 }
 
 /// A key as people can read it, cut after 60 bytes.
 fn shown(key: &[u8]) -> String {
     let cut = &key[..key.len().min(60)];
     let dots = if cut.len() < key.len() { "..." } else { "" };
-    format!("{}{dots}", cut.escape_ascii())
+    format!("\"{}\"{dots}", cut.escape_ascii())
 }

@@ -109,5 +109,5 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
 }
 
 fn finding(offset: u64, expected: impl Into<String>, found: impl Into<String>) -> Finding {
-    Finding { offset, expected: expected.into(), found: found.into(), what: "hash table" }
+    Finding::new(offset, "hash table", expected, found)
 }
