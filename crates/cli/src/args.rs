@@ -4,7 +4,10 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::settings::{OfPool, OfServer, Settings};
+use crate::{
+    bench::BenchOptions,
+    settings::{OfPool, OfServer, Settings},
+};
 
 /// A key-value store for memory that outlives the process.
 #[derive(Debug, Parser)]
@@ -190,48 +193,4 @@ pub(crate) struct StatsOptions {
     pub(crate) metrics_port: u16,
     #[command(flatten)]
     pub(crate) pool: Settings<OfPool>,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Without --pool it measures a pool of its own beside the default one, and removes it. With --pool it uses keys that begin with
-`terrace-bench:` in that pool, and removes them afterwards.")]
-pub(crate) struct BenchOptions {
-    /// Records to begin with
-    #[arg(long, default_value = "1000000", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) records: u64,
-    /// Bytes of a value
-    #[arg(long, default_value = "64", value_parser = clap::value_parser!(u64).range(0..=(512 << 20)))]
-    pub(crate) value_bytes: u64,
-    /// Bytes of a key
-    #[arg(long, default_value = "32", value_parser = clap::value_parser!(u64).range(31..=(64 << 10)))]
-    pub(crate) key_bytes: u64,
-    /// Reads among operations, per cent; the others write
-    #[arg(long, default_value = "95", value_parser = clap::value_parser!(u8).range(0..=100))]
-    pub(crate) reads: u8,
-    /// Which keys are asked for
-    #[arg(long, default_value = "uniform")]
-    pub(crate) distribution: Distribution,
-    /// Seconds to measure
-    #[arg(long, default_value = "10", value_parser = clap::value_parser!(u64).range(1..=86400))]
-    pub(crate) seconds: u64,
-    /// Operations to measure, instead of a time
-    #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) operations: Option<u64>,
-    /// Threads; 0: one a core
-    #[arg(long, default_value = "0", env = "TERRACE_THREADS", value_parser = clap::value_parser!(u64).range(0..=1024))]
-    pub(crate) threads: u64,
-    /// One JSON object; names end with the unit
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) pool: Settings<OfPool>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Distribution {
-    /// All alike likely
-    Uniform,
-    /// A few are asked for again and again (YCSB's scrambled zipfian)
-    Zipf,
 }

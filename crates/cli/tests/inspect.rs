@@ -1,10 +1,10 @@
-//! check, stats and bench.
+//! check and stats.
 
 mod common;
 
 use std::{fs, os::unix::fs::FileExt};
 
-use common::{Place, Served, run};
+use common::{Place, Served};
 use terrace_pool::{Geometry, Layout};
 
 fn filled() -> Place {
@@ -100,6 +100,8 @@ fn stats_of_a_pool_and_of_a_server_have_the_same_names() {
     assert!(alone["overhead_per_record_bytes"].as_f64().unwrap() > 0.0);
     let table = place.run(&["stats"]).ok();
     assert!(table.text().starts_with("records             5,000"), "{}", table.text());
+    assert!(table.text().contains("\nflushes             none: "), "{}", table.text());
+    assert_eq!((&alone["fences_per_put"], &alone["damaged_bytes"]), (&0.into(), &0.into()));
 
     let server = Served::start(&place.pool(), &[]);
     let port = server.metrics_port.to_string();
@@ -117,44 +119,4 @@ fn stats_of_a_pool_and_of_a_server_have_the_same_names() {
     place.run_on(&other, &["put", "k", "v"], b"").ok();
     let watched = place.run_on(&other, &["stats", "--watch", "--metrics-port", &port], b"");
     assert!(watched.fails(1, "no running server").err.contains("serves another pool"));
-}
-
-#[test]
-fn a_measurement_leaves_a_users_pool_as_it_was() {
-    let place = filled();
-    let lines = || {
-        let dump = place.run(&["dump"]).ok();
-        dump.text().lines().map(str::to_string).collect::<std::collections::BTreeSet<_>>()
-    };
-    let before = lines();
-    for distribution in ["uniform", "zipf"] {
-        let arguments = [
-            "bench",
-            "--records",
-            "2000",
-            "--operations",
-            "10000",
-            "--reads",
-            "50",
-            "--distribution",
-            distribution,
-            "--json",
-        ];
-        let measured: serde_json::Value = serde_json::from_str(place.run(&arguments).ok().text()).unwrap();
-        let operations = |side: &str| measured[side]["operations"].as_u64().unwrap();
-        assert_eq!(operations("get") + operations("put"), 10_000);
-        assert_eq!(measured["missed"], 0);
-        assert!(measured["get"]["latency_ns_p99"].as_u64().unwrap() > 0);
-    }
-    assert!(lines() == before);
-}
-
-#[test]
-fn a_measurement_of_its_own_pool_prints_a_table() {
-    let measured = run(["bench", "--records", "1000", "--operations", "1000", "--threads", "1"], b"").ok();
-    let text = measured.text();
-    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
-    assert!(text.contains("p99.9") && text.contains("filled in"), "{text}");
-    assert_eq!(run(["bench", "--records", "0"], b"").code, 2);
-    assert_eq!(run(["bench", "--reads", "101"], b"").code, 2);
 }

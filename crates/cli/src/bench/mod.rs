@@ -1,41 +1,45 @@
 //! `bench`: measures the user's own store on the user's own machine, through the same calls as a program that embeds it.
 
+mod options;
 mod report;
-mod workload;
+mod subject;
 
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{
         Barrier,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use terrace::{ByteSize, Store};
+use terrace_bench::{Drive, Operations, Pace, Seen, Shape, drive, fixed_loop_ns};
 use terrace_server::config::{Config, Key};
 
+pub(crate) use options::BenchOptions;
+
 use crate::{
-    args::BenchOptions,
     clock,
     failure::{Failure, Outcome},
     open,
 };
-use report::Measured;
-use workload::{Keys, Worker};
+use report::{Measured, Sample};
+use subject::OfStore;
 
 pub(crate) fn run(options: &BenchOptions) -> Outcome {
     let config = options.pool.config()?;
-    let scratch = if config.given(Key::Pool) { None } else { Some(Scratch::new(&config, options)?) };
+    let own_pool = !config.given(Key::Pool);
+    let shape = options.shape(own_pool)?;
+    let _scratch = if own_pool { Some(Scratch::new(&config, options, &shape)?) } else { None };
     let store = open::or_create(&config)?.store;
-    let keys = Keys::new(options);
-    let measured = fill(&store, &keys, options).and_then(|filled| measure(&store, &keys, options, filled));
+    let measured = measure(&store, options, &shape);
     // The pool is the user's: whatever happened, our keys go.
-    let removed = if scratch.is_some() { Ok(()) } else { remove(&store, &keys) };
+    let removed = if own_pool { Ok(()) } else { subject::remove(&store) };
     let stats = store.stats();
     let closed = open::close(store);
-    report::print(options, &measured?, &stats)?;
+    report::print(options, &shape, &measured?, &stats)?;
     removed?;
     closed?;
     Ok(ExitCode::SUCCESS)
@@ -45,7 +49,7 @@ pub(crate) fn run(options: &BenchOptions) -> Outcome {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(config: &Config, options: &BenchOptions) -> Result<Scratch, Failure> {
+    fn new(config: &Config, options: &BenchOptions, shape: &Shape) -> Result<Scratch, Failure> {
         let path = PathBuf::from(format!("/dev/shm/terrace-bench.{}.pool", std::process::id()));
         let path = if Path::new("/dev/shm").is_dir() {
             path
@@ -54,12 +58,7 @@ impl Scratch {
         };
         config.assign("pool", &path.to_string_lossy()).map_err(Failure::new)?;
         if !config.given(Key::Size) {
-            // Records with their overhead, twice, since a value is written anew before the old one goes.
-            let bytes = (options.key_bytes + options.value_bytes + 128)
-                .saturating_mul(options.records)
-                .saturating_mul(2);
-            let size = ByteSize::bytes(bytes.max(64 << 20)).as_bytes();
-            config.record(Key::Size, size);
+            config.record(Key::Size, size(options, shape));
         }
         Ok(Scratch(path))
     }
@@ -71,70 +70,118 @@ impl Drop for Scratch {
     }
 }
 
-fn threads(options: &BenchOptions) -> usize {
-    match usize::try_from(options.threads) {
-        Ok(0) | Err(_) => std::thread::available_parallelism().map_or(1, usize::from),
-        Ok(threads) => threads,
-    }
+/// Bytes of a pool for the records with their overhead, twice, since a value is written anew before the old one goes; and for what a workload
+/// adds.
+fn size(options: &BenchOptions, shape: &Shape) -> u64 {
+    // Of inserts nobody knows how many will come in a time: 10 million records are more than a minute's worth here.
+    const ADDED: u64 = 10_000_000;
+    let inserts = options.workload().mix.inserts;
+    let added = match options.operations {
+        Some(operations) => operations,
+        None => options.rate.map_or(ADDED, |rate| (rate * options.seconds as f64) as u64),
+    } * u64::from(inserts)
+        / 100;
+    let record = (shape.key_bytes() as f64 + shape.mean_value_bytes() + 128.0) as u64;
+    let bytes = record.saturating_mul(options.records + added).saturating_mul(2);
+    ByteSize::bytes(bytes.max(64 << 20)).as_bytes()
 }
 
-/// Puts the records to begin with; returns how long that took.
-fn fill(store: &Store, keys: &Keys, options: &BenchOptions) -> Result<Duration, Failure> {
+fn measure(store: &Store, options: &BenchOptions, shape: &Shape) -> Result<Measured, Failure> {
+    let threads = options.threads();
     let began = clock::start();
-    let threads = threads(options) as u64;
-    std::thread::scope(|scope| {
-        let share = |nth: u64| options.records * nth / threads..options.records * (nth + 1) / threads;
-        let fillers: Vec<_> =
-            (0..threads).map(|nth| scope.spawn(move || workload::fill(store, keys, share(nth)))).collect();
-        fillers.into_iter().try_for_each(|filler| filler.join().map_err(|_| fault())?)
-    })?;
-    Ok(began.elapsed())
+    if !options.workload().from_nothing {
+        fill(store, options, shape)?;
+    }
+    let filled = began.elapsed();
+    let loop_before = fixed_loop_ns();
+    let mut measured = run_threads(store, options, shape)?;
+    let loop_after = fixed_loop_ns();
+    measured.filled = filled;
+    measured.threads = threads;
+    measured.machine_moved = loop_before.max(loop_after) / loop_before.min(loop_after) - 1.0;
+    Ok(measured)
 }
 
-fn measure(
-    store: &Store,
-    keys: &Keys,
-    options: &BenchOptions,
-    filled: Duration,
-) -> Result<Measured, Failure> {
-    let threads = threads(options);
-    let (start, stop) = (Barrier::new(threads + 1), AtomicBool::new(false));
+/// Puts the records to begin with.
+fn fill(store: &Store, options: &BenchOptions, shape: &Shape) -> Result<(), Failure> {
+    let threads = options.threads() as u64;
+    let share = |nth: u64| options.records * nth / threads..options.records * (nth + 1) / threads;
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|nth| {
-                let worker = Worker::new(store, keys, options, nth as u64, threads as u64);
-                let (start, stop) = (&start, &stop);
-                scope.spawn(move || {
-                    start.wait();
-                    worker.run(stop)
-                })
-            })
-            .collect();
+        let fillers: Vec<_> =
+            (0..threads).map(|nth| scope.spawn(move || subject::fill(store, shape, share(nth)))).collect();
+        fillers.into_iter().try_for_each(|filler| filler.join().map_err(|_| fault())?)
+    })
+}
+
+/// Pieces of the time that is measured.
+fn tick(options: &BenchOptions) -> Duration {
+    const LEAST: Duration = Duration::from_millis(50);
+    let all = if options.operations.is_some() { 10 } else { options.seconds };
+    (Duration::from_secs(all) / 60).max(LEAST)
+}
+
+fn run_threads(store: &Store, options: &BenchOptions, shape: &Shape) -> Result<Measured, Failure> {
+    let threads = options.threads();
+    let (start, stop, done) = (Barrier::new(threads + 1), AtomicBool::new(false), AtomicUsize::new(0));
+    let work = |thread: usize| {
+        let mut subject = OfStore::new(store, thread as u64);
+        let (nth, all) = (thread as u64, threads as u64);
+        let stream = Operations::new(options.workload(), options.records, nth, all, options.seed);
+        let share = |operations: u64| operations * (nth + 1) / all - operations * nth / all;
+        let how = Drive {
+            pace: Pace::of(options.rate, thread, threads),
+            operations: options.operations.map(share),
+            tick: tick(options),
+        };
+        start.wait();
+        let seen = drive(&mut subject, stream, shape, how, clock::start(), &stop);
+        done.fetch_add(1, Relaxed);
+        seen
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let workers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
         start.wait();
         let began = clock::start();
-        if options.operations.is_none() {
-            clock::pause(Duration::from_secs(options.seconds));
-            // ORDER: Relaxed: the workers only have to see it some time.
-            stop.store(true, Ordering::Relaxed);
-        }
-        let mut measured = Measured::new(filled, threads);
+        let samples = sample(store, options, began, &stop, &|| done.load(Relaxed) == threads);
+        let mut seen = Seen::default();
         for worker in workers {
-            measured.add(worker.join().map_err(|_| fault())??);
+            seen.add(worker.join().map_err(|_| fault())??);
         }
-        measured.took = began.elapsed();
-        Ok(measured)
+        Ok(Measured::new(seen, began.elapsed(), tick(options), samples))
     })
+}
+
+/// Looks at the store once a tick until the time is over or all threads are done, and tells them to stop.
+fn sample(
+    store: &Store,
+    options: &BenchOptions,
+    began: Instant,
+    stop: &AtomicBool,
+    done: &dyn Fn() -> bool,
+) -> Vec<Sample> {
+    let mut samples = vec![Sample::of(store, Duration::ZERO)];
+    let end = options.operations.is_none().then(|| Duration::from_secs(options.seconds));
+    let mut next = tick(options);
+    while !done() {
+        let until = end.map_or(next, |end| end.min(next));
+        let left = until.saturating_sub(began.elapsed());
+        if !left.is_zero() {
+            // In short steps where threads end by themselves, so that the end is not missed by a tick.
+            clock::pause(if end.is_some() { left } else { left.min(Duration::from_millis(1)) });
+            continue;
+        }
+        if end.is_some_and(|end| began.elapsed() >= end) {
+            break;
+        }
+        samples.push(Sample::of(store, began.elapsed()));
+        next += tick(options);
+    }
+    // ORDER: Relaxed: the threads only have to see it some time.
+    stop.store(true, Relaxed);
+    samples
 }
 
 fn fault() -> Failure {
     Failure::new("a thread of the measurement hit a fault in Terrace, reported above")
-}
-
-fn remove(store: &Store, keys: &Keys) -> Result<(), Failure> {
-    let mut key = Vec::new();
-    for nth in 0..keys.count() {
-        keys.write(nth, &mut key);
-        store.remove(&key).map_err(Failure::new)?;
-    }
-    Ok(())
 }
