@@ -69,6 +69,8 @@ pub enum WriteError {
         wanted: u64,
         /// Bytes of the pool.
         size: u64,
+        /// Bytes of the longest piece that is free, if the value would have needed a piece of its own.
+        longest: Option<u64>,
         /// Bytes that are free once the readers that may still see them have gone.
         waiting: u64,
     },
@@ -95,7 +97,7 @@ impl From<ReadError> for WriteError {
 
 impl From<PoolFull> for WriteError {
     fn from(full: PoolFull) -> Self {
-        Self::PoolFull { wanted: full.wanted, size: full.size, waiting: full.waiting }
+        Self::PoolFull { wanted: full.wanted, size: full.size, longest: full.longest, waiting: full.waiting }
     }
 }
 
@@ -117,8 +119,11 @@ impl fmt::Display for WriteError {
             Self::KeyEmpty => write!(f, "the key is empty; it needs one byte at least"),
             Self::KeyTooLong => write!(f, "the key is longer than {} KiB", KEY_MAX >> 10),
             Self::ValueTooLong => write!(f, "the value is longer than {} MiB", VALUE_MAX >> 20),
-            Self::PoolFull { wanted, size, waiting } => {
+            Self::PoolFull { wanted, size, longest, waiting } => {
                 write!(f, "the pool is full: no room for {} in {}", Bytes(*wanted), Bytes(*size))?;
+                if let Some(longest) = longest {
+                    write!(f, " in one piece (the longest that is free has {})", Bytes(*longest))?;
+                }
                 if *waiting > 0 {
                     write!(f, " ({} waits for readers to finish)", Bytes(*waiting))?;
                 }

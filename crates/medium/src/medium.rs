@@ -29,7 +29,7 @@ pub enum Access {
 
 /// Memory that words are stored in, and what makes a store durable there.
 ///
-/// Production media implement the first five items; the three hooks below them are empty there and compile to
+/// Production media implement the first five items; the four hooks below them are empty there and compile to
 /// nothing. Test media use the hooks to count, record, delay, schedule and crash.
 ///
 /// # Safety
@@ -62,6 +62,9 @@ pub unsafe trait Medium: Send + Sync + 'static {
     /// Called at each place that asks for durability, so that a test can tell the places apart.
     #[inline(always)]
     fn persisted_at(&self, _site: &'static Location<'static>) {}
+    /// Called after the line that holds `at`, which may lie outside, was asked for ahead of its use.
+    #[inline(always)]
+    fn prefetched(&self, _at: *const u8) {}
 }
 
 /// A medium over a [`Mapping`](crate::Mapping), so that a pool can make one; a test medium wraps another.

@@ -193,8 +193,7 @@ impl<M: Medium> Region<M> {
         unsafe {
             std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
         }
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let _ = at;
+        self.0.prefetched(at);
     }
 
     /// As [`Region::prefetch`], for a line that will be written: other processors give it up at once, and not only at the first store.
@@ -212,8 +211,7 @@ impl<M: Medium> Region<M> {
         unsafe {
             std::arch::asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
         }
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let _ = at;
+        self.0.prefetched(at);
     }
 
     #[inline(always)]

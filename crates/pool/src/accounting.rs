@@ -39,7 +39,6 @@ impl<M: MappedMedium> Pool<M> {
         let granule = 1 << inner.memory.zones.granule_log2();
         let mut space = Space { size: self.size(), waiting: inner.waiting(), ..Space::default() };
         let (mut slabs, mut uncounted, mut extents) = (0, 0, 0);
-        let mut run = 0;
         for zone in inner.zones() {
             for unit in inner.units_in(&zone) {
                 let entry = inner.unit(unit);
@@ -57,11 +56,9 @@ impl<M: MappedMedium> Pool<M> {
                     None => extents += u64::from((taken & usable & !head).count_ones()) * granule,
                 }
                 space.free += u64::from((!taken & usable).count_ones()) * granule;
-                space.largest_free_extent =
-                    space.largest_free_extent.max(longest_run(&mut run, taken | !usable) * granule);
             }
-            run = 0;
         }
+        space.largest_free_extent = inner.longest_free_run();
         let [slabs, uncounted] = [slabs, uncounted].map(|units: u64| units << inner.memory.zones.slab_log2);
         let small = inner.sum(&shared.small_base, |seat| &seat.small).min(slabs);
         space.used_by_blocks = small + uncounted + extents;
@@ -90,6 +87,10 @@ impl<M: MappedMedium> Pool<M> {
 
 /// Goes on with a run of free granules; returns the longest that it has been in this word.
 fn longest_run(run: &mut u64, taken: u64) -> u64 {
+    if taken == 0 || taken == !0 {
+        *run = if taken == 0 { *run + 64 } else { 0 };
+        return *run;
+    }
     let mut longest = 0;
     for bit in 0..64 {
         *run = if taken >> bit & 1 == 0 { *run + 1 } else { 0 };
@@ -99,6 +100,18 @@ fn longest_run(run: &mut u64, taken: u64) -> u64 {
 }
 
 impl<M: MappedMedium> Inner<M> {
+    /// Bytes of the largest extent that there is room for. Looks at every unit.
+    pub(crate) fn longest_free_run(&self) -> u64 {
+        let zones = &self.memory.zones;
+        let of_zone = |zone| {
+            let mut run = 0;
+            let taken =
+                |unit| self.unit(unit).taken.load(self.medium(), Relaxed) | !zones.usable(unit, self.size());
+            self.units_in(&zone).map(|unit| longest_run(&mut run, taken(unit))).max().unwrap_or(0)
+        };
+        self.zones().map(of_zone).max().unwrap_or(0) << zones.granule_log2()
+    }
+
     pub(crate) fn sum(&self, base: &Word, of: impl Fn(&crate::seats::Seat) -> &Word) -> u64 {
         let base = base.load(self.medium(), Relaxed);
         let sum =

@@ -18,6 +18,8 @@ pub struct PoolFull {
     pub wanted: u64,
     /// Bytes of the pool.
     pub size: u64,
+    /// Bytes of the longest piece that is free, if the block would have needed a piece of its own: a block is not divided.
+    pub longest: Option<u64>,
     /// Bytes that were given back and wait for their readers.
     pub waiting: u64,
     /// Whether memory that a crash left is still being collected.
@@ -26,8 +28,11 @@ pub struct PoolFull {
 
 impl std::fmt::Display for PoolFull {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { wanted, size, waiting, collecting } = self;
+        let Self { wanted, size, longest, waiting, collecting } = self;
         write!(f, "the pool of {size} bytes has no room for {wanted} more")?;
+        if let Some(longest) = longest {
+            write!(f, " in one piece, of which the longest free one has {longest}")?;
+        }
         if *collecting {
             return f.write_str("; memory is still being collected after a crash, so try again later");
         }
@@ -327,6 +332,8 @@ impl<M: MappedMedium> Inner<M> {
 
     #[cold]
     fn pool_full(&self, wanted: u64) -> PoolFull {
-        PoolFull { wanted, size: self.size(), waiting: self.waiting(), collecting: self.is_pending() }
+        let longest = self.memory.classes.of(wanted).is_none().then(|| self.longest_free_run());
+        let (size, waiting) = (self.size(), self.waiting());
+        PoolFull { wanted, size, longest, waiting, collecting: self.is_pending() }
     }
 }

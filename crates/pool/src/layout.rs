@@ -43,30 +43,35 @@ pub struct Geometry {
     pub slab_log2: u32,
     /// Bytes of the largest zones, as a power of two.
     pub zone_log2: u32,
+    /// Bytes of the first zone, as a power of two: each is twice as large as the one before, up to the largest. No block is larger than a zone.
+    pub first_zone_log2: u32,
 }
 
 impl Default for Geometry {
     fn default() -> Self {
-        Self { seats: 1024, participants: 64, roots: 64, slab_log2: 16, zone_log2: 34 }
+        Self { seats: 1024, participants: 64, roots: 64, slab_log2: 16, zone_log2: 34, first_zone_log2: 26 }
     }
 }
 
 impl Geometry {
     /// The smallest: for test pools of 64 KiB and less.
     pub const fn tiny() -> Self {
-        Self { seats: 4, participants: 4, roots: 8, slab_log2: 12, zone_log2: 20 }
+        Self { seats: 4, participants: 4, roots: 8, slab_log2: 12, zone_log2: 20, first_zone_log2: 16 }
     }
 
     /// What suits a pool of `size` bytes that may grow: the default from 64 MiB on, less of everything below, so that the
-    /// metadata stays small beside the data.
+    /// metadata stays small beside the data. The pool is one zone, if it is not larger than the largest: what is free is not divided.
     pub fn for_size(size: u64) -> Self {
-        match size {
+        let some = match size {
             s if s < 1 << 20 => Self::tiny(),
             s if s < 64 << 20 => {
-                Self { seats: 64, participants: 16, roots: 32, slab_log2: 14, zone_log2: 28 }
+                let few = Self { seats: 64, participants: 16, roots: 32, ..Self::default() };
+                Self { slab_log2: 14, zone_log2: 28, ..few }
             }
             _ => Self::default(),
-        }
+        };
+        let first_zone_log2 = size.clamp(1, MAX_POOL).next_power_of_two().ilog2();
+        Self { first_zone_log2: first_zone_log2.clamp(some.slab_log2 + 2, some.zone_log2), ..some }
     }
 
     /// Says what is wrong with it, if anything.
@@ -78,6 +83,9 @@ impl Geometry {
             g if !(12..=20).contains(&g.slab_log2) => Err("slabs are not between 4 KiB and 1 MiB"),
             g if !(g.slab_log2 + 2..=36).contains(&g.zone_log2) => {
                 Err("zones are not between 4 slabs and 64 GiB")
+            }
+            g if !(g.slab_log2 + 2..=g.zone_log2).contains(&g.first_zone_log2) => {
+                Err("the first zone is not between 4 slabs and the largest zone")
             }
             _ => Ok(()),
         }
@@ -161,6 +169,15 @@ mod tests {
     }
 
     #[test]
+    fn every_size_has_a_geometry_of_which_it_fills_the_first_zone() {
+        for size in (0..45).flat_map(|log2| [(1 << log2) - 1, 1 << log2, (1 << log2) + 1]) {
+            let geometry = Geometry::for_size(size);
+            assert_eq!(geometry.check(), Ok(()), "{size}");
+            assert!(size <= 1 << geometry.first_zone_log2 || geometry.first_zone_log2 == geometry.zone_log2);
+        }
+    }
+
+    #[test]
     fn a_geometry_out_of_range_is_refused() {
         let good = Geometry::tiny();
         for bad in [
@@ -170,6 +187,9 @@ mod tests {
             Geometry { slab_log2: 11, ..good },
             Geometry { zone_log2: 13, ..good },
             Geometry { zone_log2: 64, ..good },
+            Geometry { zone_log2: 15, ..good },
+            Geometry { first_zone_log2: 13, ..good },
+            Geometry { first_zone_log2: 21, ..good },
         ] {
             assert!(Layout::new(bad).is_err(), "{bad:?}");
         }

@@ -2,6 +2,9 @@
 //!
 //! Nothing is locked. A run is taken unit by unit with a compare-and-swap each, and given back if someone else was faster in one of them. The
 //! hint bitmaps make a search cost a word for 64 units that have nothing to offer.
+//!
+//! A search goes on where the last one ended, and now and then begins at the front again, so that what is in use stays together there. The largest
+//! extents are taken from the end: between them and the rest, what is free stays in one piece.
 
 use crate::classes::GRANULES;
 use crate::layout::PAGE;
@@ -10,6 +13,11 @@ use crate::zones::{Hint, State, Use, Zone, low_bits};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use terrace_medium::MappedMedium;
+
+/// Searches for an extent that go on where the last one ended, before one begins at the front.
+const TURNS: u64 = 128;
+/// Extents that are more than this part of the pool are taken from the end.
+const LARGE_PART: u64 = 64;
 
 /// Granules of one unit, as bits.
 #[derive(Clone, Copy)]
@@ -150,11 +158,58 @@ impl<M: MappedMedium> Inner<M> {
         let zones = &self.memory.zones;
         let count = self.memory.classes.granules(bytes);
         let align = if bytes.is_multiple_of(PAGE) { (PAGE >> zones.granule_log2()).max(1) } else { 1 };
-        let hint = &self.shared().extent_hint;
-        let from = hint.load(self.medium(), Relaxed);
-        let first = self.search(from, |zone, units| self.take_run(zone, units, count, align))?;
-        hint.store(self.medium(), (first + count) / GRANULES, Relaxed);
+        let first =
+            if count > (self.memory.zones.units(self.size()) * GRANULES / LARGE_PART).max(2 * GRANULES) {
+                self.take_run_at_end(count, align)?
+            } else {
+                self.take_run_from_hint(count, align)?
+            };
         Some(zones.base + (first << zones.granule_log2()))
+    }
+
+    fn take_run_from_hint(&self, count: u64, align: u64) -> Option<u64> {
+        let hint = &self.shared().extent_hint;
+        let last = hint.load(self.medium(), Relaxed);
+        let turn = (last >> 32) + 1;
+        let from = if turn.is_multiple_of(TURNS) { 0 } else { last & u64::from(u32::MAX) };
+        let first = self.search(from, |zone, units| self.take_run(zone, units, count, align))?;
+        hint.store(self.medium(), (turn << 32) | ((first + count) / GRANULES), Relaxed);
+        Some(first)
+    }
+
+    fn take_run_at_end(&self, count: u64, align: u64) -> Option<u64> {
+        let zones: Vec<Zone> = self.zones().collect();
+        zones.iter().rev().find_map(|zone| {
+            let mut units = self.units_in(zone);
+            loop {
+                let first = self.find_last_run(units.clone(), count, align)?;
+                match self.take_pieces(first, count) {
+                    Ok(()) => return Some(first),
+                    // Someone was faster: look again below, so that this ends.
+                    Err(unit) => units.end = unit,
+                }
+            }
+        })
+    }
+
+    /// The highest run of `count` granules, which are more than a unit's.
+    fn find_last_run(&self, units: Range<u64>, count: u64, align: u64) -> Option<u64> {
+        // Above `bottom` all is free, up to `top`.
+        let mut top = units.end * GRANULES;
+        for unit in units.rev() {
+            let start = unit * GRANULES;
+            let usable = self.memory.zones.usable(unit, self.size());
+            let taken = self.unit(unit).taken.load(self.medium(), Relaxed) | !usable;
+            let bottom = start + GRANULES - u64::from(taken.leading_zeros());
+            let first = top.saturating_sub(count) / align * align;
+            if first >= bottom {
+                return Some(first);
+            }
+            if taken != 0 {
+                top = start + u64::from(taken.trailing_zeros());
+            }
+        }
+        None
     }
 
     fn take_run(&self, zone: &Zone, mut units: Range<u64>, count: u64, align: u64) -> Option<u64> {

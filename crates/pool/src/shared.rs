@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     _line1: [Word; 3],
     /// Where the search for an empty unit goes on.
     pub(crate) slab_hint: Word,
-    /// Where the search for free granules goes on.
+    /// Where the search for free granules goes on, as a unit; above bit 32, such searches.
     pub(crate) extent_hint: Word,
     /// Units that are slabs of this era.
     pub(crate) slab_units: Word,

@@ -9,7 +9,7 @@
 //!       6      flags: 1 clean, 2 durability power, 4 persistence assumed by whoever made it, 8 clean but not settled
 //!       7      bytes of the pool
 //!       8      seats (32) | participants (32)
-//!       9      roots (32) | slab_log2 (16) | zone_log2 (16)
+//!       9      roots (32) | slab_log2 (8) | first_zone_log2 (8) | zone_log2 (16)
 //!      10, 11  boot id of the machine that last opened it
 //!      12      seed of the hashes of keys
 //!      13      created, unix ms
@@ -97,6 +97,7 @@ impl Superblock {
         words[8] = u64::from(geometry.seats) | u64::from(geometry.participants) << 32;
         words[9] = u64::from(geometry.roots)
             | u64::from(geometry.slab_log2) << 32
+            | u64::from(geometry.first_zone_log2) << 40
             | u64::from(geometry.zone_log2) << 48;
         (words[10], words[11]) = halves(self.boot);
         words[12] = self.hash_seed;
@@ -143,7 +144,8 @@ impl Superblock {
             seats: words[8] as u32,
             participants: (words[8] >> 32) as u32,
             roots: words[9] as u32,
-            slab_log2: u32::from((words[9] >> 32) as u16),
+            slab_log2: u32::from((words[9] >> 32) as u8),
+            first_zone_log2: u32::from((words[9] >> 40) as u8),
             zone_log2: (words[9] >> 48) as u32,
         };
         let layout = Layout::new(geometry).map_err(Problem::Damaged)?;

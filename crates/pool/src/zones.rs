@@ -1,8 +1,8 @@
 //! Where memory is and who describes it: units, zones, and a zone's head.
 //!
 //! Behind the metadata the pool is divided into *units* of one slab each, and units into 64 *granules*. Consecutive units make a *zone*, whose
-//! head describes them. The first zone has 16 units and each next one twice as many as the one before, until they are as large as the geometry
-//! says; so the heads stay in proportion to a pool that grows, and nothing ever moves.
+//! head describes them. The first zone is about as large as the pool was made, and each next one twice as large as the one before, until they are as
+//! large as the geometry says; so the heads stay in proportion to a pool that grows, and nothing ever moves.
 //!
 //! ```text
 //! zone:   | head: Unit 0 | Unit 1 | ... | empty bitmap | room bitmap |  to a granule | granules ...
@@ -24,8 +24,6 @@ use crate::pool::Inner;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use terrace_medium::{MappedMedium, Offset, Persistent, Word};
-
-const FIRST_ZONE_LOG2: u32 = 4;
 
 /// What is known about a unit.
 #[repr(C, align(32))]
@@ -177,7 +175,7 @@ impl Zones {
     pub(crate) fn new(layout: &Layout) -> Self {
         let geometry = layout.geometry;
         let last_log2 = geometry.zone_log2 - geometry.slab_log2;
-        let first_log2 = FIRST_ZONE_LOG2.min(last_log2);
+        let first_log2 = geometry.first_zone_log2 - geometry.slab_log2;
         Self { base: layout.zones, slab_log2: geometry.slab_log2, first_log2, last_log2 }
     }
 

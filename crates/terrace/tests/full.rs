@@ -107,6 +107,40 @@ fn a_full_pool_can_be_overwritten_for_ever() {
     }
 }
 
+/// What is free is in one piece for as long as it can be: large values take turns with what was written between them.
+#[test]
+fn values_of_a_third_of_the_pool_can_be_overwritten() {
+    for size in [ByteSize::mib(8), ByteSize::mib(37), ByteSize::mib(300)] {
+        let store = Store::options().anonymous().huge_pages(false).size(size).create().unwrap();
+        let large = size.as_bytes() as usize * 3 / 10;
+        for round in 0..12u32 {
+            let value = vec![round as u8; large];
+            store.put(b"large", &value).unwrap_or_else(|error| panic!("{size:?}, {round}: {error}"));
+            assert!(store.get(b"large").unwrap().unwrap() == &value);
+            for n in 0..2000u32 {
+                // An eighth of the pool in all.
+                let len = (n * 37 + round * 101) as usize % (size.as_bytes() as usize / 8000);
+                store.put(&n.to_le_bytes(), &vec![0; len]).unwrap();
+            }
+        }
+        assert_sound(&store);
+    }
+}
+
+#[test]
+fn a_value_may_be_nearly_as_large_as_the_pool() {
+    for size in [ByteSize::mib(2), ByteSize::mib(48), ByteSize::mib(300)] {
+        let store = Store::options().anonymous().huge_pages(false).size(size).create().unwrap();
+        let value = vec![7; size.as_bytes() as usize * 3 / 4];
+        store.put(b"large", &value).unwrap();
+        assert!(store.get(b"large").unwrap().unwrap() == &value);
+        let refused = store.put(b"large", &value).unwrap_err().to_string();
+        assert!(refused.contains("in one piece (the longest that is free has "), "{refused}");
+        store.remove(b"large").unwrap();
+        store.put(b"other", &value).unwrap();
+    }
+}
+
 /// Threads write into a full pool at once: nobody hangs, nothing is lost.
 #[test]
 fn threads_at_a_full_pool() {

@@ -359,4 +359,8 @@ unsafe impl<M: Medium> Medium for Counting<M> {
     fn persisted_at(&self, site: &'static Location<'static>) {
         self.below.persisted_at(site);
     }
+
+    fn prefetched(&self, at: *const u8) {
+        self.below.prefetched(at);
+    }
 }

@@ -66,4 +66,7 @@ unsafe impl<M: Medium> Medium for Jittery<M> {
     fn persisted_at(&self, site: &'static Location<'static>) {
         self.0.persisted_at(site);
     }
+    fn prefetched(&self, at: *const u8) {
+        self.0.prefetched(at);
+    }
 }

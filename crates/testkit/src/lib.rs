@@ -2,17 +2,21 @@
 //!
 //! - [`Counting`] counts write-backs, fences, bytes, lines and media blocks of any medium below it.
 //! - [`Recording`] keeps an ordered trace of everything that changes any medium below it, for a lab to replay.
+//! - [`Slow`] delays any medium below it as a [`Profile`] says: Optane, CXL memory, phase-change memory.
 //! - [`Jittery`] makes races on any medium below it happen often.
 //! - [`linearizable`] judges a history of operations on one key.
+//! - [`crash`] crashes a store at every store and judges what each crash may leave.
 //! - [`conformance`] holds the suites: one call runs all of them over an implementation.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and wait for them")]
 
 pub mod conformance;
 mod counting;
+pub mod crash;
 mod jittery;
 mod linearizability;
 mod recording;
 mod records;
+mod slow;
 mod threads;
 mod trace;
 
@@ -21,4 +25,5 @@ pub use jittery::Jittery;
 pub use linearizability::{Call, Operation, linearizable};
 pub use recording::Recording;
 pub use records::{TestKeys, TestRecord};
+pub use slow::{Calibration, Comparison, Profile, Slow, Traffic};
 pub use trace::{Event, Piece, Trace, What};

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::fmt::Debug;
 use terrace_index::{Bytes, KeyKind, RecordKeys, U64};
 use terrace_medium::MappedMedium;
-use terrace_pool::{Guard, PoolFull};
+use terrace_pool::{Guard, Marker, PoolFull};
 
 /// A kind of key that suites can make keys and words of.
 ///
@@ -23,6 +23,8 @@ pub trait TestKeys: KeyKind {
     ) -> Result<u64, PoolFull>;
     /// The number and version of a word.
     fn read<M: MappedMedium>(guard: &Guard<'_, M>, word: u64) -> (u64, u64);
+    /// Names the memory of a word to the collector.
+    fn mark<M: MappedMedium>(guard: &Guard<'_, M>, marker: &mut Marker<'_>, word: u64);
     /// Gives back the memory of a word that no index holds any more (`seen`), or that none ever held.
     fn give_back<M: MappedMedium>(guard: &Guard<'_, M>, word: u64, seen: bool);
 }
@@ -41,6 +43,8 @@ impl TestKeys for U64 {
     fn read<M: MappedMedium>(_: &Guard<'_, M>, word: u64) -> (u64, u64) {
         (word >> 24, word & 0xff_ffff)
     }
+
+    fn mark<M: MappedMedium>(_: &Guard<'_, M>, _: &mut Marker<'_>, _: u64) {}
 
     fn give_back<M: MappedMedium>(_: &Guard<'_, M>, _: u64, _: bool) {}
 }
@@ -104,6 +108,12 @@ impl TestKeys for Bytes<TestRecord> {
     fn read<M: MappedMedium>(guard: &Guard<'_, M>, word: u64) -> (u64, u64) {
         let [_, number, version] = TestRecord::head(guard, word).expect("the word of a record");
         (number, version)
+    }
+
+    fn mark<M: MappedMedium>(guard: &Guard<'_, M>, marker: &mut Marker<'_>, word: u64) {
+        if let Some([length, ..]) = TestRecord::head(guard, word) {
+            marker.mark(word, HEAD + length as usize);
+        }
     }
 
     fn give_back<M: MappedMedium>(guard: &Guard<'_, M>, word: u64, seen: bool) {

@@ -119,6 +119,11 @@ impl Trace {
         }
     }
 
+    /// The same copied bytes, and no events yet: for a variant of this trace.
+    pub(crate) fn without_events(&self) -> Self {
+        Self { events: Vec::with_capacity(self.events.len()), copied: self.copied.clone() }
+    }
+
     pub(crate) fn push(&mut self, event: Event) {
         self.events.push(event);
     }

@@ -211,7 +211,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     ) -> Result<Flight<'s, 'g, I>, Trouble> {
         if steps.len() > ENTRIES_MAX {
             let (wanted, size) = (steps.len() as u64 * 16, self.pool().size());
-            return Err(Trouble::Failed(WriteError::PoolFull { wanted, size, waiting: 0 }));
+            return Err(Trouble::Failed(WriteError::PoolFull { wanted, size, longest: None, waiting: 0 }));
         }
         let block = Descriptor::alloc(guard, steps.len())?;
         let mut staged = Vec::with_capacity(steps.len());

@@ -1,0 +1,171 @@
+//! `cargo lab crash`.
+
+use super::progress::Progress;
+use super::session::{Session, Tally};
+use clap::Args;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::process::ExitCode;
+use terrace_lab::{RunSeed, SUITES, Suite, suite};
+use terrace_testkit::crash::{Finding, Lab, Limits, Profile, Seen, Story};
+
+/// Attempts at making a finding smaller.
+const TRIES: usize = 400;
+
+#[derive(Args)]
+pub(crate) struct Crash {
+    /// pool, clht, clht-bytes, direct, or all.
+    target: String,
+    /// Distinct states to judge, of each target under each profile.
+    #[arg(long, default_value_t = 100_000)]
+    states: u64,
+    /// Another seed, other histories.
+    #[arg(long, default_value = "0x5eed", value_parser = number)]
+    seed: u64,
+    /// Only this kind of memory: pmem, shm, eadr, file, remote.
+    #[arg(long, value_parser = profile)]
+    profile: Option<Profile>,
+    /// Threads; as many as there are cores if not said.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Prints one JSON object a session instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A number, decimal or hexadecimal.
+pub(crate) fn number(text: &str) -> Result<u64, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    number.map_err(|error| format!("`{text}` is no number: {error}"))
+}
+
+pub(crate) fn profile(text: &str) -> Result<Profile, String> {
+    let names = || Profile::ALL.map(Profile::name).join(", ");
+    Profile::ALL.into_iter().find(|p| p.name() == text).ok_or_else(|| format!("there are {}", names()))
+}
+
+/// The targets that a name stands for.
+pub(crate) fn targets(name: &str) -> Result<Vec<(usize, &'static Suite)>, String> {
+    let all = || SUITES.iter().filter_map(|each| suite(each.name));
+    match (name, suite(name)) {
+        ("all", _) => Ok(all().collect()),
+        (_, Some(found)) => Ok(vec![found]),
+        _ => {
+            let names: Vec<&str> = all().map(|(_, suite)| suite.name).collect();
+            Err(format!("there is no target `{name}`; there are {}, and all", names.join(", ")))
+        }
+    }
+}
+
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+impl Crash {
+    pub(crate) fn run(&self) -> ExitCode {
+        let targets = match targets(&self.target) {
+            Ok(targets) => targets,
+            Err(why) => return failed(&why),
+        };
+        let progress = Progress::new(self.json);
+        let mut sound = true;
+        for (place, suite) in targets {
+            let asked = self.profile.as_ref().map(std::slice::from_ref);
+            for &profile in asked.unwrap_or(suite.profiles) {
+                let session = Session {
+                    place,
+                    suite,
+                    profile,
+                    seed: self.seed,
+                    states: self.states,
+                    jobs: self.jobs.unwrap_or_else(cores),
+                    limits: Limits::default(),
+                    fault: None,
+                    runs_max: u64::MAX,
+                };
+                let tally = session.run(&progress);
+                sound &= tally.finding.is_none();
+                self.report(&session, tally);
+            }
+        }
+        if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn report(&self, session: &Session<'_>, tally: Tally) {
+        let mut out = std::io::stdout().lock();
+        let text = if self.json {
+            json_of(session, &tally).to_string()
+        } else {
+            let mut text = summary(session, &tally);
+            if let Some((seed, finding)) = tally.finding {
+                text += &tell(session.suite, seed, finding, session.limits);
+            }
+            text
+        };
+        let _ = writeln!(out, "{text}");
+    }
+}
+
+pub(crate) fn failed(why: &str) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "error: {why}");
+    ExitCode::from(2)
+}
+
+fn summary(session: &Session<'_>, tally: &Tally) -> String {
+    let explored = &tally.explored;
+    let rate = explored.runs as f64 / tally.elapsed.as_secs_f64() / session.jobs as f64;
+    let exhaustive = 100.0 - 100.0 * explored.sampled as f64 / explored.points.max(1) as f64;
+    format!(
+        "{:<10} {:<6} {} distinct states ({} of crashed recoveries) in {} runs of {} histories, {:.1} s, {:.0} a second a core; \
+         {} points, {exhaustive:.1}% of them exhaustively",
+        session.suite.name,
+        session.profile.name(),
+        explored.distinct,
+        explored.nested,
+        explored.runs,
+        tally.histories,
+        tally.elapsed.as_secs_f64(),
+        rate,
+        explored.points,
+    )
+}
+
+fn json_of(session: &Session<'_>, tally: &Tally) -> Value {
+    let explored = &tally.explored;
+    json!({
+        "target": session.suite.name,
+        "profile": session.profile.name(),
+        "seed": format!("{:#x}", session.seed),
+        "states_distinct": explored.distinct,
+        "states_nested": explored.nested,
+        "states_judged": explored.runs,
+        "points": explored.points,
+        "points_sampled": explored.sampled,
+        "histories": tally.histories,
+        "operations": tally.operations,
+        "jobs": session.jobs,
+        "elapsed_s": tally.elapsed.as_secs_f64(),
+        "finding": tally.finding.as_ref().map(|(seed, finding)| json!({
+            "replay": seed.to_string(),
+            "wrong": finding.wrong,
+        })),
+    })
+}
+
+/// The story of a finding, made as small as it gets.
+pub(crate) fn tell(suite: &Suite, seed: RunSeed, finding: Box<Finding>, limits: Limits) -> String {
+    let seen = Seen::new();
+    let lab = Lab { profile: seed.profile, limits, seen: &seen, is_over: &|| false, fault: None };
+    let operations = finding.plan.before.len() + finding.plan.ops.len();
+    let finding = suite.minimise(&lab, finding, TRIES);
+    let left = finding.plan.before.len() + finding.plan.ops.len();
+    let story = Story { target: suite.name, crash: seed.profile.crash(), finding: &finding };
+    format!(
+        "\n{}, profile {}, seed {seed}: WRONG\n{story}\n  again: cargo lab replay {seed}    minimised from {operations} operations to {left}",
+        suite.name,
+        seed.profile.name(),
+    )
+}

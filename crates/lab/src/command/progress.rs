@@ -1,0 +1,36 @@
+//! One line that says how far a session is, on a terminal only.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// A line that is written over.
+pub(crate) struct Progress {
+    last: Option<Mutex<Instant>>,
+}
+
+impl Progress {
+    /// Shown if somebody is looking.
+    pub(crate) fn new(json: bool) -> Self {
+        Self { last: (!json && stderr().is_terminal()).then(|| Mutex::new(Instant::now())) }
+    }
+
+    /// Says it, a few times a second.
+    pub(crate) fn show(&self, target: &str, profile: &str, done: u64, wanted: u64, since: Instant) {
+        let Some(Ok(mut last)) = self.last.as_ref().map(|last| last.try_lock()) else { return };
+        if last.elapsed() < Duration::from_millis(200) {
+            return;
+        }
+        *last = Instant::now();
+        let rate = done as f64 / since.elapsed().as_secs_f64();
+        let _ =
+            write!(stderr(), "\r\x1b[K{target}, {profile}: {done} of {wanted} states, {rate:.0} a second");
+    }
+
+    /// Takes it away.
+    pub(crate) fn clear(&self) {
+        if self.last.is_some() {
+            let _ = write!(stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `cargo lab replay`.
+
+use super::crash::{failed, tell};
+use clap::Args;
+use serde_json::json;
+use std::io::Write;
+use std::process::ExitCode;
+use terrace_lab::{RunSeed, SUITES, suite};
+use terrace_testkit::crash::{Lab, Limits, Seen};
+
+#[derive(Args)]
+pub(crate) struct Replay {
+    /// The seed that the finding names. It stands for target, profile and run; the program has to be the same.
+    seed: RunSeed,
+    /// Prints one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Replay {
+    pub(crate) fn run(&self) -> ExitCode {
+        let found = SUITES.get(self.seed.suite).and_then(|each| suite(each.name));
+        let Some((_, suite)) = found else {
+            return failed(&format!("{} names no target: is it the seed of a finding?", self.seed));
+        };
+        let seen = Seen::new();
+        let limits = Limits::default();
+        let lab = Lab { profile: self.seed.profile, limits, seen: &seen, is_over: &|| false, fault: None };
+        let outcome = suite.run(&lab, &suite.plan(self.seed.run));
+        let mut out = std::io::stdout().lock();
+        let states = outcome.explored.distinct;
+        let wrong = outcome.finding.as_ref().map(|finding| finding.wrong.clone());
+        let sound = wrong.is_none();
+        let text = match (self.json, outcome.finding) {
+            (true, _) => {
+                json!({ "target": suite.name, "profile": self.seed.profile.name(), "states_distinct": states, "finding": wrong })
+                    .to_string()
+            }
+            (_, Some(finding)) => tell(suite, self.seed, finding, limits),
+            (_, None) => format!("{}: all {states} states of this run are sound", suite.name),
+        };
+        let _ = writeln!(out, "{text}");
+        if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}

@@ -1,0 +1,53 @@
+//! The number that repeats a finding: target, profile and run in one.
+
+use std::fmt;
+use std::str::FromStr;
+use terrace_testkit::crash::{Dice, Profile};
+
+const RUN_BITS: u32 = 56;
+
+/// Which run of which target under which profile.
+///
+/// `| 63:60 target | 59:56 profile | 55:0 run |`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunSeed {
+    /// The target's place among [`crate::SUITES`].
+    pub suite: usize,
+    /// The profile.
+    pub profile: Profile,
+    /// The seed of the run's plan.
+    pub run: u64,
+}
+
+impl RunSeed {
+    /// The seed of run `number` of a session with seed `seed`.
+    pub fn new(suite: usize, profile: Profile, seed: u64, number: u64) -> Self {
+        let mut dice = Dice::new(seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        Self { suite, profile, run: dice.bits() & ((1 << RUN_BITS) - 1) }
+    }
+}
+
+impl fmt::Display for RunSeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let profile = Profile::ALL.iter().position(|&profile| profile == self.profile).unwrap_or(0);
+        let high = (self.suite as u64) << 4 | profile as u64;
+        write!(f, "{:#x}", high << RUN_BITS | self.run)
+    }
+}
+
+impl FromStr for RunSeed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bits = match text.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16),
+            None => text.parse(),
+        };
+        let bits =
+            bits.map_err(|_| format!("`{text}` is no seed: give the number that the finding names"))?;
+        let profile = Profile::ALL.get((bits >> RUN_BITS & 15) as usize).copied();
+        let profile =
+            profile.ok_or_else(|| format!("`{text}` names no profile: is it the seed of a finding?"))?;
+        Ok(Self { suite: (bits >> 60) as usize, profile, run: bits & ((1 << RUN_BITS) - 1) })
+    }
+}

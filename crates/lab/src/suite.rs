@@ -1,0 +1,58 @@
+//! The targets by name.
+
+use crate::targets::{ClhtBytes, ClhtU64};
+use std::collections::BTreeSet;
+use terrace_testkit::crash::{Fault, Finding, Lab, Outcome, Plan, Profile, Target};
+
+/// A target, as the command line sees it.
+pub struct Suite {
+    /// Its name.
+    pub name: &'static str,
+    /// The profiles that it passes under.
+    pub profiles: &'static [Profile],
+    plan: fn(u64) -> Plan,
+    run: fn(&Lab<'_>, &Plan) -> Outcome,
+    minimise: fn(&Lab<'_>, Box<Finding>, usize) -> Box<Finding>,
+    faults: fn(&Lab<'_>, &Plan) -> BTreeSet<Fault>,
+}
+
+impl Suite {
+    const fn of<T: Target>(profiles: &'static [Profile]) -> Self {
+        Self {
+            name: T::NAME,
+            profiles,
+            plan: T::plan,
+            run: |lab, plan| lab.run::<T>(plan),
+            minimise: |lab, finding, tries| lab.minimise::<T>(finding, tries),
+            faults: |lab, plan| lab.faults::<T>(plan),
+        }
+    }
+
+    /// What the run with this seed does.
+    pub fn plan(&self, run: u64) -> Plan {
+        (self.plan)(run)
+    }
+    /// See [`Lab::run`].
+    pub fn run(&self, lab: &Lab<'_>, plan: &Plan) -> Outcome {
+        (self.run)(lab, plan)
+    }
+    /// See [`Lab::minimise`].
+    pub fn minimise(&self, lab: &Lab<'_>, finding: Box<Finding>, tries: usize) -> Box<Finding> {
+        (self.minimise)(lab, finding, tries)
+    }
+    /// See [`Lab::faults`].
+    pub fn faults(&self, lab: &Lab<'_>, plan: &Plan) -> BTreeSet<Fault> {
+        (self.faults)(lab, plan)
+    }
+}
+
+const MEMORY: &[Profile] = &[Profile::Pmem, Profile::Shm, Profile::Eadr];
+
+/// All targets. Their places are part of the seeds of findings, so new ones come last.
+pub const SUITES: [Suite; 2] = [Suite::of::<ClhtU64>(MEMORY), Suite::of::<ClhtBytes>(MEMORY)];
+
+/// The target with this name, and its place.
+pub fn suite(name: &str) -> Option<(usize, &'static Suite)> {
+    static ALL: [Suite; SUITES.len()] = SUITES;
+    ALL.iter().enumerate().find(|(_, suite)| suite.name == name)
+}

@@ -1,0 +1,265 @@
+//! P-CLHT, with inline keys and with byte strings.
+
+use super::options::{hash_seed, is_unmade, options};
+use std::borrow::Borrow;
+use std::marker::PhantomData;
+use terrace_index::hash::{Clht, Slots};
+use terrace_index::{Bytes, Inserted, PointIndex, Stored, Swapped, U64};
+use terrace_medium::MappedMedium;
+use terrace_pool::{Guard, Marker, Pool, PoolFull};
+use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
+use terrace_testkit::{TestKeys, TestRecord};
+
+const NAME: &str = "lab";
+
+/// P-CLHT with `u64` keys.
+pub struct ClhtU64;
+/// P-CLHT with byte strings.
+pub struct ClhtBytes;
+
+impl Target for ClhtU64 {
+    const NAME: &'static str = "clht";
+    const BYTES: (usize, usize) = (64 << 10, 64 << 10);
+    type Subject<M: MappedMedium> = Index<M, U64>;
+
+    fn plan(seed: u64) -> Plan {
+        plan(seed, 3)
+    }
+}
+
+impl Target for ClhtBytes {
+    const NAME: &'static str = "clht-bytes";
+    const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    type Subject<M: MappedMedium> = Index<M, Bytes<TestRecord>>;
+
+    fn plan(seed: u64) -> Plan {
+        plan(seed, 6)
+    }
+}
+
+const MIX: Mix =
+    Mix { put: 30, insert: 20, update: 8, remove: 22, swap: 12, batch: 0, puts: 0, background: 8 };
+
+/// Some runs fill a few buckets until the table grows, some empty a table until it shrinks, some do a little of everything.
+fn plan(seed: u64, slots: usize) -> Plan {
+    let mut dice = Dice::new(seed);
+    let few = dice.roll(3) == 0;
+    let keys = if few { 4 + dice.roll(6) as usize } else { slots * (5 + dice.roll(4) as usize) };
+    let mut model = vec![None; keys];
+    let mut next = 0;
+    let count = if few { dice.roll(10) } else { keys as u64 + dice.roll(20) } as usize;
+    let filling = Mix { remove: 4, ..MIX };
+    let before = filling.draw(&mut dice, count, &mut next, &mut model);
+    let mix = if dice.roll(2) == 0 { MIX } else { Mix { remove: 60, ..MIX } };
+    let count = 8 + dice.roll(12) as usize;
+    let ops = mix.draw(&mut dice, count, &mut next, &mut model);
+    let after = (0..keys).map(|key| {
+        next += 1;
+        Op::Put(key, next)
+    });
+    let after = after
+        .chain([Op::Background(0), Op::Background(0), Op::Remove(0), Op::Put(0, u64::from(u16::MAX))])
+        .collect();
+    Plan { seed, keys, before, ops, after, creation: dice.roll(16) == 0 }
+}
+
+/// The kinds of keys that both the index and the test know.
+pub trait LabKeys: TestKeys + Slots {}
+impl<K: TestKeys + Slots> LabKeys for K {}
+
+/// The number and version of a word.
+fn told<M: MappedMedium, K: TestKeys>(guard: &Guard<'_, M>, word: u64) -> (u64, u64) {
+    K::read(guard, word)
+}
+
+/// Numbers of keys that fall into two of the eight first buckets, one in four of them such that its removal looks whether the table should shrink.
+fn crowd<K: LabKeys>(seed: u64, keys: usize) -> Vec<u64> {
+    let hash_seed = hash_seed(seed);
+    let bucket = seed >> 32 & 7;
+    let mut numbers = Vec::with_capacity(keys);
+    let mut number = seed & 0xff;
+    while numbers.len() < keys {
+        number += 1;
+        let hash = K::hash(K::key(number).borrow(), hash_seed);
+        let here = hash >> 61 == bucket || hash >> 61 == bucket ^ 1;
+        let looks = hash & 0xff == 0;
+        if here && looks == numbers.len().is_multiple_of(4) {
+            numbers.push(number);
+        }
+    }
+    numbers
+}
+
+/// The index and the keys of its run.
+pub struct Index<M: MappedMedium, K: LabKeys> {
+    index: Clht<M, K>,
+    keys: Vec<(u64, K::Owned)>,
+    kind: PhantomData<K>,
+}
+
+impl<M: MappedMedium, K: LabKeys> Index<M, K> {
+    fn new(index: Clht<M, K>, plan: &Plan) -> Self {
+        let keys =
+            crowd::<K>(plan.seed, plan.keys).into_iter().map(|number| (number, K::key(number))).collect();
+        Self { index, keys, kind: PhantomData }
+    }
+
+    fn key(&self, key: Key) -> &K::Key {
+        self.keys[key].1.borrow()
+    }
+
+    /// The version of a word, which is one of `key`.
+    fn version(&self, key: Key, word: u64) -> Result<Version, String> {
+        let guard = self.index.pool().pin();
+        let (number, version) = told::<M, K>(&guard, word);
+        if number == self.keys[key].0 { Ok(version) } else { Err("it has the word of another key".into()) }
+    }
+
+    fn swap(
+        &self,
+        key: Key,
+        expected: Option<Version>,
+        new: Option<Version>,
+    ) -> Result<Option<Version>, PoolFull> {
+        let guard = self.index.pool().pin();
+        let number = self.keys[key].0;
+        let old = self.index.get(&guard, self.key(key));
+        let seen = old.map(|word| told::<M, K>(&guard, word).1);
+        if seen != expected {
+            return Ok(seen);
+        }
+        let word = new.map(|version| K::word(&guard, self.key(key), number, version)).transpose()?;
+        match self.index.compare_and_swap(&guard, self.key(key), old, word) {
+            Ok(Swapped::Done) => {
+                old.into_iter().for_each(|old| K::give_back(&guard, old, true));
+                Ok(expected)
+            }
+            Ok(Swapped::Found(found)) => {
+                word.into_iter().for_each(|word| K::give_back(&guard, word, false));
+                Ok(found.map(|word| told::<M, K>(&guard, word).1))
+            }
+            Err(full) => {
+                word.into_iter().for_each(|word| K::give_back(&guard, word, false));
+                Err(full)
+            }
+        }
+    }
+
+    fn write(&self, op: &Op) -> Result<Option<Version>, PoolFull> {
+        let guard = self.index.pool().pin();
+        let retired = |word: Option<u64>| {
+            word.map(|word| {
+                let version = told::<M, K>(&guard, word).1;
+                K::give_back(&guard, word, true);
+                version
+            })
+        };
+        match *op {
+            Op::Put(key, version) => {
+                let word = K::word(&guard, self.key(key), self.keys[key].0, version)?;
+                let old = self.index.upsert(&guard, self.key(key), word);
+                old.map(retired).inspect_err(|_| K::give_back(&guard, word, false))
+            }
+            Op::Insert(key, version) => {
+                let word = K::word(&guard, self.key(key), self.keys[key].0, version)?;
+                match self.index.insert(&guard, self.key(key), word) {
+                    Ok(Inserted::New) => Ok(None),
+                    other => {
+                        K::give_back(&guard, word, false);
+                        other.map(|present| match present {
+                            Inserted::Present(word) => Some(told::<M, K>(&guard, word).1),
+                            Inserted::New => None,
+                        })
+                    }
+                }
+            }
+            Op::Update(key, version) => {
+                let word = K::word(&guard, self.key(key), self.keys[key].0, version)?;
+                let old = self.index.update(&guard, self.key(key), word);
+                if old.is_none() {
+                    K::give_back(&guard, word, false);
+                }
+                Ok(retired(old))
+            }
+            Op::Remove(key) => Ok(retired(self.index.remove(&guard, self.key(key)))),
+            Op::Swap(key, expected, new) => self.swap(key, expected, new),
+            Op::Batch(_) | Op::Puts(_) | Op::Background(_) => {
+                self.index.maintain(&guard);
+                Ok(None)
+            }
+        }
+    }
+
+    fn trace(&self, marker: &mut Marker<'_>) {
+        let guard = self.index.pool().pin();
+        self.index.trace(&guard, marker, |marker, word| K::mark(&guard, marker, word));
+    }
+}
+
+impl<M: MappedMedium, K: LabKeys> Subject<M> for Index<M, K> {
+    fn create(medium: M, plan: &Plan) -> Self {
+        let pool = options(plan).create_on(medium).expect("a pool in new memory");
+        Self::new(Clht::create(&pool, NAME, 0).expect("a table in a new pool"), plan)
+    }
+
+    fn recover(medium: M, plan: &Plan) -> Result<Option<Self>, String> {
+        let pool: Pool<M> = match options(plan).open_on(medium) {
+            Ok(pool) => pool,
+            Err(error) if is_unmade(plan, &error) => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        let index = Clht::recover(&pool, NAME).map_err(|error| error.to_string())?;
+        if index.is_none() {
+            pool.abandon();
+        }
+        Ok(index.map(|index| Self::new(index, plan)))
+    }
+
+    fn pool(&self) -> &Pool<M> {
+        self.index.pool()
+    }
+
+    fn apply(&self, op: &Op) -> Reply {
+        let mut outcome = self.write(op);
+        if outcome.is_err() && self.pool().relieve() {
+            outcome = self.write(op);
+        }
+        outcome.map_or(Reply::Full, Reply::Found)
+    }
+
+    fn get(&self, key: Key) -> Result<Option<Version>, String> {
+        let guard = self.pool().pin();
+        let word = self.index.get_sound(&guard, self.key(key)).map_err(|damage| damage.what.to_string())?;
+        word.map(|word| self.version(key, word)).transpose()
+    }
+
+    fn scan(&self, each: &mut dyn FnMut(Key, Version)) -> Result<(), String> {
+        let guard = self.pool().pin();
+        self.index.for_each(&guard, |word| {
+            let (number, version) = told::<M, K>(&guard, word);
+            let key = self.keys.iter().position(|key| key.0 == number);
+            each(key.unwrap_or(usize::MAX), version);
+        });
+        self.index.damage().map_or(Ok(()), |damage| Err(damage.what.into()))
+    }
+
+    fn collect(&self) {
+        self.pool().collect(&mut |marker| self.trace(marker));
+    }
+
+    fn verify(&self) -> Vec<String> {
+        let guard = self.pool().pin();
+        let findings = self.index.verify(&guard).into_iter().chain(self.pool().verify_memory());
+        findings.map(|finding| finding.to_string()).collect()
+    }
+
+    fn blocks(&self) -> Vec<(u64, u64)> {
+        self.pool().reachable(&mut |marker| self.trace(marker))
+    }
+
+    fn abandon(self) {
+        let pool = self.pool().clone();
+        drop(self);
+        pool.abandon();
+    }
+}

@@ -1,0 +1,23 @@
+//! What all pools of the lab have in common.
+
+use terrace_pool::{Geometry, OpenError, PoolOptions, Problem};
+use terrace_testkit::crash::Plan;
+
+/// How the pool of a run is made and opened: the same bytes every time.
+pub(crate) fn options(plan: &Plan) -> PoolOptions {
+    PoolOptions::anonymous()
+        .geometry(Geometry::tiny())
+        .hash_seed(hash_seed(plan.seed))
+        .boot_id(1)
+        .reproducible()
+}
+
+/// The seed of the hashes of keys in the run with this seed.
+pub(crate) fn hash_seed(seed: u64) -> u64 {
+    seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x7e44_ace0
+}
+
+/// Whether a pool could not be opened because a crash came before it was made.
+pub(crate) fn is_unmade(plan: &Plan, error: &OpenError) -> bool {
+    plan.creation && matches!(error.problem, Problem::Foreign | Problem::Damaged(_))
+}

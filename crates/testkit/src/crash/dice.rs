@@ -1,0 +1,34 @@
+//! Chance, from a seed (SplitMix64).
+
+/// Throws that the same seed repeats.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// Dice for `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// A number below `sides`; 0 if there are none.
+    pub fn roll(&mut self, sides: u64) -> u64 {
+        if sides == 0 { 0 } else { (u128::from(self.bits()) * u128::from(sides) >> 64) as u64 }
+    }
+
+    /// One of `choices`.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn pick<'c, T>(&mut self, choices: &'c [T]) -> &'c T {
+        &choices[self.roll(choices.len() as u64) as usize]
+    }
+}

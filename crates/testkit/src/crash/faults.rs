@@ -1,0 +1,90 @@
+//! Faults of the program, planted into what it has done to its medium.
+//!
+//! A write-back or a fence that was not done can be taken out of a trace without running the program again, since no program notices that it is
+//! missing until there is a crash.
+
+use crate::{Trace, What};
+use std::collections::BTreeSet;
+use std::panic::Location;
+
+/// What is wrong at one place that asks for durability.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Nothing is written back.
+    NoWriteBack,
+    /// There is no fence.
+    NoFence,
+    /// What is written back is so only after the next fence.
+    LateWriteBack,
+    /// The fence comes after the next store of the thread.
+    LateFence,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::NoWriteBack, Self::NoFence, Self::LateWriteBack, Self::LateFence];
+
+    fn is_of(self, what: &What) -> bool {
+        match self {
+            Self::NoWriteBack | Self::LateWriteBack => matches!(what, What::WriteBack { .. }),
+            Self::NoFence | Self::LateFence => matches!(what, What::Fence),
+        }
+    }
+
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoWriteBack => "write-back left out",
+            Self::NoFence => "fence left out",
+            Self::LateWriteBack => "write-back after the next fence",
+            Self::LateFence => "fence after the next store",
+        }
+    }
+}
+
+/// A fault at one place of the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fault {
+    /// The place.
+    pub site: &'static Location<'static>,
+    /// What is wrong there.
+    pub kind: Kind,
+}
+
+impl Fault {
+    /// All faults that can be planted in `trace`.
+    pub fn of(trace: &Trace) -> BTreeSet<Self> {
+        let faults = trace.events().iter().flat_map(|event| {
+            let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_of(&event.what));
+            kinds.map(|kind| Self { site: event.site, kind })
+        });
+        faults.collect()
+    }
+
+    /// `trace` as the faulty program would have left it.
+    pub fn planted_in(&self, trace: &Trace) -> Trace {
+        let mut faulty = trace.without_events();
+        // Events that are late, with their threads.
+        let mut late = Vec::new();
+        for event in trace.events() {
+            let hit = event.site == self.site && self.kind.is_of(&event.what);
+            if hit {
+                if matches!(self.kind, Kind::LateWriteBack | Kind::LateFence) {
+                    late.push(*event);
+                }
+                continue;
+            }
+            faulty.push(*event);
+            let releases = match self.kind {
+                Kind::LateWriteBack => matches!(event.what, What::Fence),
+                Kind::LateFence => matches!(event.what, What::Store { .. } | What::Rmw { .. }),
+                _ => false,
+            };
+            if releases {
+                let due = late.extract_if(.., |other| other.thread == event.thread);
+                due.for_each(|event| faulty.push(event));
+            }
+        }
+        faulty
+    }
+}

@@ -1,0 +1,408 @@
+//! The memory that recoveries run on: many thousand of them a second, one after the other, each on another image.
+//!
+//! An image is written once. A run ([`Memory::begin`] to [`Memory::end`]) notes which words it reads before it writes them, for only they can
+//! make a difference to it, and keeps what every line held before its first store, so that the end of the run takes back all of it without looking at
+//! the rest.
+//!
+//! One thread at a time uses a memory, or several that a scheduler runs in turn. Everything inside is atomic, without a promise of order: threads that
+//! break this get wrong notes, never undefined memory.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use terrace_medium::{Access, LINE, MapError, MappedMedium, Mapping, Medium};
+
+/// Words of a line.
+pub(crate) const WORDS: usize = LINE / 8;
+/// What a line holds.
+pub(crate) type Words = [u64; WORDS];
+
+/// The crash has left a choice of what the line holds.
+const UNDECIDED: u8 = 1;
+/// Whatever the line holds, recovery resets it: it is not part of the state.
+const SCRATCH: u8 = 2;
+/// The line has been stored to in this run, and what it held is kept.
+const KEPT: u8 = 4;
+
+/// Accesses after which a run is taken for one that never ends.
+const STEPS_MAX: u64 = 20_000_000;
+
+/// What the panic of a run that does not end says.
+pub(crate) const ENDLESS: &str = "it does not come to an end";
+
+struct Arena {
+    mapping: Mapping,
+    /// Words read or written in this run.
+    seen: Bits,
+    /// A byte a line.
+    flags: Box<[AtomicU8]>,
+    /// Words read, before they were written, in any run since [`Memory::forget_reads`].
+    ever_read: Bits,
+    /// A bit a word of an undecided line: read, before it was written, in this run.
+    asked_words: Box<[AtomicU8]>,
+    /// Undecided lines in the order in which this run first read them.
+    asked: Stack,
+    /// Lines with [`KEPT`], and what they held.
+    kept: Stack,
+    old: Box<[AtomicU64]>,
+    fingerprint: AtomicU64,
+    steps: AtomicU64,
+}
+
+/// Line numbers, each at most once.
+struct Stack {
+    lines: Box<[AtomicU32]>,
+    len: AtomicU32,
+}
+
+impl Stack {
+    fn new(lines: usize) -> Self {
+        Self { lines: array(lines), len: AtomicU32::new(0) }
+    }
+    fn push(&self, line: usize) {
+        let len = self.len.load(Relaxed);
+        if let Some(place) = self.lines.get(len as usize) {
+            place.store(line as u32, Relaxed);
+            self.len.store(len + 1, Relaxed);
+        }
+    }
+    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        let len = self.len.load(Relaxed) as usize;
+        self.lines[..len.min(self.lines.len())].iter().map(|line| line.load(Relaxed) as usize)
+    }
+}
+
+/// A bit a word.
+struct Bits(Box<[AtomicU64]>);
+
+impl Bits {
+    fn new(lines: usize) -> Self {
+        Self(array(lines.div_ceil(64 / WORDS)))
+    }
+    #[inline(always)]
+    fn has(&self, word: usize) -> bool {
+        self.0.get(word / 64).is_none_or(|bits| bits.load(Relaxed) >> (word % 64) & 1 != 0)
+    }
+    #[inline(always)]
+    fn set(&self, word: usize) {
+        if let Some(bits) = self.0.get(word / 64) {
+            bits.store(bits.load(Relaxed) | 1 << (word % 64), Relaxed);
+        }
+    }
+    /// The bits of a line.
+    fn of_line(&self, line: usize) -> u8 {
+        (self.0[line * WORDS / 64].load(Relaxed) >> (line * WORDS % 64)) as u8
+    }
+    fn clear(&self) {
+        self.0.iter().for_each(|bits| bits.store(0, Relaxed));
+    }
+}
+
+fn array<T: Default>(len: usize) -> Box<[T]> {
+    (0..len).map(|_| T::default()).collect()
+}
+
+/// Memory for recoveries. `VOLATILE` is [`Medium::VOLATILE_CACHE`] of what runs on it. Clones are handles to the same memory.
+pub struct Memory<const VOLATILE: bool> {
+    base: NonNull<u8>,
+    arena: Arc<Arena>,
+}
+
+// SAFETY: the base points into the mapping, which the arena keeps; everything else is Send and Sync.
+unsafe impl<const VOLATILE: bool> Send for Memory<VOLATILE> {}
+// SAFETY: as above.
+unsafe impl<const VOLATILE: bool> Sync for Memory<VOLATILE> {}
+
+impl<const VOLATILE: bool> Clone for Memory<VOLATILE> {
+    fn clone(&self) -> Self {
+        Self { base: self.base, arena: self.arena.clone() }
+    }
+}
+
+impl<const VOLATILE: bool> Memory<VOLATILE> {
+    /// Zeroed memory of `bytes` bytes that can grow to `most`.
+    pub fn zeroed(bytes: usize, most: usize) -> Result<Self, MapError> {
+        Mapping::anonymous(bytes, most).map(|mapping| Self::over(mapping, most.max(bytes)))
+    }
+
+    fn over(mapping: Mapping, most: usize) -> Self {
+        let lines = most.div_ceil(LINE);
+        let base = mapping.base();
+        let arena = Arena {
+            mapping,
+            seen: Bits::new(lines),
+            flags: array(lines),
+            ever_read: Bits::new(lines),
+            asked_words: array(lines),
+            asked: Stack::new(lines),
+            kept: Stack::new(lines),
+            old: array(lines * WORDS),
+            fingerprint: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
+        };
+        Self { base, arena: Arc::new(arena) }
+    }
+
+    /// How many lines it has.
+    pub fn lines(&self) -> usize {
+        self.arena.mapping.len() / LINE
+    }
+
+    #[inline(always)]
+    fn word(&self, word: usize) -> &AtomicU64 {
+        assert!(word < self.arena.flags.len() * WORDS, "word {word} does not lie in the memory");
+        // SAFETY: in the reserved range (checked: the arrays are as long as that), aligned, mapped as long as `self`; any bits are a word.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(word)) }
+    }
+
+    /// What a line holds.
+    pub fn line(&self, line: usize) -> Words {
+        std::array::from_fn(|word| self.word(line * WORDS + word).load(Relaxed))
+    }
+
+    /// Makes a line hold `words` from now on, before any run.
+    pub fn set_line(&self, line: usize, words: &Words) {
+        words.iter().enumerate().for_each(|(word, &value)| self.set_word(line * WORDS + word, value));
+    }
+
+    /// Makes a word hold `value` from now on, before any run.
+    pub fn set_word(&self, word: usize, value: u64) {
+        self.word(word).store(value, Relaxed);
+    }
+
+    /// Makes the memory hold `image`, and zeros behind it.
+    pub fn set_all(&self, image: &[u64]) {
+        for word in 0..self.lines() * WORDS {
+            self.set_word(word, image.get(word).copied().unwrap_or(0));
+        }
+    }
+
+    /// All words.
+    pub fn image(&self) -> Vec<u64> {
+        (0..self.lines() * WORDS).map(|word| self.word(word).load(Relaxed)).collect()
+    }
+
+    /// Says that recovery resets this line whatever it holds.
+    pub fn set_scratch(&self, line: usize) {
+        self.arena.flags[line].fetch_or(SCRATCH, Relaxed);
+    }
+
+    /// Whether it does.
+    pub fn is_scratch(&self, line: usize) -> bool {
+        self.arena.flags[line].load(Relaxed) & SCRATCH != 0
+    }
+
+    /// Says whether the crash leaves a choice of what this line holds.
+    pub fn set_undecided(&self, line: usize, undecided: bool) {
+        let flags = self.arena.flags[line].load(Relaxed);
+        let flags = if undecided { flags | UNDECIDED } else { flags & !UNDECIDED };
+        self.arena.flags[line].store(flags, Relaxed);
+    }
+
+    /// Starts a run.
+    pub fn begin(&self) {
+        let arena = &*self.arena;
+        arena.asked.iter().for_each(|line| arena.asked_words[line].store(0, Relaxed));
+        arena.asked.len.store(0, Relaxed);
+        arena.seen.clear();
+        arena.fingerprint.store(0, Relaxed);
+        arena.steps.store(STEPS_MAX, Relaxed);
+    }
+
+    /// Makes a line hold `words` for this run.
+    pub fn place(&self, line: usize, words: &Words) {
+        self.keep(line);
+        self.set_line(line, words);
+    }
+
+    /// Ends the run: all lines are again as they were before it.
+    pub fn end(&self) {
+        let arena = &*self.arena;
+        for line in arena.kept.iter() {
+            for word in line * WORDS..(line + 1) * WORDS {
+                self.set_word(word, arena.old[word].load(Relaxed));
+            }
+            let flags = arena.flags[line].load(Relaxed);
+            arena.flags[line].store(flags & !KEPT, Relaxed);
+        }
+        arena.kept.len.store(0, Relaxed);
+    }
+
+    /// Undecided lines that the run has read so far, in that order, with a bit for each word that it had not written before.
+    pub fn asked(&self) -> impl Iterator<Item = (usize, u8)> + '_ {
+        self.arena.asked.iter().map(|line| (line, self.arena.asked_words[line].load(Relaxed)))
+    }
+
+    /// A hash of all that the run has read so far before it wrote it: which words, and what they held.
+    pub fn fingerprint(&self) -> u64 {
+        self.arena.fingerprint.load(Relaxed)
+    }
+
+    /// Whether any run since [`Memory::forget_reads`] has read any of these words (a bit each) of a line before it wrote it.
+    pub fn was_read(&self, line: usize, words: u8) -> bool {
+        self.arena.ever_read.of_line(line) & words != 0
+    }
+
+    /// Forgets what runs have read.
+    pub fn forget_reads(&self) {
+        self.arena.ever_read.clear();
+    }
+
+    #[inline(always)]
+    fn index(&self, at: *const u8) -> usize {
+        at.addr().wrapping_sub(self.base.addr().get()) / 8
+    }
+
+    #[inline(always)]
+    fn reads(&self, word: usize) {
+        if !self.arena.seen.has(word) {
+            self.first_read(word);
+        }
+    }
+
+    /// A word is read that the run has neither read nor written.
+    #[inline(never)]
+    fn first_read(&self, word: usize) {
+        let (arena, line) = (&*self.arena, word / WORDS);
+        arena.seen.set(word);
+        let flags = arena.flags[line].load(Relaxed);
+        if flags & SCRATCH != 0 {
+            return;
+        }
+        arena.ever_read.set(word);
+        let fingerprint = arena.fingerprint.load(Relaxed) ^ hash(word as u64, self.word(word).load(Relaxed));
+        arena.fingerprint.store(fingerprint, Relaxed);
+        if flags & UNDECIDED != 0 {
+            if arena.asked_words[line].load(Relaxed) == 0 {
+                arena.asked.push(line);
+            }
+            or(&arena.asked_words[line], bit(word));
+        }
+    }
+
+    #[inline(always)]
+    fn writes(&self, word: usize) {
+        let line = word / WORDS;
+        if let Some(flags) = self.arena.flags.get(line) {
+            if flags.load(Relaxed) & KEPT == 0 {
+                self.keep(line);
+            }
+            self.arena.seen.set(word);
+        }
+    }
+
+    /// Keeps what a line holds, for the end of the run, unless that is done.
+    #[inline(never)]
+    fn keep(&self, line: usize) {
+        let arena = &*self.arena;
+        if arena.flags[line].load(Relaxed) & KEPT != 0 {
+            return;
+        }
+        or(&arena.flags[line], KEPT);
+        for word in line * WORDS..(line + 1) * WORDS {
+            arena.old[word].store(self.word(word).load(Relaxed), Relaxed);
+        }
+        arena.kept.push(line);
+    }
+
+    /// Bytes that are read or written together. A word that is written in part is read, too.
+    fn bytes(&self, at: *const u8, len: usize, write: bool) {
+        if len == 0 {
+            return;
+        }
+        let start = at.addr().wrapping_sub(self.base.addr().get());
+        for word in start / 8..=(start + len - 1) / 8 {
+            let whole = word * 8 >= start && word * 8 + 8 <= start + len;
+            if !write || !whole {
+                self.reads(word);
+            }
+            if write {
+                self.writes(word);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn step(&self) {
+        let steps = self.arena.steps.load(Relaxed);
+        self.arena.steps.store(steps.wrapping_sub(1), Relaxed);
+        if steps == 1 {
+            out_of_steps();
+        }
+    }
+}
+
+#[cold]
+fn out_of_steps() {
+    // A panic while another unwinds would end the program.
+    assert!(std::thread::panicking(), "{ENDLESS}");
+}
+
+#[inline(always)]
+fn bit(word: usize) -> u8 {
+    1 << (word % WORDS)
+}
+
+#[inline(always)]
+fn or(byte: &AtomicU8, bits: u8) {
+    byte.store(byte.load(Relaxed) | bits, Relaxed);
+}
+
+/// Two numbers, well mixed.
+#[inline(always)]
+pub(crate) fn hash(a: u64, b: u64) -> u64 {
+    let product = u128::from(a ^ 0x2d35_8dcc_aa6c_78a5) * u128::from(b ^ 0x8bb8_4b93_962e_acc9);
+    let folded = (product as u64) ^ (product >> 64) as u64;
+    (folded ^ a.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ folded >> 29
+}
+
+impl<const VOLATILE: bool> MappedMedium for Memory<VOLATILE> {
+    fn new(mapping: Mapping) -> Self {
+        let most = mapping.len();
+        Self::over(mapping, most)
+    }
+    #[inline(always)]
+    fn mapping(&self) -> &Mapping {
+        &self.arena.mapping
+    }
+}
+
+// SAFETY: the arena keeps its mapping mapped until the last handle goes, and its length never shrinks.
+unsafe impl<const VOLATILE: bool> Medium for Memory<VOLATILE> {
+    const VOLATILE_CACHE: bool = VOLATILE;
+
+    #[inline(always)]
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.arena.mapping.len()
+    }
+
+    #[inline(always)]
+    fn write_back(&self, _: *const u8) {}
+
+    #[inline(always)]
+    fn fence(&self) {}
+
+    #[inline(always)]
+    fn before_access(&self, access: Access, at: *const u8) {
+        match access {
+            Access::Load => {
+                self.step();
+                self.reads(self.index(at));
+            }
+            Access::Store => self.writes(self.index(at)),
+            Access::Rmw | Access::RmwFailed => {
+                self.step();
+                self.reads(self.index(at));
+                self.writes(self.index(at));
+            }
+            Access::Read(len) => self.bytes(at, len, false),
+            Access::Copy(len) | Access::StreamedCopy(len) => self.bytes(at, len, true),
+        }
+    }
+}

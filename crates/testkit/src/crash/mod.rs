@@ -1,0 +1,28 @@
+//! The crash lab: what a crash may leave at every point of a run, whether a store recovers from it, and the story of one that does not.
+//!
+//! Reading order: [`Profile`] and [`Rules`] (what a crash may take), [`Target`] and [`Subject`] (what is put through it), [`Lab`] (a run),
+//! [`Explorer`] (the crash states of a trace), [`Oracles`] (what must hold), [`Story`] (how a finding is told). `docs/lab.md` says what all this proves and
+//! what not.
+
+mod dice;
+mod explore;
+mod faults;
+mod line;
+mod memory;
+mod oracles;
+mod rules;
+mod run;
+mod seen;
+mod story;
+mod subject;
+
+pub use dice::Dice;
+pub use explore::{Explored, Explorer, Fate, Found, Judge, Limits, Wrong};
+pub use faults::{Fault, Kind};
+pub use memory::Memory;
+pub use oracles::{Expectation, Oracles, Step};
+pub use rules::{Profile, Rules};
+pub use run::{Finding, History, Lab, Outcome, record};
+pub use seen::Seen;
+pub use story::Story;
+pub use subject::{Effect, Key, Mix, Op, Plan, Reply, Subject, Target, Version, scratch};

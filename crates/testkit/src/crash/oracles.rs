@@ -1,0 +1,350 @@
+//! What must hold after every crash.
+//!
+//! 1. The store opens; nothing panics or runs for ever.
+//! 2. Each key holds what its last acknowledged operation left, or what one that was under way makes of it; a batch all or nothing.
+//! 3. A scan finds the same keys, each once, and no other.
+//! 4. After the collection: the same answers, `verify` finds nothing, every reachable block lies apart from the others, and what they take is all
+//!    that is in use: nothing leaks, nothing is handed out twice.
+//! 5. Every other key is removed, then others are written until the store has grown; each operation answers as the model does. So locks are free.
+//!    Then 2 to 4 again.
+//! 6. Recovered once more, nothing has changed (of one state in four).
+
+use super::explore::{Judge, Wrong};
+use super::faults::Fault;
+use super::memory::{Memory, hash};
+use super::subject::{Effect, Op, Plan, Reply, Subject, Target, Version};
+use crate::{Recording, Trace};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use terrace_medium::MappedMedium;
+
+/// What may be there after a crash.
+#[derive(Clone, Debug, Default)]
+pub struct Expectation {
+    /// What the operations that have returned leave.
+    pub before: Vec<Option<Version>>,
+    /// What operations that are under way make of it, each all or nothing.
+    pub under_way: Vec<Vec<Effect>>,
+    /// The same, but each effect by itself.
+    pub loose: Vec<Effect>,
+    /// The store may not be there at all.
+    pub may_be_absent: bool,
+}
+
+impl Expectation {
+    fn number(&self) -> u64 {
+        let state = |n: u64, version: Option<Version>| hash(n, version.map_or(0, |version| version + 1));
+        let mut number = u64::from(self.may_be_absent);
+        for &version in &self.before {
+            number = state(number, version);
+        }
+        for &(key, to) in self.under_way.iter().flatten().chain(&self.loose) {
+            number = state(hash(number, key as u64), to);
+        }
+        number
+    }
+
+    /// Compares with what a recovered store holds.
+    pub fn check(&self, found: &[Option<Version>]) -> Result<(), Wrong> {
+        let effects = || self.under_way.iter().flatten().chain(&self.loose);
+        for (key, (&is, &was)) in found.iter().zip(&self.before).enumerate() {
+            if is != was && !effects().any(|&effect| effect == (key, is)) {
+                return Err(format!("get(k{key}) = {}, and should be {}", say(is), self.allowed(key)));
+            }
+        }
+        self.under_way.iter().try_for_each(|batch| self.check_batch(batch, found))
+    }
+
+    fn allowed(&self, key: usize) -> String {
+        let others = self.under_way.iter().flatten().chain(&self.loose).filter(|effect| effect.0 == key);
+        let all: Vec<String> =
+            std::iter::once(say(self.before[key])).chain(others.map(|effect| say(effect.1))).collect();
+        all.join(" or ")
+    }
+
+    fn check_batch(&self, batch: &[Effect], found: &[Option<Version>]) -> Result<(), Wrong> {
+        // What another operation under way may have written, or was so before, tells nothing.
+        let telling = |&&(key, to): &&Effect| {
+            let others = self.under_way.iter().flatten().chain(&self.loose).filter(|effect| effect.0 == key);
+            self.before[key] != to && others.count() == 1
+        };
+        let done: Vec<(usize, bool)> =
+            batch.iter().filter(telling).map(|&(key, to)| (key, found[key] == to)).collect();
+        let one = |is| done.iter().find(|&&(_, done)| done == is).map(|(key, _)| key);
+        match (one(true), one(false)) {
+            (Some(new), Some(old)) => Err(format!("of one batch, k{new} was changed and k{old} was not")),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn say(version: Option<Version>) -> String {
+    version.map_or("none".into(), |version| format!("v{version}"))
+}
+
+/// One operation of a history.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What was asked.
+    pub op: Op,
+    /// What it did.
+    pub effects: Vec<Effect>,
+}
+
+/// Judges recoveries of a target against a history.
+pub struct Oracles<'h, T, const VOLATILE: bool> {
+    plan: &'h Plan,
+    steps: &'h [Step],
+    expectation: Expectation,
+    number: u64,
+    /// What is done to the traces of recoveries.
+    fault: Option<&'h Fault>,
+    target: std::marker::PhantomData<T>,
+}
+
+/// The note before operation `index`.
+pub(crate) fn note_begin(index: usize) -> u64 {
+    2 * index as u64 + 2
+}
+/// The note behind it.
+pub(crate) fn note_end(index: usize) -> u64 {
+    2 * index as u64 + 3
+}
+/// The note behind the making of the store.
+pub(crate) const NOTE_CREATED: u64 = 1;
+
+impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
+    /// The judge of the history `steps`.
+    pub fn new(plan: &'h Plan, steps: &'h [Step], fault: Option<&'h Fault>) -> Self {
+        let before = vec![None; plan.keys];
+        let expectation = Expectation { before, may_be_absent: true, ..Expectation::default() };
+        let mut oracles =
+            Self { plan, steps, expectation, number: 0, fault, target: std::marker::PhantomData };
+        oracles.number = oracles.expectation.number();
+        oracles
+    }
+
+    fn begin(&mut self, index: usize) {
+        let Some(step) = self.steps.get(index) else { return };
+        match step.op {
+            Op::Puts(_) => self.expectation.loose.clone_from(&step.effects),
+            _ => self.expectation.under_way = vec![step.effects.clone()],
+        }
+    }
+
+    fn end(&mut self, index: usize) -> bool {
+        self.expectation.under_way.clear();
+        self.expectation.loose.clear();
+        let Some(step) = self.steps.get(index) else { return false };
+        for &(key, to) in &step.effects {
+            self.expectation.before[key] = to;
+        }
+        !step.effects.is_empty()
+    }
+
+    fn recover<M: MappedMedium>(&self, medium: M) -> Result<Option<T::Subject<M>>, Wrong> {
+        T::Subject::recover(medium, self.plan).map_err(|why| format!("it cannot be opened: {why}"))
+    }
+
+    fn judge_all(&self, memory: &Memory<VOLATILE>, thorough: bool) -> Result<(), Wrong> {
+        let Some(subject) = self.recover(memory.clone())? else {
+            let absent = "there is no store in the pool any more".to_string();
+            return if self.expectation.may_be_absent { Ok(()) } else { Err(absent) };
+        };
+        let found = read(&subject, self.plan.keys)?;
+        self.expectation.check(&found)?;
+        check_scan(&subject, &found)?;
+        subject.collect();
+        if thorough {
+            same(&subject, &found, "once lost memory was collected")?;
+        }
+        check_memory(&subject)?;
+        let after = self.change(&subject, found)?;
+        same(&subject, &after, "after further operations")?;
+        check_scan(&subject, &after)?;
+        subject.abandon();
+        if thorough { self.again(memory, &after) } else { Ok(()) }
+    }
+
+    /// Removes every other key, then does what the plan says. Returns what the store holds then.
+    fn change<M: MappedMedium>(
+        &self,
+        subject: &T::Subject<M>,
+        mut model: Vec<Option<Version>>,
+    ) -> Result<Vec<Option<Version>>, Wrong> {
+        for key in (0..model.len()).filter(|key| key % 2 == 0) {
+            do_it(subject, &Op::Remove(key), &mut model)?;
+        }
+        for op in &self.plan.after {
+            do_it(subject, op, &mut model)?;
+        }
+        Ok(model)
+    }
+
+    /// Recovers a second time.
+    fn again(&self, memory: &Memory<VOLATILE>, model: &[Option<Version>]) -> Result<(), Wrong> {
+        let subject = self.recover(memory.clone()).map_err(|wrong| format!("the second time, {wrong}"))?;
+        let subject = subject.ok_or("the second time, there is no store in the pool")?;
+        same(&subject, model, "after a second recovery")?;
+        subject.collect();
+        check_memory(&subject).map_err(|wrong| format!("after a second recovery, {wrong}"))?;
+        subject.abandon();
+        Ok(())
+    }
+}
+
+impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATILE> {
+    fn pass(&mut self, note: u64) -> bool {
+        let narrower = match note {
+            NOTE_CREATED => {
+                self.expectation.may_be_absent = false;
+                true
+            }
+            note if note.is_multiple_of(2) => {
+                self.begin((note - 2) as usize / 2);
+                false
+            }
+            note => self.end((note - 3) as usize / 2),
+        };
+        self.number = self.expectation.number();
+        narrower
+    }
+
+    fn expectation(&self) -> u64 {
+        self.number
+    }
+
+    fn judge(&mut self, memory: &Memory<VOLATILE>, point: u64) -> Result<(), Wrong> {
+        let thorough = hash(self.plan.seed, point).is_multiple_of(4);
+        caught(|| self.judge_all(memory, thorough))
+    }
+
+    fn recovery(&mut self, image: &[u64]) -> Option<Trace> {
+        let bytes = image.len() * 8;
+        let memory = Memory::<VOLATILE>::zeroed(bytes, bytes).ok()?;
+        memory.set_all(image);
+        memory.begin();
+        let mut trace = None;
+        let recovered = caught(|| {
+            let recording = Recording::over(memory.clone());
+            let Some(subject) = self.recover(recording)? else { return Ok(()) };
+            subject.collect();
+            trace = Some(subject.pool().medium().trace());
+            subject.abandon();
+            Ok(())
+        });
+        // Whatever is wrong with this recovery was found when the state was judged.
+        recovered.ok()?;
+        trace.map(|trace| self.fault.map_or_else(|| trace.clone(), |fault| fault.planted_in(&trace)))
+    }
+}
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`; a panic in it is what is wrong.
+pub(crate) fn caught<R>(work: impl FnOnce() -> Result<R, Wrong>) -> Result<R, Wrong> {
+    static HOOK: std::sync::Once = std::sync::Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                usual(info);
+            }
+        }));
+    });
+    let before = QUIET.replace(true);
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    QUIET.set(before);
+    outcome.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Err(format!("it panicked: {text}"))
+    })
+}
+
+fn read<M: MappedMedium>(subject: &impl Subject<M>, keys: usize) -> Result<Vec<Option<Version>>, Wrong> {
+    (0..keys).map(|key| subject.get(key).map_err(|why| format!("get(k{key}) fails: {why}"))).collect()
+}
+
+fn same<M: MappedMedium>(
+    subject: &impl Subject<M>,
+    model: &[Option<Version>],
+    when: &str,
+) -> Result<(), Wrong> {
+    let found = read(subject, model.len())?;
+    match (0..model.len()).find(|&key| found[key] != model[key]) {
+        Some(key) => Err(format!("{when}, get(k{key}) = {}, and was {}", say(found[key]), say(model[key]))),
+        None => Ok(()),
+    }
+}
+
+fn check_scan<M: MappedMedium>(subject: &impl Subject<M>, model: &[Option<Version>]) -> Result<(), Wrong> {
+    let mut found = vec![None; model.len()];
+    let mut wrong = None;
+    subject.scan(&mut |key, version| match found.get_mut(key) {
+        Some(place @ None) => *place = Some(version),
+        Some(Some(_)) => wrong = Some(format!("a scan finds k{key} twice")),
+        None => wrong = Some(format!("a scan finds a key that nobody wrote (k{key}, v{version})")),
+    })?;
+    if let Some(key) = (0..model.len()).find(|&key| found[key] != model[key]) {
+        wrong = wrong.or_else(|| {
+            let (scanned, read) = (say(found[key]), say(model[key]));
+            Some(format!("a scan finds {scanned} for k{key}, a get finds {read}"))
+        });
+    }
+    wrong.map_or(Ok(()), Err)
+}
+
+/// The store's invariants, and that the allocator has given exactly the memory that can be reached.
+fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result<(), Wrong> {
+    if let Some(finding) = subject.verify().first() {
+        return Err(format!("verify finds {finding}"));
+    }
+    let mut blocks = subject.blocks();
+    if subject.pool().space().waiting > 0 {
+        // What the collection itself unlinked, as it went on with a resize.
+        subject.pool().relieve();
+        blocks = subject.blocks();
+    }
+    blocks.sort_unstable();
+    for pair in blocks.windows(2) {
+        let [(one, bytes), (other, _)] = [pair[0], pair[1]];
+        if one + bytes > other {
+            return Err(format!(
+                "two blocks share memory: {bytes} bytes at {one:#x} and another at {other:#x}"
+            ));
+        }
+    }
+    let reachable: u64 = blocks.iter().map(|&(_, bytes)| bytes).sum();
+    let used = subject.pool().space().used_by_blocks;
+    match used.cmp(&reachable) {
+        std::cmp::Ordering::Equal => Ok(()),
+        std::cmp::Ordering::Greater => {
+            Err(format!("{} bytes are in use that nothing reaches", used - reachable))
+        }
+        std::cmp::Ordering::Less => {
+            Err(format!("{} bytes can be reached that the allocator takes for free", reachable - used))
+        }
+    }
+}
+
+/// Does `op` and compares its answer with the model, which follows.
+pub(crate) fn do_it<M: MappedMedium>(
+    subject: &impl Subject<M>,
+    op: &Op,
+    model: &mut [Option<Version>],
+) -> Result<Vec<Effect>, Wrong> {
+    let expected = op.answer(model);
+    match subject.apply(op) {
+        Reply::Found(found) if found == expected => {
+            let effects = op.effects(model);
+            effects.iter().for_each(|&(key, to)| model[key] = to);
+            Ok(effects)
+        }
+        Reply::Found(found) => Err(format!("{op} answers {}, and should {}", say(found), say(expected))),
+        Reply::Full => Ok(Vec::new()),
+        Reply::Broken(why) => Err(format!("{op} fails: {why}")),
+    }
+}

@@ -1,0 +1,208 @@
+//! One run: a history done once and recorded, then all of its crashes.
+
+use super::explore::{Explored, Explorer, Found, Limits, Wrong};
+use super::faults::Fault;
+use super::memory::Memory;
+use super::oracles::{NOTE_CREATED, Oracles, Step, caught, do_it, note_begin, note_end};
+use super::rules::Profile;
+use super::seen::Seen;
+use super::subject::{Plan, Subject, Target, scratch};
+use crate::{Recording, Trace};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// A history as it was done.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// What was done, and what it did.
+    pub steps: Vec<Step>,
+    /// Everything that the medium saw, from zeroed memory on.
+    pub trace: Trace,
+    /// The event from which on crashes are explored.
+    pub from: usize,
+    /// Parts of the pool that recovery resets, in bytes.
+    pub scratch: Vec<Range<u64>>,
+}
+
+/// Does what `plan` says, without a crash, and records it.
+pub fn record<T: Target, const VOLATILE: bool>(plan: &Plan) -> Result<History, Wrong> {
+    let memory = Memory::<VOLATILE>::zeroed(T::BYTES.0, T::BYTES.1).map_err(|error| error.to_string())?;
+    memory.begin();
+    let recording = Recording::over(memory);
+    let subject = T::Subject::create(recording, plan);
+    let medium = subject.pool().medium();
+    let mut from = if plan.creation { 0 } else { medium.len() };
+    medium.mark(NOTE_CREATED);
+    let mut model = vec![None; plan.keys];
+    let mut steps = Vec::new();
+    for (index, op) in plan.before.iter().chain(&plan.ops).enumerate() {
+        if index == plan.before.len() && !plan.creation {
+            from = medium.len();
+        }
+        medium.mark(note_begin(index));
+        let effects = do_it(&subject, op, &mut model)?;
+        medium.mark(note_end(index));
+        steps.push(Step { op: op.clone(), effects });
+    }
+    let trace = medium.trace();
+    let scratch = scratch(subject.pool().layout()).to_vec();
+    subject.abandon();
+    Ok(History { steps, trace, from, scratch })
+}
+
+/// A run that found something.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// What was done.
+    pub plan: Plan,
+    /// The history, if it came to its end without a crash.
+    pub history: Option<History>,
+    /// The state that is wrong; none if something was wrong without any crash.
+    pub found: Option<Found>,
+    /// What is wrong.
+    pub wrong: Wrong,
+}
+
+/// How runs of one target are explored.
+pub struct Lab<'l> {
+    /// The kind of memory.
+    pub profile: Profile,
+    /// How far each search goes.
+    pub limits: Limits,
+    /// States that were judged by anyone.
+    pub seen: &'l Seen,
+    /// Asked now and then whether to stop.
+    pub is_over: &'l dyn Fn() -> bool,
+    /// Planted into all traces.
+    pub fault: Option<Fault>,
+}
+
+/// What came of a run.
+pub struct Outcome {
+    /// What was explored.
+    pub explored: Explored,
+    /// Operations that crashes fell into.
+    pub operations: usize,
+    /// What was found.
+    pub finding: Option<Box<Finding>>,
+}
+
+impl Lab<'_> {
+    /// Does the run of `plan`.
+    pub fn run<T: Target>(&self, plan: &Plan) -> Outcome {
+        if self.profile.has_volatile_cache() {
+            self.run_on::<T, true>(plan)
+        } else {
+            self.run_on::<T, false>(plan)
+        }
+    }
+
+    /// The trace of the run of `plan`, for looking into.
+    pub fn record<T: Target>(&self, plan: &Plan) -> Result<History, Wrong> {
+        let record = || match self.profile.has_volatile_cache() {
+            true => record::<T, true>(plan),
+            false => record::<T, false>(plan),
+        };
+        let mut history = caught(record)?;
+        if let Some(fault) = &self.fault {
+            history.plant(fault);
+        }
+        Ok(history)
+    }
+
+    /// The faults that can be planted in the run of `plan`.
+    pub fn faults<T: Target>(&self, plan: &Plan) -> BTreeSet<Fault> {
+        self.record::<T>(plan).map_or_else(|_| BTreeSet::new(), |history| Fault::of(&history.trace))
+    }
+
+    fn run_on<T: Target, const VOLATILE: bool>(&self, plan: &Plan) -> Outcome {
+        let operations = plan.ops.len();
+        let failed =
+            |history, found, wrong| Some(Box::new(Finding { plan: plan.clone(), history, found, wrong }));
+        let history = match self.record::<T>(plan) {
+            Ok(history) => history,
+            Err(wrong) => {
+                return Outcome {
+                    explored: Explored::default(),
+                    operations,
+                    finding: failed(None, None, wrong),
+                };
+            }
+        };
+        let (explored, found) = self.explore::<T, VOLATILE>(plan, &history);
+        let finding = found.and_then(|found| {
+            let wrong = found.wrong.clone();
+            failed(Some(history), Some(found), wrong)
+        });
+        Outcome { explored, operations, finding }
+    }
+
+    fn explore<T: Target, const VOLATILE: bool>(
+        &self,
+        plan: &Plan,
+        history: &History,
+    ) -> (Explored, Option<Found>) {
+        let memory = Memory::<VOLATILE>::zeroed(T::BYTES.1, T::BYTES.1).expect("memory for crash states");
+        for range in &history.scratch {
+            (range.start / 64..range.end / 64).for_each(|line| memory.set_scratch(line as usize));
+        }
+        let mut judge = Oracles::<T, VOLATILE>::new(plan, &history.steps, self.fault.as_ref());
+        let mut explorer = Explorer::new(memory, self.profile.rules(), self.limits, self.seen, self.is_over);
+        let found = explorer.explore((&[], &history.trace), history.from, plan.seed, &mut judge);
+        (explorer.explored, found)
+    }
+
+    /// A smaller run that finds something as well, with fewer operations and fewer lines that matter, after at most `tries` attempts.
+    pub fn minimise<T: Target>(&self, finding: Box<Finding>, tries: usize) -> Box<Finding> {
+        let mut best = finding;
+        let mut left = tries;
+        loop {
+            let plan = best.plan.clone();
+            let smaller = shorter(&plan).find_map(|plan| {
+                left = left.checked_sub(1)?;
+                // Looking again must not stop at what was seen before.
+                let seen = Seen::new();
+                let lab = Lab { seen: &seen, ..*self };
+                lab.run::<T>(&plan).finding
+            });
+            match smaller {
+                Some(finding) => best = finding,
+                None => return best,
+            }
+        }
+    }
+}
+
+/// Plans with some operations left out: halves first, then quarters, down to single ones.
+fn shorter(plan: &Plan) -> impl Iterator<Item = Plan> + '_ {
+    let total = plan.before.len() + plan.ops.len();
+    let sizes = std::iter::successors(Some(total.div_ceil(2)), |&size| (size > 1).then(|| size.div_ceil(2)));
+    let ranges = sizes.flat_map(move |size| (0..total).step_by(size.max(1)).map(move |at| at..at + size));
+    ranges.filter(move |range| !range.is_empty() && total > 1).map(|range| {
+        let keep = |&(index, _): &(usize, &super::subject::Op)| !range.contains(&index);
+        let all = || plan.before.iter().chain(&plan.ops).enumerate();
+        let before = all().take(plan.before.len()).filter(keep).map(|(_, op)| op.clone()).collect();
+        let ops = all().skip(plan.before.len()).filter(keep).map(|(_, op)| op.clone()).collect();
+        Plan { before, ops, ..plan.clone() }
+    })
+}
+
+impl History {
+    /// Plants a fault, and finds the place again from which on crashes are explored.
+    fn plant(&mut self, fault: &Fault) {
+        let marks = |trace: &Trace, events: usize| {
+            trace.events()[..events].iter().filter(|event| matches!(event.what, crate::What::Mark(_))).count()
+        };
+        let skipped = marks(&self.trace, self.from);
+        self.trace = fault.planted_in(&self.trace);
+        if self.from > 0 {
+            let mut marks = self
+                .trace
+                .events()
+                .iter()
+                .enumerate()
+                .filter(|(_, event)| matches!(event.what, crate::What::Mark(_)));
+            self.from = marks.nth(skipped).map_or(0, |(index, _)| index);
+        }
+    }
+}
