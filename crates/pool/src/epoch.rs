@@ -259,10 +259,13 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Whether a thread is pinned in an earlier epoch than `epoch`.
     fn is_held_up(&self, epoch: u64) -> bool {
-        self.used_seats().any(|seat| {
-            let announced = seat.announced.load(self.medium(), Relaxed);
-            announced & DEPTH != 0 && announced >> EPOCH_SHIFT != epoch & EPOCH
-        })
+        self.used_seats().any(|seat| self.is_behind(seat, epoch) == Some(true))
+    }
+
+    /// Whether the owner of `seat` is pinned in an earlier epoch than `epoch`; `None` if it is not pinned.
+    pub(crate) fn is_behind(&self, seat: &Seat, epoch: u64) -> Option<bool> {
+        let announced = seat.announced.load(self.medium(), Relaxed);
+        (announced & DEPTH != 0).then(|| announced >> EPOCH_SHIFT != epoch & EPOCH)
     }
 
     /// Moves the global epoch on if every pinned thread has announced it. Returns the epoch then.
