@@ -16,4 +16,4 @@ pub use direct::{KEY_MAX, VALUE_MAX};
 pub use engine::{Commit, Each, Engine, Expected, Salvage, What, Write};
 pub use entry::{Change, Entry, Put, Token, Value};
 pub use error::{OpenError, ReadError, WriteError};
-pub use stats::{Report, Stats};
+pub use stats::{Costs, Report, Stats};

@@ -16,8 +16,14 @@ pub struct Stats {
     pub overhead_bytes: u64,
     /// Freed, but a reader may still see it.
     pub waiting_bytes: u64,
+    /// Threads that look at something in the store now, this one not counted.
+    pub readers: u32,
+    /// Of those, threads that have been at it since before something was freed: what waits, waits for them.
+    pub readers_holding_up: u32,
     /// Freed, but there was not a byte left to note it: the next open gets it back.
     pub lost_bytes: u64,
+    /// Memory that was found to be damaged and is not used any more.
+    pub damaged_bytes: u64,
     /// Free.
     pub free_bytes: u64,
     /// The longest run of free memory: the largest value that fits.
@@ -40,6 +46,43 @@ pub struct Stats {
     pub batch_finished: Option<bool>,
     /// Expired keys that were removed since the store was opened.
     pub expired: u64,
+    /// What writes cost beside the copying, by the store's durability.
+    pub costs: Costs,
+}
+
+/// Write-backs and fences of a write. (Those of the allocator, one in some hundred writes, come on top.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Costs {
+    /// Fences of a put. Puts that are made together share them.
+    pub fences_per_put: u32,
+    /// Fences of a removal.
+    pub fences_per_removal: u32,
+    /// Fences of a batch of several keys, however many.
+    pub fences_per_batch: u32,
+    /// Lines that a put writes back beside those of its record.
+    pub write_backs_per_put: u32,
+    /// Lines that a removal writes back.
+    pub write_backs_per_removal: u32,
+}
+
+impl Costs {
+    /// Of a store that survives a process: nothing has to be done for that.
+    pub const PROCESS: Self = Self {
+        fences_per_put: 0,
+        fences_per_removal: 0,
+        fences_per_batch: 0,
+        write_backs_per_put: 0,
+        write_backs_per_removal: 0,
+    };
+    /// Of a store that survives a loss of power.
+    pub const POWER: Self = Self {
+        fences_per_put: 2,
+        fences_per_removal: 1,
+        fences_per_batch: 6,
+        write_backs_per_put: 1,
+        write_backs_per_removal: 1,
+    };
 }
 
 impl Stats {

@@ -18,6 +18,10 @@ pub struct Space {
     pub metadata: u64,
     /// Bytes that were given back and wait for their readers.
     pub waiting: u64,
+    /// Threads that are pinned now.
+    pub readers: u32,
+    /// Of those, threads that were pinned before others gave something back: what waits, waits for them.
+    pub holding_up: u32,
     /// Bytes in blocks that were retired when there was no byte left to note it. The next open collects them.
     pub lost: u64,
     /// Bytes of memory that was found to be damaged, so that nothing is handed out from there. A salvage makes a pool without.
@@ -37,7 +41,9 @@ impl<M: MappedMedium> Pool<M> {
         let medium = self.medium();
         let shared = inner.shared();
         let granule = 1 << inner.memory.zones.granule_log2();
-        let mut space = Space { size: self.size(), waiting: inner.waiting(), ..Space::default() };
+        let (readers, holding_up) = inner.readers();
+        let waiting = inner.waiting();
+        let mut space = Space { size: self.size(), waiting, readers, holding_up, ..Space::default() };
         let (mut slabs, mut uncounted, mut extents) = (0, 0, 0);
         for zone in inner.zones() {
             for unit in inner.units_in(&zone) {
@@ -127,6 +133,13 @@ impl<M: MappedMedium> Inner<M> {
             seat.retired.load(self.medium(), Relaxed).saturating_sub(drained)
         });
         waiting.sum()
+    }
+
+    /// Threads that are pinned, and how many of those in an earlier epoch than this one.
+    fn readers(&self) -> (u32, u32) {
+        let now = self.epoch();
+        let pinned = self.used_seats().filter_map(|seat| self.is_behind(seat, now));
+        pinned.fold((0, 0), |(all, behind), is_behind| (all + 1, behind + u32::from(is_behind)))
     }
 
     /// Bytes that have been freed since the pool was opened.

@@ -9,8 +9,9 @@ use serde_json::{Map, Value, json};
 use terrace::Stats;
 use terrace_server::config::format_size;
 
+use super::costs::Costs;
 use super::page::Page;
-use crate::text::{duration, thousands};
+use crate::text::{counted, duration, thousands};
 
 /// What is known of a pool, and of the server that holds it if one does.
 #[derive(Clone, Debug)]
@@ -20,6 +21,10 @@ pub(super) struct Figures {
     data_bytes: u64,
     overhead_bytes: u64,
     waiting_bytes: u64,
+    readers: u64,
+    readers_holding_up: u64,
+    lost_bytes: u64,
+    damaged_bytes: u64,
     free_bytes: u64,
     largest_free_bytes: u64,
     pool_bytes: u64,
@@ -27,6 +32,7 @@ pub(super) struct Figures {
     index_slots: u64,
     index_resizes: u64,
     index_resizing: bool,
+    costs: Costs,
     huge_page_bytes: Option<u64>,
     server: Option<Serving>,
 }
@@ -55,6 +61,10 @@ impl Figures {
             data_bytes: stats.data_bytes,
             overhead_bytes: stats.overhead_bytes,
             waiting_bytes: stats.waiting_bytes,
+            readers: stats.readers.into(),
+            readers_holding_up: stats.readers_holding_up.into(),
+            lost_bytes: stats.lost_bytes,
+            damaged_bytes: stats.damaged_bytes,
             free_bytes: stats.free_bytes,
             largest_free_bytes: stats.largest_free_bytes,
             pool_bytes: stats.size_bytes,
@@ -62,6 +72,7 @@ impl Figures {
             index_slots: stats.index_slots,
             index_resizes: stats.index_resizes,
             index_resizing: stats.index_resizing,
+            costs: Costs::of(stats.costs),
             huge_page_bytes: None,
             server: None,
         }
@@ -76,6 +87,10 @@ impl Figures {
             data_bytes: count("data_bytes")?,
             overhead_bytes: count("overhead_bytes")?,
             waiting_bytes: count("waiting_bytes")?,
+            readers: count("readers")?,
+            readers_holding_up: count("readers_holding_up")?,
+            lost_bytes: count("lost_bytes")?,
+            damaged_bytes: count("damaged_bytes")?,
             free_bytes: count("free_bytes")?,
             largest_free_bytes: count("largest_free_bytes")?,
             pool_bytes: count("pool_bytes")?,
@@ -83,6 +98,7 @@ impl Figures {
             index_slots: count("index_slots")?,
             index_resizes: count("index_resizes_total")?,
             index_resizing: count("index_resizing")? != 0,
+            costs: Costs::told(count)?,
             huge_page_bytes: count("huge_page_bytes"),
             server: Some(Serving {
                 uptime_seconds: page.number("terrace_uptime_ms")? / 1000.0,
@@ -133,7 +149,15 @@ impl Figures {
         )?;
         let (free, pool) = (format_size(self.free_bytes), format_size(self.pool_bytes));
         row("free", format!("{free} of {pool}, the longest run {}", format_size(self.largest_free_bytes)))?;
-        row("waits for readers", format_size(self.waiting_bytes))?;
+        row("waits for readers", self.waiting())?;
+        for (name, bytes, why) in [
+            ("lost track of", self.lost_bytes, "the next start gets it back"),
+            ("damaged", self.damaged_bytes, "not used any more; terrace check tells, --repair makes it good"),
+        ] {
+            if bytes > 0 {
+                row(name, format!("{} ({why})", format_size(bytes)))?;
+            }
+        }
         let resizing = if self.index_resizing { ", resizing now" } else { "" };
         let (index, resizes) = (format_size(self.index_bytes), thousands(self.index_resizes));
         row(
@@ -143,10 +167,22 @@ impl Figures {
         if let Some(server) = &self.server {
             server.write(&mut row)?;
         }
+        row("flushes", self.costs.text())?;
         match self.huge_page_bytes {
             Some(0) => row("huge pages", "no".into()),
             Some(bytes) => row("huge pages", format!("{} of {pool}", format_size(bytes))),
             None => Ok(()),
+        }
+    }
+
+    /// What waits, and for whom.
+    fn waiting(&self) -> String {
+        let waiting = format_size(self.waiting_bytes);
+        let inside = counted(self.readers, "thread", "threads");
+        match (self.waiting_bytes, self.readers_holding_up) {
+            (0, _) => waiting,
+            (_, 0) => format!("{waiting}, held by nobody: it comes back with the next writes"),
+            (_, behind) => format!("{waiting}, held by {behind} of {inside} at work"),
         }
     }
 
@@ -159,6 +195,10 @@ impl Figures {
         field("overhead_bytes", json!(self.overhead_bytes));
         field("overhead_per_record_bytes", json!(self.overhead_per_record()));
         field("waiting_bytes", json!(self.waiting_bytes));
+        field("readers", json!(self.readers));
+        field("readers_holding_up", json!(self.readers_holding_up));
+        field("lost_bytes", json!(self.lost_bytes));
+        field("damaged_bytes", json!(self.damaged_bytes));
         field("free_bytes", json!(self.free_bytes));
         field("largest_free_bytes", json!(self.largest_free_bytes));
         field("pool_bytes", json!(self.pool_bytes));
@@ -166,6 +206,7 @@ impl Figures {
         field("index_load_factor", json!(self.load_factor()));
         field("index_resizes", json!(self.index_resizes));
         field("index_resizing", json!(self.index_resizing));
+        self.costs.json(&mut field);
         if let Some(server) = &self.server {
             server.json(&mut field);
         }

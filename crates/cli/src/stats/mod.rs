@@ -1,5 +1,6 @@
 //! `stats`: what a pool holds and costs. Of a pool that a server holds, the server tells, by its metrics.
 
+mod costs;
 mod figures;
 mod page;
 

@@ -3,11 +3,13 @@
 use super::key::Key;
 use super::root::{INDEX, Root};
 use crate::engine::{Commit, Each, Engine, Expected, Salvage, Write};
-use crate::{Change, Clock, Entry, OpenError, Put, ReadError, Report, Stats, Token, Value, WriteError};
+use crate::{
+    Change, Clock, Costs, Entry, OpenError, Put, ReadError, Report, Stats, Token, Value, WriteError,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use terrace_index::{Bytes, PointIndex, Stored};
-use terrace_medium::{HugePages, MappedMedium};
+use terrace_medium::{HugePages, MappedMedium, Medium};
 use terrace_pool::{CloseError, GrowError, Pool};
 
 /// The kind of keys that the engine's index has.
@@ -101,7 +103,11 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             data_bytes: tally.data_bytes,
             overhead_bytes: used.saturating_sub(tally.data_bytes),
             waiting_bytes: space.waiting,
+            // The guard above is one of them.
+            readers: space.readers.saturating_sub(1),
+            readers_holding_up: space.holding_up,
             lost_bytes: space.lost,
+            damaged_bytes: space.damaged,
             free_bytes: space.free,
             largest_free_bytes: space.largest_free_extent,
             size_bytes: space.size,
@@ -113,6 +119,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             found: self.pool().found(),
             batch_finished: self.batch_finished,
             expired: self.root.expired(&guard),
+            costs: if I::Medium::VOLATILE_CACHE { Costs::POWER } else { Costs::PROCESS },
         }
     }
 }

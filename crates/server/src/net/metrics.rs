@@ -21,6 +21,7 @@ use super::{
     hub::Hub,
 };
 use crate::{config::Key, shared::Shared};
+use terrace::Costs;
 
 /// What a scrape shows.
 pub(crate) struct Metrics {
@@ -160,6 +161,14 @@ impl Source {
         page.gauge("data_bytes", "Keys and values", stats.data_bytes)?;
         page.gauge("overhead_bytes", "What is used beyond the data", stats.overhead_bytes)?;
         page.gauge("waiting_bytes", "Freed, but a reader may still see it", stats.waiting_bytes)?;
+        page.gauge(
+            "readers_holding_up",
+            "Threads that waiting_bytes waits for",
+            stats.readers_holding_up.into(),
+        )?;
+        page.gauge("readers", "Threads that look at something now", stats.readers.into())?;
+        page.gauge("lost_bytes", "Freed, but only the next open gets it back", stats.lost_bytes)?;
+        page.gauge("damaged_bytes", "Found to be damaged and not used any more", stats.damaged_bytes)?;
         page.gauge("free_bytes", "Free", stats.free_bytes)?;
         page.gauge("largest_free_bytes", "The longest run of free memory", stats.largest_free_bytes)?;
         page.gauge("pool_bytes", "The whole pool", stats.size_bytes)?;
@@ -171,7 +180,19 @@ impl Source {
             stats.index_resizes,
         )?;
         page.gauge("index_resizing", "Whether the index is being resized", u64::from(stats.index_resizing))?;
-        page.gauge("huge_page_bytes", "Of the pool, what lies on huge pages", self.huge_page_bytes())
+        page.gauge("huge_page_bytes", "Of the pool, what lies on huge pages", self.huge_page_bytes())?;
+        self.costs(page, stats.costs)
+    }
+
+    fn costs(&self, page: &mut Page<'_>, costs: Costs) -> fmt::Result {
+        let gauges = [
+            ("fences_per_put", "Fences of a write; writes of one pipeline share them", costs.fences_per_put),
+            ("fences_per_removal", "Fences of a removal", costs.fences_per_removal),
+            ("fences_per_batch", "Fences of a write of several keys", costs.fences_per_batch),
+            ("write_backs_per_put", "Lines written back beside the record's", costs.write_backs_per_put),
+            ("write_backs_per_removal", "Lines written back by a removal", costs.write_backs_per_removal),
+        ];
+        gauges.into_iter().try_for_each(|(name, help, count)| page.gauge(name, help, count.into()))
     }
 }
 
