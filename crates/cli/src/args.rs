@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
     bench::BenchOptions,
+    report::ReportOptions,
     settings::{OfPool, OfServer, Settings},
 };
 
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Stats(StatsOptions),
     /// Measure your own store on this machine
     Bench(BenchOptions),
+    /// Make a page with plots from what `bench` and `cargo peers` have written
+    Report(ReportOptions),
 }
 
 #[derive(Debug, Args)]

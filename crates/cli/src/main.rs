@@ -11,6 +11,7 @@ mod keys;
 mod load;
 mod open;
 mod record;
+mod report;
 mod scan;
 mod serve;
 mod settings;
@@ -51,5 +52,6 @@ fn run(command: Command) -> Outcome {
         Command::Check(options) => check::run(&options),
         Command::Stats(options) => stats::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Report(options) => report::run(&options),
     }
 }
