@@ -1,6 +1,6 @@
 //! Several keys as they were at one instant.
 
-use super::commit::Step;
+use super::plan::Step;
 use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::ReadError;
