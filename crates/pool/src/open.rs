@@ -220,7 +220,8 @@ impl PoolOptions {
             boot: self.boot_id.or_else(boot_id),
             read_only: !self.writes(),
             salvage: self.salvage,
-            allocator_sum: allocator_sum(&region, &layout),
+            // It decides nothing about a pool that was left in use.
+            allocator_sum: if found.superblock.clean { allocator_sum(&region, &layout) } else { 0 },
         };
         let (superblock, start) = next_life(&found.superblock, &opening)?;
         let (expected, len) = (superblock.size, region.medium().len() as u64);

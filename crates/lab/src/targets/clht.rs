@@ -3,6 +3,7 @@
 use super::options::{hash_seed, is_unmade, options};
 use std::borrow::Borrow;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use terrace_index::hash::{Clht, Slots};
 use terrace_index::{Bytes, Inserted, PointIndex, Stored, Swapped, U64};
 use terrace_medium::MappedMedium;
@@ -23,7 +24,7 @@ impl Target for ClhtU64 {
     type Subject<M: MappedMedium> = Index<M, U64>;
 
     fn plan(seed: u64) -> Plan {
-        plan(seed, 3)
+        plan::<U64>(seed, 3)
     }
 }
 
@@ -33,7 +34,7 @@ impl Target for ClhtBytes {
     type Subject<M: MappedMedium> = Index<M, Bytes<TestRecord>>;
 
     fn plan(seed: u64) -> Plan {
-        plan(seed, 6)
+        plan::<Bytes<TestRecord>>(seed, 6)
     }
 }
 
@@ -41,7 +42,7 @@ const MIX: Mix =
     Mix { put: 30, insert: 20, update: 8, remove: 22, swap: 12, batch: 0, puts: 0, background: 8 };
 
 /// Some runs fill a few buckets until the table grows, some empty a table until it shrinks, some do a little of everything.
-fn plan(seed: u64, slots: usize) -> Plan {
+fn plan<K: LabKeys>(seed: u64, slots: usize) -> Plan {
     let mut dice = Dice::new(seed);
     let few = dice.roll(3) == 0;
     let keys = if few { 4 + dice.roll(6) as usize } else { slots * (5 + dice.roll(4) as usize) };
@@ -60,7 +61,7 @@ fn plan(seed: u64, slots: usize) -> Plan {
     let after = after
         .chain([Op::Background(0), Op::Background(0), Op::Remove(0), Op::Put(0, u64::from(u16::MAX))])
         .collect();
-    Plan { seed, keys, before, ops, after, creation: dice.roll(16) == 0 }
+    Plan { seed, keys, names: crowd::<K>(seed, keys), before, ops, after, creation: dice.roll(16) == 0 }
 }
 
 /// The kinds of keys that both the index and the test know.
@@ -72,8 +73,8 @@ fn told<M: MappedMedium, K: TestKeys>(guard: &Guard<'_, M>, word: u64) -> (u64, 
     K::read(guard, word)
 }
 
-/// Numbers of keys that fall into two of the eight first buckets, one in four of them such that its removal looks whether the table should shrink.
-fn crowd<K: LabKeys>(seed: u64, keys: usize) -> Vec<u64> {
+/// Numbers of keys that fall into two of the eight first buckets, one in sixteen of them such that its removal looks whether the table should shrink.
+fn crowd<K: LabKeys>(seed: u64, keys: usize) -> Arc<[u64]> {
     let hash_seed = hash_seed(seed);
     let bucket = seed >> 32 & 7;
     let mut numbers = Vec::with_capacity(keys);
@@ -83,11 +84,11 @@ fn crowd<K: LabKeys>(seed: u64, keys: usize) -> Vec<u64> {
         let hash = K::hash(K::key(number).borrow(), hash_seed);
         let here = hash >> 61 == bucket || hash >> 61 == bucket ^ 1;
         let looks = hash & 0xff == 0;
-        if here && looks == numbers.len().is_multiple_of(4) {
+        if here && looks == numbers.len().is_multiple_of(16) {
             numbers.push(number);
         }
     }
-    numbers
+    numbers.into()
 }
 
 /// The index and the keys of its run.
@@ -99,8 +100,7 @@ pub struct Index<M: MappedMedium, K: LabKeys> {
 
 impl<M: MappedMedium, K: LabKeys> Index<M, K> {
     fn new(index: Clht<M, K>, plan: &Plan) -> Self {
-        let keys =
-            crowd::<K>(plan.seed, plan.keys).into_iter().map(|number| (number, K::key(number))).collect();
+        let keys = plan.names.iter().map(|&number| (number, K::key(number))).collect();
         Self { index, keys, kind: PhantomData }
     }
 

@@ -54,7 +54,7 @@ impl Default for Limits {
             exhaustive: [65_536, 16, 8],
             samples: [1024, 8, 4],
             events_one_in: [1, 16, 64],
-            nested_one_in: [256, 256, 0],
+            nested_one_in: [8192, 512, 0],
         }
     }
 }
@@ -68,7 +68,7 @@ pub struct Explored {
     pub distinct: u64,
     /// Of those, crashes of a recovery.
     pub nested: u64,
-    /// Points at which a crash can leave something new.
+    /// Points of histories at which a crash can leave something new.
     pub points: u64,
     /// Those of them whose states were too many and so were sampled.
     pub sampled: u64,
@@ -131,6 +131,8 @@ pub struct Explorer<'e, const VOLATILE: bool> {
     /// Lines, not scratch, that have stores that may be lost.
     open: BTreeSet<u32>,
     threads: Vec<Thread>,
+    /// The events of the last notes.
+    notes: [u32; 3],
     /// Whether every state of the points since the last narrowing was judged, so that what was not read is known.
     knows_reads: bool,
     nested: Option<Box<Explorer<'e, VOLATILE>>>,
@@ -159,6 +161,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
             lines,
             open: BTreeSet::new(),
             threads: Vec::new(),
+            notes: [0; 3],
             knows_reads: false,
             nested: None,
             explored: Explored::default(),
@@ -176,7 +179,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         self.start(base, seed);
         for (number, event) in trace.events().iter().enumerate() {
             let explore = number >= from && self.dice.roll(self.limits.events_one_in[self.depth]) == 0;
-            let at = At { event: number, explore };
+            let at = At { event: number, explore, is_lock: is_of_lock(event) };
             if number == from
                 && let Some(found) = self.point(at, None, judge)
             {
@@ -198,6 +201,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         self.lines.clear();
         self.lines.resize_with(self.memory.lines(), || None);
         self.threads.clear();
+        self.notes = [0; 3];
         self.dice = Dice::new(seed);
         self.knows_reads = false;
     }
@@ -247,7 +251,9 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
             }
             What::Mark(note) => {
                 let narrower = judge.pass(note);
-                if narrower && at.explore { self.point(at, None, judge) } else { None }
+                let found = if narrower && at.explore { self.point(at, None, judge) } else { None };
+                self.age(number);
+                found
             }
             What::RmwFailed { .. } => None,
         }
@@ -280,6 +286,9 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         let matters = at.explore && self.matters(line, mask);
         let before = if matters { self.contents(line).to_vec() } else { Vec::new() };
         let pending = self.pending(line);
+        if at.is_lock {
+            pending.locks |= mask;
+        }
         for &(word, value) in words {
             let word = (word % WORDS as u64) as u8;
             pending.push(Item { event: at.event as u32, word, value, order });
@@ -335,6 +344,22 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         }
     }
 
+    /// A note has come. Stores that are older than the last two may have left the cache by themselves: of each line some, by the dice. Otherwise
+    /// what nobody ever writes back would make more and more choices, all the same.
+    fn age(&mut self, note: u32) {
+        let [_, old, last] = self.notes;
+        self.notes = [old, last, note];
+        for line in self.open.clone() {
+            let Some(pending) = &mut self.lines[line as usize] else { continue };
+            let aged = pending.items.partition_point(|item| item.event < old);
+            if aged > 0 && self.dice.roll(2) == 0 {
+                let last = pending.items[self.dice.roll(aged as u64) as usize].event;
+                pending.absorb_until(last);
+                self.refresh(line);
+            }
+        }
+    }
+
     fn pending(&mut self, line: u32) -> &mut Pending {
         let memory = &self.memory;
         self.lines[line as usize].get_or_insert_with(|| Box::new(Pending::new(memory.line(line as usize))))
@@ -348,7 +373,10 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
     /// Brings the memory in line with what is durable of a line. What a scratch line holds is drawn.
     fn refresh(&mut self, line: u32) {
         let index = line as usize;
-        let Some(pending) = &self.lines[index] else { return };
+        let Some(pending) = &mut self.lines[index] else { return };
+        while pending.begins_with_lock() && self.dice.roll(2) == 0 {
+            pending.absorb_oldest();
+        }
         if self.memory.is_scratch(index) {
             let kept = self.dice.roll(3 * (pending.items.len() as u64 + 1)) as usize;
             return self.memory.set_line(index, &pending.with_first(kept));
@@ -357,11 +385,10 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         let undecided = !pending.items.is_empty();
         self.memory.set_undecided(index, undecided);
         if undecided {
-            self.open.insert(line);
+            self.open.insert(line)
         } else {
-            self.open.remove(&line);
-            self.lines[index] = None;
-        }
+            self.open.remove(&line)
+        };
     }
 
     /// Judges the states of a point: all of them, or those in which a line has one of these contents.
@@ -371,7 +398,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         forced: Option<(u32, Vec<usize>)>,
         judge: &mut dyn Judge<VOLATILE>,
     ) -> Option<Found> {
-        self.explored.points += 1;
+        self.explored.points += u64::from(self.depth == 0);
         if forced.is_none() {
             self.memory.forget_reads();
             self.knows_reads = true;
@@ -381,7 +408,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
             Search::Done => None,
             Search::Wrong(found) => Some(*found),
             Search::TooMany => {
-                self.explored.sampled += 1;
+                self.explored.sampled += u64::from(self.depth == 0);
                 self.knows_reads = false;
                 self.sample(&point, judge)
             }
@@ -451,7 +478,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         }
         match self.limits.nested_one_in[self.depth] {
             0 => Ok(asked),
-            often if !self.explored.runs.is_multiple_of(often) => Ok(asked),
+            often if self.dice.roll(often) != 0 => Ok(asked),
             _ => self.crash_recovery(point, choice, judge).map_or(Ok(asked), |found| Err(Box::new(found))),
         }
     }
@@ -565,6 +592,12 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
 struct At {
     event: usize,
     explore: bool,
+    is_lock: bool,
+}
+
+/// Whether it is a store to a lock: they are all made in one file.
+fn is_of_lock(event: &Event) -> bool {
+    event.site.file().ends_with("pool/src/lock.rs")
 }
 
 /// States that are judged together.

@@ -2,9 +2,10 @@
 //!
 //! A line has a base, the bytes that no crash takes any more, and the stores since, in order. A crash keeps a prefix of the ordinary stores. The
 //! pieces of a bulk copy are one step of that order, taken in any part; streamed pieces belong to no order until their fence. Each way of
-//! choosing gives a content; equal ones are one.
+//! choosing gives a content; equal ones are one, and so are those that differ only in locks: a crash frees every lock, and which of its values
+//! goes with a content is drawn.
 
-use super::memory::{WORDS, Words};
+use super::memory::{WORDS, Words, hash};
 use super::rules::Rules;
 
 /// Contents of one line that are told apart; of more, a selection is.
@@ -61,6 +62,8 @@ pub(crate) struct Pending {
     pub(crate) is_selection: bool,
     /// Whether old items were taken for durable.
     is_cut: bool,
+    /// Words that are locks, a bit each.
+    pub(crate) locks: u8,
 }
 
 impl Pending {
@@ -195,9 +198,31 @@ impl Pending {
             return;
         }
         let words = apply(self.base, self.chosen(kept));
-        if !self.contents.iter().any(|content| content.words == words) {
-            self.contents.push(Content { words, kept });
+        let locks = self.locks;
+        let alike = |content: &Content| {
+            (0..WORDS).all(|word| locks >> word & 1 == 1 || content.words[word] == words[word])
+        };
+        match self.contents.iter().position(alike) {
+            None => self.contents.push(Content { words, kept }),
+            // Which lock goes with a content is left to chance; the base is what the memory holds.
+            Some(at) if at > 0 && self.coin() => self.contents[at] = Content { words, kept },
+            Some(_) => {}
         }
+    }
+
+    /// A coin that falls the same way whenever the line has these items.
+    fn coin(&self) -> bool {
+        self.items.last().is_some_and(|item| hash(u64::from(item.event), self.base[0]) & 1 == 1)
+    }
+
+    /// Whether the oldest item is a store to a lock.
+    pub(crate) fn begins_with_lock(&self) -> bool {
+        self.items.first().is_some_and(|item| self.locks >> item.word & 1 == 1)
+    }
+
+    /// Makes the oldest item durable.
+    pub(crate) fn absorb_oldest(&mut self) {
+        self.absorb_first(1);
     }
 
     /// The items that `kept` names.

@@ -1,6 +1,7 @@
 //! What is put through crashes: a store under test, in a few lines.
 
 use super::dice::Dice;
+use std::sync::Arc;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Layout, Pool};
 
@@ -100,6 +101,8 @@ pub struct Plan {
     pub seed: u64,
     /// How many keys there are.
     pub keys: usize,
+    /// What the target makes the keys of, a number each.
+    pub names: Arc<[u64]>,
     /// What is done before crashes are explored.
     pub before: Vec<Op>,
     /// What crashes fall into.
