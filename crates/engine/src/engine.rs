@@ -1,6 +1,6 @@
 //! What a store can do.
 
-use crate::{Change, Entry, Put, ReadError, Report, Stats, Token, Value, WriteError};
+use crate::{Change, Entry, Put, ReadError, Report, Stats, Token, Value, Version, WriteError};
 use std::sync::Arc;
 use terrace_medium::HugePages;
 use terrace_pool::{CloseError, Finding, GrowError};
@@ -36,8 +36,8 @@ pub struct Write<'a> {
     pub what: What<'a>,
 }
 
-/// A key that a commit expects in the version that this token names, or absent.
-pub type Expected<'a> = (&'a [u8], Option<Token>);
+/// A key that a commit expects in this version, or absent.
+pub type Expected<'a> = (&'a [u8], Version);
 
 /// What became of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,9 @@ pub trait Engine: Send + Sync {
 
     /// The version of `key`; `None` if it is absent.
     fn token(&self, key: &[u8]) -> Result<Option<Token>, ReadError>;
+
+    /// How `key` stands now.
+    fn version(&self, key: &[u8]) -> Result<Version, ReadError>;
 
     /// Gives a key a new entry.
     fn put(&self, put: Put<'_>) -> Result<(), WriteError>;

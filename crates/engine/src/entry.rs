@@ -18,6 +18,42 @@ impl Token {
     }
 }
 
+/// How a key stood when someone looked: the version of its entry, or that it had none. For [`Expected`](crate::Expected): what is expected to have had no
+/// entry all along must not have had one in between either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    pub(crate) token: Option<Token>,
+    pub(crate) absence: Option<Absence>,
+}
+
+/// What changes when a key that has no entry gets one and loses it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Absence {
+    /// Removals so far, of this key or one of its stripe.
+    pub(crate) removals: u64,
+    /// An entry that has expired and was not removed yet.
+    pub(crate) expired: Option<Token>,
+}
+
+impl Version {
+    /// The version of its entry, if it had one.
+    pub fn token(&self) -> Option<Token> {
+        self.token
+    }
+
+    /// Whether a key that stands so is as `expected`.
+    pub fn meets(&self, expected: &Self) -> bool {
+        self.token == expected.token && (expected.absence.is_none() || self.absence == expected.absence)
+    }
+}
+
+impl From<Option<Token>> for Version {
+    /// Without a token: the key has no entry now, whatever was before.
+    fn from(token: Option<Token>) -> Self {
+        Self { token, absence: None }
+    }
+}
+
 /// A key's value and when it expires, for as long as one looks at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {

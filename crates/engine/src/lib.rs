@@ -14,6 +14,6 @@ mod stats;
 pub use clock::{Clock, ManualClock};
 pub use direct::{KEY_MAX, VALUE_MAX};
 pub use engine::{Commit, Each, Engine, Expected, Salvage, What, Write};
-pub use entry::{Change, Entry, Put, Token, Value};
+pub use entry::{Change, Entry, Put, Token, Value, Version};
 pub use error::{OpenError, ReadError, WriteError};
 pub use stats::{Costs, Report, Stats};

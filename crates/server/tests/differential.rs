@@ -487,17 +487,6 @@ fn play(seed: u64, rounds: usize, redis: &Redis) {
                 commands
                     .push(std::iter::once("exists").chain(KEYS).map(|arg| arg.as_bytes().to_vec()).collect());
             }
-            if is(&command, "watch") {
-                // An absent key that came and went is absent here, and changed in Redis.
-                let arg = |text: &str| text.as_bytes().to_vec();
-                commands.extend(
-                    command
-                        .iter()
-                        .skip(1)
-                        .filter(|key| !key.is_empty())
-                        .map(|key| vec![arg("set"), key.clone(), arg("watched")]),
-                );
-            }
             if !is_blocking(&command) {
                 commands.push(command);
             }

@@ -45,7 +45,7 @@ pub use size::{ByteSize, ByteSizeError};
 pub use store::{Cursor, Store};
 pub use terrace_engine::{
     Change, Clock, Costs, Entry, KEY_MAX, ManualClock, Put, ReadError, Report, Stats, Token, VALUE_MAX,
-    Value, WriteError,
+    Value, Version, WriteError,
 };
 pub use terrace_medium::HugePages;
 pub use terrace_pool::{CloseError, Durability, Finding, GrowError, Remedy, Start};

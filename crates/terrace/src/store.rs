@@ -4,7 +4,7 @@ use crate::background::Background;
 use crate::batch::later;
 use crate::{
     Batch, ByteSize, Change, CloseError, Entry, GrowError, IncrementError, Options, Put, ReadError, Report,
-    Salvaged, Stats, Token, Transaction, Value, WriteError,
+    Salvaged, Stats, Token, Transaction, Value, Version, WriteError,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -113,6 +113,21 @@ impl Store {
     /// The version of `key`'s entry, to see later whether it has changed; `None` if it is absent.
     pub fn token(&self, key: &[u8]) -> Result<Option<Token>, ReadError> {
         self.0.engine.token(key)
+    }
+
+    /// How `key` stands now, for [`Store::transaction`] to see later whether it has changed. A key that is absent, comes and goes again has
+    /// changed, too. (Rarely, one that is absent all along is said to have changed: when another key was removed meanwhile.)
+    ///
+    /// ```
+    /// let store = terrace::Store::options().anonymous().create()?;
+    /// let version = store.version(b"lock")?;
+    /// let take = |transaction: &mut terrace::Transaction<'_>| transaction.put(b"lock", b"mine");
+    /// assert!(store.transaction(&[(b"lock".to_vec(), version)], take)?.is_some());
+    /// assert!(store.transaction(&[(b"lock".to_vec(), version)], take)?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn version(&self, key: &[u8]) -> Result<Version, ReadError> {
+        self.0.engine.version(key)
     }
 
     /// Gives `key` this value, without expiry.
@@ -240,7 +255,7 @@ impl Store {
     }
 
     /// Runs `body`, then does what it wrote at one instant, to every reader and through a crash. If what it read has changed meanwhile, it
-    /// runs again. `None`, and nothing is done, if one of the `watched` keys is not in the given version any more.
+    /// runs again. `None`, and nothing is done, if one of the `watched` keys has changed since its [`Store::version`] was that.
     ///
     /// What `body` returns is passed on and decides nothing: what it has written is done also if it returns an error.
     ///
@@ -261,11 +276,11 @@ impl Store {
     /// ```
     pub fn transaction<R>(
         &self,
-        watched: &[(Vec<u8>, Option<Token>)],
+        watched: &[(Vec<u8>, Version)],
         mut body: impl FnMut(&mut Transaction<'_>) -> R,
     ) -> Result<Option<R>, WriteError> {
-        for (key, token) in watched {
-            if self.token(key)? != *token {
+        for (key, version) in watched {
+            if !self.version(key)?.meets(version) {
                 return Ok(None);
             }
         }

@@ -1,6 +1,6 @@
 //! Several reads and writes as one.
 
-use crate::{Change, Entry, ReadError, Token, Value, WriteError};
+use crate::{Change, Entry, ReadError, Token, Value, Version, WriteError};
 use std::collections::BTreeMap;
 use terrace_engine::{Commit, Engine, Expected, What, Write};
 
@@ -145,14 +145,15 @@ impl<'t> Transaction<'t> {
     }
 
     /// Tries to make it happen, if also the `watched` keys are still in those versions. Their positions come first in what has changed.
-    pub(crate) fn commit(&self, watched: &[(Vec<u8>, Option<Token>)]) -> Result<Commit, WriteError> {
-        let read = || self.read.iter().map(|(key, token)| (key, *token));
-        let watched_keys = watched.iter().map(|(key, token)| (key, *token));
+    pub(crate) fn commit(&self, watched: &[(Vec<u8>, Version)]) -> Result<Commit, WriteError> {
+        let read = self.read.iter().map(|(key, token)| (key, Version::from(*token)));
+        let watched_keys = watched.iter().map(|(key, version)| (key, *version));
         let expected: Vec<Expected<'_>> =
-            watched_keys.chain(read()).map(|(key, token)| (key.as_slice(), token)).collect();
+            watched_keys.chain(read).map(|(key, version)| (key.as_slice(), version)).collect();
         if self.torn {
-            let changed =
-                expected.iter().position(|(key, token)| self.engine.token(key).ok() != Some(*token));
+            let changed = expected
+                .iter()
+                .position(|(key, version)| self.engine.token(key).ok() != Some(version.token()));
             return Ok(Commit::Changed(changed.unwrap_or(watched.len())));
         }
         let swept = if self.cleared { self.others()? } else { Vec::new() };

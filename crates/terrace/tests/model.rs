@@ -288,11 +288,12 @@ impl Pair {
 
     /// A transaction that watches a key, with or without a change in between.
     fn watch(&mut self, key: &[u8], between: Option<&[u8]>) {
-        let token = self.store().token(key).unwrap();
+        let version = self.store().version(key).unwrap();
         if let Some(value) = between {
             self.put_each(&[(key.to_vec(), value.to_vec(), None)]);
         }
-        let done = self.store().transaction(&[(key.to_vec(), token)], |t| t.put(b"watched", b"yes").unwrap());
+        let done =
+            self.store().transaction(&[(key.to_vec(), version)], |t| t.put(b"watched", b"yes").unwrap());
         assert_eq!(done, Ok(if between.is_some() { None } else { Some(()) }));
         if between.is_none() {
             self.model.map.insert(b"watched".to_vec(), (b"yes".to_vec(), None));

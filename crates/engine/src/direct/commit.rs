@@ -8,7 +8,7 @@ use super::stage::{Draft, Source, Staged};
 use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::engine::{Commit, Expected, What, Write};
-use crate::{Token, WriteError};
+use crate::{Version, WriteError};
 use terrace_index::PointIndex;
 use terrace_pool::{Guard, Lock};
 
@@ -37,7 +37,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     ) -> Result<Commit, WriteError> {
         let done = match steps {
             _ if reads_only => self.confirm(expected),
-            [step] => self.commit_one(*step),
+            [step] if !step.expects_absence() => self.commit_one(*step),
             _ => self.commit_many(steps),
         };
         match done {
@@ -50,8 +50,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Nothing is written: what was read before this call and has not changed until it was all there at the instant of the call.
     fn confirm(&self, expected: &[Expected<'_>]) -> Result<(), Trouble> {
         let guard = self.pool().pin();
-        for (nth, &(key, token)) in expected.iter().enumerate() {
-            if self.find_token(&guard, key)? != token {
+        for (nth, &(key, version)) in expected.iter().enumerate() {
+            if !self.find_version(&guard, key)?.meets(&version) {
                 return Err(Trouble::Changed(nth));
             }
         }
@@ -88,14 +88,14 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         &self,
         guard: &'g Guard<'_, I::Medium>,
         word: Option<u64>,
-        expected: Option<(usize, Option<Token>)>,
+        expected: Option<(usize, Version)>,
     ) -> Result<Option<Record<'g>>, Trouble> {
         let live = match word {
             Some(word) => self.live(guard, word),
             None => Ok(None),
         };
         match (live, expected) {
-            (Ok(live), Some((nth, token))) if live.map(|record| record.token()) != token => {
+            (Ok(live), Some((nth, version))) if live.map(|record| record.token()) != version.token => {
                 Err(Trouble::Changed(nth))
             }
             (Ok(live), _) => Ok(live),
@@ -362,19 +362,57 @@ mod tests {
         let store = Store::open(pool, settings).unwrap();
         put(&store, b"a", b"1");
         put(&store, b"b", b"1");
-        let (a, b) = (store.token(b"a").unwrap(), store.token(b"b").unwrap());
+        let (a, b) = (store.version(b"a").unwrap(), store.version(b"b").unwrap());
         let value = |value| What::Put { value, expires_at: None };
         let writes = [Write { key: b"a", what: value(b"2") }, Write { key: b"new", what: value(b"2") }];
         put(&store, b"b", b"1");
         let expected: [Expected<'_>; 2] = [(b"a", a), (b"b", b)];
         assert_eq!(store.commit(&writes, &expected), Ok(Commit::Changed(1)));
         assert_eq!(store.commit(&writes, &[(b"absent", a)]), Ok(Commit::Changed(0)));
-        assert_eq!(store.commit(&writes, &[(b"a", a), (b"a", None)]), Ok(Commit::Changed(0)));
+        assert_eq!(store.commit(&writes, &[(b"a", a), (b"a", None.into())]), Ok(Commit::Changed(0)));
         assert_eq!((read(&store, b"a"), read(&store, b"new")), (Some(b"1".to_vec()), None));
-        assert_eq!(store.token(b"a").unwrap(), a);
-        assert_eq!(store.commit(&writes, &[(b"absent", None), (b"a", a)]), Ok(Commit::Done));
+        assert_eq!(store.version(b"a").unwrap(), a);
+        assert_eq!(store.commit(&writes, &[(b"absent", None.into()), (b"a", a)]), Ok(Commit::Done));
         assert_eq!((read(&store, b"a"), read(&store, b"new")), (Some(b"2".to_vec()), Some(b"2".to_vec())));
         assert!(store.check(&mut |_, _| {}).is_sound());
+    }
+
+    #[test]
+    fn a_key_that_came_and_went_is_not_as_it_was() {
+        let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
+        let clock = Arc::new(ManualClock::at(1000));
+        let settings = Settings { expected_keys: 100, verify_reads: true, clock: clock.clone() };
+        let store = Store::open(pool, settings).unwrap();
+        let value = |expires_at| What::Put { value: b"1", expires_at };
+        let write = |what| [Write { key: b"a", what }, Write { key: b"b", what }];
+        let came_and_went: [&dyn Fn(); 4] = [
+            &|| assert_eq!(store.remove(b"a"), Ok(true)),
+            &|| assert_eq!(store.commit(&write(What::Remove), &[]), Ok(Commit::Done)),
+            &|| {
+                clock.advance(100);
+                while store.sweep_expired(1000) == 0 {}
+            },
+            // It is not there any more, but its record is.
+            &|| clock.advance(100),
+        ];
+        for (nth, go) in came_and_went.into_iter().enumerate() {
+            let now = store.now_ms();
+            let absent = store.version(b"a").unwrap();
+            assert_eq!(absent.token(), None);
+            assert_eq!(store.commit(&[], &[(b"a", absent)]), Ok(Commit::Done));
+            assert_eq!(store.commit(&write(value(Some(now + 50))), &[]), Ok(Commit::Done));
+            go();
+            for writes in [&[][..], &write(value(None))[..1], &write(value(None))] {
+                assert_eq!(store.commit(writes, &[(b"a", absent)]), Ok(Commit::Changed(0)), "{nth}");
+                assert_eq!(store.get(b"a").unwrap().map(|value| value.to_vec()), None);
+            }
+            // That it is not there now is another matter.
+            assert_eq!(store.commit(&[], &[(b"a", None.into()), (b"a", None.into())]), Ok(Commit::Done));
+            store.remove(b"b").unwrap();
+        }
+        let absent = store.version(b"a").unwrap();
+        assert_eq!(store.commit(&write(value(None))[..1], &[(b"a", absent)]), Ok(Commit::Done));
+        assert_eq!(store.commit(&write(value(None))[..1], &[(b"a", absent)]), Ok(Commit::Changed(0)));
     }
 
     #[test]

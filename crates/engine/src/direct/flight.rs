@@ -7,6 +7,7 @@ use super::scan::REMOVALS;
 use super::stage::{Block, blocks_of};
 use super::store::{Direct, Kind};
 use super::view::Record;
+use crate::engine::What;
 use std::sync::atomic::Ordering::Release;
 use terrace_index::{Deferred, PointIndex, Swapped};
 use terrace_pool::{Guard, PoolFull};
@@ -60,7 +61,7 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
             )? {
                 Swapped::Done => {
                     self.published += 1;
-                    return Ok(());
+                    return self.expect_absence(index);
                 }
                 Swapped::Found(now) => {
                     self.olds[index] = now;
@@ -70,8 +71,24 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
         }
     }
 
+    /// Whether a key that is claimed by now was absent all along, if that is expected of it.
+    fn expect_absence(&self, index: usize) -> Result<(), Trouble> {
+        let step = &self.steps[index];
+        match step.expected.and_then(|(nth, version)| Some((nth, version.absence?))) {
+            Some((nth, absence))
+                if !self.engine.is_still(self.guard, absence, step.key, self.olds[index]) =>
+            {
+                Err(Trouble::Changed(nth))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Every slot is durable: makes it happen, and settles it.
     pub(super) fn commit(&mut self) {
+        for step in self.steps.iter().filter(|step| matches!(step.what, Some(What::Remove))) {
+            self.engine.count_removal(step.key);
+        }
         self.descriptor.decide(Status::Committed);
         // PERSIST: (4) the commit.
         self.descriptor.persist_status();

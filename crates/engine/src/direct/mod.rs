@@ -12,6 +12,7 @@
 //! 3. An extent belongs to one record at a time; when only the expiry changes, the successor takes it over.
 //! 4. While the engine's root names an active batch, and only then, records with a batch word other than 0 may be linked.
 
+mod absence;
 mod batch;
 mod check;
 mod collect;

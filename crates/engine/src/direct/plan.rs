@@ -1,7 +1,7 @@
 //! What a commit is to do, key by key.
 
 use crate::engine::{Expected, What, Write};
-use crate::{Token, WriteError};
+use crate::{Version, WriteError};
 use std::collections::BTreeMap;
 
 /// One key of a batch.
@@ -11,10 +11,15 @@ pub(super) struct Step<'a> {
     /// `None`: it stays as it is.
     pub(super) what: Option<What<'a>>,
     /// The position of an expectation and the version that it wants.
-    pub(super) expected: Option<(usize, Option<Token>)>,
+    pub(super) expected: Option<(usize, Version)>,
 }
 
 impl<'a> Step<'a> {
+    /// Whether it must not have come and gone since someone looked.
+    pub(super) fn expects_absence(&self) -> bool {
+        self.expected.is_some_and(|(_, version)| version.absence.is_some())
+    }
+
     /// Keeps others from changing a key.
     pub(super) fn keep(key: &'a [u8]) -> Self {
         Self { key, what: None, expected: None }
@@ -45,16 +50,22 @@ pub(super) fn plan<'a>(writes: &[Write<'a>], expected: &[Expected<'a>]) -> Resul
         }
         steps[place].what = Some(write.what);
     }
-    for (nth, &(key, token)) in expected.iter().enumerate() {
+    for (nth, &(key, version)) in expected.iter().enumerate() {
         let place = *places.entry(key).or_insert(steps.len());
         if place == steps.len() {
             steps.push(Step::keep(key));
         }
-        match steps[place].expected {
-            None => steps[place].expected = Some((nth, token)),
-            Some((_, other)) if other == token => {}
-            Some((earlier, _)) => return Err(earlier),
-        }
+        let both = match steps[place].expected {
+            None => (nth, version),
+            Some((earlier, other)) => (earlier, both(other, version).ok_or(earlier)?),
+        };
+        steps[place].expected = Some(both);
     }
     Ok(steps)
+}
+
+/// What is expected if both are; `None` if they contradict each other.
+fn both(a: Version, b: Version) -> Option<Version> {
+    let agree = a.token == b.token && (a.absence.is_none() || b.absence.is_none() || a.absence == b.absence);
+    agree.then_some(Version { absence: a.absence.or(b.absence), ..a })
 }

@@ -145,7 +145,18 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         guard: &Guard<'_, I::Medium>,
         key: &[u8],
     ) -> Result<Option<Token>, ReadError> {
-        let Some(record) = self.find(guard, key)? else { return Ok(None) };
+        let word = self.word(guard, key)?;
+        self.token_at(guard, word)
+    }
+
+    /// The version of a key for which the index has this word.
+    pub(super) fn token_at(
+        &self,
+        guard: &Guard<'_, I::Medium>,
+        word: Option<u64>,
+    ) -> Result<Option<Token>, ReadError> {
+        let live = word.map_or(Ok(None), |word| self.live(guard, word))?;
+        let Some(record) = live else { return Ok(None) };
         if self.settings.verify_reads {
             record.verify()?;
         }

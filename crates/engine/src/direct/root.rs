@@ -4,9 +4,11 @@
 //!   line 0    | lock of batches | active batch | format | sweep position | sweep slowness | 0 ... |
 //!   line 1    | bytes of data, base | expiring, base | 0 ... |
 //!   lines 2.. | a stripe each: bytes of data | expiring | stamps | expired | 0 ... |
+//!   then      | counts of removals, 8 a line (see `absence`)
 //! ```
 //! Only the active batch has to be durable. The rest are hints and statistics.
 
+use super::absence;
 use super::counters::STRIPES;
 use crate::OpenError;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -18,7 +20,7 @@ const NAME: &str = "engine";
 const KIND: &str = "direct";
 /// Name of the index's root.
 pub(super) const INDEX: &str = "keys";
-const FORMAT: u64 = u64::from_le_bytes(*b"direct 1");
+const FORMAT: u64 = u64::from_le_bytes(*b"direct 2");
 
 /// The root block of a store.
 pub(super) struct Root<M: MappedMedium> {
@@ -30,8 +32,8 @@ impl<M: MappedMedium> Root<M> {
     /// Makes one and gives it its name in the pool.
     pub(super) fn create(pool: &Pool<M>) -> Result<Self, OpenError> {
         let guard = pool.pin();
-        let fresh = guard.alloc(LINES * 64)?;
-        let mut lines = [[0; 8]; LINES];
+        let mut lines = vec![[0; 8]; LINES + absence::lines(&pool.layout().geometry)];
+        let fresh = guard.alloc(lines.len() * 64)?;
         lines[0][2] = FORMAT;
         fresh.stream_lines(0, &lines);
         // PERSIST: the block before its name; a crash in between leaves a block that the collector takes back.
@@ -45,10 +47,11 @@ impl<M: MappedMedium> Root<M> {
     pub(super) fn find(pool: &Pool<M>) -> Result<Option<Self>, OpenError> {
         let Some(at) = pool.root(NAME, KIND)? else { return Ok(None) };
         let damaged = |what| OpenError::Damaged { offset: at, what };
-        if pool.region().get(Offset::<[Line; LINES]>::new(at)).is_none() {
+        let root = Self { pool: pool.clone(), at };
+        let last = at.checked_add(root.block().1 as u64 - 64);
+        if last.and_then(|last| pool.region().get(Offset::<Line>::new(last))).is_none() {
             return Err(damaged("the store's root lies outside the pool"));
         }
-        let root = Self { pool: pool.clone(), at };
         if root.word(0, 2).load(pool.medium(), Acquire) != FORMAT {
             return Err(damaged("the store's root is not one, or of another format"));
         }
@@ -87,6 +90,14 @@ impl<M: MappedMedium> Root<M> {
 
     /// Its block, for the collector.
     pub(super) fn block(&self) -> (u64, usize) {
-        (self.at, LINES * 64)
+        (self.at, (LINES + self.removal_lines()) * 64)
+    }
+
+    pub(super) fn removal_lines(&self) -> usize {
+        absence::lines(&self.pool.layout().geometry)
+    }
+
+    pub(super) fn removal_line(&self, line: usize, index: usize) -> &Word {
+        self.word((LINES + line) as u64, index)
     }
 }

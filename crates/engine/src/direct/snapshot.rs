@@ -12,12 +12,15 @@ use terrace_pool::Guard;
 /// Double reads that are tried before writers are kept out.
 const TRIES: usize = 16;
 
-/// What a reader sees of a key.
-type Seen<'g> = Result<Option<Record<'g>>, ReadError>;
+/// What a reader sees of a key, and how often keys of its stripe had been removed before.
+struct Seen<'g> {
+    record: Result<Option<Record<'g>>, ReadError>,
+    removals: u64,
+}
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Reads all keys twice. If no key had another version the second time, all of them were so between the two: a version that has gone never
-    /// comes back.
+    /// comes back, and what was absent both times was so in between if nothing of its stripe was removed.
     pub(super) fn snapshot(&self, keys: &[&[u8]], each: &mut Each<'_>) {
         if keys.len() < 2 {
             return self.get_each(keys, each);
@@ -36,9 +39,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     fn see<'g>(&self, guard: &'g Guard<'_, I::Medium>, keys: &[&[u8]]) -> Vec<Seen<'g>> {
-        let mut seen = Vec::with_capacity(keys.len());
+        let counted = |key: &&[u8]| Seen { record: Ok(None), removals: self.removals(key) };
+        let mut seen: Vec<Seen<'g>> = keys.iter().map(counted).collect();
         self.index.get_many(guard, keys.iter().copied(), |nth, word| {
-            seen.push(self.found(guard, keys[nth], word));
+            seen[nth].record = self.found(guard, keys[nth], word);
         });
         seen
     }
@@ -53,10 +57,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let mut words = vec![None; steps.len()];
         if self.freeze(guard, &steps, |place, word| words[place] = word).is_ok() {
             let word = |key: &&[u8]| places.get(*key).and_then(|&place| words[place]);
-            return keys
-                .iter()
-                .map(|key| word(key).map_or(Ok(None), |word| self.live(guard, word)))
-                .collect();
+            let live = |key| word(key).map_or(Ok(None), |word| self.live(guard, word));
+            return keys.iter().map(|key| Seen { record: live(key), removals: 0 }).collect();
         }
         let mut first = self.see(guard, keys);
         loop {
@@ -73,13 +75,17 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         for (nth, seen) in seen.into_iter().enumerate() {
             let entry =
                 |record: Option<Record<'g>>| record.map(|record| self.entry(guard, &record)).transpose();
-            each(nth, seen.and_then(entry));
+            each(nth, seen.record.and_then(entry));
         }
     }
 }
 
 /// Whether both show the same versions.
 fn same(first: &[Seen<'_>], second: &[Seen<'_>]) -> bool {
-    let token = |seen: &Seen<'_>| seen.clone().map(|record| record.map(|record| record.token()));
-    first.iter().zip(second).all(|(first, second)| token(first) == token(second))
+    let version = |seen: &Seen<'_>| {
+        let token = seen.record.clone().map(|record| record.map(|record| record.token()));
+        let removals = if token == Ok(None) { seen.removals } else { 0 };
+        (token, removals)
+    };
+    first.iter().zip(second).all(|(first, second)| version(first) == version(second))
 }

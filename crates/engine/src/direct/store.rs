@@ -4,7 +4,7 @@ use super::key::Key;
 use super::root::{INDEX, Root};
 use crate::engine::{Commit, Each, Engine, Expected, Salvage, Write};
 use crate::{
-    Change, Clock, Costs, Entry, OpenError, Put, ReadError, Report, Stats, Token, Value, WriteError,
+    Change, Clock, Costs, Entry, OpenError, Put, ReadError, Report, Stats, Token, Value, Version, WriteError,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -139,6 +139,9 @@ where
     }
     fn token(&self, key: &[u8]) -> Result<Option<Token>, ReadError> {
         self.find_token(&self.pool().pin(), key)
+    }
+    fn version(&self, key: &[u8]) -> Result<Version, ReadError> {
+        self.find_version(&self.pool().pin(), key)
     }
     fn put(&self, put: Put<'_>) -> Result<(), WriteError> {
         self.put_one(&put)

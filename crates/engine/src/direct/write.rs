@@ -204,6 +204,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         key: &[u8],
         word: u64,
     ) -> Result<bool, WriteError> {
+        self.count_removal(key);
         let done = self.index.compare_and_swap(guard, key, Some(word), None)? == Swapped::Done;
         if done {
             self.succeed(guard, Some(word), None);

@@ -113,8 +113,8 @@ fn watch(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
     for key in args.from(1) {
         if !cx.state.watched.iter().any(|(watched, _)| watched == key) {
-            let token = cx.shared.store.token(key)?;
-            cx.state.watched.push((key.to_vec(), token));
+            let version = cx.shared.store.version(key)?;
+            cx.state.watched.push((key.to_vec(), version));
         }
     }
     // ORDER: Relaxed: a figure for CLIENT LIST.

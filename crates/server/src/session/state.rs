@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use terrace::Token;
+use terrace::Version;
 
 use super::{Flow, Peer};
 use crate::{clients::Client, command::Multi, shared::Shared, stats::Tally};
@@ -21,8 +21,8 @@ pub struct State {
     pub tally: Tally,
     /// The commands it queues.
     pub(crate) multi: Option<Multi>,
-    /// The keys it watches, each as it was when it began to; `None`: absent.
-    pub(crate) watched: Vec<(Vec<u8>, Option<Token>)>,
+    /// The keys it watches, each as it was when it began to.
+    pub(crate) watched: Vec<(Vec<u8>, Version)>,
     /// The last command: its place in the table, and its subcommand's place plus one above 16 bits.
     pub(crate) last_command: usize,
 }

@@ -1,0 +1,78 @@
+//! Whether a key that has no entry had none all along.
+//!
+//! An entry has a token that no other version of its key has; a key without one has nothing that could tell. So removals are counted, in stripes by
+//! the key's hash: a count goes up *before* a removal can be seen. If a key was absent when somebody looked, the count of its stripe is what it was before that look,
+//! and the key is absent now, then it was absent all along: had it come, it would be there still, or its removal would have been counted. A removal of another key of the
+//! stripe looks the same; then somebody is told of a change that was none.
+//!
+//! An entry that has expired is not there for anyone, and goes without a trace when another takes its place: its token is part of the absence.
+
+use super::root::Root;
+use super::store::{Direct, Kind};
+use super::view::Record;
+use crate::entry::Absence;
+use crate::{ReadError, Version};
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use terrace_index::PointIndex;
+use terrace_medium::{Line, MappedMedium, Word};
+use terrace_pool::{Geometry, Guard};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Lines of counters: more in larger pools, at most 32 KiB. They follow from the geometry, so that damage cannot make them more than there are.
+pub(super) fn lines(geometry: &Geometry) -> usize {
+    let log2 = 3 + geometry.slab_log2.saturating_sub(12) * 3 / 2;
+    1 << log2.min(9)
+}
+
+impl<M: MappedMedium> Root<M> {
+    /// The count of removals that `key` shares.
+    fn removals(&self, key: &[u8]) -> &Word {
+        const WORDS: usize = size_of::<Line>() / 8;
+        let place = xxh3_64(key) as usize % (self.removal_lines() * WORDS);
+        self.removal_line(place / WORDS, place % WORDS)
+    }
+}
+
+impl<I: PointIndex<Kind = Kind>> Direct<I> {
+    /// To be called before a look that may find `key` absent.
+    pub(super) fn removals(&self, key: &[u8]) -> u64 {
+        // ORDER: Acquire: what is read after this is read after it.
+        self.root.removals(key).load(self.pool().medium(), Acquire)
+    }
+
+    /// To be called before `key` is removed.
+    pub(super) fn count_removal(&self, key: &[u8]) {
+        // ORDER: AcqRel: who sees the key removed sees this.
+        self.root.removals(key).fetch_add(self.pool().medium(), 1, AcqRel);
+    }
+
+    /// How a key stands whose removals were `removals` before the index was asked and had this word for it.
+    fn absence(&self, guard: &Guard<'_, I::Medium>, removals: u64, word: Option<u64>) -> Absence {
+        let expired = word.and_then(|word| Record::at(guard, word).ok()).map(|record| record.token());
+        Absence { removals, expired }
+    }
+
+    /// Whether a key that is claimed, and had this word before, has been absent since `absence`.
+    pub(super) fn is_still(
+        &self,
+        guard: &Guard<'_, I::Medium>,
+        absence: Absence,
+        key: &[u8],
+        word: Option<u64>,
+    ) -> bool {
+        self.absence(guard, self.removals(key), word) == absence
+    }
+
+    /// How `key` stands.
+    pub(super) fn find_version(
+        &self,
+        guard: &Guard<'_, I::Medium>,
+        key: &[u8],
+    ) -> Result<Version, ReadError> {
+        let removals = self.removals(key);
+        let word = self.word(guard, key)?;
+        let token = self.token_at(guard, word)?;
+        let absence = if token.is_none() { Some(self.absence(guard, removals, word)) } else { None };
+        Ok(Version { token, absence })
+    }
+}
