@@ -41,6 +41,8 @@ pub use epoch::{ErasedGuard, Guard, PinnedBytes};
 pub use error::{CloseError, Durability, GrowError, Holder, OpenError, Problem, RootError};
 pub use fixed::Fixed;
 pub use layout::{Geometry, Layout, MAX_POOL, PAGE};
+#[doc(hidden)]
+pub use lock::number_this_thread;
 pub use lock::{Lock, Locked};
 pub use open::{Description, describe};
 pub use options::PoolOptions;

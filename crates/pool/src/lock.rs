@@ -222,13 +222,20 @@ fn is_held_word(word: u64, owner: Owner) -> bool {
     word & HELD != 0 && is_current(word, owner)
 }
 
+thread_local! {
+    static NUMBER: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Gives this thread a number of the caller's choice, so that a test can repeat what it did. No two threads that meet in a pool may have the same.
+#[doc(hidden)]
+pub fn number_this_thread(number: u32) {
+    NUMBER.set(number);
+}
+
 /// Tells the threads of this process apart. Two threads have the same number only if 2^18 others were started between them.
 #[inline(always)]
 pub(crate) fn thread_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
-    thread_local! {
-        static NUMBER: Cell<u32> = const { Cell::new(0) };
-    }
     match NUMBER.get() {
         0 => {
             let number = NEXT.fetch_add(1, Relaxed);

@@ -4,6 +4,7 @@
 //! (Testing for linearizability, 2017). A key is a register that may be absent; keys are independent, so each is judged alone.
 
 use std::collections::HashSet;
+use std::hash::Hash;
 use terrace_index::{Inserted, Swapped};
 
 /// An operation on the key and what it answered.
@@ -51,25 +52,65 @@ pub struct Call {
     pub operation: Operation,
 }
 
+/// When a call was made and when it returned. One that never did may have taken effect or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// When it was called, in ticks of a clock that all threads share.
+    pub called: u64,
+    /// When it had returned, if it has.
+    pub returned: Option<u64>,
+}
+
 /// Whether there is an order of these calls, each at a moment between its two times, that explains every answer, from the state `initial` on.
 ///
 /// # Panics
 /// With more than 128 calls.
 pub fn linearizable(initial: Option<u64>, calls: &[Call]) -> bool {
+    let interval = |call: &Call| Interval { called: call.called, returned: Some(call.returned) };
+    let intervals: Vec<Interval> = calls.iter().map(interval).collect();
+    search(initial, &intervals, |call, &state| calls[call].operation.apply(state), |_| true)
+}
+
+/// Every state that an order of these calls may end in, from `initial` on; none if no order explains them. `apply` says what a call makes of a state, or
+/// nothing if it cannot have been answered as it was.
+///
+/// # Panics
+/// With more than 128 calls.
+pub fn final_states<S: Clone + Eq + Hash>(
+    initial: S,
+    calls: &[Interval],
+    apply: impl Fn(usize, &S) -> Option<S>,
+) -> HashSet<S> {
+    let mut states = HashSet::new();
+    search(initial, calls, apply, |state| {
+        states.insert(state.clone());
+        false
+    });
+    states
+}
+
+/// Walks through all orders, and stops when `is_enough` of a state in which all calls that have returned are done.
+fn search<S: Clone + Eq + Hash>(
+    initial: S,
+    calls: &[Interval],
+    apply: impl Fn(usize, &S) -> Option<S>,
+    mut is_enough: impl FnMut(&S) -> bool,
+) -> bool {
     assert!(calls.len() <= 128, "histories of at most 128 calls, not {}", calls.len());
-    let all = if calls.is_empty() { 0 } else { u128::MAX >> (128 - calls.len()) };
+    let returned = |(i, call): (usize, &Interval)| call.returned.map(|_| 1u128 << i);
+    let all = calls.iter().enumerate().filter_map(returned).fold(0, |all, bit| all | bit);
     let mut visited = HashSet::new();
     let mut open = vec![(0u128, initial)];
     while let Some((done, state)) = open.pop() {
-        if done == all {
+        if done & all == all && is_enough(&state) {
             return true;
         }
         // Whatever comes next was called before any call that is left had returned.
         let left = || calls.iter().enumerate().filter(|(i, _)| done & 1 << i == 0);
-        let first_return = left().map(|(_, call)| call.returned).min().unwrap_or(0);
-        for (i, call) in left().filter(|(_, call)| call.called < first_return) {
-            if let Some(after) = call.operation.apply(state)
-                && visited.insert((done | 1 << i, after))
+        let first_return = left().filter_map(|(_, call)| call.returned).min().unwrap_or(u64::MAX);
+        for (i, _) in left().filter(|(_, call)| call.called < first_return) {
+            if let Some(after) = apply(i, &state)
+                && visited.insert((done | 1 << i, after.clone()))
             {
                 open.push((done | 1 << i, after));
             }

@@ -128,7 +128,7 @@ pub trait Target: 'static {
 }
 
 /// A store under test. Whatever it is asked, it answers without a panic; if it does panic, that is a finding.
-pub trait Subject<M: MappedMedium>: Sized {
+pub trait Subject<M: MappedMedium>: Sized + Send + Sync + 'static {
     /// Makes it in zeroed memory, for what `plan` does.
     fn create(medium: M, plan: &Plan) -> Self;
     /// Recovers it from what a crash has left; `None` if there is none.

@@ -1,0 +1,220 @@
+//! What threads were answered, and whether one order of their calls explains it: the whole store at once, so that what is all or nothing is seen to be.
+
+use super::scenario::Act;
+use crate::crash::{Effect, Key, Op, Version, Wrong};
+use crate::linearizability::{Interval, final_states};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// What a store holds, key by key.
+pub type Contents = Vec<Option<Version>>;
+
+/// What a call was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The state of the key that it found.
+    Found(Option<Version>),
+    /// What a scan found.
+    Scanned(Vec<(Key, Version)>),
+    /// There was no room: nothing has changed.
+    Full,
+    /// Nothing.
+    Done,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Found(Some(version)) => write!(f, "v{version}"),
+            Self::Found(None) => f.write_str("none"),
+            Self::Scanned(found) => {
+                let each: Vec<String> =
+                    found.iter().map(|(key, version)| format!("k{key} = v{version}")).collect();
+                write!(f, "{}", each.join(", "))
+            }
+            Self::Full => f.write_str("no room"),
+            Self::Done => f.write_str("done"),
+        }
+    }
+}
+
+/// One call of a thread.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Who made it.
+    pub thread: usize,
+    /// What was asked.
+    pub act: Act,
+    /// When.
+    pub called: u64,
+    /// When it had returned, and its answer; nothing if it never did.
+    pub returned: Option<(u64, Answer)>,
+}
+
+/// The calls of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Calls {
+    /// What the store held before.
+    pub initial: Contents,
+    /// All calls.
+    pub calls: Vec<Call>,
+}
+
+/// A part of a call that takes effect at one moment.
+struct Moment {
+    interval: Interval,
+    what: What,
+}
+
+enum What {
+    /// The key is read to hold this.
+    Read(Key, Option<Version>),
+    /// The operation takes effect, and finds this if its answer is known.
+    Change(Op, Option<Option<Version>>),
+}
+
+impl Moment {
+    fn apply(&self, state: &Contents) -> Option<Contents> {
+        match &self.what {
+            What::Read(key, found) => (state[*key] == *found).then(|| state.clone()),
+            What::Change(op, found) => {
+                if found.is_some_and(|found| found != op.answer(state)) {
+                    return None;
+                }
+                let mut after = state.clone();
+                let effects: Vec<Effect> = op.effects(state);
+                effects.into_iter().for_each(|(key, to)| after[key] = to);
+                Some(after)
+            }
+        }
+    }
+}
+
+impl Calls {
+    /// What the store may hold after these calls, if one order explains all answers; nothing if none does. Calls that had not been made at `until` are left
+    /// out; those that had not returned may have taken effect or not.
+    pub fn outcomes(&self, until: u64) -> BTreeSet<Contents> {
+        let mut moments = self.moments(until);
+        let changed: BTreeSet<Key> = moments.iter().flat_map(|moment| moment.changes()).collect();
+        // What nobody changes tells nothing about the order; it only has to be right.
+        let mut sound = true;
+        moments.retain(|moment| match moment.what {
+            What::Read(key, found) if !changed.contains(&key) => {
+                sound &= self.initial[key] == found;
+                false
+            }
+            _ => true,
+        });
+        if !sound {
+            return BTreeSet::new();
+        }
+        let intervals: Vec<Interval> = moments.iter().map(|moment| moment.interval).collect();
+        let states =
+            final_states(self.initial.clone(), &intervals, |index, state| moments[index].apply(state));
+        states.into_iter().collect()
+    }
+
+    /// Whether the store may hold `end` after all calls.
+    pub fn explain(&self, end: &Contents) -> Result<(), Wrong> {
+        let outcomes = self.outcomes(u64::MAX);
+        if outcomes.contains(end) {
+            return Ok(());
+        }
+        if outcomes.is_empty() {
+            return Err("no order of these calls explains what they were answered".into());
+        }
+        let differs = |key: &usize| outcomes.iter().all(|outcome| outcome[*key] != end[*key]);
+        let say = |version: Option<Version>| Answer::Found(version).to_string();
+        Err((0..end.len()).find(differs).map_or_else(
+            || "no order of these calls leaves what the store holds in the end".into(),
+            |key| {
+                let all: BTreeSet<String> = outcomes.iter().map(|outcome| say(outcome[key])).collect();
+                let all: Vec<String> = all.into_iter().collect();
+                let end = say(end[key]);
+                format!(
+                    "in the end, get(k{key}) = {end}, and every order of these calls leaves {}",
+                    all.join(" or ")
+                )
+            },
+        ))
+    }
+
+    fn moments(&self, until: u64) -> Vec<Moment> {
+        let made = self.calls.iter().filter(|call| call.called <= until);
+        made.flat_map(|call| {
+            let returned = call.returned.as_ref().filter(|(at, _)| *at <= until);
+            let interval = Interval { called: call.called, returned: returned.map(|(at, _)| *at) };
+            let answer = returned.map(|(_, answer)| answer);
+            parts(&call.act, answer, self.initial.len())
+                .into_iter()
+                .map(move |what| Moment { interval, what })
+        })
+        .collect()
+    }
+}
+
+/// What a call does, each by itself.
+fn parts(act: &Act, answer: Option<&Answer>, keys: usize) -> Vec<What> {
+    match (act, answer) {
+        (Act::Get(key), Some(Answer::Found(found))) => vec![What::Read(*key, *found)],
+        (Act::Scan, Some(Answer::Scanned(found))) => {
+            let of = |key: Key| found.iter().find(|found| found.0 == key).map(|found| found.1);
+            (0..keys).map(|key| What::Read(key, of(key))).collect()
+        }
+        (Act::Do(_), Some(Answer::Full)) => Vec::new(),
+        (Act::Do(Op::Background(_)), _) => Vec::new(),
+        (Act::Do(Op::Puts(puts)), _) => {
+            puts.iter().map(|&(key, version)| What::Change(Op::Put(key, version), None)).collect()
+        }
+        (Act::Do(op @ Op::Batch(_)), _) => vec![What::Change(op.clone(), None)],
+        (Act::Do(op), Some(Answer::Found(found))) => vec![What::Change(op.clone(), Some(*found))],
+        (Act::Do(op), _) => vec![What::Change(op.clone(), None)],
+        _ => Vec::new(),
+    }
+}
+
+impl Moment {
+    fn changes(&self) -> Vec<Key> {
+        match &self.what {
+            What::Read(..) => Vec::new(),
+            What::Change(op, _) => op.keys(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(thread: usize, times: (u64, Option<u64>), act: Act, answer: Answer) -> Call {
+        Call { thread, act, called: times.0, returned: times.1.map(|at| (at, answer)) }
+    }
+
+    #[test]
+    fn half_of_a_batch_is_no_outcome_and_no_answer() {
+        let batch = Act::Do(Op::Batch(vec![(0, Some(5)), (1, Some(6))]));
+        let get = |key, at, found| call(1, (at, Some(at + 1)), Act::Get(key), Answer::Found(found));
+        let calls = |reads: Vec<Call>| Calls {
+            initial: vec![None, None],
+            calls: std::iter::once(call(0, (1, Some(20)), batch.clone(), Answer::Done))
+                .chain(reads)
+                .collect(),
+        };
+        assert!(calls(vec![get(0, 2, None), get(1, 4, Some(6))]).explain(&vec![Some(5), Some(6)]).is_ok());
+        let half = calls(vec![get(0, 2, Some(5)), get(1, 4, None)]);
+        assert!(half.explain(&vec![Some(5), Some(6)]).is_err_and(|wrong| wrong.contains("no order")));
+        let wrong = calls(vec![]).explain(&vec![Some(5), None]).unwrap_err();
+        assert!(wrong.contains("get(k1) = none, and every order of these calls leaves v6"), "{wrong}");
+    }
+
+    #[test]
+    fn what_had_not_returned_may_be_there_or_not_unless_it_was_seen() {
+        let put = call(0, (1, None), Act::Do(Op::Put(0, 7)), Answer::Done);
+        let calls = Calls { initial: vec![None], calls: vec![put.clone()] };
+        assert_eq!(calls.outcomes(9), [vec![None], vec![Some(7)]].into());
+        assert_eq!(calls.outcomes(0), [vec![None]].into());
+        let seen = call(1, (2, Some(3)), Act::Get(0), Answer::Found(Some(7)));
+        let calls = Calls { initial: vec![None], calls: vec![put, seen] };
+        assert_eq!(calls.outcomes(9), [vec![Some(7)]].into(), "a reader has been told of it");
+    }
+}

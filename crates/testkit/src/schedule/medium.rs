@@ -1,0 +1,69 @@
+//! A medium whose every access waits for its thread's turn.
+
+use super::stage;
+use std::panic::Location;
+use std::ptr::NonNull;
+use terrace_medium::{Access, MappedMedium, Mapping, Medium};
+
+/// Before each access, write-back and fence of the medium below, the thread waits until the [`Stage`](super::Stage) that runs it says it is its turn. Threads of no
+/// stage pass.
+pub struct Scheduled<M>(M);
+
+impl<M: Medium> Scheduled<M> {
+    /// Schedules what is done to `below`.
+    pub fn over(below: M) -> Self {
+        Self(below)
+    }
+
+    /// The medium below.
+    pub fn below(&self) -> &M {
+        &self.0
+    }
+
+    fn offset(&self, at: *const u8) -> u64 {
+        at.addr().wrapping_sub(self.0.base().addr().get()) as u64
+    }
+}
+
+impl<M: MappedMedium> MappedMedium for Scheduled<M> {
+    fn new(mapping: Mapping) -> Self {
+        Self(M::new(mapping))
+    }
+    fn mapping(&self) -> &Mapping {
+        self.0.mapping()
+    }
+}
+
+// SAFETY: base and length are those of the medium below, which promises the same.
+unsafe impl<M: Medium> Medium for Scheduled<M> {
+    const VOLATILE_CACHE: bool = M::VOLATILE_CACHE;
+
+    fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn write_back(&self, at: *const u8) {
+        stage::step(None);
+        self.0.write_back(at);
+    }
+    fn fence(&self) {
+        stage::step(None);
+        self.0.fence();
+    }
+    fn before_access(&self, access: Access, at: *const u8) {
+        stage::step((access == Access::Load).then(|| self.offset(at)));
+        self.0.before_access(access, at);
+    }
+    fn accessed(&self, access: Access, at: *const u8, site: &'static Location<'static>) {
+        self.0.accessed(access, at, site);
+        stage::accessed(access, self.offset(at), site);
+    }
+    fn persisted_at(&self, site: &'static Location<'static>) {
+        self.0.persisted_at(site);
+    }
+    fn prefetched(&self, at: *const u8) {
+        self.0.prefetched(at);
+    }
+}

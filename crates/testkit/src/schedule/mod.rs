@@ -1,0 +1,18 @@
+//! Schedules: threads that meet at every access of a medium, in an order that a seed chooses and repeats.
+//!
+//! Reading order: [`Stage`] (threads that take turns), [`Policy`] (who is next), [`Scheduled`] (the medium that asks), [`Scenario`] (what the threads do), [`Calls`]
+//! (what they were answered, and whether one order of their calls explains it), [`run`] (all of it once). `docs/lab.md` says what all this proves and what not.
+
+mod calls;
+mod medium;
+mod policy;
+mod run;
+mod scenario;
+mod stage;
+
+pub use calls::{Answer, Call, Calls, Contents};
+pub use medium::Scheduled;
+pub use policy::{Policy, Slice};
+pub use run::{Below, Run, run};
+pub use scenario::{Act, Scenario};
+pub use stage::{Job, Last, Ran, Stage, THREADS_MAX, Turn};

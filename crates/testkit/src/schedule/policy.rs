@@ -1,0 +1,205 @@
+//! Who is next: by chance, by priorities that change seldom (PCT), or as it was once before.
+//!
+//! S. Burckhardt, P. Kothari, M. Musuvathi, S. Nagarakatte: *A randomized scheduler with probabilistic guarantees of finding bugs*, ASPLOS 2010. A bug that `d`
+//! ordered steps suffice to show is found in a run of `n` threads and `k` steps with a probability of at least `1 / (n * k^(d - 1))`. Chance finds what needs many
+//! changes between threads, PCT what needs one thread to stay behind for long. Neither finds all that the other does, so runs use both.
+
+use crate::crash::Dice;
+
+/// Threads, a bit each.
+pub(crate) type Threads = u8;
+
+/// One thread that runs so many steps in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// The thread.
+    pub thread: u8,
+    /// Its steps: accesses, write-backs and fences.
+    pub steps: u32,
+}
+
+/// How threads take turns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// The thread changes at one step in so many, to any other.
+    Random {
+        /// How seldom.
+        one_in: u64,
+    },
+    /// The thread with the highest priority runs; priorities change at so many steps less one.
+    Pct {
+        /// How many steps in order a bug may take.
+        depth: u32,
+        /// Steps of the run, about.
+        steps: u64,
+    },
+    /// As these slices say; behind the last, each thread to its end.
+    Script(Vec<Slice>),
+}
+
+impl Policy {
+    /// A policy for a run of about `steps` steps.
+    pub fn draw(dice: &mut Dice, steps: u64) -> Self {
+        match dice.roll(4) {
+            0 => Self::Random { one_in: 2 },
+            1 => Self::Random { one_in: 4 << dice.roll(4) },
+            _ => Self::Pct { depth: 2 + dice.roll(3) as u32, steps },
+        }
+    }
+}
+
+/// A policy at work.
+pub(crate) struct Director {
+    dice: Dice,
+    rule: Rule,
+}
+
+enum Rule {
+    Random { one_in: u64 },
+    Pct { priorities: [u64; Threads::BITS as usize], changes: Vec<u64>, lowest: u64 },
+    Script { slices: Vec<Slice>, at: usize, left: u32 },
+}
+
+impl Director {
+    pub(crate) fn new(policy: &Policy, seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let rule = match policy {
+            Policy::Random { one_in } => Rule::Random { one_in: *one_in },
+            Policy::Pct { depth, steps } => pct(&mut dice, *depth, *steps),
+            Policy::Script(slices) => Rule::Script {
+                slices: slices.clone(),
+                at: 0,
+                left: slices.first().map_or(0, |slice| slice.steps),
+            },
+        };
+        Self { dice, rule }
+    }
+
+    /// Who does step number `step`. `last` did the one before, unless it has ended; it may `give way`, for it cannot go on alone.
+    pub(crate) fn next(
+        &mut self,
+        runnable: Threads,
+        last: Option<usize>,
+        gives_way: bool,
+        step: u64,
+    ) -> usize {
+        match &mut self.rule {
+            Rule::Random { one_in } => {
+                let others = last.map_or(runnable, |last| runnable & !(1 << last));
+                match last {
+                    Some(last) if others == 0 => last,
+                    Some(last) if !gives_way && self.dice.roll(*one_in) != 0 => last,
+                    _ => nth(others, self.dice.roll(u64::from(others.count_ones()))),
+                }
+            }
+            Rule::Pct { priorities, changes, lowest } => {
+                if let Some(last) = last
+                    && (gives_way || changes.contains(&step))
+                {
+                    *lowest -= 1;
+                    priorities[last] = *lowest;
+                }
+                let of = |thread: &usize| priorities[*thread];
+                each(runnable).max_by_key(of).unwrap_or(0)
+            }
+            Rule::Script { slices, at, left } => scripted(slices, at, left, runnable, last, gives_way),
+        }
+    }
+}
+
+fn pct(dice: &mut Dice, depth: u32, steps: u64) -> Rule {
+    let lowest = 1 << 32;
+    let mut priorities = [0; Threads::BITS as usize];
+    priorities.iter_mut().for_each(|priority| *priority = lowest + (dice.bits() >> 8));
+    let changes = (1..depth).map(|_| 1 + dice.roll(steps)).collect();
+    Rule::Pct { priorities, changes, lowest }
+}
+
+fn scripted(
+    slices: &[Slice],
+    at: &mut usize,
+    left: &mut u32,
+    runnable: Threads,
+    last: Option<usize>,
+    gives_way: bool,
+) -> usize {
+    if gives_way {
+        *left = 0;
+    }
+    while let Some(slice) = slices.get(*at) {
+        let thread = usize::from(slice.thread);
+        if *left > 0 && runnable & 1 << thread != 0 {
+            *left -= 1;
+            return thread;
+        }
+        *at += 1;
+        *left = slices.get(*at).map_or(0, |slice| slice.steps);
+    }
+    let others = last.map_or(runnable, |last| runnable & !(1 << last));
+    match last {
+        Some(last) if !gives_way || others == 0 => last,
+        // The one behind it, so that none is left out.
+        Some(last) => each(others).find(|&thread| thread > last).unwrap_or(nth(others, 0)),
+        None => nth(others, 0),
+    }
+}
+
+fn each(threads: Threads) -> impl Iterator<Item = usize> {
+    (0..Threads::BITS as usize).filter(move |&thread| threads & 1 << thread != 0)
+}
+
+fn nth(threads: Threads, n: u64) -> usize {
+    each(threads).nth(n as usize).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(policy: &Policy, seed: u64, lengths: &[u32]) -> Vec<usize> {
+        let mut director = Director::new(policy, seed);
+        let mut left = lengths.to_vec();
+        let (mut last, mut order) = (None, Vec::new());
+        loop {
+            let runnable = left.iter().enumerate().fold(0, |bits, (i, &left)| bits | u8::from(left > 0) << i);
+            if runnable == 0 {
+                return order;
+            }
+            let thread = director.next(runnable, last, false, order.len() as u64 + 1);
+            left[thread] -= 1;
+            last = (left[thread] > 0).then_some(thread);
+            order.push(thread);
+        }
+    }
+
+    fn slices(order: &[usize]) -> Vec<Slice> {
+        let same = order.chunk_by(|a, b| a == b);
+        same.map(|same| Slice { thread: same[0] as u8, steps: same.len() as u32 }).collect()
+    }
+
+    #[test]
+    fn every_step_of_every_thread_is_run_and_the_script_of_a_run_repeats_it() {
+        for seed in 0..200 {
+            let mut dice = Dice::new(seed);
+            let policy = Policy::draw(&mut dice, 60);
+            let order = run(&policy, seed, &[10, 20, 30]);
+            assert_eq!(order.len(), 60);
+            assert_eq!(order, run(&policy, seed, &[10, 20, 30]), "{policy:?} again");
+            assert_eq!(order, run(&Policy::Script(slices(&order)), 0, &[10, 20, 30]), "{policy:?} as script");
+        }
+    }
+
+    #[test]
+    fn pct_changes_threads_as_often_as_it_says_and_no_more() {
+        for seed in 0..200 {
+            let order = run(&Policy::Pct { depth: 3, steps: 60 }, seed, &[20, 20, 20]);
+            assert!(slices(&order).len() <= 3 + 2, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_short_script_runs_the_rest_to_its_end() {
+        let script = Policy::Script(vec![Slice { thread: 1, steps: 2 }]);
+        assert_eq!(run(&script, 0, &[2, 3]), [1, 1, 1, 0, 0]);
+    }
+}

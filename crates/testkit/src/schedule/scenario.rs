@@ -1,0 +1,201 @@
+//! What threads do in a run: few operations each, on few keys, so that they meet.
+
+use super::stage::THREADS_MAX;
+use crate::crash::{Dice, Key, Op, Plan, Target, Version};
+use std::fmt;
+
+/// One thing that a thread does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// An operation that may change the store.
+    Do(Op),
+    /// A read.
+    Get(Key),
+    /// A scan.
+    Scan,
+    /// A collection of what a crash left to nobody.
+    Collect,
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Do(op) => op.fmt(f),
+            Self::Get(key) => write!(f, "get(k{key})"),
+            Self::Scan => f.write_str("scan()"),
+            Self::Collect => f.write_str("collect()"),
+        }
+    }
+}
+
+/// A store, and what threads do to it.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The seed that target and store are made by, the keys, what is done before the threads start, and what is done after a crash. Its
+    /// `ops` are what comes before a first crash, where there are two.
+    pub plan: Plan,
+    /// What each thread does.
+    pub threads: Vec<Vec<Act>>,
+}
+
+/// Operations of a thread at most.
+const EACH: u64 = 4;
+/// Keys that threads meet at, at most.
+const HOT: u64 = 3;
+
+impl Scenario {
+    /// What the run with this seed does: a part of the plan of the target before, operations like those of the rest by threads.
+    pub fn draw<T: Target>(seed: u64) -> Self {
+        let mut dice = Dice::new(seed ^ 0x7068_7561_6c6c_2121);
+        let mut plan = T::plan(seed);
+        plan.creation = false;
+        let mut all = std::mem::take(&mut plan.before);
+        let like = plan.ops.clone();
+        let wanted = dice.roll(like.len() as u64 + 1) as usize;
+        all.extend(plan.ops.drain(..).take(wanted));
+        plan.before = all;
+        let mut versions = plan.all_versions();
+        let threads = (2 + dice.roll(THREADS_MAX as u64 - 1)) as usize;
+        let threads = draw_threads(&mut dice, &plan, &like, threads, &mut versions);
+        Self { plan, threads }
+    }
+
+    /// How many things are done.
+    pub fn len(&self) -> usize {
+        self.plan.before.len() + self.threads.iter().map(Vec::len).sum::<usize>()
+    }
+
+    /// Whether nothing is done.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The same with one thing less: something of a thread, or done before. Threads that do nothing are left out.
+    pub fn shorter(&self) -> impl Iterator<Item = Self> + '_ {
+        let of_threads = self.threads.iter().enumerate().flat_map(move |(thread, acts)| {
+            (0..acts.len()).map(move |act| {
+                let mut less = self.clone();
+                less.threads[thread].remove(act);
+                less.threads.retain(|acts| !acts.is_empty());
+                less
+            })
+        });
+        let total = self.plan.before.len();
+        let sizes = std::iter::successors(Some(total), |&size| (size > 1).then(|| size.div_ceil(2)));
+        let ranges = sizes.flat_map(move |size| (0..total).step_by(size.max(1)).map(move |at| at..at + size));
+        let before = ranges.map(move |range| {
+            let mut less = self.clone();
+            less.plan.before.drain(range.start..range.end.min(total));
+            less
+        });
+        of_threads.chain(before).filter(|less| !less.threads.is_empty())
+    }
+
+    /// The keys that something is done to.
+    pub fn touched(&self) -> Vec<Key> {
+        let mut keys: Vec<Key> = self
+            .threads
+            .iter()
+            .flatten()
+            .flat_map(|act| match act {
+                Act::Do(op) => op.keys(),
+                Act::Get(_) | Act::Scan | Act::Collect => Vec::new(),
+            })
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+}
+
+/// What `count` threads do in a store that has gone through `plan.before`, in operations like these.
+fn draw_threads(
+    dice: &mut Dice,
+    plan: &Plan,
+    like: &[Op],
+    count: usize,
+    next: &mut Version,
+) -> Vec<Vec<Act>> {
+    let hot: Vec<Key> = (0..1 + dice.roll(HOT)).map(|_| dice.roll(plan.keys as u64) as Key).collect();
+    let mut known: Vec<(Key, Version)> = Vec::new();
+    let mut draw = |dice: &mut Dice| {
+        let key = if dice.roll(4) == 0 { dice.roll(plan.keys as u64) as Key } else { *dice.pick(&hot) };
+        match dice.roll(16) {
+            0..4 => return Act::Get(key),
+            4 => return Act::Scan,
+            _ if like.is_empty() => return Act::Get(key),
+            _ => {}
+        }
+        let op = dice.pick(like).moved_to(key, next, &known, dice);
+        known.extend(op.writes());
+        Act::Do(op)
+    };
+    (0..count).map(|_| (0..1 + dice.roll(EACH)).map(|_| draw(dice)).collect()).collect()
+}
+
+impl Plan {
+    /// A version that is higher than any of the plan.
+    fn all_versions(&self) -> Version {
+        let ops = self.before.iter().chain(&self.ops);
+        // The plan's last operations may be at the end of what a version can be.
+        ops.flat_map(Op::writes).map(|(_, version)| version).max().unwrap_or(0) + 0x1000
+    }
+}
+
+impl Op {
+    /// What it may write.
+    pub(crate) fn writes(&self) -> Vec<(Key, Version)> {
+        match self {
+            Self::Put(key, version) | Self::Insert(key, version) | Self::Update(key, version) => {
+                vec![(*key, *version)]
+            }
+            Self::Swap(key, _, new) => new.iter().map(|&new| (*key, new)).collect(),
+            Self::Batch(effects) => effects.iter().filter_map(|&(key, to)| Some((key, to?))).collect(),
+            Self::Puts(puts) => puts.clone(),
+            Self::Remove(_) | Self::Background(_) => Vec::new(),
+        }
+    }
+
+    /// The keys that it may change.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        match self {
+            Self::Put(key, _) | Self::Insert(key, _) | Self::Update(key, _) => vec![*key],
+            Self::Remove(key) | Self::Swap(key, ..) => vec![*key],
+            Self::Batch(effects) => effects.iter().map(|effect| effect.0).collect(),
+            Self::Puts(puts) => puts.iter().map(|put| put.0).collect(),
+            Self::Background(_) => Vec::new(),
+        }
+    }
+
+    /// The same kind of operation on another key, with versions of its own. A swap expects one of the `known` versions of the key, or none.
+    fn moved_to(&self, key: Key, next: &mut Version, known: &[(Key, Version)], dice: &mut Dice) -> Self {
+        let mut version = || {
+            *next += 1;
+            *next
+        };
+        match self {
+            Self::Put(..) => Self::Put(key, version()),
+            Self::Insert(..) => Self::Insert(key, version()),
+            Self::Update(..) => Self::Update(key, version()),
+            Self::Remove(_) => Self::Remove(key),
+            Self::Swap(_, _, new) => {
+                let of_key: Vec<Version> =
+                    known.iter().filter(|known| known.0 == key).map(|known| known.1).collect();
+                let expected = if of_key.is_empty() { None } else { Some(*dice.pick(&of_key)) };
+                Self::Swap(key, expected, new.map(|_| version()))
+            }
+            Self::Batch(effects) => {
+                let first = (key, effects.first().and_then(|first| first.1).map(|_| version()));
+                let rest = effects.iter().skip(1).filter(|effect| effect.0 != key);
+                let rest: Vec<_> = rest.map(|&(key, to)| (key, to.map(|_| version()))).collect();
+                Self::Batch(std::iter::once(first).chain(rest).collect())
+            }
+            Self::Puts(puts) => {
+                let rest = puts.iter().skip(1).filter(|put| put.0 != key);
+                let keys = std::iter::once(key).chain(rest.map(|put| put.0));
+                Self::Puts(keys.map(|key| (key, version())).collect())
+            }
+            Self::Background(step) => Self::Background(*step),
+        }
+    }
+}

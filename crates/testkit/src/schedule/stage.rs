@@ -1,0 +1,504 @@
+//! Real threads that take turns: one runs at a time, and at each of its steps it is decided who goes on.
+//!
+//! ```text
+//!   caller   --turn--> thread 1 . . . . --turn--> thread 0 . . --turn--> thread 1 ... ends --turn--> caller
+//!                      runs, and at each step asks the director: mostly it goes on itself, which costs some 20 ns;
+//!                      else it unparks the next one and parks, which costs two changes of context
+//! ```
+//! The threads are those of the system and not coroutines, for the product keeps what belongs to a thread (its seat in a pool) in thread-local variables, and
+//! that is to be tested as it is. They live as long as the stage and share one core, so that a change of turn wakes nobody elsewhere.
+//!
+//! A thread that spins reads the same word again and again; it then gives way, or else a scheduler with priorities would let it spin for ever. One that waits for
+//! something outside of the medium, such as a mutex whose holder is parked, is noticed by the clock; the run is given up, and that is its outcome.
+
+use super::policy::{Director, Policy, Slice, Threads};
+use crate::crash::Wrong;
+use crate::crash::caught;
+use std::cell::{Cell, RefCell};
+use std::panic::Location;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+use terrace_medium::Access;
+
+/// Threads that a stage can have.
+pub const THREADS_MAX: usize = 4;
+
+/// Loads of one word in a row after which a thread gives way.
+const SPINS: u32 = 3;
+/// Steps in a row after which a thread gives way, if there are others: a loop that waits for them may read more than one word.
+const STEPS_IN_A_ROW: u32 = 4_000;
+/// Steps after which a run is taken for one that never ends.
+const STEPS_MAX: u64 = 400_000;
+/// Without a step for this long, a thread is taken to wait for one that is parked.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a thread does.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// What a thread did last: the access, its offset and its place in the source.
+pub type Last = (Access, u64, &'static Location<'static>);
+
+/// Steps of one thread in a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Who, and how many.
+    pub slice: Slice,
+    /// The thread's last access in it, if it has done any.
+    pub after: Option<Last>,
+    /// The time (see [`now`]) at which it ended.
+    pub until: u64,
+}
+
+/// How a run went.
+#[derive(Debug)]
+pub struct Ran {
+    /// Who ran when.
+    pub turns: Vec<Turn>,
+    /// Steps in all.
+    pub steps: u64,
+    /// What went wrong with a thread: a panic, or why the run was given up.
+    pub wrong: Option<Wrong>,
+}
+
+impl Ran {
+    /// The schedule, for [`Policy::Script`].
+    pub fn slices(&self) -> Vec<Slice> {
+        self.turns.iter().map(|turn| turn.slice).collect()
+    }
+}
+
+struct State {
+    director: Director,
+    runnable: Threads,
+    running: usize,
+    turns: Vec<Turn>,
+    in_a_row: u32,
+    last_load: u64,
+    loads: u32,
+    wrong: Option<Wrong>,
+    caller: Option<Thread>,
+}
+
+/// What the threads of a stage share.
+struct Turns {
+    /// Whose turn it is: a thread's number, or [`CALLER`].
+    turn: AtomicUsize,
+    jobs: [Mutex<Option<Job>>; THREADS_MAX],
+    state: Mutex<State>,
+    steps: AtomicU64,
+    clock: AtomicU64,
+    /// Threads that have a job.
+    busy: AtomicUsize,
+    given_up: AtomicBool,
+    closing: AtomicBool,
+    threads: Mutex<Vec<Thread>>,
+}
+
+const CALLER: usize = usize::MAX;
+
+thread_local! {
+    static STAGE: RefCell<Option<(Arc<Turns>, usize)>> = const { RefCell::new(None) };
+    static LAST: Cell<Option<Last>> = const { Cell::new(None) };
+}
+
+/// Waits for this thread's turn to do a step: a load of the word at this offset, or something else.
+#[inline]
+pub(super) fn step(load: Option<u64>) {
+    let _ = STAGE.try_with(|stage| {
+        if let Ok(stage) = stage.try_borrow()
+            && let Some((turns, me)) = &*stage
+        {
+            turns.step(*me, load);
+        }
+    });
+}
+
+/// Notes what this thread did.
+#[inline]
+pub(super) fn accessed(access: Access, offset: u64, site: &'static Location<'static>) {
+    let _ = LAST.try_with(|last| last.set(Some((access, offset, site))));
+}
+
+/// The next moment of the run that this thread is in: every call has another, in the order in which they come. 0 in a thread of no stage.
+pub(super) fn now() -> u64 {
+    STAGE.with_borrow(|stage| stage.as_ref().map_or(0, |(turns, _)| turns.clock.fetch_add(1, Relaxed) + 1))
+}
+
+/// [`THREADS_MAX`] threads that run as a policy says.
+pub struct Stage {
+    turns: Arc<Turns>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Stage {
+    /// Starts the threads, on one core.
+    pub fn new() -> Self {
+        let turns = Arc::new(Turns::new());
+        let core = Core::next();
+        let start = |me| {
+            let turns = turns.clone();
+            std::thread::spawn(move || {
+                core.stay();
+                terrace_pool::number_this_thread(me as u32 + 1);
+                STAGE.set(Some((turns.clone(), me)));
+                turns.serve(me);
+            })
+        };
+        let handles: Vec<_> = (0..THREADS_MAX).map(start).collect();
+        *turns.threads() = handles.iter().map(|handle| handle.thread().clone()).collect();
+        Self { turns, handles }
+    }
+
+    /// Runs each job in a thread, the first one in thread 0. One caller at a time.
+    pub fn run(&self, jobs: Vec<Job>, policy: &Policy, seed: u64) -> Ran {
+        let count = jobs.len();
+        assert!((1..=THREADS_MAX).contains(&count), "a stage runs 1 to {THREADS_MAX} threads, not {count}");
+        let turns = &*self.turns;
+        turns.given_up.store(false, Relaxed);
+        turns.steps.store(0, Relaxed);
+        turns.clock.store(0, Relaxed);
+        turns.busy.store(count, Relaxed);
+        for (place, job) in turns.jobs.iter().zip(jobs) {
+            *lock(place) = Some(job);
+        }
+        let first = {
+            let mut state = lock(&turns.state);
+            *state = State::new(Director::new(policy, seed), count);
+            state.caller = Some(std::thread::current());
+            let runnable = state.runnable;
+            state.running = state.director.next(runnable, None, false, 0);
+            state.running
+        };
+        turns.pass_to(first);
+        self.wait();
+        let mut state = lock(&turns.state);
+        Ran {
+            turns: std::mem::take(&mut state.turns),
+            steps: turns.steps.load(Relaxed),
+            wrong: state.wrong.take(),
+        }
+    }
+
+    /// Runs one job alone, in thread 0, with no other about.
+    pub fn alone<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> Result<R, Wrong> {
+        let result = Arc::new(Mutex::new(None));
+        let place = result.clone();
+        let job: Job = Box::new(move || {
+            let done = work();
+            *lock(&place) = Some(done);
+        });
+        let ran = self.run(vec![job], &Policy::Script(Vec::new()), 0);
+        let result = lock(&result).take();
+        result.ok_or_else(|| ran.wrong.unwrap_or_else(|| "it did not come to an end".into()))
+    }
+
+    fn wait(&self) {
+        let turns = &*self.turns;
+        let mut seen = u64::MAX;
+        while turns.turn.load(Acquire) != CALLER {
+            std::thread::park_timeout(PATIENCE);
+            let steps = turns.clock.load(Relaxed) + turns.steps.load(Relaxed);
+            if turns.turn.load(Acquire) != CALLER && steps == seen {
+                turns.give_up(
+                    "a thread waits for something outside of the medium, which one that is not its turn has",
+                );
+            }
+            seen = steps;
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.turns.closing.store(true, Release);
+        for handle in self.handles.drain(..) {
+            handle.thread().unpark();
+            let _ = handle.join();
+        }
+    }
+}
+
+impl State {
+    fn new(director: Director, threads: usize) -> Self {
+        Self {
+            director,
+            runnable: ((1u16 << threads) - 1) as Threads,
+            running: 0,
+            turns: Vec::new(),
+            in_a_row: 0,
+            last_load: u64::MAX,
+            loads: 0,
+            wrong: None,
+            caller: None,
+        }
+    }
+
+    /// Notes one more step of `thread`, which is its `load`. Whether it is to give way to others first.
+    fn note(&mut self, load: Option<u64>) -> bool {
+        match load {
+            Some(word) if word == self.last_load => self.loads += 1,
+            _ => self.loads = 1,
+        }
+        self.last_load = load.unwrap_or(u64::MAX);
+        self.loads > SPINS || self.in_a_row >= STEPS_IN_A_ROW
+    }
+
+    /// `thread` is stopped, or goes on.
+    fn change(&mut self, from: usize, to: usize, now: u64) {
+        if from != to {
+            self.end_turn(from, now);
+            (self.in_a_row, self.loads, self.last_load) = (0, 0, u64::MAX);
+        }
+        self.running = to;
+    }
+
+    fn end_turn(&mut self, thread: usize, now: u64) {
+        let slice = Slice { thread: thread as u8, steps: self.in_a_row };
+        self.turns.push(Turn { slice, after: LAST.get(), until: now });
+        self.in_a_row = 0;
+    }
+}
+
+impl Turns {
+    fn new() -> Self {
+        Self {
+            turn: AtomicUsize::new(CALLER),
+            jobs: Default::default(),
+            state: Mutex::new(State::new(Director::new(&Policy::Script(Vec::new()), 0), 0)),
+            steps: AtomicU64::new(0),
+            clock: AtomicU64::new(0),
+            busy: AtomicUsize::new(0),
+            given_up: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            threads: Mutex::default(),
+        }
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<Thread>> {
+        lock(&self.threads)
+    }
+
+    /// The life of thread `me`: job after job.
+    fn serve(&self, me: usize) {
+        loop {
+            if self.closing.load(Acquire) {
+                return;
+            }
+            if self.turn.load(Acquire) != me && !self.given_up.load(Acquire) {
+                std::thread::park();
+                continue;
+            }
+            let Some(job) = lock(&self.jobs[me]).take() else {
+                std::thread::park();
+                continue;
+            };
+            LAST.set(None);
+            // To begin counts as a step, as it was chosen as one.
+            lock(&self.state).in_a_row += 1;
+            let is_given_up = self.given_up.load(Acquire);
+            let outcome = caught(|| {
+                if !is_given_up {
+                    job();
+                }
+                Ok(())
+            });
+            self.finish(me, outcome);
+        }
+    }
+
+    /// A step of thread `me`: decides who does it, and waits until that is `me`.
+    fn step(&self, me: usize, load: Option<u64>) {
+        if self.given_up.load(Acquire) {
+            return self.leave();
+        }
+        let mut state = lock(&self.state);
+        let steps = self.steps.load(Relaxed) + 1;
+        self.steps.store(steps, Relaxed);
+        if steps > STEPS_MAX {
+            drop(state);
+            self.give_up("it does not come to an end");
+            return self.leave();
+        }
+        let gives_way = state.note(load);
+        let (runnable, running) = (state.runnable, state.running);
+        let next = state.director.next(runnable, Some(running), gives_way, steps);
+        state.change(me, next, self.clock.load(Relaxed));
+        if next != me {
+            drop(state);
+            self.pass_to(next);
+            self.wait(me);
+            state = lock(&self.state);
+        }
+        state.in_a_row += 1;
+    }
+
+    fn wait(&self, me: usize) {
+        while self.turn.load(Acquire) != me {
+            if self.given_up.load(Acquire) {
+                return self.leave();
+            }
+            std::thread::park();
+        }
+    }
+
+    /// The run is given up: this thread unwinds, unless it does already.
+    fn leave(&self) {
+        assert!(std::thread::panicking(), "the run was given up");
+    }
+
+    fn give_up(&self, why: &str) {
+        let mut state = lock(&self.state);
+        if !self.given_up.swap(true, Release) {
+            state.wrong = Some(why.into());
+        }
+        drop(state);
+        self.threads().iter().for_each(Thread::unpark);
+    }
+
+    /// The job of thread `me` has ended.
+    fn finish(&self, me: usize, outcome: Result<(), Wrong>) {
+        let mut state = lock(&self.state);
+        if let Err(wrong) = outcome {
+            state.wrong.get_or_insert(wrong);
+        }
+        state.runnable &= !(1 << me);
+        let next = if self.busy.fetch_sub(1, Relaxed) == 1 {
+            CALLER
+        } else if self.given_up.load(Relaxed) {
+            return;
+        } else {
+            let runnable = state.runnable;
+            state.director.next(runnable, None, false, self.steps.load(Relaxed))
+        };
+        state.change(me, next, self.clock.load(Relaxed));
+        let caller = state.caller.clone();
+        drop(state);
+        match caller {
+            Some(caller) if next == CALLER => {
+                self.turn.store(CALLER, Release);
+                caller.unpark();
+            }
+            _ => self.pass_to(next),
+        }
+    }
+
+    fn pass_to(&self, next: usize) {
+        // ORDER: Release: pairs with the Acquire of the one whose turn it is; all that was done before is seen.
+        self.turn.store(next, Release);
+        self.threads()[next].unpark();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The core that a stage's threads share.
+#[derive(Clone, Copy)]
+struct Core(Option<usize>);
+
+impl Core {
+    /// One of those that this process may use, in turn.
+    fn next() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let allowed = rustix::thread::sched_getaffinity(None).ok();
+        let cores: Vec<usize> = allowed
+            .map(|set| (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
+            .unwrap_or_default();
+        let next = NEXT.fetch_add(1, Relaxed);
+        Self(cores.get(next % cores.len().max(1)).copied())
+    }
+
+    /// Keeps this thread there. Where that is refused, changes of turn take longer.
+    fn stay(self) {
+        if let Some(core) = self.0 {
+            let mut set = rustix::thread::CpuSet::new();
+            set.set(core);
+            let _ = rustix::thread::sched_setaffinity(None, &set);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(into: &Arc<Mutex<Vec<u64>>>, steps: usize) -> Job {
+        let into = into.clone();
+        Box::new(move || {
+            for _ in 0..steps {
+                step(None);
+                lock(&into).push(STAGE.with_borrow(|stage| stage.as_ref().map_or(9, |(_, me)| *me as u64)));
+            }
+        })
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_run_and_the_script_repeats_it() {
+        let stage = Stage::new();
+        for seed in 0..50 {
+            let policy = Policy::Random { one_in: 2 };
+            let run = |policy: &Policy| {
+                let order = Arc::new(Mutex::new(Vec::new()));
+                let jobs = (0..3).map(|thread| note(&order, 10 + thread)).collect();
+                let ran = stage.run(jobs, policy, seed);
+                assert_eq!((ran.steps, ran.wrong.clone()), (33, None));
+                let order = lock(&order).clone();
+                (order, ran.slices())
+            };
+            let (order, slices) = run(&policy);
+            assert_eq!(run(&policy).0, order);
+            assert_eq!(run(&Policy::Script(slices)).0, order);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_spins_gives_way() {
+        let stage = Stage::new();
+        for seed in 0..50 {
+            let flag = Arc::new(AtomicBool::new(false));
+            let (set, seen) = (flag.clone(), flag);
+            let spin: Job = Box::new(move || {
+                while !seen.load(Relaxed) {
+                    step(Some(64));
+                }
+            });
+            let other: Job = Box::new(move || {
+                (0..5).for_each(|_| step(None));
+                set.store(true, Relaxed);
+            });
+            let ran = stage.run(vec![spin, other], &Policy::Pct { depth: 2, steps: 10 }, seed);
+            assert!(ran.wrong.is_none() && ran.steps < 100, "{ran:?}");
+        }
+    }
+
+    #[test]
+    fn a_panic_and_a_run_without_end_are_told_and_the_stage_goes_on() {
+        let stage = Stage::new();
+        let panics: Job = Box::new(|| {
+            step(None);
+            panic!("as asked");
+        });
+        let ran = stage.run(vec![panics, Box::new(|| step(None))], &Policy::Random { one_in: 2 }, 1);
+        assert!(ran.wrong.is_some_and(|wrong| wrong.contains("as asked")));
+        let endless = || -> Job {
+            Box::new(|| {
+                loop {
+                    step(None);
+                }
+            })
+        };
+        let ran = stage.run(vec![endless(), endless()], &Policy::Random { one_in: 64 }, 1);
+        assert!(ran.wrong.is_some_and(|wrong| wrong.contains("does not come to an end")));
+        assert_eq!(stage.alone(|| 7), Ok(7));
+    }
+}
