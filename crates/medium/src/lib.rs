@@ -3,10 +3,12 @@
 //! This crate holds every memory map, every flush instruction and almost all the `unsafe` of Terrace.
 //! Reading order: [`Medium`] (the contract), [`Word`] and [`Offset`] (what a medium holds), [`Region`] (bounds-checked
 //! access), [`Mapping`] (where the bytes come from), then the three media: [`Dram`], [`Shm`], [`Pmem`].
+//! [`files`] stands apart: what is kept in files that are not mapped.
 //!
 //! What each medium keeps through a crash is written down in `docs/model.md`.
 
 mod compare;
+pub mod files;
 mod flush;
 mod mapping;
 mod media;

@@ -1,0 +1,192 @@
+//! A file system whose calls fail when a test says so.
+
+use super::files::draws;
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use terrace_medium::files::{Files, Purpose, Replace, StoredFile};
+
+/// How a call fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// EIO: the device does not answer.
+    Device,
+    /// ENOSPC: there is no room.
+    Full,
+}
+
+impl Fault {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Device, Self::Full];
+
+    fn error(self) -> io::Error {
+        io::Error::from_raw_os_error(match self {
+            Self::Device => 5,
+            Self::Full => 28,
+        })
+    }
+}
+
+type Draws = Box<dyn FnMut(u64) -> u64 + Send>;
+
+struct Plan {
+    calls: AtomicU64,
+    fails: Option<(u64, Fault)>,
+    /// Random numbers for how short reads and writes are; `None`: they are whole.
+    short: Option<Mutex<Draws>>,
+}
+
+impl Plan {
+    /// Counts a call, and fails the one that was chosen.
+    fn call(&self) -> io::Result<()> {
+        let nth = self.calls.fetch_add(1, Relaxed);
+        match self.fails {
+            Some((fails, fault)) if fails == nth => Err(fault.error()),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many of `bytes` are read or written: at least one of any.
+    fn part(&self, bytes: usize) -> usize {
+        let Some(short) = &self.short else { return bytes };
+        let mut draw = short.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if bytes <= 1 { bytes } else { 1 + draw(bytes as u64) as usize }
+    }
+}
+
+/// A file system on another one, whose nth call fails, and whose reads and writes are short.
+#[derive(Clone)]
+pub struct Faulty<F> {
+    below: F,
+    plan: Arc<Plan>,
+}
+
+impl<F: Files> Faulty<F> {
+    /// Every call does what it does below, and is counted.
+    pub fn counting(below: F) -> Self {
+        Self::with(below, None)
+    }
+
+    /// The call number `nth`, from 0 on, fails. Those after it do not.
+    pub fn failing(below: F, nth: u64, fault: Fault) -> Self {
+        Self::with(below, Some((nth, fault)))
+    }
+
+    /// The same, and every read and write does a random part of what it is asked for.
+    pub fn short(self, seed: u64) -> Self {
+        let fails = self.plan.fails;
+        let plan = Plan { calls: AtomicU64::new(0), fails, short: Some(Mutex::new(Box::new(draws(seed)))) };
+        Self { plan: Arc::new(plan), ..self }
+    }
+
+    fn with(below: F, fails: Option<(u64, Fault)>) -> Self {
+        Self { below, plan: Arc::new(Plan { calls: AtomicU64::new(0), fails, short: None }) }
+    }
+
+    /// Calls so far.
+    pub fn calls(&self) -> u64 {
+        self.plan.calls.load(Relaxed)
+    }
+
+    fn wrap(&self, file: F::File) -> FaultyFile<F::File> {
+        FaultyFile { below: file, plan: self.plan.clone() }
+    }
+}
+
+impl<F: Files> Files for Faulty<F> {
+    type File = FaultyFile<F::File>;
+
+    fn create(&self, path: &Path) -> io::Result<Self::File> {
+        self.plan.call()?;
+        self.below.create(path).map(|file| self.wrap(file))
+    }
+    fn create_unnamed(&self, directory: &Path) -> io::Result<Option<Self::File>> {
+        self.plan.call()?;
+        Ok(self.below.create_unnamed(directory)?.map(|file| self.wrap(file)))
+    }
+    fn name(&self, file: &Self::File, path: &Path) -> io::Result<()> {
+        self.plan.call()?;
+        self.below.name(&file.below, path)
+    }
+    fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Self::File> {
+        self.plan.call()?;
+        self.below.open(path, purpose).map(|file| self.wrap(file))
+    }
+    fn stream(&self, path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)> {
+        self.plan.call()?;
+        let (below, length) = self.below.stream(path)?;
+        Ok((Box::new(FaultyStream { below, plan: self.plan.clone() }), length))
+    }
+    fn rename(&self, from: &Path, to: &Path, replace: Replace) -> io::Result<()> {
+        self.plan.call()?;
+        self.below.rename(from, to, replace)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.plan.call()?;
+        self.below.remove(path)
+    }
+    fn list(&self, directory: &Path) -> io::Result<Vec<OsString>> {
+        self.plan.call()?;
+        self.below.list(directory)
+    }
+    fn is_taken(&self, path: &Path) -> io::Result<bool> {
+        self.plan.call()?;
+        self.below.is_taken(path)
+    }
+    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
+        self.plan.call()?;
+        self.below.sync_directory(directory)
+    }
+}
+
+/// An open file of a [`Faulty`] file system.
+pub struct FaultyFile<T> {
+    below: T,
+    plan: Arc<Plan>,
+}
+
+impl<T: StoredFile> StoredFile for FaultyFile<T> {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.plan.call()?;
+        let part = self.plan.part(buffer.len());
+        self.below.read_at(&mut buffer[..part], at)
+    }
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
+        self.plan.call()?;
+        self.below.write_at(&bytes[..self.plan.part(bytes.len())], at)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.plan.call()?;
+        self.below.sync()
+    }
+    fn length(&self) -> io::Result<u64> {
+        self.plan.call()?;
+        self.below.length()
+    }
+    fn set_length(&self, bytes: u64) -> io::Result<()> {
+        self.plan.call()?;
+        self.below.set_length(bytes)
+    }
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        self.plan.call()?;
+        self.below.allocate(bytes)
+    }
+    fn as_system(&self) -> Option<&std::fs::File> {
+        self.below.as_system()
+    }
+}
+
+struct FaultyStream {
+    below: Box<dyn Read + Send>,
+    plan: Arc<Plan>,
+}
+
+impl Read for FaultyStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.plan.call()?;
+        let part = self.plan.part(buffer.len());
+        self.below.read(&mut buffer[..part])
+    }
+}

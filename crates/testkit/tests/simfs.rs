@@ -1,0 +1,169 @@
+//! The simulated file system keeps what it must, loses what it may, and files that are published on it are whole or not there.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use terrace_medium::files::{Files, Purpose, Replace, StoredFile, SystemFiles, Unpublished};
+use terrace_testkit::simfs::{Fault, Faulty, SimFs};
+
+const SEEDS: u64 = 300;
+
+fn path(name: &str) -> &Path {
+    Path::new(name)
+}
+
+fn disk() -> SimFs {
+    SimFs::new(["/d"])
+}
+
+#[test]
+fn what_was_synced_is_kept_and_of_the_rest_each_sector_or_page_may_be() {
+    let mut kinds = BTreeSet::new();
+    for seed in 0..SEEDS {
+        let files = disk();
+        files.put(path("/d/a"), &[1; 16384]);
+        files.open(path("/d/a"), Purpose::Write).unwrap().write_all_at(&[2; 8192], 4096).unwrap();
+        assert_eq!(files.content(path("/d/a")).unwrap()[4096], 2, "programs see what they wrote");
+        files.crash(seed);
+        let kept = files.content(path("/d/a")).unwrap();
+        assert!(kept[..4096].iter().chain(&kept[12288..]).all(|&byte| byte == 1));
+        let sectors: Vec<u8> = kept[4096..12288].chunks(512).map(|sector| sector[0]).collect();
+        assert!(kept[4096..12288].chunks(512).all(|sector| sector.iter().all(|&byte| byte == sector[0])));
+        let torn_page = sectors.chunks(8).any(|page| page.iter().any(|&sector| sector != page[0]));
+        kinds.insert((torn_page, sectors.contains(&1), sectors.contains(&2)));
+        files.crash(seed + 1);
+        assert_eq!(files.content(path("/d/a")).unwrap(), kept, "what is kept stays");
+    }
+    // All lost, all kept, some pages kept, some sectors of a page kept.
+    let expected = [(false, true, false), (false, false, true), (false, true, true), (true, true, true)];
+    assert!(expected.iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
+}
+
+#[test]
+fn lengths_are_old_new_or_between() {
+    let mut lengths = BTreeSet::new();
+    for seed in 0..SEEDS {
+        let files = disk();
+        files.put(path("/d/a"), &[1; 600]);
+        files.open(path("/d/a"), Purpose::Write).unwrap().write_all_at(&[2; 3000], 600).unwrap();
+        files.crash(seed);
+        let kept = files.content(path("/d/a")).unwrap();
+        assert!(kept[..512].iter().all(|&byte| byte == 1));
+        lengths.insert(kept.len());
+    }
+    assert!(lengths.contains(&600) && lengths.contains(&3600) && lengths.len() > 3, "{lengths:?}");
+}
+
+#[test]
+fn names_are_kept_by_syncing_their_directory_and_else_in_any_combination() {
+    let mut left = BTreeSet::new();
+    for seed in 0..SEEDS {
+        let files = disk();
+        for name in ["/d/a", "/d/b"] {
+            files.create(path(name)).unwrap().sync().unwrap();
+        }
+        files.crash(seed);
+        left.insert(files.names());
+    }
+    assert_eq!(left.len(), 4, "{left:?}");
+    let files = disk();
+    files.create(path("/d/a")).unwrap();
+    files.sync_directory(path("/d")).unwrap();
+    files.rename(path("/d/a"), path("/d/b"), Replace::No).unwrap();
+    files.crash(3);
+    assert_eq!(files.names().len(), 1, "a rename is there as a whole or not at all");
+}
+
+#[test]
+fn names_that_are_taken_are_refused_and_replaced_only_when_asked() {
+    let files = disk();
+    files.put(path("/d/a"), b"a");
+    files.put(path("/d/b"), b"b");
+    let kind = |outcome: io::Result<()>| outcome.map_err(|error| error.kind());
+    assert_eq!(kind(files.create(path("/d/a")).map(drop)), Err(io::ErrorKind::AlreadyExists));
+    assert_eq!(kind(files.create(path("/e/a")).map(drop)), Err(io::ErrorKind::NotFound));
+    let taken = files.rename(path("/d/a"), path("/d/b"), Replace::No);
+    assert_eq!(kind(taken), Err(io::ErrorKind::AlreadyExists));
+    files.rename(path("/d/a"), path("/d/b"), Replace::Yes).unwrap();
+    assert_eq!((files.names().len(), files.content(path("/d/b")).unwrap()), (1, b"a".to_vec()));
+    assert!(files.open(path("/d/b"), Purpose::Read).unwrap().write_at(b"x", 0).is_err());
+}
+
+#[test]
+fn bits_flip_where_the_file_is_kept() {
+    let files = disk();
+    files.put(path("/d/a"), &[0; 1000]);
+    files.flip_bits(path("/d/a"), 3, 1);
+    files.crash(1);
+    let flipped: u32 = files.content(path("/d/a")).unwrap().iter().map(|byte| byte.count_ones()).sum();
+    assert_eq!(flipped, 3);
+}
+
+#[test]
+fn short_reads_and_writes_do_all_of_it_in_the_end() {
+    let files = Faulty::counting(disk()).short(5);
+    let bytes: Vec<u8> = (0..5000u32).map(|n| n as u8).collect();
+    let file = files.create(path("/d/a")).unwrap();
+    file.write_all_at(&bytes, 0).unwrap();
+    let mut back = vec![0; 5000];
+    file.read_exact_at(&mut back, 0).unwrap();
+    assert_eq!(back, bytes);
+    let mut streamed = Vec::new();
+    files.stream(path("/d/a")).unwrap().0.read_to_end(&mut streamed).unwrap();
+    assert_eq!(streamed, bytes);
+    assert!(files.calls() > 10, "{}", files.calls());
+}
+
+/// Publishes 5,000 bytes, in pieces.
+fn publish<F: Files>(files: &F, path: &Path) -> io::Result<()> {
+    let new = Unpublished::new(files, path, 1)?;
+    let mut out = new.appending();
+    for _ in 0..5 {
+        out.write_all(&[7; 1000])?;
+    }
+    new.publish()
+}
+
+/// Every call fails in turn, and the power goes after it: the name has all of its bytes or is not there, and no other name stays unless it was the removal that failed.
+#[test]
+fn a_published_file_is_whole_or_not_there_whichever_call_fails() {
+    for make in [disk as fn() -> SimFs, || disk().with_unnamed_files()] {
+        let counting = Faulty::counting(make());
+        publish(&counting, path("/d/new")).unwrap();
+        for (nth, fault) in (0..=counting.calls()).flat_map(|nth| Fault::ALL.map(|fault| (nth, fault))) {
+            for seed in 0..30 {
+                let below = make();
+                let published =
+                    publish(&Faulty::failing(below.clone(), nth, fault).short(seed), path("/d/new"));
+                assert!(below.names().len() <= 1, "call {nth}: {:?}", below.names());
+                below.crash(seed);
+                match below.content(path("/d/new")) {
+                    Some(bytes) => assert_eq!(bytes, [7; 5000], "call {nth} failed, {published:?}"),
+                    None => assert!(published.is_err(), "call {nth}: it was said to be published"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_machines_files_do_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let new = directory.path().join("new");
+    let counting = Faulty::counting(SystemFiles);
+    publish(&counting, &new).unwrap();
+    assert_eq!(publish(&SystemFiles, &new).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(SystemFiles.list(directory.path()).unwrap(), ["new"]);
+    SystemFiles.remove(&new).unwrap();
+    for nth in 0..counting.calls() {
+        let published = publish(&Faulty::failing(SystemFiles, nth, Fault::Full), &new);
+        assert_eq!(published.unwrap_err().raw_os_error(), Some(28), "call {nth}");
+        let names = SystemFiles.list(directory.path()).unwrap();
+        // Only where the directory could not be synced the file is there, and whole.
+        assert_eq!(names.len(), usize::from(nth + 1 == counting.calls()), "call {nth}: {names:?}");
+        if !names.is_empty() {
+            assert_eq!(std::fs::read(&new).unwrap(), [7; 5000]);
+            SystemFiles.remove(&new).unwrap();
+        }
+    }
+}
