@@ -5,6 +5,7 @@
 //! - [`Slow`] delays any medium below it as a [`Profile`] says: Optane, CXL memory, phase-change memory.
 //! - [`Jittery`] makes races on any medium below it happen often.
 //! - [`linearizable`] judges a history of operations on one key.
+//! - [`schedule`] runs threads in every order that chance and a seed come to, and judges what they were answered.
 //! - [`crash`] crashes a store at every store and judges what each crash may leave.
 //! - [`simfs`] is a file system in memory that loses what was not synced, and calls that fail.
 //! - [`conformance`] holds the suites: one call runs all of them over an implementation.
@@ -17,6 +18,7 @@ mod jittery;
 mod linearizability;
 mod recording;
 mod records;
+pub mod schedule;
 pub mod simfs;
 mod slow;
 mod threads;
@@ -24,7 +26,7 @@ mod trace;
 
 pub use counting::{Counting, Counts, Touched};
 pub use jittery::Jittery;
-pub use linearizability::{Call, Operation, linearizable};
+pub use linearizability::{Call, Interval, Operation, final_states, linearizable};
 pub use recording::Recording;
 pub use records::{TestKeys, TestRecord};
 pub use slow::{Calibration, Comparison, Profile, Slow, Traffic};
