@@ -1,6 +1,6 @@
 //! The targets by name.
 
-use crate::targets::{ClhtBytes, ClhtU64};
+use crate::targets::{ClhtBytes, ClhtU64, DirectEngine, Roots};
 use std::collections::BTreeSet;
 use terrace_testkit::crash::{Fault, Finding, Lab, Outcome, Plan, Profile, Target};
 
@@ -47,9 +47,15 @@ impl Suite {
 }
 
 const MEMORY: &[Profile] = &[Profile::Pmem, Profile::Shm, Profile::Eadr];
+const MEMORY_AND_FILE: &[Profile] = &[Profile::Pmem, Profile::Shm, Profile::Eadr, Profile::File];
 
 /// All targets. Their places are part of the seeds of findings, so new ones come last.
-pub const SUITES: [Suite; 2] = [Suite::of::<ClhtU64>(MEMORY), Suite::of::<ClhtBytes>(MEMORY)];
+pub const SUITES: [Suite; 4] = [
+    Suite::of::<ClhtU64>(MEMORY),
+    Suite::of::<ClhtBytes>(MEMORY),
+    Suite::of::<Roots>(MEMORY_AND_FILE),
+    Suite::of::<DirectEngine>(MEMORY_AND_FILE),
+];
 
 /// The target with this name, and its place.
 pub fn suite(name: &str) -> Option<(usize, &'static Suite)> {

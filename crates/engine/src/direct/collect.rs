@@ -14,26 +14,34 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Goes through the store while it is in use, marks what is reachable and lets the pool take the rest. Counts the data again on the way.
     /// Gives up once `is_to_stop` says so.
     pub(super) fn collect_lost(&self, is_to_stop: &dyn Fn() -> bool) {
-        let _ = self.pool().collect(&mut |marker| {
-            let guard = self.pool().pin();
-            let before = self.root.start_recount(&guard);
-            let mut tally = Tally::default();
-            let (root, size) = self.root.block();
-            marker.mark(root, size);
-            let mut records = 0;
-            self.index.trace(&guard, marker, |marker, word| {
-                records += 1;
-                if records % STEP == 0 && is_to_stop() {
-                    marker.give_up();
-                }
-                if !marker.has_given_up() {
-                    self.mark(&guard, marker, word, &mut tally);
-                }
-            });
+        let _ = self.pool().collect(&mut |marker| self.trace(marker, is_to_stop));
+    }
+
+    /// Every block that the store can reach: where it lies and the bytes that it takes. For tests.
+    #[doc(hidden)]
+    pub fn reachable(&self) -> Vec<(u64, u64)> {
+        self.pool().reachable(&mut |marker| self.trace(marker, &|| false))
+    }
+
+    fn trace(&self, marker: &mut Marker<'_>, is_to_stop: &dyn Fn() -> bool) {
+        let guard = self.pool().pin();
+        let before = self.root.start_recount(&guard);
+        let mut tally = Tally::default();
+        let (root, size) = self.root.block();
+        marker.mark(root, size);
+        let mut records = 0;
+        self.index.trace(&guard, marker, |marker, word| {
+            records += 1;
+            if records % STEP == 0 && is_to_stop() {
+                marker.give_up();
+            }
             if !marker.has_given_up() {
-                self.root.finish_recount(&guard, before, tally);
+                self.mark(&guard, marker, word, &mut tally);
             }
         });
+        if !marker.has_given_up() {
+            self.root.finish_recount(&guard, before, tally);
+        }
     }
 
     fn mark(&self, guard: &Guard<'_, I::Medium>, marker: &mut Marker<'_>, word: u64, tally: &mut Tally) {

@@ -116,10 +116,10 @@ pub(crate) fn failed(why: &str) -> ExitCode {
 
 fn summary(session: &Session<'_>, tally: &Tally) -> String {
     let explored = &tally.explored;
-    let rate = explored.runs as f64 / tally.elapsed.as_secs_f64() / session.jobs as f64;
+    let rate = explored.runs as f64 / tally.cpu.as_secs_f64();
     let exhaustive = 100.0 - 100.0 * explored.sampled as f64 / explored.points.max(1) as f64;
     format!(
-        "{:<10} {:<6} {} distinct states ({} of crashed recoveries) in {} runs of {} histories, {:.1} s, {:.0} a second a core; \
+        "{:<10} {:<6} {} distinct states ({} of crashed recoveries) in {} runs of {} histories, {:.1} s, {:.0} a core second; \
          {} points, {exhaustive:.1}% of them exhaustively",
         session.suite.name,
         session.profile.name(),
@@ -148,6 +148,7 @@ fn json_of(session: &Session<'_>, tally: &Tally) -> Value {
         "operations": tally.operations,
         "jobs": session.jobs,
         "elapsed_s": tally.elapsed.as_secs_f64(),
+        "cpu_s": tally.cpu.as_secs_f64(),
         "finding": tally.finding.as_ref().map(|(seed, finding)| json!({
             "replay": seed.to_string(),
             "wrong": finding.wrong,

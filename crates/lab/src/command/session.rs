@@ -28,6 +28,8 @@ pub(crate) struct Tally {
     pub(crate) histories: u64,
     pub(crate) operations: u64,
     pub(crate) elapsed: Duration,
+    /// Of all threads: what a core takes for it, whoever else is using the machine.
+    pub(crate) cpu: Duration,
     pub(crate) finding: Option<(RunSeed, Box<Finding>)>,
 }
 
@@ -61,10 +63,13 @@ impl Session<'_> {
         let is_over = || stop.load(Relaxed) || seen.len() >= self.states;
         let lab =
             Lab { profile: self.profile, limits: self.limits, seen, is_over: &is_over, fault: self.fault };
+        let before = cpu_time();
         let outcome = self.suite.run(&lab, &self.suite.plan(seed.run));
+        let cpu = cpu_time() - before;
         let mut tally = tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         tally.explored += outcome.explored;
         tally.histories += 1;
+        tally.cpu += cpu;
         tally.operations += outcome.operations as u64;
         if let Some(finding) = outcome.finding {
             stop.store(true, Relaxed);
@@ -73,4 +78,10 @@ impl Session<'_> {
             }
         }
     }
+}
+
+/// Processor time of this thread.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

@@ -1,5 +1,6 @@
 //! What all pools of the lab have in common.
 
+use terrace_medium::MappedMedium;
 use terrace_pool::{Geometry, OpenError, PoolOptions, Problem};
 use terrace_testkit::crash::Plan;
 
@@ -20,4 +21,18 @@ pub(crate) fn hash_seed(seed: u64) -> u64 {
 /// Whether a pool could not be opened because a crash came before it was made.
 pub(crate) fn is_unmade(plan: &Plan, error: &OpenError) -> bool {
     plan.creation && matches!(error.problem, Problem::Foreign | Problem::Damaged(_))
+}
+
+/// Another start of the machine than the one that the pool was made in.
+pub(crate) const REBOOTED: u128 = 2;
+
+/// After a crash of the machine, a pool of which nothing was synced must not be opened.
+pub(crate) fn refused_after_reboot<M: MappedMedium>(medium: M, plan: &Plan) -> Result<(), String> {
+    match options(plan).boot_id(REBOOTED).open_on(medium) {
+        Ok(_) => Err("a pool of which nothing was synced is opened after the machine went down".into()),
+        Err(OpenError { problem, .. }) => match problem {
+            Problem::MachineWentDown | Problem::Foreign | Problem::Damaged(_) => Ok(()),
+            other => Err(format!("the pool is refused for another reason: {other:?}")),
+        },
+    }
 }

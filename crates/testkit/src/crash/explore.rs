@@ -108,8 +108,17 @@ pub struct Fate {
     pub kept: Vec<u32>,
 }
 
-/// A choice of contents: a line and the number of its content.
-type Choice = Vec<(u32, usize)>;
+/// The content of one line in a state, by number.
+#[derive(Clone, Copy)]
+struct Pick {
+    line: u32,
+    content: usize,
+    /// Words, a bit each, in which the contents that are tried elsewhere differ from this one. Those that agree in them are this one's to try.
+    told: u8,
+}
+
+/// What a state says of lines; the others have their usual content.
+type Choice = Vec<Pick>;
 
 /// Threads' write-backs and streamed stores that no fence has ended.
 #[derive(Default)]
@@ -432,27 +441,41 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         Search::Done
     }
 
-    /// The choices that differ from `choice` in one line that its run has read, and agree in those that it read before.
+    /// The choices that differ from `choice` in one line, in words that its run has read, and agree in what it read of lines before.
     fn fork(&mut self, point: &Point, choice: &Choice, asked: &[(usize, u8)], waiting: &mut Vec<Choice>) {
-        let mut prefix = choice.clone();
+        let mut prefix = Choice::new();
         for &(line, words) in asked {
             let line = line as u32;
-            if choice.iter().any(|&(chosen, _)| chosen == line) {
-                continue;
+            let chosen = choice.iter().find(|pick| pick.line == line).copied();
+            let chosen = chosen.unwrap_or(Pick { line, content: point.usual(line), told: 0 });
+            let told = chosen.told | words;
+            for content in self.others(point, chosen, told) {
+                let mut other = prefix.clone();
+                other.push(Pick { line, content, told });
+                // Lines that were chosen and come later, or were not read, stay chosen.
+                let rest = choice
+                    .iter()
+                    .filter(|pick| pick.line != line && !prefix.iter().any(|p| p.line == pick.line));
+                other.extend(rest.copied());
+                waiting.push(other);
             }
-            let usual = point.usual(line);
-            let contents = self.contents(line);
-            let all: Vec<usize> =
-                point.forced_to(line).map_or_else(|| (0..contents.len()).collect(), <[_]>::to_vec);
-            for content in all {
-                if differ(&contents[content], &contents[usual], words) {
-                    let mut other = prefix.clone();
-                    other.push((line, content));
-                    waiting.push(other);
-                }
-            }
-            prefix.push((line, usual));
+            prefix.push(Pick { told, ..chosen });
         }
+    }
+
+    /// One content for each way to differ from the chosen one in the words `told`, of those that are its to try.
+    fn others(&mut self, point: &Point, chosen: Pick, told: u8) -> Vec<usize> {
+        let domain = self.domain(point, chosen.line);
+        let contents = self.contents(chosen.line);
+        let mut found = vec![chosen.content];
+        for content in domain {
+            let mine = !differ(&contents[content], &contents[chosen.content], chosen.told);
+            if mine && found.iter().all(|&other| differ(&contents[content], &contents[other], told)) {
+                found.push(content);
+            }
+        }
+        found.swap_remove(0);
+        found
     }
 
     /// Judges one state. Returns the undecided lines that were read.
@@ -484,12 +507,12 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
     }
 
     fn place(&mut self, point: &Point, choice: &Choice) {
-        let usual = point.forced.iter().map(|(line, contents)| (*line, contents[0]));
-        let forced: Vec<_> =
-            usual.filter(|(line, _)| !choice.iter().any(|(chosen, _)| chosen == line)).collect();
-        for &(line, content) in forced.iter().chain(choice) {
-            let words = self.contents(line)[content].words;
-            self.memory.place(line as usize, &words);
+        let forced =
+            point.forced.iter().map(|(line, contents)| Pick { line: *line, content: contents[0], told: 0 });
+        let forced = forced.filter(|forced| !choice.iter().any(|pick| pick.line == forced.line));
+        for pick in forced.chain(choice.iter().copied()) {
+            let words = self.contents(pick.line)[pick.content].words;
+            self.memory.place(pick.line as usize, &words);
         }
     }
 
@@ -576,7 +599,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
     ) -> Found {
         let mut lines = Vec::new();
         for line in self.open.clone() {
-            let chosen = choice.iter().find(|(chosen, _)| *chosen == line).map(|&(_, content)| content);
+            let chosen = choice.iter().find(|pick| pick.line == line).map(|pick| pick.content);
             let content = self.contents(line)[chosen.unwrap_or(point.usual(line))];
             let Some(pending) = &self.lines[line as usize] else { continue };
             let fate = pending.parted(&content);
@@ -625,7 +648,7 @@ enum Search {
 }
 
 fn pick(domains: &[(u32, Vec<usize>)], mut of: impl FnMut(&[usize]) -> usize) -> Choice {
-    domains.iter().map(|(line, all)| (*line, of(all))).collect()
+    domains.iter().map(|(line, all)| Pick { line: *line, content: of(all), told: !0 }).collect()
 }
 
 /// Whether two contents differ in these words.

@@ -306,20 +306,15 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         arena.kept.push(line);
     }
 
-    /// Bytes that are read or written together. A word that is written in part is read, too.
+    /// Bytes that are read or written together. A word that is written in part is taken for written: what is left of it is beside the bytes that
+    /// anyone reads.
     fn bytes(&self, at: *const u8, len: usize, write: bool) {
         if len == 0 {
             return;
         }
         let start = at.addr().wrapping_sub(self.base.addr().get());
         for word in start / 8..=(start + len - 1) / 8 {
-            let whole = word * 8 >= start && word * 8 + 8 <= start + len;
-            if !write || !whole {
-                self.reads(word);
-            }
-            if write {
-                self.writes(word);
-            }
+            if write { self.writes(word) } else { self.reads(word) }
         }
     }
 

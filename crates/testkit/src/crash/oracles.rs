@@ -8,10 +8,13 @@
 //! 5. Every other key is removed, then others are written until the store has grown; each operation answers as the model does. So locks are free.
 //!    Then 2 to 4 again.
 //! 6. Recovered once more, nothing has changed (of one state in four).
+//!
+//! After a crash of the machine under a file of which nothing was synced, another thing: the store is refused, and what is salvaged was written once.
 
 use super::explore::{Judge, Wrong};
 use super::faults::Fault;
 use super::memory::{Memory, hash};
+use super::rules::Profile;
 use super::subject::{Effect, Op, Plan, Reply, Subject, Target, Version};
 use crate::{Recording, Trace};
 use std::cell::Cell;
@@ -99,6 +102,10 @@ pub struct Oracles<'h, T, const VOLATILE: bool> {
     number: u64,
     /// What is done to the traces of recoveries.
     fault: Option<&'h Fault>,
+    /// Whether the store is refused, and salvaged at best.
+    is_lost: bool,
+    /// Operations that have begun.
+    begun: usize,
     target: std::marker::PhantomData<T>,
 }
 
@@ -115,17 +122,18 @@ pub(crate) const NOTE_CREATED: u64 = 1;
 
 impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
     /// The judge of the history `steps`.
-    pub fn new(plan: &'h Plan, steps: &'h [Step], fault: Option<&'h Fault>) -> Self {
+    pub fn new(plan: &'h Plan, steps: &'h [Step], profile: Profile, fault: Option<&'h Fault>) -> Self {
         let before = vec![None; plan.keys];
         let expectation = Expectation { before, may_be_absent: true, ..Expectation::default() };
-        let mut oracles =
-            Self { plan, steps, expectation, number: 0, fault, target: std::marker::PhantomData };
+        let (is_lost, target) = (profile == Profile::File, std::marker::PhantomData);
+        let mut oracles = Self { plan, steps, expectation, number: 0, fault, is_lost, begun: 0, target };
         oracles.number = oracles.expectation.number();
         oracles
     }
 
     fn begin(&mut self, index: usize) {
         let Some(step) = self.steps.get(index) else { return };
+        self.begun = index + 1;
         match step.op {
             Op::Puts(_) => self.expectation.loose.clone_from(&step.effects),
             _ => self.expectation.under_way = vec![step.effects.clone()],
@@ -164,6 +172,17 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         check_scan(&subject, &after)?;
         subject.abandon();
         if thorough { self.again(memory, &after) } else { Ok(()) }
+    }
+
+    fn judge_salvage(&self, memory: &Memory<VOLATILE>) -> Result<(), Wrong> {
+        let salvaged = T::Subject::salvaged(&|| memory.clone(), self.plan)?;
+        let written = || self.steps[..self.begun].iter().flat_map(|step| step.op.writes());
+        match salvaged.into_iter().find(|pair| !written().any(|other| other == *pair)) {
+            Some((key, version)) => {
+                Err(format!("salvage shows v{version} for k{key}, which was never written"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Removes every other key, then does what the plan says. Returns what the store holds then.
@@ -216,7 +235,7 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
 
     fn judge(&mut self, memory: &Memory<VOLATILE>, point: u64) -> Result<(), Wrong> {
         let thorough = hash(self.plan.seed, point).is_multiple_of(4);
-        caught(|| self.judge_all(memory, thorough))
+        caught(|| if self.is_lost { self.judge_salvage(memory) } else { self.judge_all(memory, thorough) })
     }
 
     fn recovery(&mut self, image: &[u64]) -> Option<Trace> {
@@ -264,10 +283,7 @@ pub(crate) fn caught<R>(work: impl FnOnce() -> Result<R, Wrong>) -> Result<R, Wr
     })
 }
 
-pub(crate) fn read<M: MappedMedium>(
-    subject: &impl Subject<M>,
-    keys: usize,
-) -> Result<Vec<Option<Version>>, Wrong> {
+fn read<M: MappedMedium>(subject: &impl Subject<M>, keys: usize) -> Result<Vec<Option<Version>>, Wrong> {
     (0..keys).map(|key| subject.get(key).map_err(|why| format!("get(k{key}) fails: {why}"))).collect()
 }
 
@@ -283,10 +299,7 @@ fn same<M: MappedMedium>(
     }
 }
 
-pub(crate) fn check_scan<M: MappedMedium>(
-    subject: &impl Subject<M>,
-    model: &[Option<Version>],
-) -> Result<(), Wrong> {
+fn check_scan<M: MappedMedium>(subject: &impl Subject<M>, model: &[Option<Version>]) -> Result<(), Wrong> {
     let mut found = vec![None; model.len()];
     let mut wrong = None;
     subject.scan(&mut |key, version| match found.get_mut(key) {
@@ -304,7 +317,7 @@ pub(crate) fn check_scan<M: MappedMedium>(
 }
 
 /// The store's invariants, and that the allocator has given exactly the memory that can be reached.
-pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result<(), Wrong> {
+fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result<(), Wrong> {
     if let Some(finding) = subject.verify().first() {
         return Err(format!("verify finds {finding}"));
     }

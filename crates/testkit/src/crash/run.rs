@@ -146,7 +146,7 @@ impl Lab<'_> {
         for range in &history.scratch {
             (range.start / 64..range.end / 64).for_each(|line| memory.set_scratch(line as usize));
         }
-        let mut judge = Oracles::<T, VOLATILE>::new(plan, &history.steps, self.fault.as_ref());
+        let mut judge = Oracles::<T, VOLATILE>::new(plan, &history.steps, self.profile, self.fault.as_ref());
         let mut explorer = Explorer::new(memory, self.profile.rules(), self.limits, self.seen, self.is_over);
         let found = explorer.explore((&[], &history.trace), history.from, plan.seed, &mut judge);
         (explorer.explored, found)

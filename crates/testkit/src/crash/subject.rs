@@ -49,6 +49,19 @@ impl Op {
         }
     }
 
+    /// Every version that it may write.
+    pub fn writes(&self) -> Vec<(Key, Version)> {
+        match *self {
+            Self::Put(key, version) | Self::Insert(key, version) | Self::Update(key, version) => {
+                vec![(key, version)]
+            }
+            Self::Swap(key, _, new) => new.map(|new| (key, new)).into_iter().collect(),
+            Self::Batch(ref effects) => effects.iter().filter_map(|&(key, to)| Some((key, to?))).collect(),
+            Self::Puts(ref puts) => puts.clone(),
+            Self::Remove(_) | Self::Background(_) => Vec::new(),
+        }
+    }
+
     /// What it answers.
     pub fn answer(&self, model: &[Option<Version>]) -> Option<Version> {
         match *self {
@@ -119,8 +132,6 @@ pub trait Target: 'static {
     const NAME: &'static str;
     /// Bytes of its pool, and those that it can grow to.
     const BYTES: (usize, usize);
-    /// Whether [`Subject::salvaged`] says anything.
-    const SALVAGES: bool = false;
     /// The store on one medium.
     type Subject<M: MappedMedium>: Subject<M>;
     /// What the run with this seed does.
@@ -128,7 +139,7 @@ pub trait Target: 'static {
 }
 
 /// A store under test. Whatever it is asked, it answers without a panic; if it does panic, that is a finding.
-pub trait Subject<M: MappedMedium>: Sized + Send + Sync + 'static {
+pub trait Subject<M: MappedMedium>: Sized {
     /// Makes it in zeroed memory, for what `plan` does.
     fn create(medium: M, plan: &Plan) -> Self;
     /// Recovers it from what a crash has left; `None` if there is none.
@@ -149,8 +160,8 @@ pub trait Subject<M: MappedMedium>: Sized + Send + Sync + 'static {
     fn blocks(&self) -> Vec<(u64, u64)>;
     /// Lets go of it as a process does that dies.
     fn abandon(self);
-    /// What can be proved of an image that no store may go on with; only where [`Target::SALVAGES`].
-    fn salvaged(_medium: M, _plan: &Plan) -> Result<Vec<(Key, Version)>, String> {
+    /// That an image is refused after a crash of the machine, and what of it can be proved all the same. `medium` gives it, any number of times.
+    fn salvaged(_medium: &dyn Fn() -> M, _plan: &Plan) -> Result<Vec<(Key, Version)>, String> {
         Ok(Vec::new())
     }
 }

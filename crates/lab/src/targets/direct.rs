@@ -1,0 +1,274 @@
+//! `engine::direct`, a whole store: records, expiry, swaps, batches.
+
+use super::options::{REBOOTED, is_unmade, options, refused_after_reboot};
+use std::sync::Arc;
+use terrace_engine::direct::{Direct, Key as EngineKey, Settings};
+use terrace_engine::{Change, Commit, Engine, Entry, ManualClock, Put, What, Write, WriteError};
+use terrace_index::{Bytes, hash::Clht};
+use terrace_medium::MappedMedium;
+use terrace_pool::Pool;
+use terrace_testkit::crash::{Dice, Effect, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
+
+type Store<M> = Direct<Clht<M, Bytes<EngineKey>>>;
+
+/// The engine.
+pub struct DirectEngine;
+
+/// The time in all runs.
+const NOW: u64 = 1_000_000;
+/// Values longer than what a record holds lie in memory of their own.
+const LONG: usize = 4100;
+const HEAD: usize = 16;
+
+const MIX: Mix =
+    Mix { put: 25, insert: 8, update: 8, remove: 14, swap: 10, batch: 20, puts: 8, background: 7 };
+
+impl Target for DirectEngine {
+    const NAME: &'static str = "direct";
+    const BYTES: (usize, usize) = (128 << 10, 128 << 10);
+    type Subject<M: MappedMedium> = Engineered<M>;
+
+    fn plan(seed: u64) -> Plan {
+        let mut dice = Dice::new(seed);
+        let keys = 3 + dice.roll(10) as usize;
+        let (mut model, mut next) = (vec![None; keys], 0);
+        let count = dice.roll(12) as usize;
+        let before = MIX.draw(&mut dice, count, &mut next, &mut model);
+        let count = 4 + dice.roll(8) as usize;
+        let ops = MIX.draw(&mut dice, count, &mut next, &mut model);
+        // Short values, so that there is room for them after any history.
+        let short = |n: usize| (1 << 20) + 60 * n as u64;
+        let batch: Vec<Effect> = (0..keys.min(3)).map(|key| (key, Some(short(key + 1)))).collect();
+        let mut after: Vec<Op> = (0..keys).map(|key| Op::Put(key, short(keys + key + 1))).collect();
+        after.extend([Op::Batch(batch), Op::Background(1), Op::Remove(0), Op::Insert(0, short(99))]);
+        let names = (0..keys as u64).map(|key| key * 7 + seed % 100).collect();
+        Plan { seed, keys, names, before, ops, after, creation: dice.roll(16) == 0 }
+    }
+}
+
+/// A store and the keys of its run.
+pub struct Engineered<M: MappedMedium> {
+    store: Arc<Store<M>>,
+    pool: Pool<M>,
+    keys: Vec<Vec<u8>>,
+}
+
+fn key_bytes(name: u64) -> Vec<u8> {
+    let mut key = format!("k{name}").into_bytes();
+    key.resize(key.len() + name as usize % 24, b'.');
+    key
+}
+
+/// The value of a version: the key's number, the version, and bytes that follow from them.
+fn value(key: Key, version: Version) -> Vec<u8> {
+    let len = match version % 60 {
+        17 | 41 => LONG,
+        n => HEAD + 8 * (n as usize % 3),
+    };
+    let mut value = (key as u64).to_le_bytes().to_vec();
+    value.extend(version.to_le_bytes());
+    value.resize(len, version as u8);
+    value
+}
+
+/// One version in four has an expiry, none of them soon.
+fn expiry(version: Version) -> Option<u64> {
+    version.is_multiple_of(4).then_some(NOW + 1000 + version)
+}
+
+/// The version that a value of `key` tells, if all of its bytes are as they were written.
+fn version_of(key: Key, entry: Entry<'_>) -> Result<Version, String> {
+    let version = entry.value.get(8..HEAD).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+    match version {
+        Some(version) if entry.value == value(key, version) => Ok(version),
+        _ => Err(format!("a value of {} bytes that nobody wrote for it", entry.value.len())),
+    }
+}
+
+impl<M: MappedMedium> Engineered<M> {
+    fn over(pool: Pool<M>, plan: &Plan) -> Result<Self, String> {
+        let clock = Arc::new(ManualClock::at(NOW));
+        let settings = Settings { expected_keys: 0, verify_reads: true, clock };
+        let store = Arc::new(Store::open(pool.clone(), settings).map_err(|error| error.to_string())?);
+        Ok(Self { store, pool, keys: plan.names.iter().map(|&name| key_bytes(name)).collect() })
+    }
+
+    fn put(&self, key: Key, version: Version) -> Result<(), WriteError> {
+        let value = value(key, version);
+        self.store.put(Put { key: &self.keys[key], value: &value, expires_at: expiry(version) })
+    }
+
+    /// Changes a key if `decide` says so when it sees its version.
+    fn modify(
+        &self,
+        key: Key,
+        decide: impl Fn(Option<Version>) -> Option<Option<Version>>,
+    ) -> Result<Option<Version>, WriteError> {
+        let mut seen = None;
+        self.store.modify(&self.keys[key], &mut |entry| {
+            seen = entry.and_then(|entry| version_of(key, entry).ok());
+            match decide(seen) {
+                None => Change::Keep,
+                Some(None) => Change::Remove,
+                Some(Some(version)) => {
+                    Change::Put { value: value(key, version), expires_at: expiry(version) }
+                }
+            }
+        })?;
+        Ok(seen)
+    }
+
+    /// All effects at once, if the key behind the first stays as it is.
+    fn commit(&self, effects: &[Effect]) -> Result<(), WriteError> {
+        let values: Vec<_> =
+            effects.iter().map(|&(key, to)| (key, to, to.map(|version| value(key, version)))).collect();
+        let writes: Vec<Write<'_>> = values
+            .iter()
+            .map(|(key, to, value)| {
+                let what = match (to, value) {
+                    (Some(version), Some(value)) => What::Put { value, expires_at: expiry(*version) },
+                    _ => What::Remove,
+                };
+                Write { key: &self.keys[*key], what }
+            })
+            .collect();
+        let kept = &self.keys[(effects[0].0 + 1) % self.keys.len()];
+        let token = self.store.token(kept)?;
+        match self.store.commit(&writes, &[(kept, token)])? {
+            Commit::Done => Ok(()),
+            Commit::Changed(_) => Err(WriteError::Stopped("a commit says that another changed a key".into())),
+        }
+    }
+
+    /// Work that nobody notices.
+    fn background(&self, step: u64) -> Result<(), WriteError> {
+        match step % 3 {
+            0 => _ = self.store.maintain(),
+            1 => _ = self.store.sweep_expired(64),
+            _ => {
+                let key = &self.keys[(step / 3) as usize % self.keys.len()];
+                self.store.modify(key, &mut |_| Change::Expire(Some(NOW + 1_000_000)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, op: &Op) -> Result<Option<Version>, WriteError> {
+        let get = |key| self.get(key).unwrap_or(None);
+        match *op {
+            Op::Put(key, version) => {
+                let before = get(key);
+                self.put(key, version).map(|()| before)
+            }
+            Op::Insert(key, version) => self.modify(key, |seen| seen.is_none().then_some(Some(version))),
+            Op::Update(key, version) => self.modify(key, |seen| seen.map(|_| Some(version))),
+            Op::Remove(key) => {
+                let before = get(key);
+                self.store.remove(&self.keys[key]).map(|_| before)
+            }
+            Op::Swap(key, expected, new) => self.modify(key, |seen| (seen == expected).then_some(new)),
+            Op::Batch(ref effects) => self.commit(effects).map(|()| None),
+            Op::Puts(ref puts) => self.put_many(puts).map(|()| None),
+            Op::Background(step) => self.background(step).map(|()| None),
+        }
+    }
+
+    fn put_many(&self, puts: &[(Key, Version)]) -> Result<(), WriteError> {
+        let values: Vec<_> = puts.iter().map(|&(key, version)| value(key, version)).collect();
+        let puts: Vec<Put<'_>> = puts
+            .iter()
+            .zip(&values)
+            .map(|(&(key, version), value)| Put { key: &self.keys[key], value, expires_at: expiry(version) })
+            .collect();
+        self.store.put_many(&puts).into_iter().collect()
+    }
+}
+
+impl<M: MappedMedium> Subject<M> for Engineered<M> {
+    fn create(medium: M, plan: &Plan) -> Self {
+        let pool = options(plan).create_on(medium).expect("a pool in new memory");
+        Self::over(pool, plan).expect("a store in a new pool")
+    }
+
+    fn recover(medium: M, plan: &Plan) -> Result<Option<Self>, String> {
+        match options(plan).open_on(medium) {
+            Ok(pool) => Self::over(pool, plan).map(Some),
+            Err(error) if is_unmade(plan, &error) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn pool(&self) -> &Pool<M> {
+        &self.pool
+    }
+
+    fn apply(&self, op: &Op) -> Reply {
+        match self.write(op) {
+            Ok(found) => Reply::Found(found),
+            Err(WriteError::PoolFull { .. }) => Reply::Full,
+            Err(_) => Reply::Broken("it is refused"),
+        }
+    }
+
+    fn get(&self, key: Key) -> Result<Option<Version>, String> {
+        let value = self.store.get(&self.keys[key]).map_err(|error| error.to_string())?;
+        value.map(|value| version_of(key, value.entry())).transpose()
+    }
+
+    fn scan(&self, each: &mut dyn FnMut(Key, Version)) -> Result<(), String> {
+        let mut wrong = None;
+        let mut cursor = 0;
+        loop {
+            let next = self.store.scan(cursor, 100, &mut |bytes, entry| {
+                let key = self.keys.iter().position(|key| key == bytes).unwrap_or(usize::MAX);
+                match version_of(key, entry) {
+                    Ok(version) => each(key, version),
+                    Err(why) => wrong = Some(format!("a scan finds {why}")),
+                }
+            });
+            cursor = next.map_err(|error| error.to_string())?;
+            if cursor == 0 {
+                return wrong.map_or(Ok(()), Err);
+            }
+        }
+    }
+
+    fn collect(&self) {
+        self.store.collect(&|| false);
+    }
+
+    fn verify(&self) -> Vec<String> {
+        self.store.check(&mut |_, _| {}).findings.iter().map(ToString::to_string).collect()
+    }
+
+    fn blocks(&self) -> Vec<(u64, u64)> {
+        self.store.reachable()
+    }
+
+    fn abandon(self) {
+        let Self { store, pool, .. } = self;
+        drop(store);
+        pool.abandon();
+    }
+
+    fn salvaged(medium: &dyn Fn() -> M, plan: &Plan) -> Result<Vec<(Key, Version)>, String> {
+        refused_after_reboot(medium(), plan)?;
+        let Ok(pool) = options(plan).boot_id(REBOOTED).salvage(true).open_on(medium()) else {
+            return Ok(Vec::new());
+        };
+        // What cannot be found is not shown; what is shown must be true.
+        let Ok(subject) = Self::over(pool, plan) else { return Ok(Vec::new()) };
+        let (mut found, mut wrong) = (Vec::new(), None);
+        subject.store.salvage(&mut |entry| {
+            let Ok((bytes, entry)) = entry else { return };
+            let key = subject.keys.iter().position(|key| key == bytes);
+            match key.map(|key| (key, version_of(key, entry))) {
+                Some((key, Ok(version))) => found.push((key, version)),
+                Some((key, Err(why))) => wrong = Some(format!("for k{key} salvage shows {why}")),
+                None => wrong = Some("salvage shows a key that nobody wrote".into()),
+            }
+        });
+        subject.abandon();
+        wrong.map_or(Ok(found), Err)
+    }
+}

@@ -1,0 +1,227 @@
+//! The pool itself: roots that point to blocks, allocation, growth, collection.
+
+use super::options::{is_unmade, options, refused_after_reboot};
+use terrace_medium::MappedMedium;
+use terrace_pool::{Guard, Marker, Pool, PoolFull};
+use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
+
+/// A pool whose roots are the keys.
+pub struct Roots;
+
+const KIND: &str = "lab";
+const MAGIC: u64 = 0x6c61_6220_626c_6f63;
+const HEAD: usize = 24;
+
+const MIX: Mix =
+    Mix { put: 40, insert: 5, update: 5, remove: 20, swap: 10, batch: 0, puts: 0, background: 20 };
+
+impl Target for Roots {
+    const NAME: &'static str = "pool";
+    const BYTES: (usize, usize) = (64 << 10, 96 << 10);
+    type Subject<M: MappedMedium> = Rooted<M>;
+
+    fn plan(seed: u64) -> Plan {
+        let mut dice = Dice::new(seed);
+        let keys = 2 + dice.roll(6) as usize;
+        let (mut model, mut next) = (vec![None; keys], 0);
+        let count = dice.roll(16) as usize;
+        let before = MIX.draw(&mut dice, count, &mut next, &mut model);
+        let count = 4 + dice.roll(12) as usize;
+        let ops = MIX.draw(&mut dice, count, &mut next, &mut model);
+        let mut after: Vec<Op> = (0..keys).map(|key| Op::Put(key, 5 * (1 << 20) + 5 * key as u64)).collect();
+        after.extend([Op::Background(0), Op::Background(3), Op::Remove(0), Op::Put(0, 3)]);
+        let creation = dice.roll(16) == 0;
+        Plan { seed, keys, names: (0..keys as u64).collect(), before, ops, after, creation }
+    }
+}
+
+/// Bytes of the block of a version: small ones, whole lines, larger than any class.
+fn bytes_of(version: Version) -> usize {
+    [HEAD, 64, 200, 480, 1500][(version % 5) as usize]
+}
+
+/// The words of a block, all of which follow from its key and version.
+fn words_of(key: Key, version: Version) -> Vec<u64> {
+    let mut words = vec![MAGIC, key as u64, version];
+    words.resize(bytes_of(version) / 8, version.wrapping_mul(MAGIC));
+    words
+}
+
+/// A pool under test.
+pub struct Rooted<M: MappedMedium> {
+    pool: Pool<M>,
+    names: Vec<String>,
+}
+
+impl<M: MappedMedium> Rooted<M> {
+    fn over(pool: Pool<M>, plan: &Plan) -> Self {
+        Self { pool, names: plan.names.iter().map(|name| format!("r{name}")).collect() }
+    }
+
+    fn root(&self, key: Key) -> Result<Option<u64>, String> {
+        self.pool.root(&self.names[key], KIND).map_err(|error| error.to_string())
+    }
+
+    /// The version in the block at `offset`, if all of it is as it was written.
+    fn version(&self, guard: &Guard<'_, M>, key: Key, offset: u64) -> Result<Version, String> {
+        let block = |len| guard.bytes(offset, len).ok_or("its root leads out of the pool");
+        let word =
+            |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let version = word(block(HEAD)?, 16);
+        let bytes = block(bytes_of(version))?;
+        let sound = words_of(key, version).iter().enumerate().all(|(i, &value)| word(bytes, i * 8) == value);
+        if sound { Ok(version) } else { Err("its block is not as it was written".into()) }
+    }
+
+    /// Points the root to a new block, or to nothing, and gives the old one back.
+    fn set(&self, key: Key, to: Option<Version>) -> Result<(), PoolFull> {
+        let guard = self.pool.pin();
+        let old = self.root(key).unwrap_or(None);
+        let new = to.map(|version| self.block(&guard, key, version)).transpose()?;
+        let retired = old.map(|old| (old, self.version(&guard, key, old)));
+        let (was, is) = (old.unwrap_or(0), new.unwrap_or(0));
+        // Both ways of changing a root, by turns.
+        let swaps = old.is_some() && to.is_none_or(|version| version % 2 == 0);
+        if swaps {
+            assert_eq!(
+                self.pool.swap_root(&self.names[key], KIND, was, is),
+                Ok(true),
+                "the root was just read"
+            );
+        } else {
+            self.pool.set_root(&self.names[key], KIND, is).expect("there are roots for all keys");
+        }
+        if let Some((old, Ok(version))) = retired {
+            guard.retire(old, bytes_of(version));
+        }
+        Ok(())
+    }
+
+    fn block(&self, guard: &Guard<'_, M>, key: Key, version: Version) -> Result<u64, PoolFull> {
+        let block = guard.alloc(bytes_of(version))?;
+        for (i, word) in words_of(key, version).into_iter().enumerate() {
+            block.write(i * 8, &word.to_le_bytes());
+        }
+        // PERSIST: the block before the root.
+        Ok(block.persist().into_offset())
+    }
+
+    fn background(&self, step: u64) {
+        match step % 4 {
+            0 => self.churn(step / 4),
+            1 => {
+                let size = (self.pool.size() + (4096 << (step / 4 % 3))).min(Roots::BYTES.1 as u64);
+                let _ = self.pool.grow(size);
+            }
+            2 => _ = self.pool.relieve(),
+            _ => self.churn(step / 4 + 1),
+        }
+    }
+
+    /// Takes some blocks and gives them back.
+    fn churn(&self, seed: u64) {
+        let guard = self.pool.pin();
+        let sizes = (0..4 + seed % 8).map(|i| bytes_of(seed / 8 + i));
+        let blocks: Vec<_> = sizes.filter_map(|bytes| Some((guard.alloc(bytes).ok()?, bytes))).collect();
+        for (i, (block, bytes)) in blocks.into_iter().enumerate() {
+            let offset = block.fenced_later().into_offset();
+            if i % 2 == 0 { guard.free(offset, bytes) } else { guard.retire(offset, bytes) }
+        }
+    }
+
+    fn write(&self, op: &Op) -> Result<Option<Version>, PoolFull> {
+        let get = |key| self.get(key).unwrap_or(None);
+        let (key, to) = match *op {
+            Op::Put(key, version) => (key, Some(Some(version))),
+            Op::Insert(key, version) => (key, get(key).is_none().then_some(Some(version))),
+            Op::Update(key, version) => (key, get(key).map(|_| Some(version))),
+            Op::Remove(key) => (key, get(key).map(|_| None)),
+            Op::Swap(key, expected, new) => (key, (get(key) == expected).then_some(new)),
+            Op::Background(step) => {
+                self.background(step);
+                return Ok(None);
+            }
+            Op::Batch(_) | Op::Puts(_) => return Ok(None),
+        };
+        let before = get(key);
+        if let Some(to) = to.filter(|to| (before, *to) != (None, None)) {
+            self.set(key, to)?;
+        }
+        Ok(before)
+    }
+
+    fn trace(&self, marker: &mut Marker<'_>) {
+        let guard = self.pool.pin();
+        for key in 0..self.names.len() {
+            if let Ok(Some(offset)) = self.root(key)
+                && let Ok(version) = self.version(&guard, key, offset)
+            {
+                marker.mark(offset, bytes_of(version));
+            }
+        }
+    }
+}
+
+impl<M: MappedMedium> Subject<M> for Rooted<M> {
+    fn create(medium: M, plan: &Plan) -> Self {
+        Self::over(options(plan).create_on(medium).expect("a pool in new memory"), plan)
+    }
+
+    fn recover(medium: M, plan: &Plan) -> Result<Option<Self>, String> {
+        match options(plan).open_on(medium) {
+            Ok(pool) => Ok(Some(Self::over(pool, plan))),
+            Err(error) if is_unmade(plan, &error) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn pool(&self) -> &Pool<M> {
+        &self.pool
+    }
+
+    fn apply(&self, op: &Op) -> Reply {
+        let mut outcome = self.write(op);
+        if outcome.is_err() && self.pool.relieve() {
+            outcome = self.write(op);
+        }
+        outcome.map_or(Reply::Full, Reply::Found)
+    }
+
+    fn get(&self, key: Key) -> Result<Option<Version>, String> {
+        let guard = self.pool.pin();
+        self.root(key)?.map(|offset| self.version(&guard, key, offset)).transpose()
+    }
+
+    fn scan(&self, each: &mut dyn FnMut(Key, Version)) -> Result<(), String> {
+        let guard = self.pool.pin();
+        for root in self.pool.roots() {
+            let Some(offset) = root.offset else { continue };
+            let key =
+                self.names.iter().position(|name| *name == root.name).ok_or("a root that nobody made")?;
+            each(key, self.version(&guard, key, offset)?);
+        }
+        Ok(())
+    }
+
+    fn collect(&self) {
+        self.pool.collect(&mut |marker| self.trace(marker));
+    }
+
+    fn verify(&self) -> Vec<String> {
+        let findings = self.pool.verify_head().into_iter().chain(self.pool.verify_memory());
+        findings.map(|finding| finding.to_string()).collect()
+    }
+
+    fn blocks(&self) -> Vec<(u64, u64)> {
+        self.pool.reachable(&mut |marker| self.trace(marker))
+    }
+
+    fn abandon(self) {
+        self.pool.abandon();
+    }
+
+    fn salvaged(medium: &dyn Fn() -> M, plan: &Plan) -> Result<Vec<(Key, Version)>, String> {
+        // Blocks have no checksums, so nothing of them is believed.
+        refused_after_reboot(medium(), plan).map(|()| Vec::new())
+    }
+}
