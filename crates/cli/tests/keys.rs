@@ -91,7 +91,9 @@ fn what_makes_no_sense_is_code_2() {
 fn what_cannot_be_done_is_code_1_with_a_reason() {
     let place = Place::new();
     place.run(&["get", "k"]).fails(1, "there is no pool");
-    place.run(&["put", "", "v"]).fails(1, "the key is empty");
+    place.run(&["put", "", "of no name"]).ok();
+    assert_eq!(place.run(&["get", ""]).ok().out, b"of no name");
+    assert_eq!(place.run(&["dump"]).ok().text(), "{\"key\":\"\",\"value\":\"of no name\"}\n");
     let long = "k".repeat(70_000);
     place.run(&["put", &long, "v"]).fails(1, "the key is longer than 64 KiB");
     fs::write(place.path("foreign"), b"not a pool at all").unwrap();

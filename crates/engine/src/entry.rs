@@ -68,7 +68,7 @@ pub struct Entry<'a> {
 /// A write of one key without a condition.
 #[derive(Clone, Copy, Debug)]
 pub struct Put<'a> {
-    /// 1 byte to 64 KiB.
+    /// Up to 64 KiB; also none.
     pub key: &'a [u8],
     /// Up to 512 MiB.
     pub value: &'a [u8],

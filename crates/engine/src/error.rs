@@ -57,8 +57,6 @@ pub enum ReadError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// Keys have one byte at least.
-    KeyEmpty,
     /// Keys have 64 KiB at most.
     KeyTooLong,
     /// Values have 512 MiB at most.
@@ -116,7 +114,6 @@ impl fmt::Display for ReadError {
 impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::KeyEmpty => write!(f, "the key is empty; it needs one byte at least"),
             Self::KeyTooLong => write!(f, "the key is longer than {} KiB", KEY_MAX >> 10),
             Self::ValueTooLong => write!(f, "the value is longer than {} MiB", VALUE_MAX >> 20),
             Self::PoolFull { wanted, size, longest, waiting } => {

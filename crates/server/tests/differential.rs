@@ -192,7 +192,7 @@ fn redacted(reply: &[u8]) -> Vec<Vec<u8>> {
     items
 }
 
-const KEYS: [&str; 7] = ["k1", "k2", "k3", "counter", "float", "user:1", "caf\u{e9}"];
+const KEYS: [&str; 8] = ["", "k1", "k2", "k3", "counter", "float", "user:1", "caf\u{e9}"];
 const VALUES: [&str; 26] = [
     "",
     "a",
@@ -459,7 +459,7 @@ fn mangle(command: &mut Command, random: &mut Random) {
         2 => command[0].make_ascii_uppercase(),
         _ => {}
     }
-    // Keys may not be empty here, and Redis's SHUTDOWN would work.
+    // Redis's SHUTDOWN would work.
     let shuts_down = is(command, "shutdown");
     if shuts_down && !command[1..].iter().any(|arg| arg == b"abort") {
         command.push(b"bogus".to_vec());

@@ -22,7 +22,7 @@
 //! * [`Batch`], [`Store::transaction`]: several keys, all or nothing.
 //! * Whatever a call has returned survives what the store's [`Durability`] says: the death of the process, or the loss of power.
 //!
-//! Keys have 1 byte to 64 KiB, values up to 512 MiB. Times are unix milliseconds.
+//! Keys have up to 64 KiB, values up to 512 MiB; either may be empty. Times are unix milliseconds.
 #![forbid(unsafe_code)]
 
 mod background;

@@ -99,6 +99,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
         8 => (0..10u8).prop_map(|n| vec![b'k', n]),
         2 => (0..60u8).prop_map(|n| vec![n; 1 + usize::from(n) * 7]),
         1 => (0..3u8).prop_map(|n| vec![n; 65_536]),
+        1 => Just(Vec::new()),
     ]
 }
 

@@ -65,6 +65,10 @@ fn record(row: &ByteRecord, columns: &Columns) -> Result<Record, String> {
     if row.len() != columns.count {
         return Err(format!("{} fields, expected {}", row.len(), columns.count));
     }
+    // It would do, but in a table it is a cell that nobody filled.
+    if row[columns.key].is_empty() {
+        return Err("the key is empty".into());
+    }
     let expires_at = match columns.ttl.map(|ttl| row[ttl].trim_ascii()) {
         None | Some(b"") => None,
         Some(text) => Some(expiry(text)?),

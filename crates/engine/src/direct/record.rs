@@ -112,7 +112,7 @@ impl Shape {
     #[inline(always)]
     fn is_possible(self) -> bool {
         let holds_value = matches!(self.role, Role::Single | Role::Put);
-        self.key_len.wrapping_sub(1) < KEY_MAX
+        self.key_len <= KEY_MAX
             && self.value_len <= VALUE_MAX
             && (holds_value || (self.value_len == 0 && !self.expires))
     }
@@ -238,7 +238,7 @@ mod tests {
 
     fn shapes() -> impl Strategy<Value = Shape> {
         let roles = prop_oneof![Just(Role::Single), Just(Role::Put), Just(Role::Tombstone), Just(Role::Keep)];
-        (1..=KEY_MAX, 0..=VALUE_MAX, any::<bool>(), roles).prop_map(|(key_len, value_len, expires, role)| {
+        (0..=KEY_MAX, 0..=VALUE_MAX, any::<bool>(), roles).prop_map(|(key_len, value_len, expires, role)| {
             let holds_value = matches!(role, Role::Single | Role::Put);
             Shape {
                 key_len,
@@ -260,7 +260,6 @@ mod tests {
         let shape = Shape { key_len: KEY_MAX, value_len: VALUE_MAX, expires: true, role: Role::Put };
         assert_eq!(Shape::decode(shape.encode()), Some(shape));
         for bad in [
-            Shape { key_len: 0, ..shape },
             Shape { key_len: KEY_MAX + 1, ..shape },
             Shape { value_len: VALUE_MAX + 1, ..shape },
             Shape { role: Role::Tombstone, ..shape },
@@ -284,7 +283,7 @@ mod tests {
 
         #[test]
         fn any_changed_byte_of_a_record_is_found(
-            key in prop::collection::vec(any::<u8>(), 1..40),
+            key in prop::collection::vec(any::<u8>(), 0..40),
             value in prop::collection::vec(any::<u8>(), 0..300),
             expires_at in any::<Option<u64>>(),
             stamp in any::<u32>(),

@@ -137,10 +137,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Whether key and value can be written now.
     pub(super) fn may_write(&self, key: &[u8], value_len: usize) -> Result<(), WriteError> {
         use super::record::{KEY_MAX, VALUE_MAX};
-        match key.len() {
-            0 => return Err(WriteError::KeyEmpty),
-            1..=KEY_MAX => {}
-            _ => return Err(WriteError::KeyTooLong),
+        if key.len() > KEY_MAX {
+            return Err(WriteError::KeyTooLong);
         }
         if value_len > VALUE_MAX {
             return Err(WriteError::ValueTooLong);

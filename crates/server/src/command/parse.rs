@@ -12,11 +12,7 @@ pub(crate) fn integer(arg: &[u8]) -> Result<i64, Failure> {
 
 /// Refuses a key that could not be written, so that a command that writes several things writes all or none.
 pub(crate) fn check_key(key: &[u8]) -> Result<(), Failure> {
-    match key.len() {
-        0 => Err(WriteError::KeyEmpty.into()),
-        1..=KEY_MAX => Ok(()),
-        _ => Err(WriteError::KeyTooLong.into()),
-    }
+    if key.len() > KEY_MAX { Err(WriteError::KeyTooLong.into()) } else { Ok(()) }
 }
 
 /// Refuses a value that could not be written.
