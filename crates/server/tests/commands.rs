@@ -580,6 +580,42 @@ fn commands_may_come_in_any_pieces() {
 }
 
 #[test]
+fn several_keys_are_removed_as_one() {
+    let mut client = Client::new();
+    let mut reader = client.another();
+    let seen = std::thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            for turn in 0..3000 {
+                client.expect(&[("MSET a 1 b 1 c 1", "+OK")]);
+                client.expect(&[(["DEL a b c a", "UNLINK c b a none"][turn % 2], ":3")]);
+            }
+        });
+        let mut seen = std::collections::BTreeSet::new();
+        while !writer.is_finished() {
+            seen.insert(reader.ask("MGET a b c"));
+        }
+        seen
+    });
+    let whole = ["*3 $-1 $-1 $-1", "*3 $1 1 $1 1 $1 1"];
+    assert!(seen.iter().all(|reply| whole.contains(&reply.as_str())), "{seen:?}");
+}
+
+#[test]
+fn several_keys_can_be_removed_however_full_the_pool_is() {
+    let size = terrace::ByteSize::mib(2);
+    let store = terrace::Store::options().anonymous().size(size).create().expect("a small store");
+    let clock = Arc::new(terrace::ManualClock::at(START_MS));
+    let mut client = Client::of(Arc::new(Shared::new(store, Config::default())), clock);
+    for len in [3000, 700, 100, 10, 1] {
+        let value = "x".repeat(len);
+        let _ = (0..100_000).find(|n| client.ask(&format!("SET {len}:{n} {value}")) != "+OK");
+    }
+    let keys: Vec<String> = (0..400).map(|n| format!("3000:{n}")).collect();
+    assert_eq!(client.ask(&format!("DEL {}", keys.join(" "))), ":400");
+    assert_eq!(client.ask("SET new value"), "+OK");
+}
+
+#[test]
 fn a_full_pool_refuses_writes_and_nothing_else() {
     let size = terrace::ByteSize::mib(16);
     let store =

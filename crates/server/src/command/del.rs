@@ -1,11 +1,12 @@
 //! DEL key [key ...], UNLINK key [key ...]
 //!
-//! Each key is removed by itself, not all as one, so that a full pool, which has no room for a batch's descriptor, can still be
+//! Several keys are removed as one. Only in a pool that is so full that there is no room to write down which, each is removed by itself, so that it can be
 //! emptied.
 
 use terrace_protocol::Args;
 
 use super::*;
+use crate::keyspace::Keyspace;
 
 pub(super) static DEL: Command =
     Command { summary: "Removes keys; answers with how many were there.", ..family("del") };
@@ -30,9 +31,22 @@ const fn family(name: &'static str) -> Command {
 
 fn del(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let mut removed = 0;
-    for key in args.from(1) {
-        removed += i64::from(cx.keys.remove(key)?);
+    let done = match args.len() {
+        2 => remove_all(cx.keys, args, &mut removed),
+        _ => cx.keys.atomically(&mut |keys| remove_all(keys, args, &mut removed)),
+    };
+    match done {
+        Err(failure) if failure.is_full() => remove_all(cx.keys, args, &mut removed)?,
+        done => done?,
     }
     cx.reply.integer(removed);
+    Ok(())
+}
+
+fn remove_all(keys: &mut dyn Keyspace, args: Args<'_>, removed: &mut i64) -> Outcome {
+    *removed = 0;
+    for key in args.from(1) {
+        *removed += i64::from(keys.remove(key)?);
+    }
     Ok(())
 }

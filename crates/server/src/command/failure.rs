@@ -57,6 +57,11 @@ impl Failure {
         }
     }
 
+    /// Whether the pool has no room.
+    pub fn is_full(&self) -> bool {
+        self.message().starts_with(b"OOM ")
+    }
+
     /// A store's error under Redis's code for it.
     fn coded(code: &str, error: &dyn std::fmt::Display) -> Failure {
         let text = error.to_string();
