@@ -123,14 +123,9 @@ fn read_password(config: &Config, path: &Path) -> Result<(), Failure> {
 
 /// Lines like `2026-11-21T09:04:05Z warning: only 992 clients at once: ...`.
 fn log_to_stderr(config: &Config) {
-    let filter = match config.text(Key::LogLevel).as_str() {
-        "debug" => LevelFilter::Trace,
-        "verbose" => LevelFilter::Debug,
-        "warning" => LevelFilter::Warn,
-        _ => LevelFilter::Info,
-    };
     let mut builder = env_logger::Builder::new();
-    builder.filter_level(filter).format(|out, record| {
+    // CONFIG SET loglevel may ask for more than there is to say at first.
+    builder.filter_level(LevelFilter::Trace).format(|out, record| {
         let level = match record.level() {
             Level::Error => "error",
             Level::Warn => "warning",
@@ -141,6 +136,7 @@ fn log_to_stderr(config: &Config) {
     });
     // It fails if there is a logger already, and then that one is as good.
     let _ = builder.try_init();
+    log::set_max_level(config.log_level());
 }
 
 /// CONFIG SET size makes the pool grow; CONFIG GET size tells what it is.

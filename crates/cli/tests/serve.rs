@@ -172,6 +172,19 @@ fn settings_are_checked_before_anything_starts() {
 }
 
 #[test]
+fn how_much_is_said_can_be_changed() {
+    let place = Place::new();
+    for (level, says_so) in [("warning", false), ("notice", true)] {
+        let mut server = Served::start(&place.pool(), &["--log-level", "warning"]);
+        assert_eq!(ask(&mut client(&server), &format!("CONFIG SET loglevel {level}")), "+OK");
+        assert!(ask(&mut client(&server), "CONFIG SET loglevel loud").starts_with("-ERR CONFIG SET failed"));
+        server.signal("-TERM");
+        let (code, err) = server.end();
+        assert_eq!((code, err.contains("ending")), (Some(0), says_so), "{err}");
+    }
+}
+
+#[test]
 fn every_setting_is_shown_and_size_makes_the_pool_grow() {
     let place = Place::new();
     let server = Served::start(&place.pool(), &["--maxclients", "77"]);

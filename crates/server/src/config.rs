@@ -91,7 +91,20 @@ impl Config {
             (_, parsed) => parsed,
         };
         self.store(key, parsed);
+        if key == Key::LogLevel {
+            log::set_max_level(self.log_level());
+        }
         Ok(())
+    }
+
+    /// How much is said on standard error.
+    pub fn log_level(&self) -> log::LevelFilter {
+        match self.text(Key::LogLevel).as_str() {
+            "debug" => log::LevelFilter::Trace,
+            "verbose" => log::LevelFilter::Debug,
+            "warning" => log::LevelFilter::Warn,
+            _ => log::LevelFilter::Info,
+        }
     }
 
     /// Whether [`Config::set`] would take it, as far as can be known without doing it: of several settings, none is changed if

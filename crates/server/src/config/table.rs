@@ -142,7 +142,7 @@ pub static TABLE: &[Setting] = &[
         Kind::Size { min: 1 << 16 }, "256mb", LIVE,
         "Replies that may wait for a slow client before its requests wait too"),
     line(Key::LogLevel, ["loglevel", "log-level", "TERRACE_LOG_LEVEL"],
-        Kind::Choice(&["debug", "verbose", "notice", "warning"]), "notice", FIXED,
+        Kind::Choice(&["debug", "verbose", "notice", "warning"]), "notice", LIVE,
         "How much to say on standard error"),
     fact(Key::MaxMemory, "maxmemory", "0", "the pool's size is the limit: CONFIG SET size makes it grow"),
     fact(Key::MaxMemoryPolicy, "maxmemory-policy", "noeviction",
