@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A number of bytes. Parsed from `4GiB`, `4gb`, `512m`, `100k` or plain bytes; every unit is a power of two, as in Redis.
+/// A number of bytes. Parsed from `4GiB`, `4gb`, `512m` or plain bytes, as Redis reads its settings: `kb`, `mb`, `gb` and `tb` are powers of two, and so are
+/// `KiB`, `MiB`, ...; a letter alone, `k`, `m`, `g` or `t`, is a power of ten.
 ///
 /// ```
 /// use terrace::ByteSize;
@@ -72,18 +73,21 @@ fn parse(text: &str) -> Option<ByteSize> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let shift = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
+    let unit: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1000,
+        "m" => 1_000_000,
+        "g" => 1_000_000_000,
+        "t" => 1_000_000_000_000,
+        "kb" | "kib" => 1 << 10,
+        "mb" | "mib" => 1 << 20,
+        "gb" | "gib" => 1 << 30,
+        "tb" | "tib" => 1 << 40,
         _ => return None,
     };
-    let unit = 1u64 << shift;
     match number.split_once('.') {
         None => number.parse::<u64>().ok()?.checked_mul(unit).map(ByteSize),
-        Some((whole, fraction)) if !fraction.is_empty() && fraction.len() <= 9 && shift > 0 => {
+        Some((whole, fraction)) if !fraction.is_empty() && fraction.len() <= 9 && unit > 1 => {
             let parts = fraction.parse::<u64>().ok()?;
             let rest = u128::from(parts) * u128::from(unit) / 10u128.pow(fraction.len() as u32);
             whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(rest as u64).map(ByteSize)
@@ -114,9 +118,13 @@ mod tests {
             ("1048576", 1 << 20),
             ("4GiB", 4 << 30),
             ("8gb", 8 << 30),
-            ("8G", 8 << 30),
+            ("8G", 8_000_000_000),
             (" 16 mb ", 16 << 20),
-            ("0.5k", 512),
+            ("1k", 1000),
+            ("1kb", 1024),
+            ("3m", 3_000_000),
+            ("0.5k", 500),
+            ("2t", 2_000_000_000_000),
             ("1.25MiB", 1310720),
             ("2tib", 2 << 40),
             ("18446744073709551615", u64::MAX),

@@ -80,7 +80,7 @@ fn within(number: u64, min: u64, max: u64) -> Result<Parsed, String> {
     Err(format!("argument must be between {min} and {max} inclusive"))
 }
 
-/// Reads a size, with the units of [`ByteSize`]: each a power of two.
+/// Reads a size, with the units of [`ByteSize`], which are Redis's.
 pub fn parse_size(text: &str) -> Option<u64> {
     text.parse::<ByteSize>().ok().map(ByteSize::as_bytes)
 }
@@ -106,6 +106,7 @@ mod tests {
         for (text, bytes) in [
             ("0", 0),
             ("1024", 1024),
+            ("1k", 1000),
             ("1kb", 1024),
             ("64MB", 64 << 20),
             ("4GiB", 4 << 30),
