@@ -28,6 +28,6 @@ pub(crate) fn light() {
 /// The other side: when it returns, every thread of every registered process has passed a full barrier since it was called.
 pub(crate) fn heavy() {
     fence(SeqCst);
-    // Refused only where no process could register, and then every pin has a barrier of its own.
+    // It was not refused: only pools of a registered process come here.
     let _ = membarrier(MembarrierCommand::GlobalExpedited);
 }

@@ -231,8 +231,13 @@ impl<M: MappedMedium> Inner<M> {
     /// Waits until everyone who is pinned now has been unpinned.
     fn wait_for_readers(&self) {
         let until = self.epoch() + GRACE;
-        while self.try_advance() < until {
-            std::thread::yield_now();
+        let mut epoch = self.epoch();
+        while epoch < until {
+            let now = self.try_advance();
+            if now == epoch {
+                std::thread::yield_now();
+            }
+            epoch = now;
         }
     }
 

@@ -276,7 +276,11 @@ impl<M: MappedMedium> Inner<M> {
         }
         // ORDER: full: pairs with `announce`: a thread whose announcement is not seen below announced after this, and sees all that
         // was unlinked before this.
-        barrier::heavy();
+        if self.light_pins {
+            barrier::heavy();
+        } else {
+            fence(SeqCst);
+        }
         if self.is_held_up(epoch) {
             return epoch;
         }

@@ -204,7 +204,8 @@ impl PoolOptions {
         superblock.assumed_persistent = self.assumed(&medium);
         let region = Region::new(medium);
         let layout = Layout::new(superblock.geometry).map_err(Problem::Geometry)?;
-        let life = Life { start: Start::Created, writes: true, size: superblock.size, superblock, copy: 1 };
+        let (start, size, reproducible) = (Start::Created, superblock.size, self.reproducible);
+        let life = Life { start, writes: true, size, superblock, copy: 1, reproducible };
         self.begin(region, layout, life)
     }
 
@@ -230,7 +231,8 @@ impl PoolOptions {
         }
         let writes = protection == Protection::ReadWrite && self.writes();
         // The copy that was not believed is written first: the other is whole until then.
-        let life = Life { start, writes, size: expected.min(len), superblock, copy: 1 - found.copy };
+        let (size, reproducible) = (expected.min(len), self.reproducible);
+        let life = Life { start, writes, size, superblock, copy: 1 - found.copy, reproducible };
         self.begin(region, layout, life)
     }
 

@@ -7,7 +7,8 @@ use terrace_testkit::crash::Plan;
 /// How the pool of a run is made and opened: the same bytes every time.
 pub(crate) fn options(plan: &Plan) -> PoolOptions {
     PoolOptions::anonymous()
-        .geometry(Geometry::tiny())
+        // One thread needs one seat; opening a pool looks at all of them.
+        .geometry(Geometry { seats: 2, ..Geometry::tiny() })
         .hash_seed(hash_seed(plan.seed))
         .boot_id(1)
         .reproducible()
