@@ -1,28 +1,67 @@
 //! `dump`: all records, as JSON lines or as a Redis protocol stream; `load` reads both back.
 
 use std::{
-    fs::File,
     io::{self, BufWriter, Write},
     path::Path,
     process::ExitCode,
 };
 
+use terrace::Store;
+use terrace_medium::files::{Files, SystemFiles, Unpublished};
 use terrace_protocol::Reply;
 
 use crate::{
     args::{DumpFormat, DumpOptions},
+    clock,
     failure::{Failure, Outcome},
     open, record,
     scan::each_entry,
 };
 
+/// Bytes that are written together.
+const BUFFER: usize = 1 << 20;
+
 pub(crate) fn run(options: &DumpOptions) -> Outcome {
     let store = open::to_read(&options.pool.config()?)?;
-    let mut out = BufWriter::with_capacity(1 << 20, target(options.output.as_deref())?);
+    match &options.output {
+        None => write_all(&store, options.format, io::stdout().lock())?,
+        Some(path) => to_file(&store, options.format, &SystemFiles, path)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Dumps to a new file that is there, whole and for good, when this has returned, and never in part.
+fn to_file<F: Files>(store: &Store, format: DumpFormat, files: &F, path: &Path) -> Result<(), Failure> {
+    let cannot = |error: io::Error| Failure::new(format!("cannot write {}: {error}", path.display()));
+    let unique = u64::from(std::process::id()) << 40 ^ clock::now_ms();
+    let new = Unpublished::new(files, path, unique).map_err(cannot)?;
+    write_all(store, format, Named { out: new.appending(), path })?;
+    new.publish().map_err(cannot)
+}
+
+/// Says of an error where it happened.
+struct Named<'a, W> {
+    out: W,
+    path: &'a Path,
+}
+
+impl<W: Write> Write for Named<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let path = self.path.display();
+        self.out.write(bytes).map_err(|e| io::Error::new(e.kind(), format!("cannot write {path}: {e}")))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+fn write_all(store: &Store, format: DumpFormat, out: impl Write) -> Result<(), Failure> {
+    let mut out = BufWriter::with_capacity(BUFFER, out);
     let mut line = Vec::new();
-    each_entry(&store, &mut |key, entry| {
+    each_entry(store, &mut |key, entry| {
         line.clear();
-        match options.format {
+        match format {
             DumpFormat::Jsonl => {
                 line.extend_from_slice(record::to_json(key, entry.value, entry.expires_at).as_bytes());
                 line.push(b'\n');
@@ -32,47 +71,7 @@ pub(crate) fn run(options: &DumpOptions) -> Outcome {
         out.write_all(&line)?;
         Ok(true)
     })?;
-    out.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Where the dump goes.
-enum Target {
-    Stdout(io::StdoutLock<'static>),
-    File(File),
-}
-
-fn target(path: Option<&Path>) -> Result<Target, Failure> {
-    let Some(path) = path else { return Ok(Target::Stdout(io::stdout().lock())) };
-    File::create_new(path)
-        .map(Target::File)
-        .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
-}
-
-impl Target {
-    /// A dump that was written is on the disk.
-    fn finish(self) -> io::Result<()> {
-        match self {
-            Target::Stdout(mut out) => out.flush(),
-            Target::File(file) => file.sync_all(),
-        }
-    }
-}
-
-impl Write for Target {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Target::Stdout(out) => out.write(bytes),
-            Target::File(file) => file.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Target::Stdout(out) => out.flush(),
-            Target::File(file) => file.flush(),
-        }
-    }
+    Ok(out.flush()?)
 }
 
 /// `SET key value [PXAT ms]`. A command has the form of an array of bulk strings, as a reply may.
@@ -85,5 +84,56 @@ fn command(line: &mut Vec<u8>, key: &[u8], value: &[u8], expires_at: Option<u64>
     if let Some(at) = expires_at {
         words.bulk(b"PXAT");
         words.bulk(at.to_string().as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace::ByteSize;
+    use terrace_testkit::simfs::{Fault, Faulty, SimFs};
+
+    fn filled(records: u32) -> Store {
+        let store = Store::options().anonymous().size(ByteSize::mib(16)).create().unwrap();
+        (0..records).for_each(|n| store.put(format!("key {n}").as_bytes(), &[7; 100]).unwrap());
+        store
+    }
+
+    fn lines(dump: &[u8]) -> usize {
+        dump.iter().filter(|&&byte| byte == b'\n').count()
+    }
+
+    /// Every call fails in turn, and the power goes after it: the dump is whole or not there, and there whenever it was said to be.
+    #[test]
+    fn a_dump_is_whole_or_not_there_whichever_call_fails() {
+        let (store, path) = (filled(300), Path::new("/d/dump"));
+        for make in [|| SimFs::new(["/d"]), || SimFs::new(["/d"]).with_unnamed_files()] {
+            let counting = Faulty::counting(make()).short(1);
+            to_file(&store, DumpFormat::Jsonl, &counting, path).unwrap();
+            for (nth, fault) in (0..=counting.calls()).flat_map(|nth| Fault::ALL.map(|fault| (nth, fault))) {
+                let below = make();
+                let faulty = Faulty::failing(below.clone(), nth, fault).short(1);
+                let dumped = to_file(&store, DumpFormat::Jsonl, &faulty, path);
+                assert_eq!(dumped.is_ok(), nth == counting.calls(), "call {nth}");
+                for seed in 0..8 {
+                    let there = below.content(path).map(|dump| lines(&dump));
+                    assert!(
+                        there.is_none_or(|lines| lines == 300),
+                        "call {nth}, seed {seed}: {there:?} lines"
+                    );
+                    assert!(dumped.is_err() || there.is_some(), "call {nth}, seed {seed}");
+                    below.crash(seed);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_dump_does_not_replace_a_file() {
+        let files = SimFs::new(["/d"]);
+        files.put(Path::new("/d/dump"), b"mine");
+        assert!(to_file(&filled(1), DumpFormat::Resp, &files, Path::new("/d/dump")).is_err());
+        assert_eq!(files.content(Path::new("/d/dump")).unwrap(), b"mine");
+        assert_eq!(files.names().len(), 1);
     }
 }

@@ -1,10 +1,8 @@
 //! How a command ends: what went wrong, what to do about it, and the exit code.
 
-use std::{
-    fmt::Display,
-    io::{self, Write},
-    process::ExitCode,
-};
+#[cfg(not(test))]
+use std::io::Write;
+use std::{fmt::Display, io, process::ExitCode};
 
 /// The program was asked for something it cannot make sense of.
 pub(crate) const USAGE: u8 = 2;
@@ -74,5 +72,12 @@ impl From<io::Error> for Failure {
 
 /// Writes one line to standard error, if anyone listens.
 pub(crate) fn say(line: &str) {
+    // Of what the macro writes, tests show only that of those which fail.
+    #[cfg(test)]
+    #[allow(clippy::print_stderr, reason = "a test")]
+    {
+        eprintln!("{line}");
+    }
+    #[cfg(not(test))]
     let _ = writeln!(io::stderr().lock(), "{line}");
 }

@@ -1,6 +1,8 @@
 //! `load`: fills a pool from a file or standard input. What is good is kept, what is not is reported with its line.
 
 mod csv;
+#[cfg(test)]
+mod faults;
 mod jsonl;
 mod progress;
 mod replies;
@@ -10,6 +12,7 @@ mod source;
 use std::process::ExitCode;
 
 use terrace::{Put, Store, WriteError};
+use terrace_medium::files::SystemFiles;
 
 use crate::{
     args::{Format, LoadOptions},
@@ -24,13 +27,21 @@ use source::Source;
 pub(crate) fn run(options: &LoadOptions) -> Outcome {
     let config = options.pool.config()?;
     let progress = Progress::new();
-    let mut source = Source::open(&options.file, &progress)?;
+    let mut source = Source::open(&SystemFiles, &options.file, &progress)?;
     let format = source.format(options.format)?;
     let store = open::or_create(&config)?.store;
+    let loaded = load(&store, source, format, progress);
+    let closed = open::close(store);
+    let bad = loaded?;
+    closed?;
+    Ok(if bad > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// Loads all of `source`, and returns how many of its lines were bad. What was read before it ends, well or not, is written and told.
+fn load(store: &Store, source: Source, format: Format, progress: Progress) -> Result<u64, Failure> {
     let name = source.name.clone();
     let unit = if format == Format::Resp { "command" } else { "line" };
-    let mut loader =
-        Loader { store: &store, name, unit, batch: Vec::new(), bytes: 0, loaded: 0, bad: 0, progress };
+    let mut loader = Loader { store, name, unit, batch: Vec::new(), bytes: 0, loaded: 0, bad: 0, progress };
     let ended = match format {
         Format::Csv => csv::load(source.reader, &mut loader),
         Format::Jsonl => jsonl::load(source.reader, &mut loader),
@@ -39,11 +50,7 @@ pub(crate) fn run(options: &LoadOptions) -> Outcome {
     // What was read before the end, good or bad, is written and told.
     let flushed = loader.flush();
     let bad = loader.finish(ended.is_ok());
-    let ended = ended.and(flushed);
-    let closed = open::close(store);
-    ended?;
-    closed?;
-    Ok(if bad > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+    ended.and(flushed).map(|()| bad)
 }
 
 /// Takes records in batches, and keeps count.

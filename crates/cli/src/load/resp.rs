@@ -36,8 +36,10 @@ pub(super) fn load(mut reader: Box<dyn BufRead>, loader: &mut Loader<'_>) -> Res
     let mut session = Session::new(shared, Peer::default(), now_ms());
     let mut stream = Stream::default();
     loop {
-        let read = reader.by_ref().take(CHUNK).read_to_end(&mut stream.input)?;
+        let read = reader.by_ref().take(CHUNK).read_to_end(&mut stream.input);
+        // What came before a read that failed is good.
         let flow = stream.run(&mut session, loader)?;
+        let read = read?;
         if flow != Flow::Continue {
             return Err(stream.ended(loader));
         }

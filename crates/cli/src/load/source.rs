@@ -1,10 +1,11 @@
 //! Where a load comes from, and in what format.
 
 use std::{
-    fs::File,
-    io::{BufRead, BufReader, Read, stdin},
+    io::{self, BufRead, BufReader, Read, stdin},
     path::Path,
 };
+
+use terrace_medium::files::Files;
 
 use super::progress::Progress;
 use crate::{args::Format, failure::Failure};
@@ -21,25 +22,27 @@ const BUFFER: usize = 1 << 20;
 
 impl Source {
     /// Opens it; `progress` sees what is read.
-    pub(super) fn open(path: &Path, progress: &Progress) -> Result<Source, Failure> {
+    pub(super) fn open<F: Files>(files: &F, path: &Path, progress: &Progress) -> Result<Source, Failure> {
         if path == Path::new("-") {
-            let reader = Box::new(BufReader::with_capacity(BUFFER, progress.watch(stdin(), None)));
-            return Ok(Source { name: "standard input".into(), reader, extension: None });
+            let stream = Named { name: "standard input".into(), below: stdin() };
+            return Ok(Source { extension: None, ..Source::reading(stream, None, progress) });
         }
-        let cannot = |error| Failure::new(format!("cannot read {}: {error}", path.display()));
-        let file = File::open(path).map_err(cannot)?;
-        let metadata = file.metadata().map_err(cannot)?;
-        if metadata.is_dir() {
-            return Err(Failure::new(format!("cannot read {}: it is a directory", path.display())));
-        }
-        let length = metadata.is_file().then_some(metadata.len());
-        let reader: Box<dyn Read> = Box::new(progress.watch(file, length));
+        let cannot = |error: io::Error| match error.kind() {
+            io::ErrorKind::IsADirectory => {
+                Failure::new(format!("cannot read {}: it is a directory", path.display()))
+            }
+            _ => Failure::new(format!("cannot read {}: {error}", path.display())),
+        };
+        let (below, length) = files.stream(path).map_err(cannot)?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Ok(Source {
-            name,
-            reader: Box::new(BufReader::with_capacity(BUFFER, reader)),
-            extension: by_name(path),
-        })
+        let source = Source::reading(Named { name, below }, length, progress);
+        Ok(Source { extension: by_name(path), ..source })
+    }
+
+    fn reading<R: Read + 'static>(stream: Named<R>, length: Option<u64>, progress: &Progress) -> Source {
+        let name = stream.name.clone();
+        let reader = BufReader::with_capacity(BUFFER, progress.watch(stream, length));
+        Source { name, reader: Box::new(reader), extension: None }
     }
 
     /// Its format: as said, by its name, or by its first bytes.
@@ -52,6 +55,21 @@ impl Source {
             Failure::usage(format!("cannot tell the format of {}", self.name))
                 .hint("CSV begins with a header that names key and value, JSON lines with {, a Redis protocol stream with *")
                 .hint("to say it: --format csv, --format jsonl or --format resp")
+        })
+    }
+}
+
+/// Says of an error where it happened.
+struct Named<R> {
+    name: String,
+    below: R,
+}
+
+impl<R: Read> Read for Named<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.below.read(buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => error,
+            kind => io::Error::new(kind, format!("cannot read {} to its end: {error}", self.name)),
         })
     }
 }
