@@ -3,7 +3,7 @@
 use crate::direct::{KEY_MAX, VALUE_MAX};
 use std::fmt;
 use terrace_index::StoreError;
-use terrace_pool::PoolFull;
+use terrace_pool::{Bytes, PoolFull};
 
 /// The pool does not hold a store that can be used.
 #[derive(Debug)]
@@ -135,17 +135,3 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for ReadError {}
 impl std::error::Error for WriteError {}
-
-/// A number of bytes, as people say it.
-pub(crate) struct Bytes(pub(crate) u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-        let unit = (self.0.max(1).ilog2() / 10).min(4);
-        match unit {
-            0 => write!(f, "{} bytes", self.0),
-            _ => write!(f, "{:.1} {}", self.0 as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit as usize]),
-        }
-    }
-}

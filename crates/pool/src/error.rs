@@ -372,8 +372,9 @@ impl fmt::Display for CloseError {
 
 impl std::error::Error for CloseError {}
 
-/// A number of bytes, as people say it.
-struct Bytes(u64);
+/// A number of bytes, shown as people say it: `4.0 GiB`.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

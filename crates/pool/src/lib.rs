@@ -38,7 +38,7 @@ pub use blocks::{Durable, Fence, Fresh, PoolFull};
 pub use check::{Finding, Remedy};
 pub use collect::{CollectReport, Marker};
 pub use epoch::{ErasedGuard, Guard, PinnedBytes};
-pub use error::{CloseError, Durability, GrowError, Holder, OpenError, Problem, RootError};
+pub use error::{Bytes, CloseError, Durability, GrowError, Holder, OpenError, Problem, RootError};
 pub use fixed::Fixed;
 pub use layout::{Geometry, Layout, MAX_POOL, PAGE};
 #[doc(hidden)]

@@ -93,15 +93,20 @@ fn a_clean_close_leaves_nothing_to_collect() {
     }
 }
 
+/// A pool as a process that was killed leaves it.
+fn left_in_use(dir: &Path) -> PoolOptions {
+    let (size, geometry) = geometries()[1];
+    let options = options(&dir.join("pool"), size, geometry);
+    let table = Table::create(options.create::<Shm>().unwrap());
+    table.churn(&mut Dice(5), 3000);
+    table.pool.abandon();
+    options
+}
+
 #[test]
 fn a_pool_closed_before_it_was_collected_is_collected_later() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let (size, geometry) = geometries()[1];
-    let options = options(&dir.path().join("pool"), size, geometry);
-    let table = Table::create(options.create::<Shm>().unwrap());
-    let mut dice = Dice(5);
-    table.churn(&mut dice, 3000);
-    table.pool.abandon();
+    let (options, mut dice) = (left_in_use(dir.path()), Dice(6));
     let table = Table::open(options.open::<Shm>().unwrap());
     table.churn(&mut dice, 300);
     table.pool.close().unwrap();
@@ -115,11 +120,7 @@ fn a_pool_closed_before_it_was_collected_is_collected_later() {
 #[test]
 fn a_trace_that_panics_does_no_harm() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let (size, geometry) = geometries()[1];
-    let options = options(&dir.path().join("pool"), size, geometry);
-    let table = Table::create(options.create::<Shm>().unwrap());
-    table.churn(&mut Dice(5), 3000);
-    table.pool.abandon();
+    let options = left_in_use(dir.path());
     let table = Table::open(options.open::<Shm>().unwrap());
     let traced = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         table.pool.collect(&mut |marker| {
@@ -136,11 +137,7 @@ fn a_trace_that_panics_does_no_harm() {
 #[test]
 fn a_trace_that_gives_up_frees_nothing() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let (size, geometry) = geometries()[1];
-    let options = options(&dir.path().join("pool"), size, geometry);
-    let table = Table::create(options.create::<Shm>().unwrap());
-    table.churn(&mut Dice(5), 3000);
-    table.pool.abandon();
+    let options = left_in_use(dir.path());
     for _ in 0..2 {
         let table = Table::open(options.open::<Shm>().unwrap());
         let report = table.pool.collect(&mut |marker| {

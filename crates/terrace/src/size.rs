@@ -98,12 +98,7 @@ fn parse(text: &str) -> Option<ByteSize> {
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-        let unit = (self.0.max(1).ilog2() / 10).min(4);
-        match unit {
-            0 => write!(f, "{} bytes", self.0),
-            _ => write!(f, "{:.1} {}", self.0 as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit as usize]),
-        }
+        terrace_pool::Bytes(self.0).fmt(f)
     }
 }
 

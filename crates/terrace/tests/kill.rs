@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Medium, Site, assert_sound, contents};
+use common::{Draws, Medium, Site, assert_sound, contents};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -19,18 +19,6 @@ const FAR: u64 = 4_102_444_800_000;
 
 type State = (Vec<u8>, Option<u64>);
 type Model = BTreeMap<Vec<u8>, State>;
-
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % limit
-    }
-}
 
 /// A change of one key.
 #[derive(Clone)]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{MEDIA, Site, assert_sound};
+use common::{Draws, MEDIA, Site, assert_sound};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use terrace::{ByteSize, Change, Put, Store};
@@ -15,19 +15,6 @@ fn number(value: &[u8]) -> u64 {
 
 fn read(store: &Store, key: &[u8]) -> u64 {
     store.get(key).unwrap().map_or(0, |value| number(&value))
-}
-
-/// A seeded generator, so that threads differ and runs do not (SplitMix64).
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % limit
-    }
 }
 
 #[test]

@@ -76,3 +76,17 @@ pub fn assert_sound(store: &Store) {
     let report = store.check(&mut |_, _| {});
     assert!(report.is_sound(), "{:#?}", report.findings);
 }
+
+/// A seeded generator, so that threads differ and runs do not (SplitMix64).
+pub struct Draws(pub u64);
+
+impl Draws {
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) % limit
+    }
+}
