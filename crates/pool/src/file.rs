@@ -1,16 +1,15 @@
-//! The file that a pool lies in: opening it, holding it against others, making it so that it appears whole or not at all.
+//! The file that a pool lies in: opening it, holding it against others.
 
 use crate::error::{Holder, Problem};
 use crate::layout::Layout;
 use crate::participants::{living, program_of};
 use crate::superblock::{self, Found, HEAD_BYTES};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, fstatfs, linkat, renameat_with};
-use rustix::io::Errno;
+use rustix::fs::fstatfs;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use terrace_medium::files::{StoredFile, directory_of};
 use terrace_medium::{MapError, MappedMedium, Mapping, Protection, Region, Shm};
 
 /// What will be done with a file.
@@ -148,82 +147,31 @@ pub(crate) fn can_read_holes(file: &File, size: u64) -> Result<(), Problem> {
     if wanted > free && all > 0 { Err(Problem::Map(MapError::NoSpace { wanted })) } else { Ok(()) }
 }
 
-/// A new file that nobody sees before it is published, and of which nothing stays if it is not.
-pub(crate) struct Unpublished {
-    file: File,
-    /// Its name until then, on file systems that have no files without one.
-    temporary: Option<PathBuf>,
+/// The machine's file that a new one is. A lock that is taken by it belongs to both.
+pub(crate) fn handle(file: &impl StoredFile) -> Result<File, Problem> {
+    let system = file.as_system().ok_or(Problem::NotAFile)?;
+    system.try_clone().map_err(|e| Problem::Os("make", e))
 }
 
-impl Unpublished {
-    /// Makes an empty file that can be published as `path`.
-    pub(crate) fn new(path: &Path) -> Result<Self, Problem> {
-        if path.symlink_metadata().is_ok() {
-            return Err(Problem::Exists);
-        }
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        match rustix::fs::open(directory(path), flags, Mode::RUSR | Mode::WUSR) {
-            // Only /proc can give a file without a name one.
-            Ok(file) if Path::new("/proc/self/fd").exists() => {
-                Ok(Self { file: file.into(), temporary: None })
-            }
-            Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Self::named(path),
-            Err(error) => Err(refusal(path, "make", error.into())),
-        }
-    }
-
-    /// As [`Unpublished::new`], under a temporary name beside `path`.
-    fn named(path: &Path) -> Result<Self, Problem> {
-        let name = path.file_name().ok_or(Problem::NotAFile)?.to_string_lossy();
-        #[allow(clippy::disallowed_methods, reason = "a name that nobody else has")]
-        let unique = getrandom::u64().map_err(|e| Problem::Os("make", e.into()))?;
-        let temporary = path.with_file_name(format!(".{name}.{unique:016x}.new"));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&temporary);
-        let file = file.map_err(|e| refusal(path, "make", e))?;
-        Ok(Self { file, temporary: Some(temporary) })
-    }
-
-    /// Another handle to the file. A lock belongs to both.
-    pub(crate) fn file(&self) -> Result<File, Problem> {
-        self.file.try_clone().map_err(|e| Problem::Os("make", e))
-    }
-
-    /// Gives the file, with what was written to it, its name, for good. Fails if that is taken by now.
-    pub(crate) fn publish(mut self, path: &Path) -> Result<(), Problem> {
-        self.file.sync_all().map_err(|e| Problem::Os("write", e))?;
-        match &self.temporary {
-            None => {
-                let unnamed = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-                linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)
-            }
-            Some(temporary) => renameat_with(CWD, temporary, CWD, path, RenameFlags::NOREPLACE),
-        }
-        .map_err(|e| refusal(path, "name", e.into()))?;
-        self.temporary = None;
-        let directory = File::open(directory(path)).map_err(|e| Problem::Os("open the directory of", e))?;
-        // A file system that cannot sync directories has nothing to wait for.
-        let _ = directory.sync_all();
-        Ok(())
-    }
+/// Gives a new file storage for all of its bytes.
+pub(crate) fn allocate(file: &impl StoredFile, size: u64) -> Result<(), Problem> {
+    file.allocate(size).map_err(|error| match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Problem::Map(MapError::NoSpace { wanted: size }),
+        _ => Problem::Os("reserve space for", error),
+    })
 }
 
-impl Drop for Unpublished {
-    fn drop(&mut self) {
-        if let Some(temporary) = &self.temporary {
-            let _ = std::fs::remove_file(temporary);
-        }
-    }
-}
-
-fn directory(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+/// A number that nobody else has, for a temporary name.
+pub(crate) fn unique() -> Result<u64, Problem> {
+    #[allow(clippy::disallowed_methods, reason = "a name that nobody else has")]
+    getrandom::u64().map_err(|e| Problem::Os("make", e.into()))
 }
 
 /// What the refusal of `path` means to whoever named it.
-fn refusal(path: &Path, what: &'static str, error: io::Error) -> Problem {
+pub(crate) fn refusal(path: &Path, what: &'static str, error: io::Error) -> Problem {
     match error.kind() {
-        ErrorKind::NotFound if directory(path).is_dir() => Problem::Missing,
-        ErrorKind::NotFound | ErrorKind::NotADirectory => Problem::NoDirectory(directory(path).into()),
+        ErrorKind::NotFound if directory_of(path).is_dir() => Problem::Missing,
+        ErrorKind::NotFound | ErrorKind::NotADirectory => Problem::NoDirectory(directory_of(path).into()),
         ErrorKind::AlreadyExists => Problem::Exists,
         ErrorKind::IsADirectory => Problem::NotAFile,
         ErrorKind::PermissionDenied => Problem::Denied(error),
@@ -235,35 +183,6 @@ fn refusal(path: &Path, what: &'static str, error: io::Error) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_file_without_a_name_leaves_nothing_and_one_with_a_temporary_name_is_removed() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("new.pool");
-        let entries = || std::fs::read_dir(dir.path()).unwrap().count();
-        drop(Unpublished::new(&path).unwrap());
-        let named = Unpublished::named(&path).unwrap();
-        assert_eq!(entries(), 1);
-        drop(named);
-        assert_eq!(entries(), 0);
-    }
-
-    #[test]
-    fn both_kinds_are_published_once_with_mode_0600() {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, make) in [
-            ("unnamed", Unpublished::new as fn(&Path) -> Result<Unpublished, Problem>),
-            ("named", Unpublished::named),
-        ] {
-            let path = dir.path().join(name);
-            let (first, second) = (make(&path).unwrap(), Unpublished::new(&path).unwrap());
-            first.publish(&path).unwrap();
-            assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
-            assert!(matches!(second.publish(&path), Err(Problem::Exists)));
-            assert!(matches!(Unpublished::new(&path), Err(Problem::Exists)));
-        }
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
-    }
 
     #[test]
     fn the_kernels_list_of_locks_names_the_holder() {

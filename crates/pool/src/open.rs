@@ -4,7 +4,7 @@
 //! Opening one reads the superblock, the roots' directory and the participant table, whatever the pool's size.
 
 use crate::error::{Durability, OpenError, Problem};
-use crate::file::{self, Purpose, Unpublished};
+use crate::file::{self, Purpose};
 use crate::layout::{Geometry, Layout, MAX_POOL, PAGE};
 use crate::lifetime::{Opening, allocator_sum, boot_id, next_life};
 use crate::options::{Place, PoolOptions};
@@ -15,6 +15,7 @@ use crate::{clock, participants};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::Path;
+use terrace_medium::files::{Files, SystemFiles, Unpublished};
 use terrace_medium::{Backing, LINE, MapError, MappedMedium, Mapping, Pmem, Protection, Region};
 
 impl PoolOptions {
@@ -67,23 +68,31 @@ impl PoolOptions {
             }
             Place::Path(path) if file::is_device(path) => self.create_in(file::open(path, Purpose::Write)?),
             Place::File(file) => self.create_in(file.try_clone().map_err(|e| Problem::Os("make", e))?),
-            Place::Path(path) => self.create_at(path),
+            Place::Path(path) => self.create_at(&SystemFiles, path),
         }
     }
 
+    /// As [`PoolOptions::create`] at a path, through another file layer than the machine's. For tests.
+    #[doc(hidden)]
+    pub fn create_through<M: MappedMedium, F: Files>(&self, files: &F) -> Result<Pool<M>, OpenError> {
+        let Place::Path(path) = &self.place else { return self.create() };
+        self.create_at(files, path).map_err(|problem| self.error(problem))
+    }
+
     /// Makes a pool in a new file.
-    fn create_at<M: MappedMedium>(&self, path: &Path) -> Result<Pool<M>, Problem> {
-        let new = Unpublished::new(path)?;
-        let file = new.file()?;
+    fn create_at<M: MappedMedium, F: Files>(&self, files: &F, path: &Path) -> Result<Pool<M>, Problem> {
+        let refused = |what| move |error| file::refusal(path, what, error);
+        let new = Unpublished::new(files, path, file::unique()?).map_err(refused("make"))?;
+        let file = file::handle(new.file())?;
         // Before it has a name, so that it is never seen without.
         file::hold(&file, Purpose::Write)?;
         let mut superblock = self.superblock::<M>(self.size / PAGE * PAGE)?;
         superblock.size = file::whole_blocks(&file, superblock.size)?;
-        Mapping::allocate(&file, superblock.size).map_err(Problem::Map)?;
+        file::allocate(new.file(), superblock.size)?;
         let mapping = self.map(file, superblock.size, Protection::ReadWrite)?;
         self.check_persistent::<M>(&mapping)?;
         let pool = self.format(self.medium(mapping), superblock)?;
-        new.publish(path)?;
+        new.publish().map_err(refused("name"))?;
         Ok(pool)
     }
 

@@ -167,3 +167,31 @@ fn the_machines_files_do_the_same() {
         }
     }
 }
+
+#[test]
+fn files_of_the_machine_are_for_their_owner_and_leave_nothing_unless_published() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = tempfile::tempdir().unwrap();
+    let entries = || SystemFiles.list(directory.path()).unwrap().len();
+    for (name, named) in [("unnamed", false), ("named", true)] {
+        let path = directory.path().join(name);
+        let make = || {
+            if named {
+                Unpublished::named(&SystemFiles, &path, 7)
+            } else {
+                Unpublished::new(&SystemFiles, &path, 8)
+            }
+        };
+        let before = entries();
+        let new = make().unwrap();
+        assert_eq!(entries(), before + usize::from(named));
+        drop(new);
+        assert_eq!(entries(), before);
+        let (first, second) = (make().unwrap(), Unpublished::new(&SystemFiles, &path, 9).unwrap());
+        first.publish().unwrap();
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        let kind = |outcome: io::Result<()>| outcome.unwrap_err().kind();
+        assert_eq!(kind(second.publish()), io::ErrorKind::AlreadyExists);
+        assert_eq!(kind(Unpublished::new(&SystemFiles, &path, 1).map(drop)), io::ErrorKind::AlreadyExists);
+    }
+}

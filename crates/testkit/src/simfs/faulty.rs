@@ -63,6 +63,8 @@ impl Plan {
 pub struct Faulty<F> {
     below: F,
     plan: Arc<Plan>,
+    /// Whether the file system below is asked for files without names.
+    unnamed: bool,
 }
 
 impl<F: Files> Faulty<F> {
@@ -83,8 +85,14 @@ impl<F: Files> Faulty<F> {
         Self { plan: Arc::new(plan), ..self }
     }
 
+    /// As if the file system below had no files without names.
+    pub fn without_unnamed_files(self) -> Self {
+        Self { unnamed: false, ..self }
+    }
+
     fn with(below: F, fails: Option<(u64, Fault)>) -> Self {
-        Self { below, plan: Arc::new(Plan { calls: AtomicU64::new(0), fails, short: None }) }
+        let plan = Plan { calls: AtomicU64::new(0), fails, short: None };
+        Self { below, plan: Arc::new(plan), unnamed: true }
     }
 
     /// Calls so far.
@@ -106,6 +114,9 @@ impl<F: Files> Files for Faulty<F> {
     }
     fn create_unnamed(&self, directory: &Path) -> io::Result<Option<Self::File>> {
         self.plan.call()?;
+        if !self.unnamed {
+            return Ok(None);
+        }
         Ok(self.below.create_unnamed(directory)?.map(|file| self.wrap(file)))
     }
     fn name(&self, file: &Self::File, path: &Path) -> io::Result<()> {
