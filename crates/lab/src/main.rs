@@ -19,6 +19,8 @@ struct Arguments {
 enum Command {
     /// Explores the crash states of a target until enough distinct ones were judged, or one is wrong.
     Crash(command::Crash),
+    /// Breaks each place that asks for durability, in turn, and says which breaks were not noticed.
+    Mutants(command::Mutants),
     /// Repeats the run in which something was found, and tells its story.
     Replay(command::Replay),
 }
@@ -26,6 +28,7 @@ enum Command {
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Crash(crash) => crash.run(),
+        Command::Mutants(mutants) => mutants.run(),
         Command::Replay(replay) => replay.run(),
     }
 }

@@ -13,7 +13,7 @@ pub struct Suite {
     plan: fn(u64) -> Plan,
     run: fn(&Lab<'_>, &Plan) -> Outcome,
     minimise: fn(&Lab<'_>, Box<Finding>, usize) -> Box<Finding>,
-    faults: fn(&Lab<'_>, &Plan) -> BTreeSet<Fault>,
+    faults: fn(&Lab<'_>, &Plan) -> [BTreeSet<Fault>; 2],
 }
 
 impl Suite {
@@ -41,7 +41,7 @@ impl Suite {
         (self.minimise)(lab, finding, tries)
     }
     /// See [`Lab::faults`].
-    pub fn faults(&self, lab: &Lab<'_>, plan: &Plan) -> BTreeSet<Fault> {
+    pub fn faults(&self, lab: &Lab<'_>, plan: &Plan) -> [BTreeSet<Fault>; 2] {
         (self.faults)(lab, plan)
     }
 }

@@ -25,7 +25,14 @@ impl Replay {
         };
         let seen = Seen::new();
         let limits = Limits::default();
-        let lab = Lab { profile: self.seed.profile, limits, seen: &seen, is_over: &|| false, fault: None };
+        let lab = Lab {
+            profile: self.seed.profile,
+            limits,
+            seen: &seen,
+            is_over: &|| false,
+            fault: None,
+            only_faulty: false,
+        };
         let outcome = suite.run(&lab, &suite.plan(self.seed.run));
         let mut out = std::io::stdout().lock();
         let states = outcome.explored.distinct;

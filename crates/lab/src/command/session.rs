@@ -17,6 +17,8 @@ pub(crate) struct Session<'s> {
     pub(crate) jobs: usize,
     pub(crate) limits: Limits,
     pub(crate) fault: Option<Fault>,
+    /// See [`Lab::only_faulty`].
+    pub(crate) only_faulty: bool,
     /// When it ends even with fewer states.
     pub(crate) runs_max: u64,
 }
@@ -61,8 +63,8 @@ impl Session<'_> {
     fn run_one(&self, number: u64, seen: &Seen, stop: &AtomicBool, tally: &Mutex<Tally>) {
         let seed = RunSeed::new(self.place, self.profile, self.seed, number);
         let is_over = || stop.load(Relaxed) || seen.len() >= self.states;
-        let lab =
-            Lab { profile: self.profile, limits: self.limits, seen, is_over: &is_over, fault: self.fault };
+        let Self { profile, limits, fault, only_faulty, .. } = *self;
+        let lab = Lab { profile, limits, seen, is_over: &is_over, fault, only_faulty };
         let before = cpu_time();
         let outcome = self.suite.run(&lab, &self.suite.plan(seed.run));
         let cpu = cpu_time() - before;

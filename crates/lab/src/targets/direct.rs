@@ -134,7 +134,7 @@ impl<M: MappedMedium> Engineered<M> {
             .collect();
         let kept = &self.keys[(effects[0].0 + 1) % self.keys.len()];
         let token = self.store.token(kept)?;
-        match self.store.commit(&writes, &[(kept, token)])? {
+        match self.store.commit(&writes, &[(kept, token.into())])? {
             Commit::Done => Ok(()),
             Commit::Changed(_) => Err(WriteError::Stopped("a commit says that another changed a key".into())),
         }

@@ -61,6 +61,11 @@ impl Fault {
         faults.collect()
     }
 
+    /// The place, as `file:line`.
+    pub fn place(&self) -> String {
+        super::story::place(self.site)
+    }
+
     /// `trace` as the faulty program would have left it.
     pub fn planted_in(&self, trace: &Trace) -> Trace {
         let mut faulty = trace.without_events();

@@ -21,6 +21,7 @@ pub use explore::{Explored, Explorer, Fate, Found, Judge, Limits, Wrong};
 pub use faults::{Fault, Kind};
 pub use memory::Memory;
 pub use oracles::{Expectation, Oracles, Step};
+pub(crate) use oracles::{caught, check_memory, check_scan, do_it, note_begin, note_end, read};
 pub use rules::{Profile, Rules};
 pub use run::{Finding, History, Lab, Outcome, record};
 pub use seen::Seen;

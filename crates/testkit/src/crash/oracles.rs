@@ -176,7 +176,7 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
 
     fn judge_salvage(&self, memory: &Memory<VOLATILE>) -> Result<(), Wrong> {
         let salvaged = T::Subject::salvaged(&|| memory.clone(), self.plan)?;
-        let written = || self.steps[..self.begun].iter().flat_map(|step| step.op.writes());
+        let written = || self.steps[..self.begun].iter().flat_map(|step| step.op.may_write());
         match salvaged.into_iter().find(|pair| !written().any(|other| other == *pair)) {
             Some((key, version)) => {
                 Err(format!("salvage shows v{version} for k{key}, which was never written"))
@@ -283,7 +283,10 @@ pub(crate) fn caught<R>(work: impl FnOnce() -> Result<R, Wrong>) -> Result<R, Wr
     })
 }
 
-fn read<M: MappedMedium>(subject: &impl Subject<M>, keys: usize) -> Result<Vec<Option<Version>>, Wrong> {
+pub(crate) fn read<M: MappedMedium>(
+    subject: &impl Subject<M>,
+    keys: usize,
+) -> Result<Vec<Option<Version>>, Wrong> {
     (0..keys).map(|key| subject.get(key).map_err(|why| format!("get(k{key}) fails: {why}"))).collect()
 }
 
@@ -299,7 +302,10 @@ fn same<M: MappedMedium>(
     }
 }
 
-fn check_scan<M: MappedMedium>(subject: &impl Subject<M>, model: &[Option<Version>]) -> Result<(), Wrong> {
+pub(crate) fn check_scan<M: MappedMedium>(
+    subject: &impl Subject<M>,
+    model: &[Option<Version>],
+) -> Result<(), Wrong> {
     let mut found = vec![None; model.len()];
     let mut wrong = None;
     subject.scan(&mut |key, version| match found.get_mut(key) {
@@ -317,7 +323,7 @@ fn check_scan<M: MappedMedium>(subject: &impl Subject<M>, model: &[Option<Versio
 }
 
 /// The store's invariants, and that the allocator has given exactly the memory that can be reached.
-fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result<(), Wrong> {
+pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result<(), Wrong> {
     if let Some(finding) = subject.verify().first() {
         return Err(format!("verify finds {finding}"));
     }

@@ -1,6 +1,6 @@
 //! One run: a history done once and recorded, then all of its crashes.
 
-use super::explore::{Explored, Explorer, Found, Limits, Wrong};
+use super::explore::{Explored, Explorer, Found, Judge, Limits, Wrong};
 use super::faults::Fault;
 use super::memory::Memory;
 use super::oracles::{NOTE_CREATED, Oracles, Step, caught, do_it, note_begin, note_end};
@@ -22,6 +22,8 @@ pub struct History {
     pub from: usize,
     /// Parts of the pool that recovery resets, in bytes.
     pub scratch: Vec<Range<u64>>,
+    /// Whether a fault was planted that changes it.
+    pub is_faulty: bool,
 }
 
 /// Does what `plan` says, without a crash, and records it.
@@ -47,7 +49,7 @@ pub fn record<T: Target, const VOLATILE: bool>(plan: &Plan) -> Result<History, W
     let trace = medium.trace();
     let scratch = scratch(subject.pool().layout()).to_vec();
     subject.abandon();
-    Ok(History { steps, trace, from, scratch })
+    Ok(History { steps, trace, from, scratch, is_faulty: false })
 }
 
 /// A run that found something.
@@ -75,6 +77,8 @@ pub struct Lab<'l> {
     pub is_over: &'l dyn Fn() -> bool,
     /// Planted into all traces.
     pub fault: Option<Fault>,
+    /// Whether runs that the fault does not change are passed over.
+    pub only_faulty: bool,
 }
 
 /// What came of a run.
@@ -110,9 +114,16 @@ impl Lab<'_> {
         Ok(history)
     }
 
-    /// The faults that can be planted in the run of `plan`.
-    pub fn faults<T: Target>(&self, plan: &Plan) -> BTreeSet<Fault> {
-        self.record::<T>(plan).map_or_else(|_| BTreeSet::new(), |history| Fault::of(&history.trace))
+    /// The faults that can be planted in the run of `plan`, and in the recovery from where it ends.
+    pub fn faults<T: Target>(&self, plan: &Plan) -> [BTreeSet<Fault>; 2] {
+        let Ok(history) = self.record::<T>(plan) else { return Default::default() };
+        let mut image = vec![0; T::BYTES.1 / 8];
+        history.trace.replay(&mut image, history.trace.events().len());
+        let recovery = match self.profile.has_volatile_cache() {
+            true => Oracles::<T, true>::new(plan, &history.steps, self.profile, None).recovery(&image),
+            false => Oracles::<T, false>::new(plan, &history.steps, self.profile, None).recovery(&image),
+        };
+        [Fault::of(&history.trace), recovery.map_or_else(BTreeSet::new, |trace| Fault::of(&trace))]
     }
 
     fn run_on<T: Target, const VOLATILE: bool>(&self, plan: &Plan) -> Outcome {
@@ -129,6 +140,9 @@ impl Lab<'_> {
                 };
             }
         };
+        if self.only_faulty && !history.is_faulty {
+            return Outcome { explored: Explored::default(), operations, finding: None };
+        }
         let (explored, found) = self.explore::<T, VOLATILE>(plan, &history);
         let finding = found.and_then(|found| {
             let wrong = found.wrong.clone();
@@ -194,7 +208,9 @@ impl History {
             trace.events()[..events].iter().filter(|event| matches!(event.what, crate::What::Mark(_))).count()
         };
         let skipped = marks(&self.trace, self.from);
-        self.trace = fault.planted_in(&self.trace);
+        let whole = std::mem::take(&mut self.trace);
+        self.trace = fault.planted_in(&whole);
+        self.is_faulty = self.trace.events() != whole.events();
         if self.from > 0 {
             let mut marks = self
                 .trace

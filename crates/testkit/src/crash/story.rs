@@ -142,7 +142,7 @@ fn why(trace: &Trace, lost: &Event, fate: &Fate, until: usize) -> &'static str {
 }
 
 /// The end of a path, and the line.
-fn place(site: &Location<'_>) -> String {
+pub(super) fn place(site: &Location<'_>) -> String {
     let parts: Vec<&str> = site.file().rsplit('/').take(3).collect();
     let file: Vec<&str> = parts.into_iter().rev().filter(|&part| part != "src").collect();
     format!("{}:{}", file.join("/"), site.line())

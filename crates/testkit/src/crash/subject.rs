@@ -50,7 +50,7 @@ impl Op {
     }
 
     /// Every version that it may write.
-    pub fn writes(&self) -> Vec<(Key, Version)> {
+    pub fn may_write(&self) -> Vec<(Key, Version)> {
         match *self {
             Self::Put(key, version) | Self::Insert(key, version) | Self::Update(key, version) => {
                 vec![(key, version)]
@@ -139,7 +139,7 @@ pub trait Target: 'static {
 }
 
 /// A store under test. Whatever it is asked, it answers without a panic; if it does panic, that is a finding.
-pub trait Subject<M: MappedMedium>: Sized {
+pub trait Subject<M: MappedMedium>: Sized + Send + Sync + 'static {
     /// Makes it in zeroed memory, for what `plan` does.
     fn create(medium: M, plan: &Plan) -> Self;
     /// Recovers it from what a crash has left; `None` if there is none.
