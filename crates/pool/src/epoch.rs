@@ -265,7 +265,7 @@ impl<M: MappedMedium> Inner<M> {
     /// Whether the owner of `seat` is pinned in an earlier epoch than `epoch`; `None` if it is not pinned.
     pub(crate) fn is_behind(&self, seat: &Seat, epoch: u64) -> Option<bool> {
         let announced = seat.announced.load(self.medium(), Relaxed);
-        (announced & DEPTH != 0).then(|| announced >> EPOCH_SHIFT != epoch & EPOCH)
+        (announced & DEPTH != 0).then_some(announced >> EPOCH_SHIFT != epoch & EPOCH)
     }
 
     /// Moves the global epoch on if every pinned thread has announced it. Returns the epoch then.
