@@ -21,7 +21,7 @@ impl Dice {
 
     /// A number below `sides`; 0 if there are none.
     pub fn roll(&mut self, sides: u64) -> u64 {
-        if sides == 0 { 0 } else { (u128::from(self.bits()) * u128::from(sides) >> 64) as u64 }
+        if sides == 0 { 0 } else { ((u128::from(self.bits()) * u128::from(sides)) >> 64) as u64 }
     }
 
     /// One of `choices`.
