@@ -7,19 +7,15 @@
 //! the one that was built without optimisation gets 10.
 
 use redis::{Connection, RedisResult, Value};
-use std::collections::BTreeMap;
 use std::io::Write;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
+use terrace_testkit::process::{Contents, Journal, Operation, Victim};
 
 const CLIENTS: usize = 2;
 const COUNTERS: u64 = 50;
 /// A time to live that no test run outlasts: an absolute time in the year 2100, plus a little to tell two of them apart.
 const FAR: u64 = 4_102_444_800_000;
-
-/// What a key holds: its value, and when it expires (unix ms).
-type State = (Vec<u8>, Option<u64>);
-type Model = BTreeMap<Vec<u8>, State>;
 
 /// A command that a client sends, as the model understands it.
 #[derive(Clone, Debug)]
@@ -33,8 +29,8 @@ enum Op {
     Transaction(Vec<Op>),
 }
 
-impl Op {
-    fn apply(&self, model: &mut Model) {
+impl Operation for Op {
+    fn apply(&self, model: &mut Contents) {
         match self {
             Op::Set(key, value) => {
                 model.insert(key.clone(), (value.clone(), None));
@@ -56,18 +52,20 @@ impl Op {
         }
     }
 
-    fn keys(&self) -> Vec<&Vec<u8>> {
+    fn keys(&self) -> Vec<&[u8]> {
         match self {
             Op::Set(k, _)
             | Op::SetExpiring(k, ..)
             | Op::Delete(k)
             | Op::Increment(k, _)
             | Op::Append(k, _) => vec![k],
-            Op::SetAll(pairs) => pairs.iter().map(|(k, _)| k).collect(),
+            Op::SetAll(pairs) => pairs.iter().map(|(k, _)| k.as_slice()).collect(),
             Op::Transaction(ops) => ops.iter().flat_map(Op::keys).collect(),
         }
     }
+}
 
+impl Op {
     fn send(&self, pipe: &mut redis::Pipeline) {
         match self {
             Op::Set(k, v) => pipe.cmd("SET").arg(k).arg(v),
@@ -101,13 +99,11 @@ impl Rng {
     }
 }
 
-/// One client's view: its keys, what it knows of them, what it sent last without an answer.
+/// One client's view: its keys, and what it sent and was answered.
 struct Client {
     id: usize,
     words: Vec<Vec<u8>>,
-    model: Model,
-    unanswered: Vec<Op>,
-    acknowledged: u64,
+    journal: Journal<Op>,
     rng: Rng,
 }
 
@@ -154,40 +150,21 @@ impl Client {
     /// Sends pipelines until the server dies.
     fn write(&mut self, mut connection: Connection) {
         loop {
-            self.unanswered = (0..1 + self.rng.below(32)).map(|_| self.op()).collect();
+            let ops: Vec<Op> = (0..1 + self.rng.below(32)).map(|_| self.op()).collect();
             let mut pipe = redis::pipe();
-            self.unanswered.iter().for_each(|op| op.send(&mut pipe));
+            ops.iter().for_each(|op| op.send(&mut pipe));
+            self.journal.begin(ops);
             let replies: RedisResult<Vec<Value>> = pipe.query(&mut connection);
             let Ok(replies) = replies else { return };
             assert!(!replies.iter().any(|r| matches!(r, Value::ServerError(_))), "{replies:?}");
-            self.acknowledged += self.unanswered.len() as u64;
-            self.unanswered.drain(..).for_each(|op| op.apply(&mut self.model));
+            self.journal.acknowledge();
         }
-    }
-
-    /// Finds how much of the unanswered pipeline happened, and takes it over into the model.
-    fn settle(&mut self, store: &Model) {
-        let ops = std::mem::take(&mut self.unanswered);
-        let touched: std::collections::BTreeSet<_> = ops.iter().flat_map(Op::keys).cloned().collect();
-        let agrees = |model: &Model| touched.iter().all(|key| model.get(key) == store.get(key));
-        let mut model = self.model.clone();
-        for done in 0..=ops.len() {
-            if agrees(&model) {
-                self.model = model;
-                return;
-            }
-            if done < ops.len() {
-                ops[done].apply(&mut model);
-            }
-        }
-        let differing: Vec<_> = touched.iter().filter(|k| self.model.get(*k) != store.get(*k)).collect();
-        panic!("client {}: no prefix of {ops:?} explains the store; differing: {differing:?}", self.id);
     }
 }
 
 /// The server under test, and where it listens.
 struct Server {
-    child: Child,
+    victim: Victim,
     socket: String,
 }
 
@@ -203,17 +180,16 @@ fn program() -> String {
 impl Server {
     fn start(directory: &std::path::Path) -> Self {
         let socket = directory.join("socket").to_string_lossy().into_owned();
-        let child = Command::new(program())
+        let mut serve = Command::new(program());
+        serve
             .args(["serve", "--port", "0", "--threads", "2", "--size", "512MiB"])
             .arg("--unix")
             .arg(&socket)
             .arg("--pool")
             .arg(directory.join("kill.pool"))
             .stdout(Stdio::null())
-            .stderr(std::fs::File::create(directory.join("log")).unwrap())
-            .spawn()
-            .unwrap();
-        Self { child, socket }
+            .stderr(std::fs::File::create(directory.join("log")).unwrap());
+        Self { victim: Victim::of(&mut serve).unwrap(), socket }
     }
 
     /// Connects as soon as the server answers.
@@ -225,17 +201,11 @@ impl Server {
             {
                 return connection;
             }
-            let ended = self.child.try_wait().unwrap();
+            let ended = self.victim.ended().unwrap();
             assert!(ended.is_none(), "the server ended: {ended:?}; its log is beside the pool");
             pause(Duration::from_millis(1));
         }
         panic!("the server does not answer");
-    }
-
-    fn kill(mut self) {
-        // std's kill is SIGKILL.
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
     }
 }
 
@@ -245,7 +215,7 @@ fn pause(time: Duration) {
 }
 
 /// Everything in the store: keys by SCAN, values by MGET, expiries by PEXPIRETIME.
-fn contents(connection: &mut Connection) -> Model {
+fn contents(connection: &mut Connection) -> Contents {
     let mut keys = std::collections::BTreeSet::new();
     let mut cursor = 0u64;
     loop {
@@ -258,7 +228,7 @@ fn contents(connection: &mut Connection) -> Model {
         }
     }
     let keys: Vec<Vec<u8>> = keys.into_iter().collect();
-    let mut model = Model::new();
+    let mut model = Contents::new();
     for chunk in keys.chunks(2000) {
         let values: Vec<Option<Vec<u8>>> = redis::cmd("MGET").arg(chunk).query(connection).unwrap();
         let mut pipe = redis::pipe();
@@ -283,7 +253,7 @@ fn words() -> Vec<Vec<u8>> {
 }
 
 /// Loads the word list with `terrace load`, as CSV: the word and its line number.
-fn load(directory: &std::path::Path, words: &[Vec<u8>]) -> Model {
+fn load(directory: &std::path::Path, words: &[Vec<u8>]) -> Contents {
     let mut load = Command::new(program())
         .args(["load", "-", "--format", "csv", "--size", "512MiB", "--pool"])
         .arg(directory.join("kill.pool"))
@@ -293,7 +263,7 @@ fn load(directory: &std::path::Path, words: &[Vec<u8>]) -> Model {
         .unwrap();
     let mut input = std::io::BufWriter::new(load.stdin.take().unwrap());
     input.write_all(b"key,value\n").unwrap();
-    let mut model = Model::new();
+    let mut model = Contents::new();
     for (line, word) in words.iter().enumerate() {
         input.write_all(&[b"\"", &word[..], b"\",", line.to_string().as_bytes(), b"\n"].concat()).unwrap();
         model.insert(word.clone(), (line.to_string().into_bytes(), None));
@@ -314,9 +284,9 @@ fn every_acknowledged_write_survives_sigkill_and_nothing_else_does() {
     let mut clients: Vec<Client> = (0..CLIENTS)
         .map(|id| {
             let words: Vec<_> = words.iter().skip(id).step_by(CLIENTS).cloned().collect();
-            let model = words.iter().map(|word| (word.clone(), loaded[word].clone())).collect();
+            let known = words.iter().map(|word| (word.clone(), loaded[word].clone())).collect();
             let rng = Rng(seed ^ (id as u64 + 1) << 32);
-            Client { id, words, model, unanswered: Vec::new(), acknowledged: 0, rng }
+            Client { id, words, journal: Journal::new(known), rng }
         })
         .collect();
     let mut rng = Rng(seed);
@@ -331,14 +301,21 @@ fn every_acknowledged_write_survives_sigkill_and_nothing_else_does() {
                 scope.spawn(move || client.write(connection));
             }
             pause(moment);
-            server.kill();
+            if kill % 4 == 3 {
+                // It stands still under its clients, and goes on.
+                server.victim.stop().unwrap();
+                pause(moment / 4);
+                server.victim.resume().unwrap();
+                pause(moment / 4);
+            }
+            server.victim.kill();
         });
     }
     let mut server = Server::start(directory.path());
     let store = contents(&mut server.connect());
     judge(&mut clients, &store, kills, seed);
-    server.kill();
-    let acknowledged: u64 = clients.iter().map(|c| c.acknowledged).sum();
+    server.victim.kill();
+    let acknowledged: u64 = clients.iter().map(|c| c.journal.acknowledged()).sum();
     println!(
         "{kills} kills (seed {seed}): {acknowledged} acknowledged commands, all found; {} keys, nothing else",
         store.len()
@@ -346,20 +323,13 @@ fn every_acknowledged_write_survives_sigkill_and_nothing_else_does() {
     assert!(acknowledged > kills, "hardly anything was written between the kills");
 }
 
-fn judge(clients: &mut [Client], store: &Model, kill: u64, seed: u64) {
-    clients.iter_mut().for_each(|client| client.settle(store));
-    let expected: Model = clients.iter().flat_map(|c| c.model.clone()).collect();
-    if expected != *store {
-        let wrong: Vec<_> =
-            expected.keys().chain(store.keys()).filter(|k| expected.get(*k) != store.get(*k)).collect();
-        let shown: Vec<_> = wrong
-            .iter()
-            .take(5)
-            .map(|k| (String::from_utf8_lossy(k), expected.get(*k), store.get(*k)))
-            .collect();
-        panic!(
-            "after kill {kill} (seed {seed}) {} keys are wrong; key, expected, found: {shown:?}",
-            wrong.len()
-        );
+fn judge(clients: &mut [Client], store: &Contents, kill: u64, seed: u64) {
+    for client in &mut *clients {
+        if let Err(wrong) = client.journal.settle(store) {
+            panic!("after kill {kill} (seed {seed}), client {}: {wrong}", client.id);
+        }
+    }
+    if let Err(wrong) = Journal::compare(clients.iter().map(|client| &client.journal), store) {
+        panic!("after kill {kill} (seed {seed}): {wrong}");
     }
 }

@@ -201,6 +201,12 @@ impl Options {
         self.start(How::OpenOrCreate)
     }
 
+    /// As [`Options::open_or_create`], on a medium that a test has made.
+    #[doc(hidden)]
+    pub fn open_or_create_on<M: MappedMedium>(&self) -> Result<Store, OpenError> {
+        self.attend(self.engine_on::<M>(How::OpenOrCreate)?, None)
+    }
+
     fn start(&self, how: How) -> Result<Store, OpenError> {
         if self.salvage && !self.read_only && !self.anonymous && !matches!(how, How::Create) {
             return self.start_salvaged(how);

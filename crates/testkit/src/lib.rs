@@ -8,6 +8,7 @@
 //! - [`schedule`] runs threads in every order that chance and a seed come to, and judges what they were answered.
 //! - [`crash`] crashes a store at every store and judges what each crash may leave.
 //! - [`simfs`] is a file system in memory that loses what was not synced, and calls that fail.
+//! - [`process`] kills and stops real processes, and judges what they leave by what they acknowledged.
 //! - [`conformance`] holds the suites: one call runs all of them over an implementation.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and wait for them")]
 
@@ -16,6 +17,7 @@ mod counting;
 pub mod crash;
 mod jittery;
 mod linearizability;
+pub mod process;
 mod recording;
 mod records;
 pub mod schedule;

@@ -1,0 +1,202 @@
+//! What was acknowledged, and what a store may hold after its process has died.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display, Formatter};
+
+/// A key's value, and when it expires (Unix ms).
+pub type State = (Vec<u8>, Option<u64>);
+/// Everything in a store.
+pub type Contents = BTreeMap<Vec<u8>, State>;
+
+/// Something that happens as a whole or not at all.
+pub trait Operation {
+    /// What it does.
+    fn apply(&self, contents: &mut Contents);
+    /// The keys that it may change.
+    fn keys(&self) -> Vec<&[u8]>;
+}
+
+/// The journal of one writer that nobody else's keys are written by: acknowledged operations are carried out on a model; those that were begun
+/// and not acknowledged may have happened, in their order, up to any of them.
+#[derive(Clone, Debug)]
+pub struct Journal<O> {
+    expected: Contents,
+    begun: Vec<O>,
+    acknowledged: u64,
+}
+
+/// A store holds what no prefix of the operations explains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disagreement(String);
+
+impl Display for Disagreement {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<O> Default for Journal<O> {
+    fn default() -> Self {
+        Self::new(Contents::new())
+    }
+}
+
+impl<O> Journal<O> {
+    /// The writer's keys hold `contents` at first.
+    pub fn new(contents: Contents) -> Self {
+        Self { expected: contents, begun: Vec::new(), acknowledged: 0 }
+    }
+
+    /// What the writer's keys must hold, but for operations that are under way.
+    pub fn expected(&self) -> &Contents {
+        &self.expected
+    }
+
+    /// Operations acknowledged so far.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+}
+
+impl<O: Operation> Journal<O> {
+    /// Operations are begun, one after the other.
+    pub fn begin(&mut self, operations: impl IntoIterator<Item = O>) {
+        self.begun.extend(operations);
+    }
+
+    /// All that was begun has been answered.
+    pub fn acknowledge(&mut self) {
+        for operation in self.begun.drain(..) {
+            operation.apply(&mut self.expected);
+            self.acknowledged += 1;
+        }
+    }
+
+    /// The writer died, and then the store held `found`, others' keys among it perhaps. Takes over what has happened of that which was begun.
+    ///
+    /// # Errors
+    /// If no prefix of it explains the keys that it touches. Keys that it does not touch are compared by [`Journal::compare`].
+    pub fn settle(&mut self, found: &Contents) -> Result<(), Disagreement> {
+        let begun = std::mem::take(&mut self.begun);
+        let touched: BTreeSet<&[u8]> = begun.iter().flat_map(Operation::keys).collect();
+        let part = |of: &Contents| -> Contents {
+            let state = |key: &&[u8]| Some((key.to_vec(), of.get(*key)?.clone()));
+            touched.iter().filter_map(state).collect()
+        };
+        let (found, before) = (part(found), part(&self.expected));
+        let mut model = before.clone();
+        for happened in 0..=begun.len() {
+            if model == found {
+                begun[..happened].iter().for_each(|operation| operation.apply(&mut self.expected));
+                return Ok(());
+            }
+            begun.get(happened).into_iter().for_each(|operation| operation.apply(&mut model));
+        }
+        let count = begun.len();
+        let what = differences(&before, &found);
+        Err(Disagreement(format!("no prefix of the {count} operations under way explains the store: {what}")))
+    }
+
+    /// Whether the store holds what the journals of all its writers say, and nothing else.
+    ///
+    /// # Errors
+    /// With the keys that differ.
+    pub fn compare<'a>(
+        journals: impl IntoIterator<Item = &'a Self>,
+        found: &Contents,
+    ) -> Result<(), Disagreement>
+    where
+        O: 'a,
+    {
+        let mut expected = BTreeMap::new();
+        journals.into_iter().for_each(|journal| expected.extend(&journal.expected));
+        if expected.len() == found.len() && expected.iter().zip(found).all(|(a, b)| (*a.0, *a.1) == b) {
+            return Ok(());
+        }
+        let expected = expected.into_iter().map(|(key, state)| (key.clone(), state.clone())).collect();
+        Err(Disagreement(differences(&expected, found)))
+    }
+}
+
+/// Where two states differ, for people: the first few keys.
+fn differences(expected: &Contents, found: &Contents) -> String {
+    const SHOWN: usize = 5;
+    let keys: BTreeSet<&Vec<u8>> = expected.keys().chain(found.keys()).collect();
+    let differing: Vec<_> = keys.into_iter().filter(|key| expected.get(*key) != found.get(*key)).collect();
+    let line = |key: &&Vec<u8>| {
+        let state = |of: &Contents| of.get(*key).map_or("absent".to_string(), shown);
+        format!("{}: expected {}, found {}", key.escape_ascii(), state(expected), state(found))
+    };
+    let lines: Vec<String> = differing.iter().take(SHOWN).map(line).collect();
+    format!("{} keys differ: {}", differing.len(), lines.join("; "))
+}
+
+fn shown((value, expires_at): &State) -> String {
+    let begin = value[..value.len().min(16)].escape_ascii();
+    let expiry = expires_at.map_or(String::new(), |at| format!(" until {at}"));
+    format!("{} bytes `{begin}`{expiry}", value.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone)]
+    struct Put(&'static str, &'static str);
+
+    impl Operation for Put {
+        fn apply(&self, contents: &mut Contents) {
+            contents.insert(self.0.into(), (self.1.into(), None));
+        }
+        fn keys(&self) -> Vec<&[u8]> {
+            vec![self.0.as_bytes()]
+        }
+    }
+
+    fn contents(pairs: &[(&str, &str)]) -> Contents {
+        pairs
+            .iter()
+            .map(|(key, value)| (key.as_bytes().to_vec(), (value.as_bytes().to_vec(), None)))
+            .collect()
+    }
+
+    fn journal() -> Journal<Put> {
+        let mut journal = Journal::default();
+        journal.begin([Put("a", "1"), Put("b", "1")]);
+        journal.acknowledge();
+        journal.begin([Put("a", "2"), Put("b", "2"), Put("c", "2")]);
+        journal
+    }
+
+    #[test]
+    fn any_prefix_of_what_was_begun_may_have_happened() {
+        for (found, happened) in [
+            (contents(&[("a", "1"), ("b", "1")]), 0),
+            (contents(&[("a", "2"), ("b", "1")]), 1),
+            (contents(&[("a", "2"), ("b", "2")]), 2),
+            (contents(&[("a", "2"), ("b", "2"), ("c", "2")]), 3),
+        ] {
+            let mut journal = journal();
+            assert_eq!(journal.settle(&found), Ok(()), "{happened}");
+            assert_eq!(Journal::compare([&journal], &found), Ok(()));
+            assert_eq!(journal.acknowledged(), 2);
+        }
+    }
+
+    #[test]
+    fn a_lost_write_a_later_one_alone_and_a_phantom_are_told() {
+        for wrong in [
+            contents(&[("a", "1")]),
+            contents(&[("a", "1"), ("b", "2")]),
+            contents(&[("a", "1"), ("b", "1"), ("c", "9")]),
+        ] {
+            let told = journal().settle(&wrong).unwrap_err().to_string();
+            assert!(told.contains("no prefix of the 3 operations"), "{told}");
+        }
+        let mut journal = journal();
+        let phantom = contents(&[("a", "1"), ("b", "1"), ("d", "1")]);
+        journal.settle(&phantom).unwrap();
+        let told = Journal::compare([&journal], &phantom).unwrap_err().to_string();
+        assert_eq!(told, "1 keys differ: d: expected absent, found 1 bytes `1`");
+    }
+}

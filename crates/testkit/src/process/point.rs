@@ -1,0 +1,153 @@
+//! A medium that ends or stops its process at a chosen place of the source.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+use std::panic::Location;
+use std::ptr::NonNull;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
+use terrace_medium::{Access, MappedMedium, Mapping, Medium};
+
+/// What happens at a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The process dies, as by `kill -9`.
+    Kill,
+    /// It stands still until someone lets it go on.
+    Stop,
+}
+
+/// The nth time that a line of the source changes what a medium holds, just after it has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Point {
+    /// The source file, as the compiler names it.
+    pub file: String,
+    /// Its line.
+    pub line: u32,
+    /// Which time, from 1 on.
+    pub nth: u64,
+}
+
+impl Point {
+    /// The variable that tells a victim where to end.
+    pub const VARIABLE: &'static str = "TERRACE_STOP_AT";
+
+    /// What the variable says of this point.
+    pub fn told(&self, ending: Ending) -> String {
+        let ending = if ending == Ending::Kill { "kill" } else { "stop" };
+        format!("{ending} {} {} {}", self.nth, self.line, self.file)
+    }
+}
+
+impl Display for Point {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}, time {}", self.file, self.line, self.nth)
+    }
+}
+
+struct Plan {
+    point: Point,
+    ending: Ending,
+    times: AtomicU64,
+}
+
+impl FromStr for Plan {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let words: Vec<&str> = text.splitn(4, ' ').collect();
+        let [ending, nth, line, file] = words[..] else { return Err(()) };
+        let ending = match ending {
+            "kill" => Ending::Kill,
+            "stop" => Ending::Stop,
+            _ => return Err(()),
+        };
+        let (nth, line) = (nth.parse().map_err(drop)?, line.parse().map_err(drop)?);
+        Ok(Self { point: Point { file: file.into(), line, nth }, ending, times: AtomicU64::new(0) })
+    }
+}
+
+/// Where this process is to end: as its environment says.
+fn plan() -> Option<&'static Plan> {
+    static PLAN: OnceLock<Option<Plan>> = OnceLock::new();
+    PLAN.get_or_init(|| std::env::var(Point::VARIABLE).ok()?.parse().ok()).as_ref()
+}
+
+/// Times that each line has changed a medium, while they are counted.
+static COUNTED: Mutex<Option<BTreeMap<(&'static str, u32), u64>>> = Mutex::new(None);
+
+/// The medium below; where [`Point::VARIABLE`] is set, its process ends or stops at that point.
+pub struct AtPoint<M>(M);
+
+impl<M> AtPoint<M> {
+    /// The lines that change any medium of this kind while `work` runs, each with how often it did.
+    pub fn points(work: impl FnOnce()) -> Vec<Point> {
+        /// One count at a time, whatever tests run beside each other.
+        static COUNTING: Mutex<()> = Mutex::new(());
+        let _counting = COUNTING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let counted = || COUNTED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *counted() = Some(BTreeMap::new());
+        work();
+        let lines = counted().take().unwrap_or_default();
+        lines.into_iter().map(|((file, line), nth)| Point { file: file.into(), line, nth }).collect()
+    }
+
+    fn reached(site: &'static Location<'static>) {
+        if let Some(lines) = &mut *COUNTED.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+            *lines.entry((site.file(), site.line())).or_default() += 1;
+        }
+        let Some(plan) = plan() else { return };
+        let here = site.line() == plan.point.line && site.file() == plan.point.file;
+        if !here || plan.times.fetch_add(1, Relaxed) + 1 != plan.point.nth {
+            return;
+        }
+        let signal = if plan.ending == Ending::Kill { libc::SIGKILL } else { libc::SIGSTOP };
+        // To this thread: one to the process may be taken by another thread, and this one would go on until that has stopped it.
+        // SAFETY: a signal to this thread that no handler sees.
+        unsafe { libc::raise(signal) };
+    }
+}
+
+impl<M: MappedMedium> MappedMedium for AtPoint<M> {
+    fn new(mapping: Mapping) -> Self {
+        Self(M::new(mapping))
+    }
+    fn mapping(&self) -> &Mapping {
+        self.0.mapping()
+    }
+}
+
+// SAFETY: base and length are those of the medium below, which promises the same.
+unsafe impl<M: Medium> Medium for AtPoint<M> {
+    const VOLATILE_CACHE: bool = M::VOLATILE_CACHE;
+
+    fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn write_back(&self, at: *const u8) {
+        self.0.write_back(at);
+    }
+    fn fence(&self) {
+        self.0.fence();
+    }
+    fn before_access(&self, access: Access, at: *const u8) {
+        self.0.before_access(access, at);
+    }
+    fn accessed(&self, access: Access, at: *const u8, site: &'static Location<'static>) {
+        self.0.accessed(access, at, site);
+        match access {
+            Access::Load | Access::RmwFailed | Access::Read(_) => {}
+            Access::Store | Access::Rmw | Access::Copy(_) | Access::StreamedCopy(_) => Self::reached(site),
+        }
+    }
+    fn persisted_at(&self, site: &'static Location<'static>) {
+        self.0.persisted_at(site);
+    }
+    fn prefetched(&self, at: *const u8) {
+        self.0.prefetched(at);
+    }
+}

@@ -1,0 +1,163 @@
+//! A child process that is killed and stopped.
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use std::collections::BTreeMap;
+use std::env;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+
+/// The variable that tells a child what to do.
+const TASK: &str = "TERRACE_VICTIM_TASK";
+
+/// Operations acknowledged, by thread.
+pub type Acknowledged = BTreeMap<usize, u64>;
+
+/// What this process was started for as a victim; `None` in any other process. A test that is only a victim's work begins with it.
+pub fn task() -> Option<String> {
+    env::var(TASK).ok()
+}
+
+/// A victim says that the first `count` operations of `thread` have returned. Whoever reads it knows so even if the process dies at once: the bytes are in the
+/// pipe before this returns.
+pub fn acknowledge(thread: usize, count: u64) {
+    let line = format!("\ndone {thread} {count}\n");
+    // A parent that has gone has nobody to tell.
+    let _ = io::stdout().write_all(line.as_bytes());
+}
+
+/// How a victim has ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// What it had acknowledged.
+    pub acknowledged: Acknowledged,
+    /// Whether it was killed, and did not end by itself.
+    pub killed: bool,
+}
+
+impl Ended {
+    /// How many operations of `thread` had returned.
+    pub fn returned(&self, thread: usize) -> u64 {
+        self.acknowledged.get(&thread).copied().unwrap_or(0)
+    }
+}
+
+/// A child process. It is killed when this is dropped.
+pub struct Victim {
+    child: Child,
+    reader: Option<JoinHandle<Acknowledged>>,
+}
+
+impl Victim {
+    /// Runs the test `name` of this test binary in a process of its own, with `task` to do, and with further environment variables.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn of_test(name: &str, task: &str, variables: &[(&str, &str)]) -> io::Result<Self> {
+        let mut command = Command::new(env::current_exe()?);
+        command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(TASK, task);
+        command.envs(variables.iter().copied()).stdout(Stdio::piped());
+        let mut victim = Self::of(&mut command)?;
+        let output = victim.child.stdout.take();
+        victim.reader = output.map(|output| std::thread::spawn(move || acknowledged(output)));
+        Ok(victim)
+    }
+
+    /// Starts `command`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn of(command: &mut Command) -> io::Result<Self> {
+        Ok(Self { child: command.spawn()?, reader: None })
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        let pid = Pid::from_child(&self.child);
+        Ok(kill_process(pid, signal)?)
+    }
+
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it has ended, if it has.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// Stops it wherever it is, and waits until it stands still. [`Victim::resume`] lets it go on.
+    ///
+    /// # Errors
+    /// If it is not there any more.
+    pub fn stop(&self) -> io::Result<()> {
+        self.signal(Signal::STOP)?;
+        if self.wait_until_stopped()? { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    /// Waits until it has stopped (`true`) or ended (`false`).
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn wait_until_stopped(&self) -> io::Result<bool> {
+        let pid = Pid::from_child(&self.child);
+        loop {
+            match waitpid(Some(pid), WaitOptions::UNTRACED) {
+                Ok(Some((_, status))) => return Ok(status.stopped()),
+                Ok(None) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// If it is not there any more.
+    pub fn resume(&self) -> io::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Kills it as `kill -9` does, stopped or not.
+    pub fn kill(mut self) -> Ended {
+        let _ = self.signal(Signal::KILL);
+        self.finish()
+    }
+
+    /// Waits until it ends by itself or by what it was told.
+    pub fn wait(mut self) -> Ended {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Ended {
+        let status = self.child.wait();
+        let acknowledged = self.reader.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
+        Ended { acknowledged, killed: status.is_ok_and(|status| status.signal().is_some()) }
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads what a child says until it is gone.
+fn acknowledged(output: ChildStdout) -> Acknowledged {
+    let mut done = Acknowledged::new();
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        let words: Vec<&str> = line.split(' ').collect();
+        if let ["done", thread, count] = words[..]
+            && let (Ok(thread), Ok(count)) = (thread.parse(), count.parse())
+        {
+            done.insert(thread, count);
+        }
+    }
+    done
+}
