@@ -46,8 +46,9 @@ impl Suite {
     }
 }
 
-const MEMORY: &[Profile] = &[Profile::Pmem, Profile::Shm, Profile::Eadr];
-const MEMORY_AND_FILE: &[Profile] = &[Profile::Pmem, Profile::Shm, Profile::Eadr, Profile::File];
+const MEMORY: &[Profile] = &[Profile::Pmem, Profile::Shm, Profile::Eadr, Profile::Arm];
+const MEMORY_AND_FILE: &[Profile] =
+    &[Profile::Pmem, Profile::Shm, Profile::Eadr, Profile::Arm, Profile::File];
 
 /// All targets. Their places are part of the seeds of findings, so new ones come last.
 pub const SUITES: [Suite; 4] = [

@@ -119,6 +119,24 @@ impl Trace {
         }
     }
 
+    /// The first `events` events, then those of `next`, whose threads are others.
+    pub(crate) fn followed_by(&self, events: usize, next: &Self) -> Self {
+        let mut whole = Self { events: self.events[..events].to_vec(), copied: self.copied.clone() };
+        let threads = 1 + whole.events.iter().map(|event| event.thread).max().unwrap_or(0);
+        let shift = whole.copied.len();
+        let moved = |piece: Piece| Piece { first: piece.first + shift, ..piece };
+        whole.events.extend(next.events.iter().map(|event| {
+            let what = match event.what {
+                What::Copy(piece) => What::Copy(moved(piece)),
+                What::StreamedCopy(piece) => What::StreamedCopy(moved(piece)),
+                what => what,
+            };
+            Event { thread: event.thread + threads, what, ..*event }
+        }));
+        whole.copied.extend_from_slice(&next.copied);
+        whole
+    }
+
     /// The same copied bytes, and no events yet: for a variant of this trace.
     pub(crate) fn without_events(&self) -> Self {
         Self { events: Vec::with_capacity(self.events.len()), copied: self.copied.clone() }

@@ -25,6 +25,9 @@ pub(crate) struct Crash {
     /// Only this kind of memory: pmem, shm, eadr, file, remote.
     #[arg(long, value_parser = profile)]
     profile: Option<Profile>,
+    /// States of one point of a history that are all judged; where there are more, they are sampled. Fewer leave more for other histories.
+    #[arg(long, default_value_t = Limits::default().exhaustive[0])]
+    exhaustive: u64,
     /// Threads; as many as there are cores if not said.
     #[arg(long)]
     jobs: Option<usize>,
@@ -82,7 +85,7 @@ impl Crash {
                     seed: self.seed,
                     states: self.states,
                     jobs: self.jobs.unwrap_or_else(cores),
-                    limits: Limits::default(),
+                    limits: self.limits(),
                     fault: None,
                     only_faulty: false,
                     runs_max: u64::MAX,
@@ -93,6 +96,17 @@ impl Crash {
             }
         }
         if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn limits(&self) -> Limits {
+        let usual = Limits::default();
+        let mut exhaustive = usual.exhaustive;
+        exhaustive[0] = self.exhaustive;
+        Limits {
+            exhaustive,
+            samples: [self.exhaustive / 64 + 16, usual.samples[1], usual.samples[2]],
+            ..usual
+        }
     }
 
     fn report(&self, session: &Session<'_>, tally: Tally) {

@@ -81,7 +81,9 @@ impl Mutants {
     }
 
     fn session<'s>(&self, (place, suite): (usize, &'s Suite), (fault, in_recovery): Mutant) -> Session<'s> {
-        let nested_one_in = if in_recovery { [64, 64, 0] } else { Limits::default().nested_one_in };
+        // Many histories find more than all states of a few.
+        let limits = Limits { exhaustive: [256, 16, 8], samples: [64, 8, 4], ..Limits::default() };
+        let nested_one_in = if in_recovery { [64, 64, 0] } else { limits.nested_one_in };
         Session {
             place,
             suite,
@@ -89,7 +91,7 @@ impl Mutants {
             seed: self.seed,
             states: self.states,
             jobs: cores(),
-            limits: Limits { nested_one_in, ..Limits::default() },
+            limits: Limits { nested_one_in, ..limits },
             fault: Some(fault),
             only_faulty: !in_recovery,
             runs_max: 20_000,

@@ -39,7 +39,7 @@ impl Target for ClhtBytes {
 }
 
 const MIX: Mix =
-    Mix { put: 30, insert: 20, update: 8, remove: 22, swap: 12, batch: 0, puts: 0, background: 8 };
+    Mix { put: 30, insert: 20, update: 8, remove: 22, swap: 12, batch: 0, puts: 0, background: 10 };
 
 /// Some runs fill a few buckets until the table grows, some empty a table until it shrinks, some do a little of everything.
 fn plan<K: LabKeys>(seed: u64, slots: usize) -> Plan {
@@ -183,6 +183,12 @@ impl<M: MappedMedium, K: LabKeys> Index<M, K> {
             }
             Op::Remove(key) => Ok(retired(self.index.remove(&guard, self.key(key)))),
             Op::Swap(key, expected, new) => self.swap(key, expected, new),
+            Op::Background(step) if step % 16 == 1 => {
+                // Memory that was given back is used again.
+                drop(guard);
+                self.pool().relieve();
+                Ok(None)
+            }
             Op::Batch(_) | Op::Puts(_) | Op::Background(_) => {
                 self.index.maintain(&guard);
                 Ok(None)

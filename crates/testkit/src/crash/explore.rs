@@ -15,6 +15,7 @@
 use super::dice::Dice;
 use super::line::{Content, Item, Order, Pending};
 use super::memory::{Memory, WORDS, hash};
+use super::oracles::Expectation;
 use super::rules::Rules;
 use super::seen::Seen;
 use crate::trace::{Event, Trace, What};
@@ -33,6 +34,13 @@ pub trait Judge<const VOLATILE: bool> {
     fn judge(&mut self, memory: &Memory<VOLATILE>, point: u64) -> Result<(), Wrong>;
     /// What a recovery from `image` does to its memory, for crashes in it.
     fn recovery(&mut self, image: &[u64]) -> Option<Trace>;
+    /// What a new process does that recovers from `image` in the life of the machine, and reads everything: what it has read must last, although
+    /// the one before may not have made it durable.
+    fn revival(&mut self, image: &[u64]) -> Option<Trace>;
+    /// What is expected now, for [`Judge::go_back_to`].
+    fn remember(&self) -> Expectation;
+    /// Expects what was expected then.
+    fn go_back_to(&mut self, expectation: Expectation);
 }
 
 /// How far a search goes, a number for each depth: crashes, crashes of the recovery, crashes of the recovery from those.
@@ -46,6 +54,8 @@ pub struct Limits {
     pub events_one_in: [u64; 3],
     /// One state in so many has its recovery crashed, too; 0 is none.
     pub nested_one_in: [u64; 3],
+    /// After one event of a history in so many the process is killed, and power fails in the life of the next one; 0 is none.
+    pub revived_one_in: u64,
 }
 
 impl Default for Limits {
@@ -55,6 +65,7 @@ impl Default for Limits {
             samples: [1024, 8, 4],
             events_one_in: [1, 16, 64],
             nested_one_in: [8192, 512, 0],
+            revived_one_in: 2048,
         }
     }
 }
@@ -194,6 +205,69 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
             {
                 return Some(found);
             }
+            let mut found = self.step(trace, event, at, judge);
+            if found.is_none() && explore && self.is_kill_due() {
+                found = self.kill((base, trace), number, judge);
+            }
+            if found.is_some() || (self.is_over)() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Whether a kill here makes a difference to a crash of the machine, and is to be tried.
+    fn is_kill_due(&mut self) -> bool {
+        let loses = !self.rules.keeps_stores && self.rules.fences_keep;
+        let often = self.limits.revived_one_in;
+        loses && self.depth == 0 && often != 0 && self.dice.roll(often) == 0
+    }
+
+    /// The process is killed after an event; another one goes on with what it finds in the caches. Then power fails.
+    fn kill(
+        &mut self,
+        (base, trace): (&[u64], &Trace),
+        event: usize,
+        judge: &mut dyn Judge<VOLATILE>,
+    ) -> Option<Found> {
+        let mut image = vec![0; self.memory.lines() * WORDS];
+        image[..base.len()].copy_from_slice(base);
+        trace.replay(&mut image, event + 1);
+        let expectation = judge.remember();
+        let found = judge.revival(&image).and_then(|revival| {
+            let whole = trace.followed_by(event + 1, &revival);
+            let mut nested = self.nested.take().unwrap_or_else(|| self.deeper());
+            // The notes of the history are past.
+            let found = nested.explore_behind((base, &whole), event + 1, self.explored.runs, judge);
+            self.explored += std::mem::take(&mut nested.explored);
+            self.nested = Some(nested);
+            found.map(|found| (whole, found))
+        });
+        judge.go_back_to(expectation);
+        found.map(|(whole, found)| {
+            let wrong = found.wrong.clone();
+            Found { event, lines: Vec::new(), wrong, nested: Some(Box::new((whole, found))) }
+        })
+    }
+
+    /// As `explore`, but the judge has passed the notes before `from` already.
+    fn explore_behind(
+        &mut self,
+        (base, trace): (&[u64], &Trace),
+        from: usize,
+        seed: u64,
+        judge: &mut dyn Judge<VOLATILE>,
+    ) -> Option<Found> {
+        self.start(base, seed);
+        for (number, event) in trace.events().iter().enumerate() {
+            let explore = number >= from && self.dice.roll(self.limits.events_one_in[self.depth]) == 0;
+            let at = At { event: number, explore, is_lock: is_of_lock(event) };
+            if number < from && matches!(event.what, What::Mark(_)) {
+                self.age(number as u32);
+                continue;
+            }
+            // What was read is judged in any case.
+            let at = At { explore: at.explore || matches!(event.what, What::Mark(_)), ..at };
             let found = self.step(trace, event, at, judge);
             if found.is_some() || (self.is_over)() {
                 return found;

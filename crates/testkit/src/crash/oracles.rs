@@ -106,6 +106,8 @@ pub struct Oracles<'h, T, const VOLATILE: bool> {
     is_lost: bool,
     /// Operations that have begun.
     begun: usize,
+    /// What the process that recovered after a kill has read, for [`NOTE_READ`].
+    read: Vec<Option<Version>>,
     target: std::marker::PhantomData<T>,
 }
 
@@ -119,6 +121,8 @@ pub(crate) fn note_end(index: usize) -> u64 {
 }
 /// The note behind the making of the store.
 pub(crate) const NOTE_CREATED: u64 = 1;
+/// The note behind the reads of a process that has recovered after a kill.
+const NOTE_READ: u64 = u64::MAX;
 
 impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
     /// The judge of the history `steps`.
@@ -126,7 +130,8 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         let before = vec![None; plan.keys];
         let expectation = Expectation { before, may_be_absent: true, ..Expectation::default() };
         let (is_lost, target) = (profile == Profile::File, std::marker::PhantomData);
-        let mut oracles = Self { plan, steps, expectation, number: 0, fault, is_lost, begun: 0, target };
+        let mut oracles =
+            Self { plan, steps, expectation, number: 0, fault, is_lost, begun: 0, read: Vec::new(), target };
         oracles.number = oracles.expectation.number();
         oracles
     }
@@ -219,6 +224,12 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
                 self.expectation.may_be_absent = false;
                 true
             }
+            NOTE_READ => {
+                self.expectation.under_way.clear();
+                self.expectation.loose.clear();
+                self.expectation.before.clone_from(&self.read);
+                true
+            }
             note if note.is_multiple_of(2) => {
                 self.begin((note - 2) as usize / 2);
                 false
@@ -239,20 +250,54 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
     }
 
     fn recovery(&mut self, image: &[u64]) -> Option<Trace> {
+        self.record(image, |subject| {
+            subject.collect();
+            Ok(())
+        })
+    }
+
+    fn revival(&mut self, image: &[u64]) -> Option<Trace> {
+        let (mut found, keys) = (Vec::new(), self.plan.keys);
+        let trace = self.record(image, |subject| {
+            found = read(subject, keys)?;
+            subject.pool().medium().mark(NOTE_READ);
+            subject.collect();
+            Ok(())
+        });
+        self.read = found;
+        trace
+    }
+
+    fn remember(&self) -> Expectation {
+        self.expectation.clone()
+    }
+
+    fn go_back_to(&mut self, expectation: Expectation) {
+        self.expectation = expectation;
+        self.number = self.expectation.number();
+    }
+}
+
+impl<T: Target, const VOLATILE: bool> Oracles<'_, T, VOLATILE> {
+    /// The trace of a recovery from `image` and of what the new process does then.
+    fn record(
+        &self,
+        image: &[u64],
+        work: impl FnOnce(&T::Subject<Recording<Memory<VOLATILE>>>) -> Result<(), Wrong>,
+    ) -> Option<Trace> {
         let bytes = image.len() * 8;
         let memory = Memory::<VOLATILE>::zeroed(bytes, bytes).ok()?;
         memory.set_all(image);
         memory.begin();
         let mut trace = None;
         let recovered = caught(|| {
-            let recording = Recording::over(memory.clone());
-            let Some(subject) = self.recover(recording)? else { return Ok(()) };
-            subject.collect();
+            let Some(subject) = self.recover(Recording::over(memory.clone()))? else { return Ok(()) };
+            work(&subject)?;
             trace = Some(subject.pool().medium().trace());
             subject.abandon();
             Ok(())
         });
-        // Whatever is wrong with this recovery was found when the state was judged.
+        // Whatever is wrong with this recovery is found when its state is judged.
         recovered.ok()?;
         trace.map(|trace| self.fault.map_or_else(|| trace.clone(), |fault| fault.planted_in(&trace)))
     }

@@ -11,13 +11,15 @@ pub enum Profile {
     Eadr,
     /// A file on a disk, of which nothing was synced: each line has reached the disk at some time or not at all.
     File,
+    /// Persistent memory behind the caches of an aarch64, where locked instructions keep nothing: power fails.
+    Arm,
     /// Memory at the other end of a fabric: nothing but a fence makes durable, and pieces of one line arrive in no order.
     Remote,
 }
 
 impl Profile {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Pmem, Self::Shm, Self::Eadr, Self::File, Self::Remote];
+    /// All of them. Their places are part of the seeds of findings, so new ones come last.
+    pub const ALL: [Self; 6] = [Self::Pmem, Self::Shm, Self::Eadr, Self::File, Self::Remote, Self::Arm];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -27,6 +29,7 @@ impl Profile {
             Self::Eadr => "eadr",
             Self::File => "file",
             Self::Remote => "remote",
+            Self::Arm => "arm",
         }
     }
 
@@ -35,7 +38,7 @@ impl Profile {
         match self {
             Self::Shm => "the process was killed",
             Self::File => "the machine went down",
-            Self::Pmem | Self::Eadr | Self::Remote => "the machine lost power",
+            _ => "the machine lost power",
         }
     }
 
@@ -51,6 +54,7 @@ impl Profile {
         match self {
             Self::Pmem => pmem,
             Self::Shm | Self::Eadr => Rules { keeps_stores: true, ..pmem },
+            Self::Arm => Rules { locked_orders: false, ..pmem },
             Self::File => Rules { fences_keep: false, locked_orders: false, ..pmem },
             Self::Remote => Rules { locked_orders: false, keeps_line_order: false, ..pmem },
         }
