@@ -187,12 +187,13 @@ impl<M: MappedMedium> Inner<M> {
                 return (seat, !self.remember(seat, false));
             }
             let seats = u64::from(self.layout.geometry.seats);
-            let crowded = self.shared().seats_taken.load(self.medium(), Relaxed) * 4 >= seats * 3;
+            let crowded = self.is_crowded(self.shared().seats_taken.load(self.medium(), Relaxed) + 1);
             // Who keeps a seat takes the first, so that few are ever used; who does not begins anywhere, so that few meet.
             let from = if crowded { thread_number() % seats as u32 } else { 0 };
-            let around = (from..seats as u32).chain(0..from);
-            if let Some(seat) = around.into_iter().find(|&seat| self.claim(seat)) {
-                return (seat, !self.remember(seat, crowded));
+            let mut around = (from..seats as u32).chain(0..from);
+            if let Some((seat, taken)) = around.find_map(|seat| Some((seat, self.claim(seat)?))) {
+                // Others may have taken seats since it was looked: the last ones must not be kept.
+                return (seat, !self.remember(seat, self.is_crowded(taken)));
             }
             std::thread::yield_now();
         }
@@ -210,13 +211,19 @@ impl<M: MappedMedium> Inner<M> {
         matches!(noted, Ok(true)) && !temporary
     }
 
-    fn claim(&self, index: u32) -> bool {
-        let Some(claimed) = self.seat(index).claim.try_acquire_in(self) else { return false };
-        std::mem::forget(claimed);
-        self.shared().seats_taken.fetch_add(self.medium(), 1, Relaxed);
+    /// Whether so many seats are taken that who takes the last of them is not to keep it. At least one is never kept, however few there are: or who
+    /// came late would wait until a thread ends.
+    fn is_crowded(&self, taken: u64) -> bool {
+        taken * 4 > u64::from(self.layout.geometry.seats) * 3
+    }
+
+    /// Takes a seat if nobody has it, and returns how many are taken now.
+    fn claim(&self, index: u32) -> Option<u64> {
+        std::mem::forget(self.seat(index).claim.try_acquire_in(self)?);
+        let taken = self.shared().seats_taken.fetch_add(self.medium(), 1, Relaxed) + 1;
         // ORDER: SeqCst: before the announcement; who moves the epoch on and does not see this seat was first.
         self.shared().seats_used.fetch_max(self.medium(), u64::from(index) + 1, SeqCst);
-        true
+        Some(taken)
     }
 
     /// Gives back a seat that was taken for one pin. Its caches stay for whoever takes it next.
@@ -244,7 +251,7 @@ impl<M: MappedMedium> Inner<M> {
         }
         let used = self.shared().seats_used.load(self.medium(), SeqCst) as u32;
         for index in 0..used.min(self.layout.geometry.seats) {
-            if self.claim(index) {
+            if self.claim(index).is_some() {
                 each(self.seat(index));
                 self.unclaim(index);
             }
