@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 use terrace_lab::targets::{ClhtBytes, ClhtU64};
-use terrace_testkit::crash::{Dice, Memory, Target};
-use terrace_testkit::schedule::{Policy, Scenario, Stage, run};
+use terrace_testkit::crash::{Memory, Profile, Seen, Target};
+use terrace_testkit::schedule::{Crashes, Finding, LIMITS, Policy, Scenario, Stage, Story, minimise, run};
 
 fn explore<T: Target>(runs: u64) {
     let stage = Stage::new();
@@ -12,15 +12,21 @@ fn explore<T: Target>(runs: u64) {
     let (mut steps, mut turns) = (0, 0);
     for seed in 0..runs {
         let scenario = Scenario::draw::<T>(seed);
-        let mut dice = Dice::new(seed);
-        let length = 32 << dice.roll(6);
-        let policy = Policy::draw(&mut dice, length);
+        let policy = Scenario::policy(seed);
         let memory = Memory::<true>::zeroed(T::BYTES.0, T::BYTES.1).unwrap();
         let run = run::<T, _>(&stage, memory, &scenario, &policy, seed).unwrap();
         steps += run.ran.steps;
         turns += run.ran.turns.len() as u64;
-        if let Some(wrong) = run.wrong {
-            panic!("seed {seed}: {wrong}\n{:#?}", run.calls);
+        if let Some(finding) = Finding::of_run(&scenario, run) {
+            let again = |scenario: &Scenario, policy: &Policy, seed| {
+                let memory = Memory::<true>::zeroed(T::BYTES.0, T::BYTES.1).unwrap();
+                Finding::of_run(
+                    scenario,
+                    terrace_testkit::schedule::run::<T, _>(&stage, memory, scenario, policy, seed).ok()?,
+                )
+            };
+            let finding = minimise(finding, 2000, again);
+            panic!("seed {seed}:\n{}", Story { crash: "", finding: &finding });
         }
     }
     println!(
@@ -40,4 +46,30 @@ fn clht() {
 #[test]
 fn clht_bytes() {
     explore::<ClhtBytes>(2000);
+}
+
+fn crash<T: Target>(runs: u64, profile: Profile) {
+    let (stage, seen, start) = (Stage::new(), Seen::new(), Instant::now());
+    let mut judged = 0;
+    let crashes = Crashes { profile, limits: LIMITS, seen: &seen, is_over: &|| false, fault: None };
+    for seed in 0..runs {
+        let scenario = Scenario::draw_to_crash::<T>(seed);
+        let crashed = crashes.run::<T>(&stage, &scenario, &Scenario::policy(seed), seed);
+        judged += crashed.explored.runs;
+        if let Some(finding) = crashed.finding {
+            panic!("seed {seed}: {}\n{:#?}", finding.wrong, finding.calls);
+        }
+    }
+    println!("{}: {runs} runs, {judged} states, {} distinct, {:?}", T::NAME, seen.len(), start.elapsed());
+}
+
+#[test]
+fn clht_crashes() {
+    crash::<ClhtU64>(50, Profile::Pmem);
+    crash::<ClhtU64>(50, Profile::Shm);
+}
+
+#[test]
+fn clht_bytes_crashes() {
+    crash::<ClhtBytes>(50, Profile::Pmem);
 }

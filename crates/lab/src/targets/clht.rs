@@ -61,7 +61,16 @@ fn plan<K: LabKeys>(seed: u64, slots: usize) -> Plan {
     let after = after
         .chain([Op::Background(0), Op::Background(0), Op::Remove(0), Op::Put(0, u64::from(u16::MAX))])
         .collect();
-    Plan { seed, keys, names: crowd::<K>(seed, keys), before, ops, after, creation: dice.roll(16) == 0 }
+    Plan {
+        seed,
+        keys,
+        threads: 1,
+        names: crowd::<K>(seed, keys),
+        before,
+        ops,
+        after,
+        creation: dice.roll(16) == 0,
+    }
 }
 
 /// The kinds of keys that both the index and the test know.

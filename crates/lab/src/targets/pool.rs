@@ -31,7 +31,7 @@ impl Target for Roots {
         let mut after: Vec<Op> = (0..keys).map(|key| Op::Put(key, 5 * (1 << 20) + 5 * key as u64)).collect();
         after.extend([Op::Background(0), Op::Background(3), Op::Remove(0), Op::Put(0, 3)]);
         let creation = dice.roll(16) == 0;
-        Plan { seed, keys, names: (0..keys as u64).collect(), before, ops, after, creation }
+        Plan { seed, keys, threads: 1, names: (0..keys as u64).collect(), before, ops, after, creation }
     }
 }
 

@@ -111,6 +111,9 @@ pub struct Oracles<'h, T, const VOLATILE: bool> {
     target: std::marker::PhantomData<T>,
 }
 
+/// Says whether a store may hold this.
+pub(crate) type Expected<'e> = dyn Fn(&[Option<Version>]) -> Result<(), Wrong> + 'e;
+
 /// The note before operation `index`.
 pub(crate) fn note_begin(index: usize) -> u64 {
     2 * index as u64 + 2
@@ -160,12 +163,24 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
     }
 
     fn judge_all(&self, memory: &Memory<VOLATILE>, thorough: bool) -> Result<(), Wrong> {
+        let expected = |found: &[Option<Version>]| self.expectation.check(found);
+        self.judge_by(memory, thorough, self.expectation.may_be_absent, &expected)
+    }
+
+    /// Recovers and judges all there is to judge, with `expected` to say what the store may hold.
+    pub(crate) fn judge_by(
+        &self,
+        memory: &Memory<VOLATILE>,
+        thorough: bool,
+        may_be_absent: bool,
+        expected: &Expected<'_>,
+    ) -> Result<(), Wrong> {
         let Some(subject) = self.recover(memory.clone())? else {
             let absent = "there is no store in the pool any more".to_string();
-            return if self.expectation.may_be_absent { Ok(()) } else { Err(absent) };
+            return if may_be_absent { Ok(()) } else { Err(absent) };
         };
         let found = read(&subject, self.plan.keys)?;
-        self.expectation.check(&found)?;
+        expected(&found)?;
         check_scan(&subject, &found)?;
         subject.collect();
         if thorough {

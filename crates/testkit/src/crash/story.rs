@@ -77,7 +77,7 @@ impl Story<'_> {
 }
 
 /// The stores that were lost, and those that were kept although they came later.
-fn tell_lines(f: &mut fmt::Formatter<'_>, trace: &Trace, found: &Found) -> fmt::Result {
+pub(crate) fn tell_lines(f: &mut fmt::Formatter<'_>, trace: &Trace, found: &Found) -> fmt::Result {
     let last = trace.events().get(found.event);
     if let Some(event) = last.filter(|event| is_store(event)) {
         writeln!(f, "  the last store was {}.", tell_store(trace, event, None))?;
@@ -142,7 +142,7 @@ fn why(trace: &Trace, lost: &Event, fate: &Fate, until: usize) -> &'static str {
 }
 
 /// The end of a path, and the line.
-pub(super) fn place(site: &Location<'_>) -> String {
+pub(crate) fn place(site: &Location<'_>) -> String {
     let parts: Vec<&str> = site.file().rsplit('/').take(3).collect();
     let file: Vec<&str> = parts.into_iter().rev().filter(|&part| part != "src").collect();
     format!("{}:{}", file.join("/"), site.line())

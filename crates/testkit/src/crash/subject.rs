@@ -114,6 +114,8 @@ pub struct Plan {
     pub seed: u64,
     /// How many keys there are.
     pub keys: usize,
+    /// How many threads use the store at once.
+    pub threads: usize,
     /// What the target makes the keys of, a number each.
     pub names: Arc<[u64]>,
     /// What is done before crashes are explored.

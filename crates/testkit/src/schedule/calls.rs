@@ -123,20 +123,20 @@ impl Calls {
         if outcomes.is_empty() {
             return Err("no order of these calls explains what they were answered".into());
         }
-        let differs = |key: &usize| outcomes.iter().all(|outcome| outcome[*key] != end[*key]);
+        self.differs(&outcomes, end)
+    }
+
+    /// Says in which key `end` is none of `outcomes`.
+    pub(super) fn differs(&self, outcomes: &BTreeSet<Contents>, end: &Contents) -> Result<(), Wrong> {
         let say = |version: Option<Version>| Answer::Found(version).to_string();
-        Err((0..end.len()).find(differs).map_or_else(
-            || "no order of these calls leaves what the store holds in the end".into(),
-            |key| {
-                let all: BTreeSet<String> = outcomes.iter().map(|outcome| say(outcome[key])).collect();
-                let all: Vec<String> = all.into_iter().collect();
-                let end = say(end[key]);
-                format!(
-                    "in the end, get(k{key}) = {end}, and every order of these calls leaves {}",
-                    all.join(" or ")
-                )
-            },
-        ))
+        let key = (0..end.len()).find(|&key| outcomes.iter().all(|outcome| outcome[key] != end[key]));
+        let Some(key) = key else {
+            return Err("no order of these calls leaves what the store holds".into());
+        };
+        let all: BTreeSet<String> = outcomes.iter().map(|outcome| say(outcome[key])).collect();
+        let all: Vec<String> = all.into_iter().collect();
+        let (end, all) = (say(end[key]), all.join(" or "));
+        Err(format!("get(k{key}) = {end}, and every order of these calls leaves {all}"))
     }
 
     fn moments(&self, until: u64) -> Vec<Moment> {

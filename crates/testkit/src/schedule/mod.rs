@@ -1,9 +1,11 @@
 //! Schedules: threads that meet at every access of a medium, in an order that a seed chooses and repeats.
 //!
 //! Reading order: [`Stage`] (threads that take turns), [`Policy`] (who is next), [`Scheduled`] (the medium that asks), [`Scenario`] (what the threads do), [`Calls`]
-//! (what they were answered, and whether one order of their calls explains it), [`run`] (all of it once). `docs/lab.md` says what all this proves and what not.
+//! (what they were answered, and whether one order of their calls explains it), [`run`] (all of it once), [`Crashes`] (and with a crash). `docs/lab.md` says what all this proves and what not.
 
 mod calls;
+mod crash;
+mod finding;
 mod medium;
 mod policy;
 mod run;
@@ -11,6 +13,8 @@ mod scenario;
 mod stage;
 
 pub use calls::{Answer, Call, Calls, Contents};
+pub use crash::{Crash, Crashed, Crashes, LIMITS};
+pub use finding::{Finding, Story, minimise};
 pub use medium::Scheduled;
 pub use policy::{Policy, Slice};
 pub use run::{Below, Run, run};

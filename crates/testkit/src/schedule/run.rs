@@ -192,7 +192,8 @@ fn go_on<M: MappedMedium>(subject: &impl Subject<M>, after: &[Op], mut model: Co
     check_scan(subject, &model)
 }
 
-fn let_go<T: Target, B: Below>(stage: &Stage, subject: Arc<On<T, B>>) {
+/// Lets go of it as a process does that dies.
+pub(super) fn let_go<T: Target, B: Below>(stage: &Stage, subject: Arc<On<T, B>>) {
     if let Some(subject) = Arc::into_inner(subject) {
         let _ = stage.alone(move || subject.abandon());
     }

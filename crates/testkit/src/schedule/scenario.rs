@@ -1,5 +1,6 @@
 //! What threads do in a run: few operations each, on few keys, so that they meet.
 
+use super::policy::Policy;
 use super::stage::THREADS_MAX;
 use crate::crash::{Dice, Key, Op, Plan, Target, Version};
 use std::fmt;
@@ -31,11 +32,14 @@ impl fmt::Display for Act {
 /// A store, and what threads do to it.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The seed that target and store are made by, the keys, what is done before the threads start, and what is done after a crash. Its
-    /// `ops` are what comes before a first crash, where there are two.
+    /// The seed that target and store are made by, the keys, what is done before the threads start, and what is done after a crash.
     pub plan: Plan,
     /// What each thread does.
     pub threads: Vec<Vec<Act>>,
+    /// What threads do before a first crash, where there are two.
+    pub first: Vec<Vec<Act>>,
+    /// The moment of that first crash; none if there is only one.
+    pub moment: Option<u64>,
 }
 
 /// Operations of a thread at most.
@@ -49,6 +53,7 @@ impl Scenario {
         let mut dice = Dice::new(seed ^ 0x7068_7561_6c6c_2121);
         let mut plan = T::plan(seed);
         plan.creation = false;
+        plan.threads = THREADS_MAX;
         let mut all = std::mem::take(&mut plan.before);
         let like = plan.ops.clone();
         let wanted = dice.roll(like.len() as u64 + 1) as usize;
@@ -56,8 +61,35 @@ impl Scenario {
         plan.before = all;
         let mut versions = plan.all_versions();
         let threads = (2 + dice.roll(THREADS_MAX as u64 - 1)) as usize;
-        let threads = draw_threads(&mut dice, &plan, &like, threads, &mut versions);
-        Self { plan, threads }
+        let mut draw = |threads| draw_threads(&mut dice, &plan, &like, threads, &mut versions);
+        let (threads, first) = (draw(threads), draw(2));
+        Self { plan, threads, first, moment: None }
+    }
+
+    /// As [`Scenario::draw`], for a run that crashes: one in four has a first crash behind it, and one of its threads collects.
+    pub fn draw_to_crash<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::draw::<T>(seed);
+        let mut dice = Dice::new(seed ^ 0x7477_6963_6521);
+        if dice.roll(4) == 0 {
+            scenario.moment = Some(dice.bits() >> 1);
+            if let Some(last) = scenario.threads.last_mut() {
+                last.insert(0, Act::Collect);
+            }
+        }
+        scenario
+    }
+
+    /// How threads take turns before a first crash.
+    pub fn first_policy(&self) -> Policy {
+        let mut dice = Dice::new(self.plan.seed ^ self.moment.unwrap_or(0));
+        Policy::draw(&mut dice, 128)
+    }
+
+    /// How the run with this seed goes.
+    pub fn policy(seed: u64) -> Policy {
+        let mut dice = Dice::new(seed ^ 0x6f72_6465_7221);
+        let steps = 32 << dice.roll(6);
+        Policy::draw(&mut dice, steps)
     }
 
     /// How many things are done.
@@ -90,22 +122,6 @@ impl Scenario {
         });
         of_threads.chain(before).filter(|less| !less.threads.is_empty())
     }
-
-    /// The keys that something is done to.
-    pub fn touched(&self) -> Vec<Key> {
-        let mut keys: Vec<Key> = self
-            .threads
-            .iter()
-            .flatten()
-            .flat_map(|act| match act {
-                Act::Do(op) => op.keys(),
-                Act::Get(_) | Act::Scan | Act::Collect => Vec::new(),
-            })
-            .collect();
-        keys.sort_unstable();
-        keys.dedup();
-        keys
-    }
 }
 
 /// What `count` threads do in a store that has gone through `plan.before`, in operations like these.
@@ -127,7 +143,7 @@ fn draw_threads(
             _ => {}
         }
         let op = dice.pick(like).moved_to(key, next, &known, dice);
-        known.extend(op.writes());
+        known.extend(written_by(&op));
         Act::Do(op)
     };
     (0..count).map(|_| (0..1 + dice.roll(EACH)).map(|_| draw(dice)).collect()).collect()
@@ -138,24 +154,24 @@ impl Plan {
     fn all_versions(&self) -> Version {
         let ops = self.before.iter().chain(&self.ops);
         // The plan's last operations may be at the end of what a version can be.
-        ops.flat_map(Op::writes).map(|(_, version)| version).max().unwrap_or(0) + 0x1000
+        ops.flat_map(written_by).map(|(_, version)| version).max().unwrap_or(0) + 0x1000
+    }
+}
+
+/// The versions that an operation may write.
+fn written_by(op: &Op) -> Vec<(Key, Version)> {
+    match op {
+        Op::Put(key, version) | Op::Insert(key, version) | Op::Update(key, version) => {
+            vec![(*key, *version)]
+        }
+        Op::Swap(key, _, new) => new.iter().map(|&new| (*key, new)).collect(),
+        Op::Batch(effects) => effects.iter().filter_map(|&(key, to)| Some((key, to?))).collect(),
+        Op::Puts(puts) => puts.clone(),
+        Op::Remove(_) | Op::Background(_) => Vec::new(),
     }
 }
 
 impl Op {
-    /// What it may write.
-    pub(crate) fn writes(&self) -> Vec<(Key, Version)> {
-        match self {
-            Self::Put(key, version) | Self::Insert(key, version) | Self::Update(key, version) => {
-                vec![(*key, *version)]
-            }
-            Self::Swap(key, _, new) => new.iter().map(|&new| (*key, new)).collect(),
-            Self::Batch(effects) => effects.iter().filter_map(|&(key, to)| Some((key, to?))).collect(),
-            Self::Puts(puts) => puts.clone(),
-            Self::Remove(_) | Self::Background(_) => Vec::new(),
-        }
-    }
-
     /// The keys that it may change.
     pub(crate) fn keys(&self) -> Vec<Key> {
         match self {

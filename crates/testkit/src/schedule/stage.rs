@@ -127,6 +127,11 @@ pub(super) fn now() -> u64 {
     STAGE.with_borrow(|stage| stage.as_ref().map_or(0, |(turns, _)| turns.clock.fetch_add(1, Relaxed) + 1))
 }
 
+/// This thread's number in its stage.
+pub(super) fn number() -> u64 {
+    STAGE.with_borrow(|stage| stage.as_ref().map_or(u64::MAX, |(_, me)| *me as u64))
+}
+
 /// [`THREADS_MAX`] threads that run as a policy says.
 pub struct Stage {
     turns: Arc<Turns>,
@@ -437,7 +442,7 @@ mod tests {
         Box::new(move || {
             for _ in 0..steps {
                 step(None);
-                lock(&into).push(STAGE.with_borrow(|stage| stage.as_ref().map_or(9, |(_, me)| *me as u64)));
+                lock(&into).push(number());
             }
         })
     }

@@ -1,0 +1,299 @@
+//! A run that crashes, at every one of its stores: what the threads were told by then is durable.
+//!
+//! The trace of a run goes to the crash explorer, and the judge is durable linearizability: what a recovery finds is what some order of the calls leaves in which every call that has
+//! returned takes effect and is answered as it was, and one that has not, perhaps. So a reader that was told of a value pins it: that no crash takes
+//! it away is not asked of its writer only.
+//!
+//! Some runs crash twice: the store is recovered from what was visible at some moment, with the locks as the dead left them, goes on with other threads, and crashes again.
+
+use super::calls::{Calls, Contents};
+use super::medium::Scheduled;
+use super::policy::{Policy, Slice};
+use super::run::{act, let_go};
+use super::scenario::Scenario;
+use super::stage::{Ran, Stage, number};
+use crate::crash::{
+    Expectation, Explored, Explorer, Fault, Found, Judge, Limits, Memory, Oracles, Profile, Seen, Subject,
+    Target, Wrong, caught, do_it, read, scratch,
+};
+use crate::{Recording, Trace, What};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The note between what comes before and the calls.
+const NOTE_BEGIN: u64 = 1;
+
+/// How runs crash.
+pub struct Crashes<'c> {
+    /// The kind of memory.
+    pub profile: Profile,
+    /// How far each search goes.
+    pub limits: Limits,
+    /// States that were judged by anyone.
+    pub seen: &'c Seen,
+    /// Asked now and then whether to stop.
+    pub is_over: &'c dyn Fn() -> bool,
+    /// Planted into all traces.
+    pub fault: Option<Fault>,
+}
+
+/// Where a search for crashes of schedules goes by default: less of each run than a search of one thread, for there are more runs.
+pub const LIMITS: Limits = Limits {
+    exhaustive: [64, 1, 1],
+    samples: [24, 1, 1],
+    events_one_in: [4, 1, 1],
+    nested_one_in: [0, 0, 0],
+    revived_one_in: 0,
+};
+
+/// A run and the crash of it that is wrong.
+#[derive(Debug)]
+pub struct Crash {
+    /// The schedule.
+    pub ran: Ran,
+    /// The calls.
+    pub calls: Calls,
+    /// What the medium saw.
+    pub trace: Trace,
+    /// The state that is wrong; none if something was wrong without a crash.
+    pub found: Option<Found>,
+    /// What is wrong.
+    pub wrong: Wrong,
+}
+
+/// What came of a run.
+#[derive(Debug, Default)]
+pub struct Crashed {
+    /// What was explored.
+    pub explored: Explored,
+    /// The schedule of the run.
+    pub slices: Vec<Slice>,
+    /// What was found.
+    pub finding: Option<Box<Crash>>,
+}
+
+impl Crashes<'_> {
+    /// Does `scenario` once and crashes it everywhere.
+    pub fn run<T: Target>(&self, stage: &Stage, scenario: &Scenario, policy: &Policy, seed: u64) -> Crashed {
+        if self.profile.has_volatile_cache() {
+            self.run_on::<T, true>(stage, scenario, policy, seed)
+        } else {
+            self.run_on::<T, false>(stage, scenario, policy, seed)
+        }
+    }
+
+    fn run_on<T: Target, const V: bool>(
+        &self,
+        stage: &Stage,
+        scenario: &Scenario,
+        policy: &Policy,
+        seed: u64,
+    ) -> Crashed {
+        let base = match scenario.moment {
+            None => None,
+            Some(moment) => match self.first_crash::<T, V>(stage, scenario, moment, seed) {
+                Ok(image) => Some(image),
+                Err(crash) => return Crashed { finding: Some(crash), ..Crashed::default() },
+            },
+        };
+        match record::<T, V>(stage, scenario, base.as_deref(), policy, seed) {
+            Err(wrong) => broken(wrong),
+            Ok(recorded) => {
+                self.explore::<T, V>(scenario, base.as_deref().unwrap_or_default(), recorded, seed)
+            }
+        }
+    }
+
+    /// What the operations of the plan have left when they were cut off at some moment, everything visible kept: no profile rules that out.
+    fn first_crash<T: Target, const V: bool>(
+        &self,
+        stage: &Stage,
+        scenario: &Scenario,
+        moment: u64,
+        seed: u64,
+    ) -> Result<Vec<u64>, Box<Crash>> {
+        let before = Scenario { threads: scenario.first.clone(), moment: None, ..scenario.clone() };
+        let policy = scenario.first_policy();
+        let recorded = record::<T, V>(stage, &before, None, &policy, seed);
+        let recorded = recorded.map_err(|wrong| broken(wrong).finding.expect("it is broken"))?;
+        if recorded.ran.wrong.is_some() {
+            return Err(recorded.into_finding(None));
+        }
+        let from = recorded.from();
+        let events = recorded.trace.events().len();
+        let until = from + moment as usize % (events - from + 1);
+        let mut image = vec![0; T::BYTES.1 / 8];
+        recorded.trace.replay(&mut image, until);
+        image.truncate(T::BYTES.0 / 8);
+        Ok(image)
+    }
+
+    fn explore<T: Target, const V: bool>(
+        &self,
+        scenario: &Scenario,
+        base: &[u64],
+        mut recorded: Recorded,
+        seed: u64,
+    ) -> Crashed {
+        let slices = recorded.ran.slices();
+        let mut explored = Explored::default();
+        if recorded.ran.wrong.is_some() {
+            return Crashed { explored, slices, finding: Some(recorded.into_finding(None)) };
+        }
+        if let Some(fault) = &self.fault {
+            recorded.trace = fault.planted_in(&recorded.trace);
+        }
+        let memory = Memory::<V>::zeroed(T::BYTES.1, T::BYTES.1).expect("memory for crash states");
+        for range in &recorded.scratch {
+            (range.start / 64..range.end / 64).for_each(|line| memory.set_scratch(line as usize));
+        }
+        let mut judge = Durable::<T, V>::new(scenario, &recorded.calls, self);
+        let mut explorer = Explorer::new(memory, self.profile.rules(), self.limits, self.seen, self.is_over);
+        let found = explorer.explore((base, &recorded.trace), recorded.from(), seed, &mut judge);
+        explored += explorer.explored;
+        let finding = found.map(|found| recorded.into_finding(Some(found)));
+        Crashed { explored, slices, finding }
+    }
+}
+
+fn broken(wrong: Wrong) -> Crashed {
+    let ran = Ran { turns: Vec::new(), steps: 0, wrong: None };
+    let (calls, trace) = (Calls::default(), Trace::default());
+    Crashed { finding: Some(Box::new(Crash { ran, calls, trace, found: None, wrong })), ..Crashed::default() }
+}
+
+/// A run as it was done.
+struct Recorded {
+    ran: Ran,
+    calls: Calls,
+    trace: Trace,
+    scratch: Vec<Range<u64>>,
+}
+
+impl Recorded {
+    /// The event at which the calls begin.
+    fn from(&self) -> usize {
+        let is_it = |what: &What| matches!(what, What::Mark(NOTE_BEGIN));
+        self.trace.events().iter().position(|event| is_it(&event.what)).unwrap_or(0)
+    }
+
+    fn into_finding(self, found: Option<Found>) -> Box<Crash> {
+        let wrong = found.as_ref().map(|found| found.wrong.clone()).or(self.ran.wrong.clone());
+        let wrong = wrong.unwrap_or_default();
+        Box::new(Crash { ran: self.ran, calls: self.calls, trace: self.trace, found, wrong })
+    }
+}
+
+/// Does `scenario` once: in zeroed memory, or in what a crash has left.
+fn record<T: Target, const V: bool>(
+    stage: &Stage,
+    scenario: &Scenario,
+    base: Option<&[u64]>,
+    policy: &Policy,
+    seed: u64,
+) -> Result<Recorded, Wrong> {
+    let memory = Memory::<V>::zeroed(T::BYTES.0, T::BYTES.1).map_err(|error| error.to_string())?;
+    if let Some(base) = base {
+        memory.set_all(base);
+    }
+    memory.begin();
+    let recording = Recording::over(memory);
+    recording.identify_threads_by(number);
+    let medium = Scheduled::over(recording);
+    let (plan, recovers) = (scenario.plan.clone(), base.is_some());
+    let made = stage.alone(move || {
+        let subject = if recovers {
+            let recovered =
+                T::Subject::recover(medium, &plan).map_err(|why| format!("it cannot be opened: {why}"));
+            recovered?.ok_or("there is no store in the pool any more")?
+        } else {
+            T::Subject::create(medium, &plan)
+        };
+        let mut model = vec![None; plan.keys];
+        if recovers {
+            model = read(&subject, plan.keys)?;
+        } else {
+            plan.before.iter().try_for_each(|op| do_it(&subject, op, &mut model).map(drop))?;
+        }
+        subject.pool().medium().below().mark(NOTE_BEGIN);
+        Ok::<_, Wrong>((Arc::new(subject), model))
+    })?;
+    let (subject, initial) = made.map_err(|wrong| format!("before any thread started, {wrong}"))?;
+    let (ran, calls) = act::<T, _>(stage, &subject, scenario, initial, policy, seed);
+    let trace = subject.pool().medium().below().trace();
+    let scratch = scratch(subject.pool().layout()).to_vec();
+    let_go::<T, _>(stage, subject);
+    Ok(Recorded { ran, calls, trace, scratch })
+}
+
+/// Judges recoveries against the calls of threads.
+struct Durable<'c, T, const V: bool> {
+    calls: &'c Calls,
+    scenario: &'c Scenario,
+    oracles: Oracles<'c, T, V>,
+    allowed: BTreeSet<Contents>,
+    number: u64,
+}
+
+impl<'c, T: Target, const V: bool> Durable<'c, T, V> {
+    fn new(scenario: &'c Scenario, calls: &'c Calls, crashes: &'c Crashes<'_>) -> Self {
+        let oracles = Oracles::new(&scenario.plan, &[], crashes.profile, crashes.fault.as_ref());
+        let allowed = BTreeSet::from([calls.initial.clone()]);
+        let number = numbered(&allowed);
+        Self { calls, scenario, oracles, allowed, number }
+    }
+
+    fn check(&self, found: &[Option<u64>]) -> Result<(), Wrong> {
+        if self.allowed.contains(found) {
+            return Ok(());
+        }
+        let calls = Calls { initial: self.calls.initial.clone(), calls: Vec::new() };
+        calls.differs(&self.allowed, &found.to_vec())
+    }
+}
+
+fn numbered(allowed: &BTreeSet<Contents>) -> u64 {
+    let words = allowed.iter().flat_map(|contents| contents.iter());
+    words.fold(1, |number, version| crate::crash::hash(number, version.map_or(0, |version| version + 1)))
+}
+
+impl<T: Target, const V: bool> Judge<V> for Durable<'_, T, V> {
+    fn pass(&mut self, note: u64) -> bool {
+        let Some(index) = note.checked_sub(2).map(|note| note as usize / 2) else { return true };
+        let Some(call) = self.calls.calls.get(index) else { return false };
+        let now = match (&call.returned, note % 2) {
+            (Some((returned, _)), 1) => *returned,
+            _ => call.called,
+        };
+        let allowed = self.calls.outcomes(now);
+        let narrower = !self.allowed.is_subset(&allowed);
+        self.allowed = allowed;
+        self.number = numbered(&self.allowed);
+        narrower
+    }
+
+    fn expectation(&self) -> u64 {
+        self.number
+    }
+
+    fn judge(&mut self, memory: &Memory<V>, point: u64) -> Result<(), Wrong> {
+        let thorough = (self.scenario.plan.seed ^ point).is_multiple_of(8);
+        caught(|| self.oracles.judge_by(memory, thorough, false, &|found| self.check(found)))
+    }
+
+    fn recovery(&mut self, image: &[u64]) -> Option<Trace> {
+        self.oracles.recovery(image)
+    }
+
+    // A process that comes between a kill and a power failure is the business of runs of one thread.
+    fn revival(&mut self, _: &[u64]) -> Option<Trace> {
+        None
+    }
+
+    fn remember(&self) -> Expectation {
+        Expectation::default()
+    }
+
+    fn go_back_to(&mut self, _: Expectation) {}
+}

@@ -1,0 +1,207 @@
+//! A finding: a run that went wrong, made as small as it gets, and told.
+
+use super::calls::Calls;
+use super::crash::Crash;
+use super::policy::{Policy, Slice};
+use super::run::Run;
+use super::scenario::Scenario;
+use super::stage::{Last, Turn};
+use crate::crash::{Found, Wrong, place, tell_lines};
+use crate::{Trace, What};
+use std::fmt;
+use terrace_medium::Access;
+
+/// A run that went wrong.
+#[derive(Debug)]
+pub struct Finding {
+    /// What was done.
+    pub scenario: Scenario,
+    /// In which order.
+    pub turns: Vec<Turn>,
+    /// What was asked and answered.
+    pub calls: Calls,
+    /// The crash that it took, with the trace; none if it went wrong without.
+    pub crash: Option<(Trace, Found)>,
+    /// What is wrong.
+    pub wrong: Wrong,
+}
+
+impl Finding {
+    /// From a run without a crash.
+    pub fn of_run(scenario: &Scenario, run: Run) -> Option<Self> {
+        let wrong = run.wrong?;
+        Some(Self { scenario: scenario.clone(), turns: run.ran.turns, calls: run.calls, crash: None, wrong })
+    }
+
+    /// From a run with one.
+    pub fn of_crash(scenario: &Scenario, crash: Crash) -> Self {
+        let Crash { ran, calls, trace, found, wrong } = crash;
+        let crash = found.map(|found| (trace, found));
+        Self { scenario: scenario.clone(), turns: ran.turns, calls, crash, wrong }
+    }
+
+    /// Its schedule.
+    pub fn slices(&self) -> Vec<Slice> {
+        self.turns.iter().map(|turn| turn.slice).collect()
+    }
+}
+
+/// Schedules that are tried for a scenario with less in it.
+const SCHEDULES: u64 = 60;
+
+/// Makes a finding smaller: fewer operations, then fewer changes of thread. `again` does a scenario in the order that a policy says and returns what went wrong; it is asked
+/// `tries` times at most.
+pub fn minimise(
+    finding: Finding,
+    tries: usize,
+    mut again: impl FnMut(&Scenario, &Policy, u64) -> Option<Finding>,
+) -> Finding {
+    let mut best = finding;
+    let mut left = tries;
+    let mut ask = |scenario: &Scenario, policy: &Policy, seed: u64| {
+        left = left.checked_sub(1)?;
+        again(scenario, policy, seed)
+    };
+    loop {
+        let slices = best.slices();
+        let smaller = best.scenario.shorter().find_map(|scenario| {
+            let same = ask(&scenario, &Policy::Script(slices.clone()), 0);
+            same.or_else(|| (0..SCHEDULES).find_map(|seed| ask(&scenario, &Scenario::policy(seed), seed)))
+        });
+        match smaller {
+            Some(smaller) => best = smaller,
+            None => break,
+        }
+    }
+    loop {
+        let (slices, scenario) = (best.slices(), best.scenario.clone());
+        let found = fewer(&slices).find_map(|script| {
+            ask(&scenario, &Policy::Script(script), 0).filter(|found| found.turns.len() < slices.len())
+        });
+        match found {
+            Some(found) => best = found,
+            None => return best,
+        }
+    }
+}
+
+/// Schedules with fewer changes of thread: without some slices, and with one of them joined to the next of its thread.
+fn fewer(slices: &[Slice]) -> impl Iterator<Item = Vec<Slice>> + '_ {
+    let sizes = std::iter::successors(Some(slices.len() / 2), |&size| (size > 1).then_some(size / 2));
+    let without = sizes.filter(|&size| size > 0).flat_map(move |size| {
+        (0..slices.len()).step_by(size).map(move |at| {
+            let mut less = slices.to_vec();
+            less.drain(at..(at + size).min(slices.len()));
+            less
+        })
+    });
+    let joined = (0..slices.len()).filter_map(move |at| {
+        let next = (at + 1..slices.len()).find(|&next| slices[next].thread == slices[at].thread)?;
+        let mut less = slices.to_vec();
+        less[at].steps += less[next].steps;
+        less.remove(next);
+        Some(less)
+    });
+    without.chain(joined)
+}
+
+/// Turns that a story shows.
+const TURNS_MAX: usize = 40;
+
+/// Tells a finding.
+pub struct Story<'f> {
+    /// What happened to the machine, if anything did.
+    pub crash: &'f str,
+    /// What was found.
+    pub finding: &'f Finding,
+}
+
+impl fmt::Display for Story<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let finding = self.finding;
+        let before = &finding.scenario.plan.before;
+        let before: Vec<String> = before.iter().map(ToString::to_string).collect();
+        if !before.is_empty() {
+            writeln!(f, "  before: {}.", before.join(", "))?;
+        }
+        if finding.scenario.moment.is_some() {
+            writeln!(f, "  a first crash cut off what two threads did; the store was recovered.")?;
+        }
+        let end = self.end();
+        let shown = finding.turns.len().saturating_sub(TURNS_MAX);
+        if shown > 0 {
+            writeln!(f, "  ({shown} turns are not shown.)")?;
+        }
+        for (place, turn) in finding.turns.iter().enumerate().skip(shown) {
+            let from = place.checked_sub(1).map_or(0, |before| finding.turns[before].until);
+            if from > end {
+                break;
+            }
+            self.tell_turn(f, turn, from, turn.until.min(end))?;
+        }
+        match &finding.crash {
+            None => write!(f, "  {}.", finding.wrong),
+            Some((trace, found)) => {
+                writeln!(f, "  then {}.", self.crash)?;
+                tell_lines(f, trace, found)?;
+                write!(f, "  after recovery {}.", finding.wrong)
+            }
+        }
+    }
+}
+
+impl Story<'_> {
+    /// The moment of the crash.
+    fn end(&self) -> u64 {
+        let Some((trace, found)) = &self.finding.crash else { return u64::MAX };
+        let notes = trace.events().iter().take(found.event + 1).filter_map(|event| match event.what {
+            What::Mark(note) if note > 1 => Some(note),
+            _ => None,
+        });
+        let call =
+            |note: u64| self.finding.calls.calls.get((note - 2) as usize / 2).map(|call| (call, note % 2));
+        let last = notes.fold(None, |_, note| Some(note)).and_then(call);
+        last.map_or(0, |(call, ended)| match &call.returned {
+            Some((at, _)) if ended == 1 => *at,
+            _ => call.called,
+        })
+    }
+
+    fn tell_turn(&self, f: &mut fmt::Formatter<'_>, turn: &Turn, from: u64, until: u64) -> fmt::Result {
+        let thread = usize::from(turn.slice.thread);
+        let mut told = Vec::new();
+        for call in self.finding.calls.calls.iter().filter(|call| call.thread == thread) {
+            let is_in = |at: u64| at > from && at <= until;
+            let returned = call.returned.as_ref().filter(|(at, _)| is_in(*at));
+            match (is_in(call.called), returned) {
+                (true, Some((_, answer))) => told.push(format!("{} returns {answer}", call.act)),
+                (true, None) => told.push(format!("{} begins", call.act)),
+                (false, Some((_, answer))) => told.push(format!("{} goes on and returns {answer}", call.act)),
+                (false, None)
+                    if call.called <= from && call.returned.as_ref().is_none_or(|(at, _)| *at > until) =>
+                {
+                    told.push(format!("{} goes on", call.act));
+                }
+                (false, None) => {}
+            }
+        }
+        let what = if told.is_empty() { "ends".to_string() } else { told.join("; ") };
+        write!(f, "  thread {thread}: {what}")?;
+        match turn.after.map(tell_last) {
+            Some(last) => writeln!(f, "; {} steps, the last {last}.", turn.slice.steps),
+            None => writeln!(f, "."),
+        }
+    }
+}
+
+fn tell_last((access, offset, site): Last) -> String {
+    let what = match access {
+        Access::Load => "a load of",
+        Access::Store => "a store to",
+        Access::Rmw => "a read-modify-write of",
+        Access::RmwFailed => "a compare-and-swap that fails, of",
+        Access::Copy(_) | Access::StreamedCopy(_) => "a copy to",
+        Access::Read(_) => "a read of bytes at",
+    };
+    format!("{what} {offset:#x} ({})", place(site))
+}
