@@ -10,8 +10,10 @@
 pub mod hash;
 mod key;
 mod point;
+mod range;
 
 pub use key::{Bytes, KeyKind, RecordKeys, U64};
 pub use point::{
     Damage, Deferred, IndexStats, Inserted, Key, PointIndex, Position, StoreError, Stored, Swapped,
 };
+pub use range::{Direction, RangeIndex};

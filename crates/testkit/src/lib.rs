@@ -9,6 +9,7 @@
 //! - [`crash`] crashes a store at every store and judges what each crash may leave.
 //! - [`simfs`] is a file system in memory that loses what was not synced, and calls that fail.
 //! - [`process`] kills and stops real processes, and judges what they leave by what they acknowledged.
+//! - [`Reference`] is an ordered index that is right because it is simple.
 //! - [`conformance`] holds the suites: one call runs all of them over an implementation.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and wait for them")]
 
@@ -20,6 +21,7 @@ mod linearizability;
 pub mod process;
 mod recording;
 mod records;
+mod reference;
 pub mod schedule;
 pub mod simfs;
 mod slow;
@@ -31,5 +33,6 @@ pub use jittery::Jittery;
 pub use linearizability::{Call, Interval, Operation, final_states, linearizable};
 pub use recording::Recording;
 pub use records::{TestKeys, TestRecord};
+pub use reference::Reference;
 pub use slow::{Calibration, Comparison, Profile, Slow, Traffic};
 pub use trace::{Event, Piece, Trace, What};

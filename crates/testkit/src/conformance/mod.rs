@@ -5,14 +5,18 @@ mod concurrent;
 mod counted;
 mod histories;
 mod model;
+mod range;
 mod sizes;
+mod store;
 mod subject;
 
 pub use counted::{Costs, costs_of_inserts, costs_of_single_changes};
+pub use store::{Site, store};
 pub use subject::{NAME, Setup};
 
 use crate::TestKeys;
 use subject::Index;
+use terrace_index::{KeyKind, RangeIndex};
 
 /// Everything that a map from single keys must do. `make` makes an empty index called [`NAME`] in a pool of its own, as the [`Setup`] says. Panics on the first failure.
 ///
@@ -42,6 +46,17 @@ where
     concurrent::scans_miss_nothing_through_resizes(&make);
     concurrent::readers_never_mix_neighbours(&make);
     histories::are_linearizable(&make);
+}
+
+/// What an index with ordered keys must do besides. `make` makes an empty one in a pool of its own. Panics on the first failure.
+pub fn range_index<I: RangeIndex>(make: impl Fn(Setup) -> I)
+where
+    I::Kind: TestKeys,
+    <I::Kind as KeyKind>::Key: Ord,
+{
+    range::ranges_are_those_of_a_map(&make);
+    range::orders_that_are_hard(&make);
+    range::scans_stay_in_order_under_writes(&make);
 }
 
 /// The part of [`point_index`] in which threads meet, for a [`Jittery`](crate::Jittery) medium, on which the whole would take long.

@@ -172,7 +172,7 @@ where
 }
 
 /// Runs `test` on `cases` values of `strategy`; on failure says which smallest one fails. The same values each time.
-fn check<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value)) {
+pub(super) fn check<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value)) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let outcome = TestRunner::new_with_rng(config, rng).run(strategy, |value| {

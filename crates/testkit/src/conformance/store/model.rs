@@ -1,12 +1,11 @@
-//! A store does what a map does.
+//! A store does what a map does: random operations beside one, shrunk by proptest if they fail.
 
-mod common;
-
-use common::{MEDIA, Medium, Site, assert_sound, contents};
+use super::super::model::check;
+use super::{Site, assert_sound, contents};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use terrace::{ByteSize, Change, Entry, IncrementError, Put, Store};
+use terrace::{Change, Entry, IncrementError, Put, Store};
 
 type State = (Vec<u8>, Option<u64>);
 
@@ -155,9 +154,8 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(medium: Medium) -> Self {
-        let site = Site::new(medium, ByteSize::mib(64));
-        let (store, now) = (Some(site.create()), 1_000_000);
+    fn new(site: Site) -> Self {
+        let (store, now) = (Some(site.open()), Site::STARTED);
         Self { site, store, model: Model { now, ..Model::default() } }
     }
 
@@ -197,11 +195,11 @@ impl Pair {
                 assert_eq!(self.store().len(), 0);
             }
             Op::Pass(ms) => {
-                self.site.clock.advance(*ms);
+                self.site.clock().advance(*ms);
                 self.model.now += ms;
             }
             Op::Sweep(budget) => drop(self.store().sweep_expired(*budget)),
-            Op::Reopen if self.site.medium != Medium::Dram => {
+            Op::Reopen if self.site.persists() => {
                 self.store.take().unwrap().close().unwrap();
                 self.store = Some(self.site.open());
             }
@@ -330,8 +328,8 @@ fn owned(entry: Entry<'_>) -> State {
     (entry.value.to_vec(), entry.expires_at)
 }
 
-fn run(medium: Medium, ops: &[Op]) {
-    let mut pair = Pair::new(medium);
+fn run(site: Site, ops: &[Op]) {
+    let mut pair = Pair::new(site);
     for op in ops {
         pair.step(op);
     }
@@ -341,39 +339,29 @@ fn run(medium: Medium, ops: &[Op]) {
     assert!(stats.data_bytes >= data as u64, "{stats:?}, {data} bytes");
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn a_store_is_a_map(ops in prop::collection::vec(op(), 1..120)) {
-        for medium in MEDIA {
-            run(medium, &ops);
-        }
-    }
+pub(super) fn is_a_map(make: &impl Fn() -> Site) {
+    check(60, &prop::collection::vec(op(), 1..120), |ops| run(make(), &ops));
 }
 
-#[test]
-fn many_keys_come_and_go() {
-    for medium in MEDIA {
-        let site = Site::new(medium, ByteSize::mib(64));
-        let store = site.create();
-        let key = |n: u32| format!("key {n}").into_bytes();
-        for n in 0..20_000 {
-            store.put(&key(n), &n.to_le_bytes()).unwrap();
-        }
-        assert_eq!(store.len(), 20_000);
-        for n in (0..20_000).step_by(2) {
-            assert_eq!(store.remove(&key(n)), Ok(true));
-        }
-        for n in 0..20_000u32 {
-            let value = store.get(&key(n)).unwrap();
-            assert_eq!(value.map(|value| value.to_vec()), (n % 2 == 1).then(|| n.to_le_bytes().to_vec()));
-        }
-        assert_eq!(contents(&store).len(), 10_000);
-        assert_sound(&store);
-        store.clear().unwrap();
-        assert!(store.is_empty() && contents(&store).is_empty());
-        assert_eq!(store.stats().data_bytes, 0);
-        assert_sound(&store);
+pub(super) fn many_keys_come_and_go(make: &impl Fn() -> Site) {
+    let site = make();
+    let store = site.open();
+    let key = |n: u32| format!("key {n}").into_bytes();
+    for n in 0..20_000 {
+        store.put(&key(n), &n.to_le_bytes()).unwrap();
     }
+    assert_eq!(store.len(), 20_000);
+    for n in (0..20_000).step_by(2) {
+        assert_eq!(store.remove(&key(n)), Ok(true));
+    }
+    for n in 0..20_000u32 {
+        let value = store.get(&key(n)).unwrap();
+        assert_eq!(value.map(|value| value.to_vec()), (n % 2 == 1).then(|| n.to_le_bytes().to_vec()));
+    }
+    assert_eq!(contents(&store).len(), 10_000);
+    assert_sound(&store);
+    store.clear().unwrap();
+    assert!(store.is_empty() && contents(&store).is_empty());
+    assert_eq!(store.stats().data_bytes, 0);
+    assert_sound(&store);
 }

@@ -1,0 +1,26 @@
+//! The store on every medium, through the suite that every store passes.
+
+use terrace_medium::{Pmem, Shm};
+use terrace_testkit::Counting;
+use terrace_testkit::conformance::{Site, store};
+
+#[test]
+fn in_memory_of_the_process() {
+    store(Site::anonymous);
+}
+
+#[test]
+fn on_shm() {
+    store(Site::shm);
+}
+
+#[test]
+fn on_pmem() {
+    store(Site::pmem);
+}
+
+#[test]
+fn on_counted_media() {
+    store(Site::on::<Counting<Shm>>);
+    store(Site::on::<Counting<Pmem>>);
+}

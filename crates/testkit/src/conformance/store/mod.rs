@@ -1,0 +1,53 @@
+//! What every store must do, whatever its engine, index and medium.
+
+mod keys;
+mod model;
+mod site;
+mod threads;
+
+pub use site::Site;
+
+use std::collections::BTreeMap;
+use terrace::Store;
+
+/// Everything that a store must do. `make` gives a place for a new store each time. Panics on the first failure.
+///
+/// ```no_run
+/// use terrace_testkit::conformance::{Site, store};
+/// store(Site::shm);
+/// ```
+pub fn store(make: impl Fn() -> Site) {
+    model::is_a_map(&make);
+    model::many_keys_come_and_go(&make);
+    keys::integers_and_look_alikes(&make);
+    keys::of_every_length(&make);
+    threads::increments_add_up(&make);
+    threads::modify_loses_nothing(&make);
+    threads::batches_are_seen_whole_or_not_at_all(&make);
+    threads::a_reader_never_goes_back_in_time(&make);
+    threads::transactions_are_serializable(&make);
+    threads::everything_at_once(&make);
+    threads::a_scan_misses_nothing_that_stays(&make);
+    threads::a_held_value_does_not_change(&make);
+}
+
+/// Everything in a store, by a scan.
+fn contents(store: &Store) -> BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)> {
+    let mut found = BTreeMap::new();
+    let mut cursor = 0;
+    loop {
+        let mut add = |key: &[u8], entry: terrace::Entry<'_>| {
+            found.insert(key.to_vec(), (entry.value.to_vec(), entry.expires_at));
+        };
+        cursor = store.scan(cursor, 7, &mut add).expect("a sound store");
+        if cursor == 0 {
+            return found;
+        }
+    }
+}
+
+/// Fails with the findings if the store is not sound.
+fn assert_sound(store: &Store) {
+    let report = store.check(&mut |_, _| {});
+    assert!(report.is_sound(), "{:#?}", report.findings);
+}

@@ -1,0 +1,79 @@
+//! Where a store under test lies.
+
+use std::sync::Arc;
+use tempfile::TempDir;
+use terrace::{ByteSize, Durability, ManualClock, OpenError, Options, Store};
+use terrace_medium::MappedMedium;
+
+type Open = fn(&Options) -> Result<Store, OpenError>;
+
+/// A place for one store, with a clock that stands still. It goes when this is dropped.
+pub struct Site {
+    options: Options,
+    clock: Arc<ManualClock>,
+    open: Open,
+    directory: Option<TempDir>,
+}
+
+impl Site {
+    /// What the clock says at first, in Unix milliseconds.
+    pub const STARTED: u64 = 1_000_000;
+
+    /// Memory of this process.
+    pub fn anonymous() -> Self {
+        Self::at(|options, _| options.anonymous(), None, Options::create)
+    }
+
+    /// A file in shared memory.
+    pub fn shm() -> Self {
+        Self::in_file(|options| options, Options::open_or_create)
+    }
+
+    /// The same, taken for persistent memory.
+    pub fn pmem() -> Self {
+        let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
+        Self::in_file(power, Options::open_or_create)
+    }
+
+    /// A file in shared memory, used as the medium `M`.
+    pub fn on<M: MappedMedium>() -> Self {
+        Self::in_file(|options| options.assume_persistent(true), Options::open_or_create_on::<M>)
+    }
+
+    /// A file in shared memory, with further options, opened by `open`, which makes the store if there is none.
+    pub fn in_file(more: impl FnOnce(Options) -> Options, open: Open) -> Self {
+        let directory = tempfile::Builder::new().prefix("terrace-test").tempdir_in("/dev/shm");
+        let directory = directory.expect("a directory in /dev/shm");
+        Self::at(|options, path| more(options.path(path)), Some(directory), open)
+    }
+
+    fn at(
+        place: impl FnOnce(Options, &std::path::Path) -> Options,
+        directory: Option<TempDir>,
+        open: Open,
+    ) -> Self {
+        let clock = Arc::new(ManualClock::at(Self::STARTED));
+        let options = Store::options().size(ByteSize::mib(64)).expiry_thread(false).huge_pages(false);
+        let path = directory.as_ref().map(|directory| directory.path().join("test.pool"));
+        let options = place(options.clock(clock.clone()), &path.unwrap_or_default());
+        Self { options, clock, open, directory }
+    }
+
+    /// Opens the store, or makes it the first time.
+    ///
+    /// # Panics
+    /// If it cannot.
+    pub fn open(&self) -> Store {
+        (self.open)(&self.options).unwrap_or_else(|error| panic!("the store does not open: {error}"))
+    }
+
+    /// Whether it is there again after it was closed.
+    pub fn persists(&self) -> bool {
+        self.directory.is_some()
+    }
+
+    /// Its time.
+    pub fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+}
