@@ -2,7 +2,7 @@
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "it says how fast it was")]
 
 use std::time::Instant;
-use terrace_lab::targets::{ClhtBytes, ClhtU64};
+use terrace_lab::targets::{Cells, ClhtBytes, ClhtU64, DirectEngine};
 use terrace_testkit::crash::{Memory, Profile, Seen, Target};
 use terrace_testkit::schedule::{Crashes, Finding, LIMITS, Policy, Scenario, Stage, Story, minimise, run};
 
@@ -48,6 +48,16 @@ fn clht_bytes() {
     explore::<ClhtBytes>(2000);
 }
 
+#[test]
+fn cells() {
+    explore::<Cells>(2000);
+}
+
+#[test]
+fn direct() {
+    explore::<DirectEngine>(1000);
+}
+
 fn crash<T: Target>(runs: u64, profile: Profile) {
     let (stage, seen, start) = (Stage::new(), Seen::new(), Instant::now());
     let mut judged = 0;
@@ -57,7 +67,15 @@ fn crash<T: Target>(runs: u64, profile: Profile) {
         let crashed = crashes.run::<T>(&stage, &scenario, &Scenario::policy(seed), seed);
         judged += crashed.explored.runs;
         if let Some(finding) = crashed.finding {
-            panic!("seed {seed}: {}\n{:#?}", finding.wrong, finding.calls);
+            let finding = Finding::of_crash(&scenario, *finding);
+            let seen = Seen::new();
+            let crashes = Crashes { seen: &seen, ..crashes };
+            let again = |scenario: &Scenario, policy: &Policy, seed| {
+                let crashed = crashes.run::<T>(&stage, scenario, policy, seed);
+                crashed.finding.map(|crash| Finding::of_crash(scenario, *crash))
+            };
+            let finding = minimise(finding, 300, again);
+            panic!("seed {seed}:\n{}", Story { crash: profile.crash(), finding: &finding });
         }
     }
     println!("{}: {runs} runs, {judged} states, {} distinct, {:?}", T::NAME, seen.len(), start.elapsed());
@@ -72,4 +90,14 @@ fn clht_crashes() {
 #[test]
 fn clht_bytes_crashes() {
     crash::<ClhtBytes>(50, Profile::Pmem);
+}
+
+#[test]
+fn cells_crashes() {
+    crash::<Cells>(50, Profile::Pmem);
+}
+
+#[test]
+fn direct_crashes() {
+    crash::<DirectEngine>(30, Profile::Pmem);
 }

@@ -218,6 +218,10 @@ impl<M: MappedMedium> Subject<M> for Engineered<M> {
         }
     }
 
+    fn knows_what_it_found(&self, op: &Op) -> bool {
+        !matches!(op, Op::Put(..) | Op::Remove(_))
+    }
+
     fn get(&self, key: Key) -> Result<Option<Version>, String> {
         let value = self.store.get(&self.keys[key]).map_err(|error| error.to_string())?;
         value.map(|value| version_of(key, value.entry())).transpose()

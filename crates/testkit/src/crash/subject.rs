@@ -150,6 +150,10 @@ pub trait Subject<M: MappedMedium>: Sized + Send + Sync + 'static {
     fn pool(&self) -> &Pool<M>;
     /// Does an operation.
     fn apply(&self, op: &Op) -> Reply;
+    /// Whether what `apply` says of this operation is what the operation itself found, and not what was there shortly before: where threads meet, they differ.
+    fn knows_what_it_found(&self, _op: &Op) -> bool {
+        true
+    }
     /// What a key holds, from a point read.
     fn get(&self, key: Key) -> Result<Option<Version>, String>;
     /// Calls `each` on every key that a scan finds, with its version.

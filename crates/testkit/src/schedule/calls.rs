@@ -143,7 +143,11 @@ impl Calls {
         let made = self.calls.iter().filter(|call| call.called <= until);
         made.flat_map(|call| {
             let returned = call.returned.as_ref().filter(|(at, _)| *at <= until);
-            let interval = Interval { called: call.called, returned: returned.map(|(at, _)| *at) };
+            // Of several puts for which there was no room, some may have found room.
+            let is_partial =
+                |answer: &Answer| matches!((&call.act, answer), (Act::Do(Op::Puts(_)), Answer::Full));
+            let ended = returned.filter(|(_, answer)| !is_partial(answer)).map(|(at, _)| *at);
+            let interval = Interval { called: call.called, returned: ended };
             let answer = returned.map(|(_, answer)| answer);
             parts(&call.act, answer, self.initial.len())
                 .into_iter()
@@ -161,11 +165,10 @@ fn parts(act: &Act, answer: Option<&Answer>, keys: usize) -> Vec<What> {
             let of = |key: Key| found.iter().find(|found| found.0 == key).map(|found| found.1);
             (0..keys).map(|key| What::Read(key, of(key))).collect()
         }
-        (Act::Do(_), Some(Answer::Full)) => Vec::new(),
-        (Act::Do(Op::Background(_)), _) => Vec::new(),
         (Act::Do(Op::Puts(puts)), _) => {
             puts.iter().map(|&(key, version)| What::Change(Op::Put(key, version), None)).collect()
         }
+        (Act::Do(_), Some(Answer::Full)) | (Act::Do(Op::Background(_)), _) => Vec::new(),
         (Act::Do(op @ Op::Batch(_)), _) => vec![What::Change(op.clone(), None)],
         (Act::Do(op), Some(Answer::Found(found))) => vec![What::Change(op.clone(), Some(*found))],
         (Act::Do(op), _) => vec![What::Change(op.clone(), None)],

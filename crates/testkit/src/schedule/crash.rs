@@ -125,7 +125,6 @@ impl Crashes<'_> {
         let until = from + moment as usize % (events - from + 1);
         let mut image = vec![0; T::BYTES.1 / 8];
         recorded.trace.replay(&mut image, until);
-        image.truncate(T::BYTES.0 / 8);
         Ok(image)
     }
 
@@ -193,10 +192,9 @@ fn record<T: Target, const V: bool>(
     policy: &Policy,
     seed: u64,
 ) -> Result<Recorded, Wrong> {
-    let memory = Memory::<V>::zeroed(T::BYTES.0, T::BYTES.1).map_err(|error| error.to_string())?;
-    if let Some(base) = base {
-        memory.set_all(base);
-    }
+    let bytes = base.map_or(T::BYTES.0, |base| base.len() * 8);
+    let memory = Memory::<V>::zeroed(bytes, T::BYTES.1).map_err(|error| error.to_string())?;
+    memory.set_all(base.unwrap_or_default());
     memory.begin();
     let recording = Recording::over(memory);
     recording.identify_threads_by(number);

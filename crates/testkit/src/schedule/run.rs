@@ -134,7 +134,8 @@ fn ask<M: MappedMedium>(subject: &impl Subject<M>, act: &Act) -> Result<Answer, 
             Answer::Done
         }
         Act::Do(op) => match subject.apply(op) {
-            Reply::Found(found) => Answer::Found(found),
+            Reply::Found(found) if subject.knows_what_it_found(op) => Answer::Found(found),
+            Reply::Found(_) => Answer::Done,
             Reply::Full => Answer::Full,
             Reply::Broken(why) => return Err(why.to_string()),
         },

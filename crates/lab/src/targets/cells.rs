@@ -1,0 +1,254 @@
+//! The pool by threads that meet: cells that point to blocks, changed by compare-and-swap. Whoever reads a block under a guard finds it as it was written, though
+//! others unlink and retire it meanwhile.
+
+use super::options::{is_unmade, options};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use terrace_medium::{Line, MappedMedium, Offset, Word};
+use terrace_pool::{Guard, Marker, Pool, PoolFull};
+use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
+
+/// A pool with a block of cells.
+pub struct Cells;
+
+const ROOT: &str = "cells";
+const KIND: &str = "lab";
+const KEYS_MAX: usize = 8;
+const MAGIC: u64 = 0x6c61_6220_6365_6c6c;
+
+const MIX: Mix =
+    Mix { put: 40, insert: 5, update: 5, remove: 20, swap: 10, batch: 0, puts: 0, background: 20 };
+
+impl Target for Cells {
+    const NAME: &'static str = "cells";
+    const BYTES: (usize, usize) = (64 << 10, 96 << 10);
+    type Subject<M: MappedMedium> = Celled<M>;
+
+    fn plan(seed: u64) -> Plan {
+        let mut dice = Dice::new(seed);
+        let keys = 2 + dice.roll(KEYS_MAX as u64 - 1) as usize;
+        let (mut model, mut next) = (vec![None; keys], 0);
+        let count = dice.roll(16) as usize;
+        let before = MIX.draw(&mut dice, count, &mut next, &mut model);
+        let count = 4 + dice.roll(12) as usize;
+        let ops = MIX.draw(&mut dice, count, &mut next, &mut model);
+        let after = (0..keys).map(|key| Op::Put(key, (1 << 20) + key as u64)).collect();
+        let names = (0..keys as u64).collect();
+        Plan { seed, keys, threads: 1, names, before, ops, after, creation: false }
+    }
+}
+
+/// Words of the block of a version.
+fn words(version: Version) -> usize {
+    [3, 8, 25, 60, 188][(version % 5) as usize]
+}
+
+fn word(key: Key, version: Version, at: usize) -> u64 {
+    match at {
+        0 => MAGIC ^ key as u64,
+        1 => version,
+        _ => version.wrapping_mul(MAGIC) ^ at as u64,
+    }
+}
+
+/// A pool under test.
+pub struct Celled<M: MappedMedium> {
+    pool: Pool<M>,
+    keys: usize,
+    cells: u64,
+    /// One thread at a time grows the pool: the others would wait for a mutex.
+    grows: AtomicBool,
+}
+
+impl<M: MappedMedium> Celled<M> {
+    fn cell(&self, key: Key) -> &Word {
+        &self.pool.region().at(Offset::<Line>::new(self.cells)).0[key]
+    }
+
+    /// The version in the block at `offset`, if all of it is as it was written.
+    fn version(&self, key: Key, offset: u64) -> Result<Version, String> {
+        let (medium, region) = (self.pool.medium(), self.pool.region());
+        let load = |at: usize| {
+            let word: Option<&Word> = region.get(Offset::new(offset + 8 * at as u64));
+            word.map(|word| word.load(medium, Acquire)).ok_or("its cell leads out of the pool")
+        };
+        let version = load(1)?;
+        // The first words and the last ones: a block that is used again differs in all of them.
+        let all = words(version);
+        let some = (0..all.min(4)).chain(all - 2..all);
+        for at in some {
+            if load(at)? != word(key, version, at) {
+                return Err(format!("the block at {offset:#x} is not as it was written"));
+            }
+        }
+        Ok(version)
+    }
+
+    /// Looks at a cell, lets `decide` say what becomes of it, and does that; again if another was faster.
+    fn change(
+        &self,
+        key: Key,
+        decide: impl Fn(Option<Version>) -> Option<Option<Version>>,
+    ) -> Result<Option<Version>, PoolFull> {
+        let guard = self.pool.pin();
+        loop {
+            let old = self.cell(key).load(self.pool.medium(), Acquire);
+            let before = (old != 0).then(|| self.version(key, old).expect("a block of the key"));
+            let Some(to) = decide(before).filter(|to| (before, *to) != (None, None)) else {
+                return Ok(before);
+            };
+            let new = to.map(|version| self.block(&guard, key, version)).transpose()?;
+            if self.swap(key, old, new.unwrap_or(0)) {
+                if let Some(before) = before {
+                    guard.retire(old, 8 * words(before));
+                }
+                return Ok(before);
+            }
+            if let (Some(new), Some(version)) = (new, to) {
+                guard.free(new, 8 * words(version));
+            }
+        }
+    }
+
+    fn swap(&self, key: Key, old: u64, new: u64) -> bool {
+        let cell = self.cell(key);
+        // PERSIST: what a reader may act upon is durable first: it and the next writer write the line back, too.
+        let swapped = cell.compare_exchange(self.pool.medium(), old, new, AcqRel, Acquire).is_ok();
+        self.pool.region().persist(cell);
+        swapped
+    }
+
+    fn block(&self, guard: &Guard<'_, M>, key: Key, version: Version) -> Result<u64, PoolFull> {
+        let block = guard.alloc(8 * words(version))?;
+        let bytes: Vec<u8> =
+            (0..words(version)).flat_map(|at| word(key, version, at).to_le_bytes()).collect();
+        block.write(0, &bytes);
+        // PERSIST: the block before the cell.
+        Ok(block.persist().into_offset())
+    }
+
+    fn background(&self, step: u64) {
+        match step % 4 {
+            0 => {
+                let guard = self.pool.pin();
+                let sizes = (0..2 + step / 4 % 3).map(|i| 8 * words(step / 8 + i));
+                let blocks: Vec<_> =
+                    sizes.filter_map(|bytes| Some((guard.alloc(bytes).ok()?, bytes))).collect();
+                for (i, (block, bytes)) in blocks.into_iter().enumerate() {
+                    let offset = block.fenced_later().into_offset();
+                    if i % 2 == 0 { guard.free(offset, bytes) } else { guard.retire(offset, bytes) }
+                }
+            }
+            1 if !self.grows.swap(true, AcqRel) => {
+                let size = (self.pool.size() + (4096 << (step / 4 % 3))).min(Cells::BYTES.1 as u64);
+                let _ = self.pool.grow(size);
+                self.grows.store(false, std::sync::atomic::Ordering::Release);
+            }
+            1 => {}
+            _ => _ = self.pool.relieve(),
+        }
+    }
+
+    fn write(&self, op: &Op) -> Result<Option<Version>, PoolFull> {
+        match *op {
+            Op::Put(key, version) => self.change(key, |_| Some(Some(version))),
+            Op::Insert(key, version) => self.change(key, |is| is.is_none().then_some(Some(version))),
+            Op::Update(key, version) => self.change(key, |is| is.map(|_| Some(version))),
+            Op::Remove(key) => self.change(key, |is| is.map(|_| None)),
+            Op::Swap(key, expected, new) => self.change(key, |is| (is == expected).then_some(new)),
+            Op::Background(step) => {
+                self.background(step);
+                Ok(None)
+            }
+            Op::Batch(_) | Op::Puts(_) => Ok(None),
+        }
+    }
+
+    fn trace(&self, marker: &mut Marker<'_>) {
+        let _guard = self.pool.pin();
+        marker.mark(self.cells, 64);
+        for key in 0..self.keys {
+            let offset = self.cell(key).load(self.pool.medium(), Acquire);
+            if offset != 0
+                && let Ok(version) = self.version(key, offset)
+            {
+                marker.mark(offset, 8 * words(version));
+            }
+        }
+    }
+
+    fn over(pool: Pool<M>, plan: &Plan, cells: u64) -> Self {
+        Self { pool, keys: plan.keys, cells, grows: AtomicBool::new(false) }
+    }
+}
+
+impl<M: MappedMedium> Subject<M> for Celled<M> {
+    fn create(medium: M, plan: &Plan) -> Self {
+        let pool = options(plan).create_on(medium).expect("a pool in new memory");
+        let guard = pool.pin();
+        let block = guard.alloc(64).expect("a line in a new pool");
+        block.stream_lines(0, &[[0; 8]]);
+        // PERSIST: the cells before the root.
+        let cells = block.fenced(&guard.fence()).into_offset();
+        pool.set_root(ROOT, KIND, cells).expect("a root in a new pool");
+        drop(guard);
+        Self::over(pool, plan, cells)
+    }
+
+    fn recover(medium: M, plan: &Plan) -> Result<Option<Self>, String> {
+        let pool: Pool<M> = match options(plan).open_on(medium) {
+            Ok(pool) => pool,
+            Err(error) if is_unmade(plan, &error) => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        let cells = pool.root(ROOT, KIND).map_err(|error| error.to_string())?;
+        Ok(cells.map(|cells| Self::over(pool, plan, cells)))
+    }
+
+    fn pool(&self) -> &Pool<M> {
+        &self.pool
+    }
+
+    fn apply(&self, op: &Op) -> Reply {
+        let mut outcome = self.write(op);
+        if outcome.is_err() && self.pool.relieve() {
+            outcome = self.write(op);
+        }
+        outcome.map_or(Reply::Full, Reply::Found)
+    }
+
+    fn get(&self, key: Key) -> Result<Option<Version>, String> {
+        let _guard = self.pool.pin();
+        let cell = self.cell(key);
+        let offset = cell.load(self.pool.medium(), Acquire);
+        // PERSIST: what is answered is durable.
+        self.pool.region().persist(cell);
+        if offset == 0 { Ok(None) } else { self.version(key, offset).map(Some) }
+    }
+
+    fn scan(&self, each: &mut dyn FnMut(Key, Version)) -> Result<(), String> {
+        for key in 0..self.keys {
+            if let Some(version) = self.get(key)? {
+                each(key, version);
+            }
+        }
+        Ok(())
+    }
+
+    fn collect(&self) {
+        self.pool.collect(&mut |marker| self.trace(marker));
+    }
+
+    fn verify(&self) -> Vec<String> {
+        let findings = self.pool.verify_head().into_iter().chain(self.pool.verify_memory());
+        findings.map(|finding| finding.to_string()).collect()
+    }
+
+    fn blocks(&self) -> Vec<(u64, u64)> {
+        self.pool.reachable(&mut |marker| self.trace(marker))
+    }
+
+    fn abandon(self) {
+        self.pool.abandon();
+    }
+}
