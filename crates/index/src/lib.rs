@@ -9,9 +9,12 @@
 
 pub mod hash;
 mod key;
+mod planted;
 mod point;
 mod range;
 
+#[cfg(feature = "planted")]
+pub use planted::{Bug, plant};
 pub use key::{Bytes, KeyKind, RecordKeys, U64};
 pub use point::{
     Damage, Deferred, IndexStats, Inserted, Key, PointIndex, Position, StoreError, Stored, Swapped,

@@ -192,7 +192,7 @@ impl<M: MappedMedium, K: LabKeys> Index<M, K> {
             }
             Op::Remove(key) => Ok(retired(self.index.remove(&guard, self.key(key)))),
             Op::Swap(key, expected, new) => self.swap(key, expected, new),
-            Op::Background(step) if step % 16 == 1 => {
+            Op::Background(step) if step % (1 << K::SLOTS.min(4)) == 1 => {
                 // Memory that was given back is used again.
                 drop(guard);
                 self.pool().relieve();

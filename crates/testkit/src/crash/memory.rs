@@ -26,7 +26,7 @@ const SCRATCH: u8 = 2;
 const KEPT: u8 = 4;
 
 /// Accesses after which a run is taken for one that never ends.
-const STEPS_MAX: u64 = 20_000_000;
+const STEPS_MAX: u64 = 4_000_000;
 
 /// What the panic of a run that does not end says.
 pub(crate) const ENDLESS: &str = "it does not come to an end";

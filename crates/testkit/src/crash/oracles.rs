@@ -350,7 +350,7 @@ pub(crate) fn read<M: MappedMedium>(
     (0..keys).map(|key| subject.get(key).map_err(|why| format!("get(k{key}) fails: {why}"))).collect()
 }
 
-fn same<M: MappedMedium>(
+pub(super) fn same<M: MappedMedium>(
     subject: &impl Subject<M>,
     model: &[Option<Version>],
     when: &str,

@@ -3,13 +3,16 @@
 use super::explore::{Explored, Explorer, Found, Judge, Limits, Wrong};
 use super::faults::Fault;
 use super::memory::Memory;
-use super::oracles::{NOTE_CREATED, Oracles, Step, caught, do_it, note_begin, note_end};
+use super::oracles::{
+    NOTE_CREATED, Oracles, Step, caught, check_memory, check_scan, do_it, note_begin, note_end, same,
+};
 use super::rules::Profile;
 use super::seen::Seen;
-use super::subject::{Plan, Subject, Target, scratch};
+use super::subject::{Plan, Subject, Target, Version, scratch};
 use crate::{Recording, Trace};
 use std::collections::BTreeSet;
 use std::ops::Range;
+use terrace_medium::MappedMedium;
 
 /// A history as it was done.
 #[derive(Clone, Debug)]
@@ -48,8 +51,19 @@ pub fn record<T: Target, const VOLATILE: bool>(plan: &Plan) -> Result<History, W
     }
     let trace = medium.trace();
     let scratch = scratch(subject.pool().layout()).to_vec();
+    check_unharmed(&subject, &model)?;
     subject.abandon();
     Ok(History { steps, trace, from, scratch, is_faulty: false })
+}
+
+/// What must hold without any crash.
+fn check_unharmed<M: MappedMedium>(
+    subject: &impl Subject<M>,
+    model: &[Option<Version>],
+) -> Result<(), Wrong> {
+    same(subject, model, "at the end")?;
+    check_scan(subject, model)?;
+    check_memory(subject)
 }
 
 /// A run that found something.

@@ -1,0 +1,77 @@
+//! Bugs that a test can plant, to see whether it would find them. Without the feature `planted` all of this is nothing.
+
+/// A bug of P-CLHT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "without the feature nobody names them")]
+#[repr(u32)]
+pub enum Bug {
+    /// A pair's valid bit is stored before its key and word.
+    PublishBeforePair = 1,
+    /// A new overflow bucket is linked before it is written.
+    LinkBeforeBucket,
+    /// The lock is free before the change is durable.
+    UnlockWithoutPersist,
+    /// The first bucket of the chain is written back, whichever was changed.
+    WrongLineWrittenBack,
+    /// A key in a new overflow bucket is not counted.
+    ForgottenCount,
+    /// A put over a key that is there adds it once more.
+    StaleDuplicate,
+    /// A new word for a key is stored in two steps, first without, then with it.
+    TwoWordReplace,
+    /// A removal keeps its lock.
+    LockLeftHeld,
+    /// The overflow buckets of a group that has moved are given back to nobody.
+    LeakedOverflow,
+    /// A group counts as moved before its new buckets are durable.
+    MovedBeforeBuckets,
+    /// What overflows in a moved group is left behind.
+    LostOverflow,
+    /// A resize ends with its last group unmoved.
+    CursorEarly,
+    /// At the end of a resize the new table is forgotten before it becomes the current one.
+    NextClearedFirst,
+    /// Recovery forgets a resize that was under way.
+    ResizeForgotten,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::PublishBeforePair,
+        Self::LinkBeforeBucket,
+        Self::UnlockWithoutPersist,
+        Self::WrongLineWrittenBack,
+        Self::ForgottenCount,
+        Self::StaleDuplicate,
+        Self::TwoWordReplace,
+        Self::LockLeftHeld,
+        Self::LeakedOverflow,
+        Self::MovedBeforeBuckets,
+        Self::LostOverflow,
+        Self::CursorEarly,
+        Self::NextClearedFirst,
+        Self::ResizeForgotten,
+    ];
+}
+
+#[cfg(feature = "planted")]
+static PLANTED: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
+/// Plants a bug into every index of this process, or takes the last one out.
+#[cfg(feature = "planted")]
+pub fn plant(bug: Option<Bug>) {
+    PLANTED.store(bug.map_or(0, |bug| bug as u32), std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Whether this bug is planted.
+#[inline(always)]
+pub(crate) fn has(bug: Bug) -> bool {
+    #[cfg(feature = "planted")]
+    return PLANTED.load(std::sync::atomic::Ordering::Relaxed) == bug as u32;
+    #[cfg(not(feature = "planted"))]
+    {
+        let _ = bug;
+        false
+    }
+}

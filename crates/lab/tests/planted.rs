@@ -1,0 +1,50 @@
+//! Bugs planted into P-CLHT: the lab finds each of them. `cargo test -p terrace-lab --features planted --test planted`
+#![cfg(feature = "planted")]
+
+use terrace_index::{Bug, plant};
+use terrace_lab::{RunSeed, suite};
+use terrace_testkit::crash::{Lab, Limits, Profile, Seen};
+
+/// States within which each is found.
+const STATES: u64 = 300_000;
+
+/// What is wrong with the first run that shows it, and after how many states.
+fn find(target: &str, profile: Profile) -> Option<(String, u64)> {
+    let (place, suite) = suite(target).expect("a target");
+    let seen = Seen::new();
+    let is_over = || seen.len() >= STATES;
+    let limits = Limits { exhaustive: [256, 16, 8], samples: [64, 8, 4], ..Limits::default() };
+    let lab = Lab { profile, limits, seen: &seen, is_over: &is_over, fault: None, only_faulty: false };
+    (0..)
+        .map_while(|number| {
+            (!is_over()).then(|| {
+                let seed = RunSeed::new(place, profile, 0x5eed, number);
+                suite.run(&lab, &suite.plan(seed.run)).finding
+            })
+        })
+        .flatten()
+        .next()
+        .map(|finding| (finding.wrong, seen.len()))
+}
+
+/// One test, for the bugs are planted into the whole process.
+#[test]
+fn every_planted_bug_is_found() {
+    let mut missed = Vec::new();
+    for bug in Bug::ALL {
+        plant(Some(bug));
+        for target in ["clht", "clht-bytes"] {
+            let needs_pairs = matches!(bug, Bug::PublishBeforePair | Bug::TwoWordReplace);
+            if needs_pairs && target == "clht-bytes" {
+                continue;
+            }
+            match find(target, Profile::Pmem) {
+                Some((wrong, states)) => eprintln!("{bug:?} in {target}: after {states} states, {wrong}"),
+                None => missed.push((bug, target)),
+            }
+        }
+    }
+    plant(None);
+    assert!(missed.is_empty(), "not found: {missed:?}");
+    assert_eq!(find("clht", Profile::Pmem), None, "without a bug nothing is found");
+}
