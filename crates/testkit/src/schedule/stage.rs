@@ -48,7 +48,7 @@ pub struct Turn {
     pub slice: Slice,
     /// The thread's last access in it, if it has done any.
     pub after: Option<Last>,
-    /// The time (see [`now`]) at which it ended.
+    /// The moment of the run at which it ended.
     pub until: u64,
 }
 
