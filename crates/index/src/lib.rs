@@ -13,9 +13,9 @@ mod planted;
 mod point;
 mod range;
 
+pub use key::{Bytes, KeyKind, RecordKeys, U64};
 #[cfg(feature = "planted")]
 pub use planted::{Bug, plant};
-pub use key::{Bytes, KeyKind, RecordKeys, U64};
 pub use point::{
     Damage, Deferred, IndexStats, Inserted, Key, PointIndex, Position, StoreError, Stored, Swapped,
 };

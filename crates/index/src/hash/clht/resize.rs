@@ -22,8 +22,8 @@ use super::bucket::{link, lock_word, store_link};
 use super::ops::Clht;
 use super::slots::{Entry, Slots};
 use super::table::*;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::planted::{self, Bug};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Guard, Lock, PoolFull};
 
