@@ -1,8 +1,11 @@
 //! Bugs that a test can plant, to see whether it would find them. Without the feature `planted` all of this is nothing.
+#![cfg_attr(
+    not(feature = "planted"),
+    allow(dead_code, unreachable_pub, reason = "without the feature nobody outside names them")
+)]
 
 /// A bug of P-CLHT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "without the feature nobody names them")]
 #[repr(u32)]
 pub enum Bug {
     /// A pair's valid bit is stored before its key and word.
