@@ -51,8 +51,8 @@ fn every_workload_runs_and_finds_what_it_should() {
 fn an_open_loop_keeps_its_rate() {
     let measured = measured(&["--rate", "2000", "--seconds", "1", "--records", "1000", "--threads", "1"]);
     let operations = measured["operations"].as_u64().unwrap();
-    // An upper bound only: a loaded machine may do less.
-    assert!((1..=2001).contains(&operations), "{measured}");
+    // A loaded machine may do less, no machine does more: what is due later is not begun, however late the end is noticed.
+    assert!((1..=2000).contains(&operations), "{measured}");
     assert!(measured["service"]["latency_ns_p50"].as_u64().unwrap() > 0);
 }
 

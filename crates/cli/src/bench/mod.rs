@@ -131,6 +131,7 @@ fn run_threads(store: &Store, options: &BenchOptions, shape: &Shape) -> Result<M
         let how = Drive {
             pace: Pace::of(options.rate, thread, threads),
             operations: options.operations.map(share),
+            time: options.operations.is_none().then(|| Duration::from_secs(options.seconds)),
             tick: tick(options),
         };
         start.wait();
