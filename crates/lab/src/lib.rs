@@ -1,9 +1,11 @@
-//! The lab: what Terrace is made of, put through crashes. `cargo lab` is its command.
+//! The lab: what Terrace is made of, put through crashes and schedules. `cargo lab` is its command.
 #![forbid(unsafe_code)]
 
+mod schedules;
 mod seed;
 mod suite;
 pub mod targets;
 
+pub use schedules::{Done, MEETINGS, Meeting, ScheduleSeed, Watch, crash_name, crash_named, meeting};
 pub use seed::RunSeed;
 pub use suite::{SUITES, Suite, suite};

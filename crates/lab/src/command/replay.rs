@@ -1,49 +1,73 @@
 //! `cargo lab replay`.
 
 use super::crash::{failed, tell};
+use super::schedules::replay;
 use clap::Args;
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
-use terrace_lab::{RunSeed, SUITES, suite};
+use std::str::FromStr;
+use terrace_lab::{RunSeed, SUITES, ScheduleSeed, suite};
 use terrace_testkit::crash::{Lab, Limits, Seen};
 
 #[derive(Args)]
 pub(crate) struct Replay {
     /// The seed that the finding names. It stands for target, profile and run; the program has to be the same.
-    seed: RunSeed,
+    seed: Which,
     /// Prints one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }
 
+/// A run of one thread, or of several.
+#[derive(Clone, Copy)]
+enum Which {
+    Crash(RunSeed),
+    Schedule(ScheduleSeed),
+}
+
+impl FromStr for Which {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains('/') { text.parse().map(Self::Schedule) } else { text.parse().map(Self::Crash) }
+    }
+}
+
 impl Replay {
     pub(crate) fn run(&self) -> ExitCode {
-        let found = SUITES.get(self.seed.suite).and_then(|each| suite(each.name));
+        match self.seed {
+            Which::Crash(seed) => self.crash(seed),
+            Which::Schedule(seed) => replay(seed, self.json),
+        }
+    }
+
+    fn crash(&self, seed: RunSeed) -> ExitCode {
+        let found = SUITES.get(seed.suite).and_then(|each| suite(each.name));
         let Some((_, suite)) = found else {
-            return failed(&format!("{} names no target: is it the seed of a finding?", self.seed));
+            return failed(&format!("{seed} names no target: is it the seed of a finding?"));
         };
         let seen = Seen::new();
         let limits = Limits::default();
         let lab = Lab {
-            profile: self.seed.profile,
+            profile: seed.profile,
             limits,
             seen: &seen,
             is_over: &|| false,
             fault: None,
             only_faulty: false,
         };
-        let outcome = suite.run(&lab, &suite.plan(self.seed.run));
+        let outcome = suite.run(&lab, &suite.plan(seed.run));
         let mut out = std::io::stdout().lock();
         let states = outcome.explored.distinct;
         let wrong = outcome.finding.as_ref().map(|finding| finding.wrong.clone());
         let sound = wrong.is_none();
         let text = match (self.json, outcome.finding) {
             (true, _) => {
-                json!({ "target": suite.name, "profile": self.seed.profile.name(), "states_distinct": states, "finding": wrong })
+                json!({ "target": suite.name, "profile": seed.profile.name(), "states_distinct": states, "finding": wrong })
                     .to_string()
             }
-            (_, Some(finding)) => tell(suite, self.seed, finding, limits),
+            (_, Some(finding)) => tell(suite, seed, finding, limits),
             (_, None) => format!("{}: all {states} states of this run are sound", suite.name),
         };
         let _ = writeln!(out, "{text}");

@@ -40,6 +40,12 @@ impl Finding {
         Self { scenario: scenario.clone(), turns: ran.turns, calls, crash, wrong }
     }
 
+    /// From a run that did not come to its threads.
+    pub fn without_threads(scenario: &Scenario, wrong: Wrong) -> Self {
+        let scenario = scenario.clone();
+        Self { scenario, turns: Vec::new(), calls: Calls::default(), crash: None, wrong }
+    }
+
     /// Its schedule.
     pub fn slices(&self) -> Vec<Slice> {
         self.turns.iter().map(|turn| turn.slice).collect()

@@ -5,6 +5,7 @@
 
 mod calls;
 mod crash;
+mod faulty;
 mod finding;
 mod medium;
 mod policy;
@@ -14,6 +15,7 @@ mod stage;
 
 pub use calls::{Answer, Call, Calls, Contents};
 pub use crash::{Crash, Crashed, Crashes, LIMITS};
+pub use faulty::{Faulty, Flaw, FlawKind, Seen, Sites};
 pub use finding::{Finding, Story, minimise};
 pub use medium::Scheduled;
 pub use policy::{Policy, Slice};

@@ -1,0 +1,269 @@
+//! `cargo lab schedules` and `cargo lab flaws`.
+
+use super::crash::{cores, failed, number};
+use super::progress::Progress;
+use clap::Args;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use terrace_lab::{Done, MEETINGS, Meeting, ScheduleSeed, Watch, crash_name, crash_named, meeting};
+use terrace_testkit::crash::{Explored, Profile, Seen};
+use terrace_testkit::schedule::{Finding, Flaw, FlawKind, Sites, Stage, Story};
+
+/// Runs that a finding may take to be made smaller.
+const TRIES: usize = 3000;
+
+#[derive(Args)]
+pub(crate) struct Schedules {
+    /// clht, clht-bytes, cells, direct, or all.
+    target: String,
+    /// Runs of each target, each of another scenario in another order.
+    #[arg(long, default_value_t = 10_000)]
+    runs: u64,
+    /// Stops each target after so many seconds, even with fewer runs.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Crashes each run at its stores, on this kind of memory: none, pmem, shm, eadr, remote.
+    #[arg(long, default_value = "none", value_parser = crash_named)]
+    crash: CrashKind,
+    /// Another seed, other runs.
+    #[arg(long, default_value = "0x5eed", value_parser = number)]
+    seed: u64,
+    /// Stages; as many as there are cores if not said.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Prints one JSON object a target instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+type CrashKind = Option<Profile>;
+
+/// The targets that a name stands for.
+fn named(name: &str) -> Result<Vec<&'static Meeting>, String> {
+    match (name, meeting(name)) {
+        ("all", _) => Ok(MEETINGS.iter().collect()),
+        (_, Some(found)) => Ok(vec![found]),
+        _ => {
+            let names: Vec<&str> = MEETINGS.iter().map(|meeting| meeting.name).collect();
+            Err(format!("there is no target `{name}`; there are {}, and all", names.join(", ")))
+        }
+    }
+}
+
+/// What came of the runs of a target.
+#[derive(Default)]
+struct Tally {
+    runs: u64,
+    steps: u64,
+    turns: u64,
+    explored: Explored,
+    elapsed: Duration,
+    finding: Option<(ScheduleSeed, Finding)>,
+}
+
+impl Tally {
+    fn add(&mut self, seed: ScheduleSeed, done: Done) {
+        self.runs += 1;
+        self.steps += done.steps;
+        self.turns += done.turns;
+        self.explored += done.explored;
+        if let Some(finding) = done.finding {
+            self.finding.get_or_insert((seed, finding));
+        }
+    }
+}
+
+impl Schedules {
+    pub(crate) fn run(&self) -> ExitCode {
+        let targets = match named(&self.target) {
+            Ok(targets) => targets,
+            Err(why) => return failed(&why),
+        };
+        let progress = Progress::new(self.json);
+        let mut sound = true;
+        for meeting in targets {
+            let tally = self.session(meeting, &progress);
+            sound &= tally.finding.is_none();
+            let mut out = std::io::stdout().lock();
+            let text =
+                if self.json { self.json_of(meeting, &tally).to_string() } else { self.tell(meeting, tally) };
+            let _ = writeln!(out, "{text}");
+        }
+        if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn session(&self, meeting: &'static Meeting, progress: &Progress) -> Tally {
+        let (seen, stop, next) = (Seen::new(), AtomicBool::new(false), AtomicU64::new(0));
+        let (tally, start) = (Mutex::new(Tally::default()), Instant::now());
+        let late = || self.seconds.is_some_and(|seconds| start.elapsed().as_secs() >= seconds);
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs.unwrap_or_else(cores) {
+                scope.spawn(|| {
+                    let stage = Stage::new();
+                    let is_over = || stop.load(Relaxed) || late();
+                    while !is_over() {
+                        let number = next.fetch_add(1, Relaxed);
+                        if number >= self.runs {
+                            break;
+                        }
+                        let seed = ScheduleSeed::new(meeting.name, self.crash, self.seed, number);
+                        let done = meeting.run(&stage, &Watch { seen: &seen, is_over: &is_over }, seed);
+                        stop.fetch_or(done.finding.is_some(), Relaxed);
+                        tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).add(seed, done);
+                        progress.show(meeting.name, crash_name(self.crash), number, self.runs, start);
+                    }
+                });
+            }
+        });
+        let mut tally = tally.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        tally.elapsed = start.elapsed();
+        progress.clear();
+        tally
+    }
+
+    fn tell(&self, meeting: &Meeting, tally: Tally) -> String {
+        let mut text = format!(
+            "{:<10} {:<6} {} runs, {} steps and {} turns a run, {:.1} s, {:.0} runs a second",
+            meeting.name,
+            crash_name(self.crash),
+            tally.runs,
+            tally.steps / tally.runs.max(1),
+            tally.turns / tally.runs.max(1),
+            tally.elapsed.as_secs_f64(),
+            tally.runs as f64 / tally.elapsed.as_secs_f64(),
+        );
+        if self.crash.is_some() {
+            text +=
+                &format!("; {} distinct states of {} judged", tally.explored.distinct, tally.explored.runs);
+        }
+        if let Some((seed, finding)) = tally.finding {
+            text += &tell(meeting, seed, finding);
+        }
+        text
+    }
+
+    fn json_of(&self, meeting: &Meeting, tally: &Tally) -> Value {
+        json!({
+            "target": meeting.name,
+            "crash": crash_name(self.crash),
+            "seed": format!("{:#x}", self.seed),
+            "runs": tally.runs,
+            "steps": tally.steps,
+            "turns": tally.turns,
+            "states_distinct": tally.explored.distinct,
+            "states_judged": tally.explored.runs,
+            "elapsed_s": tally.elapsed.as_secs_f64(),
+            "finding": tally.finding.as_ref().map(|(seed, finding)| json!({
+                "replay": seed.to_string(),
+                "wrong": finding.wrong,
+            })),
+        })
+    }
+}
+
+/// The story of a finding, made as small as it gets.
+fn tell(meeting: &Meeting, seed: ScheduleSeed, finding: Finding) -> String {
+    let size = |finding: &Finding| (finding.scenario.len(), finding.turns.len());
+    let (operations, turns) = size(&finding);
+    let finding = meeting.smaller(&Stage::new(), seed.crash, finding, TRIES);
+    let (operations_left, turns_left) = size(&finding);
+    let story = Story { crash: seed.crash.map_or("", Profile::crash), finding: &finding };
+    format!(
+        "\n{seed}: WRONG\n{story}\n  again: cargo lab replay {seed}    minimised from {operations} operations and {turns} turns to \
+         {operations_left} and {turns_left}"
+    )
+}
+
+/// Repeats a run.
+pub(crate) fn replay(seed: ScheduleSeed, as_json: bool) -> ExitCode {
+    let Some(meeting) = meeting(seed.target) else {
+        return failed(&format!("there is no target {}", seed.target));
+    };
+    let seen = Seen::new();
+    let done = meeting.run(&Stage::new(), &Watch { seen: &seen, is_over: &|| false }, seed);
+    let sound = done.finding.is_none();
+    let text = match (as_json, done.finding) {
+        (true, finding) => {
+            let wrong = finding.map(|finding| finding.wrong);
+            json!({ "target": seed.target, "crash": crash_name(seed.crash), "steps": done.steps, "finding": wrong }).to_string()
+        }
+        (_, Some(finding)) => tell(meeting, seed, finding),
+        (_, None) => format!("{seed}: this run is sound, as are {} states", done.explored.distinct),
+    };
+    let _ = writeln!(std::io::stdout(), "{text}");
+    if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[derive(Args)]
+pub(crate) struct Flaws {
+    /// clht, clht-bytes, cells, direct, or all.
+    target: String,
+    /// Runs that each flaw may take to be found.
+    #[arg(long, default_value_t = 300)]
+    runs: u64,
+    /// Only places whose file and line contain this.
+    #[arg(long, default_value = "")]
+    only: String,
+}
+
+impl Flaws {
+    pub(crate) fn run(&self) -> ExitCode {
+        match named(&self.target) {
+            Ok(targets) => targets.into_iter().for_each(|meeting| self.sweep(meeting)),
+            Err(why) => return failed(&why),
+        }
+        ExitCode::SUCCESS
+    }
+
+    fn sweep(&self, meeting: &Meeting) {
+        let stage = Stage::new();
+        let mut sites = Sites::new();
+        for run in 0..self.runs {
+            meeting.flawed(&stage, None, run, &mut sites);
+        }
+        let (mut found, mut all) = (0, 0);
+        for flaw in flaws(&sites).filter(|flaw| place(flaw).contains(&self.only)) {
+            all += 1;
+            let hit = (0..self.runs)
+                .find_map(|run| Some((run, meeting.flawed(&stage, Some(flaw), run, &mut Sites::new())?)));
+            let text = match hit {
+                Some((run, wrong)) => {
+                    found += 1;
+                    format!("{:>6} runs  {}: {wrong}", run + 1, tell_flaw(&flaw))
+                }
+                None => format!("  not found  {}", tell_flaw(&flaw)),
+            };
+            let _ = writeln!(std::io::stdout(), "{text}");
+        }
+        let _ = writeln!(std::io::stdout(), "{}: {found} of {all} flaws were found", meeting.name);
+    }
+}
+
+/// Every flaw that there is at these places.
+fn flaws(sites: &Sites) -> impl Iterator<Item = Flaw> + '_ {
+    sites.iter().filter(|(site, _)| !site.file().contains("lab/src")).flat_map(|&(site, is_rmw)| {
+        let kinds = [FlawKind::Lost, FlawKind::Late(1), FlawKind::Late(u32::MAX)];
+        let count = if is_rmw { 1 } else { kinds.len() };
+        kinds.into_iter().take(count).map(move |kind| Flaw { site, kind })
+    })
+}
+
+fn place(flaw: &Flaw) -> String {
+    format!("{}:{}", flaw.site.file(), flaw.site.line())
+}
+
+fn tell_flaw(flaw: &Flaw) -> String {
+    let kind = match flaw.kind {
+        FlawKind::Lost => "lost".to_string(),
+        FlawKind::Late(u32::MAX) => "late until its call ends".to_string(),
+        FlawKind::Late(after) => format!("late by {after}"),
+        FlawKind::Keeps(mask) => format!("keeps the bits {mask:#x}"),
+    };
+    let text = std::fs::read_to_string(flaw.site.file()).unwrap_or_default();
+    let line = text.lines().nth(flaw.site.line() as usize - 1).unwrap_or_default().trim();
+    format!("{} {kind} `{}`", place(flaw), line.chars().take(80).collect::<String>())
+}

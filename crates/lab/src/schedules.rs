@@ -1,0 +1,247 @@
+//! The targets whose threads meet, by name, and the word that repeats a run.
+
+use crate::targets::{Cells, ClhtBytes, ClhtU64, DirectEngine};
+use std::fmt;
+use std::str::FromStr;
+use terrace_testkit::crash::{Dice, Explored, Memory, Profile, Seen, Target, Wrong};
+use terrace_testkit::schedule::{
+    Below, Crashes, Faulty, Finding, Flaw, LIMITS, Policy, Scenario, Sites, Stage, minimise, run,
+};
+
+/// Which run of which target, and how it crashes: `clht/none/0x1d`, `clht/pmem/0x1d`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScheduleSeed {
+    /// The target's name.
+    pub target: &'static str,
+    /// The memory whose crash the run is put through; none if it does not crash.
+    pub crash: Option<Profile>,
+    /// What scenario and schedule follow from.
+    pub run: u64,
+}
+
+impl ScheduleSeed {
+    /// The seed of run `number` of a session with seed `seed`.
+    pub fn new(target: &'static str, crash: Option<Profile>, seed: u64, number: u64) -> Self {
+        let run = Dice::new(seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93)).bits() >> 8;
+        Self { target, crash, run }
+    }
+}
+
+/// The name of a kind of crash.
+pub fn crash_name(crash: Option<Profile>) -> &'static str {
+    crash.map_or("none", Profile::name)
+}
+
+/// The kind of crash with this name.
+pub fn crash_named(name: &str) -> Result<Option<Profile>, String> {
+    let profile = Profile::ALL.into_iter().find(|profile| profile.name() == name);
+    match (name, profile) {
+        ("none", _) => Ok(None),
+        (_, Some(profile)) => Ok(Some(profile)),
+        _ => Err(format!(
+            "there is no crash `{name}`; there are none, {}",
+            Profile::ALL.map(Profile::name).join(", ")
+        )),
+    }
+}
+
+impl fmt::Display for ScheduleSeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{:#x}", self.target, crash_name(self.crash), self.run)
+    }
+}
+
+impl FromStr for ScheduleSeed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no run: give the word that the finding names, as clht/none/0x1d");
+        let mut parts = text.split('/');
+        let (Some(target), Some(crash), Some(run), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(wrong());
+        };
+        let target = meeting(target).ok_or_else(|| format!("there is no target `{target}`"))?.name;
+        let run =
+            run.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok()).ok_or_else(wrong)?;
+        Ok(Self { target, crash: crash_named(crash)?, run })
+    }
+}
+
+/// What came of one run.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// Accesses, write-backs and fences of the threads.
+    pub steps: u64,
+    /// How often another thread went on.
+    pub turns: u64,
+    /// Crash states, if it crashed.
+    pub explored: Explored,
+    /// What was found.
+    pub finding: Option<Finding>,
+}
+
+/// A target whose threads meet, as the command line sees it.
+pub struct Meeting {
+    /// Its name.
+    pub name: &'static str,
+    once: Once,
+    smaller: fn(&Stage, Option<Profile>, Finding, usize) -> Finding,
+    flawed: fn(&Stage, Option<Flaw>, u64, &mut Sites) -> Option<Wrong>,
+}
+
+type Once = fn(&Stage, &Watch<'_>, Option<Profile>, &Scenario, &Policy, u64) -> Done;
+
+/// Who looks on: states that anyone has judged, and whether to stop.
+pub struct Watch<'w> {
+    /// States that were judged.
+    pub seen: &'w Seen,
+    /// Asked now and then.
+    pub is_over: &'w dyn Fn() -> bool,
+}
+
+impl Meeting {
+    const fn of<T: Target>() -> Self {
+        Self { name: T::NAME, once: once::<T>, smaller: smaller::<T>, flawed: flawed::<T> }
+    }
+
+    /// Does a run.
+    pub fn run(&self, stage: &Stage, watch: &Watch<'_>, seed: ScheduleSeed) -> Done {
+        let scenario = self.scenario(seed);
+        (self.once)(stage, watch, seed.crash, &scenario, &Scenario::policy(seed.run), seed.run)
+    }
+
+    /// What is done in a run.
+    fn scenario(&self, seed: ScheduleSeed) -> Scenario {
+        self::scenario(self.name, seed)
+    }
+
+    /// Makes a finding smaller, with at most `tries` runs.
+    pub fn smaller(&self, stage: &Stage, crash: Option<Profile>, finding: Finding, tries: usize) -> Finding {
+        (self.smaller)(stage, crash, finding, tries)
+    }
+
+    /// Does a run with a bug planted, without a crash, and says what is wrong then. Adds the places that store.
+    pub fn flawed(&self, stage: &Stage, flaw: Option<Flaw>, run: u64, sites: &mut Sites) -> Option<Wrong> {
+        (self.flawed)(stage, flaw, run, sites)
+    }
+}
+
+/// All targets whose threads meet.
+pub static MEETINGS: [Meeting; 4] = [
+    Meeting::of::<ClhtU64>(),
+    Meeting::of::<ClhtBytes>(),
+    Meeting::of::<Cells>(),
+    Meeting::of::<DirectEngine>(),
+];
+
+/// The one with this name.
+pub fn meeting(name: &str) -> Option<&'static Meeting> {
+    MEETINGS.iter().find(|meeting| meeting.name == name)
+}
+
+fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
+    let draw = |crash: fn(u64) -> Scenario, plain: fn(u64) -> Scenario| match seed.crash {
+        Some(_) => crash(seed.run),
+        None => plain(seed.run),
+    };
+    match name {
+        ClhtU64::NAME => draw(Scenario::draw_to_crash::<ClhtU64>, Scenario::draw::<ClhtU64>),
+        ClhtBytes::NAME => draw(Scenario::draw_to_crash::<ClhtBytes>, Scenario::draw::<ClhtBytes>),
+        Cells::NAME => draw(Scenario::draw_to_crash::<Cells>, Scenario::draw::<Cells>),
+        _ => draw(Scenario::draw_to_crash::<DirectEngine>, Scenario::draw::<DirectEngine>),
+    }
+}
+
+fn once<T: Target>(
+    stage: &Stage,
+    watch: &Watch<'_>,
+    crash: Option<Profile>,
+    scenario: &Scenario,
+    policy: &Policy,
+    seed: u64,
+) -> Done {
+    let Some(profile) = crash else {
+        // Half of the runs as on persistent memory, half as on shared memory: the code differs.
+        return match scenario.plan.seed & 1 {
+            0 => plain::<T, _>(stage, zeroed::<T, true>(), scenario, policy, seed),
+            _ => plain::<T, _>(stage, zeroed::<T, false>(), scenario, policy, seed),
+        };
+    };
+    let crashes = Crashes { profile, limits: LIMITS, seen: watch.seen, is_over: watch.is_over, fault: None };
+    let crashed = crashes.run::<T>(stage, scenario, policy, seed);
+    Done {
+        steps: crashed.slices.iter().map(|slice| u64::from(slice.steps)).sum(),
+        turns: crashed.slices.len() as u64,
+        explored: crashed.explored,
+        finding: crashed.finding.map(|crash| Finding::of_crash(scenario, *crash)),
+    }
+}
+
+fn zeroed<T: Target, const V: bool>() -> Memory<V> {
+    Memory::zeroed(T::BYTES.0, T::BYTES.1).expect("memory for a run")
+}
+
+fn plain<T: Target, B: Below>(
+    stage: &Stage,
+    medium: B,
+    scenario: &Scenario,
+    policy: &Policy,
+    seed: u64,
+) -> Done {
+    match run::<T, B>(stage, medium, scenario, policy, seed) {
+        Ok(run) => {
+            let (steps, turns) = (run.ran.steps, run.ran.turns.len() as u64);
+            Done { steps, turns, finding: Finding::of_run(scenario, run), ..Done::default() }
+        }
+        Err(wrong) => Done { finding: Some(Finding::without_threads(scenario, wrong)), ..Done::default() },
+    }
+}
+
+fn smaller<T: Target>(stage: &Stage, crash: Option<Profile>, finding: Finding, tries: usize) -> Finding {
+    minimise(finding, tries, |scenario, policy, seed| {
+        // Looking again must not stop at what was seen before.
+        let seen = Seen::new();
+        let watch = Watch { seen: &seen, is_over: &|| false };
+        once::<T>(stage, &watch, crash, scenario, policy, seed).finding
+    })
+}
+
+fn flawed<T: Target>(stage: &Stage, flaw: Option<Flaw>, run: u64, sites: &mut Sites) -> Option<Wrong> {
+    let scenario = Scenario::draw::<T>(run);
+    let medium = Faulty::over(zeroed::<T, false>(), flaw);
+    let seen = medium.seen();
+    let done = plain::<T, _>(stage, medium, &scenario, &Scenario::policy(run), run);
+    sites.extend(seen.sites());
+    done.finding.map(|finding| finding.wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_of_a_run_is_read_back() {
+        for crash in [None, Some(Profile::Pmem)] {
+            let seed = ScheduleSeed::new("cells", crash, 7, 3);
+            assert_eq!(seed.to_string().parse(), Ok(seed));
+        }
+        assert!("clht/none".parse::<ScheduleSeed>().is_err());
+        assert!("shoe/none/0x1".parse::<ScheduleSeed>().unwrap_err().contains("no target `shoe`"));
+    }
+
+    #[test]
+    fn the_same_word_gives_the_same_run() {
+        let (stage, other) = (Stage::new(), Stage::new());
+        let seen = Seen::new();
+        let watch = Watch { seen: &seen, is_over: &|| false };
+        for meeting in &MEETINGS {
+            for number in 0..40 {
+                let seed = ScheduleSeed::new(meeting.name, None, 1, number);
+                let [one, two] = [&stage, &other].map(|stage| meeting.run(stage, &watch, seed));
+                assert_eq!((one.steps, one.turns), (two.steps, two.turns), "{seed}");
+            }
+        }
+    }
+}

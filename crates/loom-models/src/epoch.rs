@@ -1,0 +1,110 @@
+//! Pins and the epoch: `pool/src/epoch.rs` (`announce`, `withdraw`, `try_advance`) and `pool/src/barrier.rs`.
+//!
+//! The barrier of the product is asymmetric: a pin keeps only the compiler in order, and the kernel puts a full barrier into every thread when the epoch moves on. A
+//! barrier in each pin, as in the model, is what that comes to.
+//!
+//! That a pin ends with Release and is looked at with Acquire keeps its last reads before the next use of the block. Loom cannot show it: a load there never returns what is
+//! stored later in the order that it tries.
+
+use crate::check::{breaks, holds};
+use loom::sync::Arc;
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use loom::sync::atomic::{AtomicU64, fence};
+use loom::thread;
+
+#[derive(Clone, Copy)]
+struct Orders {
+    /// Whether a pin has its barrier.
+    light: bool,
+    /// Whether the epoch moves on behind one.
+    heavy: bool,
+    /// Epochs that a retired block waits.
+    grace: u64,
+}
+
+const PRODUCT: Orders = Orders { light: true, heavy: true, grace: 3 };
+
+const FIRST: u64 = 4;
+const SOUND: u64 = 1;
+const REUSED: u64 = 2;
+
+struct Pool {
+    epoch: AtomicU64,
+    announced: AtomicU64,
+    /// 1 while the block can be reached.
+    link: AtomicU64,
+    block: AtomicU64,
+}
+
+impl Pool {
+    fn is_held_up(&self, epoch: u64) -> bool {
+        let announced = self.announced.load(Relaxed);
+        announced != 0 && announced != epoch
+    }
+
+    fn try_advance(&self, orders: Orders) -> u64 {
+        let epoch = self.epoch.load(Relaxed);
+        if orders.heavy {
+            fence(SeqCst);
+        }
+        if self.is_held_up(epoch) {
+            return epoch;
+        }
+        fence(Acquire);
+        match self.epoch.compare_exchange(epoch, epoch + 1, Release, Relaxed) {
+            Ok(_) => epoch + 1,
+            Err(now) => now,
+        }
+    }
+}
+
+/// One thread reads a block under a pin; the other unlinks it, retires it and uses it again once its epoch is past.
+fn model(orders: Orders) {
+    let pool = Arc::new(Pool {
+        epoch: AtomicU64::new(FIRST),
+        announced: AtomicU64::new(0),
+        link: AtomicU64::new(1),
+        block: AtomicU64::new(SOUND),
+    });
+    let reader = {
+        let pool = pool.clone();
+        thread::spawn(move || {
+            let epoch = pool.epoch.load(Acquire);
+            pool.announced.store(epoch, Relaxed);
+            if orders.light {
+                fence(SeqCst);
+            }
+            if pool.link.load(Acquire) == 1 {
+                assert_eq!(pool.block.load(Relaxed), SOUND, "a block was used again under its reader");
+            }
+            pool.announced.store(0, Release);
+        })
+    };
+    // Retired in the epoch that the writer found when it pinned.
+    let retired = pool.epoch.load(Acquire);
+    pool.link.store(0, Release);
+    let mut now = retired;
+    for _ in 0..orders.grace {
+        now = pool.try_advance(orders);
+    }
+    if now >= retired + orders.grace {
+        pool.block.store(REUSED, Relaxed);
+    }
+    reader.join().expect("the thread of the model");
+}
+
+#[test]
+fn no_block_is_used_again_under_its_reader() {
+    holds(PRODUCT, 3, model);
+}
+
+#[test]
+fn every_barrier_is_needed() {
+    breaks("a pin without its barrier", Orders { light: false, ..PRODUCT }, 3, model);
+    breaks("an advance without its barrier", Orders { heavy: false, ..PRODUCT }, 3, model);
+}
+
+#[test]
+fn one_epoch_is_too_short_a_grace() {
+    breaks("a grace of one epoch", Orders { grace: 1, ..PRODUCT }, 3, model);
+}
