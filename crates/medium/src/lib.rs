@@ -14,6 +14,7 @@ mod mapping;
 mod media;
 mod medium;
 mod region;
+mod smaps;
 mod word;
 
 pub use flush::FlushInstruction;

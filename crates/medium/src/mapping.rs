@@ -4,7 +4,7 @@
 //! The whole reserved range is mapped at once; what lies beyond [`Mapping::len`] has no storage yet and is never
 //! accessed. Growing therefore moves nothing, and other processes that map the same file need not map it again.
 
-use crate::LINE;
+use crate::{LINE, smaps};
 use rustix::fs::{FallocateFlags, fallocate, fstatfs};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, mmap_anonymous, msync, munmap};
@@ -169,9 +169,9 @@ impl Mapping {
         let at = base.as_ptr().cast();
         let fixed = MapFlags::FIXED | MapFlags::NORESERVE;
         let synced = fixed | MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
-        // MAP_SYNC succeeds exactly where the file's pages are persistent memory: it is asked for on plain files, where
-        // nothing else tells. SAFETY: the range was reserved just above and nothing uses it yet.
-        let dax = kind == Backing::File && unsafe { mmap(at, reserve, prot, synced, &file, 0) }.is_ok();
+        // MAP_SYNC is asked for on plain files, where nothing else tells persistent memory. SAFETY: the range was reserved just above and nothing uses it yet.
+        let taken = kind == Backing::File && unsafe { mmap(at, reserve, prot, synced, &file, 0) }.is_ok();
+        let dax = taken && is_synchronous(base);
         if !dax {
             // SAFETY: as above.
             unsafe { mmap(at, reserve, prot, fixed | MapFlags::SHARED, &file, 0) }
@@ -307,25 +307,8 @@ impl Mapping {
 
     /// How much of the mapping lies on huge pages now, from the kernel's books.
     pub fn huge_pages(&self) -> io::Result<HugePages> {
-        let (start, end) = (self.base.addr().get() as u64, (self.base.addr().get() + self.reserved) as u64);
-        let mut pages = HugePages { huge: 0, resident: 0 };
-        let mut inside = false;
-        for line in std::fs::read_to_string("/proc/self/smaps")?.lines() {
-            if let Some(range) = address_range(line) {
-                inside = range.0 >= start && range.1 <= end;
-            } else if inside && let Some((name, kib)) = smaps_field(line) {
-                match name {
-                    "Rss" => pages.resident += kib * 1024,
-                    "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped" => pages.huge += kib * 1024,
-                    "Shared_Hugetlb" | "Private_Hugetlb" => {
-                        pages.huge += kib * 1024;
-                        pages.resident += kib * 1024;
-                    }
-                    _ => {}
-                }
-            }
-        }
-        Ok(pages)
+        let start = self.base.addr().get() as u64;
+        Ok(smaps::huge_pages(&smaps::read()?, start..start + self.reserved as u64))
     }
 }
 
@@ -393,18 +376,14 @@ fn file_kind(file: &File) -> Result<Backing, MapError> {
     })
 }
 
+/// Whether the kernel keeps what MAP_SYNC asks for. That it took the flag proves nothing where something between us and the kernel drops flags it does not know, as
+/// qemu's user mode does: a pool on an ordinary disk would promise to survive a power failure.
+fn is_synchronous(base: NonNull<u8>) -> bool {
+    smaps::read().is_ok_and(|smaps| smaps::is_synchronous(&smaps, base.addr().get() as u64))
+}
+
 fn is_dax_device(rdev: u64) -> bool {
     let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
     std::fs::read_link(format!("/sys/dev/char/{major}:{minor}/subsystem"))
         .is_ok_and(|subsystem| subsystem.ends_with("dax"))
-}
-
-fn address_range(line: &str) -> Option<(u64, u64)> {
-    let (start, end) = line.split_whitespace().next()?.split_once('-')?;
-    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
-}
-
-fn smaps_field(line: &str) -> Option<(&str, u64)> {
-    let (name, rest) = line.split_once(':')?;
-    Some((name, rest.split_whitespace().next()?.parse().ok()?))
 }
