@@ -14,6 +14,7 @@ mod pmem;
 mod records;
 mod restart;
 mod server;
+mod slow;
 mod worker;
 mod workload;
 
@@ -23,7 +24,7 @@ use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use terrace_bench::{Limits, Machine, Report};
+use terrace_bench::{Limits, Machine, Report, Section};
 
 // The peers allocate from the process's allocator, so they get a quick one.
 #[global_allocator]
@@ -58,6 +59,14 @@ struct Arguments {
 enum Suite {
     /// CLHT, restart, the server and memory.
     Foundation,
+    /// The index and the store on slow memory: Optane, CXL, phase-change memory.
+    Slow,
+}
+
+impl Suite {
+    fn name(self) -> String {
+        self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+    }
 }
 
 fn main() -> ExitCode {
@@ -100,8 +109,20 @@ fn restart_with_allocator_settings() -> Option<io::Error> {
 
 fn run(arguments: &Arguments) -> Result<usize, Box<dyn std::error::Error>> {
     let plan = Plan { quick: arguments.quick, only: arguments.only.clone() };
-    let report = match arguments.suite {
-        Suite::Foundation => foundation(&plan)?,
+    let measure = match arguments.suite {
+        Suite::Foundation => foundation,
+        Suite::Slow => slow::sections,
+    };
+    say("the machine's limits");
+    let report = Report {
+        suite: arguments.suite.name(),
+        machine: Machine::here(),
+        limits: Limits::measure(plan.limits())?,
+        sections: measure(&plan)?,
+        repeat: std::env::args()
+            .skip(1)
+            .fold("cargo peers".into(), |line, argument| format!("{line} {argument}")),
+        warning: plan.quick.then(|| "a quick run: the figures mean nothing".into()),
     };
     writeln!(io::stdout(), "{report}")?;
     if let Some(path) = &arguments.json {
@@ -110,22 +131,11 @@ fn run(arguments: &Arguments) -> Result<usize, Box<dyn std::error::Error>> {
     Ok(report.missed())
 }
 
-fn foundation(plan: &Plan) -> Result<Report, Box<dyn std::error::Error>> {
-    say("the machine's limits");
-    let limits = Limits::measure(plan.limits())?;
+fn foundation(plan: &Plan) -> Result<Vec<Section>, Box<dyn std::error::Error>> {
     let mut sections = hash::sections(plan);
     sections.extend(pmem::sections(plan)?);
     sections.extend(Some(restart::section(plan)?).filter(|section| !section.rows.is_empty()));
     sections.extend(server::sections(plan)?);
     sections.extend(memory::section(plan)?);
-    Ok(Report {
-        suite: "foundation".into(),
-        machine: Machine::here(),
-        limits,
-        sections,
-        repeat: std::env::args()
-            .skip(1)
-            .fold("cargo peers".into(), |line, argument| format!("{line} {argument}")),
-        warning: plan.quick.then(|| "a quick run: the figures mean nothing".into()),
-    })
+    Ok(sections)
 }

@@ -131,6 +131,8 @@ pub struct Section {
     pub title: String,
     /// What the figures are in.
     pub unit: String,
+    /// What our figures are called.
+    pub ours: String,
     /// Whom ours is compared with.
     pub peers: Vec<String>,
     /// The lines.
@@ -141,7 +143,12 @@ impl Section {
     /// A section without rows.
     pub fn new(title: &str, unit: &str, peers: &[&str]) -> Self {
         let peers = peers.iter().map(|peer| (*peer).to_owned()).collect();
-        Self { title: title.to_owned(), unit: unit.to_owned(), peers, rows: Vec::new() }
+        Self { title: title.to_owned(), unit: unit.to_owned(), ours: "ours".into(), peers, rows: Vec::new() }
+    }
+
+    /// Calls our figures something else: where all columns are ours, the first of them.
+    pub fn ours_named(self, ours: &str) -> Self {
+        Self { ours: ours.to_owned(), ..self }
     }
 }
 
@@ -183,7 +190,7 @@ impl Report {
             .collect();
         let section = |s: &Section| {
             let rows: Vec<Value> = s.rows.iter().map(|row| row.to_json(&s.peers)).collect();
-            json!({ "title": s.title, "unit": s.unit, "rows": rows })
+            json!({ "title": s.title, "unit": s.unit, "ours": s.ours, "columns": s.peers, "rows": rows })
         };
         json!({
             "suite": self.suite, "warning": self.warning, "repeat": self.repeat, "missed": self.missed(),

@@ -58,34 +58,55 @@ impl Report {
     }
 }
 
+/// How wide the columns of a section are.
+struct Columns {
+    name: usize,
+    figures: Vec<usize>,
+    /// Whether there is a ratio or a target to show.
+    judged: bool,
+}
+
+impl Columns {
+    fn of(section: &Section) -> Self {
+        let heads = std::iter::once(&section.ours).chain(&section.peers);
+        let figures: Vec<usize> = heads.map(|head| FIGURE.max(head.chars().count() + 2)).collect();
+        let judged = section.rows.iter().any(|row| row.ratio.is_some() || row.target.is_some());
+        let others = figures.iter().sum::<usize>() + if judged { RATIO + TARGET } else { 0 };
+        Self { name: WIDTH.saturating_sub(others), figures, judged }
+    }
+}
+
 fn write_section(f: &mut Formatter<'_>, section: &Section) -> fmt::Result {
     writeln!(f)?;
     write_wrapped(f, &section.title, "")?;
-    let name = WIDTH - FIGURE * (1 + section.peers.len()) - RATIO - TARGET;
-    let mut head = format!("{:name$}{:>FIGURE$}", section.unit, "ours");
-    for peer in &section.peers {
-        write!(head, "{peer:>FIGURE$}")?;
+    let columns = Columns::of(section);
+    let mut head = format!("{:1$}", section.unit, columns.name);
+    for (name, width) in std::iter::once(&section.ours).chain(&section.peers).zip(&columns.figures) {
+        write!(head, "{name:>width$}")?;
     }
-    writeln!(f, "{}", format!("{head}{:>RATIO$}{:>TARGET$}", "ratio", "target  ").trim_end())?;
+    if columns.judged {
+        write!(head, "{:>RATIO$}{:>TARGET$}", "ratio", "target  ")?;
+    }
+    writeln!(f, "{}", head.trim_end())?;
     for row in &section.rows {
-        write_row(f, row, name, section.peers.len())?;
+        write_row(f, row, &columns)?;
     }
     Ok(())
 }
 
-fn write_row(f: &mut Formatter<'_>, row: &Row, name: usize, peers: usize) -> fmt::Result {
-    let mut line = format!("{:name$}{:>FIGURE$}", row.name, figure(row.ours));
-    for i in 0..peers {
-        write!(line, "{:>FIGURE$}", figure(row.peers.get(i).copied().flatten()))?;
+fn write_row(f: &mut Formatter<'_>, row: &Row, columns: &Columns) -> fmt::Result {
+    let mut line = format!("{:1$}", row.name, columns.name);
+    let figures = std::iter::once(row.ours).chain((0..).map(|i| row.peers.get(i).copied().flatten()));
+    for (shown, width) in figures.zip(&columns.figures) {
+        write!(line, "{:>width$}", figure(shown))?;
     }
-    let ratio = row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}x"));
-    let target = row.target.map_or(String::new(), target);
-    let mark = if row.holds() == Some(false) { "✗" } else { " " };
-    writeln!(
-        f,
-        "{}",
-        format!("{line}{ratio:>RATIO$}{target:>width$} {mark}", width = TARGET - 2).trim_end()
-    )?;
+    if columns.judged {
+        let ratio = row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}x"));
+        let target = row.target.map_or(String::new(), target);
+        let mark = if row.holds() == Some(false) { "✗" } else { " " };
+        write!(line, "{ratio:>RATIO$}{target:>width$} {mark}", width = TARGET - 2)?;
+    }
+    writeln!(f, "{}", line.trim_end())?;
     match &row.note {
         Some(note) => write_wrapped(f, &format!("  ^ {note}"), "    "),
         None => Ok(()),
@@ -203,6 +224,18 @@ mod tests {
         assert!(line("get, 2 threads").ends_with("3.00x       ≥ 2x"), "{text}");
         assert!(line("count").contains("1,234,567") && line("count").ends_with('✗'), "{text}");
         assert!(text.contains("2 targets are missed"), "{text}");
+    }
+
+    #[test]
+    fn a_section_that_judges_nothing_has_columns_for_figures_only() {
+        let mut section =
+            Section::new("Media", "an operation", &["blocks written"]).ours_named("write-backs");
+        section.rows.push(Row { ours: Some(1.0), peers: vec![Some(2.5)], ..Row::new("insert") });
+        let text = Report { sections: vec![section], ..report() }.to_string();
+        let line = |name| text.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line("an operation").ends_with("  write-backs  blocks written"), "{text}");
+        assert!(line("insert").ends_with("         1.00            2.50"), "{text}");
+        assert_eq!(line("insert").chars().count(), 100, "{text}");
     }
 
     #[test]

@@ -216,6 +216,11 @@ impl<M: Medium> Counting<M> {
         Self { below, stripes: (0..STRIPES).map(|_| Stripe::default()).collect() }
     }
 
+    /// The medium whose accesses are counted.
+    pub fn below(&self) -> &M {
+        &self.below
+    }
+
     /// What was done since the beginning or the last [`Counting::reset`], by all threads.
     pub fn counts(&self) -> Counts {
         let mut sums = [0; FIELDS];

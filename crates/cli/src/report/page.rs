@@ -221,23 +221,24 @@ fn of_suite(page: &mut String, suite: &Suite) -> Result<(), PlotError> {
 
 fn of_section(page: &mut String, section: &Section) -> Result<(), PlotError> {
     let _ = writeln!(page, "<h2>{}</h2>\n<p>{}</p>", escaped(&section.unit), escaped(&section.title));
-    let peers: Vec<&str> =
-        section.rows.first().map_or(Vec::new(), |row| row.peers.keys().map(String::as_str).collect());
-    let mut head = vec!["", "ours"];
+    let (peers, judged) = (section.peers(), section.is_judged());
+    let mut head = vec!["", &section.ours];
     head.extend(&peers);
-    head.extend(["ratio", "target"]);
-    let rows: Vec<_> = section.rows.iter().map(|row| row_of(row, &peers)).collect();
-    table(page, &head, &rows);
-    let groups: Vec<_> = section.rows.iter().map(|row| (row.name.clone(), bars_of(row, &peers))).collect();
-    if groups.iter().any(|group| !group.1.is_empty()) {
-        *page += "<div class=\"plots\">\n";
-        *page += &figure(&section.unit, &bars(&groups)?);
-        *page += "</div>\n";
+    if judged {
+        head.extend(["ratio", "target"]);
     }
+    let rows: Vec<_> = section.rows.iter().map(|row| row_of(row, &peers, judged)).collect();
+    *page += "<div class=\"plots\">\n";
+    table(page, &head, &rows);
+    let groups: Vec<_> = section.rows.iter().map(|row| (row.name.clone(), bars_of(section, row))).collect();
+    if groups.iter().any(|group| !group.1.is_empty()) {
+        *page += &figure(&section.unit, &bars(&groups)?);
+    }
+    *page += "</div>\n";
     Ok(())
 }
 
-fn row_of(row: &Row, peers: &[&str]) -> Vec<String> {
+fn row_of(row: &Row, peers: &[&str], judged: bool) -> Vec<String> {
     let shown = |figure: Option<f64>| figure.map_or("-".to_string(), number);
     let mut cells = vec![escaped(&row.name)];
     if let Some(note) = &row.note {
@@ -245,22 +246,29 @@ fn row_of(row: &Row, peers: &[&str]) -> Vec<String> {
     }
     cells.push(shown(row.ours));
     cells.extend(peers.iter().map(|peer| shown(row.peers.get(*peer).copied().flatten())));
-    cells.push(row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}x")));
+    if judged {
+        cells.push(row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}x")));
+        cells.push(target_of(row));
+    }
+    cells
+}
+
+fn target_of(row: &Row) -> String {
     let target = row.target.iter().flatten().map(|(bound, figure)| {
         let sign = if bound.ends_with("at_most") { "≤" } else { "≥" };
         let times = if bound.starts_with("ratio") { "x" } else { "" };
         format!("{sign} {figure}{times}")
     });
     let target = target.collect::<Vec<_>>().join(" ");
-    cells.push(match row.holds {
+    match row.holds {
         Some(false) => format!("<span class=\"missed\">{target} ✗</span>"),
         _ => target,
-    });
-    cells
+    }
 }
 
-fn bars_of(row: &Row, peers: &[&str]) -> Vec<Bar> {
-    let ours = row.ours.map(|figure| Bar { name: "ours".into(), figure, side: 0 });
+fn bars_of(section: &Section, row: &Row) -> Vec<Bar> {
+    let peers = section.peers();
+    let ours = row.ours.map(|figure| Bar { name: section.ours.clone(), figure, side: 0 });
     let peer = |(nth, name): (usize, &&str)| {
         let figure = row.peers.get(*name).copied().flatten()?;
         Some(Bar { name: (*name).to_string(), figure, side: nth + 1 })

@@ -80,8 +80,10 @@ pub(super) fn lines(
         match scale {
             Scale::Linear => draw(&area, series, across, x, 0.0..most * 1.08, &tick, names)?,
             Scale::LogNs => {
-                let y = (least.max(1.0) / 1.3..most.max(2.0) * 1.3).log_scale();
-                draw(&area, series, across, x, y, &nanoseconds, names)?;
+                let (least, most) = (least.max(1.0) / 1.3, most.max(2.0) * 1.3);
+                // Labels are at powers of the base: less than two decades would have one or none.
+                let base = if most / least < 100.0 { 2.0 } else { 10.0 };
+                draw(&area, series, across, x, (least..most).log_scale().base(base), &nanoseconds, names)?;
             }
         }
         area.present()?;

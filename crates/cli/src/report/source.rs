@@ -110,7 +110,32 @@ pub(super) struct Suite {
 pub(super) struct Section {
     pub(super) title: String,
     pub(super) unit: String,
+    /// What our figures are called.
+    #[serde(default = "ours")]
+    pub(super) ours: String,
+    /// The other columns in their order; where a report names none, the names of the first row's figures stand in.
+    #[serde(default)]
+    columns: Vec<String>,
     pub(super) rows: Vec<Row>,
+}
+
+fn ours() -> String {
+    "ours".into()
+}
+
+impl Section {
+    /// The columns beside ours.
+    pub(super) fn peers(&self) -> Vec<&str> {
+        match self.rows.first() {
+            Some(row) if self.columns.is_empty() => row.peers.keys().map(String::as_str).collect(),
+            _ => self.columns.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// Whether a row is compared with another or has a target.
+    pub(super) fn is_judged(&self) -> bool {
+        self.rows.iter().any(|row| row.ratio.is_some() || row.target.is_some())
+    }
 }
 
 #[derive(Debug, Deserialize)]
