@@ -9,7 +9,8 @@ use terrace_bench::{Measure, Row, Section, median};
 use terrace_medium::{MappedMedium, Pmem};
 use terrace_testkit::{Profile, Slow};
 
-/// A medium that costs what the model costs and makes nobody wait: what the others are to be compared with.
+/// The model around this machine's own memory, with nothing to wait for: what the others are to be compared with. A wait that they add is shorter than
+/// the modelled one by what the memory here takes, since that passes meanwhile.
 const NO_WAIT: Profile = Profile {
     name: "no wait",
     random_read_ns: 0,
@@ -24,8 +25,8 @@ const NO_WAIT: Profile = Profile {
 /// Nanoseconds an operation.
 pub(super) fn section(plan: &Plan, kind: Kind, works: &[Work], size: Size) -> Outcome<Section> {
     let title = format!(
-        "{}, timed: {} records, one thread, Pmem on this machine's memory as it is and made slower. Ns an operation; what the model itself takes is \
-         in the column \"no wait\", a medium that never waits. Two processors cannot show memory faster than their own, nor many threads that wait together",
+        "{}, timed: {} records, one thread, Pmem on this machine's memory as it is and made slower. Ns an operation; \"no wait\" is \
+         what the model and this machine's own memory take without any wait. Two processors cannot show memory faster than their own, nor many threads that wait together",
         kind.about(),
         size.records
     );
