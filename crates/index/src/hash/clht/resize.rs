@@ -217,6 +217,9 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let count = (GROUP << to.log2()) >> from.log2();
         let first_new = to.index(from.first_hash(first));
         self.fetch_ahead(from, first);
+        if K::relocates_by_record(from, to) {
+            self.fetch_records(guard, from, first);
+        }
         let mut drawing = Drawing::<K>::new(count as usize);
         let mut overflow = Vec::new();
         for index in first..first + GROUP {
@@ -251,6 +254,17 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             region.prefetch(link(region.medium(), region.at(from.bucket(index))).next().raw())
         });
         (first + 2 * GROUP..first + 3 * GROUP).for_each(|index| region.prefetch(from.bucket(index).raw()));
+    }
+
+    /// All records of a group at once: one after the other, their misses would take eight times as long as all the rest.
+    fn fetch_records(&self, guard: &Guard<'_, M>, from: Table, first: u64) {
+        for head in (first..first + GROUP).map(|index| self.pool.region().at(from.bucket(index))) {
+            let _ = self.walk(head, |bucket| -> Option<()> {
+                let entries = (0..K::SLOTS).filter_map(|slot| K::read(guard, bucket, slot));
+                entries.for_each(|entry| K::prefetch_to_relocate(guard, entry));
+                None
+            });
+        }
     }
 
     fn place(

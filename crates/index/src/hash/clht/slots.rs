@@ -80,6 +80,12 @@ pub(super) mod shape {
             to: Table,
             seed: u64,
         ) -> Option<(u64, Entry)>;
+        /// Fetches what [`Shape::relocate`] will read of the entry's record, if it will.
+        fn prefetch_to_relocate<M: MappedMedium>(_guard: &Guard<'_, M>, _entry: Entry) {}
+        /// Whether [`Shape::relocate`] reads records.
+        fn relocates_by_record(_from: Table, _to: Table) -> bool {
+            false
+        }
         /// The entry's whole hash, from its key; `None` if its record is unsound.
         fn hash_of<M: MappedMedium>(guard: &Guard<'_, M>, entry: Entry, seed: u64) -> Option<u64>;
         /// What an entry with this hash has as [`Entry::key`] in `table`.

@@ -186,8 +186,19 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         // The bits of the tag below the index bits, behind the index: the hash as far as it is known.
         let known =
             from.first_hash(index) | entry.key << TAG_AT >> window(from) & !(u64::MAX << (64 - from.log2()));
-        let hash = if window(to) <= window(from) { known } else { Self::hash_of(guard, entry, seed)? };
+        let by_record = Self::relocates_by_record(from, to);
+        let hash = if by_record { Self::hash_of(guard, entry, seed)? } else { known };
         Some((hash, Entry { key: tag(hash, to), word: entry.word }))
+    }
+
+    fn prefetch_to_relocate<M: MappedMedium>(guard: &Guard<'_, M>, entry: Entry) {
+        if entry.word & DAMAGED == 0 {
+            R::prefetch(guard, entry.word);
+        }
+    }
+
+    fn relocates_by_record(from: Table, to: Table) -> bool {
+        window(to) > window(from)
     }
 
     fn hash_of<M: MappedMedium>(guard: &Guard<'_, M>, entry: Entry, seed: u64) -> Option<u64> {
