@@ -249,14 +249,40 @@ pub(crate) fn thread_number() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Pool;
-    use terrace_medium::{Dram, Offset};
+    use crate::{Pool, PoolOptions};
+    use terrace_medium::{Dram, Offset, Pmem};
 
-    fn word(pool: &Pool<Dram>) -> &Word {
+    fn word<M: MappedMedium>(pool: &Pool<M>) -> &Word {
         let offset = pool.pin().alloc(8).unwrap().fenced_later().into_offset();
         let word: &Word = pool.region().at(Offset::new(offset));
         word.store(pool.medium(), 0, Relaxed);
         word
+    }
+
+    #[test]
+    fn the_word_says_who_holds_it_in_which_life() {
+        let owner = Owner { generation: 0x89ab_cdef, incarnation: 0x2_aaaa, participant: 0xabc };
+        let life = 0x89ab_cdef << 32;
+        assert_eq!(generation_word(owner), life);
+        assert_eq!(held_word(owner), life | 0x2_aaaa << 14 | 0xabc << 2 | HELD);
+        // Of a number too large, what fits.
+        number_this_thread(1 << INCARNATION_BITS | 0x1_5555);
+        assert_eq!(unfenced_word(owner), life | 0x1_5555 << 14 | 0xabc << 2 | UNFENCED);
+    }
+
+    #[test]
+    fn who_takes_a_lock_that_is_not_settled_leaves_the_note_in_it() {
+        let pool = PoolOptions::anonymous().size(1 << 20).create::<Pmem>().unwrap();
+        let (guard, word) = (pool.pin(), word(&pool));
+        let lock = Lock::of(word);
+        let before = Owner { generation: pool.generation() + 1, ..pool.owner() };
+        // It was released before its fence, its holder was killed, or both, or neither.
+        for (left, noted) in [(UNFENCED, true), (HELD, true), (HELD | UNFENCED, true), (0, false)] {
+            word.store(pool.medium(), generation_word(before) | left, Relaxed);
+            let held = lock.try_acquire(&guard).unwrap();
+            let expected = held_word(pool.owner()) | if noted { UNFENCED } else { 0 };
+            assert_eq!((lock.peek(pool.medium()), held.was_unfenced()), (expected, noted), "{left}");
+        }
     }
 
     #[test]
