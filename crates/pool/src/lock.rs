@@ -338,6 +338,32 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_a_lock_gets_it_once_it_is_free() {
+        let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
+        let (lock, barrier) = (Lock::of(word(&pool)), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    barrier.wait();
+                    lock.acquire(&pool.pin()).release();
+                    barrier.wait();
+                }
+            });
+            for _ in 0..100 {
+                let guard = pool.pin();
+                let held = lock.acquire(&guard);
+                barrier.wait();
+                // Time for the other to find it held; if it comes later, this round shows nothing.
+                for _ in 0..10 {
+                    std::thread::yield_now();
+                }
+                held.release();
+                barrier.wait();
+            }
+        });
+    }
+
+    #[test]
     fn two_threads_never_hold_it_together() {
         let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
         let (lock, count) = (Lock::of(word(&pool)), AtomicU32::new(0));

@@ -9,7 +9,7 @@ mod writes;
 mod common;
 
 use common::{Draws, Medium, Site, assert_sound, contents};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace::{ByteSize, Store};
 use terrace_testkit::process::{Journal, Victim, acknowledge, task};
@@ -29,6 +29,11 @@ fn site(path: &Path, medium: Medium) -> terrace::Options {
     }
 }
 
+/// Where the child says that it has the pool.
+fn opened(path: &Path) -> PathBuf {
+    path.with_extension("opened")
+}
+
 /// Not a test by itself: what the child does until it is killed.
 #[test]
 fn child() {
@@ -36,7 +41,9 @@ fn child() {
     let mut parts = task.splitn(3, ' ');
     let round: u64 = parts.next().unwrap().parse().unwrap();
     let medium = if parts.next() == Some("pmem") { Medium::Pmem } else { Medium::Shm };
-    let store = site(parts.next().unwrap().as_ref(), medium).open().unwrap();
+    let path = Path::new(parts.next().unwrap());
+    let store = site(path, medium).open().unwrap();
+    std::fs::write(opened(path), []).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let store = &store;
@@ -59,7 +66,12 @@ fn pause(time: Duration) {
 /// Runs the child for a while, kills it, and returns how many operations of each thread returned. In some rounds it is first stopped, and goes on.
 fn run_and_kill(round: u64, medium: Medium, path: &Path, after: Duration) -> Vec<u64> {
     let name = if medium == Medium::Pmem { "pmem" } else { "shm" };
-    let victim = Victim::of_test("child", &format!("{round} {name} {}", path.display()), &[]).unwrap();
+    let mut victim = Victim::of_test("child", &format!("{round} {name} {}", path.display()), &[]).unwrap();
+    // Its start takes longer than the pause on a busy machine or in an emulator. One round in five may kill it even there.
+    while round % 5 != 3 && !opened(path).exists() {
+        assert!(victim.ended().unwrap().is_none(), "the child ended before it had the pool");
+        pause(Duration::from_millis(1));
+    }
     pause(after / 2);
     if round % 5 == 4 {
         victim.stop().unwrap();
@@ -71,6 +83,8 @@ fn run_and_kill(round: u64, medium: Medium, path: &Path, after: Duration) -> Vec
     }
     pause(after / 2);
     let ended = victim.kill();
+    // It may have been killed before it got that far.
+    let _ = std::fs::remove_file(opened(path));
     (0..THREADS as usize).map(|thread| ended.returned(thread)).collect()
 }
 
