@@ -93,16 +93,20 @@ impl<M: MappedMedium> Pool<M> {
 
 /// Goes on with a run of free granules; returns the longest that it has been in this word.
 fn longest_run(run: &mut u64, taken: u64) -> u64 {
-    if taken == 0 || taken == !0 {
-        *run = if taken == 0 { *run + 64 } else { 0 };
+    let mut free = !taken;
+    if free == !0 {
+        *run += 64;
         return *run;
     }
-    let mut longest = 0;
-    for bit in 0..64 {
-        *run = if taken >> bit & 1 == 0 { *run + 1 } else { 0 };
-        longest = longest.max(*run);
+    let joined = *run + u64::from(free.trailing_ones());
+    *run = u64::from(free.leading_ones());
+    let mut inside = 0;
+    while free != 0 {
+        // Each turn takes one off each run.
+        free &= free << 1;
+        inside += 1;
     }
-    longest
+    joined.max(inside)
 }
 
 impl<M: MappedMedium> Inner<M> {
@@ -173,6 +177,26 @@ impl<M: MappedMedium> Inner<M> {
         for seat in self.used_seats() {
             seat.small.store(self.medium(), 0, Relaxed);
             seat.large.store(self.medium(), 0, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_goes_on_from_word_to_word() {
+        let words = [!0, 0, 0x8000_0000_0000_0001, 0x00ff_0000, 0, 0, !1, !0 << 63, 0x5555_5555_5555_5555];
+        let (mut run, mut longest_of_words) = (0, 0);
+        let (mut bit_run, mut longest) = (0, 0);
+        for taken in words.into_iter().cycle().take(30) {
+            for bit in 0..64 {
+                bit_run = if taken >> bit & 1 == 0 { bit_run + 1 } else { 0 };
+                longest = longest.max(bit_run);
+            }
+            longest_of_words = longest_run(&mut run, taken).max(longest_of_words);
+            assert_eq!((run, longest_of_words), (bit_run, longest), "{taken:#x}");
         }
     }
 }

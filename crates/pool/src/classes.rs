@@ -8,6 +8,8 @@
 //! slab:   | alloc bitmap | mark bitmap |  to a line | block 0 | block 1 | ... | tail |
 //! ```
 
+use std::sync::OnceLock;
+
 /// Granules in a slab: the bits of the word that says which of them are taken.
 pub(crate) const GRANULES: u64 = 64;
 /// The largest block of a slab, in granules.
@@ -36,7 +38,7 @@ pub(crate) struct Class {
 /// The classes of a pool.
 #[derive(Clone)]
 pub(crate) struct Classes {
-    table: Box<[Class]>,
+    table: &'static [Class],
     pub(crate) slab_log2: u32,
     pub(crate) granule_log2: u32,
 }
@@ -96,13 +98,7 @@ fn header(blocks: u64) -> u64 {
 impl Classes {
     pub(crate) fn new(slab_log2: u32) -> Self {
         let granule_log2 = slab_log2 - GRANULES.ilog2();
-        let largest = LARGEST << granule_log2;
-        let table: Box<[_]> = (0..CLASSES_MAX)
-            .map(size_of_class)
-            .take_while(|&size| size <= largest)
-            .map(|size| Class::new(size, 1 << slab_log2))
-            .collect();
-        Self { table, slab_log2, granule_log2 }
+        Self { table: table(slab_log2), slab_log2, granule_log2 }
     }
 
     /// The class of a block of `bytes` bytes, or `None` if it is an extent.
@@ -138,6 +134,17 @@ impl Classes {
             None => self.granules(bytes) << self.granule_log2,
         }
     }
+}
+
+/// The classes of slabs of this size. There are few sizes; each is worked out once.
+fn table(slab_log2: u32) -> &'static [Class] {
+    const SIZES: usize = 32;
+    static TABLES: [OnceLock<Box<[Class]>>; SIZES] = [const { OnceLock::new() }; SIZES];
+    TABLES[slab_log2 as usize].get_or_init(|| {
+        let slab = 1 << slab_log2;
+        let sizes = (0..CLASSES_MAX).map(size_of_class).take_while(|&size| size <= LARGEST * slab / GRANULES);
+        sizes.map(|size| Class::new(size, slab)).collect()
+    })
 }
 
 #[inline(always)]
@@ -208,7 +215,7 @@ mod tests {
     fn blocks_lie_apart_within_the_slab_and_are_found_by_where_they_begin() {
         for slab_log2 in [12, 16, 20] {
             let classes = Classes::new(slab_log2);
-            for class in &classes.table {
+            for class in classes.table {
                 assert!(class.first >= class.words * 16 && class.first % 64 == 0);
                 assert!(class.position(u64::from(class.blocks)) <= 1 << slab_log2);
                 assert!(class.size % 64 == 0 || class.size < 512);

@@ -130,7 +130,6 @@ impl<M: MappedMedium> Marks for Inner<M> {
 }
 
 /// Only takes down what is named.
-#[derive(Default)]
 struct List(RefCell<Vec<(u64, u64)>>);
 
 impl Marks for List {
@@ -148,7 +147,7 @@ impl<M: MappedMedium> Pool<M> {
     /// What `trace` names, in its order: where each block lies and the bytes that the allocator gave for it. For tests.
     #[doc(hidden)]
     pub fn reachable(&self, trace: &mut dyn FnMut(&mut Marker<'_>)) -> Vec<(u64, u64)> {
-        let list = List::default();
+        let list = List(RefCell::new(Vec::with_capacity(64)));
         let report = CollectReport::default();
         trace(&mut Marker { marks: &list, queue: [0; QUEUE], report, given_up: false });
         let blocks = list.0.into_inner();

@@ -198,14 +198,15 @@ fn identity(name: &str, kind: &str) -> Result<Identity, RootError> {
 }
 
 fn text(words: &[u64]) -> String {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&b| b != 0).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+    let mut bytes = Vec::with_capacity(words.len() * 8);
+    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()).take_while(|&b| b != 0));
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 /// Word 0 of a root with this identity. Never 0.
 fn hash(identity: &Identity) -> u64 {
-    let bytes: Vec<u8> = identity.iter().flat_map(|word| word.to_le_bytes()).collect();
-    xxh3_64_with_seed(&bytes, 0) & !0xff | 1
+    let bytes = identity.map(u64::to_le_bytes);
+    xxh3_64_with_seed(bytes.as_flattened(), 0) & !0xff | 1
 }
 
 /// Word 7 of a root with this identity.

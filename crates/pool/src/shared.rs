@@ -16,7 +16,7 @@ use crate::seats::Abandoned;
 use crate::zones::Zones;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use terrace_medium::{Line, MappedMedium, Offset, Persistent, Word};
+use terrace_medium::{LINE, Line, MappedMedium, Offset, Persistent, Word};
 
 /// The head of a class's list of slabs with free blocks; alone on half a line.
 #[repr(C)]
@@ -132,7 +132,7 @@ impl<M: MappedMedium> Inner<M> {
         shared.epoch.store(self.medium(), FIRST_EPOCH, Release);
         shared.slab_hint.store(self.medium(), slab_hint, Relaxed);
         shared.extent_hint.store(self.medium(), extent_hint, Relaxed);
-        // The units of a pool that is opened have their hints.
+        // The units of a pool that is opened have their hints. PERSIST: those of a new one, by the fence of its superblock.
         self.open_zones(if self.start == Start::Created { 0 } else { u64::MAX });
         if self.start != Start::Created {
             self.keep_reserve(reserve);
@@ -143,6 +143,9 @@ impl<M: MappedMedium> Inner<M> {
     /// Makes what lies behind the first `before` bytes ready for use. The size of the pool says already that it is there.
     pub(crate) fn add_memory(&self, before: u64) {
         self.open_zones(self.memory.zones.units(before).saturating_sub(1));
+        // PERSIST: that the new units may have room, before anyone is told. Hints of later times are not persisted, but the sweep after a crash corrects
+        // them; until it has been by, a full pool would not know that it has grown.
+        self.region.fence();
         self.shared().fruitless.store(self.medium(), 0, Release);
     }
 
@@ -166,11 +169,21 @@ impl<M: MappedMedium> Inner<M> {
     /// Zeroes lines, without touching those that are zero.
     fn zero(&self, from: u64, bytes: u64) {
         for at in (from..from + bytes).step_by(64) {
+            if self.is_zero(at) {
+                continue;
+            }
             for word in &self.region.at::<Line>(Offset::new(at)).0 {
                 if word.load(self.medium(), Relaxed) != 0 {
                     word.store(self.medium(), 0, Relaxed);
                 }
             }
         }
+    }
+
+    /// Whether the line at `at` is, while nobody else sees the pool.
+    fn is_zero(&self, at: u64) -> bool {
+        // SAFETY: nobody writes there meanwhile: this thread does not, and it is alone with the pool.
+        let line = unsafe { self.region.bytes(at, LINE) };
+        line.is_some_and(|line| line.iter().fold(0, |all, &byte| all | byte) == 0)
     }
 }

@@ -283,7 +283,10 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Empties a seat's caches: what it had not handed out is free again.
     pub(crate) fn empty_caches(&self, seat: &Seat) {
-        for (number, cache) in seat.caches.iter().enumerate() {
+        for (number, cache) in seat.caches.iter().enumerate().take(self.memory.classes.len()) {
+            if cache.place.load(self.medium(), Relaxed) == 0 {
+                continue;
+            }
             let place = cache.place.swap(self.medium(), 0, Relaxed);
             let Some(class) = self.memory.classes.get(number).filter(|_| place != 0) else { continue };
             let unit = self.memory.zones.unit_of(place);

@@ -242,7 +242,10 @@ fn checksum(words: &Words) -> u64 {
 }
 
 fn label(words: &[u64]) -> Result<String, Problem> {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut bytes = [0; LABEL_BYTES];
+    for (piece, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+        *piece = word.to_le_bytes();
+    }
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8(bytes[..end].to_vec()).map_err(|_| Problem::Damaged("its label is not UTF-8"))
 }

@@ -4,7 +4,7 @@ use crate::check::Finding;
 use crate::pool::{Inner, Pool};
 use crate::slabs::Holding;
 use crate::zones::{Hint, State, Use, Zone};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
 
@@ -45,14 +45,14 @@ struct Used {
 }
 
 /// Units in lists, and those that seats allocate from, with the bytes that these have to hand out.
-type Places<'v> = (&'v HashSet<u64>, &'v HashMap<u64, u64>);
+type Places<'v> = (&'v BTreeSet<u64>, &'v BTreeMap<u64, u64>);
 
 impl<M: MappedMedium> Inner<M> {
     /// Looks at what seats have for themselves. Returns the units, and how many bytes of each are taken but in no block.
-    fn verify_caches(&self, findings: &mut Vec<Finding>) -> HashMap<u64, u64> {
-        let mut owned = HashMap::new();
+    fn verify_caches(&self, findings: &mut Vec<Finding>) -> BTreeMap<u64, u64> {
+        let mut owned = BTreeMap::new();
         for (index, seat) in self.used_seats().enumerate() {
-            for (number, cache) in seat.caches.iter().enumerate() {
+            for (number, cache) in seat.caches.iter().enumerate().take(self.memory.classes.len()) {
                 let place = cache.place.load(self.medium(), Relaxed);
                 let Some(class) = self.memory.classes.get(number).filter(|_| place != 0) else { continue };
                 let at = self.layout.seat(index as u32);
@@ -99,8 +99,8 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Walks the lists of slabs with free blocks. Returns the units in them.
-    fn verify_lists(&self, findings: &mut Vec<Finding>) -> HashSet<u64> {
-        let mut listed = HashSet::new();
+    fn verify_lists(&self, findings: &mut Vec<Finding>) -> BTreeSet<u64> {
+        let mut listed = BTreeSet::new();
         for (class, list) in self.shared().lists.iter().enumerate() {
             let mut next = list.head.load(self.medium(), Relaxed) & 0xffff_ffff;
             while let Some(unit) = next.checked_sub(1) {

@@ -332,7 +332,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Makes the zones of the pool ready for use: their heads are taken, and every unit from `from` on may have room.
+    /// Makes the zones of the pool ready for use: their heads are taken, and every unit from `from` on may have room, which the caller fences.
     pub(crate) fn open_zones(&self, from: u64) {
         for zone in self.zones() {
             let units = self.units_in(&zone);
@@ -345,8 +345,6 @@ impl<M: MappedMedium> Inner<M> {
             }
             self.hint_at(&zone, units.start.max(from)..units.end);
         }
-        // PERSIST: that the units may have room. Hints of later times are not persisted, but the sweep after a crash corrects them.
-        self.region.fence();
     }
 
     /// Takes note that any of `units` may have room.

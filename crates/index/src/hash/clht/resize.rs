@@ -54,7 +54,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let fresh = guard.alloc(Table::bytes_for(log2))?;
         let table = Table::new(fresh.offset(), log2);
         fresh.stream_lines((table.header().raw() - fresh.offset()) as usize, &[[0; 8]]);
-        // PERSIST: the header before anything names the table; a crash before leaves a block that the collector takes back.
+        // PERSIST: the header, and that the block is taken, before anything names the table; a crash before leaves a block that the collector takes back.
         let _ = fresh.fenced(&guard.fence()).into_offset();
         Ok(table)
     }
