@@ -11,12 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use terrace_medium::{Access, LINE, MappedMedium, Mapping, Medium};
 
-#[derive(Default)]
 struct State {
     trace: Trace,
     threads: Vec<Thread>,
-    /// What the word held before the change that is under way.
-    old: u64,
+    /// Tells who calls.
+    identity: fn() -> u64,
 }
 
 struct Thread {
@@ -26,7 +25,9 @@ struct Thread {
 }
 
 impl State {
-    fn thread(&mut self, identity: u64) -> usize {
+    /// The place of the thread that calls.
+    fn thread(&mut self) -> usize {
+        let identity = (self.identity)();
         let known = self.threads.iter().position(|thread| thread.identity == identity);
         known.unwrap_or_else(|| {
             self.threads.push(Thread { identity, site: None });
@@ -41,25 +42,29 @@ pub struct Recording<M> {
     state: Mutex<State>,
     /// Held from before a change until it is in the trace.
     turn: AtomicBool,
-    identity: Mutex<fn() -> u64>,
+    /// What the word held before the change that is under way. Whose turn it is writes and reads it.
+    old: AtomicU64,
 }
 
 impl<M: Medium> Recording<M> {
     /// Records what is done to `below`.
     pub fn over(below: M) -> Self {
-        let identity = Mutex::new(threads::identity as fn() -> u64);
-        Self { below, state: Mutex::default(), turn: AtomicBool::new(false), identity }
+        let state = State { trace: Trace::default(), threads: Vec::new(), identity: threads::identity };
+        Self { below, state: Mutex::new(state), turn: AtomicBool::new(false), old: AtomicU64::new(0) }
     }
 
     /// Tells threads apart by `identity` from now on: for schedulers that run many threads on one of the system's.
     pub fn identify_threads_by(&self, identity: fn() -> u64) {
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+        self.state().identity = identity;
     }
 
     /// Forgets what was recorded and returns what the medium holds, word by word: where a replay of what follows starts. No other thread uses
     /// the medium meanwhile.
     pub fn start(&self) -> Vec<u64> {
-        *self.state() = State::default();
+        let mut state = self.state();
+        state.trace = Trace::default();
+        state.threads.clear();
+        drop(state);
         (0..self.below.len() as u64 / 8).map(|word| self.word(word)).collect()
     }
 
@@ -88,11 +93,6 @@ impl<M: Medium> Recording<M> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn identity(&self) -> u64 {
-        let identity = *self.identity.lock().unwrap_or_else(PoisonError::into_inner);
-        identity()
-    }
-
     fn offset(&self, at: *const u8) -> u64 {
         (at.addr() - self.below.base().addr().get()) as u64
     }
@@ -107,17 +107,15 @@ impl<M: Medium> Recording<M> {
     }
 
     fn push(&self, what: What, site: &'static Location<'static>) {
-        let identity = self.identity();
         let mut state = self.state();
-        let thread = state.thread(identity) as u32;
+        let thread = state.thread() as u32;
         state.trace.push(Event { thread, what, site });
     }
 
     /// Adds a step towards durability, at the place that asked for it.
     fn push_persist(&self, what: What) {
-        let identity = self.identity();
         let mut state = self.state();
-        let thread = state.thread(identity);
+        let thread = state.thread();
         let site = state.threads[thread].site.unwrap_or(Location::caller());
         state.trace.push(Event { thread: thread as u32, what, site });
     }
@@ -186,7 +184,7 @@ unsafe impl<M: Medium> Medium for Recording<M> {
         if is_recorded(access) {
             self.take_turn();
             if let Access::Store | Access::Rmw = access {
-                self.state().old = self.word(self.offset(at) / 8);
+                self.old.store(self.word(self.offset(at) / 8), Ordering::Relaxed);
             }
         }
     }
@@ -194,7 +192,7 @@ unsafe impl<M: Medium> Medium for Recording<M> {
     fn accessed(&self, access: Access, at: *const u8, site: &'static Location<'static>) {
         if is_recorded(access) {
             let offset = self.offset(at);
-            let old = self.state().old;
+            let old = self.old.load(Ordering::Relaxed);
             let what = match access {
                 Access::Store => What::Store { at: offset, old, new: self.word(offset / 8) },
                 Access::Rmw => What::Rmw { at: offset, old, new: self.word(offset / 8) },
@@ -209,9 +207,8 @@ unsafe impl<M: Medium> Medium for Recording<M> {
     }
 
     fn persisted_at(&self, site: &'static Location<'static>) {
-        let identity = self.identity();
         let mut state = self.state();
-        let thread = state.thread(identity);
+        let thread = state.thread();
         state.threads[thread].site = Some(site);
         drop(state);
         self.below.persisted_at(site);

@@ -82,8 +82,9 @@ impl TestKeys for Bytes<TestRecord> {
 
     /// Lengths from 1 to 100 bytes, with common prefixes.
     fn key(n: u64) -> Vec<u8> {
-        let mut key = n.to_le_bytes().to_vec();
-        key.truncate(8 - n.leading_zeros() as usize / 8);
+        const LONGEST: usize = 8 + 92 + 1;
+        let mut key = Vec::with_capacity(LONGEST);
+        key.extend_from_slice(&n.to_le_bytes()[..8 - n.leading_zeros() as usize / 8]);
         key.resize((key.len() + n as usize % 93).max(1), b'-');
         key.push(n.leading_zeros() as u8);
         key

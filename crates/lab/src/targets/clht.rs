@@ -2,7 +2,6 @@
 
 use super::options::{hash_seed, is_unmade, options};
 use std::borrow::Borrow;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use terrace_index::hash::{Clht, Slots};
 use terrace_index::{Bytes, Inserted, PointIndex, Stored, Swapped, U64};
@@ -42,17 +41,17 @@ const MIX: Mix =
     Mix { put: 30, insert: 20, update: 8, remove: 22, swap: 12, batch: 0, puts: 0, background: 10 };
 
 /// Some runs fill a few buckets until the table grows, some empty a table until it shrinks, some do a little of everything.
-fn plan<K: LabKeys>(seed: u64, slots: usize) -> Plan {
+fn plan<K: LabKeys>(seed: u64, slots: u64) -> Plan {
     let mut dice = Dice::new(seed);
-    let few = dice.roll(3) == 0;
-    let keys = if few { 4 + dice.roll(6) as usize } else { slots * (5 + dice.roll(4) as usize) };
+    let few = dice.roll(4) != 0;
+    let keys = if few { 4 + dice.roll(6) } else { 5 * slots + dice.roll(2 * slots) } as usize;
     let mut model = vec![None; keys];
     let mut next = 0;
-    let count = if few { dice.roll(10) } else { keys as u64 + dice.roll(20) } as usize;
+    let count = if few { dice.roll(10) } else { keys as u64 * 3 / 2 + dice.roll(20) } as usize;
     let filling = Mix { remove: 4, ..MIX };
     let before = filling.draw(&mut dice, count, &mut next, &mut model);
     let mix = if dice.roll(2) == 0 { MIX } else { Mix { remove: 60, ..MIX } };
-    let count = 8 + dice.roll(12) as usize;
+    let count = 8 + dice.roll(20) as usize;
     let ops = mix.draw(&mut dice, count, &mut next, &mut model);
     let after = (0..keys).map(|key| {
         next += 1;
@@ -65,7 +64,7 @@ fn plan<K: LabKeys>(seed: u64, slots: usize) -> Plan {
         seed,
         keys,
         threads: 1,
-        names: crowd::<K>(seed, keys),
+        names: Arc::new(crowd::<K>(seed, keys)),
         before,
         ops,
         after,
@@ -82,35 +81,37 @@ fn told<M: MappedMedium, K: TestKeys>(guard: &Guard<'_, M>, word: u64) -> (u64, 
     K::read(guard, word)
 }
 
-/// Numbers of keys that fall into two of the eight first buckets, one in sixteen of them such that its removal looks whether the table should shrink.
-fn crowd<K: LabKeys>(seed: u64, keys: usize) -> Arc<[u64]> {
+/// The number of a key, and the key.
+type Named<K> = (u64, <K as TestKeys>::Owned);
+
+/// Keys that fall into two of the eight first buckets, one in sixteen of them such that its removal looks whether the table should shrink. Sorted by number.
+fn crowd<K: LabKeys>(seed: u64, keys: usize) -> Vec<Named<K>> {
     let hash_seed = hash_seed(seed);
     let bucket = seed >> 32 & 7;
-    let mut numbers = Vec::with_capacity(keys);
+    let mut crowd = Vec::with_capacity(keys);
     let mut number = seed & 0xff;
-    while numbers.len() < keys {
+    while crowd.len() < keys {
         number += 1;
-        let hash = K::hash(K::key(number).borrow(), hash_seed);
+        let key = K::key(number);
+        let hash = K::hash(key.borrow(), hash_seed);
         let here = hash >> 61 == bucket || hash >> 61 == bucket ^ 1;
         let looks = hash & 0xff == 0;
-        if here && looks == numbers.len().is_multiple_of(16) {
-            numbers.push(number);
+        if here && looks == crowd.len().is_multiple_of(16) {
+            crowd.push((number, key));
         }
     }
-    numbers.into()
+    crowd
 }
 
 /// The index and the keys of its run.
 pub struct Index<M: MappedMedium, K: LabKeys> {
     index: Clht<M, K>,
-    keys: Vec<(u64, K::Owned)>,
-    kind: PhantomData<K>,
+    keys: Arc<Vec<Named<K>>>,
 }
 
 impl<M: MappedMedium, K: LabKeys> Index<M, K> {
     fn new(index: Clht<M, K>, plan: &Plan) -> Self {
-        let keys = plan.names.iter().map(|&number| (number, K::key(number))).collect();
-        Self { index, keys, kind: PhantomData }
+        Self { index, keys: plan.names() }
     }
 
     fn key(&self, key: Key) -> &K::Key {
@@ -193,15 +194,28 @@ impl<M: MappedMedium, K: LabKeys> Index<M, K> {
             Op::Remove(key) => Ok(retired(self.index.remove(&guard, self.key(key)))),
             Op::Swap(key, expected, new) => self.swap(key, expected, new),
             Op::Background(step) if step % (1 << K::SLOTS.min(4)) == 1 => {
-                // Memory that was given back is used again.
                 drop(guard);
                 self.pool().relieve();
+                self.scribble(step >> 32);
                 Ok(None)
             }
             Op::Batch(_) | Op::Puts(_) | Op::Background(_) => {
                 self.index.maintain(&guard);
                 Ok(None)
             }
+        }
+    }
+
+    /// Takes what was given back, writes all over it and gives it back again, as anything else in the pool may at any time: whoever still needs what was
+    /// there has given it back too soon.
+    fn scribble(&self, sizes: u64) {
+        const SIZES: [usize; 4] = [64, 576, 120, 1088];
+        let guard = self.index.pool().pin();
+        let sizes = (0..6).map(|i| SIZES[(sizes >> (2 * i)) as usize % SIZES.len()]);
+        let blocks: Vec<_> = sizes.filter_map(|bytes| Some((guard.alloc(bytes).ok()?, bytes))).collect();
+        for (block, bytes) in blocks {
+            block.write(0, &[0xff; SIZES[3]][..bytes]);
+            guard.free(block.persist().into_offset(), bytes);
         }
     }
 
@@ -252,7 +266,7 @@ impl<M: MappedMedium, K: LabKeys> Subject<M> for Index<M, K> {
         let guard = self.pool().pin();
         self.index.for_each(&guard, |word| {
             let (number, version) = told::<M, K>(&guard, word);
-            let key = self.keys.iter().position(|key| key.0 == number);
+            let key = self.keys.binary_search_by_key(&number, |key| key.0);
             each(key.unwrap_or(usize::MAX), version);
         });
         self.index.damage().map_or(Ok(()), |damage| Err(damage.what.into()))

@@ -25,23 +25,24 @@ const MIX: Mix =
 
 impl Target for DirectEngine {
     const NAME: &'static str = "direct";
-    const BYTES: (usize, usize) = (128 << 10, 128 << 10);
+    const BYTES: (usize, usize) = (96 << 10, 96 << 10);
     type Subject<M: MappedMedium> = Engineered<M>;
 
     fn plan(seed: u64) -> Plan {
         let mut dice = Dice::new(seed);
-        let keys = 3 + dice.roll(10) as usize;
+        let keys = 2 + dice.roll(8) as usize;
         let (mut model, mut next) = (vec![None; keys], 0);
         let count = dice.roll(12) as usize;
         let before = MIX.draw(&mut dice, count, &mut next, &mut model);
-        let count = 4 + dice.roll(8) as usize;
+        let count = 4 + dice.roll(14) as usize;
         let ops = MIX.draw(&mut dice, count, &mut next, &mut model);
         // Short values, so that there is room for them after any history.
         let short = |n: usize| (1 << 20) + 60 * n as u64;
         let batch: Vec<Effect> = (0..keys.min(3)).map(|key| (key, Some(short(key + 1)))).collect();
         let mut after: Vec<Op> = (0..keys).map(|key| Op::Put(key, short(keys + key + 1))).collect();
         after.extend([Op::Batch(batch), Op::Background(1), Op::Remove(0), Op::Insert(0, short(99))]);
-        let names = (0..keys as u64).map(|key| key * 7 + seed % 100).collect();
+        let names: Vec<_> = (0..keys as u64).map(|key| key_bytes(key * 7 + seed % 100)).collect();
+        let names = Arc::new(names);
         Plan { seed, keys, threads: 1, names, before, ops, after, creation: dice.roll(16) == 0 }
     }
 }
@@ -50,7 +51,7 @@ impl Target for DirectEngine {
 pub struct Engineered<M: MappedMedium> {
     store: Arc<Store<M>>,
     pool: Pool<M>,
-    keys: Vec<Vec<u8>>,
+    keys: Arc<Vec<Vec<u8>>>,
     /// Whether more than one thread uses it.
     is_shared: bool,
 }
@@ -63,14 +64,24 @@ fn key_bytes(name: u64) -> Vec<u8> {
 
 /// The value of a version: the key's number, the version, and bytes that follow from them.
 fn value(key: Key, version: Version) -> Vec<u8> {
-    let len = match version % 60 {
+    let mut value = Vec::with_capacity(length(version));
+    value.extend((key as u64).to_le_bytes());
+    value.extend(version.to_le_bytes());
+    value.resize(length(version), version as u8);
+    value
+}
+
+fn length(version: Version) -> usize {
+    match version % 60 {
         17 | 41 => LONG,
         n => HEAD + 8 * (n as usize % 3),
-    };
-    let mut value = (key as u64).to_le_bytes().to_vec();
-    value.extend(version.to_le_bytes());
-    value.resize(len, version as u8);
-    value
+    }
+}
+
+fn is_value(bytes: &[u8], key: Key, version: Version) -> bool {
+    let (head, rest) = bytes.split_at(HEAD);
+    let named = head[..8] == (key as u64).to_le_bytes() && head[8..] == version.to_le_bytes();
+    named && bytes.len() == length(version) && rest.iter().all(|&byte| byte == version as u8)
 }
 
 /// One version in four has an expiry, none of them soon.
@@ -82,7 +93,7 @@ fn expiry(version: Version) -> Option<u64> {
 fn version_of(key: Key, entry: Entry<'_>) -> Result<Version, String> {
     let version = entry.value.get(8..HEAD).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
     match version {
-        Some(version) if entry.value == value(key, version) => Ok(version),
+        Some(version) if is_value(entry.value, key, version) => Ok(version),
         _ => Err(format!("a value of {} bytes that nobody wrote for it", entry.value.len())),
     }
 }
@@ -92,8 +103,7 @@ impl<M: MappedMedium> Engineered<M> {
         let clock = Arc::new(ManualClock::at(NOW));
         let settings = Settings { expected_keys: 0, verify_reads: true, clock };
         let store = Arc::new(Store::open(pool.clone(), settings).map_err(|error| error.to_string())?);
-        let keys = plan.names.iter().map(|&name| key_bytes(name)).collect();
-        Ok(Self { store, pool, keys, is_shared: plan.threads > 1 })
+        Ok(Self { store, pool, keys: plan.names(), is_shared: plan.threads > 1 })
     }
 
     fn put(&self, key: Key, version: Version) -> Result<(), WriteError> {

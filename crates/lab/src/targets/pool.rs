@@ -1,6 +1,7 @@
 //! The pool itself: roots that point to blocks, allocation, growth, collection.
 
 use super::options::{is_unmade, options, refused_after_reboot};
+use std::sync::Arc;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker, Pool, PoolFull};
 use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
@@ -11,6 +12,7 @@ pub struct Roots;
 const KIND: &str = "lab";
 const MAGIC: u64 = 0x6c61_6220_626c_6f63;
 const HEAD: usize = 24;
+const BYTES_MAX: usize = 1500;
 
 const MIX: Mix =
     Mix { put: 40, insert: 5, update: 5, remove: 20, swap: 10, batch: 0, puts: 0, background: 20 };
@@ -26,36 +28,36 @@ impl Target for Roots {
         let (mut model, mut next) = (vec![None; keys], 0);
         let count = dice.roll(16) as usize;
         let before = MIX.draw(&mut dice, count, &mut next, &mut model);
-        let count = 4 + dice.roll(12) as usize;
+        let count = 4 + dice.roll(20) as usize;
         let ops = MIX.draw(&mut dice, count, &mut next, &mut model);
         let mut after: Vec<Op> = (0..keys).map(|key| Op::Put(key, 5 * (1 << 20) + 5 * key as u64)).collect();
         after.extend([Op::Background(0), Op::Background(3), Op::Remove(0), Op::Put(0, 3)]);
         let creation = dice.roll(16) == 0;
-        Plan { seed, keys, threads: 1, names: (0..keys as u64).collect(), before, ops, after, creation }
+        let names: Vec<String> = (0..keys).map(|key| format!("r{key}")).collect();
+        Plan { seed, keys, threads: 1, names: Arc::new(names), before, ops, after, creation }
     }
 }
 
 /// Bytes of the block of a version: small ones, whole lines, larger than any class.
 fn bytes_of(version: Version) -> usize {
-    [HEAD, 64, 200, 480, 1500][(version % 5) as usize]
+    [HEAD, 64, 200, 480, BYTES_MAX][(version % 5) as usize]
 }
 
 /// The words of a block, all of which follow from its key and version.
-fn words_of(key: Key, version: Version) -> Vec<u64> {
-    let mut words = vec![MAGIC, key as u64, version];
-    words.resize(bytes_of(version) / 8, version.wrapping_mul(MAGIC));
-    words
+fn words_of(key: Key, version: Version) -> impl Iterator<Item = u64> {
+    let rest = std::iter::repeat(version.wrapping_mul(MAGIC));
+    [MAGIC, key as u64, version].into_iter().chain(rest).take(bytes_of(version) / 8)
 }
 
 /// A pool under test.
 pub struct Rooted<M: MappedMedium> {
     pool: Pool<M>,
-    names: Vec<String>,
+    names: Arc<Vec<String>>,
 }
 
 impl<M: MappedMedium> Rooted<M> {
     fn over(pool: Pool<M>, plan: &Plan) -> Self {
-        Self { pool, names: plan.names.iter().map(|name| format!("r{name}")).collect() }
+        Self { pool, names: plan.names() }
     }
 
     fn root(&self, key: Key) -> Result<Option<u64>, String> {
@@ -69,17 +71,23 @@ impl<M: MappedMedium> Rooted<M> {
             |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let version = word(block(HEAD)?, 16);
         let bytes = block(bytes_of(version))?;
-        let sound = words_of(key, version).iter().enumerate().all(|(i, &value)| word(bytes, i * 8) == value);
+        let sound =
+            words_of(key, version).eq(bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)));
         if sound { Ok(version) } else { Err("its block is not as it was written".into()) }
     }
 
-    /// Points the root to a new block, or to nothing, and gives the old one back.
-    fn set(&self, key: Key, to: Option<Version>) -> Result<(), PoolFull> {
+    /// The block of a key, and its version.
+    fn block_of(&self, key: Key) -> Result<Option<(u64, Version)>, String> {
         let guard = self.pool.pin();
-        let old = self.root(key).unwrap_or(None);
+        let version = |offset| Ok((offset, self.version(&guard, key, offset)?));
+        self.root(key)?.map(version).transpose()
+    }
+
+    /// Points the root to a new block, or to nothing, and gives the old one back.
+    fn set(&self, key: Key, old: Option<(u64, Version)>, to: Option<Version>) -> Result<(), PoolFull> {
+        let guard = self.pool.pin();
         let new = to.map(|version| self.block(&guard, key, version)).transpose()?;
-        let retired = old.map(|old| (old, self.version(&guard, key, old)));
-        let (was, is) = (old.unwrap_or(0), new.unwrap_or(0));
+        let (was, is) = (old.map_or(0, |(offset, _)| offset), new.unwrap_or(0));
         // Both ways of changing a root, by turns.
         let swaps = old.is_some() && to.is_none_or(|version| version % 2 == 0);
         if swaps {
@@ -91,7 +99,7 @@ impl<M: MappedMedium> Rooted<M> {
         } else {
             self.pool.set_root(&self.names[key], KIND, is).expect("there are roots for all keys");
         }
-        if let Some((old, Ok(version))) = retired {
+        if let Some((old, version)) = old {
             guard.retire(old, bytes_of(version));
         }
         Ok(())
@@ -99,9 +107,10 @@ impl<M: MappedMedium> Rooted<M> {
 
     fn block(&self, guard: &Guard<'_, M>, key: Key, version: Version) -> Result<u64, PoolFull> {
         let block = guard.alloc(bytes_of(version))?;
-        for (i, word) in words_of(key, version).into_iter().enumerate() {
-            block.write(i * 8, &word.to_le_bytes());
-        }
+        let mut bytes = [[0; 8]; BYTES_MAX / 8];
+        let words = bytes_of(version) / 8;
+        bytes.iter_mut().zip(words_of(key, version)).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
+        block.write(0, bytes[..words].as_flattened());
         // PERSIST: the block before the root.
         Ok(block.persist().into_offset())
     }
@@ -130,22 +139,26 @@ impl<M: MappedMedium> Rooted<M> {
     }
 
     fn write(&self, op: &Op) -> Result<Option<Version>, PoolFull> {
-        let get = |key| self.get(key).unwrap_or(None);
-        let (key, to) = match *op {
-            Op::Put(key, version) => (key, Some(Some(version))),
-            Op::Insert(key, version) => (key, get(key).is_none().then_some(Some(version))),
-            Op::Update(key, version) => (key, get(key).map(|_| Some(version))),
-            Op::Remove(key) => (key, get(key).map(|_| None)),
-            Op::Swap(key, expected, new) => (key, (get(key) == expected).then_some(new)),
+        let key = match *op {
+            Op::Put(key, _) | Op::Insert(key, _) | Op::Update(key, _) | Op::Remove(key) => key,
+            Op::Swap(key, ..) => key,
             Op::Background(step) => {
                 self.background(step);
                 return Ok(None);
             }
             Op::Batch(_) | Op::Puts(_) => return Ok(None),
         };
-        let before = get(key);
+        let old = self.block_of(key).unwrap_or(None);
+        let before = old.map(|(_, version)| version);
+        let to = match *op {
+            Op::Put(_, version) => Some(Some(version)),
+            Op::Insert(_, version) => before.is_none().then_some(Some(version)),
+            Op::Update(_, version) => before.map(|_| Some(version)),
+            Op::Swap(_, expected, new) => (before == expected).then_some(new),
+            _ => before.map(|_| None),
+        };
         if let Some(to) = to.filter(|to| (before, *to) != (None, None)) {
-            self.set(key, to)?;
+            self.set(key, old, to)?;
         }
         Ok(before)
     }
@@ -188,8 +201,7 @@ impl<M: MappedMedium> Subject<M> for Rooted<M> {
     }
 
     fn get(&self, key: Key) -> Result<Option<Version>, String> {
-        let guard = self.pool.pin();
-        self.root(key)?.map(|offset| self.version(&guard, key, offset)).transpose()
+        Ok(self.block_of(key)?.map(|(_, version)| version))
     }
 
     fn scan(&self, each: &mut dyn FnMut(Key, Version)) -> Result<(), String> {

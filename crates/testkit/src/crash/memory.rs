@@ -7,6 +7,7 @@
 //! One thread at a time uses a memory, or several that a scheduler runs in turn. Everything inside is atomic, without a promise of order: threads that
 //! break this get wrong notes, never undefined memory.
 
+use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -33,8 +34,10 @@ pub(crate) const ENDLESS: &str = "it does not come to an end";
 
 struct Arena {
     mapping: Mapping,
-    /// Words read or written in this run.
+    /// Words read or written in this run, and those of scratch lines.
     seen: Bits,
+    /// Words of scratch lines: what `seen` is when a run begins.
+    scratch: Bits,
     /// A byte a line.
     flags: Box<[AtomicU8]>,
     /// Words read, before they were written, in any run since [`Memory::forget_reads`].
@@ -45,9 +48,18 @@ struct Arena {
     asked: Stack,
     /// Lines with [`KEPT`], and what they held.
     kept: Stack,
-    old: Box<[AtomicU64]>,
+    old: Box<[[AtomicU64; WORDS]]>,
     fingerprint: AtomicU64,
     steps: AtomicU64,
+}
+
+impl Arena {
+    /// Forgets all but what the memory holds.
+    fn clear(&self) {
+        [&self.seen, &self.scratch, &self.ever_read].into_iter().for_each(Bits::clear);
+        self.flags.iter().chain(&self.asked_words).for_each(|byte| byte.store(0, Relaxed));
+        [&self.asked, &self.kept].into_iter().for_each(|stack| stack.len.store(0, Relaxed));
+    }
 }
 
 /// Line numbers, each at most once.
@@ -94,9 +106,21 @@ impl Bits {
     fn of_line(&self, line: usize) -> u8 {
         (self.0[line * WORDS / 64].load(Relaxed) >> (line * WORDS % 64)) as u8
     }
+    fn set_line(&self, line: usize) {
+        (line * WORDS..(line + 1) * WORDS).for_each(|word| self.set(word));
+    }
     fn clear(&self) {
         self.0.iter().for_each(|bits| bits.store(0, Relaxed));
     }
+    fn become_like(&self, other: &Self) {
+        copy(&self.0, &other.0);
+    }
+}
+
+/// Makes the first words hold what the second ones hold.
+#[inline(always)]
+fn copy(to: &[AtomicU64], from: &[AtomicU64]) {
+    to.iter().zip(from).for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
 }
 
 fn array<T: Default>(len: usize) -> Box<[T]> {
@@ -126,18 +150,46 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         Mapping::anonymous(bytes, most).map(|mapping| Self::over(mapping, most.max(bytes)))
     }
 
+    /// As [`Memory::zeroed`]. Takes memory that this thread has had before and that nobody uses any more, if there is any of this size: making it takes as long
+    /// as some recoveries.
+    pub fn zeroed_again(bytes: usize, most: usize) -> Result<Self, MapError> {
+        const HAD_MAX: usize = 4;
+        thread_local! {
+            static HAD: RefCell<Vec<Arc<Arena>>> = const { RefCell::new(Vec::new()) };
+        }
+        let fits = |arena: &&Arc<Arena>| {
+            let size = (arena.mapping.len(), arena.flags.len());
+            Arc::strong_count(arena) == 1 && size == (bytes, most.div_ceil(LINE))
+        };
+        HAD.with_borrow_mut(|had| {
+            if let Some(arena) = had.iter().find(fits) {
+                arena.clear();
+                let memory = Self { base: arena.mapping.base(), arena: arena.clone() };
+                memory.set_all(&[]);
+                return Ok(memory);
+            }
+            let memory = Self::zeroed(bytes, most)?;
+            if had.len() == HAD_MAX {
+                had.remove(0);
+            }
+            had.push(memory.arena.clone());
+            Ok(memory)
+        })
+    }
+
     fn over(mapping: Mapping, most: usize) -> Self {
         let lines = most.div_ceil(LINE);
         let base = mapping.base();
         let arena = Arena {
             mapping,
             seen: Bits::new(lines),
+            scratch: Bits::new(lines),
             flags: array(lines),
             ever_read: Bits::new(lines),
             asked_words: array(lines),
             asked: Stack::new(lines),
             kept: Stack::new(lines),
-            old: array(lines * WORDS),
+            old: array(lines),
             fingerprint: AtomicU64::new(0),
             steps: AtomicU64::new(0),
         };
@@ -158,12 +210,20 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
 
     /// What a line holds.
     pub fn line(&self, line: usize) -> Words {
-        std::array::from_fn(|word| self.word(line * WORDS + word).load(Relaxed))
+        let words = self.words_of(line);
+        std::array::from_fn(|word| words[word].load(Relaxed))
+    }
+
+    #[inline(always)]
+    fn words_of(&self, line: usize) -> &[AtomicU64; WORDS] {
+        assert!(line < self.arena.flags.len(), "line {line} does not lie in the memory");
+        // SAFETY: as in `word`; a line is as many words as this.
+        unsafe { &*self.base.as_ptr().cast::<[AtomicU64; WORDS]>().add(line) }
     }
 
     /// Makes a line hold `words` from now on, before any run.
     pub fn set_line(&self, line: usize, words: &Words) {
-        words.iter().enumerate().for_each(|(word, &value)| self.set_word(line * WORDS + word, value));
+        self.words_of(line).iter().zip(words).for_each(|(word, &value)| word.store(value, Relaxed));
     }
 
     /// Makes a word hold `value` from now on, before any run.
@@ -185,7 +245,9 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
 
     /// Says that recovery resets this line whatever it holds.
     pub fn set_scratch(&self, line: usize) {
-        self.arena.flags[line].fetch_or(SCRATCH, Relaxed);
+        or(&self.arena.flags[line], SCRATCH);
+        self.arena.scratch.set_line(line);
+        self.arena.seen.set_line(line);
     }
 
     /// Whether it does.
@@ -205,7 +267,7 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         let arena = &*self.arena;
         arena.asked.iter().for_each(|line| arena.asked_words[line].store(0, Relaxed));
         arena.asked.len.store(0, Relaxed);
-        arena.seen.clear();
+        arena.seen.become_like(&arena.scratch);
         arena.fingerprint.store(0, Relaxed);
         arena.steps.store(STEPS_MAX, Relaxed);
     }
@@ -220,9 +282,7 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
     pub fn end(&self) {
         let arena = &*self.arena;
         for line in arena.kept.iter() {
-            for word in line * WORDS..(line + 1) * WORDS {
-                self.set_word(word, arena.old[word].load(Relaxed));
-            }
+            copy(self.words_of(line), &arena.old[line]);
             let flags = arena.flags[line].load(Relaxed);
             arena.flags[line].store(flags & !KEPT, Relaxed);
         }
@@ -267,9 +327,6 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         let (arena, line) = (&*self.arena, word / WORDS);
         arena.seen.set(word);
         let flags = arena.flags[line].load(Relaxed);
-        if flags & SCRATCH != 0 {
-            return;
-        }
         arena.ever_read.set(word);
         let fingerprint = arena.fingerprint.load(Relaxed) ^ hash(word as u64, self.word(word).load(Relaxed));
         arena.fingerprint.store(fingerprint, Relaxed);
@@ -300,9 +357,7 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
             return;
         }
         or(&arena.flags[line], KEPT);
-        for word in line * WORDS..(line + 1) * WORDS {
-            arena.old[word].store(self.word(word).load(Relaxed), Relaxed);
-        }
+        copy(&arena.old[line], self.words_of(line));
         arena.kept.push(line);
     }
 
@@ -313,8 +368,28 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
             return;
         }
         let start = at.addr().wrapping_sub(self.base.addr().get());
-        for word in start / 8..=(start + len - 1) / 8 {
-            if write { self.writes(word) } else { self.reads(word) }
+        let (first, last) = (start / 8, (start + len - 1) / 8);
+        if write {
+            (first / WORDS..=last / WORDS).for_each(|line| self.keep(line));
+        }
+        for group in first / 64..=last / 64 {
+            let from = first.max(group * 64) % 64;
+            let to = last.min(group * 64 + 63) % 64;
+            let mask = !0 << from & !0 >> (63 - to);
+            self.all_of(group, mask, write);
+        }
+    }
+
+    /// Words of a group of 64 that are read or written together.
+    fn all_of(&self, group: usize, mask: u64, write: bool) {
+        let Some(seen) = self.arena.seen.0.get(group) else { return };
+        let mut new = mask & !seen.load(Relaxed);
+        if write {
+            return seen.store(seen.load(Relaxed) | mask, Relaxed);
+        }
+        while new != 0 {
+            self.first_read(group * 64 + new.trailing_zeros() as usize);
+            new &= new - 1;
         }
     }
 

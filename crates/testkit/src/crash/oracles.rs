@@ -347,7 +347,11 @@ pub(crate) fn read<M: MappedMedium>(
     subject: &impl Subject<M>,
     keys: usize,
 ) -> Result<Vec<Option<Version>>, Wrong> {
-    (0..keys).map(|key| subject.get(key).map_err(|why| format!("get(k{key}) fails: {why}"))).collect()
+    let mut found = Vec::with_capacity(keys);
+    for key in 0..keys {
+        found.push(subject.get(key).map_err(|why| format!("get(k{key}) fails: {why}"))?);
+    }
+    Ok(found)
 }
 
 pub(super) fn same<M: MappedMedium>(
@@ -388,10 +392,12 @@ pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result
         return Err(format!("verify finds {finding}"));
     }
     let mut blocks = subject.blocks();
-    if subject.pool().space().waiting > 0 {
+    let mut space = subject.pool().space();
+    if space.waiting > 0 {
         // What the collection itself unlinked, as it went on with a resize.
         subject.pool().relieve();
         blocks = subject.blocks();
+        space = subject.pool().space();
     }
     blocks.sort_unstable();
     for pair in blocks.windows(2) {
@@ -403,7 +409,7 @@ pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result
         }
     }
     let reachable: u64 = blocks.iter().map(|&(_, bytes)| bytes).sum();
-    let used = subject.pool().space().used_by_blocks;
+    let used = space.used_by_blocks;
     match used.cmp(&reachable) {
         std::cmp::Ordering::Equal => Ok(()),
         std::cmp::Ordering::Greater => {
@@ -415,21 +421,20 @@ pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result
     }
 }
 
-/// Does `op` and compares its answer with the model, which follows.
+/// Does `op` and compares its answer with the model, which follows. Whether there was room for it.
 pub(crate) fn do_it<M: MappedMedium>(
     subject: &impl Subject<M>,
     op: &Op,
     model: &mut [Option<Version>],
-) -> Result<Vec<Effect>, Wrong> {
+) -> Result<bool, Wrong> {
     let expected = op.answer(model);
     match subject.apply(op) {
         Reply::Found(found) if found == expected => {
-            let effects = op.effects(model);
-            effects.iter().for_each(|&(key, to)| model[key] = to);
-            Ok(effects)
+            op.do_to(model);
+            Ok(true)
         }
         Reply::Found(found) => Err(format!("{op} answers {}, and should {}", say(found), say(expected))),
-        Reply::Full => Ok(Vec::new()),
+        Reply::Full => Ok(false),
         Reply::Broken(why) => Err(format!("{op} fails: {why}")),
     }
 }

@@ -31,7 +31,8 @@ pub struct History {
 
 /// Does what `plan` says, without a crash, and records it.
 pub fn record<T: Target, const VOLATILE: bool>(plan: &Plan) -> Result<History, Wrong> {
-    let memory = Memory::<VOLATILE>::zeroed(T::BYTES.0, T::BYTES.1).map_err(|error| error.to_string())?;
+    let memory = Memory::<VOLATILE>::zeroed_again(T::BYTES.0, T::BYTES.1);
+    let memory = memory.map_err(|error| error.to_string())?;
     memory.begin();
     let recording = Recording::over(memory);
     let subject = T::Subject::create(recording, plan);
@@ -45,7 +46,8 @@ pub fn record<T: Target, const VOLATILE: bool>(plan: &Plan) -> Result<History, W
             from = medium.len();
         }
         medium.mark(note_begin(index));
-        let effects = do_it(&subject, op, &mut model)?;
+        let effects = op.effects(&model);
+        let effects = if do_it(&subject, op, &mut model)? { effects } else { Vec::new() };
         medium.mark(note_end(index));
         steps.push(Step { op: op.clone(), effects });
     }
@@ -128,16 +130,33 @@ impl Lab<'_> {
         Ok(history)
     }
 
-    /// The faults that can be planted in the run of `plan`, and in the recovery from where it ends.
+    /// The faults that can be planted in the run of `plan`, and in the recovery from where it ends or where it is killed.
     pub fn faults<T: Target>(&self, plan: &Plan) -> [BTreeSet<Fault>; 2] {
         let Ok(history) = self.record::<T>(plan) else { return Default::default() };
-        let mut image = vec![0; T::BYTES.1 / 8];
-        history.trace.replay(&mut image, history.trace.events().len());
-        let recovery = match self.profile.has_volatile_cache() {
-            true => Oracles::<T, true>::new(plan, &history.steps, self.profile, None).recovery(&image),
-            false => Oracles::<T, false>::new(plan, &history.steps, self.profile, None).recovery(&image),
+        let recovered = match self.profile.has_volatile_cache() {
+            true => self.faults_of_recoveries::<T, true>(plan, &history),
+            false => self.faults_of_recoveries::<T, false>(plan, &history),
         };
-        [Fault::of(&history.trace), recovery.map_or_else(BTreeSet::new, |trace| Fault::of(&trace))]
+        [Fault::of(&history.trace), recovered]
+    }
+
+    fn faults_of_recoveries<T: Target, const VOLATILE: bool>(
+        &self,
+        plan: &Plan,
+        history: &History,
+    ) -> BTreeSet<Fault> {
+        /// One event in so many is looked at.
+        const KILLS_APART: usize = 16;
+        let mut judge = Oracles::<T, VOLATILE>::new(plan, &history.steps, self.profile, None);
+        let events = history.trace.events().len();
+        let first = history.from + plan.seed as usize % KILLS_APART;
+        let kills = (first..events).step_by(KILLS_APART).chain([events]);
+        let traces = kills.flat_map(|events| {
+            let mut image = vec![0; T::BYTES.1 / 8];
+            history.trace.replay(&mut image, events);
+            [judge.recovery(&image), judge.revival(&image)]
+        });
+        traces.flatten().flat_map(|trace| Fault::of(&trace)).collect()
     }
 
     fn run_on<T: Target, const VOLATILE: bool>(&self, plan: &Plan) -> Outcome {
@@ -170,7 +189,8 @@ impl Lab<'_> {
         plan: &Plan,
         history: &History,
     ) -> (Explored, Option<Found>) {
-        let memory = Memory::<VOLATILE>::zeroed(T::BYTES.1, T::BYTES.1).expect("memory for crash states");
+        let memory =
+            Memory::<VOLATILE>::zeroed_again(T::BYTES.1, T::BYTES.1).expect("memory for crash states");
         for range in &history.scratch {
             (range.start / 64..range.end / 64).for_each(|line| memory.set_scratch(line as usize));
         }

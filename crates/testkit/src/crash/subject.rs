@@ -1,6 +1,7 @@
 //! What is put through crashes: a store under test, in a few lines.
 
 use super::dice::Dice;
+use std::any::Any;
 use std::sync::Arc;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Layout, Pool};
@@ -46,6 +47,16 @@ impl Op {
             Self::Batch(ref effects) => effects.clone(),
             Self::Puts(ref puts) => puts.iter().map(|&(key, version)| (key, Some(version))).collect(),
             _ => Vec::new(),
+        }
+    }
+
+    /// Does it to `model`, as a store does that succeeds.
+    pub fn do_to(&self, model: &mut [Option<Version>]) {
+        match *self {
+            // The usual ones without the vector that `effects` makes: this is done some dozen times in each crash state.
+            Self::Put(key, version) => model[key] = Some(version),
+            Self::Remove(key) => model[key] = None,
+            _ => self.effects(model).into_iter().for_each(|(key, to)| model[key] = to),
         }
     }
 
@@ -116,8 +127,8 @@ pub struct Plan {
     pub keys: usize,
     /// How many threads use the store at once.
     pub threads: usize,
-    /// What the target makes the keys of, a number each.
-    pub names: Arc<[u64]>,
+    /// What the target calls the keys: its own business, made once for all recoveries of the run. See [`Plan::names`].
+    pub names: Arc<dyn Any + Send + Sync>,
     /// What is done before crashes are explored.
     pub before: Vec<Op>,
     /// What crashes fall into.
@@ -126,6 +137,16 @@ pub struct Plan {
     pub after: Vec<Op>,
     /// Whether crashes fall into the making of the store, too.
     pub creation: bool,
+}
+
+impl Plan {
+    /// The names of the keys.
+    ///
+    /// # Panics
+    /// If they are of another kind than the target gave the plan.
+    pub fn names<N: Any + Send + Sync>(&self) -> Arc<N> {
+        self.names.clone().downcast().expect("names as the target made them")
+    }
 }
 
 /// Makes a kind of store on any medium.
@@ -218,9 +239,7 @@ impl Mix {
         let mut ops = Vec::with_capacity(count);
         for _ in 0..count {
             let op = self.draw_one(dice, next, model);
-            for (key, to) in op.effects(model) {
-                model[key] = to;
-            }
+            op.do_to(model);
             ops.push(op);
         }
         ops
