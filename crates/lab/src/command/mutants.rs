@@ -13,19 +13,21 @@ use terrace_testkit::crash::{Fault, Lab, Limits, Profile, Seen};
 
 /// Histories that are looked through for places.
 const HISTORIES: u64 = 200;
+/// First, each target has this share of the states: most mutants do not live longer, and those that one target cannot kill may fall in another.
+const FIRST_SHARE: u64 = 20;
 
 #[derive(Args)]
 pub(crate) struct Mutants {
     /// pool, clht, clht-bytes, direct, or all.
     target: String,
-    /// Distinct states after which a mutant has survived.
+    /// Distinct states of each target after which a mutant has survived.
     #[arg(long, default_value_t = 200_000)]
     states: u64,
     /// Another seed, other histories.
     #[arg(long, default_value = "0x5eed", value_parser = number)]
     seed: u64,
-    /// The kind of memory: pmem, eadr, remote.
-    #[arg(long, value_parser = profile, default_value = "pmem")]
+    /// The kind of memory: arm asks for every fence that any machine needs; or pmem, remote.
+    #[arg(long, value_parser = profile, default_value = "arm")]
     profile: Profile,
     /// Only places whose file and line hold this, for instance `resize.rs`.
     #[arg(long)]
@@ -35,8 +37,13 @@ pub(crate) struct Mutants {
     json: bool,
 }
 
-/// A fault, and whether it is only in recoveries.
-type Mutant = (Fault, bool);
+/// A target that comes by the place of a fault, and whether only its recoveries do.
+#[derive(Clone, Copy)]
+struct Passer<'s> {
+    place: usize,
+    suite: &'s Suite,
+    in_recovery: bool,
+}
 
 impl Mutants {
     pub(crate) fn run(&self) -> ExitCode {
@@ -44,28 +51,24 @@ impl Mutants {
             Ok(targets) => targets,
             Err(why) => return failed(&why),
         };
-        let progress = Progress::new(self.json);
-        let mut survivors = 0;
+        let mut mutants: BTreeMap<Fault, Vec<Passer<'_>>> = BTreeMap::new();
         for (place, suite) in targets {
-            let mutants = self.mutants(place, suite);
-            let total = mutants.len();
-            let mut killed = 0;
-            for mutant in mutants {
-                let tally = self.session((place, suite), mutant).run(&progress);
-                killed += usize::from(tally.finding.is_some());
-                self.report(suite, mutant, &tally);
-            }
-            survivors += total - killed;
-            if !self.json {
-                let share = 100.0 * killed as f64 / total.max(1) as f64;
-                say(&format!("{}: {killed} of {total} mutants killed, {share:.1}%", suite.name));
+            for (fault, in_recovery) in self.faults(place, suite) {
+                mutants.entry(fault).or_default().push(Passer { place, suite, in_recovery });
             }
         }
-        if survivors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        let progress = Progress::new(self.json);
+        let survivors: Vec<Fault> = mutants
+            .iter()
+            .filter(|(fault, passers)| !self.is_killed(**fault, passers, &progress))
+            .map(|(fault, _)| *fault)
+            .collect();
+        self.sum_up(mutants.len(), &survivors);
+        if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// Every fault of every place that some history or its recovery comes by.
-    fn mutants(&self, place: usize, suite: &Suite) -> Vec<Mutant> {
+    /// Every fault of every place that some history or its recovery comes by, and whether only recoveries do.
+    fn faults(&self, place: usize, suite: &Suite) -> BTreeMap<Fault, bool> {
         let seen = Seen::new();
         let (profile, limits) = (self.profile, Limits::default());
         let lab = Lab { profile, limits, seen: &seen, is_over: &|| false, fault: None, only_faulty: false };
@@ -76,50 +79,81 @@ impl Mutants {
             recovery.into_iter().for_each(|fault| _ = found.entry(fault).or_insert(true));
             history.into_iter().for_each(|fault| _ = found.insert(fault, false));
         }
-        let wanted = |fault: &Fault| self.only.as_ref().is_none_or(|only| fault.place().contains(only));
-        found.into_iter().filter(|(fault, _)| wanted(fault)).collect()
+        found.retain(|fault, _| self.only.as_ref().is_none_or(|only| fault.place().contains(only)));
+        found
     }
 
-    fn session<'s>(&self, (place, suite): (usize, &'s Suite), (fault, in_recovery): Mutant) -> Session<'s> {
+    /// Whether any of the targets that come by the fault shows that something is wrong.
+    fn is_killed(&self, fault: Fault, passers: &[Passer<'_>], progress: &Progress) -> bool {
+        let mut states = 0;
+        for share in [self.states / FIRST_SHARE, self.states] {
+            for &passer in passers {
+                let tally = self.session(passer, fault, share).run(progress);
+                states += tally.explored.distinct;
+                if tally.finding.is_some() {
+                    self.report(fault, states, Some((passer, &tally)));
+                    return true;
+                }
+            }
+        }
+        self.report(fault, states, None);
+        false
+    }
+
+    fn session<'s>(&self, passer: Passer<'s>, fault: Fault, states: u64) -> Session<'s> {
         // Many histories find more than all states of a few.
-        let limits = Limits { exhaustive: [256, 16, 8], samples: [64, 8, 4], ..Limits::default() };
-        let nested_one_in = if in_recovery { [64, 64, 0] } else { limits.nested_one_in };
+        let exhaustive = Limits { exhaustive: [32, 8, 4], samples: [16, 4, 2], ..Limits::default() };
+        // What a process leaves to the next one shows only if that one reads it, and then loses it.
+        let limits = Limits { revived_one_in: 64, ..exhaustive };
+        let nested_one_in = if passer.in_recovery { [64, 64, 0] } else { limits.nested_one_in };
         Session {
-            place,
-            suite,
+            place: passer.place,
+            suite: passer.suite,
             profile: self.profile,
             seed: self.seed,
-            states: self.states,
+            states,
             jobs: cores(),
             limits: Limits { nested_one_in, ..limits },
             fault: Some(fault),
-            only_faulty: !in_recovery,
+            only_faulty: !passer.in_recovery,
             runs_max: 20_000,
         }
     }
 
-    fn report(&self, suite: &Suite, (fault, in_recovery): Mutant, tally: &Tally) {
-        let wrong = tally.finding.as_ref().map(|(_, finding)| finding.wrong.as_str());
+    fn report(&self, fault: Fault, states: u64, killed: Option<(Passer<'_>, &Tally)>) {
+        let target = killed.map(|(passer, _)| passer.suite.name);
+        let finding = killed.and_then(|(_, tally)| tally.finding.as_ref());
+        let wrong = finding.map(|(_, finding)| finding.wrong.as_str());
         if self.json {
             return say(&json!({
-                "target": suite.name,
+                "target": target,
                 "profile": self.profile.name(),
                 "place": fault.place(),
                 "fault": fault.kind.name(),
-                "in_recovery_only": in_recovery,
                 "killed": wrong.is_some(),
-                "states_distinct": tally.explored.distinct,
+                "states_distinct": states,
                 "wrong": wrong,
-                "replay": tally.finding.as_ref().map(|(seed, _)| seed.to_string()),
+                "replay": finding.map(|(seed, _)| seed.to_string()),
             })
             .to_string());
         }
-        let fate = match wrong {
-            Some(wrong) => format!("killed after {} states: {wrong}", tally.explored.distinct),
-            None => format!("SURVIVED {} states of {} histories", tally.explored.distinct, tally.histories),
+        let fate = match (target, wrong) {
+            (Some(target), Some(wrong)) => format!("killed by {target} after {states} states: {wrong}"),
+            _ => format!("SURVIVED {states} states"),
         };
-        let note = if in_recovery { " (in recovery)" } else { "" };
-        say(&format!("{:<36} {:<32} {fate}", format!("{}{note}", fault.place()), fault.kind.name()));
+        say(&format!("{:<28} {:<31} {fate}", fault.place(), fault.kind.name()));
+    }
+
+    fn sum_up(&self, all: usize, survivors: &[Fault]) {
+        let killed = all - survivors.len();
+        if self.json {
+            return say(&json!({ "mutants": all, "killed": killed }).to_string());
+        }
+        for fault in survivors {
+            say(&format!("survivor: {}, {}", fault.place(), fault.kind.name()));
+        }
+        let share = 100.0 * killed as f64 / all.max(1) as f64;
+        say(&format!("{killed} of {all} mutants killed by some target, {share:.1}%"));
     }
 }
 

@@ -3,7 +3,7 @@
 //! A write-back or a fence that was not done can be taken out of a trace without running the program again, since no program notices that it is
 //! missing until there is a crash.
 
-use crate::{Trace, What};
+use crate::{Event, Trace, What};
 use std::collections::BTreeSet;
 use std::panic::Location;
 
@@ -16,7 +16,7 @@ pub enum Kind {
     NoFence,
     /// What is written back is so only after the next fence.
     LateWriteBack,
-    /// The fence comes after the next store of the thread.
+    /// The fence comes after the stores that follow, up to the next write-back of the thread.
     LateFence,
 }
 
@@ -37,7 +37,7 @@ impl Kind {
             Self::NoWriteBack => "write-back left out",
             Self::NoFence => "fence left out",
             Self::LateWriteBack => "write-back after the next fence",
-            Self::LateFence => "fence after the next store",
+            Self::LateFence => "fence after the next stores",
         }
     }
 }
@@ -79,15 +79,18 @@ impl Fault {
                 }
                 continue;
             }
-            faulty.push(*event);
-            let releases = match self.kind {
-                Kind::LateWriteBack => matches!(event.what, What::Fence),
-                Kind::LateFence => matches!(event.what, What::Store { .. } | What::Rmw { .. }),
-                _ => false,
-            };
-            if releases {
-                let due = late.extract_if(.., |other| other.thread == event.thread);
+            let due_before = self.kind == Kind::LateFence && matches!(event.what, What::WriteBack { .. });
+            let due_after = self.kind == Kind::LateWriteBack && matches!(event.what, What::Fence);
+            let mut release = |faulty: &mut Trace| {
+                let due = late.extract_if(.., |other: &mut Event| other.thread == event.thread);
                 due.for_each(|event| faulty.push(event));
+            };
+            if due_before {
+                release(&mut faulty);
+            }
+            faulty.push(*event);
+            if due_after {
+                release(&mut faulty);
             }
         }
         faulty
