@@ -79,6 +79,8 @@ impl Mutants {
             recovery.into_iter().for_each(|fault| _ = found.entry(fault).or_insert(true));
             history.into_iter().for_each(|fault| _ = found.insert(fault, false));
         }
+        // What the targets themselves store is no part of what is tested.
+        found.retain(|fault, _| !fault.place().starts_with("targets/"));
         found.retain(|fault, _| self.only.as_ref().is_none_or(|only| fault.place().contains(only)));
         found
     }
