@@ -3,7 +3,7 @@
 use crate::targets::{Cells, ClhtBytes, ClhtU64, DirectEngine};
 use std::fmt;
 use std::str::FromStr;
-use terrace_testkit::crash::{Dice, Explored, Memory, Profile, Seen, Target, Wrong};
+use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Profile, Seen, Target, Wrong};
 use terrace_testkit::schedule::{
     Below, Crashes, Faulty, Finding, Flaw, LIMITS, Policy, Scenario, Sites, Stage, minimise, run,
 };
@@ -99,6 +99,8 @@ pub struct Watch<'w> {
     pub seen: &'w Seen,
     /// Asked now and then.
     pub is_over: &'w dyn Fn() -> bool,
+    /// Planted into what crashes.
+    pub fault: Option<Fault>,
 }
 
 impl Meeting {
@@ -169,7 +171,8 @@ fn once<T: Target>(
             _ => plain::<T, _>(stage, zeroed::<T, false>(), scenario, policy, seed),
         };
     };
-    let crashes = Crashes { profile, limits: LIMITS, seen: watch.seen, is_over: watch.is_over, fault: None };
+    let Watch { seen, is_over, fault } = *watch;
+    let crashes = Crashes { profile, limits: LIMITS, seen, is_over, fault };
     let crashed = crashes.run::<T>(stage, scenario, policy, seed);
     Done {
         steps: crashed.slices.iter().map(|slice| u64::from(slice.steps)).sum(),
@@ -203,7 +206,7 @@ fn smaller<T: Target>(stage: &Stage, crash: Option<Profile>, finding: Finding, t
     minimise(finding, tries, |scenario, policy, seed| {
         // Looking again must not stop at what was seen before.
         let seen = Seen::new();
-        let watch = Watch { seen: &seen, is_over: &|| false };
+        let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
         once::<T>(stage, &watch, crash, scenario, policy, seed).finding
     })
 }
@@ -235,7 +238,7 @@ mod tests {
     fn the_same_word_gives_the_same_run() {
         let (stage, other) = (Stage::new(), Stage::new());
         let seen = Seen::new();
-        let watch = Watch { seen: &seen, is_over: &|| false };
+        let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
         for meeting in &MEETINGS {
             for number in 0..40 {
                 let seed = ScheduleSeed::new(meeting.name, None, 1, number);

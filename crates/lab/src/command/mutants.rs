@@ -2,14 +2,15 @@
 
 use super::crash::{cores, failed, number, profile, targets};
 use super::progress::Progress;
-use super::session::{Session, Tally};
+use super::session::Session;
 use clap::Args;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
-use terrace_lab::{RunSeed, Suite};
+use terrace_lab::{MEETINGS, RunSeed, ScheduleSeed, Suite, Watch};
 use terrace_testkit::crash::{Fault, Lab, Limits, Profile, Seen};
+use terrace_testkit::schedule::Stage;
 
 /// Histories that are looked through for places.
 const HISTORIES: u64 = 200;
@@ -23,6 +24,9 @@ pub(crate) struct Mutants {
     /// Distinct states of each target after which a mutant has survived.
     #[arg(long, default_value_t = 200_000)]
     states: u64,
+    /// Runs of several threads that a mutant has survived besides, of each target.
+    #[arg(long, default_value_t = 2000)]
+    runs: u64,
     /// Another seed, other histories.
     #[arg(long, default_value = "0x5eed", value_parser = number)]
     seed: u64,
@@ -43,6 +47,14 @@ struct Passer<'s> {
     place: usize,
     suite: &'s Suite,
     in_recovery: bool,
+}
+
+/// The run that killed a mutant.
+struct Killer {
+    target: &'static str,
+    /// Repeats it, with the mutant planted.
+    replay: String,
+    wrong: String,
 }
 
 impl Mutants {
@@ -92,22 +104,46 @@ impl Mutants {
             for &passer in passers {
                 let tally = self.session(passer, fault, share).run(progress);
                 states += tally.explored.distinct;
-                if tally.finding.is_some() {
-                    self.report(fault, states, Some((passer, &tally)));
+                if let Some((seed, finding)) = tally.finding {
+                    let (target, replay) = (passer.suite.name, seed.to_string());
+                    self.report(fault, states, Some(Killer { target, replay, wrong: finding.wrong }));
                     return true;
                 }
             }
         }
-        self.report(fault, states, None);
-        false
+        let killer = self.killed_by_threads(fault, &mut states);
+        let is_killed = killer.is_some();
+        self.report(fault, states, killer);
+        is_killed
+    }
+
+    /// What one thread makes durable for another shows only where they meet.
+    fn killed_by_threads(&self, fault: Fault, states: &mut u64) -> Option<Killer> {
+        let (stage, seen) = (Stage::new(), Seen::new());
+        let watch = Watch { seen: &seen, is_over: &|| false, fault: Some(fault) };
+        for run in 0..self.runs {
+            for meeting in &MEETINGS {
+                let seed = ScheduleSeed::new(meeting.name, Some(self.profile), self.seed, run);
+                let done = meeting.run(&stage, &watch, seed);
+                *states += done.explored.distinct;
+                if let Some(finding) = done.finding {
+                    let replay = seed.to_string();
+                    return Some(Killer { target: meeting.name, replay, wrong: finding.wrong });
+                }
+            }
+        }
+        None
     }
 
     fn session<'s>(&self, passer: Passer<'s>, fault: Fault, states: u64) -> Session<'s> {
         // Many histories find more than all states of a few.
         let exhaustive = Limits { exhaustive: [32, 8, 4], samples: [16, 4, 2], ..Limits::default() };
         // What a process leaves to the next one shows only if that one reads it, and then loses it.
-        let limits = Limits { revived_one_in: 64, ..exhaustive };
-        let nested_one_in = if passer.in_recovery { [64, 64, 0] } else { limits.nested_one_in };
+        let limits = if passer.in_recovery {
+            Limits { revived_one_in: 4, nested_one_in: [64, 64, 0], ..exhaustive }
+        } else {
+            Limits { revived_one_in: 64, ..exhaustive }
+        };
         Session {
             place: passer.place,
             suite: passer.suite,
@@ -115,33 +151,33 @@ impl Mutants {
             seed: self.seed,
             states,
             jobs: cores(),
-            limits: Limits { nested_one_in, ..limits },
+            limits,
             fault: Some(fault),
             only_faulty: !passer.in_recovery,
             runs_max: 20_000,
         }
     }
 
-    fn report(&self, fault: Fault, states: u64, killed: Option<(Passer<'_>, &Tally)>) {
-        let target = killed.map(|(passer, _)| passer.suite.name);
-        let finding = killed.and_then(|(_, tally)| tally.finding.as_ref());
-        let wrong = finding.map(|(_, finding)| finding.wrong.as_str());
+    fn report(&self, fault: Fault, states: u64, killer: Option<Killer>) {
         if self.json {
+            let killer = killer.as_ref();
             return say(&json!({
-                "target": target,
+                "target": killer.map(|killer| killer.target),
                 "profile": self.profile.name(),
                 "place": fault.place(),
                 "fault": fault.kind.name(),
-                "killed": wrong.is_some(),
+                "killed": killer.is_some(),
                 "states_distinct": states,
-                "wrong": wrong,
-                "replay": finding.map(|(seed, _)| seed.to_string()),
+                "wrong": killer.map(|killer| &killer.wrong),
+                "replay": killer.map(|killer| &killer.replay),
             })
             .to_string());
         }
-        let fate = match (target, wrong) {
-            (Some(target), Some(wrong)) => format!("killed by {target} after {states} states: {wrong}"),
-            _ => format!("SURVIVED {states} states"),
+        let fate = match killer {
+            Some(Killer { target, wrong, .. }) => {
+                format!("killed by {target} after {states} states: {wrong}")
+            }
+            None => format!("SURVIVED {states} states"),
         };
         say(&format!("{:<28} {:<31} {fate}", fault.place(), fault.kind.name()));
     }

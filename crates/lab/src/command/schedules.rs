@@ -111,7 +111,8 @@ impl Schedules {
                             break;
                         }
                         let seed = ScheduleSeed::new(meeting.name, self.crash, self.seed, number);
-                        let done = meeting.run(&stage, &Watch { seen: &seen, is_over: &is_over }, seed);
+                        let done =
+                            meeting.run(&stage, &Watch { seen: &seen, is_over: &is_over, fault: None }, seed);
                         stop.fetch_or(done.finding.is_some(), Relaxed);
                         tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).add(seed, done);
                         progress.show(meeting.name, crash_name(self.crash), number, self.runs, start);
@@ -184,7 +185,7 @@ pub(crate) fn replay(seed: ScheduleSeed, as_json: bool) -> ExitCode {
         return failed(&format!("there is no target {}", seed.target));
     };
     let seen = Seen::new();
-    let done = meeting.run(&Stage::new(), &Watch { seen: &seen, is_over: &|| false }, seed);
+    let done = meeting.run(&Stage::new(), &Watch { seen: &seen, is_over: &|| false, fault: None }, seed);
     let sound = done.finding.is_none();
     let text = match (as_json, done.finding) {
         (true, finding) => {

@@ -193,7 +193,7 @@ impl<M: MappedMedium, K: LabKeys> Index<M, K> {
             }
             Op::Remove(key) => Ok(retired(self.index.remove(&guard, self.key(key)))),
             Op::Swap(key, expected, new) => self.swap(key, expected, new),
-            Op::Background(step) if step % (1 << K::SLOTS.min(4)) == 1 => {
+            Op::Background(step) if step % 4 == 1 => {
                 drop(guard);
                 self.pool().relieve();
                 self.scribble(step >> 32);
@@ -210,11 +210,13 @@ impl<M: MappedMedium, K: LabKeys> Index<M, K> {
     /// there has given it back too soon.
     fn scribble(&self, sizes: u64) {
         const SIZES: [usize; 4] = [64, 576, 120, 1088];
+        // All bits set look like a bucket that has moved, none like an empty one.
+        let junk = if sizes >> 20 & 1 == 0 { 0 } else { 0xff };
         let guard = self.index.pool().pin();
         let sizes = (0..6).map(|i| SIZES[(sizes >> (2 * i)) as usize % SIZES.len()]);
         let blocks: Vec<_> = sizes.filter_map(|bytes| Some((guard.alloc(bytes).ok()?, bytes))).collect();
         for (block, bytes) in blocks {
-            block.write(0, &[0xff; SIZES[3]][..bytes]);
+            block.write(0, &[junk; SIZES[3]][..bytes]);
             guard.free(block.persist().into_offset(), bytes);
         }
     }

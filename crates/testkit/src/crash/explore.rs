@@ -34,8 +34,8 @@ pub trait Judge<const VOLATILE: bool> {
     fn judge(&mut self, memory: &Memory<VOLATILE>, point: u64) -> Result<(), Wrong>;
     /// What a recovery from `image` does to its memory, for crashes in it.
     fn recovery(&mut self, image: &[u64]) -> Option<Trace>;
-    /// What a new process does that recovers from `image` in the life of the machine, and reads everything: what it has read must last, although
-    /// the one before may not have made it durable.
+    /// What a new process does that recovers from `image` in the life of the machine, reads everything and writes some: what it has read must last,
+    /// although the one before may not have made it durable.
     fn revival(&mut self, image: &[u64]) -> Option<Trace>;
     /// What is expected now, for [`Judge::go_back_to`].
     fn remember(&self) -> Expectation;

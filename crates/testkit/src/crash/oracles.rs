@@ -106,8 +106,9 @@ pub struct Oracles<'h, T, const VOLATILE: bool> {
     is_lost: bool,
     /// Operations that have begun.
     begun: usize,
-    /// What the process that recovered after a kill has read, for [`NOTE_READ`].
+    /// What the process that recovered after a kill has read, for [`NOTE_READ`], and what it did then: steps that follow those of the history.
     read: Vec<Option<Version>>,
+    revived: Vec<Step>,
     target: std::marker::PhantomData<T>,
 }
 
@@ -124,7 +125,9 @@ pub(crate) fn note_end(index: usize) -> u64 {
 }
 /// The note behind the making of the store.
 pub(crate) const NOTE_CREATED: u64 = 1;
-/// The note behind the reads of a process that has recovered after a kill.
+/// Operations of a process that has recovered after a kill.
+const REVIVED: usize = 4;
+/// The note behind its reads.
 const NOTE_READ: u64 = u64::MAX;
 
 impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
@@ -133,14 +136,28 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         let before = vec![None; plan.keys];
         let expectation = Expectation { before, may_be_absent: true, ..Expectation::default() };
         let (is_lost, target) = (profile == Profile::File, std::marker::PhantomData);
-        let mut oracles =
-            Self { plan, steps, expectation, number: 0, fault, is_lost, begun: 0, read: Vec::new(), target };
+        let mut oracles = Self {
+            plan,
+            steps,
+            expectation,
+            number: 0,
+            fault,
+            is_lost,
+            begun: 0,
+            read: Vec::new(),
+            revived: Vec::new(),
+            target,
+        };
         oracles.number = oracles.expectation.number();
         oracles
     }
 
+    fn step(&self, index: usize) -> Option<&Step> {
+        self.steps.get(index).or_else(|| self.revived.get(index - self.steps.len()))
+    }
+
     fn begin(&mut self, index: usize) {
-        let Some(step) = self.steps.get(index) else { return };
+        let Some(step) = self.step(index).cloned() else { return };
         self.begun = index + 1;
         match step.op {
             Op::Puts(_) => self.expectation.loose.clone_from(&step.effects),
@@ -151,7 +168,7 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
     fn end(&mut self, index: usize) -> bool {
         self.expectation.under_way.clear();
         self.expectation.loose.clear();
-        let Some(step) = self.steps.get(index) else { return false };
+        let Some(step) = self.step(index).cloned() else { return false };
         for &(key, to) in &step.effects {
             self.expectation.before[key] = to;
         }
@@ -196,7 +213,8 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
 
     fn judge_salvage(&self, memory: &Memory<VOLATILE>) -> Result<(), Wrong> {
         let salvaged = T::Subject::salvaged(&|| memory.clone(), self.plan)?;
-        let written = || self.steps[..self.begun].iter().flat_map(|step| step.op.may_write());
+        let written =
+            || self.steps[..self.begun.min(self.steps.len())].iter().flat_map(|step| step.op.may_write());
         match salvaged.into_iter().find(|pair| !written().any(|other| other == *pair)) {
             Some((key, version)) => {
                 Err(format!("salvage shows v{version} for k{key}, which was never written"))
@@ -272,14 +290,22 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
     }
 
     fn revival(&mut self, image: &[u64]) -> Option<Trace> {
-        let (mut found, keys) = (Vec::new(), self.plan.keys);
+        let (mut found, mut revived) = (Vec::new(), Vec::new());
         let trace = self.record(image, |subject| {
-            found = read(subject, keys)?;
-            subject.pool().medium().mark(NOTE_READ);
+            found = read(subject, self.plan.keys)?;
+            let (medium, mut model) = (subject.pool().medium(), found.clone());
+            medium.mark(NOTE_READ);
+            for (index, op) in (self.steps.len()..).zip(self.plan.after.iter().take(REVIVED)) {
+                medium.mark(note_begin(index));
+                let effects = op.effects(&model);
+                let effects = if do_it(subject, op, &mut model)? { effects } else { Vec::new() };
+                medium.mark(note_end(index));
+                revived.push(Step { op: op.clone(), effects });
+            }
             subject.collect();
             Ok(())
         });
-        self.read = found;
+        (self.read, self.revived) = (found, revived);
         trace
     }
 

@@ -34,7 +34,7 @@ pub struct Crashes<'c> {
     pub seen: &'c Seen,
     /// Asked now and then whether to stop.
     pub is_over: &'c dyn Fn() -> bool,
-    /// Planted into all traces.
+    /// Planted into all traces; runs that it does not change are passed over.
     pub fault: Option<Fault>,
 }
 
@@ -141,7 +141,11 @@ impl Crashes<'_> {
             return Crashed { explored, slices, finding: Some(recorded.into_finding(None)) };
         }
         if let Some(fault) = &self.fault {
-            recorded.trace = fault.planted_in(&recorded.trace);
+            let faulty = fault.planted_in(&recorded.trace);
+            if faulty.events() == recorded.trace.events() {
+                return Crashed { explored, slices, finding: None };
+            }
+            recorded.trace = faulty;
         }
         let memory = Memory::<V>::zeroed(T::BYTES.1, T::BYTES.1).expect("memory for crash states");
         for range in &recorded.scratch {
