@@ -10,7 +10,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Finishes the batch that was under way if it was committed, else takes it back; says which, or `None` if there was none.
     /// Nobody else is in the pool. Its blocks are left to the collector.
     pub(super) fn end_batch(&self) -> Result<Option<bool>, OpenError> {
-        let at = self.root.active();
+        let at = self.root.settled_active();
         if at == 0 {
             return Ok(None);
         }
@@ -19,6 +19,9 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let descriptor = Descriptor::find(self.pool().region(), at);
         let descriptor = descriptor.ok_or(damaged("the descriptor of the batch that was under way"))?;
         let status = descriptor.status().ok_or(damaged("the status of the batch that was under way"))?;
+        // PERSIST: before anything is settled by it. Whoever decided may have been killed before it was durable; a loss of power would then find some keys settled,
+        // and the batch open again.
+        descriptor.persist_status();
         for index in 0..descriptor.count() {
             let (new, old) = descriptor.entry(index);
             for offset in [Some(new), old].into_iter().flatten() {

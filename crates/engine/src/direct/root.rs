@@ -80,6 +80,13 @@ impl<M: MappedMedium> Root<M> {
         self.word(0, 1).load(self.pool.medium(), Acquire)
     }
 
+    /// As [`Root::active`], durable on return: whoever named it, or nothing, may have been killed before that was.
+    pub(super) fn settled_active(&self) -> u64 {
+        // PERSIST: before the caller does what follows from it. If the old name came back with a loss of power, its blocks would long be used again.
+        self.pool.region().persist(self.word(0, 1));
+        self.active()
+    }
+
     /// Names the batch that is under way, durably.
     pub(super) fn set_active(&self, descriptor: u64) {
         let word = self.word(0, 1);
