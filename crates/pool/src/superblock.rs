@@ -177,9 +177,12 @@ impl Superblock {
     /// Makes this the pool's superblock: both copies, `first` first. Durable on return.
     pub(crate) fn store<M: MappedMedium>(&self, region: &Region<M>, first: usize) -> Result<(), MapError> {
         let words = self.encode();
+        // PERSIST: the other copy, before the first is touched. It may be there because a process was killed that had stored it and not written it back; a loss
+        // of power must not find both of them torn.
+        region.persist(copy_in(region, 1 - first));
         for copy in [first, 1 - first] {
             let at = copy as u64 * SUPERBLOCK_STEP;
-            let lines: &Lines = region.at(Offset::new(at));
+            let lines = copy_in(region, copy);
             for (word, &value) in lines.iter().flat_map(|line| &line.0).zip(&words) {
                 word.store(region.medium(), value, Relaxed);
             }
@@ -190,6 +193,10 @@ impl Superblock {
         }
         Ok(())
     }
+}
+
+fn copy_in<M: MappedMedium>(region: &Region<M>, copy: usize) -> &Lines {
+    region.at(Offset::new(copy as u64 * SUPERBLOCK_STEP))
 }
 
 /// The superblock that the two copies at the head of `region` give.
