@@ -158,25 +158,21 @@ impl Mapping {
             Backing::DaxDevice => len,
             _ => round_up(reserve.max(len).max(1), HUGE_PAGE),
         };
-        let (whole, base) = reserve_addresses(reserve)?;
         let prot = match protection {
             Protection::ReadOnly => ProtFlags::READ,
             Protection::ReadWrite | Protection::CopyOnWrite => read_write(),
         };
         if protection == Protection::CopyOnWrite {
-            return Self::copy_on_write(file, len, reserve, (whole, base), kind);
+            return Self::copy_on_write(file, len, reserve, reserve_addresses(reserve)?, kind);
         }
-        let at = base.as_ptr().cast();
-        let fixed = MapFlags::FIXED | MapFlags::NORESERVE;
-        let synced = fixed | MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
-        // MAP_SYNC is asked for on plain files, where nothing else tells persistent memory. SAFETY: the range was reserved just above and nothing uses it yet.
-        let taken = kind == Backing::File && unsafe { mmap(at, reserve, prot, synced, &file, 0) }.is_ok();
-        let dax = taken && is_synchronous(base);
-        if !dax {
-            // SAFETY: as above.
-            unsafe { mmap(at, reserve, prot, fixed | MapFlags::SHARED, &file, 0) }
-                .map_err(|e| os("map the file", e))?;
-        }
+        // MAP_SYNC is asked for on plain files, where nothing else tells persistent memory.
+        let dax = kind == Backing::File && is_synchronous(&file, prot);
+        let sharing = if dax { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
+        let (whole, base) = reserve_addresses(reserve)?;
+        let flags = MapFlags::FIXED | MapFlags::NORESERVE | sharing;
+        // SAFETY: the range was reserved just above and nothing uses it yet.
+        unsafe { mmap(base.as_ptr().cast(), reserve, prot, flags, &file, 0) }
+            .map_err(|e| os("map the file", e))?;
         let backing = if dax { Backing::DaxFile } else { kind };
         Ok(Self {
             base,
@@ -340,6 +336,9 @@ fn os(what: &'static str, errno: Errno) -> MapError {
 type Whole = (NonNull<u8>, usize);
 
 /// Reserves addresses, aligned so that huge pages fit. Returns the whole reservation and the aligned base.
+///
+/// Where the mapping that was to take its place fails, the reservation is left as it is: some of it may be another thread's by then (the kernel takes away what lay
+/// there before it asks the file), and addresses that nobody uses cost nothing.
 fn reserve_addresses(len: usize) -> Result<(Whole, NonNull<u8>), MapError> {
     let whole_len = len
         .checked_add(HUGE_PAGE)
@@ -378,8 +377,19 @@ fn file_kind(file: &File) -> Result<Backing, MapError> {
 
 /// Whether the kernel keeps what MAP_SYNC asks for. That it took the flag proves nothing where something between us and the kernel drops flags it does not know, as
 /// qemu's user mode does: a pool on an ordinary disk would promise to survive a power failure.
-fn is_synchronous(base: NonNull<u8>) -> bool {
-    smaps::read().is_ok_and(|smaps| smaps::is_synchronous(&smaps, base.addr().get() as u64))
+///
+/// Asked at an address of the kernel's choice, never within a reservation: where the file refuses the flag, what lay at a fixed address is gone already, and the next
+/// thread that maps something gets it.
+fn is_synchronous(file: &File, prot: ProtFlags) -> bool {
+    let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC | MapFlags::NORESERVE;
+    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+    let Ok(at) = (unsafe { mmap(std::ptr::null_mut(), HUGE_PAGE, prot, flags, file, 0) }) else {
+        return false;
+    };
+    let kept = smaps::read().is_ok_and(|smaps| smaps::is_synchronous(&smaps, at.addr() as u64));
+    // SAFETY: mapped just above, and nobody else knows of it.
+    let _ = unsafe { munmap(at, HUGE_PAGE) };
+    kept
 }
 
 fn is_dax_device(rdev: u64) -> bool {

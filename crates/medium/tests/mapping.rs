@@ -1,5 +1,6 @@
 //! Mappings of files and anonymous memory: growth in place, sharing, refusals.
 
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Backing, Dram, MapError, MappedMedium, Mapping, Offset, Protection, Region, Shm, Word};
 
@@ -36,6 +37,26 @@ fn two_mappings_of_one_file_see_each_other_and_each_other_s_growth() {
     two.medium().mapping().extend_view(4 * MIB);
     assert_eq!(two.at(word).load(two.medium(), Relaxed), 9);
     assert!(!one.medium().mapping().backing().survives_power_loss());
+}
+
+#[test]
+fn files_that_are_mapped_at_the_same_time_lie_apart() {
+    std::thread::scope(|threads| {
+        for mark in 1..=4u64 {
+            threads.spawn(move || {
+                let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+                file.set_len(4096).unwrap();
+                file.write_all_at(&mark.to_ne_bytes(), 0).unwrap();
+                for _ in 0..3000 {
+                    let copy = file.try_clone().unwrap();
+                    let mapping = Mapping::file(copy, 4096, 4096, Protection::ReadWrite).unwrap();
+                    let region = Region::new(Shm::new(mapping));
+                    let found = region.at(Offset::<Word>::new(0)).load(region.medium(), Relaxed);
+                    assert_eq!(found, mark, "the other thread's file");
+                }
+            });
+        }
+    });
 }
 
 #[test]
