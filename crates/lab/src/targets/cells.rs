@@ -1,7 +1,7 @@
 //! The pool by threads that meet: cells that point to blocks, changed by compare-and-swap. Whoever reads a block under a guard finds it as it was written, though
 //! others unlink and retire it meanwhile.
 
-use super::options::{is_unmade, options};
+use super::options::{findings, is_unmade, options, written};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -210,11 +210,7 @@ impl<M: MappedMedium> Subject<M> for Celled<M> {
     }
 
     fn apply(&self, op: &Op) -> Reply {
-        let mut outcome = self.write(op);
-        if outcome.is_err() && self.pool.relieve() {
-            outcome = self.write(op);
-        }
-        outcome.map_or(Reply::Full, Reply::Found)
+        written(&self.pool, || self.write(op))
     }
 
     fn get(&self, key: Key) -> Result<Option<Version>, String> {
@@ -240,8 +236,7 @@ impl<M: MappedMedium> Subject<M> for Celled<M> {
     }
 
     fn verify(&self) -> Vec<String> {
-        let findings = self.pool.verify_head().into_iter().chain(self.pool.verify_memory());
-        findings.map(|finding| finding.to_string()).collect()
+        findings(&self.pool)
     }
 
     fn blocks(&self) -> Vec<(u64, u64)> {

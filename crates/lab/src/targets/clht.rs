@@ -1,6 +1,6 @@
 //! P-CLHT, with inline keys and with byte strings.
 
-use super::options::{hash_seed, is_unmade, options};
+use super::options::{hash_seed, is_unmade, options, written};
 use std::borrow::Borrow;
 use std::sync::Arc;
 use terrace_index::hash::{Clht, Slots};
@@ -251,11 +251,7 @@ impl<M: MappedMedium, K: LabKeys> Subject<M> for Index<M, K> {
     }
 
     fn apply(&self, op: &Op) -> Reply {
-        let mut outcome = self.write(op);
-        if outcome.is_err() && self.pool().relieve() {
-            outcome = self.write(op);
-        }
-        outcome.map_or(Reply::Full, Reply::Found)
+        written(self.pool(), || self.write(op))
     }
 
     fn get(&self, key: Key) -> Result<Option<Version>, String> {

@@ -1,8 +1,8 @@
 //! What all pools of the lab have in common.
 
 use terrace_medium::MappedMedium;
-use terrace_pool::{Geometry, OpenError, PoolOptions, Problem};
-use terrace_testkit::crash::Plan;
+use terrace_pool::{Geometry, OpenError, Pool, PoolFull, PoolOptions, Problem};
+use terrace_testkit::crash::{Plan, Reply, Version};
 
 /// How the pool of a run is made and opened: the same bytes every time.
 pub(crate) fn options(plan: &Plan) -> PoolOptions {
@@ -44,4 +44,22 @@ pub(crate) fn refused_after_reboot<M: MappedMedium>(medium: M, plan: &Plan) -> R
             other => Err(format!("the pool is refused for another reason: {other:?}")),
         },
     }
+}
+
+/// Writes, and once more if the pool was full but could be relieved of something.
+pub(crate) fn written<M: MappedMedium>(
+    pool: &Pool<M>,
+    write: impl Fn() -> Result<Option<Version>, PoolFull>,
+) -> Reply {
+    let mut outcome = write();
+    if outcome.is_err() && pool.relieve() {
+        outcome = write();
+    }
+    outcome.map_or(Reply::Full, Reply::Found)
+}
+
+/// What is wrong with the head of a pool and with its memory.
+pub(crate) fn findings<M: MappedMedium>(pool: &Pool<M>) -> Vec<String> {
+    let findings = pool.verify_head().into_iter().chain(pool.verify_memory());
+    findings.map(|finding| finding.to_string()).collect()
 }

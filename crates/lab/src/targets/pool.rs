@@ -1,6 +1,6 @@
 //! The pool itself: roots that point to blocks, allocation, growth, collection.
 
-use super::options::{is_unmade, options, refused_after_reboot};
+use super::options::{findings, is_unmade, options, refused_after_reboot, written};
 use std::sync::Arc;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker, Pool, PoolFull};
@@ -193,11 +193,7 @@ impl<M: MappedMedium> Subject<M> for Rooted<M> {
     }
 
     fn apply(&self, op: &Op) -> Reply {
-        let mut outcome = self.write(op);
-        if outcome.is_err() && self.pool.relieve() {
-            outcome = self.write(op);
-        }
-        outcome.map_or(Reply::Full, Reply::Found)
+        written(&self.pool, || self.write(op))
     }
 
     fn get(&self, key: Key) -> Result<Option<Version>, String> {
@@ -220,8 +216,7 @@ impl<M: MappedMedium> Subject<M> for Rooted<M> {
     }
 
     fn verify(&self) -> Vec<String> {
-        let findings = self.pool.verify_head().into_iter().chain(self.pool.verify_memory());
-        findings.map(|finding| finding.to_string()).collect()
+        findings(&self.pool)
     }
 
     fn blocks(&self) -> Vec<(u64, u64)> {
