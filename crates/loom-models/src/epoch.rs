@@ -38,7 +38,7 @@ struct Pool {
 
 impl Pool {
     fn is_held_up(&self, epoch: u64) -> bool {
-        let announced = self.announced.load(Relaxed);
+        let announced = self.announced.load(Acquire);
         announced != 0 && announced != epoch
     }
 
@@ -50,7 +50,6 @@ impl Pool {
         if self.is_held_up(epoch) {
             return epoch;
         }
-        fence(Acquire);
         match self.epoch.compare_exchange(epoch, epoch + 1, Release, Relaxed) {
             Ok(_) => epoch + 1,
             Err(now) => now,
