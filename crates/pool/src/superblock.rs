@@ -282,7 +282,7 @@ mod tests {
             assumed_persistent: true,
             size: (1 << 20) + sequence * PAGE,
             geometry: Geometry::tiny(),
-            boot: 77,
+            boot: 0xb007_0000_0000_0000_0000_0000_0000_0077,
             hash_seed: 99,
             created_ms: 1_700_000_000_000,
             label: "a label, UTF-8: \u{e4}\u{f6}\u{fc}".into(),
@@ -310,6 +310,62 @@ mod tests {
         words
     }
 
+    /// Pools that are out there must stay readable: this changes only together with the version.
+    #[test]
+    fn a_copy_has_the_words_that_the_format_says() {
+        let geometry = Geometry { seats: 0x100, participants: 0x40, roots: 0x20, ..Geometry::tiny() };
+        let words = Superblock { geometry, ..superblock(4) }.encode();
+        let expected = [
+            u64::from_le_bytes(*b"TerrPool"),
+            0x1234_0040_0000_0002,
+            4,
+            0x1122_3344_5566_7788,
+            0x1234_5678_9abc_def0,
+            0x0000_0002_0000_0003,
+            0b1111,
+            0x10_4000,
+            0x0000_0040_0000_0100,
+            0x0014_100c_0000_0020,
+            0x0000_0000_0000_0077,
+            0xb007_0000_0000_0000,
+            99,
+            1_700_000_000_000,
+            u64::from_le_bytes(*b"a label,"),
+            u64::from_le_bytes(*b" UTF-8: "),
+            u64::from_le_bytes(*b"\xc3\xa4\xc3\xb6\xc3\xbc\0\0"),
+        ];
+        assert_eq!(words[..expected.len()], expected);
+        assert_eq!(words[22], 123);
+        let zeros = words[expected.len()..22].iter().chain(&words[23..WORDS - 1]);
+        assert!(zeros.into_iter().all(|&word| word == 0));
+        let bytes: Vec<u8> = words[..WORDS - 1].iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(words[WORDS - 1], xxh3_64(&bytes));
+    }
+
+    #[test]
+    fn each_flag_is_a_bit_of_its_own() {
+        let none = Superblock {
+            clean: false,
+            unsettled: false,
+            durability: Durability::Process,
+            assumed_persistent: false,
+            ..superblock(4)
+        };
+        let power = Superblock { durability: Durability::Power, ..none.clone() };
+        let flags = [
+            (Superblock { clean: true, ..none.clone() }, 1),
+            (power, 2),
+            (Superblock { assumed_persistent: true, ..none.clone() }, 4),
+            (Superblock { unsettled: true, ..none.clone() }, 8),
+            (none, 0),
+        ];
+        for (superblock, bits) in flags {
+            let words = superblock.encode();
+            assert_eq!(words[6], bits);
+            assert_eq!(Superblock::decode(&words).unwrap(), superblock);
+        }
+    }
+
     #[test]
     fn what_is_stored_is_loaded_whichever_copy_is_written_first() {
         for first in [0, 1] {
@@ -317,6 +373,23 @@ mod tests {
             superblock(4).store(&region, first).unwrap();
             assert_eq!(load(&region).unwrap(), Found { superblock: superblock(4), copy: 0 });
             assert_eq!(load_copy(&region, 1).unwrap(), superblock(4));
+        }
+    }
+
+    #[test]
+    fn of_two_whole_copies_the_newer_is_believed_wherever_it_lies() {
+        let (old, new) = (superblock(4).encode(), superblock(5).encode());
+        for (copies, newer) in [([&new, &old], 0), ([&old, &new], 1)] {
+            let region = region();
+            for (copy, words) in copies.into_iter().enumerate() {
+                let lines = copy_in(&region, copy);
+                let stores = lines.iter().flat_map(|line| &line.0).zip(words);
+                stores.for_each(|(word, &value)| word.store(region.medium(), value, Relaxed));
+            }
+            let found = Found { superblock: superblock(5), copy: newer };
+            assert_eq!(load(&region).unwrap(), found);
+            assert_eq!(parse(&head(copies[0], copies[1])).unwrap(), found);
+            assert_eq!(load_copy(&region, 1 - newer).unwrap(), superblock(4));
         }
     }
 
@@ -381,6 +454,9 @@ mod tests {
         let other = sealed(words);
         for (a, b) in [(damaged, other), (other, damaged), ([0; WORDS], other), (other, [0; WORDS])] {
             assert!(matches!(parse(&head(&a, &b)), Err(Problem::Version { found: 9, .. })));
+        }
+        for (a, b) in [(damaged, [0; WORDS]), ([0; WORDS], damaged)] {
+            assert!(matches!(parse(&head(&a, &b)), Err(Problem::Damaged(_))));
         }
     }
 
