@@ -16,6 +16,8 @@ use terrace_testkit::process::{Journal, Victim, acknowledge, task};
 use writes::{Whole, note, op};
 
 const THREADS: u64 = 2;
+/// Operations that return before a kill, on average, or the kills show little.
+const EACH: u64 = 100;
 
 fn seed(round: u64, thread: u64) -> Draws {
     Draws(round * 1000 + thread)
@@ -88,14 +90,17 @@ fn run_and_kill(round: u64, medium: Medium, path: &Path, after: Duration) -> Vec
     (0..THREADS as usize).map(|thread| ended.returned(thread)).collect()
 }
 
-fn kill_often(medium: Medium, rounds: u64) -> (u64, u64) {
+/// Kills `rounds` times; more often where the machine is so slow that few operations return in between.
+fn kill_often(medium: Medium, rounds: u64) -> (u64, u64, u64) {
     let site_of_pool = Site::new(medium, ByteSize::mib(32));
     let path = &site_of_pool.path;
     site(path, medium).create().unwrap().close().unwrap();
     let mut journals: Vec<Journal<Whole>> = (0..THREADS).map(|_| Journal::default()).collect();
-    let (mut operations, mut batches_cut) = (0, 0);
+    let (mut kills, mut operations, mut batches_cut) = (0, 0, 0);
     let mut draws = Draws(77);
-    for round in 0..rounds {
+    while kills < rounds || (operations <= EACH * rounds && kills < rounds * 20) {
+        let round = kills;
+        kills += 1;
         let done = run_and_kill(round, medium, path, Duration::from_millis(20 + draws.below(80)));
         let store = site(path, medium).open().unwrap();
         batches_cut += u64::from(store.stats().batch_finished.is_some());
@@ -123,23 +128,23 @@ fn kill_often(medium: Medium, rounds: u64) -> (u64, u64) {
             drop(store);
         }
     }
-    (operations, batches_cut)
+    (kills, operations, batches_cut)
 }
 
 #[test]
 fn what_returned_survives_a_kill() {
     let rounds = std::env::var("TERRACE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
     for medium in [Medium::Shm, Medium::Pmem] {
-        let (operations, batches_cut) = kill_often(medium, rounds / 2);
-        assert!(operations > 100 * rounds / 2, "{medium:?}: only {operations} operations");
-        eprintln_counts(medium, rounds / 2, operations, batches_cut);
+        let (kills, operations, batches_cut) = kill_often(medium, rounds / 2);
+        assert!(operations > EACH * (rounds / 2), "{medium:?}: only {operations} operations");
+        eprintln_counts(medium, kills, operations, batches_cut);
     }
 }
 
 #[allow(clippy::print_stderr, reason = "the counts are the test's evidence")]
-fn eprintln_counts(medium: Medium, rounds: u64, operations: u64, batches_cut: u64) {
+fn eprintln_counts(medium: Medium, kills: u64, operations: u64, batches_cut: u64) {
     eprintln!(
-        "{medium:?}: {rounds} kills, {operations} operations had returned, {batches_cut} batches were cut off"
+        "{medium:?}: {kills} kills, {operations} operations had returned, {batches_cut} batches were cut off"
     );
 }
 
