@@ -247,6 +247,21 @@ mod tests {
         assert_eq!(pool.verify_roots(), []);
     }
 
+    /// Pools that are out there must stay readable: this changes only together with the version.
+    #[test]
+    fn a_root_has_the_words_that_the_format_says() {
+        let pool = pool();
+        pool.set_root("table", "clht", 40960).unwrap();
+        let words: [u64; 8] = std::array::from_fn(|i| pool.root_line(0).0[i].load(pool.medium(), Relaxed));
+        let mut bytes = [0; 48];
+        bytes[..5].copy_from_slice(b"table");
+        bytes[32..36].copy_from_slice(b"clht");
+        assert_eq!(words[1..7].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>(), bytes);
+        assert_eq!((words[0] >> 8, words[0] & 0xff), (xxh3_64_with_seed(&bytes, 0) >> 8, 1));
+        assert_eq!(words[7] % MAX_POOL, 40960);
+        assert_eq!(words[7] >> 44, xxh3_64_with_seed(&40960_u64.to_le_bytes(), words[0]) >> 44);
+    }
+
     #[test]
     fn a_root_of_another_kind_names_both() {
         let pool = pool();
@@ -300,6 +315,18 @@ mod tests {
             }
         }
         assert_eq!(pool.root("table", "clht"), Ok(Some(40960)));
+    }
+
+    #[test]
+    fn a_root_that_points_to_the_end_of_the_pool_or_further_is_damaged() {
+        let pool = pool();
+        pool.set_root("table", "clht", 40960).unwrap();
+        let identity = identity("table", "clht").unwrap();
+        for (offset, sound) in [(pool.size() - 8, true), (pool.size(), false), (pool.size() + 8, false)] {
+            pool.root_line(0).0[7].store(pool.medium(), encode(offset, &identity), Relaxed);
+            assert_eq!(pool.root("table", "clht").is_ok(), sound, "{offset}");
+            assert_eq!(pool.verify_roots().is_empty(), sound, "{offset}");
+        }
     }
 
     #[test]
