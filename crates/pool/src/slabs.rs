@@ -366,8 +366,9 @@ impl<M: MappedMedium> Inner<M> {
         if reserve.compare_exchange(self.medium(), 0, offset, Release, Relaxed).is_err() {
             return self.release_unit(unit);
         }
-        // PERSIST: so that it is found after a crash, when there may be no other memory. A crash before leaves a slab to collect.
-        self.region.persist(reserve);
+        // PERSIST: so that it is found after a crash, when there may be no other memory. A crash before the thread's next fence leaves a slab to collect, as one
+        // before this does: nothing that lasts is built on the reserve, so it needs no fence of its own.
+        self.region.write_back(reserve);
     }
 
     /// Takes the reserve of an earlier era over, which was at `offset`, if that is what is there.

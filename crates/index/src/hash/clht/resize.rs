@@ -154,8 +154,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             let root = &self.root()[0];
             let lock = root.0[ROOT_LOCK].load(self.pool.medium(), Acquire);
             if Lock::may_be_unsettled(lock) {
-                // PERSIST: see `start`.
-                self.pool.region().persist(root);
+                // PERSIST: see `start`. `redraw` fences before any group's move is stored, and nothing else follows from `next`.
+                self.pool.region().write_back(root);
             }
         }
     }
