@@ -35,4 +35,4 @@ pub use recording::Recording;
 pub use records::{TestKeys, TestRecord};
 pub use reference::Reference;
 pub use slow::{Calibration, Comparison, Profile, Slow, Traffic};
-pub use trace::{Event, Piece, Trace, What};
+pub use trace::{Event, Piece, Role, Trace, What};

@@ -4,7 +4,7 @@
 //! deterministic scheduler in [`Medium::before_access`] of the medium below, the same run gives the same trace.
 
 use crate::threads;
-use crate::trace::{Event, Trace, What};
+use crate::trace::{Event, Role, Trace, What};
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -109,7 +109,7 @@ impl<M: Medium> Recording<M> {
     fn push(&self, what: What, site: &'static Location<'static>) {
         let mut state = self.state();
         let thread = state.thread() as u32;
-        state.trace.push(Event { thread, what, site });
+        state.trace.push(Event { thread, what, site, role: Role::Done });
     }
 
     /// Adds a step towards durability, at the place that asked for it.
@@ -117,7 +117,7 @@ impl<M: Medium> Recording<M> {
         let mut state = self.state();
         let thread = state.thread();
         let site = state.threads[thread].site.unwrap_or(Location::caller());
-        state.trace.push(Event { thread: thread as u32, what, site });
+        state.trace.push(Event { thread: thread as u32, what, site, role: Role::Done });
     }
 
     fn take_turn(&self) {

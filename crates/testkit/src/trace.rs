@@ -11,6 +11,20 @@ pub struct Event {
     pub what: What,
     /// Where in the source. For write-backs and fences, the place that asked for durability.
     pub site: &'static Location<'static>,
+    /// Whether a planted fault has taken it away or put it here.
+    pub role: Role,
+}
+
+/// What a planted fault has made of an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// Nothing.
+    #[default]
+    Done,
+    /// The sound program does it here, the faulty one does not.
+    LeftOut,
+    /// The faulty program does it here, the sound one does not.
+    Belated,
 }
 
 /// What an event did. `at` is in bytes from the medium's base.

@@ -1,6 +1,7 @@
 //! The commands, one a file.
 
 mod crash;
+mod equivalent;
 mod mutants;
 mod progress;
 mod replay;

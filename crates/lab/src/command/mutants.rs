@@ -1,6 +1,7 @@
 //! `cargo lab mutants`: is the lab any good?
 
 use super::crash::{cores, failed, number, profile, targets};
+use super::equivalent::why_equivalent;
 use super::progress::Progress;
 use super::session::Session;
 use clap::Args;
@@ -8,6 +9,8 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use terrace_lab::{MEETINGS, RunSeed, ScheduleSeed, Suite, Watch};
 use terrace_testkit::crash::{Fault, Lab, Limits, Profile, Seen};
 use terrace_testkit::schedule::Stage;
@@ -24,6 +27,9 @@ pub(crate) struct Mutants {
     /// Distinct states of each target after which a mutant has survived.
     #[arg(long, default_value_t = 200_000)]
     states: u64,
+    /// Histories of each target that a mutant has survived, too, however few of their states show it.
+    #[arg(long, default_value_t = 20_000)]
+    histories: u64,
     /// Runs of several threads that a mutant has survived besides, of each target.
     #[arg(long, default_value_t = 2000)]
     runs: u64,
@@ -69,13 +75,16 @@ impl Mutants {
                 mutants.entry(fault).or_default().push(Passer { place, suite, in_recovery });
             }
         }
+        let all = mutants.len();
+        mutants.retain(|fault, _| !self.is_equivalent(*fault));
+        let equivalent = all - mutants.len();
         let progress = Progress::new(self.json);
         let survivors: Vec<Fault> = mutants
             .iter()
             .filter(|(fault, passers)| !self.is_killed(**fault, passers, &progress))
             .map(|(fault, _)| *fault)
             .collect();
-        self.sum_up(mutants.len(), &survivors);
+        self.sum_up(mutants.len(), equivalent, &survivors);
         if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
@@ -97,10 +106,23 @@ impl Mutants {
         found
     }
 
+    /// Whether the fault is known to be none; says why.
+    fn is_equivalent(&self, fault: Fault) -> bool {
+        let Some(because) = why_equivalent(fault) else { return false };
+        say(&match self.json {
+            true => {
+                let (place, fault) = (fault.place(), fault.kind.name());
+                json!({ "place": place, "fault": fault, "equivalent": because }).to_string()
+            }
+            false => format!("{:<28} {:<31} equivalent: {because}", fault.place(), fault.kind.name()),
+        });
+        true
+    }
+
     /// Whether any of the targets that come by the fault shows that something is wrong.
     fn is_killed(&self, fault: Fault, passers: &[Passer<'_>], progress: &Progress) -> bool {
         let mut states = 0;
-        for share in [self.states / FIRST_SHARE, self.states] {
+        for share in [FIRST_SHARE, 1] {
             for &passer in passers {
                 let tally = self.session(passer, fault, share).run(progress);
                 states += tally.explored.distinct;
@@ -119,42 +141,61 @@ impl Mutants {
 
     /// What one thread makes durable for another shows only where they meet.
     fn killed_by_threads(&self, fault: Fault, states: &mut u64) -> Option<Killer> {
-        let (stage, seen) = (Stage::new(), Seen::new());
-        let watch = Watch { seen: &seen, is_over: &|| false, fault: Some(fault) };
-        for run in 0..self.runs {
-            for meeting in &MEETINGS {
-                let seed = ScheduleSeed::new(meeting.name, Some(self.profile), self.seed, run);
-                let done = meeting.run(&stage, &watch, seed);
-                *states += done.explored.distinct;
-                if let Some(finding) = done.finding {
-                    let replay = seed.to_string();
-                    return Some(Killer { target: meeting.name, replay, wrong: finding.wrong });
-                }
+        let (stop, next) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (seen, killer) = (Seen::new(), Mutex::new(None));
+        let is_over = || stop.load(Relaxed);
+        std::thread::scope(|scope| {
+            for _ in 0..cores() {
+                scope.spawn(|| {
+                    let stage = Stage::new();
+                    let watch = Watch { seen: &seen, is_over: &is_over, fault: Some(fault) };
+                    while !is_over() {
+                        let run = next.fetch_add(1, Relaxed);
+                        if run >= self.runs {
+                            break;
+                        }
+                        if let Some(found) = self.killed_by_meeting(&stage, &watch, run) {
+                            stop.store(true, Relaxed);
+                            *killer.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+                        }
+                    }
+                });
             }
-        }
-        None
+        });
+        *states += seen.len();
+        killer.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn session<'s>(&self, passer: Passer<'s>, fault: Fault, states: u64) -> Session<'s> {
-        // Many histories find more than all states of a few.
-        let exhaustive = Limits { exhaustive: [32, 8, 4], samples: [16, 4, 2], ..Limits::default() };
+    /// The run with this number, of each target whose threads meet.
+    fn killed_by_meeting(&self, stage: &Stage, watch: &Watch<'_>, run: u64) -> Option<Killer> {
+        MEETINGS.iter().find_map(|meeting| {
+            let seed = ScheduleSeed::new(meeting.name, Some(self.profile), self.seed, run);
+            let finding = meeting.run(stage, watch, seed).finding?;
+            Some(Killer { target: meeting.name, replay: seed.to_string(), wrong: finding.wrong })
+        })
+    }
+
+    fn session<'s>(&self, passer: Passer<'s>, fault: Fault, share: u64) -> Session<'s> {
         // What a process leaves to the next one shows only if that one reads it, and then loses it.
-        let limits = if passer.in_recovery {
-            Limits { revived_one_in: 4, nested_one_in: [64, 64, 0], ..exhaustive }
-        } else {
-            Limits { revived_one_in: 64, ..exhaustive }
+        let [killed, recovered] = if passer.in_recovery { [2, 4] } else { [16, 256] };
+        let limits = Limits {
+            exhaustive: [64, 32, 8],
+            samples: [32, 16, 4],
+            events_one_in: [1; 3],
+            nested_one_in: [recovered, 0, 0],
+            revived_one_in: killed,
         };
         Session {
             place: passer.place,
             suite: passer.suite,
             profile: self.profile,
             seed: self.seed,
-            states,
+            states: (self.states / share).max(1),
             jobs: cores(),
             limits,
             fault: Some(fault),
             only_faulty: !passer.in_recovery,
-            runs_max: 20_000,
+            runs_max: (self.histories / share).max(1),
         }
     }
 
@@ -182,16 +223,18 @@ impl Mutants {
         say(&format!("{:<28} {:<31} {fate}", fault.place(), fault.kind.name()));
     }
 
-    fn sum_up(&self, all: usize, survivors: &[Fault]) {
+    fn sum_up(&self, all: usize, equivalent: usize, survivors: &[Fault]) {
         let killed = all - survivors.len();
         if self.json {
-            return say(&json!({ "mutants": all, "killed": killed }).to_string());
+            return say(&json!({ "mutants": all, "killed": killed, "equivalent": equivalent }).to_string());
         }
         for fault in survivors {
             say(&format!("survivor: {}, {}", fault.place(), fault.kind.name()));
         }
         let share = 100.0 * killed as f64 / all.max(1) as f64;
-        say(&format!("{killed} of {all} mutants killed by some target, {share:.1}%"));
+        say(&format!(
+            "{killed} of {all} mutants killed by some target, {share:.1}%; {equivalent} equivalent"
+        ));
     }
 }
 

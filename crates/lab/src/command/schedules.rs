@@ -209,6 +209,9 @@ pub(crate) struct Flaws {
     /// Only places whose file and line contain this.
     #[arg(long, default_value = "")]
     only: String,
+    /// Prints one JSON object a flaw instead of text.
+    #[arg(long)]
+    json: bool,
 }
 
 impl Flaws {
@@ -231,16 +234,37 @@ impl Flaws {
             all += 1;
             let hit = (0..self.runs)
                 .find_map(|run| Some((run, meeting.flawed(&stage, Some(flaw), run, &mut Sites::new())?)));
-            let text = match hit {
-                Some((run, wrong)) => {
-                    found += 1;
-                    format!("{:>6} runs  {}: {wrong}", run + 1, tell_flaw(&flaw))
-                }
-                None => format!("  not found  {}", tell_flaw(&flaw)),
-            };
-            let _ = writeln!(std::io::stdout(), "{text}");
+            found += u32::from(hit.is_some());
+            self.say(&self.fate(meeting, &flaw, hit));
         }
-        let _ = writeln!(std::io::stdout(), "{}: {found} of {all} flaws were found", meeting.name);
+        self.say(&match self.json {
+            true => json!({ "target": meeting.name, "flaws": all, "found": found }).to_string(),
+            false => format!("{}: {found} of {all} flaws were found", meeting.name),
+        });
+    }
+
+    /// The first run that has found a flaw, or that none has.
+    fn fate(&self, meeting: &Meeting, flaw: &Flaw, hit: Option<(u64, String)>) -> String {
+        if self.json {
+            let (runs, wrong) = hit.map(|(run, wrong)| (run + 1, wrong)).unzip();
+            return json!({
+                "target": meeting.name,
+                "place": place(flaw),
+                "flaw": kind_of(flaw),
+                "found": runs.is_some(),
+                "runs": runs.unwrap_or(self.runs),
+                "wrong": wrong,
+            })
+            .to_string();
+        }
+        match hit {
+            Some((run, wrong)) => format!("{:>6} runs  {}: {wrong}", run + 1, tell_flaw(flaw)),
+            None => format!("  not found  {}", tell_flaw(flaw)),
+        }
+    }
+
+    fn say(&self, line: &str) {
+        let _ = writeln!(std::io::stdout(), "{line}");
     }
 }
 
@@ -257,13 +281,17 @@ fn place(flaw: &Flaw) -> String {
     format!("{}:{}", flaw.site.file(), flaw.site.line())
 }
 
-fn tell_flaw(flaw: &Flaw) -> String {
-    let kind = match flaw.kind {
+fn kind_of(flaw: &Flaw) -> String {
+    match flaw.kind {
         FlawKind::Lost => "lost".to_string(),
         FlawKind::Late(u32::MAX) => "late until its call ends".to_string(),
         FlawKind::Late(after) => format!("late by {after}"),
         FlawKind::Keeps(mask) => format!("keeps the bits {mask:#x}"),
-    };
+    }
+}
+
+fn tell_flaw(flaw: &Flaw) -> String {
+    let kind = kind_of(flaw);
     let text = std::fs::read_to_string(flaw.site.file()).unwrap_or_default();
     let line = text.lines().nth(flaw.site.line() as usize - 1).unwrap_or_default().trim();
     format!("{} {kind} `{}`", place(flaw), line.chars().take(80).collect::<String>())

@@ -131,7 +131,9 @@ impl<M: MappedMedium> Celled<M> {
         match step % 4 {
             0 => {
                 let guard = self.pool.pin();
-                let sizes = (0..2 + step / 4 % 3).map(|i| 8 * words(step / 8 + i));
+                // Of different sizes; or of the largest, which fill a slab and leave it for others.
+                let size = |i| if step >> 40 & 1 == 0 { words(step / 8 + i) } else { words(4) };
+                let sizes = (0..2 + step / 4 % 3).map(|i| 8 * size(i));
                 let blocks: Vec<_> =
                     sizes.filter_map(|bytes| Some((guard.alloc(bytes).ok()?, bytes))).collect();
                 for (i, (block, bytes)) in blocks.into_iter().enumerate() {

@@ -60,16 +60,23 @@ fn plan<K: LabKeys>(seed: u64, slots: u64) -> Plan {
     let after = after
         .chain([Op::Background(0), Op::Background(0), Op::Remove(0), Op::Put(0, u64::from(u16::MAX))])
         .collect();
-    Plan {
-        seed,
-        keys,
-        threads: 1,
-        names: Arc::new(crowd::<K>(seed, keys)),
-        before,
-        ops,
-        after,
-        creation: dice.roll(16) == 0,
+    let creation = dice.roll(16) == 0;
+    let ops = if dice.roll(3) == 0 { using_again(&mut dice, ops) } else { ops };
+    let names = Arc::new(crowd::<K>(seed, keys));
+    Plan { seed, keys, threads: 1, names, before, ops, after, creation }
+}
+
+/// With resizes that somebody ends who writes nothing, and memory that is used again as soon as it was given back.
+fn using_again(dice: &mut Dice, ops: Vec<Op>) -> Vec<Op> {
+    let mut more = Vec::new();
+    for op in ops {
+        more.push(op);
+        if dice.roll(3) == 0 {
+            more.extend((0..1 + dice.roll(3)).map(|_| Op::Background(0)));
+            more.push(Op::Background(dice.bits() & !3 | 1));
+        }
     }
+    more
 }
 
 /// The kinds of keys that both the index and the test know.
@@ -207,17 +214,24 @@ impl<M: MappedMedium, K: LabKeys> Index<M, K> {
     }
 
     /// Takes what was given back, writes all over it and gives it back again, as anything else in the pool may at any time: whoever still needs what was
-    /// there has given it back too soon.
+    /// there has given it back too soon. By turns, blocks of all sizes, and so many of one size that what was given back last is among them, none of them fenced.
     fn scribble(&self, sizes: u64) {
         const SIZES: [usize; 4] = [64, 576, 120, 1088];
         // All bits set look like a bucket that has moved, none like an empty one.
         let junk = if sizes >> 20 & 1 == 0 { 0 } else { 0xff };
+        let is_one_size = sizes >> 21 & 1 == 1;
         let guard = self.index.pool().pin();
-        let sizes = (0..6).map(|i| SIZES[(sizes >> (2 * i)) as usize % SIZES.len()]);
-        let blocks: Vec<_> = sizes.filter_map(|bytes| Some((guard.alloc(bytes).ok()?, bytes))).collect();
-        for (block, bytes) in blocks {
+        let mut blocks = Vec::new();
+        for turn in 0..if is_one_size { 14 } else { 6 } {
+            let bytes = SIZES[(sizes >> if is_one_size { 0 } else { 2 * turn }) as usize % SIZES.len()];
+            let Ok(block) = guard.alloc(bytes) else { continue };
             block.write(0, &[junk; SIZES[3]][..bytes]);
-            guard.free(block.persist().into_offset(), bytes);
+            block.write_back();
+            blocks.push((block, bytes));
+        }
+        for (block, bytes) in blocks {
+            let durable = if is_one_size { block.fenced_later() } else { block.persist() };
+            guard.free(durable.into_offset(), bytes);
         }
     }
 

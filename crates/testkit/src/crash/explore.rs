@@ -13,13 +13,19 @@
 //! Where a point has more states than the limit, the search gives way to: all least, all most, each line alone kept or lost, then states by the dice.
 
 use super::dice::Dice;
+use super::focus::Focus;
 use super::line::{Content, Item, Order, Pending};
 use super::memory::{Memory, WORDS, hash};
 use super::oracles::Expectation;
 use super::rules::Rules;
 use super::seen::Seen;
-use crate::trace::{Event, Trace, What};
+use crate::trace::{Event, Role, Trace, What};
 use std::collections::BTreeSet;
+
+mod kill;
+
+/// Points of a history, about, at which a directed search looks: many histories find more than all of one.
+const FOCUS_POINTS: u64 = 48;
 
 /// What is wrong with a state, in the words of its judge.
 pub type Wrong = String;
@@ -156,6 +162,14 @@ pub struct Explorer<'e, const VOLATILE: bool> {
     /// Whether every state of the points since the last narrowing was judged, so that what was not read is known.
     knows_reads: bool,
     nested: Option<Box<Explorer<'e, VOLATILE>>>,
+    /// Whether only states are looked for that show a planted fault.
+    is_directed: bool,
+    /// Where the trace shows it; none if the search is not directed.
+    focus: Option<Focus>,
+    /// One of so many points that show it is explored.
+    focus_one_in: u64,
+    /// What a process does that comes after a kill here, if nothing was stored since that was last asked.
+    revival: Option<Option<Trace>>,
     /// What was explored so far.
     pub explored: Explored,
 }
@@ -184,8 +198,17 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
             notes: [0; 3],
             knows_reads: false,
             nested: None,
+            is_directed: false,
+            focus: None,
+            focus_one_in: 1,
+            revival: None,
             explored: Explored::default(),
         }
+    }
+
+    /// Looks only for states that show the fault that was planted into the traces, and tries every way to get there.
+    pub fn directed(self, is_directed: bool) -> Self {
+        Self { is_directed, ..self }
     }
 
     /// Explores the crashes of `trace`, which starts at `base` with everything durable, from event `from` on. Returns the first state that is wrong.
@@ -196,18 +219,20 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         seed: u64,
         judge: &mut dyn Judge<VOLATILE>,
     ) -> Option<Found> {
-        self.start(base, seed);
+        if !self.start((base, trace), from, seed) {
+            return None;
+        }
         for (number, event) in trace.events().iter().enumerate() {
-            let explore = number >= from && self.dice.roll(self.limits.events_one_in[self.depth]) == 0;
-            let at = At { event: number, explore, is_lock: is_of_lock(event) };
-            if number == from
-                && let Some(found) = self.point(at, None, judge)
-            {
-                return Some(found);
+            let at = self.at(number, event, from);
+            if number == from && !self.is_directed {
+                let found = self.point(at, None, judge);
+                if found.is_some() {
+                    return found;
+                }
             }
             let mut found = self.step(trace, event, at, judge);
-            if found.is_none() && explore && self.is_kill_due() {
-                found = self.kill((base, trace), number, judge);
+            if found.is_none() && at.is_due {
+                found = self.go_deeper((base, trace), at, judge);
             }
             if found.is_some() || (self.is_over)() {
                 return found;
@@ -216,67 +241,46 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         None
     }
 
-    /// Whether a kill here makes a difference to a crash of the machine, and is to be tried.
-    fn is_kill_due(&mut self) -> bool {
-        let loses = !self.rules.keeps_stores && self.rules.fences_keep;
-        let often = self.limits.revived_one_in;
-        loses && self.depth == 0 && often != 0 && self.dice.roll(often) == 0
-    }
-
-    /// The process is killed after an event; another one goes on with what it finds in the caches. Then power fails.
-    fn kill(
-        &mut self,
-        (base, trace): (&[u64], &Trace),
-        event: usize,
-        judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
-        let mut image = vec![0; self.memory.lines() * WORDS];
-        image[..base.len()].copy_from_slice(base);
-        trace.replay(&mut image, event + 1);
-        let expectation = judge.remember();
-        let found = judge.revival(&image).and_then(|revival| {
-            let whole = trace.followed_by(event + 1, &revival);
-            let mut nested = self.nested.take().unwrap_or_else(|| self.deeper());
-            // The notes of the history are past.
-            let found = nested.explore_behind((base, &whole), event + 1, self.explored.runs, judge);
-            self.explored += std::mem::take(&mut nested.explored);
-            self.nested = Some(nested);
-            found.map(|found| (whole, found))
-        });
-        judge.go_back_to(expectation);
-        found.map(|(whole, found)| {
-            let wrong = found.wrong.clone();
-            Found { event, lines: Vec::new(), wrong, nested: Some(Box::new((whole, found))) }
-        })
-    }
-
-    /// As `explore`, but the judge has passed the notes before `from` already.
-    fn explore_behind(
-        &mut self,
-        (base, trace): (&[u64], &Trace),
-        from: usize,
-        seed: u64,
-        judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
-        self.start(base, seed);
-        for (number, event) in trace.events().iter().enumerate() {
-            let explore = number >= from && self.dice.roll(self.limits.events_one_in[self.depth]) == 0;
-            let at = At { event: number, explore, is_lock: is_of_lock(event) };
-            if number < from && matches!(event.what, What::Mark(_)) {
-                self.age(number as u32);
-                continue;
-            }
-            // What was read is judged in any case.
-            let at = At { explore: at.explore || matches!(event.what, What::Mark(_)), ..at };
-            let found = self.step(trace, event, at, judge);
-            if found.is_some() || (self.is_over)() {
-                return found;
-            }
+    /// Whether and how the crashes of an event are explored.
+    fn at(&mut self, number: usize, event: &Event, from: usize) -> At {
+        let is_due = number >= from && self.dice.roll(self.limits.events_one_in[self.depth]) == 0;
+        let at = At { event: number, is_due, explore: is_due, all: false, is_lock: is_of_lock(event) };
+        let Some(focus) = &self.focus else { return at };
+        let differs = is_due && focus.differs(number);
+        if self.focus_one_in > 1 {
+            // A few points of many, with all of their states.
+            return At { explore: false, all: differs && self.dice.roll(self.focus_one_in) == 0, ..at };
         }
-        None
+        At { explore: differs, all: differs && (number == from || focus.differs_more(number)), ..at }
     }
 
-    fn start(&mut self, base: &[u64], seed: u64) {
+    /// Crashes that begin with something else than a crash here.
+    fn go_deeper(
+        &mut self,
+        whole: (&[u64], &Trace),
+        at: At,
+        judge: &mut dyn Judge<VOLATILE>,
+    ) -> Option<Found> {
+        let mut found = if at.all { self.point(at, None, judge) } else { None };
+        if found.is_none() && self.is_kill_due() {
+            found = self.kill(whole, at.event, judge);
+        }
+        if found.is_none() && self.is_recovery_due() {
+            found = self.crash_any_recovery(at.event, judge);
+        }
+        found
+    }
+
+    /// Begins with a trace. Whether there is anything to look for from event `from` on.
+    fn start(&mut self, (base, trace): (&[u64], &Trace), from: usize, seed: u64) -> bool {
+        self.focus = self.is_directed.then(|| Focus::of(trace, &self.rules));
+        if let Some(focus) = &self.focus {
+            let count = focus.count_from(from);
+            if count == 0 && self.depth > 0 {
+                return false;
+            }
+            self.focus_one_in = count / FOCUS_POINTS;
+        }
         for line in std::mem::take(&mut self.open) {
             self.memory.set_undecided(line as usize, false);
         }
@@ -287,6 +291,8 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         self.notes = [0; 3];
         self.dice = Dice::new(seed);
         self.knows_reads = false;
+        self.revival = None;
+        true
     }
 
     fn thread(&mut self, thread: u32) -> &mut Thread {
@@ -305,6 +311,9 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         judge: &mut dyn Judge<VOLATILE>,
     ) -> Option<Found> {
         let number = at.event as u32;
+        if event.role == Role::LeftOut {
+            return None;
+        }
         match event.what {
             What::Rmw { .. } | What::RmwFailed { .. } if self.rules.locked_orders => {
                 self.keep_written_back(event.thread)
@@ -365,6 +374,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         judge: &mut dyn Judge<VOLATILE>,
     ) -> Option<Found> {
         let line = (words.first()?.0 / WORDS as u64) as u32;
+        self.revival = None;
         let mask = words.iter().fold(0u8, |mask, &(word, _)| mask | 1 << (word % WORDS as u64));
         let matters = at.explore && self.matters(line, mask);
         let before = if matters { self.contents(line).to_vec() } else { Vec::new() };
@@ -433,6 +443,9 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         let [_, old, last] = self.notes;
         self.notes = [old, last, note];
         for line in self.open.clone() {
+            if self.focus.as_ref().is_some_and(|focus| focus.has_line(line)) {
+                continue;
+            }
             let Some(pending) = &mut self.lines[line as usize] else { continue };
             let aged = pending.items.partition_point(|item| item.event < old);
             if aged > 0 && self.dice.roll(2) == 0 {
@@ -620,6 +633,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
             .for_each(|line| memory.set_scratch(line));
         let mut deeper = Self::new(memory, self.rules, self.limits, self.seen, self.is_over);
         deeper.depth = self.depth + 1;
+        deeper.is_directed = self.is_directed;
         Box::new(deeper)
     }
 
@@ -688,7 +702,12 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
 #[derive(Clone, Copy)]
 struct At {
     event: usize,
+    /// It is this event's turn.
+    is_due: bool,
+    /// What it makes possible is looked at.
     explore: bool,
+    /// So are all states behind it, whether it stores or not.
+    all: bool,
     is_lock: bool,
 }
 

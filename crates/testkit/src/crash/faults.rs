@@ -3,7 +3,7 @@
 //! A write-back or a fence that was not done can be taken out of a trace without running the program again, since no program notices that it is
 //! missing until there is a crash.
 
-use crate::{Event, Trace, What};
+use crate::{Event, Role, Trace, What};
 use std::collections::BTreeSet;
 use std::panic::Location;
 
@@ -66,16 +66,17 @@ impl Fault {
         super::story::place(self.site)
     }
 
-    /// `trace` as the faulty program would have left it.
+    /// `trace` as the faulty program would have left it. What it does not do stays in the trace, in its [`Role`].
     pub fn planted_in(&self, trace: &Trace) -> Trace {
+        let is_late = matches!(self.kind, Kind::LateWriteBack | Kind::LateFence);
         let mut faulty = trace.without_events();
         // Events that are late, with their threads.
         let mut late = Vec::new();
         for event in trace.events() {
-            let hit = event.site == self.site && self.kind.is_of(&event.what);
-            if hit {
-                if matches!(self.kind, Kind::LateWriteBack | Kind::LateFence) {
-                    late.push(*event);
+            if event.site == self.site && self.kind.is_of(&event.what) {
+                faulty.push(Event { role: Role::LeftOut, ..*event });
+                if is_late {
+                    late.push(Event { role: Role::Belated, ..*event });
                 }
                 continue;
             }

@@ -7,6 +7,7 @@
 mod dice;
 mod explore;
 mod faults;
+mod focus;
 mod line;
 mod memory;
 mod oracles;

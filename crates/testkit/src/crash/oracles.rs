@@ -125,7 +125,7 @@ pub(crate) fn note_end(index: usize) -> u64 {
 }
 /// The note behind the making of the store.
 pub(crate) const NOTE_CREATED: u64 = 1;
-/// Operations of a process that has recovered after a kill.
+/// Operations of a process that has recovered after a kill, before it collects and once more after.
 const REVIVED: usize = 4;
 /// The note behind its reads.
 const NOTE_READ: u64 = u64::MAX;
@@ -295,14 +295,18 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
             found = read(subject, self.plan.keys)?;
             let (medium, mut model) = (subject.pool().medium(), found.clone());
             medium.mark(NOTE_READ);
-            for (index, op) in (self.steps.len()..).zip(self.plan.after.iter().take(REVIVED)) {
+            for (index, op) in (0..2 * REVIVED).zip(self.plan.after.iter().cycle()) {
+                if index == REVIVED {
+                    // From here on the memory is used again that the dead left.
+                    subject.collect();
+                }
+                let index = self.steps.len() + index;
                 medium.mark(note_begin(index));
                 let effects = op.effects(&model);
                 let effects = if do_it(subject, op, &mut model)? { effects } else { Vec::new() };
                 medium.mark(note_end(index));
                 revived.push(Step { op: op.clone(), effects });
             }
-            subject.collect();
             Ok(())
         });
         (self.read, self.revived) = (found, revived);
@@ -327,7 +331,7 @@ impl<T: Target, const VOLATILE: bool> Oracles<'_, T, VOLATILE> {
         work: impl FnOnce(&T::Subject<Recording<Memory<VOLATILE>>>) -> Result<(), Wrong>,
     ) -> Option<Trace> {
         let bytes = image.len() * 8;
-        let memory = Memory::<VOLATILE>::zeroed(bytes, bytes).ok()?;
+        let memory = Memory::<VOLATILE>::zeroed_again(bytes, bytes).ok()?;
         memory.set_all(image);
         memory.begin();
         let mut trace = None;

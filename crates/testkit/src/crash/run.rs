@@ -9,7 +9,7 @@ use super::oracles::{
 use super::rules::Profile;
 use super::seen::Seen;
 use super::subject::{Plan, Subject, Target, Version, scratch};
-use crate::{Recording, Trace};
+use crate::{Event, Recording, Role, Trace};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use terrace_medium::MappedMedium;
@@ -195,7 +195,8 @@ impl Lab<'_> {
             (range.start / 64..range.end / 64).for_each(|line| memory.set_scratch(line as usize));
         }
         let mut judge = Oracles::<T, VOLATILE>::new(plan, &history.steps, self.profile, self.fault.as_ref());
-        let mut explorer = Explorer::new(memory, self.profile.rules(), self.limits, self.seen, self.is_over);
+        let mut explorer = Explorer::new(memory, self.profile.rules(), self.limits, self.seen, self.is_over)
+            .directed(self.fault.is_some());
         let found = explorer.explore((&[], &history.trace), history.from, plan.seed, &mut judge);
         (explorer.explored, found)
     }
@@ -238,21 +239,16 @@ fn shorter(plan: &Plan) -> impl Iterator<Item = Plan> + '_ {
 impl History {
     /// Plants a fault, and finds the place again from which on crashes are explored.
     fn plant(&mut self, fault: &Fault) {
-        let marks = |trace: &Trace, events: usize| {
-            trace.events()[..events].iter().filter(|event| matches!(event.what, crate::What::Mark(_))).count()
-        };
-        let skipped = marks(&self.trace, self.from);
+        let is_belated = |event: &&Event| event.role == Role::Belated;
         let whole = std::mem::take(&mut self.trace);
         self.trace = fault.planted_in(&whole);
-        self.is_faulty = self.trace.events() != whole.events();
-        if self.from > 0 {
-            let mut marks = self
-                .trace
-                .events()
-                .iter()
-                .enumerate()
-                .filter(|(_, event)| matches!(event.what, crate::What::Mark(_)));
-            self.from = marks.nth(skipped).map_or(0, |(index, _)| index);
-        }
+        self.is_faulty = self.trace.events().iter().any(|event| event.role != Role::Done);
+        let mut left = self.from;
+        let sound = self.trace.events().iter().position(|event| {
+            let is_it = left == 0;
+            left -= usize::from(!is_it && !is_belated(&event));
+            is_it
+        });
+        self.from = sound.unwrap_or(self.from);
     }
 }

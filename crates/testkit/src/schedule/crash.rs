@@ -16,7 +16,7 @@ use crate::crash::{
     Expectation, Explored, Explorer, Fault, Found, Judge, Limits, Memory, Oracles, Profile, Seen, Subject,
     Target, Wrong, caught, do_it, read, scratch,
 };
-use crate::{Recording, Trace, What};
+use crate::{Recording, Role, Trace, What};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,6 +46,10 @@ pub const LIMITS: Limits = Limits {
     nested_one_in: [0, 0, 0],
     revived_one_in: 0,
 };
+
+/// As [`LIMITS`], for a search for a planted fault, which looks only where it shows.
+const FAULTY: Limits =
+    Limits { exhaustive: [64, 1, 1], samples: [32, 1, 1], events_one_in: [1; 3], ..LIMITS };
 
 /// A run and the crash of it that is wrong.
 #[derive(Debug)]
@@ -97,6 +101,12 @@ impl Crashes<'_> {
                 Err(crash) => return Crashed { finding: Some(crash), ..Crashed::default() },
             },
         };
+        let rest = Box::new(policy.clone());
+        let policy = match self.fault {
+            // Who has left something out stays behind, so that others come to feel it.
+            Some(Fault { site, .. }) if !seed.is_multiple_of(4) => &Policy::Holding { at: site, rest },
+            _ => policy,
+        };
         match record::<T, V>(stage, scenario, base.as_deref(), policy, seed) {
             Err(wrong) => broken(wrong),
             Ok(recorded) => {
@@ -138,11 +148,13 @@ impl Crashes<'_> {
         let slices = recorded.ran.slices();
         let mut explored = Explored::default();
         if recorded.ran.wrong.is_some() {
-            return Crashed { explored, slices, finding: Some(recorded.into_finding(None)) };
+            // A fault shows after a crash only: what is wrong before is no sign of it.
+            let finding = self.fault.is_none().then(|| recorded.into_finding(None));
+            return Crashed { explored, slices, finding };
         }
         if let Some(fault) = &self.fault {
             let faulty = fault.planted_in(&recorded.trace);
-            if faulty.events() == recorded.trace.events() {
+            if faulty.events().iter().all(|event| event.role == Role::Done) {
                 return Crashed { explored, slices, finding: None };
             }
             recorded.trace = faulty;
@@ -152,7 +164,9 @@ impl Crashes<'_> {
             (range.start / 64..range.end / 64).for_each(|line| memory.set_scratch(line as usize));
         }
         let mut judge = Durable::<T, V>::new(scenario, &recorded.calls, self);
-        let mut explorer = Explorer::new(memory, self.profile.rules(), self.limits, self.seen, self.is_over);
+        let limits = if self.fault.is_some() { FAULTY } else { self.limits };
+        let mut explorer = Explorer::new(memory, self.profile.rules(), limits, self.seen, self.is_over)
+            .directed(self.fault.is_some());
         let found = explorer.explore((base, &recorded.trace), recorded.from(), seed, &mut judge);
         explored += explorer.explored;
         let finding = found.map(|found| recorded.into_finding(Some(found)));

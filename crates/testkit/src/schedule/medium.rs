@@ -62,6 +62,7 @@ unsafe impl<M: Medium> Medium for Scheduled<M> {
     }
     fn persisted_at(&self, site: &'static Location<'static>) {
         self.0.persisted_at(site);
+        stage::persisted(site);
     }
     fn prefetched(&self, at: *const u8) {
         self.0.prefetched(at);

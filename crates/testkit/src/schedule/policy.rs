@@ -5,6 +5,7 @@
 //! changes between threads, PCT what needs one thread to stay behind for long. Neither finds all that the other does, so runs use both.
 
 use crate::crash::Dice;
+use std::panic::Location;
 
 /// Threads, a bit each.
 pub(crate) type Threads = u8;
@@ -33,6 +34,13 @@ pub enum Policy {
         /// Steps of the run, about.
         steps: u64,
     },
+    /// A thread that has asked for durability at a place goes on for a few steps and then stays behind, until the others have ended or wait for it.
+    Holding {
+        /// The place.
+        at: &'static Location<'static>,
+        /// Otherwise, who is next.
+        rest: Box<Policy>,
+    },
     /// As these slices say; behind the last, each thread to its end.
     Script(Vec<Slice>),
 }
@@ -52,7 +60,13 @@ impl Policy {
 pub(crate) struct Director {
     dice: Dice,
     rule: Rule,
+    hold_at: Option<&'static Location<'static>>,
+    /// The thread that stays behind, from this step on.
+    held: Option<(usize, u64)>,
 }
+
+/// Steps that a thread still does before it is held, at most: among them those in which it lets go of its locks.
+const HELD_AFTER: u64 = 32;
 
 enum Rule {
     Random { one_in: u64 },
@@ -64,6 +78,9 @@ impl Director {
     pub(crate) fn new(policy: &Policy, seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let rule = match policy {
+            Policy::Holding { at, rest } => {
+                return Self { hold_at: Some(*at), ..Self::new(rest, seed) };
+            }
             Policy::Random { one_in } => Rule::Random { one_in: *one_in },
             Policy::Pct { depth, steps } => pct(&mut dice, *depth, *steps),
             Policy::Script(slices) => Rule::Script {
@@ -72,7 +89,26 @@ impl Director {
                 left: slices.first().map_or(0, |slice| slice.steps),
             },
         };
-        Self { dice, rule }
+        Self { dice, rule, hold_at: None, held: None }
+    }
+
+    /// A thread asks for durability at a place, behind step number `step`.
+    pub(crate) fn persisted(&mut self, thread: usize, site: &'static Location<'static>, step: u64) {
+        if self.hold_at == Some(site) && self.held.is_none() && self.dice.roll(2) == 0 {
+            self.held = Some((thread, step + 1 + self.dice.roll(HELD_AFTER)));
+        }
+    }
+
+    /// Those of `runnable` that are not held.
+    fn free(&mut self, runnable: Threads, last: Option<usize>, gives_way: bool, step: u64) -> Threads {
+        let Some((held, _)) = self.held.filter(|&(_, from)| step >= from) else { return runnable };
+        let others = runnable & !(1 << held);
+        if others == 0 || (gives_way && last != Some(held)) {
+            // They have ended, or wait for it.
+            self.held = None;
+            return runnable;
+        }
+        others
     }
 
     /// Who does step number `step`. `last` did the one before, unless it has ended; it may `give way`, for it cannot go on alone.
@@ -83,6 +119,8 @@ impl Director {
         gives_way: bool,
         step: u64,
     ) -> usize {
+        let runnable = self.free(runnable, last, gives_way, step);
+        let last = last.filter(|last| runnable & 1 << last != 0);
         match &mut self.rule {
             Rule::Random { one_in } => {
                 let others = last.map_or(runnable, |last| runnable & !(1 << last));
@@ -201,5 +239,22 @@ mod tests {
     fn a_short_script_runs_the_rest_to_its_end() {
         let script = Policy::Script(vec![Slice { thread: 1, steps: 2 }]);
         assert_eq!(run(&script, 0, &[2, 3]), [1, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn who_is_held_stays_behind_until_the_others_wait_for_it() {
+        let at = Location::caller();
+        for seed in 0..200 {
+            let rest = Box::new(Policy::Random { one_in: 2 });
+            let mut director = Director::new(&Policy::Holding { at, rest }, seed);
+            director.persisted(0, at, 1);
+            let is_held = director.held.is_some();
+            let from = 2 + HELD_AFTER;
+            let others: Vec<usize> =
+                (from..from + 40).map(|step| director.next(7, Some(1), false, step)).collect();
+            assert_eq!(is_held, !others.contains(&0), "{others:?}");
+            director.next(7, Some(1), true, from + 40);
+            assert_eq!(director.held, None, "another waits, perhaps for it");
+        }
     }
 }

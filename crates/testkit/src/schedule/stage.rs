@@ -122,6 +122,18 @@ pub(super) fn accessed(access: Access, offset: u64, site: &'static Location<'sta
     let _ = LAST.try_with(|last| last.set(Some((access, offset, site))));
 }
 
+/// Notes that this thread asks for durability at a place.
+#[inline]
+pub(super) fn persisted(site: &'static Location<'static>) {
+    let _ = STAGE.try_with(|stage| {
+        if let Ok(stage) = stage.try_borrow()
+            && let Some((turns, me)) = &*stage
+        {
+            lock(&turns.state).director.persisted(*me, site, turns.steps.load(Relaxed));
+        }
+    });
+}
+
 /// The next moment of the run that this thread is in: every call has another, in the order in which they come. 0 in a thread of no stage.
 pub(super) fn now() -> u64 {
     STAGE.with_borrow(|stage| stage.as_ref().map_or(0, |(turns, _)| turns.clock.fetch_add(1, Relaxed) + 1))

@@ -1,0 +1,100 @@
+//! Crashes that follow something else: the death of a process, or a recovery.
+
+use super::{At, Choice, Explorer, Found, Judge, Point, WORDS, pick};
+use crate::trace::{Trace, What};
+
+impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
+    /// Whether a kill here makes a difference to a crash of the machine, and is to be tried.
+    pub(super) fn is_kill_due(&mut self) -> bool {
+        let loses = !self.rules.keeps_stores && self.rules.fences_keep;
+        let often = self.limits.revived_one_in;
+        loses && self.depth == 0 && often != 0 && self.dice.roll(often) == 0
+    }
+
+    /// The process is killed after an event; another one goes on with what it finds in the caches. Then power fails.
+    pub(super) fn kill(
+        &mut self,
+        (base, trace): (&[u64], &Trace),
+        event: usize,
+        judge: &mut dyn Judge<VOLATILE>,
+    ) -> Option<Found> {
+        let expectation = judge.remember();
+        let revival = self.revival.take().unwrap_or_else(|| {
+            let mut image = vec![0; self.memory.lines() * WORDS];
+            image[..base.len()].copy_from_slice(base);
+            trace.replay(&mut image, event + 1);
+            judge.revival(&image)
+        });
+        let found = revival.as_ref().and_then(|revival| {
+            let whole = trace.followed_by(event + 1, revival);
+            let mut nested = self.nested.take().unwrap_or_else(|| self.deeper());
+            // The notes of the history are past.
+            let found = nested.explore_behind((base, &whole), event + 1, self.explored.runs, judge);
+            self.explored += std::mem::take(&mut nested.explored);
+            self.nested = Some(nested);
+            found.map(|found| (whole, found))
+        });
+        self.revival = Some(revival);
+        judge.go_back_to(expectation);
+        found.map(|(whole, found)| {
+            let wrong = found.wrong.clone();
+            Found { event, lines: Vec::new(), wrong, nested: Some(Box::new((whole, found))) }
+        })
+    }
+
+    /// As `explore`, but the judge has passed the notes before `from` already.
+    fn explore_behind(
+        &mut self,
+        (base, trace): (&[u64], &Trace),
+        from: usize,
+        seed: u64,
+        judge: &mut dyn Judge<VOLATILE>,
+    ) -> Option<Found> {
+        if !self.start((base, trace), from, seed) {
+            return None;
+        }
+        for (number, event) in trace.events().iter().enumerate() {
+            let at = self.at(number, event, from);
+            if number < from && matches!(event.what, What::Mark(_)) {
+                self.age(number as u32);
+                continue;
+            }
+            // What was read is judged in any case.
+            let is_read = matches!(event.what, What::Mark(_)) && !self.is_directed;
+            let at = At { explore: at.explore || is_read, ..at };
+            let mut found = self.step(trace, event, at, judge);
+            if found.is_none() && at.all {
+                found = self.point(at, None, judge);
+            }
+            if found.is_some() || (self.is_over)() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Whether a recovery is to be crashed although the history does not show the fault: the recovery may.
+    pub(super) fn is_recovery_due(&mut self) -> bool {
+        let often = self.limits.nested_one_in[self.depth];
+        self.is_directed && self.depth == 0 && often != 0 && self.dice.roll(often) == 0
+    }
+
+    /// Crashes the recovery from a state of the point behind an event: the least, the most, or any.
+    pub(super) fn crash_any_recovery(
+        &mut self,
+        event: usize,
+        judge: &mut dyn Judge<VOLATILE>,
+    ) -> Option<Found> {
+        let point = Point { event, forced: None };
+        let lines: Vec<u32> = self.open.iter().copied().collect();
+        let domains: Vec<(u32, Vec<usize>)> =
+            lines.into_iter().map(|line| (line, self.domain(&point, line))).collect();
+        let dice = &mut self.dice;
+        let choice: Choice = match dice.roll(4) {
+            0 => pick(&domains, |all| all[0]),
+            1 => pick(&domains, |all| all[all.len() - 1]),
+            _ => pick(&domains, |all| *dice.pick(all)),
+        };
+        self.crash_recovery(&point, &choice, judge)
+    }
+}

@@ -1,0 +1,242 @@
+//! Where a planted fault makes a difference.
+//!
+//! The program with a fault stores what the sound one stores, so a crash shows the fault only while something may be lost that the sound program
+//! has made durable. That is so for a few events after the fault's place, or for long: until anything else makes the line durable. The walk here does for
+//! both programs at once what the explorer does for one, without the bytes, and the explorer then looks at those events only.
+
+use super::rules::Rules;
+use crate::trace::{Event, Role, Trace, What};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What an event does to the difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Here {
+    /// Behind it a crash leaves nothing that it could not leave of the sound program.
+    #[default]
+    Alike,
+    /// Behind it a crash may leave more.
+    Differs,
+    /// So it may, and of a line of which it could not before.
+    DiffersMore,
+}
+
+/// The events of a trace behind which a crash shows the fault that is planted in it.
+#[derive(Debug, Default)]
+pub(crate) struct Focus {
+    events: Vec<Here>,
+    /// Lines that have ever differed.
+    lines: BTreeSet<u32>,
+}
+
+impl Focus {
+    /// Of a trace with a fault, under these rules.
+    pub(crate) fn of(trace: &Trace, rules: &Rules) -> Self {
+        let mut focus = Self::default();
+        if trace.events().iter().all(|event| event.role == Role::Done) {
+            return focus;
+        }
+        let mut both = Both::default();
+        for (number, event) in (0..).zip(trace.events()) {
+            let more = both.step(trace, (number, event), rules);
+            focus.lines.extend(&both.differing);
+            focus.events.push(match (more, both.differing.is_empty()) {
+                (_, true) => Here::Alike,
+                (false, _) => Here::Differs,
+                (true, _) => Here::DiffersMore,
+            });
+        }
+        focus
+    }
+
+    /// Whether a crash behind this event may show the fault.
+    pub(crate) fn differs(&self, event: usize) -> bool {
+        self.events.get(event).is_some_and(|&here| here != Here::Alike)
+    }
+
+    /// Whether a crash behind this event may show more of it than one before the event, although nothing was stored.
+    pub(crate) fn differs_more(&self, event: usize) -> bool {
+        self.events.get(event) == Some(&Here::DiffersMore)
+    }
+
+    /// Behind how many events, from this one on, a crash may show it.
+    pub(crate) fn count_from(&self, event: usize) -> u64 {
+        self.events.iter().skip(event).filter(|&&here| here != Here::Alike).count() as u64
+    }
+
+    /// Whether the fault matters to this line.
+    pub(crate) fn has_line(&self, line: u32) -> bool {
+        self.lines.contains(&line)
+    }
+}
+
+/// Stores to a line that no fence has ended in the faulty program, first to last: the event, and the thread if it was streamed.
+type Stores = Vec<(u32, Option<u32>)>;
+
+/// The sound program and the faulty one, side by side.
+#[derive(Default)]
+struct Both {
+    sound: Durable,
+    faulty: Durable,
+    stores: BTreeMap<u32, Stores>,
+    /// Lines of which the faulty program may lose more.
+    differing: BTreeSet<u32>,
+}
+
+/// What one of them has made durable.
+#[derive(Default)]
+struct Durable {
+    /// By thread, lines written back since its last fence, and the event.
+    written_back: BTreeMap<u32, Vec<(u32, u32)>>,
+    /// By thread, lines streamed to since its last fence.
+    streamed: BTreeMap<u32, Vec<u32>>,
+    /// By line, the last ordinary store that is durable may be this event.
+    until: BTreeMap<u32, u32>,
+    /// By thread, its last fence.
+    fenced: BTreeMap<u32, u32>,
+}
+
+impl Durable {
+    fn keep_written_back(&mut self, thread: u32, touched: &mut Vec<u32>) {
+        for (line, event) in self.written_back.remove(&thread).unwrap_or_default() {
+            let until = self.until.entry(line).or_default();
+            *until = event.max(*until);
+            touched.push(line);
+        }
+    }
+
+    fn keep_streamed(&mut self, thread: u32, event: u32, touched: &mut Vec<u32>) {
+        self.fenced.insert(thread, event);
+        touched.extend(self.streamed.remove(&thread).unwrap_or_default());
+    }
+
+    /// Whether a store to a line is certainly durable.
+    fn has(&self, line: u32, (event, streamed_by): (u32, Option<u32>)) -> bool {
+        let until = match streamed_by {
+            Some(thread) => self.fenced.get(&thread),
+            None => self.until.get(&line),
+        };
+        until.is_some_and(|&until| event <= until)
+    }
+}
+
+impl Both {
+    /// Takes an event. Whether there is a line more of which the faulty program may lose something that the sound one may not.
+    fn step(&mut self, trace: &Trace, (number, event): (u32, &Event), rules: &Rules) -> bool {
+        let mut touched = Vec::new();
+        match event.what {
+            What::Store { .. } | What::Rmw { .. } | What::Copy(_) | What::StreamedCopy(_) => {
+                self.store(trace, (number, event));
+            }
+            _ => {}
+        }
+        let programs = match event.role {
+            Role::Done => [Some(&mut self.sound), Some(&mut self.faulty)],
+            Role::LeftOut => [Some(&mut self.sound), None],
+            Role::Belated => [None, Some(&mut self.faulty)],
+        };
+        for program in programs.into_iter().flatten() {
+            match event.what {
+                What::Rmw { .. } | What::RmwFailed { .. } if rules.locked_orders => {
+                    program.keep_written_back(event.thread, &mut touched);
+                }
+                What::WriteBack { line } => {
+                    program.written_back.entry(event.thread).or_default().push(((line / 64) as u32, number));
+                }
+                What::Fence if rules.fences_keep => {
+                    program.keep_written_back(event.thread, &mut touched);
+                    program.keep_streamed(event.thread, number, &mut touched);
+                }
+                _ => {}
+            }
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        let mut more = false;
+        for line in touched {
+            more |= self.compare(line);
+        }
+        more
+    }
+
+    fn store(&mut self, trace: &Trace, (number, event): (u32, &Event)) {
+        let streamed_by = matches!(event.what, What::StreamedCopy(_)).then_some(event.thread);
+        for (word, _) in trace.stored(event) {
+            let line = (word / 8) as u32;
+            let stores = self.stores.entry(line).or_default();
+            if stores.last() != Some(&(number, streamed_by)) {
+                stores.push((number, streamed_by));
+            }
+            if streamed_by.is_some() {
+                for program in [&mut self.sound, &mut self.faulty] {
+                    let lines = program.streamed.entry(event.thread).or_default();
+                    if lines.last() != Some(&line) {
+                        lines.push(line);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks again whether a line differs. Whether it does now and did not before.
+    fn compare(&mut self, line: u32) -> bool {
+        let Self { sound, faulty, stores, differing } = self;
+        let Some(stores) = stores.get_mut(&line) else { return false };
+        stores.retain(|&store| !faulty.has(line, store));
+        let differs = stores.iter().any(|&store| sound.has(line, store));
+        if differs {
+            return differing.insert(line);
+        }
+        differing.remove(&line);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crash::{Fault, Kind, Profile};
+    use std::panic::Location;
+
+    #[track_caller]
+    fn event(what: What) -> Event {
+        Event { thread: 0, what, site: Location::caller(), role: Role::Done }
+    }
+
+    fn persist(trace: &mut Trace) {
+        [What::WriteBack { line: 64 }, What::Fence].into_iter().for_each(|what| trace.push(event(what)));
+    }
+
+    /// Events behind which the fault shows in: a store, its persist, another line's, and a persist of the first line once more.
+    fn shown(kind: Kind) -> Vec<usize> {
+        let mut trace = Trace::default();
+        trace.push(event(What::Store { at: 64, old: 0, new: 1 }));
+        trace.push(event(What::WriteBack { line: 64 }));
+        trace.push(event(What::Fence));
+        let sites = [trace.events()[1].site, trace.events()[2].site];
+        trace.push(event(What::Store { at: 128, old: 0, new: 1 }));
+        trace.push(event(What::WriteBack { line: 128 }));
+        trace.push(event(What::Fence));
+        persist(&mut trace);
+        let site = sites[usize::from(matches!(kind, Kind::NoFence | Kind::LateFence))];
+        let faulty = Fault { site, kind }.planted_in(&trace);
+        let focus = Focus::of(&faulty, &Profile::Arm.rules());
+        (0..faulty.events().len()).filter(|&number| focus.differs(number)).collect()
+    }
+
+    #[test]
+    fn a_fault_shows_from_where_the_sound_program_is_durable_to_where_the_faulty_one_is() {
+        assert_eq!(shown(Kind::NoWriteBack), [2, 3, 4, 5, 6], "until the line is written back by another");
+        assert_eq!(shown(Kind::NoFence), [2, 3, 4], "until the next fence");
+        assert_eq!(shown(Kind::LateFence), [2, 3], "until the fence that is late, before the write-back");
+        // The late write-back is an event more: number 3.
+        assert_eq!(shown(Kind::LateWriteBack), [2, 3, 4, 5], "until the second fence");
+    }
+
+    #[test]
+    fn a_trace_without_a_fault_shows_none() {
+        let mut trace = Trace::default();
+        trace.push(event(What::Store { at: 64, old: 0, new: 1 }));
+        persist(&mut trace);
+        assert_eq!(Focus::of(&trace, &Profile::Arm.rules()).count_from(0), 0);
+    }
+}
