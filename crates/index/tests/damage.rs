@@ -42,3 +42,28 @@ fn a_link_into_what_the_pool_keeps_for_itself_is_refused() {
         assert_eq!(own_lines(&pool), before, "a write went to {target:#x}");
     }
 }
+
+/// The words of the root's first line that a resize may not change, and both tables.
+#[test]
+fn a_root_with_any_one_of_its_words_changed_is_refused() {
+    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
+    drop(Clht::<Dram, U64>::create(&pool, "map", 8).unwrap());
+    let root = pool.roots()[0].offset.unwrap();
+    let words = [
+        (1, "names no table"),
+        (2, "names no table"),
+        (3, "does not fit its check"),
+        (4, "does not fit its check"),
+        (5, "not of a hash table for this kind of keys"),
+        (7, "does not fit its check"),
+    ];
+    for (word, says) in words {
+        let word = &line(&pool, root).0[word];
+        let sound = word.load(pool.medium(), Relaxed);
+        word.store(pool.medium(), sound ^ 0x1000, Relaxed);
+        let Err(error) = Clht::<Dram, U64>::recover(&pool, "map") else { panic!("not refused: {says}") };
+        assert!(error.to_string().contains(says), "{error}");
+        word.store(pool.medium(), sound, Relaxed);
+    }
+    assert!(Clht::<Dram, U64>::recover(&pool, "map").unwrap().is_some());
+}
