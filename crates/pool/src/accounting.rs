@@ -2,7 +2,8 @@
 
 use crate::pool::{Inner, Pool, Start};
 use crate::zones::{State, Use};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::fence;
 use terrace_medium::{MappedMedium, Word};
 
 /// Where a pool's bytes are. While others allocate, the figures are those of about the same time.
@@ -30,7 +31,7 @@ pub struct Space {
     pub free: u64,
     /// Bytes of the largest extent that there is room for. What `free` has more is in pieces.
     pub largest_free_extent: u64,
-    /// Whether memory that a crash left has yet to be collected; until then `used_by_blocks` is a guess from above.
+    /// Whether memory that a crash left, or a process that died, has yet to be collected; until then `used_by_blocks` is a guess from above.
     pub collecting: bool,
 }
 
@@ -72,7 +73,7 @@ impl<M: MappedMedium> Pool<M> {
         let described = space.free + slabs + uncounted + extents + space.damaged;
         space.metadata = space.size.saturating_sub(described);
         space.lost = shared.lost.load(medium, Relaxed);
-        space.collecting = inner.is_pending();
+        space.collecting = inner.needs_collection();
         space
     }
 
@@ -130,6 +131,83 @@ impl<M: MappedMedium> Inner<M> {
         if sum > u64::MAX / 2 { 0 } else { sum }
     }
 
+    /// Whether nobody has died in the middle of counting bytes since they were last counted.
+    pub(crate) fn is_counted(&self) -> bool {
+        let shared = self.shared();
+        shared.counted.load(self.medium(), Relaxed) == shared.doubts.load(self.medium(), Relaxed)
+    }
+
+    /// Bytes in small blocks and in extents, by the bitmaps. Nobody allocates or frees meanwhile.
+    fn count_all(&self) -> (u64, u64) {
+        let (mut small, mut large) = (0u64, 0u64);
+        for (zone, unit) in self.zones().flat_map(|zone| self.units_in(&zone).map(move |unit| (zone, unit))) {
+            let entry = self.unit(unit);
+            let state = State(entry.state.load(self.medium(), Relaxed));
+            match state.class() {
+                // What a crash left is not looked into before it arrives, and counted then.
+                _ if state.usage() == Use::Damaged => {}
+                _ if state.era() != self.era && self.start != Start::Clean => {}
+                Some(number) => {
+                    let class = self.memory.classes.get(number);
+                    small += class.map_or(0, |class| self.count_blocks(unit, class) * u64::from(class.size));
+                }
+                None => {
+                    let usable = self.memory.zones.usable(unit, self.size());
+                    let head = self.memory.zones.head_granules(&zone, unit);
+                    let taken = entry.taken.load(self.medium(), Relaxed) & usable & !head;
+                    large += u64::from(taken.count_ones()) << self.memory.zones.granule_log2();
+                }
+            }
+        }
+        (small.wrapping_sub(self.cached()), large)
+    }
+
+    /// Bytes of blocks that seats have to hand out.
+    fn cached(&self) -> u64 {
+        let of_seat = |seat: &crate::seats::Seat| {
+            let caches = (0..self.memory.classes.len()).filter_map(|number| {
+                let free = seat.caches[number].free.load(self.medium(), Relaxed);
+                Some(u64::from(free.count_ones()) * u64::from(self.memory.classes.get(number)?.size))
+            });
+            caches.sum::<u64>()
+        };
+        self.used_seats().map(of_seat).sum()
+    }
+
+    /// Counts the bytes in blocks and in limbo anew, if nobody allocates or frees meanwhile. Returns whether that was so. By the collector.
+    pub(crate) fn count_if_quiet(&self) -> bool {
+        let (medium, shared) = (self.medium(), self.shared());
+        let doubts = shared.doubts.load(medium, SeqCst);
+        let Some(before) = self.quiet() else { return false };
+        let (small, large) = self.count_all();
+        let missing: Vec<u64> = self.used_seats().map(|seat| self.missing_in_limbo(seat)).collect();
+        if self.quiet().as_ref() != Some(&before) {
+            return false;
+        }
+        let sum = |count: usize| before.iter().map(|seat| seat[count]).fold(0, u64::wrapping_add);
+        shared.small_base.store(medium, small.wrapping_sub(sum(0)), Relaxed);
+        shared.large_base.store(medium, large.wrapping_sub(sum(1)), Relaxed);
+        for (seat, missing) in self.used_seats().zip(missing) {
+            let _locked = seat.limbo.acquire_in(self);
+            crate::limbo::add(medium, &seat.drained, missing);
+        }
+        shared.counted.store(medium, doubts, Relaxed);
+        true
+    }
+
+    /// What all seats have counted, if nobody is pinned.
+    fn quiet(&self) -> Option<Vec<[u64; 4]>> {
+        let now = self.epoch();
+        let seats = self.used_seats().map(|seat| {
+            // ORDER: Acquire: pairs with `withdraw`: all that was done under the last pin is seen.
+            let is_pinned = self.is_behind(seat, now).is_some();
+            fence(Acquire);
+            let counts = [&seat.small, &seat.large, &seat.freed, &seat.retired];
+            (!is_pinned).then(|| counts.map(|count| count.load(self.medium(), Relaxed)))
+        });
+        seats.collect()
+    }
+
     /// Bytes in limbo.
     pub(crate) fn waiting(&self) -> u64 {
         let waiting = self.used_seats().map(|seat| {
@@ -168,10 +246,16 @@ impl<M: MappedMedium> Inner<M> {
             self.empty_caches(seat);
         }
         let shared = self.shared();
-        let (small, large) = (
-            self.sum(&shared.small_base, |seat| &seat.small),
-            self.sum(&shared.large_base, |seat| &seat.large),
-        );
+        let is_exact = self.is_counted();
+        let (small, large) = if is_exact {
+            (
+                self.sum(&shared.small_base, |seat| &seat.small),
+                self.sum(&shared.large_base, |seat| &seat.large),
+            )
+        } else {
+            self.count_all()
+        };
+        shared.counted.store(self.medium(), shared.doubts.load(self.medium(), Relaxed), Relaxed);
         shared.small_base.store(self.medium(), small, Relaxed);
         shared.large_base.store(self.medium(), large, Relaxed);
         for seat in self.used_seats() {

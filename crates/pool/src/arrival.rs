@@ -15,6 +15,7 @@
 
 use crate::classes::Class;
 use crate::pool::{Inner, Start};
+use crate::slabs::Holding;
 use crate::zones::{State, Unit, Use};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use terrace_medium::MappedMedium;
@@ -51,8 +52,13 @@ impl<M: MappedMedium> Inner<M> {
     fn arrive_now(&self, unit: u64) -> State {
         /// Far more than an arrival takes: a unit that is still arriving then is damaged, and nothing is done with it.
         const TURNS_MAX: u32 = 1 << 20;
+        /// The same when it may well be that who was at it has died: the collector will see to it.
+        const TURNS_DOUBTED: u32 = 1 << 10;
         let (entry, medium) = (self.unit(unit), self.medium());
-        for _ in 0..TURNS_MAX {
+        for turn in 0..TURNS_MAX {
+            if turn >= TURNS_DOUBTED && self.is_doubted() {
+                return State(entry.state.load(medium, Acquire));
+            }
             let state = State(entry.state.load(medium, Acquire));
             if state.era() == self.era {
                 if state.usage() != Use::Arriving {
@@ -75,6 +81,35 @@ impl<M: MappedMedium> Inner<M> {
         }
         self.fault();
         State(entry.state.load(medium, Acquire))
+    }
+
+    /// Goes on with the arrival of a unit, which somebody left in `state` who died. Nobody else is at it.
+    pub(crate) fn arrive_again(&self, unit: u64, state: State) {
+        let arrived = match state.class() {
+            Some(number) if self.start == Start::Clean => self.guess_use(unit, number),
+            Some(number) => self.take_stock(unit, state, Fate::OldSlab(number)),
+            None if self.start == Start::Clean => {
+                self.take_stock(unit, State::granules(self.era), Fate::AsClosed)
+            }
+            None => self.take_stock(unit, state, Fate::OldGranules),
+        };
+        // ORDER: Release: as in `arrive_now`.
+        self.unit(unit).state.store(self.medium(), arrived.0, Release);
+    }
+
+    /// What a slab was that a close left: what it holds says it. If it is not in its list, the collector finds out.
+    fn guess_use(&self, unit: u64, number: usize) -> State {
+        self.unit(unit).old.store(self.medium(), 0, Relaxed);
+        let is_reserve =
+            self.shared().reserve.load(self.medium(), Relaxed) == self.memory.zones.start_of(unit);
+        let is_full =
+            self.memory.classes.get(number).is_none_or(|class| self.holding(unit, class) == Holding::All);
+        let usage = match (is_reserve, is_full) {
+            (true, _) => Use::Reserve,
+            (false, true) => Use::Full,
+            (false, false) => Use::Listed,
+        };
+        State::slab(self.era, number, usage)
     }
 
     /// What is to become of a unit that was found in `state`. Changes nothing.
@@ -119,6 +154,7 @@ impl<M: MappedMedium> Inner<M> {
                     self.count_slab(class, 1);
                 }
                 entry.old.store(medium, 0, Relaxed);
+                entry.link.store(medium, 0, Relaxed);
                 State::slab(self.era, number, Use::Pending)
             }
             Fate::OldGranules => {

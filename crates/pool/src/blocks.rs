@@ -22,7 +22,7 @@ pub struct PoolFull {
     pub longest: Option<u64>,
     /// Bytes that were given back and wait for their readers.
     pub waiting: u64,
-    /// Whether memory that a crash left is still being collected.
+    /// Whether memory that a crash left, or a process that died, has yet to be collected.
     pub collecting: bool,
 }
 
@@ -334,6 +334,6 @@ impl<M: MappedMedium> Inner<M> {
     fn pool_full(&self, wanted: u64) -> PoolFull {
         let longest = self.memory.classes.of(wanted).is_none().then(|| self.longest_free_run());
         let (size, waiting) = (self.size(), self.waiting());
-        PoolFull { wanted, size, longest, waiting, collecting: self.is_pending() }
+        PoolFull { wanted, size, longest, waiting, collecting: self.needs_collection() }
     }
 }

@@ -8,7 +8,10 @@
 //!    sweep's; whoever had unlinked one before the tracer came by, and had not retired it, has done so by then;
 //! 3. sweeps unit by unit.
 //!
-//! A collector that dies, gives up, or whose trace panics, has done no harm: marks only keep memory, and what is marked was reachable in this era.
+//! A collector that dies, gives up, or whose trace panics, has done no harm: marks only keep memory, and what is marked was reachable in this era. The
+//! next one starts over, with the marks that are there; what it finds swept is of this era.
+//!
+//! What somebody leaves behind who dies in this era, while others go on, is another matter: see `doubt`.
 
 use crate::epoch::GRACE;
 use crate::pool::{Inner, Pool};
@@ -88,13 +91,13 @@ impl Marker<'_> {
 }
 
 /// Where a marked block lies.
-enum Place {
+pub(crate) enum Place {
     Slab,
     Granules,
     Nowhere,
 }
 
-trait Marks {
+pub(crate) trait Marks {
     /// Where `offset` lies; the memory that its mark takes is asked for.
     fn place_of(&self, offset: u64, size: Option<u64>) -> Place;
     fn mark_small(&self, offset: u64);
@@ -154,9 +157,10 @@ impl<M: MappedMedium> Pool<M> {
         blocks.into_iter().map(|(at, bytes)| (at, self.0.memory.classes.footprint(bytes))).collect()
     }
 
-    /// Whether memory that an earlier life took has yet to be collected: after an unclean open, until [`Pool::collect`] has been through.
+    /// Whether there may be memory that nobody can reach: after an unclean open, and after somebody died who used the pool together with others; until
+    /// [`Pool::collect`] has been through.
     pub fn needs_collection(&self) -> bool {
-        self.0.is_pending()
+        self.0.needs_collection()
     }
 
     /// Frees what nobody can reach, while others go on. `trace` names, through the marker, at least every block that can be reached from the time it is
@@ -171,27 +175,50 @@ impl<M: MappedMedium> Pool<M> {
         let inner = &*self.0;
         assert_eq!(self.pin().depth(), 1, "a thread that collects has no guard");
         let _collector = inner.shared().collector.acquire_in(inner);
-        if !inner.is_pending() {
-            return CollectReport::default();
+        let mut report = CollectReport::default();
+        let done = !inner.is_pending() || inner.collect_old(trace, &mut report);
+        if done && inner.is_doubted() {
+            inner.collect_beside(trace, &mut report);
         }
-        let report = CollectReport::default();
-        let mut marker = Marker { marks: inner, queue: [0; QUEUE], report, given_up: false };
-        trace(&mut marker);
-        if marker.given_up {
-            return marker.report;
-        }
-        let mut report = marker.finish();
-        inner.wait_for_readers();
-        inner.sweep(&mut report);
-        // ORDER: Release: pairs with `is_pending`: who sees the end of the sweep sees all of it.
-        inner.shared().phase.store(self.medium(), SETTLED, Release);
-        inner.shared().fruitless.store(self.medium(), 0, Relaxed);
+        // Pinned: if this thread dies in the middle of it, that is noticed.
+        let _guard = self.pin();
         inner.set_reserve_aside();
         report
     }
 }
 
+/// Calls `trace` with a marker that marks through `marks`. Returns whether it has named everything.
+pub(crate) fn run(
+    trace: &mut dyn FnMut(&mut Marker<'_>),
+    marks: &dyn Marks,
+    report: &mut CollectReport,
+) -> bool {
+    let mut marker = Marker { marks, queue: [0; QUEUE], report: *report, given_up: false };
+    trace(&mut marker);
+    let complete = !marker.given_up;
+    *report = if complete { marker.finish() } else { marker.report };
+    complete
+}
+
 impl<M: MappedMedium> Inner<M> {
+    /// Collects what earlier eras left. Returns whether it has.
+    fn collect_old(&self, trace: &mut dyn FnMut(&mut Marker<'_>), report: &mut CollectReport) -> bool {
+        if self.finish_arrivals() {
+            // Who retired a block of such a unit could not mark it.
+            self.wait_for_readers();
+            self.mark_limbo(&|offset, bytes| self.mark(offset, bytes));
+        }
+        if !run(trace, self, report) {
+            return false;
+        }
+        self.wait_for_readers();
+        self.sweep(report);
+        // ORDER: Release: pairs with `is_marking`: who sees the end of the sweep sees all of it.
+        self.shared().phase.store(self.medium(), SETTLED, Release);
+        self.shared().fruitless.store(self.medium(), 0, Relaxed);
+        true
+    }
+
     /// See [`Marker::mark`].
     pub(crate) fn mark(&self, offset: u64, bytes: u64) {
         match self.place_of(offset, Some(bytes)) {
@@ -204,6 +231,9 @@ impl<M: MappedMedium> Inner<M> {
     /// A block that can be reached lies in `unit`, at `offset`, where by the unit's `state` there is none of its size.
     #[cold]
     fn contradict(&self, unit: u64, state: State, offset: u64) {
+        if !self.is_pending() {
+            return;
+        }
         let is_old = match state.usage() {
             Use::Pending => true,
             Use::Granules => {
@@ -228,7 +258,7 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Waits until everyone who is pinned now has been unpinned.
-    fn wait_for_readers(&self) {
+    pub(crate) fn wait_for_readers(&self) {
         let until = self.epoch() + GRACE;
         let mut epoch = self.epoch();
         while epoch < until {

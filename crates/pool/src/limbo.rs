@@ -11,7 +11,7 @@
 use crate::epoch::{GRACE, SPILLED, TEMPORARY};
 use crate::pool::{Inner, Start};
 use crate::seats::Seat;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Offset, Persistent, Word};
 
 /// Bytes of a page: a size class of every geometry.
@@ -72,19 +72,19 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Puts the block at `offset` into limbo. The owner of `seat` is pinned, and has unlinked it under this pin.
     pub(crate) fn retire(&self, seat: &Seat, offset: u64, bytes: u64) {
-        if self.is_pending() {
+        if self.is_marking() {
             // The sweep is to leave it alone: it is freed when it comes out of limbo.
             self.mark(offset, bytes);
         }
         match self.open_page(seat).or_else(|| self.open_page_hard(seat)) {
-            Some(page) => self.note(seat, page, offset, bytes),
+            Some(page) => self.note_retired(seat, page, offset, bytes),
             None => self.spill(seat, offset, bytes),
         }
     }
 
     /// Writes a block down on the seat's open page.
     #[inline(always)]
-    fn note(&self, seat: &Seat, page: &Page, offset: u64, bytes: u64) {
+    fn note_retired(&self, seat: &Seat, page: &Page, offset: u64, bytes: u64) {
         add(self.medium(), &seat.retired, bytes);
         let count = seat.page_count.load(self.medium(), Relaxed);
         let entry = &page.entries[count.min(ENTRIES - 1) as usize];
@@ -156,9 +156,13 @@ impl<M: MappedMedium> Inner<M> {
             && let Some(page) = self.open_page(seat).or_else(|| self.open_page_hard(seat))
         {
             left -= 1;
-            let [offset, bytes] = &seat.spills[left];
+            let [offset, bytes] = [0, 1].map(|word| seat.spills[left][word].load(self.medium(), Relaxed));
+            if self.is_marking() {
+                // The collector may look while it is in neither place.
+                self.mark(offset, bytes);
+            }
             seat.spilled.store(self.medium(), left as u64, Relaxed);
-            self.note(seat, page, offset.load(self.medium(), Relaxed), bytes.load(self.medium(), Relaxed));
+            self.note_retired(seat, page, offset, bytes);
         }
         left
     }
@@ -168,7 +172,14 @@ impl<M: MappedMedium> Inner<M> {
         if seat.spilled.load(self.medium(), Relaxed) != 0 {
             self.note_spilled_pinned(seat);
         }
-        self.close_page(seat);
+        if seat.page.load(self.medium(), Relaxed) != 0 {
+            // Pinned, so that the collector waits for the page to arrive in the queue.
+            let flags =
+                seat.announced.load(self.medium(), Relaxed) & (TEMPORARY | SPILLED) | self.barrier_flag();
+            self.announce(seat, flags | 1);
+            self.close_page(seat);
+            self.withdraw(seat, flags);
+        }
     }
 
     /// Frees what is noted in the seat at once: nobody is pinned.
@@ -192,9 +203,11 @@ impl<M: MappedMedium> Inner<M> {
         add(self.medium(), &seat.small, PAGE_BYTES);
         let page = self.page(offset)?;
         page.next.store(self.medium(), 0, Relaxed);
-        seat.page.store(self.medium(), offset, Relaxed);
+        page.tag.store(self.medium(), self.pinned_epoch(seat) << 8, Relaxed);
         seat.page_count.store(self.medium(), 0, Relaxed);
         seat.page_bytes.store(self.medium(), 0, Relaxed);
+        // ORDER: Release: whoever finds the page, the collector or who goes on with the seat of one that died, finds it without entries.
+        seat.page.store(self.medium(), offset, Release);
         Some(page)
     }
 
@@ -257,6 +270,56 @@ impl<M: MappedMedium> Inner<M> {
         Some(Drained { page: oldest, entries })
     }
 
+    /// Marks all that waits in limbo, and the pages that it is noted in. What is on its way from one place to another is not seen.
+    pub(crate) fn mark_limbo(&self, mark: &dyn Fn(u64, u64)) {
+        for seat in self.used_seats() {
+            let _locked = seat.limbo.acquire_in(self);
+            self.each_page(seat, &mut |offset, page| {
+                mark(offset, PAGE_BYTES);
+                self.noted_in(page).for_each(|(offset, bytes)| mark(offset, bytes));
+            });
+            let spilled = seat.spilled.load(self.medium(), Acquire).min(seat.spills.len() as u64);
+            for [offset, bytes] in &seat.spills[..spilled as usize] {
+                mark(offset.load(self.medium(), Relaxed), bytes.load(self.medium(), Relaxed));
+            }
+        }
+    }
+
+    /// Bytes that were noted in pages of `seat` and are in none any more, though they were not drained: who had them died. Nobody is pinned.
+    pub(crate) fn missing_in_limbo(&self, seat: &Seat) -> u64 {
+        let _locked = seat.limbo.acquire_in(self);
+        let mut waiting = 0;
+        self.each_page(seat, &mut |_, page| {
+            waiting += self.noted_in(page).map(|(_, bytes)| bytes).sum::<u64>();
+        });
+        let [retired, drained] =
+            [&seat.retired, &seat.drained].map(|count| count.load(self.medium(), Relaxed));
+        retired.wrapping_sub(drained).wrapping_sub(waiting)
+    }
+
+    /// Calls `each` with the pages in the queue of `seat` and its open one. The queue is locked, so no page goes from its owner to the queue, nor from
+    /// there, and none is freed.
+    fn each_page(&self, seat: &Seat, each: &mut dyn FnMut(u64, &Page)) {
+        let mut next = seat.oldest.load(self.medium(), Relaxed);
+        for _ in 0..=self.size() / PAGE_BYTES {
+            let Some(page) = self.page(next).filter(|_| next != 0) else { break };
+            each(next, page);
+            next = page.next.load(self.medium(), Relaxed);
+        }
+        // ORDER: Acquire: pairs with `open_page`.
+        let open = seat.page.load(self.medium(), Acquire);
+        if let Some(page) = self.page(open).filter(|_| open != 0) {
+            each(open, page);
+        }
+    }
+
+    /// Offsets and bytes of what is noted in a page.
+    fn noted_in<'p>(&'p self, page: &'p Page) -> impl Iterator<Item = (u64, u64)> + 'p {
+        let entries = (page.tag.load(self.medium(), Acquire) & 0xff).min(ENTRIES);
+        let load = |word: &Word| word.load(self.medium(), Relaxed);
+        page.entries[..entries as usize].iter().map(move |[offset, bytes]| (load(offset), load(bytes)))
+    }
+
     fn free_entries(&self, drained: &Drained, me: &Seat) {
         let Some(page) = self.page(drained.page) else { return };
         // What they are in was last touched long ago: fetched together, their bitmaps cost one miss and not one each.
@@ -275,6 +338,15 @@ impl<M: MappedMedium> Inner<M> {
             self.free(me, offset, bytes);
         }
         self.free(me, drained.page, PAGE_BYTES);
+    }
+
+    /// Dies while it drains a page of `seat`, with `freed` of its entries freed. Returns how many there were.
+    #[cfg(test)]
+    pub(crate) fn leave_drained(&self, seat: &Seat, freed: u64) -> u64 {
+        let drained = self.next_drained(seat).expect("a page whose time is past");
+        let page = self.page(drained.page).expect("a page in the pool");
+        self.noted_in(page).take(freed as usize).for_each(|(offset, bytes)| self.free(seat, offset, bytes));
+        drained.entries
     }
 
     /// Drains every queue as far as the epoch allows. Returns how many pages.

@@ -6,7 +6,7 @@
 //! A search goes on where the last one ended, and now and then begins at the front again, so that what is in use stays together there. The largest
 //! extents are taken from the end: between them and the rest, what is free stays in one piece.
 
-use crate::classes::GRANULES;
+use crate::classes::{Class, GRANULES};
 use crate::layout::PAGE;
 use crate::pool::Inner;
 use crate::zones::{Hint, State, Use, Zone, low_bits};
@@ -83,6 +83,10 @@ impl<M: MappedMedium> Inner<M> {
         self.region.write_back(hint);
         self.shared().slab_units.fetch_add(self.medium(), 1, Relaxed);
         let entry = self.unit(unit);
+        let note = self.note();
+        if note != 0 {
+            entry.link.store(self.medium(), note, Relaxed);
+        }
         entry.state.store(self.medium(), State::slab(self.era, class, usage).0, SeqCst);
         // PERSIST: that the unit is a slab of this class, before any block of it can be linked. A crash before leaves a unit that the
         // collector finds without live blocks. Two write-backs and a fence a slab. (The hint is for the first search after a crash, which
@@ -142,11 +146,19 @@ impl<M: MappedMedium> Inner<M> {
         None
     }
 
-    /// Gives back a unit that was a slab of which no block is taken. The caller owns it.
-    pub(crate) fn release_unit(&self, unit: u64) {
+    /// Gives back a unit that was a slab of class `number` of which no block is taken. The caller owns it. While the collector looks into it, it stays a
+    /// slab and is listed instead.
+    pub(crate) fn release_unit(&self, unit: u64, number: usize, class: &Class) {
         let entry = self.unit(unit);
-        entry.link.store(self.medium(), 0, Relaxed);
+        // ORDER: SeqCst, this and the next: of this and the collector, which says what it looks at and then whether it is a slab, one sees the other.
         entry.state.store(self.medium(), State::granules(self.era).0, SeqCst);
+        if self.shared().sweeping.load(self.medium(), SeqCst) == unit + 1 {
+            entry.state.store(self.medium(), State::slab(self.era, number, Use::Owned).0, SeqCst);
+            return self.leave(unit, number, class);
+        }
+        entry.link.store(self.medium(), 0, Relaxed);
+        // What takes its granules next is not old.
+        entry.old.store(self.medium(), 0, Relaxed);
         // ORDER: SeqCst: see `update_hint`; whoever takes the granules acquires this.
         entry.taken.swap(self.medium(), 0, SeqCst);
         self.shared().slab_units.fetch_sub(self.medium(), 1, Relaxed);
@@ -269,6 +281,10 @@ impl<M: MappedMedium> Inner<M> {
             // ORDER: SeqCst: see `update_hint`; it also acquires what the last user of the granules did.
             match entry.taken.compare_exchange(self.medium(), taken, taken | piece.bits, SeqCst, Relaxed) {
                 Ok(_) => {
+                    if self.note() != 0 {
+                        // Whatever was seen of them when the collection began.
+                        entry.old.fetch_and(self.medium(), !piece.bits, Relaxed);
+                    }
                     entry.link.fetch_or(self.medium(), piece.bits, Relaxed);
                     // PERSIST: durable with the fence that the block itself needs before it can be linked.
                     self.region.write_back(entry);

@@ -5,6 +5,7 @@
 //!   line 1     | phase | collector's lock | seats used | seats taken | reserve | 0 ...      read mostly
 //!   line 2     | slab hint | extent hint | slab units | fruitless | small base | large base | lost | faults |
 //!   lines 3..  | list of class 0 | list of class 1 | ... 32 bytes each
+//!   line 51    | doubts | collected | counted | collections | sweeping | 0 ...              see `doubt`
 //! ```
 //! Of these `reserve` and `slab hint` are persisted while the pool is open, and go on after an unclean open; the others start again from zero then.
 
@@ -31,7 +32,7 @@ pub(crate) struct Shared {
     /// The global epoch.
     pub(crate) epoch: Word,
     _line0: [Word; 7],
-    /// Whether what earlier eras left has been collected: [`SETTLED`] or [`PENDING`].
+    /// `| 63:32 the number of the collection that marks beside others | 31:0 [`SETTLED`], [`PENDING`] or [`MARKING`] |`.
     pub(crate) phase: Word,
     /// Held by the collector.
     pub(crate) collector: Lock,
@@ -59,7 +60,18 @@ pub(crate) struct Shared {
     /// Frees of what was free, links that lead nowhere: signs of damage or of a wrong caller.
     pub(crate) faults: Word,
     pub(crate) lists: [ListHead; CLASSES_MAX],
-    _rest: [Word; 104],
+    /// How often something died that may have left blocks that nobody can reach.
+    pub(crate) doubts: Word,
+    /// As many of those have been collected.
+    pub(crate) collected: Word,
+    /// `doubts` when the bytes in blocks were last counted. While it is another, the figures may be off by what died in the middle of counting.
+    pub(crate) counted: Word,
+    /// The number of the last collection beside others.
+    pub(crate) collections: Word,
+    /// The unit whose first lines the collector looks at now, plus one: it stays a slab until then.
+    pub(crate) sweeping: Word,
+    _line51: [Word; 3],
+    _rest: [Word; 96],
 }
 
 const _: () = assert!(size_of::<Shared>() as u64 == ALLOCATOR_BYTES);
@@ -71,6 +83,10 @@ unsafe impl Persistent for Shared {}
 pub(crate) const SETTLED: u64 = 0;
 /// What earlier eras left has yet to be collected.
 pub(crate) const PENDING: u64 = 1;
+/// What somebody left who died in this era is being collected. The phase has the collection's number in its upper half.
+pub(crate) const MARKING: u64 = 2;
+/// The upper half of the phase, and of a slab's `link`.
+pub(crate) const NOTE: u64 = !0 << 32;
 /// The first epoch: a seat's announcement of 0 is none.
 pub(crate) const FIRST_EPOCH: u64 = 4;
 
@@ -107,6 +123,20 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn is_pending(&self) -> bool {
         // ORDER: Acquire: pairs with the end of the sweep.
         self.shared().phase.load(self.medium(), Acquire) == PENDING
+    }
+
+    /// Whether a collection is under way or to come whose sweep must not take what is retired now for garbage.
+    #[inline(always)]
+    pub(crate) fn is_marking(&self) -> bool {
+        // ORDER: Acquire: pairs with the end of the sweep.
+        self.shared().phase.load(self.medium(), Acquire) != SETTLED
+    }
+
+    /// What whoever owns or lists a slab writes into the upper half of its `link`: the number of the collection that goes on, or 0.
+    #[inline(always)]
+    pub(crate) fn note(&self) -> u64 {
+        // ORDER: the collection begins with a barrier in every running thread and waits for all that are pinned: see `doubt`.
+        self.shared().phase.load(self.medium(), Relaxed) & NOTE
     }
 
     /// Something that a sound pool and sound callers never do. Counted, and an assertion in debug builds of the caller's tests.
@@ -153,7 +183,7 @@ impl<M: MappedMedium> Inner<M> {
     /// to be called clean, and the next open collects.
     pub(crate) fn stop_memory(&self) -> bool {
         self.empty_all_seats();
-        let settled = !self.is_pending() && self.shared().lost.load(self.medium(), Relaxed) == 0;
+        let settled = !self.needs_collection() && self.shared().lost.load(self.medium(), Relaxed) == 0;
         if settled {
             self.seal_units();
         }

@@ -46,7 +46,7 @@ impl<M: MappedMedium> Inner<M> {
 
     /// A word of the slab's second bitmap: a set bit is a block that the collector found live.
     #[inline(always)]
-    fn mark_word(&self, unit: u64, class: &Class, word: u64) -> &Word {
+    pub(crate) fn mark_word(&self, unit: u64, class: &Class, word: u64) -> &Word {
         self.taken_word(unit, u64::from(class.words) + word)
     }
 
@@ -96,6 +96,10 @@ impl<M: MappedMedium> Inner<M> {
             let taken = self.taken_word(unit, word);
             let free = !taken.load(self.medium(), Relaxed) & class.valid(word);
             if free != 0 {
+                if self.note() != 0 {
+                    // ORDER: Release, and before the bits are taken: a sweep that sees them taken sees them marked.
+                    self.mark_word(unit, class, word).fetch_or(self.medium(), free, Release);
+                }
                 // ORDER: Acquire: pairs with the Release of whoever freed them: their last use is over.
                 taken.fetch_or(self.medium(), free, AcqRel);
             }
@@ -143,7 +147,7 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Puts a slab that has a free block into its list, unless someone else has or owns it.
     #[inline(always)]
-    fn list_if_full(&self, unit: u64, full: State) {
+    pub(crate) fn list_if_full(&self, unit: u64, full: State) {
         let entry = self.unit(unit);
         let listed = full.with(Use::Listed);
         // ORDER: AcqRel: the next owner acquires, through the list's head, what the last one did.
@@ -155,8 +159,9 @@ impl<M: MappedMedium> Inner<M> {
     fn push(&self, unit: u64, entry: &Unit, listed: State) {
         let Some(list) = listed.class().and_then(|class| self.shared().lists.get(class)) else { return };
         let mut head = list.head.load(self.medium(), Relaxed);
+        let note = self.note();
         loop {
-            entry.link.store(self.medium(), head & low(UNIT_BITS), Relaxed);
+            entry.link.store(self.medium(), head & low(UNIT_BITS) | note, Relaxed);
             // ORDER: Release: pairs with the Acquire of `pop`: the link is seen.
             match list.head.compare_exchange(self.medium(), head, head_word(head, unit + 1), Release, Relaxed)
             {
@@ -175,8 +180,11 @@ impl<M: MappedMedium> Inner<M> {
             if self.unit_at(self.memory.zones.start_of(unit)).is_none() {
                 return self.cut_list(class, head);
             }
-            if self.arrive(unit).usage() == Use::Damaged {
-                return self.cut_list(class, head);
+            match self.arrive(unit).usage() {
+                Use::Damaged => return self.cut_list(class, head),
+                // Who was bringing it into this era died: the collector sees to it.
+                Use::Arriving => return None,
+                _ => {}
             }
             // May be another slab's link by now; then the head has changed and the exchange fails.
             let next = self.unit(unit).link.load(self.medium(), Relaxed) & low(UNIT_BITS);
@@ -189,8 +197,12 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Turns a listed slab into an owned one.
-    fn own(&self, unit: u64, class: usize) -> bool {
+    /// Turns a listed slab that is in no list any more into an owned one.
+    pub(crate) fn own(&self, unit: u64, class: usize) -> bool {
+        let (note, link) = (self.note(), &self.unit(unit).link);
+        if note != 0 {
+            link.store(self.medium(), link.load(self.medium(), Relaxed) & low(UNIT_BITS) | note, Relaxed);
+        }
         let listed = State::slab(self.era, class, Use::Listed);
         let owned = listed.with(Use::Owned);
         // ORDER: AcqRel: as in `list_if_full`.
@@ -235,11 +247,15 @@ impl<M: MappedMedium> Inner<M> {
         self.region.prefetch(start + class.block_at(offset - start).unwrap_or(0) / 64 * 8);
     }
 
-    /// Takes note that the block around `offset` is live, if it lies in a slab of an earlier era.
+    /// Takes note that the block around `offset` is live, if it lies in a slab that will be swept.
     pub(crate) fn mark_block(&self, unit: u64, offset: u64) {
-        let state = self.arrive(unit);
+        self.mark_block_in(unit, self.arrive(unit), offset);
+    }
+
+    /// As `mark_block`, for a unit in `state`.
+    pub(crate) fn mark_block_in(&self, unit: u64, state: State, offset: u64) {
         let Some(class) = state.class().and_then(|class| self.memory.classes.get(class)) else { return };
-        if state.usage() == Use::Pending
+        if (state.usage() == Use::Pending || self.note() != 0)
             && let Some(block) = class.block_around(offset - self.memory.zones.start_of(unit))
         {
             let (word, bit) = (self.mark_word(unit, class, block / 64), 1 << (block % 64));
@@ -273,30 +289,32 @@ impl<M: MappedMedium> Inner<M> {
             let before = self.taken_word(unit, word).fetch_and(self.medium(), marked, SeqCst);
             freed += u64::from((before & class.valid(word) & !marked).count_ones());
         }
-        if self.holding(unit, class) == Holding::Nothing {
-            self.release_unit(unit);
-        } else {
-            self.leave(unit, number, class);
-        }
+        self.give_up(unit, number, class);
         freed
     }
 
-    /// Empties a seat's caches: what it had not handed out is free again.
+    /// Gives up the ownership of a slab: to the units if no block of it is allocated.
+    pub(crate) fn give_up(&self, unit: u64, number: usize, class: &Class) {
+        match self.holding(unit, class) {
+            Holding::Nothing => self.release_unit(unit, number, class),
+            _ => self.leave(unit, number, class),
+        }
+    }
+
+    /// Empties a seat's caches: what it had not handed out is free again. Whoever does it is pinned, or alone. If it dies, the seat can be gone on with or
+    /// emptied again, whatever it has done; a block or a slab may be left over.
     pub(crate) fn empty_caches(&self, seat: &Seat) {
         for (number, cache) in seat.caches.iter().enumerate().take(self.memory.classes.len()) {
-            if cache.place.load(self.medium(), Relaxed) == 0 {
-                continue;
+            let [place, free] = [&cache.place, &cache.free].map(|word| word.load(self.medium(), Relaxed));
+            if free != 0 {
+                cache.free.store(self.medium(), 0, Relaxed);
             }
-            let place = cache.place.swap(self.medium(), 0, Relaxed);
             let Some(class) = self.memory.classes.get(number).filter(|_| place != 0) else { continue };
             let unit = self.memory.zones.unit_of(place);
             let word = place - self.memory.zones.start_of(unit);
-            let free = cache.free.swap(self.medium(), 0, Relaxed);
             self.taken_word(unit, word).fetch_and(self.medium(), !free, SeqCst);
-            match self.holding(unit, class) {
-                Holding::Nothing => self.release_unit(unit),
-                _ => self.leave(unit, number, class),
-            }
+            cache.place.store(self.medium(), 0, Relaxed);
+            self.give_up(unit, number, class);
         }
     }
 
@@ -310,7 +328,7 @@ impl<M: MappedMedium> Inner<M> {
             let units = self.memory.zones.units(self.size());
             while let Some(unit) = if (kept.len() as u64) < units { self.pop(number) } else { None } {
                 if self.holding(unit, class) == Holding::Nothing {
-                    self.release_unit(unit);
+                    self.release_unit(unit, number, class);
                     released += 1;
                 } else {
                     kept.push(unit);
@@ -342,6 +360,10 @@ impl<M: MappedMedium> Inner<M> {
                 if bit == 0 {
                     break;
                 }
+                if self.note() != 0 {
+                    // ORDER: Release: as in `grab`.
+                    self.mark_word(unit, class, word).fetch_or(self.medium(), bit, Release);
+                }
                 // ORDER: Acquire: pairs with the Release of whoever freed it.
                 if taken.fetch_or(self.medium(), bit, AcqRel) & bit == 0 {
                     let block = word * 64 + u64::from(bit.trailing_zeros());
@@ -364,7 +386,7 @@ impl<M: MappedMedium> Inner<M> {
         let offset = self.memory.zones.start_of(unit);
         // ORDER: Release: whoever takes a block of it sees the bitmap.
         if reserve.compare_exchange(self.medium(), 0, offset, Release, Relaxed).is_err() {
-            return self.release_unit(unit);
+            return self.release_unit(unit, number, class);
         }
         // PERSIST: so that it is found after a crash, when there may be no other memory. A crash before the thread's next fence leaves a slab to collect, as one
         // before this does: nothing that lasts is built on the reserve, so it needs no fence of its own.

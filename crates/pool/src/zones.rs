@@ -13,7 +13,7 @@
 //! - `state`: see [`State`]; era and class are persisted with `taken`, by the same write-back.
 //! - `old`: granules that an earlier era took and that the collector has not found live yet. While the pool is closed, a check of the unit instead:
 //!   see `arrival`.
-//! - `link`: of a slab, the next one in the list that it is in; of granules, `taken` once more, so that one bit that is cleared by damage does not
+//! - `link`: of a slab, the next one in the list that it is in, and above bit 32 a note (see `orphans`); of granules, `taken` once more, so that one bit that is cleared by damage does not
 //!   make memory free that is in use.
 //! - the bitmaps have a bit a unit: set if the unit may be empty, or may have a free granule. A set bit is a hint; a clear
 //!   one is exact, but after a crash only once the sweep has been by.

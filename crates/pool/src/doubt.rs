@@ -1,0 +1,330 @@
+//! Collecting what somebody left who died in this era, beside others who go on.
+//!
+//! Several processes share a pool, and one of them may be killed between any two instructions. What its threads had done by then everybody sees; only
+//! what they would have done next is missing. So a bitmap's bit that is set stands for a block that is reachable, in a cache, in limbo or a page of it,
+//! on its way between these in the hands of a thread that is pinned; or for garbage. A collection finds out which, while everybody
+//! goes on allocating and freeing from all slabs, and nobody waits for it.
+//!
+//! ```text
+//!   marks cleared | phase := MARKING | grace | caches, granules, limbo, suspects | grace | limbo | trace | grace | sweep | phase := SETTLED
+//! ```
+//! A *grace* lasts until everyone has been unpinned who was pinned when it began. While the phase is MARKING
+//! - who takes free bits of a slab into its cache marks them first, and then takes them;
+//! - who takes granules clears their bits in `old`, which say "taken, and not found live" (see `zones`);
+//! - who retires a block marks it;
+//! - who owns or lists a slab writes the collection's number into the upper half of its `link` (see `orphans`).
+//!
+//! After the first grace everybody knows that, and what was taken without a mark is in a cache, or was handed out. So of a block whose bit is set
+//! when the sweep comes to it, and that is not garbage, one of these is true:
+//! - Its bit was taken under MARKING: it was marked before. The sweep looks at the bit first and at the mark then.
+//! - It was in a cache when the caches were looked at: marked. A cache is two words; whatever was changed between reading these was changed under MARKING.
+//! - It was handed out before. Who had it has been unpinned by the end of the second grace: it was linked, freed or retired.
+//!   - Linked, and still so when the trace begins: it is named, or was unlinked before the tracer came by. Who unlinked it retires it under the same pin, so it is
+//!     marked by the end of the third grace.
+//!   - Retired under MARKING: marked. Retired before, and so before the end of the first grace: it was in limbo when limbo was looked at, or on its way: from the seat
+//!     to a page (then it is marked by who carries it), in a page from its owner to the queue (then it is in the queue by the end of the second
+//!     grace, and found there), or in a page from the queue to where it came from (who frees it is pinned, and done by the end of the third grace). A block
+//!     that was in a page when its owner took it out, and in the hands of who frees it when limbo was looked at again, is of the last kind.
+//!   - The page itself goes the same ways.
+//!
+//! For granules, read "its bit in `old` is clear" for "it is marked". A bit of `old` may be set for granules that were freed while `old` was written: these
+//! are cleared after the second grace, when who freed them has gone, and from then on no granule that is free, and none that is taken anew, has one.
+//!
+//! So what is not marked is garbage, which nobody knows, frees or takes: clearing its bit races with nothing, and a slab that
+//! holds garbage stays a slab. But a slab without any may become something else while the collector looks at its bitmaps. So the collector says which unit it
+//! looks into, and who gives that one back to the units lists it instead (`release_unit`).
+//!
+//! All of this starts over if the collector dies: whatever marks are there only keep what may be garbage by now, until the next time; bits of `old` are
+//! written anew; notes have another number. A thread that still believes the last MARKING is pinned, and the first grace waits for it. Who dies meanwhile
+//! raises another doubt, and another collection finds what it left.
+
+use crate::collect::{CollectReport, Marker, Marks, Place, run};
+use crate::pool::{Inner, Pool};
+use crate::shared::{MARKING, SETTLED};
+use crate::zones::{State, Use};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+use terrace_medium::MappedMedium;
+
+impl<M: MappedMedium> Pool<M> {
+    /// As if somebody had died who used this pool. For tests.
+    #[doc(hidden)]
+    pub fn doubt(&self) {
+        self.0.doubt();
+    }
+}
+
+/// Marks while others take, free and release.
+struct Beside<'p, M: MappedMedium>(&'p Inner<M>);
+
+impl<M: MappedMedium> Marks for Beside<'_, M> {
+    fn place_of(&self, offset: u64, size: Option<u64>) -> Place {
+        let Some((unit, entry)) = self.0.entry_at(offset) else { return Place::Nowhere };
+        let (state, classes) = (self.0.arrived(unit, entry), &self.0.memory.classes);
+        let Some(number) = size.map_or(state.class(), |size| classes.of(size)) else {
+            return Place::Granules;
+        };
+        match classes.get(number) {
+            Some(class) if state.class() == Some(number) => {
+                self.0.prefetch_mark(unit, class, offset);
+                Place::Slab
+            }
+            _ => {
+                // What lies there instead stays as it is.
+                self.0.mark_beside(unit, offset);
+                Place::Nowhere
+            }
+        }
+    }
+    fn mark_small(&self, offset: u64) {
+        // It is marked some time after it was named, and may have been freed and its slab have been released since.
+        if let Some(unit) = self.0.unit_at(offset) {
+            self.0.mark_beside(unit, offset);
+        }
+    }
+    fn mark_large(&self, offset: u64, bytes: u64) -> bool {
+        bytes != 0 && self.0.mark_extent(offset, bytes)
+    }
+}
+
+impl<M: MappedMedium> Inner<M> {
+    /// Somebody died who was pinned, or was collecting: it may have left blocks that nobody can reach. Called before its announcement is withdrawn, so that
+    /// it is not forgotten if the caller dies, too; what the caller hands over and empties for the dead it does pinned.
+    pub(crate) fn doubt(&self) {
+        self.shared().doubts.fetch_add(self.medium(), 1, SeqCst);
+    }
+
+    /// Whether there has been a doubt that no collection has settled.
+    pub(crate) fn is_doubted(&self) -> bool {
+        let shared = self.shared();
+        shared.collected.load(self.medium(), Acquire) != shared.doubts.load(self.medium(), Acquire)
+    }
+
+    pub(crate) fn needs_collection(&self) -> bool {
+        self.is_marking() || self.is_doubted()
+    }
+
+    /// Collects what the dead have left. Everything of earlier eras has been collected.
+    pub(crate) fn collect_beside(&self, trace: &mut dyn FnMut(&mut Marker<'_>), report: &mut CollectReport) {
+        let (medium, shared) = (self.medium(), self.shared());
+        let doubts = shared.doubts.load(medium, SeqCst);
+        let lost = shared.lost.load(medium, Relaxed);
+        self.finish_arrivals();
+        self.clear_marks();
+        self.begin_marking();
+        self.wait_for_readers();
+        self.note_granules();
+        let owned = self.mark_caches();
+        self.mark_waiting();
+        let (suspects, complete) = self.suspects(&owned);
+        self.wait_for_readers();
+        self.settle_granules();
+        self.mark_waiting();
+        let traced = run(trace, &Beside(self), report);
+        if traced {
+            self.wait_for_readers();
+            self.sweep_beside(&suspects, report);
+            shared.lost.fetch_sub(medium, lost, Relaxed);
+        }
+        // ORDER: Release: who sees the end of the sweep sees all of it.
+        shared.phase.store(medium, SETTLED, Release);
+        if traced && complete {
+            // ORDER: Release, and after the phase: if this thread dies here, the next one collects once more.
+            shared.collected.store(medium, doubts, Release);
+        }
+        shared.fruitless.store(medium, 0, Relaxed);
+        self.count_if_quiet();
+    }
+
+    /// Everybody marks from now on, or is pinned and does not know yet.
+    pub(crate) fn begin_marking(&self) {
+        let (medium, shared) = (self.medium(), self.shared());
+        let last = shared.collections.load(medium, Relaxed) as u32;
+        // 0 is no number.
+        let number = u64::from(last.checked_add(1).unwrap_or(1));
+        shared.collections.store(medium, number, Relaxed);
+        // ORDER: SeqCst, and the barrier: a thread that does not see the phase is seen to be pinned.
+        shared.phase.store(medium, number << 32 | MARKING, SeqCst);
+        if self.light_pins {
+            crate::barrier::heavy();
+        } else {
+            fence(SeqCst);
+        }
+    }
+
+    /// Calls `each` with what `unit` is; if it is a slab it stays one until then. By the collector only.
+    pub(crate) fn look_into<R>(&self, unit: u64, each: impl FnOnce(State) -> R) -> R {
+        let sweeping = &self.shared().sweeping;
+        // ORDER: SeqCst: see `release_unit`.
+        sweeping.store(self.medium(), unit + 1, SeqCst);
+        let state = State(self.unit(unit).state.load(self.medium(), SeqCst));
+        let result = each(state);
+        // ORDER: Release: it has looked.
+        sweeping.store(self.medium(), 0, Release);
+        result
+    }
+
+    /// Every unit that this collection is about.
+    pub(crate) fn all_units(&self) -> impl Iterator<Item = u64> + '_ {
+        self.zones().flat_map(|zone| self.units_in(&zone))
+    }
+
+    /// Brings units into this era whose arrival has been left unfinished by somebody who died; and in doubt, all others. Returns whether there were any
+    /// of the former.
+    pub(crate) fn finish_arrivals(&self) -> bool {
+        let state = |unit: u64| State(self.unit(unit).state.load(self.medium(), Acquire));
+        let is_arriving = |state: State| state.era() == self.era && state.usage() == Use::Arriving;
+        let mut arriving = Vec::new();
+        for unit in self.all_units() {
+            match state(unit) {
+                state if is_arriving(state) => arriving.push(unit),
+                _ if !self.is_pending() => _ = self.arrive(unit),
+                _ => {}
+            }
+        }
+        if arriving.is_empty() {
+            return false;
+        }
+        self.wait_for_readers();
+        arriving.retain(|&unit| is_arriving(state(unit)));
+        arriving.iter().for_each(|&unit| self.arrive_again(unit, state(unit)));
+        !arriving.is_empty()
+    }
+
+    pub(crate) fn clear_marks(&self) {
+        for unit in self.all_units() {
+            self.look_into(unit, |state| {
+                let Some(class) = state.class().and_then(|number| self.memory.classes.get(number)) else {
+                    return;
+                };
+                for word in 0..u64::from(class.words) {
+                    self.mark_word(unit, class, word).store(self.medium(), 0, Relaxed);
+                }
+            });
+        }
+    }
+
+    /// The block around `offset` in `unit` is not garbage.
+    fn mark_beside(&self, unit: u64, offset: u64) {
+        self.look_into(unit, |state| match state.class() {
+            Some(_) => self.mark_block_in(unit, state, offset),
+            None => {
+                let granule = (offset - self.memory.zones.start_of(unit)) >> self.memory.zones.granule_log2();
+                self.unit(unit).old.fetch_and(self.medium(), !(1 << granule), Relaxed);
+            }
+        });
+    }
+
+    /// Notes which granules are taken.
+    pub(crate) fn note_granules(&self) {
+        for zone in self.zones() {
+            for unit in self.units_in(&zone) {
+                let entry = self.unit(unit);
+                let state = State(entry.state.load(self.medium(), Acquire));
+                let taken = entry.taken.load(self.medium(), Relaxed);
+                let head = self.memory.zones.head_granules(&zone, unit);
+                let old = if state.usage() == Use::Granules { taken & !head } else { 0 };
+                entry.old.store(self.medium(), old, Relaxed);
+            }
+        }
+    }
+
+    /// What was freed, or became a slab, while it was noted is not garbage. Everybody who did that has gone.
+    fn settle_granules(&self) {
+        for unit in self.all_units() {
+            let entry = self.unit(unit);
+            let old = entry.old.load(self.medium(), Relaxed);
+            let state = State(entry.state.load(self.medium(), Acquire));
+            let taken = entry.taken.load(self.medium(), SeqCst);
+            let gone = if state.usage() == Use::Granules { old & !taken } else { old };
+            if gone != 0 {
+                entry.old.fetch_and(self.medium(), !gone, Relaxed);
+            }
+        }
+    }
+
+    /// Marks what seats have to hand out. Returns the slabs that they take it from.
+    pub(crate) fn mark_caches(&self) -> BTreeSet<u64> {
+        let mut owned = BTreeSet::new();
+        for cache in self.used_seats().flat_map(|seat| &seat.caches[..self.memory.classes.len()]) {
+            let (place, free) = loop {
+                let place = cache.place.load(self.medium(), Acquire);
+                let free = cache.free.load(self.medium(), Acquire);
+                if cache.place.load(self.medium(), Relaxed) == place {
+                    break (place, free);
+                }
+            };
+            let Some(unit) = self.unit_at(place) else { continue };
+            owned.insert(unit);
+            let word = place - self.memory.zones.start_of(unit);
+            self.look_into(unit, |state| {
+                let class = state.class().and_then(|number| self.memory.classes.get(number));
+                if let Some(class) = class.filter(|class| word < u64::from(class.words)) {
+                    self.mark_word(unit, class, word).fetch_or(self.medium(), free, Relaxed);
+                }
+            });
+        }
+        owned
+    }
+
+    fn mark_waiting(&self) {
+        self.mark_limbo(&|offset, bytes| match self.memory.classes.of(bytes) {
+            Some(_) => Beside(self).mark_small(offset),
+            None => _ = Beside(self).mark_large(offset, bytes),
+        });
+    }
+
+    fn sweep_beside(&self, suspects: &BTreeSet<u64>, report: &mut CollectReport) {
+        let shared = self.shared();
+        for unit in self.all_units() {
+            report.units += 1;
+            let adopted = suspects.contains(&unit) && self.adopt(unit);
+            let (small, large) = self.look_into(unit, |state| self.sweep_in(unit, state));
+            shared.small_base.fetch_sub(self.medium(), small, Relaxed);
+            shared.large_base.fetch_sub(self.medium(), large, Relaxed);
+            report.freed += small + large;
+            self.put_in_order(unit, adopted);
+        }
+    }
+
+    /// Frees what is garbage in a unit in `state`. Returns how many bytes in small blocks and in granules.
+    fn sweep_in(&self, unit: u64, state: State) -> (u64, u64) {
+        match (state.usage(), state.class().and_then(|number| self.memory.classes.get(number))) {
+            (Use::Owned | Use::Full | Use::Listed | Use::Reserve, Some(class)) => {
+                let words = 0..u64::from(class.words);
+                let blocks: u64 = words.map(|word| self.sweep_word(unit, class, word)).sum();
+                (blocks * u64::from(class.size), 0)
+            }
+            (Use::Granules, _) => (0, self.sweep_granules(unit) << self.memory.zones.granule_log2()),
+            _ => (0, 0),
+        }
+    }
+
+    fn sweep_word(&self, unit: u64, class: &crate::classes::Class, word: u64) -> u64 {
+        let taken = self.taken_word(unit, word);
+        // ORDER: Acquire, and before the marks: see `grab`.
+        let is_taken = taken.load(self.medium(), Acquire) & class.valid(word);
+        let garbage = is_taken & !self.mark_word(unit, class, word).load(self.medium(), Acquire);
+        if garbage == 0 {
+            return 0;
+        }
+        // ORDER: SeqCst: as in `free_block`.
+        let before = taken.fetch_and(self.medium(), !garbage, SeqCst);
+        u64::from((before & garbage).count_ones())
+    }
+
+    /// After its sweep: a slab with a free block is owned or listed, and the hints are right, though whoever was to see to it may have died.
+    fn put_in_order(&self, unit: u64, adopted: bool) {
+        let state = State(self.unit(unit).state.load(self.medium(), SeqCst));
+        let class = state.class().and_then(|number| Some((number, self.memory.classes.get(number)?)));
+        if let Some((number, class)) = class {
+            if adopted {
+                self.give_up(unit, number, class);
+            } else if state.usage() == Use::Full && self.holding(unit, class) != crate::slabs::Holding::All {
+                self.list_if_full(unit, state);
+            }
+        }
+        self.update_hints(unit);
+    }
+}
