@@ -4,7 +4,7 @@
 use super::options::{findings, is_unmade, options, written};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use terrace_medium::{Line, MappedMedium, Offset, Word};
 use terrace_pool::{Guard, Marker, Pool, PoolFull};
 use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
@@ -58,6 +58,8 @@ pub struct Celled<M: MappedMedium> {
     cells: u64,
     /// One thread at a time grows the pool: the others would wait for a mutex.
     grows: AtomicBool,
+    /// One thread at a time collects: the others would wait for it.
+    collects: AtomicBool,
 }
 
 impl<M: MappedMedium> Celled<M> {
@@ -128,7 +130,7 @@ impl<M: MappedMedium> Celled<M> {
     }
 
     fn background(&self, step: u64) {
-        match step % 4 {
+        match step % 5 {
             0 => {
                 let guard = self.pool.pin();
                 // Of different sizes; or of the largest, which fill a slab and leave it for others.
@@ -144,10 +146,27 @@ impl<M: MappedMedium> Celled<M> {
             1 if !self.grows.swap(true, AcqRel) => {
                 let size = (self.pool.size() + (4096 << (step / 4 % 3))).min(Cells::BYTES.1 as u64);
                 let _ = self.pool.grow(size);
-                self.grows.store(false, std::sync::atomic::Ordering::Release);
+                self.grows.store(false, Release);
             }
             1 => {}
+            2 => self.die(step),
             _ => _ = self.pool.relieve(),
+        }
+    }
+
+    /// Leaves blocks behind that nobody can reach, as a process does that dies; and somebody who goes on collects them.
+    fn die(&self, step: u64) {
+        let guard = self.pool.pin();
+        for i in 0..step / 5 % 3 {
+            if let Ok(block) = guard.alloc(8 * words(step / 8 + i)) {
+                block.fenced_later().into_offset();
+            }
+        }
+        self.pool.doubt();
+        drop(guard);
+        while self.pool.needs_collection() && !self.collects.swap(true, AcqRel) {
+            self.pool.collect(&mut |marker| self.trace(marker));
+            self.collects.store(false, Release);
         }
     }
 
@@ -180,7 +199,7 @@ impl<M: MappedMedium> Celled<M> {
     }
 
     fn over(pool: Pool<M>, plan: &Plan, cells: u64) -> Self {
-        Self { pool, keys: plan.keys, cells, grows: AtomicBool::new(false) }
+        Self { pool, keys: plan.keys, cells, grows: AtomicBool::new(false), collects: AtomicBool::new(false) }
     }
 }
 
