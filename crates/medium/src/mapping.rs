@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Bases are aligned to this many bytes, the size of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
@@ -119,6 +119,8 @@ pub struct Mapping {
     reserved: usize,
     whole: Whole,
     file: Option<File>,
+    /// Whether other processes may make the file longer.
+    follows: AtomicBool,
     backing: Backing,
     protection: Protection,
 }
@@ -145,6 +147,7 @@ impl Mapping {
             reserved: reserve,
             whole,
             file: None,
+            follows: AtomicBool::new(false),
             backing,
             protection,
         })
@@ -180,6 +183,7 @@ impl Mapping {
             reserved: reserve,
             whole,
             file: Some(file),
+            follows: AtomicBool::new(false),
             backing,
             protection,
         })
@@ -196,8 +200,9 @@ impl Mapping {
         // SAFETY: the range was reserved by the caller and nothing uses it yet.
         unsafe { mmap(base.as_ptr().cast(), reserved, read_write(), flags, &file, 0) }
             .map_err(|e| os("map the file without writing to it", e))?;
-        let (len, file) = (AtomicUsize::new(whole_lines(len)), Some(file));
-        Ok(Self { base, len, reserved, whole, file, backing, protection: Protection::CopyOnWrite })
+        let (len, follows) = (AtomicUsize::new(whole_lines(len)), AtomicBool::new(false));
+        let (file, protection) = (Some(file), Protection::CopyOnWrite);
+        Ok(Self { base, len, reserved, whole, file, follows, backing, protection })
     }
 
     /// Waits until `len` bytes from `from` on are on the disk, where a disk lies below. From a page boundary on.
@@ -248,6 +253,23 @@ impl Mapping {
     pub fn extend_view(&self, len: usize) {
         // ORDER: Release: pairs with the Acquire in `len`; whoever sees the length sees storage behind it.
         self.len.fetch_max(whole_lines(len.min(self.reserved)), Ordering::Release);
+    }
+
+    /// Other processes may make the file longer from now on: [`Mapping::catch_up`] looks.
+    pub fn follow(&self) {
+        self.follows.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the file has grown since it was last looked at; if so, what is new can be accessed. Only after [`Mapping::follow`].
+    #[cold]
+    pub fn catch_up(&self) -> bool {
+        let before = self.len();
+        if let Some(file) = self.file.as_ref().filter(|_| self.follows.load(Ordering::Relaxed))
+            && let Ok(metadata) = file.metadata()
+        {
+            self.extend_view(metadata.len() as usize);
+        }
+        self.len() > before
     }
 
     /// The first byte.

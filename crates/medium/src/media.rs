@@ -79,6 +79,9 @@ unsafe impl Medium for Shm {
     fn len(&self) -> usize {
         self.0.len()
     }
+    fn has_grown(&self) -> bool {
+        self.0.catch_up()
+    }
     #[inline(always)]
     fn write_back(&self, _: *const u8) {}
     #[inline(always)]
@@ -95,6 +98,9 @@ unsafe impl Medium for Pmem {
     #[inline(always)]
     fn len(&self) -> usize {
         self.mapping.len()
+    }
+    fn has_grown(&self) -> bool {
+        self.mapping.catch_up()
     }
     #[inline(always)]
     fn write_back(&self, at: *const u8) {

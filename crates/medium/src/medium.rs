@@ -48,6 +48,11 @@ pub unsafe trait Medium: Send + Sync + 'static {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// Called before an access beyond [`Medium::len`] is refused: whether the memory has grown since, through another process, so that it is worth another look.
+    #[cold]
+    fn has_grown(&self) -> bool {
+        false
+    }
     /// Starts writing the line that holds `at` back to where a crash keeps it.
     fn write_back(&self, at: *const u8);
     /// Waits until every write-back and streamed copy that this thread started is durable.

@@ -92,12 +92,21 @@ impl<M: Medium> Region<M> {
         } else {
             offset.raw().checked_add(size_of::<T>() as u64)? <= len
         };
-        if !is_inside || !offset.raw().is_multiple_of(align_of::<T>() as u64) {
+        if !offset.raw().is_multiple_of(align_of::<T>() as u64)
+            || (!is_inside && !self.is_inside_by_now(offset.raw(), size_of::<T>()))
+        {
             return None;
         }
         // SAFETY: in bounds and aligned (just checked; the base is line-aligned, and no Persistent type asks for
         // more). T: Persistent makes any bytes a valid T that may be shared. The medium keeps the range mapped.
         Some(unsafe { self.0.base().add(offset.raw() as usize).cast().as_ref() })
+    }
+
+    /// Whether the region has grown such that what did not lie in it does now.
+    #[cold]
+    #[inline(never)]
+    fn is_inside_by_now(&self, offset: u64, len: usize) -> bool {
+        self.0.has_grown() && offset.checked_add(len as u64).is_some_and(|end| end <= self.0.len() as u64)
     }
 
     /// The `T` at `offset`.
@@ -218,7 +227,9 @@ impl<M: Medium> Region<M> {
     #[track_caller]
     fn check(&self, offset: u64, len: usize) -> *mut u8 {
         match offset.checked_add(len as u64) {
-            Some(end) if end <= self.0.len() as u64 => self.0.base().as_ptr().wrapping_add(offset as usize),
+            Some(end) if end <= self.0.len() as u64 || self.is_inside_by_now(offset, len) => {
+                self.0.base().as_ptr().wrapping_add(offset as usize)
+            }
             _ => self.out_of_bounds(offset, len),
         }
     }
@@ -231,7 +242,7 @@ impl<M: Medium> Region<M> {
     #[inline(always)]
     #[track_caller]
     pub unsafe fn bytes(&self, offset: u64, len: usize) -> Option<&[u8]> {
-        if offset.checked_add(len as u64)? > self.0.len() as u64 {
+        if offset.checked_add(len as u64)? > self.0.len() as u64 && !self.is_inside_by_now(offset, len) {
             return None;
         }
         let at = self.0.base().as_ptr().wrapping_add(offset as usize);

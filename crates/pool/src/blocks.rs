@@ -8,6 +8,10 @@ use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{LINE, Line, MappedMedium, Offset, Word};
 
+/// Times that a thread which needs memory gives the processor to those who hold some up: enough for all that are only waiting for their turn to run, and no time if
+/// one of them stands still for good.
+const PATIENCE: u32 = 300;
+
 /// The pool has no room for what was asked.
 ///
 /// What is `waiting` was given back but may still be read by someone. The thread that was refused holds some of it up itself while it is pinned:
@@ -232,14 +236,23 @@ impl<M: MappedMedium> Pool<M> {
     /// what a crash left, it waits for that first. Call it without a guard, and without a lock that a trace may want, after [`PoolFull`] and before
     /// trying again. Returns whether anything came back.
     pub fn relieve(&self) -> bool {
+        self.0.recover_all();
         let collected = self.0.wait_for_collector();
         let before = self.0.freed_in_all();
         self.0.for_each_vacant_seat(|vacant| self.0.hand_over(vacant));
-        for _ in 0..=crate::epoch::GRACE {
+        let until = self.0.epoch() + crate::epoch::GRACE;
+        for _ in 0..PATIENCE {
             let guard = self.pin();
             self.0.close_page(guard.seat());
-            self.0.try_advance();
+            let epoch = self.0.epoch();
+            let now = self.0.try_advance();
             self.0.drain_all(guard.seat());
+            drop(guard);
+            match now {
+                _ if now > until || self.0.waiting() == 0 => break,
+                _ if now == epoch => std::thread::yield_now(),
+                _ => {}
+            }
         }
         let guard = self.pin();
         self.0.reclaim(guard.seat()) || self.0.freed_in_all() != before || collected
@@ -269,6 +282,8 @@ impl<M: MappedMedium> Inner<M> {
             return None;
         }
         self.close_page(seat);
+        // Nobody else's death is to hold up memory.
+        self.recover_all();
         // The owner of `seat` is pinned, so the epoch moves on by one at most.
         self.try_advance();
         if self.drain_all(seat) > 0

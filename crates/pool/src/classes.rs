@@ -14,8 +14,8 @@ use std::sync::OnceLock;
 pub(crate) const GRANULES: u64 = 64;
 /// The largest block of a slab, in granules.
 const LARGEST: u64 = 8;
-/// As many classes as the largest slab has (1 MiB).
-pub(crate) const CLASSES_MAX: usize = 96;
+/// As many classes as the largest slab has (512 KiB).
+pub(crate) const CLASSES_MAX: usize = 88;
 /// Up to here sizes are multiples of 8.
 const FINE: u64 = 128;
 const FINE_CLASSES: usize = 16;
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_size_has_the_smallest_class_that_holds_it() {
-        for slab_log2 in 12..=20 {
+        for slab_log2 in 12..=19 {
             let classes = Classes::new(slab_log2);
             assert!(classes.len() <= CLASSES_MAX);
             let largest = LARGEST << classes.granule_log2;
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn blocks_lie_apart_within_the_slab_and_are_found_by_where_they_begin() {
-        for slab_log2 in [12, 16, 20] {
+        for slab_log2 in [12, 16, 19] {
             let classes = Classes::new(slab_log2);
             for class in classes.table {
                 assert!(class.first >= class.words * 16 && class.first % 64 == 0);

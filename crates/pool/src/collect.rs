@@ -34,6 +34,8 @@ pub struct CollectReport {
     pub units: u64,
 }
 
+/// Turns of waiting for who is pinned between two looks at whether they are alive.
+const LOOK_EVERY: u32 = 1000;
 /// Small blocks whose marks are on their way from memory.
 const QUEUE: usize = 16;
 
@@ -260,10 +262,14 @@ impl<M: MappedMedium> Inner<M> {
     /// Waits until everyone who is pinned now has been unpinned.
     pub(crate) fn wait_for_readers(&self) {
         let until = self.epoch() + GRACE;
-        let mut epoch = self.epoch();
+        let (mut epoch, mut turns) = (self.epoch(), 0u32);
         while epoch < until {
             let now = self.try_advance();
             if now == epoch {
+                turns = turns.wrapping_add(1);
+                if turns.is_multiple_of(LOOK_EVERY) {
+                    self.recover_all();
+                }
                 std::thread::yield_now();
             }
             epoch = now;

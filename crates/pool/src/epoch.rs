@@ -22,7 +22,7 @@ pub(crate) const GRACE: u64 = 3;
 /// half is one guard and no flag, which is nearly always, leaving takes one store.
 const EPOCH_SHIFT: u32 = 32;
 const EPOCH: u64 = u32::MAX as u64;
-const DEPTH: u64 = (1 << 29) - 1;
+pub(crate) const DEPTH: u64 = (1 << 29) - 1;
 /// The seat is given back with the last guard.
 pub(crate) const TEMPORARY: u64 = 1 << 31;
 /// The seat holds notes of retired blocks.

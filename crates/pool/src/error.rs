@@ -24,6 +24,8 @@ pub struct Holder {
     pub program: String,
     /// Since when, unix milliseconds; 0 if unknown.
     pub since_ms: u64,
+    /// Whether it stands still, as after SIGSTOP or in a debugger: it keeps what it holds, and others wait for it.
+    pub stopped: bool,
 }
 
 /// Why a pool could not be made or opened.
@@ -44,6 +46,15 @@ pub enum Problem {
     ReadOnlyFileSystem,
     /// Others have it open; the holder is `None` where the system does not tell.
     InUse(Option<Holder>),
+    /// As many processes share it as it has room for.
+    Crowded(Vec<Holder>),
+    /// A program that shares other things than this one has it open.
+    OtherSharing {
+        /// Its version of sharing, 0 if it does not share.
+        found: u64,
+    },
+    /// Those who share it rely on a system call that this process may not use.
+    NoBarrier,
     /// The file does not begin like a pool.
     Foreign,
     /// A format that this program does not know.
@@ -118,11 +129,12 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {}", self.pid)?;
         match (self.program.as_str(), self.since_ms) {
-            ("", 0) => Ok(()),
-            (program, 0) => write!(f, " ({program})"),
-            ("", ms) => write!(f, " (since {})", wall_clock(ms)),
-            (program, ms) => write!(f, " ({program}, since {})", wall_clock(ms)),
+            ("", 0) => {}
+            (program, 0) => write!(f, " ({program})")?,
+            ("", ms) => write!(f, " (since {})", wall_clock(ms))?,
+            (program, ms) => write!(f, " ({program}, since {})", wall_clock(ms))?,
         }
+        f.write_str(if self.stopped { ", which stands still" } else { "" })
     }
 }
 
@@ -152,17 +164,41 @@ impl fmt::Display for OpenError {
             ),
             Problem::InUse(Some(holder)) => write!(
                 f,
-                "the pool {pool} is in use by {holder}\n  stop that process first, or ask it for what you need"
+                "the pool {pool} is in use by {holder}\n  to use it from several processes: open all of them with --shared"
             ),
             Problem::InUse(None) => {
                 write!(f, "the pool {pool} is in use by another process\n  stop that process first")
             }
-            problem => problem.describe_contents(f, &pool),
+            problem => problem.describe_sharing(f, &pool),
         }
     }
 }
 
 impl Problem {
+    fn describe_sharing(&self, f: &mut fmt::Formatter<'_>, pool: &dyn fmt::Display) -> fmt::Result {
+        match self {
+            Self::Crowded(holders) => {
+                write!(f, "the pool {pool} is shared by as many processes as it has room for:")?;
+                for holder in holders {
+                    write!(f, "\n  {holder}")?;
+                }
+                write!(f, "\n  end one of them, or make a pool with room for more")
+            }
+            Self::OtherSharing { found } => write!(
+                f,
+                "the pool {pool} is in use by another release of terrace, which shares pools in another way ({found})\n  use \
+                 the same release for all of them"
+            ),
+            Self::NoBarrier => write!(
+                f,
+                "the pool {pool} cannot be shared by this process: the others rely on membarrier(2), which the system \
+                 refuses here\n  allow that system call (a container's seccomp profile may forbid it), or start this \
+                 process first"
+            ),
+            problem => problem.describe_contents(f, pool),
+        }
+    }
+
     fn describe_contents(&self, f: &mut fmt::Formatter<'_>, pool: &dyn fmt::Display) -> fmt::Result {
         match self {
             Self::Foreign => {

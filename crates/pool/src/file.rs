@@ -2,11 +2,13 @@
 
 use crate::error::{Holder, Problem};
 use crate::layout::Layout;
-use crate::participants::{living, program_of};
+use crate::liveness::{FileLocks, Hold, Place};
+use crate::participants::{is_stopped, living, program_of};
 use crate::superblock::{self, Found, HEAD_BYTES};
 use rustix::fs::fstatfs;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use terrace_medium::files::{StoredFile, directory_of};
@@ -15,8 +17,12 @@ use terrace_medium::{MapError, MappedMedium, Mapping, Protection, Region, Shm};
 /// What will be done with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
+    /// Loads, while nobody stores.
     Read,
+    /// Loads and stores, alone.
     Write,
+    /// Loads and stores, together with others who do the same.
+    Share,
 }
 
 /// Opens the file at `path`, which is one that a pool can lie in.
@@ -27,7 +33,7 @@ pub(crate) fn open(path: &Path, purpose: Purpose) -> Result<File, Problem> {
     }
     OpenOptions::new()
         .read(true)
-        .write(purpose == Purpose::Write)
+        .write(purpose != Purpose::Read)
         .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
         .open(path)
         .map_err(|e| refusal(path, "open", e))
@@ -53,24 +59,45 @@ pub(crate) fn whole_blocks(file: &File, size: u64) -> Result<u64, Problem> {
     Ok(if kind == HUGETLBFS { size.next_multiple_of(block) } else { size })
 }
 
-/// Holds `file` until it is closed: against everyone to write, against writers to read. The kernel lets go when we die.
+/// Holds `file` until it is closed: against everyone to write, against writers to read, against all but sharers to share. The kernel lets go when we die.
 pub(crate) fn hold(file: &File, purpose: Purpose) -> Result<(), Problem> {
     let outcome = match purpose {
-        Purpose::Read => file.try_lock_shared(),
         Purpose::Write => file.try_lock(),
+        Purpose::Read | Purpose::Share => file.try_lock_shared(),
     };
     match outcome {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(Problem::InUse(holder(file))),
-        Err(TryLockError::Error(error)) => Err(Problem::Os("lock", error)),
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(Problem::InUse(holder(file))),
+        Err(TryLockError::Error(error)) => return Err(Problem::Os("lock", error)),
     }
+    // Of those that the lock lets in together: who reads relies on nobody writing.
+    let (mine, others) = match purpose {
+        Purpose::Write => return Ok(()),
+        Purpose::Read => (Place::Readers, Place::Sharers),
+        Purpose::Share => (Place::Sharers, Place::Readers),
+    };
+    let locks = locks_of(file)?;
+    let refused = |error| Problem::Os("lock a part of", error);
+    locks.try_hold(Hold::Together, mine).map_err(refused)?;
+    if locks.is_held(others).map_err(refused)? { Err(Problem::InUse(holder(file))) } else { Ok(()) }
+}
+
+/// The locks of an open file. They belong to this opening of it, however many handles there are.
+pub(crate) fn locks_of(file: &File) -> Result<FileLocks, Problem> {
+    Ok(FileLocks::new(file.try_clone().map_err(|error| Problem::Os("lock", error))?))
+}
+
+/// `file`, opened once more: the copies of a handle have their locks in common.
+pub(crate) fn opened_anew(file: &File) -> Result<File, Problem> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    File::options().read(true).write(true).open(path).map_err(|error| Problem::Os("open", error))
 }
 
 /// Who holds `file`: as the participant table names him, or else as the kernel's list of locks does.
 fn holder(file: &File) -> Option<Holder> {
     named_in_table(file).or_else(|| {
         let pid = locker(&file.metadata().ok()?, &std::fs::read_to_string("/proc/locks").ok()?)?;
-        Some(Holder { pid, program: program_of(pid), since_ms: 0 })
+        Some(Holder { pid, program: program_of(pid), since_ms: 0, stopped: is_stopped(pid) })
     })
 }
 

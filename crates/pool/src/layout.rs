@@ -80,7 +80,7 @@ impl Geometry {
             g if !(1..=1 << 16).contains(&g.seats) => Err("seats are not between 1 and 65536"),
             g if !(1..=1 << 12).contains(&g.participants) => Err("participants are not between 1 and 4096"),
             g if !(1..=1 << 12).contains(&g.roots) => Err("roots are not between 1 and 4096"),
-            g if !(12..=20).contains(&g.slab_log2) => Err("slabs are not between 4 KiB and 1 MiB"),
+            g if !(12..=19).contains(&g.slab_log2) => Err("slabs are not between 4 KiB and 512 KiB"),
             g if !(g.slab_log2 + 2..=36).contains(&g.zone_log2) => {
                 Err("zones are not between 4 slabs and 64 GiB")
             }

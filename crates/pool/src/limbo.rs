@@ -121,9 +121,12 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Forgets a block. The collection after the next open finds it.
+    /// Forgets a block. The next collection finds it: after the next open, or, in a shared pool, before long.
     pub(crate) fn lose(&self, bytes: u64) {
         self.shared().lost.fetch_add(self.medium(), bytes, Relaxed);
+        if self.is_shared() {
+            self.doubt();
+        }
     }
 
     /// Retires what was noted in the seat, whose owner is not pinned. What there is no page for stays there, and is tried again after the next pin;
@@ -150,7 +153,7 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Writes what is noted in the seat down on pages. Returns how many notes are left.
-    fn note_spilled(&self, seat: &Seat) -> usize {
+    pub(crate) fn note_spilled(&self, seat: &Seat) -> usize {
         let mut left = (seat.spilled.load(self.medium(), Relaxed) as usize).min(seat.spills.len());
         while left > 0
             && let Some(page) = self.open_page(seat).or_else(|| self.open_page_hard(seat))
@@ -232,6 +235,18 @@ impl<M: MappedMedium> Inner<M> {
             None => seat.oldest.store(self.medium(), open, Relaxed),
         }
         seat.newest.store(self.medium(), open, Relaxed);
+    }
+
+    /// Makes the ends of a queue fit its pages again. Somebody died who held its lock: a page that he was about to put in or had taken out may be lost to it.
+    pub(crate) fn mend_queue(&self, queue: &Seat) {
+        let (mut last, mut next) = (0, queue.oldest.load(self.medium(), Relaxed));
+        // A queue has no more pages than the pool; one that seems to is damaged, and is left as it is.
+        for _ in 0..self.size() / PAGE_BYTES {
+            let Some(page) = self.page(next).filter(|_| next != 0) else { break };
+            last = next;
+            next = page.next.load(self.medium(), Relaxed);
+        }
+        queue.newest.store(self.medium(), last, Relaxed);
     }
 
     /// Frees what is past its time in the queue of `queue`, at most `pages` pages. `me` is the seat of the thread that does it. Returns how

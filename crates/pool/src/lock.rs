@@ -9,13 +9,19 @@
 //! changed but not fenced yet, and the incarnation's place holds the number of that holder's thread, so that only that thread settles it.
 //!
 //! Locks are never persisted: no write-back, no fence.
+//!
+//! In a pool that several processes share, any of them may die while it holds locks. So before a thread tries a lock it notes the lock's place in its seat, and
+//! strikes the note out once the lock is free again (SHIFT, sections 5.2.2 and 5.3: the intention log). Whoever survives finds in the notes all that the dead one may
+//! hold, and frees what has its name; see `recover`. Who waits for a lock looks now and then whether its holder is alive. A pool that one process has for
+//! itself does none of this: for its locks, a killed process and a new generation are the same.
 
 use crate::epoch::Guard;
 use crate::participants::Owner;
 use crate::pool::Inner;
+use crate::seats::Seat;
 use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Medium, Persistent, Word};
 
 const HELD: u64 = 1;
@@ -27,6 +33,10 @@ const INCARNATION_BITS: u32 = 18;
 
 /// Turns of the spin loop before the processor is given to someone else.
 const SPINS: u32 = 100;
+/// Turns before the first look at whether the holder is alive, and between two looks: some ten microseconds, for a look is a system call.
+const LOOK_EVERY: u32 = 50 * SPINS;
+/// Locks that a thread can hold at one time in a shared pool.
+pub(crate) const NOTES: usize = 16;
 
 /// What this process writes into lock words, put together once.
 pub(crate) struct LockWords {
@@ -58,37 +68,97 @@ impl Lock {
     /// Takes the lock, and waits for it while another thread holds it. It is not reentrant.
     #[inline(always)]
     pub fn acquire<'g, M: MappedMedium>(&'g self, guard: &'g Guard<'_, M>) -> Locked<'g, M> {
-        self.acquire_in(guard.inner())
+        match self.try_acquire(guard) {
+            Some(locked) => locked,
+            None => self.wait(guard.inner(), || self.try_acquire(guard)),
+        }
     }
 
     /// Takes the lock if it is free.
+    ///
+    /// # Panics
+    /// If the pool is shared and this thread holds 16 locks.
     #[inline(always)]
     pub fn try_acquire<'g, M: MappedMedium>(&'g self, guard: &'g Guard<'_, M>) -> Option<Locked<'g, M>> {
-        self.try_acquire_in(guard.inner())
+        let pool = guard.inner();
+        if pool.is_shared() { self.try_acquire_noted(pool, guard.seat()) } else { self.try_acquire_in(pool) }
     }
 
+    /// As [`Lock::acquire`], for the pool's own locks, of which whoever recovers knows where they are.
     #[inline(always)]
     pub(crate) fn acquire_in<'g, M: MappedMedium>(&'g self, pool: &'g Inner<M>) -> Locked<'g, M> {
         match self.try_acquire_in(pool) {
             Some(locked) => locked,
-            None => self.wait(pool),
+            None => self.wait(pool, || self.try_acquire_in(pool)),
         }
     }
 
     #[cold]
-    fn wait<'g, M: MappedMedium>(&'g self, pool: &'g Inner<M>) -> Locked<'g, M> {
+    fn wait<'g, M: MappedMedium>(
+        &'g self,
+        pool: &'g Inner<M>,
+        try_again: impl Fn() -> Option<Locked<'g, M>>,
+    ) -> Locked<'g, M> {
         let mut spins = 0u32;
         loop {
-            if !is_held_word(self.0.load(pool.medium(), Relaxed), pool.owner)
-                && let Some(locked) = self.try_acquire_in(pool)
+            let word = self.0.load(pool.medium(), Relaxed);
+            if !is_held_word(word, pool.owner)
+                && let Some(locked) = try_again()
             {
                 return locked;
             }
             spins = spins.wrapping_add(1);
+            if spins.is_multiple_of(LOOK_EVERY) {
+                pool.look_after_holder(word);
+            }
             if spins.is_multiple_of(SPINS) {
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Whether this process holds the lock for as long as it has the pool open. It takes it if nobody alive does. For a lock that says who of several
+    /// processes is to do something, and that nobody waits for.
+    pub fn elect<M: MappedMedium>(&self, pool: &crate::Pool<M>) -> bool {
+        let inner = &*pool.0;
+        if self.0.load(inner.medium(), Relaxed) & !UNFENCED == inner.lock_words.held {
+            return true;
+        }
+        match self.try_acquire_in(inner) {
+            Some(locked) => {
+                std::mem::forget(locked);
+                true
+            }
+            None => inner.is_shared() && self.take_from_dead(inner),
+        }
+    }
+
+    /// If the lock is held by somebody who died: frees all that he held. For who does not wait for it.
+    pub fn look_after<M: MappedMedium>(&self, guard: &Guard<'_, M>) {
+        let pool = guard.inner();
+        pool.look_after_holder(self.0.load(pool.medium(), Relaxed));
+    }
+
+    #[inline(never)]
+    fn try_acquire_noted<'g, M: MappedMedium>(
+        &'g self,
+        pool: &'g Inner<M>,
+        seat: &'g Seat,
+    ) -> Option<Locked<'g, M>> {
+        if is_held_word(self.0.load(pool.medium(), Relaxed), pool.owner) {
+            return None;
+        }
+        let note = Note::make(pool, seat, pool.region.offset_of(self).raw());
+        match self.try_acquire_in(pool) {
+            Some(mut locked) => {
+                locked.note = Some(note);
+                Some(locked)
+            }
+            None => {
+                note.strike_out(pool);
+                None
             }
         }
     }
@@ -104,15 +174,41 @@ impl Lock {
             true => pool.lock_words.held | now & UNFENCED | now << 1 & UNFENCED,
             false => pool.lock_words.held,
         };
-        // ORDER: Acquire pairs with the Release store of the last holder: what it changed is seen.
-        self.0.compare_exchange(pool.medium(), now, mine, Acquire, Relaxed).ok()?;
-        Some(Locked { lock: self, pool, was_unfenced })
+        // ORDER: Acquire pairs with the Release store of the last holder: what it changed is seen. Release: the note of a shared pool comes before.
+        self.0.compare_exchange(pool.medium(), now, mine, AcqRel, Relaxed).ok()?;
+        Some(Locked { lock: self, pool, was_unfenced, note: None })
     }
 
     /// Frees a lock whose [`Locked`] was forgotten.
     pub(crate) fn free_in<M: MappedMedium>(&self, pool: &Inner<M>) {
         // ORDER: Release: as in `Locked`.
         self.0.store(pool.medium(), pool.lock_words.free, Release);
+    }
+
+    /// Frees the lock if it is held by somebody who died. What he changed under it may not be durable.
+    pub(crate) fn free_of_dead<M: MappedMedium>(&self, pool: &Inner<M>) {
+        let word = self.0.load(pool.medium(), Relaxed);
+        if is_held_word(word, pool.owner) && pool.is_dead_holder(word) {
+            let free = pool.lock_words.free | if M::VOLATILE_CACHE { UNFENCED } else { 0 };
+            // ORDER: AcqRel: who takes it next sees what the dead one stored. A failure means that somebody else has freed it.
+            let _ = self.0.compare_exchange(pool.medium(), word, free, AcqRel, Relaxed);
+        }
+    }
+
+    /// Takes the lock over if it is held by somebody who died. It is freed by [`Lock::free_in`].
+    pub(crate) fn take_from_dead<M: MappedMedium>(&self, pool: &Inner<M>) -> bool {
+        let word = self.0.load(pool.medium(), Relaxed);
+        let mine = pool.lock_words.held | if M::VOLATILE_CACHE { UNFENCED } else { 0 };
+        is_held_word(word, pool.owner)
+            && pool.is_dead_holder(word)
+            // ORDER: AcqRel: as above.
+            && self.0.compare_exchange(pool.medium(), word, mine, AcqRel, Relaxed).is_ok()
+    }
+
+    /// The participant and the incarnation that hold it, if any do.
+    pub(crate) fn holder<M: MappedMedium>(&self, pool: &Inner<M>) -> Option<(u32, u32)> {
+        let word = self.0.load(pool.medium(), Acquire);
+        is_held_word(word, pool.owner).then(|| holder_in(word))
     }
 
     /// Whether somebody holds it in this generation of the pool.
@@ -154,6 +250,36 @@ pub struct Locked<'g, M: MappedMedium> {
     lock: &'g Lock,
     pool: &'g Inner<M>,
     was_unfenced: bool,
+    /// In a shared pool, unless whoever recovers knows of the lock anyway.
+    note: Option<Note<'g>>,
+}
+
+/// Where a thread has noted that it may hold a lock.
+struct Note<'g> {
+    seat: &'g Seat,
+    number: u32,
+}
+
+impl<'g> Note<'g> {
+    /// Notes the lock at `offset`, before it is tried.
+    #[inline(always)]
+    fn make<M: MappedMedium>(pool: &Inner<M>, seat: &'g Seat, offset: u64) -> Self {
+        let used = seat.noted.load(pool.medium(), Relaxed);
+        let number = used.trailing_ones();
+        assert!((number as usize) < NOTES, "a thread holds more than {NOTES} locks of a shared pool");
+        seat.notes[number as usize].store(pool.medium(), offset, Relaxed);
+        // ORDER: Release: the place before the bit that says it is there. Only this thread writes either; who reads them does so after its death.
+        seat.noted.store(pool.medium(), used | 1 << number, Release);
+        Self { seat, number }
+    }
+
+    /// The lock is free, or another's.
+    #[inline(always)]
+    fn strike_out<M: MappedMedium>(&self, pool: &Inner<M>) {
+        let used = self.seat.noted.load(pool.medium(), Relaxed);
+        // ORDER: Release: after the lock was freed.
+        self.seat.noted.store(pool.medium(), used & !(1 << self.number), Release);
+    }
 }
 
 impl<M: MappedMedium> Locked<'_, M> {
@@ -180,6 +306,9 @@ impl<M: MappedMedium> Locked<'_, M> {
     fn free(&self, word: u64) {
         // ORDER: Release pairs with the Acquire of the next holder, and of readers who check the word after what they read.
         self.lock.0.store(self.pool.medium(), word, Release);
+        if let Some(note) = &self.note {
+            note.strike_out(self.pool);
+        }
     }
 }
 
@@ -210,6 +339,12 @@ fn named_word(owner: Owner, number: u32) -> u64 {
     let number = u64::from(number) & ((1 << INCARNATION_BITS) - 1);
     let participant = u64::from(owner.participant) & 0xfff;
     generation_word(owner) | number << INCARNATION_SHIFT | participant << PARTICIPANT_SHIFT
+}
+
+/// The participant and the incarnation that a held word names.
+pub(crate) fn holder_in(word: u64) -> (u32, u32) {
+    let incarnation = word >> INCARNATION_SHIFT & ((1 << INCARNATION_BITS) - 1);
+    ((word >> PARTICIPANT_SHIFT & 0xfff) as u32, incarnation as u32)
 }
 
 #[inline(always)]

@@ -7,9 +7,10 @@ use crate::error::{Durability, OpenError, Problem};
 use crate::file::{self, Purpose};
 use crate::layout::{Geometry, Layout, MAX_POOL, PAGE};
 use crate::lifetime::{Opening, allocator_sum, boot_id, next_life};
+use crate::liveness::Liveness;
 use crate::options::{Place, PoolOptions};
 use crate::participants::About;
-use crate::pool::{Life, Pool, Start};
+use crate::pool::{self, Life, Pool, Start};
 use crate::superblock::{self, LABEL_BYTES, Superblock};
 use crate::{clock, participants};
 use rustix::io::Errno;
@@ -45,13 +46,22 @@ impl PoolOptions {
     /// Makes a pool in the memory of `medium`, which is zeroed; all of it, whatever size was asked for. For test media.
     pub fn create_on<M: MappedMedium>(&self, medium: M) -> Result<Pool<M>, OpenError> {
         let size = medium.len() as u64 / PAGE * PAGE;
-        let make = || self.format(medium, self.superblock::<M>(size)?);
+        let make = || self.format(medium, self.superblock::<M>(size)?, None);
         make().map_err(|problem| self.error(problem))
     }
 
     /// Opens the pool in the memory of `medium`, as after a crash or a close. For test media.
     pub fn open_on<M: MappedMedium>(&self, medium: M) -> Result<Pool<M>, OpenError> {
-        self.resume(medium, Protection::ReadWrite).map_err(|problem| self.error(problem))
+        self.resume(medium, Protection::ReadWrite, None).map_err(|problem| self.error(problem))
+    }
+
+    /// What this opening is for.
+    fn purpose(&self) -> Purpose {
+        match () {
+            () if self.shares() => Purpose::Share,
+            () if self.writes() => Purpose::Write,
+            () => Purpose::Read,
+        }
     }
 
     fn error(&self, problem: Problem) -> OpenError {
@@ -64,7 +74,7 @@ impl PoolOptions {
                 let superblock = self.superblock::<M>(self.size / PAGE * PAGE)?;
                 let reserve = self.reserve(superblock.size) as usize;
                 let mapping = Mapping::anonymous(superblock.size as usize, reserve).map_err(Problem::Map)?;
-                self.format(self.medium(mapping), superblock)
+                self.format(self.medium(mapping), superblock, None)
             }
             Place::Path(path) if file::is_device(path) => self.create_in(file::open(path, Purpose::Write)?),
             Place::File(file) => self.create_in(file.try_clone().map_err(|e| Problem::Os("make", e))?),
@@ -89,19 +99,27 @@ impl PoolOptions {
         let mut superblock = self.superblock::<M>(self.size / PAGE * PAGE)?;
         superblock.size = file::whole_blocks(&file, superblock.size)?;
         file::allocate(new.file(), superblock.size)?;
+        let liveness = self.liveness(&file)?;
+        let holder = file.try_clone().map_err(|e| Problem::Os("make", e))?;
         let mapping = self.map(file, superblock.size, Protection::ReadWrite)?;
         self.check_persistent::<M>(&mapping)?;
-        let pool = self.format(self.medium(mapping), superblock)?;
+        let pool = self.format(self.medium(mapping), superblock, liveness)?;
+        if self.shares() {
+            file::hold(&holder, Purpose::Share)?;
+        }
         new.publish().map_err(refused("name"))?;
         Ok(pool)
     }
 
     /// Makes a pool in a device or a file that is open already, unless there is one in it.
     fn create_in<M: MappedMedium>(&self, file: File) -> Result<Pool<M>, Problem> {
+        let file = if self.shares() { file::opened_anew(&file)? } else { file };
         file::hold(&file, Purpose::Write)?;
         if !matches!(file::read_superblock(&file), Err(Problem::Foreign)) {
             return Err(Problem::Exists);
         }
+        let liveness = self.liveness(&file)?;
+        let holder = file.try_clone().map_err(|e| Problem::Os("make", e))?;
         let device = file::is_device_file(&file)?;
         let size = if device { file::length(&file)? } else { self.size } / PAGE * PAGE;
         let mut superblock = self.superblock::<M>(size)?;
@@ -114,17 +132,41 @@ impl PoolOptions {
         }
         let mapping = self.map(file, superblock.size, Protection::ReadWrite)?;
         self.check_persistent::<M>(&mapping)?;
-        self.format(self.medium(mapping), superblock)
+        let pool = self.format(self.medium(mapping), superblock, liveness)?;
+        if self.shares() {
+            file::hold(&holder, Purpose::Share)?;
+        }
+        Ok(pool)
     }
 
     fn open_somewhere<M: MappedMedium>(&self) -> Result<Pool<M>, Problem> {
-        let purpose = if self.writes() { Purpose::Write } else { Purpose::Read };
+        let purpose = self.purpose();
         let file = match &self.place {
             Place::Anonymous => return Err(Problem::Missing),
             Place::Path(path) => file::open(path, purpose)?,
+            Place::File(file) if self.shares() => file::opened_anew(file)?,
             Place::File(file) => file.try_clone().map_err(|e| Problem::Os("open", e))?,
         };
         file::hold(&file, purpose)?;
+        let Some(liveness) = self.liveness(&file)? else { return self.open_held(file, None) };
+        // Nobody else opens or closes it meanwhile; if this process dies, the kernel lets the next one in.
+        liveness.enter().map_err(|error| Problem::Os("lock a part of", error))?;
+        let gate = file::locks_of(&file)?;
+        let outcome = self.open_held(file, Some(liveness));
+        gate.leave();
+        outcome
+    }
+
+    /// Who of the participants is alive, as the locks of `file` say; if others may come in.
+    fn liveness(&self, file: &File) -> Result<Option<Box<dyn Liveness>>, Problem> {
+        Ok(if self.shares() { Some(Box::new(file::locks_of(file)?)) } else { None })
+    }
+
+    fn open_held<M: MappedMedium>(
+        &self,
+        file: File,
+        liveness: Option<Box<dyn Liveness>>,
+    ) -> Result<Pool<M>, Problem> {
         let size = file::read_superblock(&file)?.superblock.size;
         let found = file::length(&file)?;
         if found < size && !self.salvage {
@@ -146,7 +188,7 @@ impl PoolOptions {
             (Backing::SharedMemory, Some(file)) if !self.writes() => file::can_read_holes(file, size)?,
             _ => {}
         }
-        self.resume(self.medium(mapping), protection)
+        self.resume(self.medium(mapping), protection, liveness)
     }
 
     /// Maps the first `size` bytes of `file`, with room to grow where there are addresses for it.
@@ -209,21 +251,37 @@ impl PoolOptions {
     }
 
     /// Makes zeroed memory a pool.
-    fn format<M: MappedMedium>(&self, medium: M, mut superblock: Superblock) -> Result<Pool<M>, Problem> {
+    fn format<M: MappedMedium>(
+        &self,
+        medium: M,
+        mut superblock: Superblock,
+        liveness: Option<Box<dyn Liveness>>,
+    ) -> Result<Pool<M>, Problem> {
         superblock.assumed_persistent = self.assumed(&medium);
         let region = Region::new(medium);
         let layout = Layout::new(superblock.geometry).map_err(Problem::Geometry)?;
         let (start, size, reproducible) = (Start::Created, superblock.size, self.reproducible);
-        let life = Life { start, writes: true, size, superblock, copy: 1, reproducible };
+        let life = Life { start, writes: true, size, superblock, copy: 1, reproducible, liveness };
         self.begin(region, layout, life)
     }
 
     /// Goes on with the pool that lies in `medium`.
-    fn resume<M: MappedMedium>(&self, medium: M, protection: Protection) -> Result<Pool<M>, Problem> {
+    fn resume<M: MappedMedium>(
+        &self,
+        medium: M,
+        protection: Protection,
+        liveness: Option<Box<dyn Liveness>>,
+    ) -> Result<Pool<M>, Problem> {
         let assumed_persistent = self.assumed(&medium);
         let region = Region::new(medium);
         let found = superblock::load(&region)?;
         let layout = Layout::new(found.superblock.geometry).map_err(Problem::Damaged)?;
+        let is_alive =
+            |liveness: &dyn Liveness| (0..layout.geometry.participants).any(|index| liveness.is_alive(index));
+        let liveness = match liveness {
+            Some(others) if is_alive(&*others) => return self.join(region, layout, found.superblock, others),
+            liveness => liveness,
+        };
         let opening = Opening {
             durability: durability::<M>(),
             assumed_persistent,
@@ -241,8 +299,45 @@ impl PoolOptions {
         let writes = protection == Protection::ReadWrite && self.writes();
         // The copy that was not believed is written first: the other is whole until then.
         let (size, reproducible) = (expected.min(len), self.reproducible);
-        let life = Life { start, writes, size, superblock, copy: 1 - found.copy, reproducible };
+        let life = Life { start, writes, size, superblock, copy: 1 - found.copy, reproducible, liveness };
         self.begin(region, layout, life)
+    }
+
+    /// Goes in to a pool that others have open. Nobody else comes or goes meanwhile.
+    fn join<M: MappedMedium>(
+        &self,
+        region: Region<M>,
+        layout: Layout,
+        superblock: Superblock,
+        liveness: Box<dyn Liveness>,
+    ) -> Result<Pool<M>, Problem> {
+        let asked = durability::<M>();
+        if superblock.durability != asked {
+            return Err(Problem::OtherDurability { pool: superblock.durability, asked });
+        }
+        let terms = pool::terms(&region, &layout).map_err(|found| Problem::OtherSharing { found })?;
+        if terms.light_pins && !crate::barrier::register() {
+            return Err(Problem::NoBarrier);
+        }
+        let index = free_slot(&region, &layout, &*liveness)?;
+        let is_left = participants::holder_of(&region, &layout, index).is_some();
+        let about = About::this_process(self.program_name());
+        let owner = participants::attach(&region, &layout, superblock.generation, &about, index);
+        let (start, size) = (terms.start, superblock.size);
+        let life = Life {
+            start,
+            writes: true,
+            size,
+            superblock,
+            copy: 0,
+            reproducible: self.reproducible,
+            liveness: Some(liveness),
+        };
+        let pool = Pool::join(region, layout, owner, life, terms);
+        if is_left {
+            pool.0.recover(index);
+        }
+        Ok(pool)
     }
 
     /// Takes a slot and starts the allocator. A pool that is opened is marked as in use before anything else is stored in
@@ -259,7 +354,10 @@ impl PoolOptions {
         }
         let about =
             if self.reproducible { About::nobody() } else { About::this_process(self.program_name()) };
-        let owner = participants::attach(&region, &layout, life.superblock.generation, &about);
+        if let Some(liveness) = &life.liveness {
+            liveness.claim(0).map_err(|error| Problem::Os("lock a part of", error))?;
+        }
+        let owner = participants::attach_alone(&region, &layout, life.superblock.generation, &about);
         let pool = Pool::start(region, layout, owner, life)?;
         if pool.found() == Start::Created {
             // PERSIST: after everything else. A crash before leaves no pool.
@@ -271,6 +369,23 @@ impl PoolOptions {
     fn assumed<M: MappedMedium>(&self, medium: &M) -> bool {
         M::VOLATILE_CACHE && self.assume_persistent && !medium.mapping().backing().survives_power_loss()
     }
+}
+
+/// A slot that this process now has: one that nobody left anything in, if there is any.
+fn free_slot<M: MappedMedium>(
+    region: &Region<M>,
+    layout: &Layout,
+    liveness: &dyn Liveness,
+) -> Result<u32, Problem> {
+    let slots = 0..layout.geometry.participants;
+    let (taken, free): (Vec<u32>, Vec<u32>) =
+        slots.partition(|&index| participants::holder_of(region, layout, index).is_some());
+    for index in free.into_iter().chain(taken) {
+        if liveness.claim(index).map_err(|error| Problem::Os("lock a part of", error))? {
+            return Ok(index);
+        }
+    }
+    Err(Problem::Crowded(participants::all_living(region, layout, None)))
 }
 
 fn durability<M: MappedMedium>() -> Durability {

@@ -38,6 +38,7 @@ pub struct PoolOptions {
     pub(crate) huge_pages: bool,
     pub(crate) assume_persistent: bool,
     pub(crate) read_only: bool,
+    pub(crate) shared: bool,
     pub(crate) salvage: bool,
     pub(crate) hash_seed: Option<u64>,
     pub(crate) boot_id: Option<u128>,
@@ -71,6 +72,7 @@ impl PoolOptions {
             huge_pages: false,
             assume_persistent: false,
             read_only: false,
+            shared: false,
             salvage: false,
             hash_seed: None,
             boot_id: None,
@@ -128,6 +130,12 @@ impl PoolOptions {
         self
     }
 
+    /// Whether other processes may have the pool open at the same time, if they ask for the same. Each may die at any time; the others go on.
+    pub fn shared(mut self, shared: bool) -> Self {
+        self.shared = shared;
+        self
+    }
+
     /// Whether to open, read-only, a pool that is cut short or was in use when the machine went down. What is read from it has to be
     /// proved by checksums.
     pub fn salvage(mut self, salvage: bool) -> Self {
@@ -174,6 +182,11 @@ impl PoolOptions {
     pub(crate) fn program_name(&self) -> String {
         let own = || Some(std::env::current_exe().ok()?.file_name()?.to_string_lossy().into_owned());
         self.program.clone().or_else(own).unwrap_or_default()
+    }
+
+    /// Whether others may come in while it is open.
+    pub(crate) fn shares(&self) -> bool {
+        self.shared && self.writes() && !matches!(self.place, Place::Anonymous)
     }
 
     pub(crate) fn writes(&self) -> bool {

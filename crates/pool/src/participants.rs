@@ -5,23 +5,25 @@
 //!      1      pid
 //!      2      when that process started, in the kernel's ticks since boot: tells it from a later one with its pid
 //!      3      when it opened the pool, unix ms
-//!      4..8   its program, UTF-8, padded with zeros
+//!      4..7   its program, UTF-8, padded with zeros
+//!      7      lock of whoever recovers what this slot's dead have left (see `recover`)
 //! ```
 //!
-//! Nothing here is believed after a crash but the incarnation, and that only makes lock words differ from older ones. The file's lock
-//! says whether anyone is there; the table only gives him a name.
+//! Nothing here is believed after a crash but the incarnation, and that only makes lock words differ from older ones. The file's locks
+//! say whether anyone is there (see `liveness`); the table only gives him a name.
 
 use crate::clock::now_ms;
 use crate::error::Holder;
 use crate::layout::{Layout, PARTICIPANT_BYTES};
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use crate::lock::Lock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{Line, MappedMedium, Offset, Region};
 
 const TAKEN: u64 = 1;
 const INCARNATION_SHIFT: u32 = 14;
 const INCARNATIONS: u64 = 1 << 18;
 /// Longest program name.
-const PROGRAM_BYTES: usize = 32;
+const PROGRAM_BYTES: usize = 24;
 
 /// Whom a lock word names: a participant in one of its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,17 +57,29 @@ impl About {
     }
 }
 
-/// Takes a slot for this process, which is alone in the pool: whatever slot is taken belongs to someone dead.
-pub(crate) fn attach<M: MappedMedium>(
+/// Takes slot `index` for this process, which is alone in the pool: whatever slot is taken belongs to someone dead.
+pub(crate) fn attach_alone<M: MappedMedium>(
     region: &Region<M>,
     layout: &Layout,
     generation: u32,
     about: &About,
 ) -> Owner {
     for index in 0..layout.geometry.participants {
-        release(region, layout, index);
+        slot(region, layout, index).0[0].fetch_and(region.medium(), !TAKEN, Release);
+        slot(region, layout, index).0[7].store(region.medium(), 0, Relaxed);
     }
-    let line = slot(region, layout, 0);
+    attach(region, layout, generation, about, 0)
+}
+
+/// Takes slot `index`, which nobody alive has and nobody else takes meanwhile, in a new incarnation.
+pub(crate) fn attach<M: MappedMedium>(
+    region: &Region<M>,
+    layout: &Layout,
+    generation: u32,
+    about: &About,
+    index: u32,
+) -> Owner {
+    let line = slot(region, layout, index);
     let medium = region.medium();
     let incarnation = incarnation(line.0[0].load(medium, Relaxed)) % (INCARNATIONS - 1) + 1;
     let numbers = [u64::from(about.pid), about.started, about.opened_ms];
@@ -74,12 +88,25 @@ pub(crate) fn attach<M: MappedMedium>(
     }
     // ORDER: Release: whoever sees the slot taken sees by whom.
     line.0[0].store(medium, incarnation << INCARNATION_SHIFT | TAKEN, Release);
-    Owner { participant: 0, incarnation: incarnation as u32, generation }
+    Owner { participant: index as u16, incarnation: incarnation as u32, generation }
 }
 
-/// Gives the slot back.
-pub(crate) fn release<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) {
-    slot(region, layout, index).0[0].fetch_and(region.medium(), !TAKEN, Release);
+/// The incarnation that has slot `index`, alive or not; `None` if it is free.
+pub(crate) fn holder_of<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) -> Option<u32> {
+    let word = slot(region, layout, index).0[0].load(region.medium(), Acquire);
+    (word & TAKEN != 0).then_some(incarnation(word) as u32)
+}
+
+/// Gives slot `index` back, unless it is another incarnation's by now.
+pub(crate) fn release<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32, incarnation: u32) {
+    let free = u64::from(incarnation) << INCARNATION_SHIFT;
+    let state = &slot(region, layout, index).0[0];
+    let _ = state.compare_exchange(region.medium(), free | TAKEN, free, Release, Relaxed);
+}
+
+/// The lock of whoever recovers what the dead of slot `index` have left.
+pub(crate) fn recovery<'r, M: MappedMedium>(region: &'r Region<M>, layout: &Layout, index: u32) -> &'r Lock {
+    Lock::of(&slot(region, layout, index).0[7])
 }
 
 fn slot<'r, M: MappedMedium>(region: &'r Region<M>, layout: &Layout, index: u32) -> &'r Line {
@@ -101,15 +128,28 @@ fn program_words(program: &str) -> [u64; PROGRAM_BYTES / 8] {
     words
 }
 
+/// Everyone in the table that is alive, as far as this process can see others; but for slot `but`.
+pub(crate) fn all_living<M: MappedMedium>(
+    region: &Region<M>,
+    layout: &Layout,
+    but: Option<u32>,
+) -> Vec<Holder> {
+    let slots = (0..layout.geometry.participants).filter(|&index| Some(index) != but).filter_map(|index| {
+        let words = slot(region, layout, index).0.each_ref().map(|word| word.load(region.medium(), Acquire));
+        living(words.map(u64::to_le_bytes).as_flattened())
+    });
+    slots.collect()
+}
+
 /// The first participant in `table`, the bytes of a participant table, that is alive.
 pub(crate) fn living(table: &[u8]) -> Option<Holder> {
     table.as_chunks::<{ PARTICIPANT_BYTES as usize }>().0.iter().find_map(|slot| {
         let word = |i: usize| slot.as_chunks().0.get(i).map_or(0, |&piece| u64::from_le_bytes(piece));
         let pid = u32::try_from(word(1)).ok()?;
         let alive = word(0) & TAKEN != 0 && process_start(pid) == Some(word(2));
-        let program = slot[32..].split(|&byte| byte == 0).next().unwrap_or_default();
+        let program = slot[32..56].split(|&byte| byte == 0).next().unwrap_or_default();
         let program = printable(&String::from_utf8_lossy(program));
-        alive.then_some(Holder { pid, program, since_ms: word(3) })
+        alive.then(|| Holder { pid, program, since_ms: word(3), stopped: is_stopped(pid) })
     })
 }
 
@@ -125,10 +165,19 @@ fn printable(text: &str) -> String {
 
 /// When the process `pid` started, in ticks since boot; `None` if there is no such process.
 fn process_start(pid: u32) -> Option<u64> {
-    // proc(5): field 22; the second one, the program in parentheses, may hold spaces and parentheses itself.
+    field_of(pid, 22)?.parse().ok()
+}
+
+/// Whether the process `pid` was stopped by a signal or by a debugger.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    matches!(field_of(pid, 3).as_deref(), Some("T" | "t"))
+}
+
+/// A field from the third on of /proc/PID/stat, counted as in proc_pid_stat(5). (The second one, the program in parentheses, may hold spaces and parentheses itself.)
+fn field_of(pid: u32, field: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(19)?.parse().ok()
+    fields.split_whitespace().nth(field - 3).map(str::to_string)
 }
 
 #[cfg(test)]
@@ -157,20 +206,21 @@ mod tests {
     fn a_participant_is_named_while_it_is_there() {
         let (region, layout) = table();
         assert_eq!(living(&bytes(&region, &layout)), None);
-        let owner = attach(&region, &layout, 7, &about("terrace serve, with a name that is too long for it"));
+        let owner =
+            attach_alone(&region, &layout, 7, &about("terrace serve, with a name that is too long for it"));
         assert_eq!(owner, Owner { participant: 0, incarnation: 1, generation: 7 });
         let holder = living(&bytes(&region, &layout)).unwrap();
         assert_eq!(holder.pid, std::process::id());
-        assert_eq!(holder.program, "terrace serve, with a name that ");
-        release(&region, &layout, 0);
+        assert_eq!(holder.program, "terrace serve, with a na");
+        release(&region, &layout, 0, owner.incarnation);
         assert_eq!(living(&bytes(&region, &layout)), None);
-        assert_eq!(attach(&region, &layout, 8, &about("x")).incarnation, 2);
+        assert_eq!(attach_alone(&region, &layout, 8, &about("x")).incarnation, 2);
     }
 
     #[test]
     fn a_dead_process_and_one_that_took_over_its_pid_are_not_named() {
         let (region, layout) = table();
-        attach(&region, &layout, 1, &about("x"));
+        attach_alone(&region, &layout, 1, &about("x"));
         let line = slot(&region, &layout, 0);
         let start = line.0[2].fetch_add(region.medium(), 1, Relaxed);
         assert_eq!(living(&bytes(&region, &layout)), None);
@@ -181,12 +231,24 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_is_given_back_by_the_incarnation_that_has_it() {
+        let (region, layout) = table();
+        let first = attach(&region, &layout, 1, &about("x"), 2);
+        assert_eq!((first.participant, holder_of(&region, &layout, 2)), (2, Some(1)));
+        let second = attach(&region, &layout, 1, &about("x"), 2);
+        release(&region, &layout, 2, first.incarnation);
+        assert_eq!(holder_of(&region, &layout, 2), Some(second.incarnation));
+        release(&region, &layout, 2, second.incarnation);
+        assert_eq!(holder_of(&region, &layout, 2), None);
+    }
+
+    #[test]
     fn incarnations_fit_in_their_bits_and_are_never_zero() {
         let (region, layout) = table();
         let state = slot(&region, &layout, 0);
         state.0[0].store(region.medium(), (INCARNATIONS - 1) << INCARNATION_SHIFT, Relaxed);
-        assert_eq!(attach(&region, &layout, 1, &about("x")).incarnation, 1);
+        assert_eq!(attach_alone(&region, &layout, 1, &about("x")).incarnation, 1);
         state.0[0].store(region.medium(), u64::MAX, Relaxed);
-        assert_eq!(attach(&region, &layout, 1, &about("x")).incarnation, 1);
+        assert_eq!(attach_alone(&region, &layout, 1, &about("x")).incarnation, 1);
     }
 }

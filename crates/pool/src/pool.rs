@@ -1,14 +1,17 @@
 //! A pool that is open.
 
-use crate::error::{CloseError, OpenError, Problem};
+use crate::error::{CloseError, Holder, OpenError, Problem};
 use crate::fixed::Anchor;
+use crate::fork::{self, Watched};
 use crate::layout::{Geometry, Layout};
 use crate::lifetime::allocator_sum;
-use crate::lock::LockWords;
+use crate::liveness::{self, Liveness};
+use crate::lock::{Lock, LockWords, Locked};
 use crate::options::PoolOptions;
 use crate::participants::{self, Owner};
 use crate::shared::{Memory, Shared};
-use crate::superblock::Superblock;
+use crate::superblock::{self, Superblock};
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use terrace_medium::{Line, MapError, MappedMedium, Offset, Region, Word};
@@ -37,6 +40,65 @@ pub(crate) struct Life {
     pub(crate) copy: usize,
     /// Whether a test wants every run to be the same: then the kernel interrupts nobody.
     pub(crate) reproducible: bool,
+    /// Who of the participants is alive, if others may come in while the pool is open.
+    pub(crate) liveness: Option<Box<dyn Liveness>>,
+}
+
+/// The words that the pool itself shares, a line: what is true while it is open, for whoever comes in.
+///
+/// ```text
+/// word 0     bytes of the pool
+///      1     lock of the superblock
+///      2     lock of the root directory
+///      3     how the pool was found (8) | pins have no barrier (8) | version of what sharers share (16), not 0
+///      4     lock of who brings the contents up
+///      5     whether that has been done since the pool was opened
+/// ```
+mod word {
+    pub(super) const SIZE: usize = 0;
+    pub(super) const SUPERBLOCK: usize = 1;
+    pub(super) const ROOTS: usize = 2;
+    pub(super) const TERMS: usize = 3;
+    pub(super) const OPENING: usize = 4;
+    pub(super) const READY: usize = 5;
+}
+
+/// What sharers share beside the format of the pool: seats, the allocator's words, lock words. A program that knows another version is refused.
+const SHARING_VERSION: u64 = 1;
+
+/// What whoever comes in to a pool has to go by.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) start: Start,
+    pub(crate) light_pins: bool,
+}
+
+impl Terms {
+    fn encode(self) -> u64 {
+        let start = match self.start {
+            Start::Created => 1,
+            Start::Clean => 2,
+            Start::Unclean => 3,
+        };
+        start | u64::from(self.light_pins) << 8 | SHARING_VERSION << 16
+    }
+
+    /// The terms in `word`, or the version that they are of.
+    fn decode(word: u64) -> Result<Self, u64> {
+        let light_pins = word >> 8 & 1 == 1;
+        match (word >> 16, word & 0xff) {
+            (SHARING_VERSION, 1) => Ok(Self { start: Start::Created, light_pins }),
+            (SHARING_VERSION, 2) => Ok(Self { start: Start::Clean, light_pins }),
+            (SHARING_VERSION, 3) => Ok(Self { start: Start::Unclean, light_pins }),
+            (version, _) => Err(version),
+        }
+    }
+}
+
+/// The terms on which the pool in `region` is open, or the version of sharing that they are of; 0 if it is not shared.
+pub(crate) fn terms<M: MappedMedium>(region: &Region<M>, layout: &Layout) -> Result<Terms, u64> {
+    let line = region.at::<Line>(Offset::new(layout.shared));
+    Terms::decode(line.0[word::TERMS].load(region.medium(), Ordering::Acquire))
 }
 
 /// A pool that is open. Clones are handles to the same pool; it is closed, in order, when the last one goes.
@@ -44,6 +106,8 @@ pub struct Pool<M: MappedMedium>(pub(crate) Arc<Inner<M>>);
 
 /// What the handles share.
 pub(crate) struct Inner<M: MappedMedium> {
+    /// The file's handle, so that a child does not keep what it locks. Dropped first.
+    _watched: Option<Watched>,
     /// Tells this opening from every other of this process, for thread-local caches.
     pub(crate) id: u64,
     pub(crate) region: Region<M>,
@@ -57,12 +121,16 @@ pub(crate) struct Inner<M: MappedMedium> {
     pub(crate) start: Start,
     pub(crate) writes: bool,
     pub(crate) hash_seed: u64,
-    /// Held while the superblock changes: growth, close.
-    pub(crate) superblock: Mutex<Superblock>,
-    /// Held while a root is made.
-    pub(crate) roots: Mutex<()>,
+    /// Held while the superblock changes: growth, close. Other processes are kept out by a lock in the pool.
+    superblock: Mutex<Superblock>,
+    /// Held while a root is made; as above.
+    roots: Mutex<()>,
+    /// Who of the participants is alive; `None` if this process has the pool for itself.
+    pub(crate) liveness: Option<Box<dyn Liveness>>,
     /// Whether [`Pool::close`] has done its work.
     closed: bool,
+    /// Which process of a family of forks opened it.
+    family: u64,
     /// Whether pins may leave their barrier to who moves the epoch on.
     pub(crate) light_pins: bool,
     /// The allocator's part that is not in the region: what follows from the geometry.
@@ -93,10 +161,30 @@ impl<M: MappedMedium> Pool<M> {
         owner: Owner,
         life: Life,
     ) -> Result<Self, Problem> {
+        let light_pins = !life.reproducible && crate::barrier::register();
+        let (size, terms) = (life.size, Terms { start: life.start, light_pins });
+        let pool = Self::with(region, layout, owner, life, terms);
+        pool.0.set_size(size);
+        pool.0.shared_word(word::READY).store(pool.medium(), 0, Ordering::Relaxed);
+        pool.0.shared_word(word::TERMS).store(pool.medium(), terms.encode(), Ordering::Release);
+        pool.0.start_memory();
+        Ok(pool)
+    }
+
+    /// A handle to a pool that others have open.
+    pub(crate) fn join(region: Region<M>, layout: Layout, owner: Owner, life: Life, terms: Terms) -> Self {
+        Self::with(region, layout, owner, life, terms)
+    }
+
+    fn with(region: Region<M>, layout: Layout, owner: Owner, life: Life, terms: Terms) -> Self {
+        if life.liveness.is_some() {
+            region.medium().mapping().follow();
+        }
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let shared = Anchor::new(&region, Offset::new(layout.allocator))
             .expect("every layout has its allocator's words");
-        let pool = Self(Arc::new(Inner {
+        Self(Arc::new(Inner {
+            _watched: region.medium().mapping().as_file().map(Watched::new),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             region,
             layout,
@@ -104,18 +192,17 @@ impl<M: MappedMedium> Pool<M> {
             owner,
             lock_words: LockWords::of(owner),
             era: life.superblock.era,
-            start: life.start,
+            start: terms.start,
             writes: life.writes,
             hash_seed: life.superblock.hash_seed,
             superblock: Mutex::new(life.superblock),
             roots: Mutex::new(()),
+            liveness: life.liveness,
             closed: false,
-            light_pins: !life.reproducible && crate::barrier::register(),
+            family: fork::generation(),
+            light_pins: terms.light_pins,
             memory: Memory::new(&layout),
-        }));
-        pool.0.set_size(life.size);
-        pool.0.start_memory();
-        Ok(pool)
+        }))
     }
 
     /// The pool's memory.
@@ -170,6 +257,32 @@ impl<M: MappedMedium> Pool<M> {
         !self.0.writes
     }
 
+    /// Whether other processes may have it open too.
+    pub fn is_shared(&self) -> bool {
+        self.0.is_shared()
+    }
+
+    /// The other processes that have it open now.
+    pub fn others(&self) -> Vec<Holder> {
+        let me = u32::from(self.0.owner.participant);
+        if self.is_shared() {
+            participants::all_living(self.region(), self.layout(), Some(me))
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Keeps others from bringing up what is in the pool, or making it, until it is dropped. For whoever opens a store in it.
+    pub fn bring_up(&self) -> BringingUp<'_, M> {
+        let locked = self.is_shared().then(|| self.0.opening_lock().acquire_in(&self.0));
+        BringingUp { pool: self, _locked: locked }
+    }
+
+    /// Whether what is in the pool has been brought up since it was opened, so that others may be at work in it.
+    pub fn is_up(&self) -> bool {
+        self.0.shared_word(word::READY).load(self.medium(), Ordering::Acquire) != 0
+    }
+
     /// Its name among all pools.
     pub fn uuid(&self) -> u128 {
         self.0.superblock().uuid
@@ -212,6 +325,39 @@ impl<M: MappedMedium> Pool<M> {
     }
 }
 
+/// See [`Pool::bring_up`].
+pub struct BringingUp<'p, M: MappedMedium> {
+    pool: &'p Pool<M>,
+    _locked: Option<Locked<'p, M>>,
+}
+
+impl<M: MappedMedium> BringingUp<'_, M> {
+    /// It is done.
+    pub fn done(self) {
+        self.pool.0.shared_word(word::READY).store(self.pool.medium(), 1, Ordering::Release);
+    }
+}
+
+/// Something that nobody else changes, in this process or another.
+pub(crate) struct Alone<'a, M: MappedMedium, T> {
+    // Dropped first: the other processes wait for the lock, the other threads for the mutex.
+    _locked: Option<Locked<'a, M>>,
+    mutex: MutexGuard<'a, T>,
+}
+
+impl<M: MappedMedium, T> Deref for Alone<'_, M, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.mutex
+    }
+}
+
+impl<M: MappedMedium, T> DerefMut for Alone<'_, M, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.mutex
+    }
+}
+
 impl<M: MappedMedium> Inner<M> {
     #[inline(always)]
     pub(crate) fn shared(&self) -> &Shared {
@@ -220,34 +366,110 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     #[inline(always)]
-    fn size_word(&self) -> &Word {
-        &self.region.at::<Line>(Offset::new(self.layout.shared)).0[0]
+    fn shared_word(&self, index: usize) -> &Word {
+        &self.region.at::<Line>(Offset::new(self.layout.shared)).0[index]
+    }
+
+    /// Whether it was opened by the process that forked this one.
+    pub(crate) fn is_of_parent(&self) -> bool {
+        self.family != fork::generation()
+    }
+
+    /// Whether other processes may have the pool open too.
+    #[inline(always)]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.liveness.is_some()
+    }
+
+    pub(crate) fn superblock_lock(&self) -> &Lock {
+        Lock::of(self.shared_word(word::SUPERBLOCK))
+    }
+
+    pub(crate) fn opening_lock(&self) -> &Lock {
+        Lock::of(self.shared_word(word::OPENING))
+    }
+
+    pub(crate) fn roots_lock(&self) -> &Lock {
+        Lock::of(self.shared_word(word::ROOTS))
     }
 
     /// See [`Pool::size`].
     #[inline(always)]
     pub(crate) fn size(&self) -> u64 {
         // ORDER: Acquire: pairs with `set_size`; whoever sees the size sees the mapping that long.
-        self.size_word().load(self.region.medium(), Ordering::Acquire)
+        self.shared_word(word::SIZE).load(self.region.medium(), Ordering::Acquire)
     }
 
     /// Tells everyone that the pool has `size` bytes. The superblock says so already, durably.
     pub(crate) fn set_size(&self, size: u64) {
         // ORDER: Release: pairs with `Pool::size`.
-        self.size_word().store(self.region.medium(), size, Ordering::Release);
+        self.shared_word(word::SIZE).store(self.region.medium(), size, Ordering::Release);
     }
 
-    pub(crate) fn superblock(&self) -> MutexGuard<'_, Superblock> {
-        self.superblock.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// The superblock as it is now, which nobody else changes meanwhile.
+    pub(crate) fn superblock(&self) -> Alone<'_, M, Superblock> {
+        let mut alone = self.alone(&self.superblock, self.superblock_lock());
+        if self.is_shared()
+            && let Ok(found) = superblock::load(&self.region)
+        {
+            // Others may have made the pool grow.
+            *alone = found.superblock;
+        }
+        alone
     }
 
-    /// Leaves the pool so that the next open finds it clean. Whoever calls this is alone.
+    /// The root directory is nobody else's meanwhile.
+    pub(crate) fn roots(&self) -> Alone<'_, M, ()> {
+        self.alone(&self.roots, self.roots_lock())
+    }
+
+    /// Keeps out the other threads of this process, and then the other processes.
+    fn alone<'a, T>(&'a self, mutex: &'a Mutex<T>, lock: &'a Lock) -> Alone<'a, M, T> {
+        let mutex = mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let locked = self.is_shared().then(|| lock.acquire_in(self));
+        Alone { _locked: locked, mutex }
+    }
+
+    /// Leaves the pool. Whoever calls this has the last handle of this process.
     fn close(&mut self) -> Result<(), MapError> {
-        if std::mem::replace(&mut self.closed, true) || !self.writes {
+        if std::mem::replace(&mut self.closed, true) || !self.writes || self.is_of_parent() {
             return Ok(());
         }
+        let Some(liveness) = &self.liveness else { return self.close_alone() };
+        liveness.enter().map_err(|error| MapError::Os("lock the pool's file", error))?;
+        let outcome = if self.has_company() { self.leave_pool() } else { self.close_alone() };
+        if let Some(liveness) = &self.liveness {
+            liveness.release(u32::from(self.owner.participant));
+            liveness.leave();
+        }
+        outcome
+    }
+
+    /// Whether another participant is alive. Nobody comes or goes meanwhile.
+    fn has_company(&self) -> bool {
+        let mut others = (0..self.layout.geometry.participants)
+            .filter(|&index| index != u32::from(self.owner.participant));
+        self.liveness.as_ref().is_some_and(|liveness| others.any(|index| liveness.is_alive(index)))
+    }
+
+    /// Leaves the pool to the others.
+    fn leave_pool(&self) -> Result<(), MapError> {
+        self.leave_seats();
+        // PERSIST: what this process has written back and not fenced is fenced by now; this is for what it left to a later fence of its own.
+        self.region.fence();
+        let Owner { participant, incarnation, .. } = self.owner;
+        participants::release(&self.region, &self.layout, u32::from(participant), incarnation);
+        Ok(())
+    }
+
+    /// Leaves the pool so that the next open finds it clean.
+    fn close_alone(&mut self) -> Result<(), MapError> {
+        if self.is_shared() {
+            self.recover_all();
+        }
         let settled = self.stop_memory();
-        participants::release(&self.region, &self.layout, u32::from(self.owner.participant));
+        let Owner { participant, incarnation, .. } = self.owner;
+        participants::release(&self.region, &self.layout, u32::from(participant), incarnation);
         // PERSIST: everything before the clean flag. A crash before leaves the pool in use.
         self.region.fence();
         self.region.medium().mapping().sync(0, usize::MAX)?;
@@ -263,12 +485,16 @@ impl<M: MappedMedium> Inner<M> {
 impl<M: MappedMedium> Drop for Inner<M> {
     /// The orderly close, unless something has gone wrong: then the next open had better trust less.
     fn drop(&mut self) {
+        if self.is_of_parent() {
+            return;
+        }
         if !std::thread::panicking() {
             let _ = self.close();
         }
         if let Some(file) = self.region.medium().mapping().as_file() {
             // By name and not by closing the file: a process that this one is just starting may hold a copy of it.
             let _ = file.unlock();
+            liveness::let_go(file);
         }
     }
 }

@@ -62,7 +62,7 @@ impl<M: MappedMedium> Pool<M> {
     pub fn set_root(&self, name: &str, kind: &str, offset: u64) -> Result<(), RootError> {
         let wanted = identity(name, kind)?;
         self.check_target(offset)?;
-        let _alone = self.0.roots.lock().unwrap_or_else(|e| e.into_inner());
+        let _alone = self.0.roots();
         let word = encode(offset, &wanted);
         let index = match self.find_root(name, &wanted)? {
             Some(index) => {

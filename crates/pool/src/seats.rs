@@ -1,10 +1,10 @@
 //! Seats: what a running thread has for itself, in the pool.
 //!
 //! ```text
-//!   line 0     | claim | announced | 0 | spilled | page | page count | small | large |
+//!   line 0     | claim | announced | noted locks | spilled | page | page count | small | large |
 //!   line 1     | limbo lock | oldest page | newest page | retired | drained | freed | page bytes | 0 |
 //!   line 2     | counters 0 to 7 for whoever is above |
-//!   lines 3..  | cache of class 0 | cache of class 1 | ... two words each | spills |
+//!   lines 3..  | cache of class 0 | cache of class 1 | ... two words each | spills | notes |
 //! ```
 //! A thread takes a seat when it first pins a pool, keeps it, and leaves it behind when it ends; the next thread of its process that needs one
 //! goes on with it, caches and all. When more than three quarters of the seats are taken, a thread takes a seat for one pin only. When all are taken,
@@ -13,7 +13,7 @@
 use crate::classes::CLASSES_MAX;
 use crate::epoch::{HEAVY, SPILLED, TEMPORARY};
 use crate::layout::SEAT_BYTES;
-use crate::lock::{Lock, thread_number};
+use crate::lock::{Lock, NOTES, thread_number};
 use crate::pool::Inner;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -36,7 +36,8 @@ pub(crate) struct Seat {
     pub(crate) claim: Lock,
     /// The epoch in which the owner is pinned, and how often (see `epoch`). Owner.
     pub(crate) announced: Word,
-    _unused: Word,
+    /// Which of `notes` count, a bit each. Owner.
+    pub(crate) noted: Word,
     /// Entries of `spills`. Owner.
     pub(crate) spilled: Word,
     /// The page that the owner writes what it retires to. Owner.
@@ -67,6 +68,8 @@ pub(crate) struct Seat {
     pub(crate) caches: [Cache; CLASSES_MAX],
     /// Blocks that were retired when there was no memory to note it: offsets and bytes. Owner.
     pub(crate) spills: [[Word; 2]; 20],
+    /// In a shared pool, where the locks lie that the owner holds or tries: see `lock`. Owner.
+    pub(crate) notes: [Word; NOTES],
 }
 
 const _: () = assert!(size_of::<Seat>() as u64 == SEAT_BYTES);
@@ -122,6 +125,11 @@ thread_local! {
     static SEATS: Seats = const { Seats(RefCell::new(Vec::new())) };
 }
 
+/// In the child of a fork: the seats are the parent's.
+pub(crate) fn forget_seat() {
+    let _ = LAST.try_with(|last| last.set(NONE));
+}
+
 impl<M: MappedMedium> Inner<M> {
     #[inline(always)]
     pub(crate) fn seat(&self, index: u32) -> &Seat {
@@ -159,6 +167,10 @@ impl<M: MappedMedium> Inner<M> {
 
     #[cold]
     fn find_seat(&self) -> Last {
+        assert!(
+            !self.is_of_parent(),
+            "this pool was opened by the process that forked this one; open it again in the child"
+        );
         let known = SEATS.try_with(|seats| {
             let seats = seats.0.try_borrow().ok()?;
             seats.iter().find(|taken| taken.pool == self.id).map(|taken| (taken.seat, taken.temporary))
@@ -195,6 +207,7 @@ impl<M: MappedMedium> Inner<M> {
                 // Others may have taken seats since it was looked: the last ones must not be kept.
                 return (seat, !self.remember(seat, self.is_crowded(taken)));
             }
+            self.recover_all();
             std::thread::yield_now();
         }
     }
@@ -242,6 +255,21 @@ impl<M: MappedMedium> Inner<M> {
     fn unclaim(&self, index: u32) {
         self.shared().seats_taken.fetch_sub(self.medium(), 1, Relaxed);
         self.seat(index).claim.free_in(self);
+    }
+
+    /// Gives back all seats of this process, none of whose threads is inside the pool or will be again.
+    pub(crate) fn leave_seats(&self) {
+        while self.memory.abandoned.pop().is_some() {}
+        let me = (u32::from(self.owner.participant), self.owner.incarnation);
+        for index in 0..self.layout.geometry.seats {
+            let seat = self.seat(index);
+            if seat.claim.holder(self) == Some(me) {
+                self.withdraw(seat, 0);
+                self.hand_over(seat);
+                self.empty_caches(seat);
+                self.unclaim(index);
+            }
+        }
     }
 
     /// Calls `each` on every used seat that no thread is sitting in; nobody sits down in it meanwhile.

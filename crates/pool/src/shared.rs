@@ -70,8 +70,8 @@ pub(crate) struct Shared {
     pub(crate) collections: Word,
     /// The unit whose first lines the collector looks at now, plus one: it stays a slab until then.
     pub(crate) sweeping: Word,
-    _line51: [Word; 3],
-    _rest: [Word; 96],
+    _line47: [Word; 3],
+    _rest: [Word; 128],
 }
 
 const _: () = assert!(size_of::<Shared>() as u64 == ALLOCATOR_BYTES);

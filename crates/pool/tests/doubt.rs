@@ -47,7 +47,6 @@ fn read<M: MappedMedium>(table: &Table<M>, dice: &mut Dice) {
 }
 
 fn collect_beside_others<M: MappedMedium>(pool: Pool<M>, rounds: u64) {
-    let is_short = pool.size() < 1 << 20;
     let table = Table::create(pool);
     table.churn(&mut Dice(7), 3000);
     let (stop, freed) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -84,8 +83,8 @@ fn collect_beside_others<M: MappedMedium>(pool: Pool<M>, rounds: u64) {
     freed.fetch_add(table.collect().freed, Relaxed);
     assert!(!table.pool.needs_collection());
     let (left, freed) = (left.into_inner(), freed.into_inner());
-    // Where memory is short, a block may be retired when there is no byte left to note it: it is found, too.
-    assert!(if is_short { freed >= left } else { freed == left }, "{freed} of {left} bytes");
+    // Where memory is short, for it is little or somebody who is pinned does not get to run, a block may be retired when there is no byte left to note it: it is found, too.
+    assert!(freed >= left, "{freed} of {left} bytes");
     assert!(freed > 0);
     table.check();
     table.churn(&mut Dice(8), 1000);

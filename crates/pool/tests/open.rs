@@ -81,7 +81,7 @@ fn one_program_opens_a_pool_once() {
     let _pool = tiny(&path).program("terrace serve").create::<Shm>().unwrap();
     for options in [tiny(&path), tiny(&path).read_only(true), tiny(&path).salvage(true)] {
         let error = options.open::<Shm>().err().unwrap();
-        let Problem::InUse(Some(Holder { pid, program, since_ms })) = &error.problem else {
+        let Problem::InUse(Some(Holder { pid, program, since_ms, .. })) = &error.problem else {
             panic!("{error}")
         };
         assert_eq!((*pid, program.as_str()), (std::process::id(), "terrace serve"));

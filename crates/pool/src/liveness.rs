@@ -1,0 +1,190 @@
+//! Which participants are alive: what a shared pool asks of whatever its participants have in common.
+//!
+//! On one machine the kernel answers ([`FileLocks`]): each participant holds a lock on a byte of the pool's file, and the kernel lets go of it when the
+//! process dies, whatever it dies of, and not before: a process that is merely stopped still holds it. Hosts without a common kernel will have leases instead.
+
+use crate::fork::Watched;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Whose participants can be told alive from dead.
+///
+/// The contract: a participant that is called dead stores nothing to the pool any more. Whoever keeps this trait by leases has to see to that, for instance by
+/// having a participant look at its lease before it stores, or by cutting its host off.
+pub(crate) trait Liveness: Send + Sync {
+    /// Takes the place of participant `index`, for as long as this process lives; false if a living one has it.
+    fn claim(&self, index: u32) -> io::Result<bool>;
+    /// Gives the place back.
+    fn release(&self, index: u32);
+    /// Whether somebody alive has the place, other than through `self`.
+    fn is_alive(&self, index: u32) -> bool;
+    /// Waits until nobody else is opening or closing the pool, and keeps others from it until [`Liveness::leave`], or death.
+    fn enter(&self) -> io::Result<()>;
+    /// See [`Liveness::enter`].
+    fn leave(&self);
+}
+
+/// Byte-range locks of a file that belong to one opening of it (`F_OFD_SETLK`, fcntl(2)). They lie beyond any file's end.
+pub(crate) struct FileLocks {
+    // Dropped first.
+    _watched: Watched,
+    file: File,
+}
+
+/// The bytes that are locked: nobody reads or writes there.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// By who opens or closes it.
+    Gate,
+    /// By everyone who shares it.
+    Sharers,
+    /// By everyone who reads it and relies on nobody writing.
+    Readers,
+    /// By participant `index`.
+    Participant(u32),
+}
+
+impl Place {
+    fn byte(self) -> libc::off_t {
+        const BASE: libc::off_t = 1 << 62;
+        match self {
+            Self::Gate => BASE,
+            Self::Sharers => BASE + 1,
+            Self::Readers => BASE + 2,
+            Self::Participant(index) => BASE + 16 + libc::off_t::from(index),
+        }
+    }
+}
+
+/// How a byte is locked.
+#[derive(Clone, Copy)]
+pub(crate) enum Hold {
+    /// Together with others.
+    Together,
+    /// By one alone.
+    Alone,
+    /// Not any more.
+    Not,
+}
+
+impl FileLocks {
+    /// The locks of `file`, which was opened for them: whoever has a copy of the same opening has the same locks.
+    pub(crate) fn new(file: File) -> Self {
+        Self { _watched: Watched::new(&file), file }
+    }
+
+    fn call(&self, command: libc::c_int, hold: Hold, place: Place) -> io::Result<libc::flock> {
+        let kind = match hold {
+            Hold::Together => libc::F_RDLCK,
+            Hold::Alone => libc::F_WRLCK,
+            Hold::Not => libc::F_UNLCK,
+        };
+        let mut lock = libc::flock {
+            l_type: kind as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: place.byte(),
+            l_len: 1,
+            l_pid: 0,
+        };
+        loop {
+            // SAFETY: the descriptor is open as long as `self`, and `lock` is what these commands take.
+            if unsafe { libc::fcntl(self.file.as_raw_fd(), command, &raw mut lock) } == 0 {
+                return Ok(lock);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Takes a lock if it is to be had at once.
+    pub(crate) fn try_hold(&self, hold: Hold, place: Place) -> io::Result<bool> {
+        match self.call(libc::F_OFD_SETLK, hold, place) {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether somebody else has a lock there.
+    pub(crate) fn is_held(&self, place: Place) -> io::Result<bool> {
+        let found = self.call(libc::F_OFD_GETLK, Hold::Alone, place)?;
+        Ok(found.l_type != libc::F_UNLCK as libc::c_short)
+    }
+}
+
+/// Gives up every lock that this opening of `file` has.
+pub(crate) fn let_go(file: &File) {
+    let mut all = libc::flock {
+        l_type: libc::F_UNLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open, and `all` is what the command takes. (It cannot fail in a way that matters: the file is about to be closed.)
+    let _ = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut all) };
+}
+
+impl Liveness for FileLocks {
+    fn claim(&self, index: u32) -> io::Result<bool> {
+        self.try_hold(Hold::Alone, Place::Participant(index))
+    }
+    fn release(&self, index: u32) {
+        let _ = self.try_hold(Hold::Not, Place::Participant(index));
+    }
+    fn is_alive(&self, index: u32) -> bool {
+        // Where the kernel does not say, nobody is taken for dead.
+        self.is_held(Place::Participant(index)).unwrap_or(true)
+    }
+    fn enter(&self) -> io::Result<()> {
+        self.call(libc::F_OFD_SETLKW, Hold::Alone, Place::Gate).map(|_| ())
+    }
+    fn leave(&self) {
+        let _ = self.try_hold(Hold::Not, Place::Gate);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two() -> [FileLocks; 2] {
+        let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        [(), ()].map(|()| FileLocks::new(File::options().read(true).write(true).open(file.path()).unwrap()))
+    }
+
+    #[test]
+    fn a_place_is_held_by_one_until_it_gives_it_back_or_is_gone() {
+        let [one, two] = two();
+        assert!(one.claim(3).unwrap() && !two.claim(3).unwrap() && two.claim(4).unwrap());
+        assert!(two.is_alive(3) && one.is_alive(4) && !one.is_alive(5));
+        one.release(3);
+        assert!(!two.is_alive(3) && two.claim(3).unwrap());
+        drop(two);
+        assert!(!one.is_alive(3) && !one.is_alive(4));
+    }
+
+    #[test]
+    fn sharers_do_not_keep_each_other_out() {
+        let [one, two] = two();
+        assert!(one.try_hold(Hold::Together, Place::Sharers).unwrap());
+        assert!(two.try_hold(Hold::Together, Place::Sharers).unwrap());
+        assert!(two.is_held(Place::Sharers).unwrap() && !two.is_held(Place::Readers).unwrap());
+    }
+
+    #[test]
+    fn the_gate_lets_one_in_at_a_time() {
+        let [one, two] = two();
+        one.enter().unwrap();
+        std::thread::scope(|threads| {
+            let waiting = threads.spawn(|| two.enter().unwrap());
+            std::thread::yield_now();
+            assert!(!waiting.is_finished());
+            one.leave();
+        });
+        assert!(one.is_held(Place::Gate).unwrap());
+    }
+}

@@ -1,0 +1,312 @@
+//! One pool, several participants: what they see of each other, and what a dead one leaves.
+
+mod common;
+
+use common::{argument, child, expect, problem, say};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use terrace_medium::{MappedMedium, Offset, Pmem, Shm, Word};
+use terrace_pool::{Geometry, Lock, Pool, PoolOptions, Problem, Start};
+
+const SIZE: u64 = 4 << 20;
+
+fn options(path: &Path) -> PoolOptions {
+    let geometry = Geometry { participants: 4, seats: 16, ..Geometry::for_size(SIZE) };
+    PoolOptions::at(path).size(SIZE).geometry(geometry).assume_persistent(true).shared(true)
+}
+
+fn open<M: MappedMedium>(path: &Path) -> Pool<M> {
+    options(path).open_or_create::<M>().unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn directory() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("shared.pool");
+    (directory, path)
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the moment of the kill, or that nothing happens, is what is wanted here"
+)]
+fn pause(ms: u64) {
+    std::thread::sleep(std::time::Duration::from_millis(ms));
+}
+
+/// The root `words`: 16 words that all know.
+fn words<M: MappedMedium>(pool: &Pool<M>) -> &[Word; 16] {
+    let offset = match pool.root("words", "test").unwrap() {
+        Some(offset) => offset,
+        None => {
+            let guard = pool.pin();
+            let block = guard.alloc(128).unwrap();
+            (0..16).for_each(|at| block.word(8 * at).store(pool.medium(), 0, Relaxed));
+            let offset = block.persist().into_offset();
+            pool.set_root("words", "test", offset).unwrap();
+            offset
+        }
+    };
+    pool.region().at(Offset::new(offset))
+}
+
+#[test]
+fn participants_see_each_other_and_the_last_one_closes_the_pool() {
+    let (_directory, path) = directory();
+    let one = open::<Shm>(&path);
+    let two = open::<Shm>(&path);
+    assert_eq!((one.owner().participant, two.owner().participant), (0, 1));
+    assert_eq!((one.generation(), two.generation()), (1, 1));
+    words(&one)[3].store(one.medium(), 7, Release);
+    assert_eq!(words(&two)[3].load(two.medium(), Acquire), 7);
+    one.close().unwrap();
+    let three = open::<Shm>(&path);
+    assert_eq!((three.owner().participant, three.owner().incarnation, three.generation()), (0, 2, 1));
+    two.close().unwrap();
+    three.close().unwrap();
+    let alone = options(&path).shared(false).open::<Shm>().unwrap();
+    assert_eq!((alone.found(), alone.generation()), (Start::Clean, 2));
+    assert_eq!(words(&alone)[3].load(alone.medium(), Acquire), 7);
+    assert_eq!((alone.verify_head(), alone.verify_memory(), alone.faults()), (vec![], vec![], 0));
+}
+
+#[test]
+fn who_wants_a_pool_for_himself_and_who_shares_it_keep_each_other_out() {
+    let (_directory, path) = directory();
+    let shared = open::<Shm>(&path);
+    assert!(matches!(problem(options(&path).shared(false).open::<Shm>()), Problem::InUse(Some(_))));
+    assert!(matches!(problem(options(&path).read_only(true).open::<Shm>()), Problem::InUse(Some(_))));
+    shared.close().unwrap();
+    let alone = options(&path).shared(false).open::<Shm>().unwrap();
+    assert!(matches!(problem(options(&path).open::<Shm>()), Problem::InUse(Some(_))));
+    alone.close().unwrap();
+    let reader = options(&path).read_only(true).open::<Shm>().unwrap();
+    assert!(matches!(problem(options(&path).open::<Shm>()), Problem::InUse(_)));
+    drop(reader);
+    open::<Shm>(&path).close().unwrap();
+}
+
+#[test]
+fn one_more_than_there_is_room_for_is_told_who_is_there() {
+    let (_directory, path) = directory();
+    let all: Vec<_> = (0..4).map(|_| open::<Shm>(&path)).collect();
+    let error = options(&path).open::<Shm>().err().unwrap();
+    assert!(matches!(&error.problem, Problem::Crowded(holders) if holders.len() == 4));
+    let text = error.to_string();
+    assert_eq!(text.matches(&format!("process {}", std::process::id())).count(), 4, "{text}");
+    drop(all);
+    open::<Shm>(&path);
+}
+
+#[test]
+fn a_pool_of_another_durability_is_not_joined() {
+    let (_directory, path) = directory();
+    let _one = open::<Pmem>(&path);
+    assert!(matches!(problem(options(&path).open::<Shm>()), Problem::OtherDurability { .. }));
+}
+
+#[test]
+fn what_all_have_left_is_recovered_by_the_next_one_as_after_any_crash() {
+    let (_directory, path) = directory();
+    let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
+    words(&one)[0].store(one.medium(), 5, Release);
+    one.abandon();
+    two.abandon();
+    let next = open::<Shm>(&path);
+    assert_eq!((next.found(), next.generation(), next.owner().participant), (Start::Unclean, 2, 0));
+    assert_eq!(words(&next)[0].load(next.medium(), Acquire), 5);
+}
+
+#[test]
+fn the_last_one_to_leave_takes_back_what_a_dead_one_left() {
+    let (_directory, path) = directory();
+    let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
+    words(&two);
+    // Its seat has caches by now.
+    two.abandon();
+    one.close().unwrap();
+    let next = open::<Shm>(&path);
+    assert_eq!(next.found(), Start::Clean);
+    assert_eq!(next.verify_memory(), []);
+}
+
+#[test]
+fn growth_by_one_is_seen_by_all() {
+    let (_directory, path) = directory();
+    let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
+    let kept = words(&two);
+    one.grow(2 * SIZE).unwrap();
+    assert_eq!(two.size(), 2 * SIZE);
+    // More than there was before.
+    let guard = two.pin();
+    for _ in 0..2 {
+        let block = guard.alloc(SIZE as usize / 4 * 3).unwrap();
+        block.write(0, &[7; 100]);
+        let offset = block.persist().into_offset();
+        assert_eq!(one.pin().bytes(offset, 100), Some(&[7; 100][..]));
+    }
+    kept[0].store(two.medium(), 1, Release);
+    // And the other way.
+    two.grow(3 * SIZE).unwrap();
+    assert_eq!((one.size(), one.verify_head(), two.verify_head()), (3 * SIZE, vec![], vec![]));
+    assert!(two.region().get(Offset::<Word>::new(3 * SIZE)).is_none());
+}
+
+/// Holds the lock in word 0, then as many as there are arguments of others, until it is killed.
+#[test]
+#[ignore = "a child of the other tests"]
+fn holds_locks() {
+    let pool = open::<Shm>(&argument());
+    let guard = pool.pin();
+    let _held: Vec<_> = words(&pool)[..4].iter().map(|word| Lock::of(word).acquire(&guard)).collect();
+    say("held");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+#[test]
+fn who_waits_for_a_lock_gets_it_when_its_holder_is_killed() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    words(&pool);
+    for round in 0..5 {
+        let (mut process, mut lines) = child("holds_locks", &path);
+        expect(&mut lines, "held");
+        let lock = Lock::of(&words(&pool)[1]);
+        assert!(lock.try_acquire(&pool.pin()).is_none());
+        assert_eq!(pool.recover_dead(), 0, "it is alive");
+        std::thread::scope(|threads| {
+            let waiting = threads.spawn(|| lock.acquire(&pool.pin()).release());
+            pause(20);
+            assert!(!waiting.is_finished());
+            process.kill().unwrap();
+            waiting.join().unwrap();
+        });
+        process.wait().unwrap();
+        assert_eq!(pool.recover_dead(), 0, "all of it was recovered, round {round}");
+        assert!(words(&pool)[..4].iter().all(|word| !Lock::of(word).is_held(&pool)));
+    }
+    assert_eq!(pool.space().readers, 0);
+}
+
+#[test]
+fn a_stopped_process_keeps_its_locks() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    words(&pool);
+    let (mut process, mut lines) = child("holds_locks", &path);
+    expect(&mut lines, "held");
+    let signal = |signal| {
+        let pid = rustix::process::Pid::from_child(&process);
+        rustix::process::kill_process(pid, signal).unwrap();
+    };
+    signal(rustix::process::Signal::STOP);
+    pause(50);
+    assert_eq!(pool.recover_dead(), 0);
+    assert!(Lock::of(&words(&pool)[0]).try_acquire(&pool.pin()).is_none());
+    signal(rustix::process::Signal::CONT);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert_eq!(pool.recover_dead(), 1);
+    Lock::of(&words(&pool)[0]).try_acquire(&pool.pin()).unwrap().release();
+}
+
+/// Forks with the pool open; the child tries to use it, and opens it for itself; then the parent dies and the child lives on.
+#[test]
+#[ignore = "a child of the other tests"]
+fn forks() {
+    let path = argument();
+    let pool = open::<Shm>(&path);
+    let guard = pool.pin();
+    let held = Lock::of(&words(&pool)[0]).acquire(&guard);
+    // SAFETY: this process has one thread more, which only waits for this one; what the child calls is safe after that.
+    match unsafe { libc::fork() } {
+        0 => {
+            let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(pool.pin())));
+            assert!(refused.is_err(), "the pool is the parent's");
+            let own = open::<Shm>(&path);
+            assert_eq!(own.owner().participant, 2);
+            words(&own)[1].store(own.medium(), 5, Release);
+            std::mem::forget(held);
+            std::mem::forget(guard);
+            drop(pool);
+            say("forked");
+            // Until the other end of the pipe is closed.
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+            std::process::exit(0);
+        }
+        _ => _ = std::io::stdin().read_line(&mut String::new()),
+    }
+}
+
+#[test]
+fn a_forked_child_neither_uses_its_parent_s_pool_nor_keeps_it_alive() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    words(&pool);
+    let (mut process, mut lines) = child("forks", &path);
+    expect(&mut lines, "forked");
+    assert_eq!(words(&pool)[1].load(pool.medium(), Acquire), 5);
+    assert_eq!(pool.recover_dead(), 0);
+    // The child lives as long as this end of the pipe, which waiting would close.
+    let _open = process.stdin.take();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert_eq!(pool.recover_dead(), 1, "the parent is dead, though its child lives");
+    Lock::of(&words(&pool)[0]).try_acquire(&pool.pin()).unwrap().release();
+}
+
+/// Adds one to words 8 to 15 under the locks in words 0 to 7, in a row, until it is killed; and allocates, links, unlinks and frees meanwhile.
+#[test]
+#[ignore = "a child of the other tests"]
+fn works() {
+    let pool = open::<Shm>(&argument());
+    let words = words(&pool);
+    say("working");
+    for round in 0usize.. {
+        let guard = pool.pin();
+        let held = Lock::of(&words[round % 8]).acquire(&guard);
+        let count = &words[8 + round % 8];
+        count.store(pool.medium(), count.load(pool.medium(), Relaxed) + 1, Relaxed);
+        held.release();
+        if let Ok(block) = guard.alloc(64 + round % 2000) {
+            let len = block.len();
+            let offset = block.persist().into_offset();
+            guard.retire(offset, len);
+        }
+    }
+}
+
+#[test]
+fn the_others_go_on_whoever_is_killed() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    let all = words(&pool);
+    let mut processes: Vec<_> = (0..2).map(|_| child("works", &path)).collect();
+    for round in 0..30 {
+        let (process, lines) = &mut processes[round % 2];
+        expect(lines, "working");
+        pause(7);
+        process.kill().unwrap();
+        // None of the locks is lost, and the other one goes on.
+        let guard = pool.pin();
+        for word in &all[..8] {
+            Lock::of(word).acquire(&guard).release();
+        }
+        drop(guard);
+        process.wait().unwrap();
+        pool.recover_dead();
+        processes[round % 2] = child("works", &path);
+    }
+    for (process, lines) in &mut processes {
+        expect(lines, "working");
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+    assert!(pool.recover_dead() <= 2);
+    assert!(all[8..].iter().all(|count| count.load(pool.medium(), Acquire) > 0));
+    assert_eq!((pool.faults(), pool.space().readers), (0, 0));
+    // What was in the hands of the dead is collected.
+    let root = pool.root("words", "test").unwrap().unwrap();
+    pool.collect(&mut |marker| marker.mark(root, 128));
+    assert_eq!(pool.verify_memory(), []);
+    pool.close().unwrap();
+}
