@@ -107,7 +107,8 @@ fn options(config: &Config) -> Options {
         })
         .index(Index::Clht)
         .huge_pages(config.is_on(Key::HugePages))
-        .salvage(config.is_on(Key::Salvage));
+        .salvage(config.is_on(Key::Salvage))
+        .shared(config.is_on(Key::Shared));
     if config.number(Key::MaxSize) > 0 {
         options = options.max_size(ByteSize::bytes(config.number(Key::MaxSize)));
     }

@@ -97,7 +97,14 @@ fn huge_pages(config: &Config, opened: &Opened) -> String {
 
 fn found(opened: &Opened, stats: &Stats) -> String {
     let (records, took) = (counted(stats.records, "record", "records"), duration(opened.took));
+    let others = opened.store.others().len() as u64;
     match stats.found {
+        _ if others > 0 => {
+            format!(
+                "joined {} in a pool of {records}, in {took}",
+                counted(others, "other process", "other processes")
+            )
+        }
         Start::Created => "made a new pool".into(),
         Start::Clean => format!("opened {records} in {took}"),
         Start::Unclean => {

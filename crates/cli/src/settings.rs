@@ -17,6 +17,7 @@ const POOL: &[Key] = &[
     Key::Durability,
     Key::HugePages,
     Key::Salvage,
+    Key::Shared,
 ];
 
 /// What was said of a pool ([`OfPool`]), or of a server and its pool ([`OfServer`]).

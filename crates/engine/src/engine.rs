@@ -3,7 +3,7 @@
 use crate::{Change, Entry, Put, ReadError, Report, Stats, Token, Value, Version, WriteError};
 use std::sync::Arc;
 use terrace_medium::HugePages;
-use terrace_pool::{CloseError, Finding, GrowError};
+use terrace_pool::{CloseError, Finding, GrowError, Holder};
 
 /// Called with the position of a key and what it holds.
 pub type Each<'f> = dyn FnMut(usize, Result<Option<Entry<'_>>, ReadError>) + 'f;
@@ -116,6 +116,16 @@ pub trait Engine: Send + Sync {
 
     /// Does a bounded piece of background work on the index and says whether there is more.
     fn maintain(&self) -> bool;
+
+    /// In a store that several processes share: takes over what those have left that died, so that nobody waits for them; returns how many there were. Called
+    /// again and again.
+    fn look_after_others(&self) -> u32;
+
+    /// The other processes that share the store now.
+    fn others(&self) -> Vec<Holder>;
+
+    /// Whether, of the processes that share the store, this is the one that sweeps it.
+    fn is_to_sweep(&self) -> bool;
 
     /// Whether a crash has left memory to nobody.
     fn needs_collection(&self) -> bool;

@@ -31,8 +31,12 @@ impl<M: MappedMedium> Counted<M> {
     /// A store with keys in it, its index large enough for as many again.
     fn new() -> Self {
         let pool: Pool<Counting<M>> = PoolOptions::anonymous().size(64 << 20).hash_seed(5).create().unwrap();
-        let settings =
-            Settings { expected_keys: 20_000, verify_reads: true, clock: Arc::new(ManualClock::at(0)) };
+        let settings = Settings {
+            expected_keys: 20_000,
+            verify_reads: true,
+            read_only: false,
+            clock: Arc::new(ManualClock::at(0)),
+        };
         let store = Direct::open(pool.clone(), settings).unwrap();
         (0..KEYS).for_each(|n| store.put(put(&key(n))).unwrap());
         Self { pool, store }

@@ -8,6 +8,8 @@ use terrace_engine::Engine;
 
 /// Between two sweeps for expired entries.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
+/// Between two looks at whether another process that shares the store has died.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Entries that a sweep looks at, at most. A tenth of a second's share of about 1% of a core.
 const SWEEP_BUDGET: usize = 4000;
 /// Between two rounds of asking for huge pages for what was filled meanwhile.
@@ -18,6 +20,8 @@ const HUGE_PAGES_EVERY: Duration = Duration::from_secs(30);
 pub(crate) struct Work {
     /// Take back what a crash has left.
     pub(crate) collect: bool,
+    /// Take over what other processes leave that die.
+    pub(crate) others: bool,
     /// Remove expired entries, and finish what the index has begun.
     pub(crate) sweep: bool,
     /// Move what is in use to huge pages.
@@ -62,6 +66,9 @@ impl Background {
         let mut background = Self { signal, threads: Vec::new() };
         if work.collect {
             background.spawn("terrace-collect", engine, collect)?;
+        }
+        if work.others {
+            background.spawn("terrace-others", engine, look_after_others)?;
         }
         if work.sweep {
             background.spawn("terrace-sweep", engine, sweep)?;
@@ -116,10 +123,22 @@ fn collect(engine: &dyn Engine, signal: &Signal) {
     finish_collecting(signal);
 }
 
+fn look_after_others(engine: &dyn Engine, signal: &Signal) {
+    while !signal.rest(LOOK_EVERY) {
+        engine.look_after_others();
+        // What a crash left before this store was opened is the business of another thread.
+        if !signal.state().collecting && engine.needs_collection() {
+            engine.collect(&|| signal.state().stopping);
+        }
+    }
+}
+
 fn sweep(engine: &dyn Engine, signal: &Signal) {
     while !signal.rest(SWEEP_EVERY) {
-        engine.sweep_expired(SWEEP_BUDGET);
-        engine.maintain();
+        if engine.is_to_sweep() {
+            engine.sweep_expired(SWEEP_BUDGET);
+            engine.maintain();
+        }
     }
 }
 

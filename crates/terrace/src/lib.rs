@@ -48,5 +48,5 @@ pub use terrace_engine::{
     Value, Version, WriteError,
 };
 pub use terrace_medium::HugePages;
-pub use terrace_pool::{CloseError, Durability, Finding, GrowError, Remedy, Start};
+pub use terrace_pool::{CloseError, Durability, Finding, GrowError, Holder, Remedy, Start};
 pub use transaction::Transaction;

@@ -46,6 +46,7 @@ pub struct Options {
     index: Index,
     expected_keys: u64,
     read_only: bool,
+    shared: bool,
     salvage: bool,
     huge_pages: bool,
     verify_reads: bool,
@@ -75,6 +76,7 @@ impl Options {
             index: Index::default(),
             expected_keys: 1000,
             read_only: false,
+            shared: false,
             salvage: false,
             huge_pages: true,
             verify_reads: true,
@@ -134,9 +136,31 @@ impl Options {
         self
     }
 
-    /// Whether to leave the file as it is, to the last byte.
+    /// Whether to leave the file as it is, to the last byte. A store that is [shared](Options::shared) is left as it is, too, but its pool keeps account of who reads, so
+    /// the file has to be writable.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
+        self
+    }
+
+    /// Whether other processes may have the store open at the same time, if they ask for the same. All of them read and write at the speed of memory, and any of them may
+    /// be killed at any instruction: the others go on.
+    ///
+    /// ```
+    /// use terrace::Store;
+    ///
+    /// # let directory = tempfile::tempdir_in("/dev/shm")?;
+    /// # let path = directory.path().join("app.pool");
+    /// let options = Store::options().path(&path).shared(true);
+    /// let one = options.open_or_create()?;
+    /// // In another process:
+    /// let other = options.open_or_create()?;
+    /// one.put(b"key", b"value")?;
+    /// assert_eq!(other.get(b"key")?.unwrap(), b"value");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shared(mut self, shared: bool) -> Self {
+        self.shared = shared;
         self
     }
 
@@ -231,6 +255,7 @@ impl Options {
         let writes = !self.read_only && !self.salvage;
         let work = Work {
             collect: writes && engine.needs_collection(),
+            others: (writes || self.read_only) && self.shared,
             sweep: writes && self.expiry_thread,
             huge_pages: self.huge_pages && writes,
         };
@@ -269,6 +294,7 @@ impl Options {
         let settings = Settings {
             expected_keys: self.expected_keys,
             verify_reads: self.verify_reads,
+            read_only: self.read_only,
             clock: self.clock.clone(),
         };
         match self.index {
@@ -292,7 +318,9 @@ impl Options {
             .size(self.size.as_bytes())
             .huge_pages(self.huge_pages)
             .assume_persistent(self.assume_persistent)
-            .read_only(self.read_only)
+            // Who reads what others write to has a place among them, and announces what it reads.
+            .read_only(self.read_only && !self.shared)
+            .shared(self.shared)
             .salvage(self.salvage);
         if let Some(max_size) = self.max_size {
             options = options.max_size(max_size.as_bytes());

@@ -3,8 +3,8 @@
 use crate::background::Background;
 use crate::batch::later;
 use crate::{
-    Batch, ByteSize, Change, CloseError, Entry, GrowError, IncrementError, Options, Put, ReadError, Report,
-    Salvaged, Stats, Token, Transaction, Value, Version, WriteError,
+    Batch, ByteSize, Change, CloseError, Entry, GrowError, Holder, IncrementError, Options, Put, ReadError,
+    Report, Salvaged, Stats, Token, Transaction, Value, Version, WriteError,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -376,6 +376,21 @@ impl Store {
     /// told the records that are done, and how many there are.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         self.0.engine.check(progress)
+    }
+
+    /// The other processes that share the store now: see [`Options::shared`].
+    pub fn others(&self) -> Vec<Holder> {
+        self.0.engine.others()
+    }
+
+    /// In a store that several processes share: takes over now what those have left that died, their memory too, and returns how many there were. A thread of the store
+    /// does so ten times a second; nobody needs to wait for it.
+    pub fn look_after_others(&self) -> u32 {
+        let dead = self.0.engine.look_after_others();
+        if self.0.engine.needs_collection() {
+            self.0.engine.collect(&|| false);
+        }
+        dead
     }
 
     /// Waits until the background work that an unclean stop has left is done.

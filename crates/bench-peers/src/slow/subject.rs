@@ -65,7 +65,12 @@ impl Kind {
 }
 
 fn settings(records: u64) -> Settings {
-    Settings { expected_keys: records, verify_reads: true, clock: Arc::new(ManualClock::at(1)) }
+    Settings {
+        expected_keys: records,
+        verify_reads: true,
+        read_only: false,
+        clock: Arc::new(ManualClock::at(1)),
+    }
 }
 
 /// A subject and the memory that it is in.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use terrace::Stats;
+use terrace::{Holder, Stats};
 use terrace_server::config::format_size;
 
 use super::costs::Costs;
@@ -34,6 +34,8 @@ pub(super) struct Figures {
     index_resizing: bool,
     costs: Costs,
     huge_page_bytes: Option<u64>,
+    /// The other processes that share the pool, as a person reads them.
+    others: Vec<String>,
     server: Option<Serving>,
 }
 
@@ -54,7 +56,7 @@ struct Serving {
 }
 
 impl Figures {
-    pub(super) fn of_pool(stats: &Stats) -> Figures {
+    pub(super) fn of_pool(stats: &Stats, others: &[Holder]) -> Figures {
         Figures {
             records: stats.records,
             expiring: stats.expiring,
@@ -74,6 +76,7 @@ impl Figures {
             index_resizing: stats.index_resizing,
             costs: Costs::of(stats.costs),
             huge_page_bytes: None,
+            others: others.iter().map(Holder::to_string).collect(),
             server: None,
         }
     }
@@ -100,6 +103,7 @@ impl Figures {
             index_resizing: count("index_resizing")? != 0,
             costs: Costs::told(count)?,
             huge_page_bytes: count("huge_page_bytes"),
+            others: Vec::new(),
             server: Some(Serving {
                 uptime_seconds: page.number("terrace_uptime_ms")? / 1000.0,
                 connections: count("connections_open")?,
@@ -167,6 +171,9 @@ impl Figures {
         if let Some(server) = &self.server {
             server.write(&mut row)?;
         }
+        for other in &self.others {
+            row("shared with", other.clone())?;
+        }
         row("flushes", self.costs.text())?;
         match self.huge_page_bytes {
             Some(0) => row("huge pages", "no".into()),
@@ -206,6 +213,7 @@ impl Figures {
         field("index_load_factor", json!(self.load_factor()));
         field("index_resizes", json!(self.index_resizes));
         field("index_resizing", json!(self.index_resizing));
+        field("shared_with", json!(self.others));
         self.costs.json(&mut field);
         if let Some(server) = &self.server {
             server.json(&mut field);

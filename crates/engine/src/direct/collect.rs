@@ -1,7 +1,7 @@
 //! Taking back what a crash left to nobody: marking everything that the store can reach.
 
 use super::counters::Tally;
-use super::descriptor::pending;
+use super::descriptor::{Descriptor, pending};
 use super::store::{Direct, Kind};
 use super::view::Record;
 use terrace_index::PointIndex;
@@ -29,6 +29,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let mut tally = Tally::default();
         let (root, size) = self.root.block();
         marker.mark(root, size);
+        self.mark_batch(&guard, marker);
         let mut records = 0;
         self.index.trace(&guard, marker, |marker, word| {
             records += 1;
@@ -41,6 +42,17 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         });
         if !marker.has_given_up() {
             self.root.finish_recount(&guard, before, tally);
+        }
+    }
+
+    /// What the batch that is under way names: whoever was at it may have died, and somebody will end it.
+    fn mark_batch(&self, guard: &Guard<'_, I::Medium>, marker: &mut Marker<'_>) {
+        let Some(descriptor) = Descriptor::find(self.pool().region(), self.root.active()) else { return };
+        marker.mark(descriptor.offset(), descriptor.size());
+        for (new, old) in (0..descriptor.count()).map(|index| descriptor.entry(index)) {
+            let records =
+                [Some(new), old].into_iter().flatten().filter_map(|word| Record::at(guard, word).ok());
+            records.for_each(|record| mark_record(marker, &record));
         }
     }
 

@@ -108,6 +108,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let guard = self.pool().pin();
         let mut flight = self.prepare(&guard, steps)?;
         let lock = Lock::of(self.root.lock()).acquire(&guard);
+        self.end_orphan_locked();
         let published = flight.publish();
         match published {
             Ok(()) => flight.commit(),
@@ -115,8 +116,13 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
         lock.release();
         let remains = flight.remains();
-        drop(guard);
-        self.retire_blocks(&remains);
+        if self.pool().is_shared() {
+            // A collection beside others takes what is neither linked nor retired for lost, unless whoever has it is pinned all the while.
+            self.retire_blocks(&remains);
+        } else {
+            drop(guard);
+            self.retire_blocks(&remains);
+        }
         published
     }
 
@@ -134,6 +140,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             Err(Trouble::Changed(_)) => unreachable!("nothing is expected"),
         };
         let lock = Lock::of(self.root.lock()).acquire(guard);
+        self.end_orphan_locked();
         let published = flight.publish();
         if published.is_ok() {
             flight.olds.iter().enumerate().for_each(|(index, &old)| each(index, old));
@@ -221,8 +228,12 @@ mod tests {
     fn open<M: MappedMedium>(path: &Path) -> Store<M> {
         let pool =
             PoolOptions::at(path).size(4 << 20).assume_persistent(M::VOLATILE_CACHE).open_or_create::<M>();
-        let settings =
-            Settings { expected_keys: 100, verify_reads: true, clock: Arc::new(ManualClock::at(1000)) };
+        let settings = Settings {
+            expected_keys: 100,
+            verify_reads: true,
+            read_only: false,
+            clock: Arc::new(ManualClock::at(1000)),
+        };
         Store::<M>::open(pool.unwrap(), settings).unwrap()
     }
 
@@ -321,8 +332,12 @@ mod tests {
         let happened = matches!(cut, Cut::Committed | Cut::Settled);
         // Read-only, nothing is ended; the descriptor is asked.
         let options = PoolOptions::at(&copy).assume_persistent(M::VOLATILE_CACHE).read_only(true);
-        let settings =
-            Settings { expected_keys: 0, verify_reads: true, clock: Arc::new(ManualClock::at(1000)) };
+        let settings = Settings {
+            expected_keys: 0,
+            verify_reads: true,
+            read_only: false,
+            clock: Arc::new(ManualClock::at(1000)),
+        };
         let frozen = Store::<M>::open(options.open::<M>().unwrap(), settings).unwrap();
         assert_state(&frozen, happened, cut);
         drop(frozen);
@@ -357,8 +372,12 @@ mod tests {
     #[test]
     fn what_was_expected_in_vain_changes_nothing() {
         let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
-        let settings =
-            Settings { expected_keys: 100, verify_reads: true, clock: Arc::new(ManualClock::at(1000)) };
+        let settings = Settings {
+            expected_keys: 100,
+            verify_reads: true,
+            read_only: false,
+            clock: Arc::new(ManualClock::at(1000)),
+        };
         let store = Store::open(pool, settings).unwrap();
         put(&store, b"a", b"1");
         put(&store, b"b", b"1");
@@ -381,7 +400,8 @@ mod tests {
     fn a_key_that_came_and_went_is_not_as_it_was() {
         let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
         let clock = Arc::new(ManualClock::at(1000));
-        let settings = Settings { expected_keys: 100, verify_reads: true, clock: clock.clone() };
+        let settings =
+            Settings { expected_keys: 100, verify_reads: true, read_only: false, clock: clock.clone() };
         let store = Store::open(pool, settings).unwrap();
         let value = |expires_at| What::Put { value: b"1", expires_at };
         let write = |what| [Write { key: b"a", what }, Write { key: b"b", what }];
@@ -418,8 +438,12 @@ mod tests {
     #[test]
     fn a_store_that_has_stopped_is_read_and_not_written() {
         let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
-        let settings =
-            Settings { expected_keys: 100, verify_reads: true, clock: Arc::new(ManualClock::at(1000)) };
+        let settings = Settings {
+            expected_keys: 100,
+            verify_reads: true,
+            read_only: false,
+            clock: Arc::new(ManualClock::at(1000)),
+        };
         let store = Store::open(pool, settings).unwrap();
         put(&store, b"a", b"1");
         store.stop("it was told to".into());

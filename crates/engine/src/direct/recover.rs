@@ -1,14 +1,52 @@
-//! After a crash: ends the batch that it cut off. Constant time but for that.
+//! After a crash: ends the batch that it cut off. Constant time but for that. And beside others: ends the batch of one that died.
 
 use super::descriptor::{Descriptor, Status};
 use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::OpenError;
 use terrace_index::PointIndex;
+use terrace_pool::{Guard, Lock};
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
+    /// Takes over what other processes with this store have left that died: see [`Pool::recover_dead`](terrace_pool::Pool::recover_dead). Returns how many there were.
+    pub(super) fn take_over(&self) -> u32 {
+        let dead = self.pool().recover_dead();
+        if self.is_running().is_ok() && self.root.active() != 0 {
+            self.end_orphan(&self.pool().pin());
+        }
+        dead
+    }
+
+    /// If the thread that was at a batch died over it, ends the batch. Does not wait.
+    #[cold]
+    pub(super) fn end_orphan(&self, guard: &Guard<'_, I::Medium>) {
+        let lock = Lock::of(self.root.lock());
+        match lock.try_acquire(guard) {
+            Some(locked) => {
+                self.end_orphan_locked();
+                locked.release();
+            }
+            None => lock.look_after(guard),
+        }
+    }
+
+    /// As `end_orphan`, for who has the lock of batches: a batch that is under way now is nobody's.
+    #[inline(always)]
+    pub(super) fn end_orphan_locked(&self) {
+        if self.root.active() == 0 {
+            return;
+        }
+        match self.end_batch() {
+            // Its blocks are nobody's from now on.
+            Ok(_) => self.pool().doubt(),
+            Err(error) => {
+                self.stop_writing(&format!("the batch of a process that died cannot be ended: {error}"));
+            }
+        }
+    }
+
     /// Finishes the batch that was under way if it was committed, else takes it back; says which, or `None` if there was none.
-    /// Nobody else is in the pool. Its blocks are left to the collector.
+    /// Nobody else is at it. Its blocks are left to the collector.
     pub(super) fn end_batch(&self) -> Result<Option<bool>, OpenError> {
         let at = self.root.settled_active();
         if at == 0 {

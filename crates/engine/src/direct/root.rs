@@ -1,7 +1,7 @@
 //! The engine's root block.
 //!
 //! ```text
-//!   line 0    | lock of batches | active batch | format | sweep position | sweep slowness | 0 ... |
+//!   line 0    | lock of batches | active batch | format | sweep position | sweep slowness | sweeper | 0 ... |
 //!   line 1    | bytes of data, base | expiring, base | 0 ... |
 //!   lines 2.. | a stripe each: bytes of data | expiring | stamps | expired | 0 ... |
 //!   then      | counts of removals, 8 a line (see `absence`)
@@ -69,6 +69,11 @@ impl<M: MappedMedium> Root<M> {
 
     pub(super) fn sweep_slowness(&self) -> &Word {
         self.word(0, 4)
+    }
+
+    /// Lock of the process that removes what has expired.
+    pub(super) fn sweeper(&self) -> &Word {
+        self.word(0, 5)
     }
 
     pub(super) fn sweep_position(&self) -> &Word {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use terrace_index::{Bytes, PointIndex, Stored};
 use terrace_medium::{HugePages, MappedMedium, Medium};
-use terrace_pool::{CloseError, GrowError, Pool};
+use terrace_pool::{CloseError, GrowError, Holder, Lock, Pool};
 
 /// The kind of keys that the engine's index has.
 pub type Kind = Bytes<Key>;
@@ -21,6 +21,8 @@ pub struct Settings {
     pub expected_keys: u64,
     /// Whether reads compare records with their checksums.
     pub verify_reads: bool,
+    /// Whether nothing is written, though the pool would take it: a store that others write to is read by one who has a place in its pool.
+    pub read_only: bool,
     /// Tells what has expired.
     pub clock: Arc<dyn Clock>,
 }
@@ -42,22 +44,24 @@ where
 {
     /// The store in `pool`, made if there is none; what a crash has cut off is ended.
     pub fn open(pool: Pool<<I as PointIndex>::Medium>, settings: Settings) -> Result<Self, OpenError> {
+        let opening = pool.bring_up();
         let index = match I::recover(&pool, INDEX)? {
             Some(index) => index,
-            None if pool.is_read_only() => return Err(OpenError::Empty),
+            None if pool.is_read_only() || settings.read_only => return Err(OpenError::Empty),
             None => I::create(&pool, INDEX, settings.expected_keys)?,
         };
         let root = match Root::find(&pool)? {
             Some(root) => root,
-            None if pool.is_read_only() => return Err(OpenError::Empty),
+            None if pool.is_read_only() || settings.read_only => return Err(OpenError::Empty),
             None => Root::create(&pool)?,
         };
         let draws = AtomicU64::new(pool.hash_seed() ^ u64::from(pool.generation()));
         let stopped = OnceLock::new();
         let mut store = Self { index, root, settings, stopped, batch_finished: None, draws };
-        if !pool.is_read_only() {
+        if !pool.is_read_only() && !pool.is_up() {
             store.batch_finished = store.end_batch()?;
         }
+        opening.done();
         Ok(store)
     }
 }
@@ -71,7 +75,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Whether anything is written at all.
     #[inline(always)]
     pub(super) fn is_running(&self) -> Result<(), WriteError> {
-        if self.pool().is_read_only() {
+        if self.settings.read_only || self.pool().is_read_only() {
             return Err(WriteError::ReadOnly);
         }
         match self.stopped.get() {
@@ -184,6 +188,15 @@ where
     }
     fn maintain(&self) -> bool {
         self.is_running().is_ok() && self.index.maintain(&self.pool().pin())
+    }
+    fn look_after_others(&self) -> u32 {
+        self.take_over()
+    }
+    fn others(&self) -> Vec<Holder> {
+        self.pool().others()
+    }
+    fn is_to_sweep(&self) -> bool {
+        self.is_running().is_ok() && Lock::of(self.root.sweeper()).elect(self.pool())
     }
     fn needs_collection(&self) -> bool {
         self.pool().needs_collection()

@@ -101,7 +101,7 @@ fn version_of(key: Key, entry: Entry<'_>) -> Result<Version, String> {
 impl<M: MappedMedium> Engineered<M> {
     fn over(pool: Pool<M>, plan: &Plan) -> Result<Self, String> {
         let clock = Arc::new(ManualClock::at(NOW));
-        let settings = Settings { expected_keys: 0, verify_reads: true, clock };
+        let settings = Settings { expected_keys: 0, verify_reads: true, read_only: false, clock };
         let store = Arc::new(Store::open(pool.clone(), settings).map_err(|error| error.to_string())?);
         Ok(Self { store, pool, keys: plan.names(), is_shared: plan.threads > 1 })
     }

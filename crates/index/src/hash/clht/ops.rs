@@ -725,7 +725,7 @@ impl<M: MappedMedium, K: Slots> Stored for Clht<M, K> {
     fn recover(pool: &Pool<M>, name: &str) -> Result<Option<Self>, StoreError> {
         let Some(root) = pool.root(name, ROOT_TYPE)? else { return Ok(None) };
         let index = Self::open(pool, Offset::new(root))?;
-        if !pool.is_read_only() {
+        if !pool.is_read_only() && !pool.is_up() {
             index.count().recover();
             index.recover_resize();
         }

@@ -1,0 +1,224 @@
+//! Several processes write to one store; one after the other is killed at a random moment while the rest go on. Every write that returned is there, nothing else, and
+//! nobody is held up.
+//!
+//! The children are this test binary again. See `kill.rs` for how they tell what returned.
+
+#[path = "common/writes.rs"]
+mod writes;
+
+mod common;
+
+use common::{Draws, Medium, Site, assert_sound, contents};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use terrace::{ByteSize, Durability, Options, Store};
+use terrace_testkit::process::{Ended, Journal, Victim, acknowledge, task};
+use writes::{Whole, note, op};
+
+const THREADS: u64 = 2;
+const PROCESSES: u64 = 8;
+
+fn seed(round: u64, writer: u64) -> Draws {
+    Draws(round * 1000 + writer)
+}
+
+fn options(path: &Path, medium: Medium) -> Options {
+    let options = Store::options().path(path).size(ByteSize::mib(256)).huge_pages(false).shared(true);
+    match medium {
+        Medium::Pmem => options.durability(Durability::Power).assume_persistent(true),
+        _ => options,
+    }
+}
+
+/// Not a test by itself: what a child does until it is killed.
+#[test]
+fn child() {
+    let Some(task) = task() else { return };
+    let mut parts = task.splitn(4, ' ');
+    let mut number = || parts.next().unwrap().parse::<u64>().unwrap();
+    let (round, process) = (number(), number());
+    let medium = if parts.next() == Some("pmem") { Medium::Pmem } else { Medium::Shm };
+    let store = options(Path::new(parts.next().unwrap()), medium).open().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let store = &store;
+            scope.spawn(move || {
+                let writer = process * THREADS + thread;
+                let mut draws = seed(round, writer);
+                for n in 1..u64::MAX {
+                    op(writer, &mut draws).run(store);
+                    acknowledge(thread as usize, n);
+                }
+            });
+        }
+    });
+}
+
+#[allow(clippy::disallowed_methods, reason = "the moment of the kill is what is random here")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// A process that writes, and the journals of its threads.
+struct Writer {
+    process: u64,
+    round: u64,
+    victim: Option<Victim>,
+    journals: Vec<Journal<Whole>>,
+}
+
+struct Lab<'a> {
+    store: &'a Store,
+    path: &'a Path,
+    medium: Medium,
+    operations: u64,
+}
+
+impl Lab<'_> {
+    fn start(&self, writer: &mut Writer, round: u64) {
+        let name = if self.medium == Medium::Pmem { "pmem" } else { "shm" };
+        let task = format!("{round} {} {name} {}", writer.process, self.path.display());
+        writer.round = round;
+        writer.victim = Some(Victim::of_test("child", &task, &[]).unwrap());
+    }
+
+    /// Kills a writer, and finds all that it was told is done.
+    fn kill(&mut self, writer: &mut Writer) {
+        let ended = writer.victim.take().unwrap().kill();
+        self.settle(writer, &ended);
+    }
+
+    /// Finds all that a killed writer was told is done. The others go on meanwhile, but not with its keys.
+    fn settle(&mut self, writer: &mut Writer, ended: &Ended) {
+        let found = contents(self.store);
+        for (thread, journal) in writer.journals.iter_mut().enumerate() {
+            let (returned, name) = (ended.returned(thread), writer.process * THREADS + thread as u64);
+            note(journal, name, &mut seed(writer.round, name), returned);
+            if let Err(disagreement) = journal.settle(&found) {
+                panic!(
+                    "{:?}, round {}, writer {name}, {returned} returned: {disagreement}",
+                    self.medium, writer.round
+                );
+            }
+            self.operations += returned;
+        }
+    }
+
+    /// Everything that the dead have left is taken back, and the store is whole. Nobody writes.
+    fn inspect(&self, writers: &[Writer]) {
+        self.store.look_after_others();
+        let found = contents(self.store);
+        let journals: Vec<&Journal<Whole>> = writers.iter().flat_map(|writer| &writer.journals).collect();
+        if let Err(disagreement) = Journal::compare(journals, &found) {
+            panic!("{:?}: {disagreement}", self.medium);
+        }
+        assert_sound(self.store);
+        // Nobody has been forgotten who still seems to be at work.
+        assert_eq!(self.store.stats().readers, 0);
+    }
+}
+
+fn kill_often(medium: Medium, kills: u64, progress: &AtomicU64) -> u64 {
+    let site = Site::new(medium, ByteSize::mib(256));
+    let store = options(&site.path, medium).create().unwrap();
+    let mut lab = Lab { store: &store, path: &site.path, medium, operations: 0 };
+    let mut writers: Vec<Writer> = (0..PROCESSES)
+        .map(|process| Writer {
+            process,
+            round: 0,
+            victim: None,
+            journals: (0..THREADS).map(|_| Journal::default()).collect(),
+        })
+        .collect();
+    let mut draws = Draws(7);
+    for round in 0..kills {
+        for writer in writers.iter_mut().filter(|writer| writer.victim.is_none()) {
+            lab.start(writer, round);
+        }
+        pause(Duration::from_millis(10 + draws.below(60)));
+        let nth = draws.below(PROCESSES) as usize;
+        let stopped = (nth + 1) % PROCESSES as usize;
+        // Some of the time another one stands still while this one dies. It keeps its locks, so what it holds is not asked for.
+        let stands_still = round % 5 == 4;
+        if stands_still {
+            writers[stopped].victim.as_mut().unwrap().stop().unwrap();
+        }
+        let ended = writers[nth].victim.take().unwrap().kill();
+        if stands_still {
+            pause(Duration::from_millis(draws.below(20)));
+            writers[stopped].victim.as_mut().unwrap().resume().unwrap();
+        }
+        lab.settle(&mut writers[nth], &ended);
+        // Nobody is held up by the dead.
+        store.put(b"survivor", round.to_string().as_bytes()).unwrap();
+        store.remove(b"survivor").unwrap();
+        if round % 8 == 7 {
+            for writer in writers.iter_mut().filter(|writer| writer.victim.is_some()) {
+                lab.kill(writer);
+            }
+            lab.inspect(&writers);
+        }
+        progress.store(round + 1, Relaxed);
+    }
+    for writer in writers.iter_mut().filter(|writer| writer.victim.is_some()) {
+        lab.kill(writer);
+    }
+    lab.inspect(&writers);
+    let operations = lab.operations;
+    store.close().unwrap();
+    operations
+}
+
+/// Runs `work`, which counts up `progress`; ends this process, with a word, if that stands still for long.
+fn watched<R>(progress: &AtomicU64, work: impl FnOnce() -> R) -> R {
+    const LONG: u32 = 120;
+    let done = AtomicU64::new(0);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let (mut last, mut seconds) = (0, 0);
+            while done.load(Relaxed) == 0 {
+                pause(Duration::from_secs(1));
+                let now = progress.load(Relaxed);
+                seconds = if now == last { seconds + 1 } else { 0 };
+                last = now;
+                if seconds > LONG {
+                    hang(now);
+                }
+            }
+        });
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        done.store(1, Relaxed);
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[allow(clippy::print_stderr, reason = "the last word of the test")]
+fn hang(round: u64) -> ! {
+    eprintln!("somebody hangs after round {round}: the stacks of all processes, if gdb is there:");
+    let processes = std::process::Command::new("pgrep").args(["-f", "share-"]).output();
+    for pid in
+        String::from_utf8_lossy(&processes.map_or(Vec::new(), |output| output.stdout)).split_whitespace()
+    {
+        let stacks = ["-p", pid, "-batch", "-ex", "thread apply all bt 12"];
+        let output = std::process::Command::new("gdb").args(stacks).output();
+        eprintln!("{pid}: {}", String::from_utf8_lossy(&output.map_or(Vec::new(), |output| output.stdout)));
+    }
+    std::process::abort()
+}
+
+#[test]
+fn what_returned_survives_whoever_is_killed() {
+    let kills = std::env::var("TERRACE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    for medium in [Medium::Shm, Medium::Pmem] {
+        let progress = AtomicU64::new(0);
+        let operations = watched(&progress, || kill_often(medium, kills / 2, &progress));
+        assert!(operations > 10 * kills, "{medium:?}: only {operations} operations");
+        eprintln_counts(medium, kills / 2, operations);
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "the counts are the test's evidence")]
+fn eprintln_counts(medium: Medium, kills: u64, operations: u64) {
+    eprintln!("{medium:?}: {kills} kills among {PROCESSES} processes, {operations} operations had returned");
+}
