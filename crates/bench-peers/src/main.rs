@@ -14,6 +14,7 @@ mod pmem;
 mod records;
 mod restart;
 mod server;
+mod share;
 mod slow;
 mod worker;
 mod workload;
@@ -61,6 +62,8 @@ enum Suite {
     Foundation,
     /// The index and the store on slow memory: Optane, CXL, phase-change memory.
     Slow,
+    /// Several processes on one store.
+    Share,
 }
 
 impl Suite {
@@ -75,6 +78,11 @@ fn main() -> ExitCode {
         && first == worker::WORKER
     {
         return finish(worker::run(rest).map(|()| ExitCode::SUCCESS));
+    }
+    if let [first, rest @ ..] = &given[..]
+        && first == share::NEIGHBOUR
+    {
+        return finish(share::run(rest).map(|()| ExitCode::SUCCESS));
     }
     let arguments = Arguments::parse();
     if let Some(error) = restart_with_allocator_settings() {
@@ -112,6 +120,7 @@ fn run(arguments: &Arguments) -> Result<usize, Box<dyn std::error::Error>> {
     let measure = match arguments.suite {
         Suite::Foundation => foundation,
         Suite::Slow => slow::sections,
+        Suite::Share => share::sections,
     };
     say("the machine's limits");
     let report = Report {

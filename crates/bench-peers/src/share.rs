@@ -1,0 +1,274 @@
+//! Several processes on one store: what a second one costs, what it costs to be ready for the death of any, and how long that holds the others up.
+
+use crate::plan::{Plan, say};
+use crate::records::{key, value};
+use crate::worker::pool_size;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+use terrace::{Options, Put, Store};
+use terrace_bench::{Bound, Measure, Random, Row, Section, median};
+use terrace_index::hash::Clht;
+use terrace_index::{PointIndex, Stored, U64};
+use terrace_medium::{MappedMedium, Offset, Pmem, Shm, Word};
+use terrace_pool::{Lock, Pool, PoolOptions};
+
+/// The first argument that makes this program a neighbour: another process with the same store or pool.
+pub(crate) const NEIGHBOUR: &str = "neighbour-of-cargo-peers";
+const NAME: &str = "share";
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// All tables.
+pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
+    let mut sections = vec![reads(plan)?, notes(plan)?, deaths(plan)?];
+    sections.retain(|section| !section.rows.is_empty());
+    Ok(sections)
+}
+
+fn options(path: &Path, records: u64) -> Options {
+    Store::options().path(path).size(pool_size(records)).expected_keys(records).shared(true)
+}
+
+/// Another process. It does what it is told, a line each, and answers with a line.
+struct Neighbour {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Neighbour {
+    fn start(work: &str, path: &Path, records: u64) -> Outcome<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args([NEIGHBOUR.as_ref(), work.as_ref(), path.as_os_str(), records.to_string().as_ref()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let input = child.stdin.take().ok_or("the neighbour has no input")?;
+        let output = BufReader::new(child.stdout.take().ok_or("the neighbour has no output")?);
+        let mut neighbour = Self { child, input, output };
+        neighbour.answer()?;
+        Ok(neighbour)
+    }
+
+    fn ask(&mut self, what: u64) -> Outcome<f64> {
+        writeln!(self.input, "{what}")?;
+        self.input.flush()?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Outcome<f64> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        line.trim().parse().map_err(|_| "the neighbour has died".into())
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The neighbour's life. `arguments`: its work, the path, the number of records.
+pub(crate) fn run(arguments: &[String]) -> Outcome<()> {
+    let [work, path, records] = arguments else { return Err("a neighbour takes three arguments".into()) };
+    let (path, records) = (Path::new(path), records.parse::<u64>()?);
+    match work.as_str() {
+        "reads" => {
+            let store = options(path, records).open()?;
+            answer_each(|seed| read_some(&store, records, seed))
+        }
+        "holds" => {
+            let pool = pool_options(path).open::<Shm>()?;
+            let guard = pool.pin();
+            let _held = Lock::of(word(&pool)?).acquire(&guard);
+            answer_each(|_| 0.0)
+        }
+        _ => Err("a neighbour has no such work".into()),
+    }
+}
+
+fn answer_each(work: impl Fn(u64) -> f64) -> Outcome<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "0")?;
+    out.flush()?;
+    for line in std::io::stdin().lines() {
+        writeln!(out, "{}", work(line?.parse()?))?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// Million gets a second, of keys that are there.
+fn read_some(store: &Store, records: u64, seed: u64) -> f64 {
+    const READS: u64 = 1_000_000;
+    let mut random = Random::new(seed);
+    let start = Instant::now();
+    let found = (0..READS).filter(|_| matches!(store.get(&key(random.below(records))), Ok(Some(_)))).count();
+    let rate = READS as f64 / start.elapsed().as_secs_f64() / 1e6;
+    if found as u64 == READS { rate } else { f64::NAN }
+}
+
+/// Reads of a second process beside those of the first.
+fn reads(plan: &Plan) -> Outcome<Section> {
+    let title = "Reads of a second process that shares the store, while the first does nothing; 16-byte keys, 64-byte values, in /dev/shm";
+    let mut section = Section::new(title, "M/s", &["first process"]).ours_named("second");
+    if !plan.wants(NAME, "get") {
+        return Ok(section);
+    }
+    say(&format!("{NAME} get"));
+    let records = plan.count(10_000_000);
+    let directory = tempfile::tempdir_in("/dev/shm")?;
+    let path = directory.path().join("share.pool");
+    let store = options(&path, records).create()?;
+    for first in (0..records).step_by(64) {
+        let pairs: Vec<_> =
+            (first..records.min(first + 64)).map(|number| (key(number), value(number))).collect();
+        let puts: Vec<_> = pairs.iter().map(|(key, value)| Put { key, value, expires_at: None }).collect();
+        store.put_many(&puts).into_iter().try_for_each(|done| done)?;
+    }
+    store.collapse_huge_pages();
+    let mut neighbour = Neighbour::start("reads", &path, records)?;
+    let mut seeds = (1..).step_by(2);
+    let second: Measure<'_> = Box::new(|| neighbour.ask(seeds.next().unwrap_or(1)).unwrap_or(f64::NAN));
+    let first: Measure<'_> = Box::new(|| read_some(&store, records, 2));
+    let row = Row::from_measured("get", plan.runner().row(&mut [second, first]));
+    section.rows.push(row.against(0, Bound::AtLeast(0.95)));
+    Ok(section)
+}
+
+/// What it costs that every lock is noted: the same work in a pool that is shared and in one that is not.
+fn notes(plan: &Plan) -> Outcome<Section> {
+    let title = "P-CLHT, one thread, uniform 8-byte keys, each update with a record of 256 bytes: a shared pool, in which every lock is noted before it is tried, beside one that is not. \
+                 Paper: file 004, 5.2.2";
+    let mut section = Section::new(title, "M/s", &["not shared"]).ours_named("shared");
+    for (updates, [with_gpf, without]) in [(100, [1.5, 3.4]), (50, [1.3, 2.3]), (5, [1.02, 1.2])] {
+        section.rows.extend(notes_on::<Shm>(plan, "Shm", updates, with_gpf)?);
+        section.rows.extend(notes_on::<Pmem>(plan, "Pmem", updates, without)?);
+    }
+    Ok(section)
+}
+
+const RECORD: usize = 256;
+
+fn notes_on<M: MappedMedium>(plan: &Plan, medium: &str, updates: u64, at_most: f64) -> Outcome<Option<Row>> {
+    let name = format!("{medium}, {updates}% updates");
+    if !plan.wants(NAME, &format!("notes {name}")) {
+        return Ok(None);
+    }
+    say(&format!("{NAME} notes {name}"));
+    let keys = plan.count(1_000_000);
+    let directory = tempfile::tempdir_in("/dev/shm")?;
+    let fill = |shared: bool| -> Outcome<Clht<M, U64>> {
+        let path = directory.path().join(if shared { "shared" } else { "alone" });
+        let options = PoolOptions::at(path).size((256 << 20) + keys * 800).assume_persistent(true);
+        let pool = options.shared(shared).huge_pages(true).create::<M>()?;
+        let index = Clht::create(&pool, "notes", keys).map_err(|error| error.to_string())?;
+        (0..keys).try_for_each(|key| update(&index, key))?;
+        Ok(index)
+    };
+    let (shared, alone) = (fill(true)?, fill(false)?);
+    let mut measure = [&shared, &alone].map(|index| -> Measure<'_> {
+        let mut round = 0;
+        Box::new(move || {
+            round += 1;
+            mixed(index, keys, updates, round)
+        })
+    });
+    let row = Row::from_measured(name, plan.runner().row(&mut measure));
+    Ok(Some(row.against(0, Bound::AtLeast((1000.0 / at_most).round() / 1000.0))))
+}
+
+/// Gives `key` a new record, and gives the old one back.
+fn update<M: MappedMedium>(index: &Clht<M, U64>, key: u64) -> Outcome<()> {
+    let guard = index.pool().pin();
+    let record = guard.alloc(RECORD).map_err(|full| full.to_string())?;
+    record.stream_lines(0, &[[key; 8]; RECORD / 64]);
+    let record = record.fenced(&guard.fence()).into_offset();
+    if let Some(old) = index.upsert(&guard, &key, record).map_err(|full| full.to_string())? {
+        guard.retire(old, RECORD);
+    }
+    Ok(())
+}
+
+fn mixed<M: MappedMedium>(index: &Clht<M, U64>, keys: u64, updates: u64, seed: u64) -> f64 {
+    const OPERATIONS: u64 = 500_000;
+    let mut random = Random::new(seed);
+    let start = Instant::now();
+    let mut done = 0;
+    for _ in 0..OPERATIONS {
+        let key = random.below(keys);
+        done += u64::from(match random.below(100) < updates {
+            true => update(index, key).is_ok(),
+            false => index.get(&index.pool().pin(), &key).is_some(),
+        });
+    }
+    let rate = OPERATIONS as f64 / start.elapsed().as_secs_f64() / 1e6;
+    if done == OPERATIONS { rate } else { f64::NAN }
+}
+
+fn pool_options(path: &Path) -> PoolOptions {
+    PoolOptions::at(path).size(16 << 20).shared(true)
+}
+
+/// The word that the lock lies in.
+fn word(pool: &Pool<Shm>) -> Outcome<&Word> {
+    let offset = pool.root("lock", "bench")?.ok_or("there is no lock")?;
+    Ok(pool.region().at(Offset::new(offset)))
+}
+
+/// From the SIGKILL of who holds a lock to the end of the first write under it by one who waits.
+fn deaths(plan: &Plan) -> Outcome<Section> {
+    let title =
+        "From SIGKILL of the holder of a lock to the first write of a process that waits for it, in /dev/shm";
+    let mut section = Section::new(title, "ms", &[]);
+    if !plan.wants(NAME, "death of a lock's holder") {
+        return Ok(section);
+    }
+    say(&format!("{NAME} death"));
+    let directory = tempfile::tempdir_in("/dev/shm")?;
+    let path = directory.path().join("death.pool");
+    let pool = pool_options(&path).create::<Shm>()?;
+    let guard = pool.pin();
+    let block = guard.alloc(64)?;
+    block.line(0).0.iter().for_each(|word| word.store(pool.medium(), 0, Relaxed));
+    pool.set_root("lock", "bench", block.persist().into_offset())?;
+    drop(guard);
+    let mut times =
+        (0..plan.count(500).max(5)).map(|_| death(&pool, &path)).collect::<Outcome<Vec<f64>>>()?;
+    times.sort_by(f64::total_cmp);
+    let p99 = times[(times.len() * 99 / 100).min(times.len() - 1)];
+    section.rows.push(Row { ours: Some(median(&times)), ..Row::new("death of a lock's holder, median") });
+    let worst = Row { ours: Some(p99), ..Row::new(format!("p99 of {}", times.len())) };
+    section.rows.push(worst.judged(Bound::AtMost(5.0)));
+    Ok(section)
+}
+
+fn death(pool: &Pool<Shm>, path: &Path) -> Outcome<f64> {
+    let mut holder = Neighbour::start("holds", path, 0)?;
+    let word = word(pool)?;
+    let (waiting, has_begun) = std::sync::mpsc::channel();
+    let freed = std::thread::scope(|threads| {
+        let survivor = threads.spawn(move || {
+            let guard = pool.pin();
+            let _ = waiting.send(());
+            let held = Lock::of(word).acquire(&guard);
+            held.release();
+            Instant::now()
+        });
+        let _ = has_begun.recv();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        let killed = Instant::now();
+        holder.kill();
+        survivor.join().map(|freed| freed.duration_since(killed))
+    });
+    freed.map(|time| time.as_secs_f64() * 1e3).map_err(|_| "the survivor failed".into())
+}
