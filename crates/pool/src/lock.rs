@@ -33,8 +33,8 @@ const INCARNATION_BITS: u32 = 18;
 
 /// Turns of the spin loop before the processor is given to someone else.
 const SPINS: u32 = 100;
-/// Turns before the first look at whether the holder is alive, and between two looks: some ten microseconds, for a look is a system call.
-const LOOK_EVERY: u32 = 50 * SPINS;
+/// Turns before the first look at whether the holder is alive, and between two looks, each a system call: longer than any lock is held by who runs.
+const LOOK_EVERY: u32 = 4 * SPINS;
 /// Locks that a thread can hold at one time in a shared pool.
 pub(crate) const NOTES: usize = 16;
 
@@ -101,15 +101,14 @@ impl Lock {
     ) -> Locked<'g, M> {
         let mut spins = 0u32;
         loop {
-            let word = self.0.load(pool.medium(), Relaxed);
-            if !is_held_word(word, pool.owner)
+            if !is_held_word(self.0.load(pool.medium(), Relaxed), pool.owner)
                 && let Some(locked) = try_again()
             {
                 return locked;
             }
             spins = spins.wrapping_add(1);
             if spins.is_multiple_of(LOOK_EVERY) {
-                pool.look_after_holder(word);
+                self.look_after_in(pool);
             }
             if spins.is_multiple_of(SPINS) {
                 std::thread::yield_now();
@@ -137,8 +136,15 @@ impl Lock {
 
     /// If the lock is held by somebody who died: frees all that he held. For who does not wait for it.
     pub fn look_after<M: MappedMedium>(&self, guard: &Guard<'_, M>) {
-        let pool = guard.inner();
-        pool.look_after_holder(self.0.load(pool.medium(), Relaxed));
+        self.look_after_in(guard.inner());
+    }
+
+    #[cold]
+    fn look_after_in<M: MappedMedium>(&self, pool: &Inner<M>) {
+        let word = self.0.load(pool.medium(), Relaxed);
+        if pool.is_shared() && is_held_word(word, pool.owner) && pool.is_dead_holder(word) {
+            pool.recover(holder_in(word).0);
+        }
     }
 
     #[inline(never)]

@@ -57,14 +57,6 @@ impl<M: MappedMedium> Inner<M> {
         !is_alive || participants::holder_of(&self.region, &self.layout, participant) != Some(incarnation)
     }
 
-    /// Recovers after the holder that a lock word names, if it is dead.
-    #[cold]
-    pub(crate) fn look_after_holder(&self, word: u64) {
-        if self.is_shared() && self.is_dead_holder(word) {
-            self.recover(holder_in(word).0);
-        }
-    }
-
     fn recover_if_dead(&self, index: u32) -> bool {
         match participants::holder_of(&self.region, &self.layout, index) {
             Some(incarnation) if self.is_dead(index, incarnation) => self.recover(index),

@@ -37,7 +37,7 @@ use terrace_pool::Guard;
 /// Turns of the spin loop before the processor is given to someone else.
 const SPINS: u32 = 100;
 /// Turns between two looks at whether the batch's thread is alive.
-const LOOK_EVERY: u32 = 50 * SPINS;
+const LOOK_EVERY: u32 = 4 * SPINS;
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
     pub(super) fn pending(
