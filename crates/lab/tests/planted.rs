@@ -6,8 +6,8 @@ use terrace_index::{Bug, plant};
 use terrace_lab::{RunSeed, suite};
 use terrace_testkit::crash::{Lab, Limits, Profile, Seen};
 
-/// States within which each is found.
-const STATES: u64 = 300_000;
+/// States within which each is found; a single history of byte strings may have nearly half of them.
+const STATES: u64 = 800_000;
 
 /// States in which nothing may be found where no bug is planted. `cargo lab crash` looks at more.
 const SOUND_STATES: u64 = 30_000;
