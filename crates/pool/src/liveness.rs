@@ -80,13 +80,7 @@ impl FileLocks {
             Hold::Alone => libc::F_WRLCK,
             Hold::Not => libc::F_UNLCK,
         };
-        let mut lock = libc::flock {
-            l_type: kind as libc::c_short,
-            l_whence: libc::SEEK_SET as libc::c_short,
-            l_start: place.byte(),
-            l_len: 1,
-            l_pid: 0,
-        };
+        let mut lock = bytes(kind, place.byte(), 1);
         loop {
             // SAFETY: the descriptor is open as long as `self`, and `lock` is what these commands take.
             if unsafe { libc::fcntl(self.file.as_raw_fd(), command, &raw mut lock) } == 0 {
@@ -115,15 +109,15 @@ impl FileLocks {
     }
 }
 
+/// `len` bytes from `start` on, 0 for all to the end, as the system wants them named.
+fn bytes(kind: libc::c_int, start: libc::off_t, len: libc::off_t) -> libc::flock {
+    let (kind, from) = (kind as libc::c_short, libc::SEEK_SET as libc::c_short);
+    libc::flock { l_type: kind, l_whence: from, l_start: start, l_len: len, l_pid: 0 }
+}
+
 /// Gives up every lock that this opening of `file` has.
 pub(crate) fn let_go(file: &File) {
-    let mut all = libc::flock {
-        l_type: libc::F_UNLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
+    let mut all = bytes(libc::F_UNLCK, 0, 0);
     // SAFETY: the descriptor is open, and `all` is what the command takes. (It cannot fail in a way that matters: the file is about to be closed.)
     let _ = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut all) };
 }

@@ -163,7 +163,7 @@ impl<M: MappedMedium> Pool<M> {
     ) -> Result<Self, Problem> {
         let light_pins = !life.reproducible && crate::barrier::register();
         let (size, terms) = (life.size, Terms { start: life.start, light_pins });
-        let pool = Self::with(region, layout, owner, life, terms);
+        let pool = Self::join(region, layout, owner, life, terms);
         pool.0.set_size(size);
         pool.0.shared_word(word::READY).store(pool.medium(), 0, Ordering::Relaxed);
         pool.0.shared_word(word::TERMS).store(pool.medium(), terms.encode(), Ordering::Release);
@@ -171,12 +171,8 @@ impl<M: MappedMedium> Pool<M> {
         Ok(pool)
     }
 
-    /// A handle to a pool that others have open.
+    /// A handle to a pool whose shared structures are as they should be, as when others have it open.
     pub(crate) fn join(region: Region<M>, layout: Layout, owner: Owner, life: Life, terms: Terms) -> Self {
-        Self::with(region, layout, owner, life, terms)
-    }
-
-    fn with(region: Region<M>, layout: Layout, owner: Owner, life: Life, terms: Terms) -> Self {
         if life.liveness.is_some() {
             region.medium().mapping().follow();
         }

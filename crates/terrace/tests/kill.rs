@@ -12,8 +12,8 @@ use common::{Draws, Medium, Site, assert_sound, contents};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace::{ByteSize, Store};
-use terrace_testkit::process::{Journal, Victim, acknowledge, task};
-use writes::{Whole, note, op};
+use terrace_testkit::process::{Journal, Victim, task};
+use writes::{Whole, note, write_until_killed};
 
 const THREADS: u64 = 2;
 /// Operations that return before a kill, on average, or the kills show little.
@@ -46,18 +46,7 @@ fn child() {
     let path = Path::new(parts.next().unwrap());
     let store = site(path, medium).open().unwrap();
     std::fs::write(opened(path), []).unwrap();
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let store = &store;
-            scope.spawn(move || {
-                let mut draws = seed(round, thread);
-                for n in 1..u64::MAX {
-                    op(thread, &mut draws).run(store);
-                    acknowledge(thread as usize, n);
-                }
-            });
-        }
-    });
+    write_until_killed(&store, 0..THREADS, |thread| seed(round, thread));
 }
 
 #[allow(clippy::disallowed_methods, reason = "the moment of the kill is what is random here")]

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use terrace::{ByteSize, Durability, Options, Store};
-use terrace_testkit::process::{Ended, Journal, Victim, acknowledge, task};
-use writes::{Whole, note, op};
+use terrace_testkit::process::{Ended, Journal, Victim, task};
+use writes::{Whole, note, write_until_killed};
 
 const THREADS: u64 = 2;
 const PROCESSES: u64 = 8;
@@ -40,19 +40,7 @@ fn child() {
     let (round, process) = (number(), number());
     let medium = if parts.next() == Some("pmem") { Medium::Pmem } else { Medium::Shm };
     let store = options(Path::new(parts.next().unwrap()), medium).open().unwrap();
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let store = &store;
-            scope.spawn(move || {
-                let writer = process * THREADS + thread;
-                let mut draws = seed(round, writer);
-                for n in 1..u64::MAX {
-                    op(writer, &mut draws).run(store);
-                    acknowledge(thread as usize, n);
-                }
-            });
-        }
-    });
+    write_until_killed(&store, process * THREADS..(process + 1) * THREADS, |writer| seed(round, writer));
 }
 
 #[allow(clippy::disallowed_methods, reason = "the moment of the kill is what is random here")]

@@ -116,13 +116,9 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
         lock.release();
         let remains = flight.remains();
-        if self.pool().is_shared() {
-            // A collection beside others takes what is neither linked nor retired for lost, unless whoever has it is pinned all the while.
-            self.retire_blocks(&remains);
-        } else {
-            drop(guard);
-            self.retire_blocks(&remains);
-        }
+        // A collection beside others takes what is neither linked nor retired for lost, unless whoever has it is pinned all the while.
+        let _pinned = self.pool().is_shared().then_some(guard);
+        self.retire_blocks(&remains);
         published
     }
 

@@ -3,7 +3,7 @@
 
 use super::Draws;
 use terrace::{Change, Put, Store};
-use terrace_testkit::process::{Contents, Journal, Operation};
+use terrace_testkit::process::{Contents, Journal, Operation, acknowledge};
 
 const KEYS: u64 = 30;
 const FAR: u64 = 4_102_444_800_000;
@@ -139,6 +139,21 @@ impl Operation for Whole {
     fn keys(&self) -> Vec<&[u8]> {
         self.0.iter().map(|step| step.key().as_slice()).collect()
     }
+}
+
+/// What a victim does until it is killed: a thread for each of `writers`, whose operations follow from its seed and are acknowledged as they return, by its place among them.
+pub fn write_until_killed(store: &Store, writers: std::ops::Range<u64>, seed: impl Fn(u64) -> Draws) {
+    std::thread::scope(|scope| {
+        for (place, writer) in writers.enumerate() {
+            let mut draws = seed(writer);
+            scope.spawn(move || {
+                for n in 1..u64::MAX {
+                    op(writer, &mut draws).run(store);
+                    acknowledge(place, n);
+                }
+            });
+        }
+    });
 }
 
 /// Writes in a journal that the first `returned` operations of `draws` have returned and the next one was begun.
