@@ -109,6 +109,9 @@ fn options(config: &Config) -> Options {
         .huge_pages(config.is_on(Key::HugePages))
         .salvage(config.is_on(Key::Salvage))
         .shared(config.is_on(Key::Shared));
+    if config.number(Key::EndStopped) > 0 {
+        options = options.end_stopped_after(Duration::from_secs(config.number(Key::EndStopped)));
+    }
     if config.number(Key::MaxSize) > 0 {
         options = options.max_size(ByteSize::bytes(config.number(Key::MaxSize)));
     }

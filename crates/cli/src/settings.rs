@@ -18,6 +18,7 @@ const POOL: &[Key] = &[
     Key::HugePages,
     Key::Salvage,
     Key::Shared,
+    Key::EndStopped,
 ];
 
 /// What was said of a pool ([`OfPool`]), or of a server and its pool ([`OfServer`]).

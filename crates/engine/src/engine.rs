@@ -2,8 +2,9 @@
 
 use crate::{Change, Entry, Put, ReadError, Report, Stats, Token, Value, Version, WriteError};
 use std::sync::Arc;
+use std::time::Duration;
 use terrace_medium::HugePages;
-use terrace_pool::{CloseError, Finding, GrowError, Holder};
+use terrace_pool::{CloseError, Finding, GrowError, Holder, WatchError};
 
 /// Called with the position of a key and what it holds.
 pub type Each<'f> = dyn FnMut(usize, Result<Option<Entry<'_>>, ReadError>) + 'f;
@@ -46,6 +47,14 @@ pub enum Commit {
     Done,
     /// None of it: the expectation at this position does not hold.
     Changed(usize),
+}
+
+/// Tells of changes to keys that begin with a prefix.
+pub trait Watching: Send {
+    /// Whether something has changed since the last call of this or of `wait`.
+    fn has_changed(&mut self) -> bool;
+    /// Waits until something has, for `time` at most. Whether it has.
+    fn wait(&mut self, time: Duration) -> bool;
 }
 
 /// A store of byte keys and byte values.
@@ -124,6 +133,9 @@ pub trait Engine: Send + Sync {
     /// The other processes that share the store now.
     fn others(&self) -> Vec<Holder>;
 
+    /// Kills one of those that stands still, if it still does. Whether it did.
+    fn end_stopped(&self, holder: &Holder) -> std::io::Result<bool>;
+
     /// Whether, of the processes that share the store, this is the one that sweeps it.
     fn is_to_sweep(&self) -> bool;
 
@@ -136,6 +148,9 @@ pub trait Engine: Send + Sync {
 
     /// Asks for huge pages from `from` on, a piece at a time; returns where to go on, or `None` at the end.
     fn collapse_step(&self, from: u64) -> Option<u64>;
+
+    /// A watch of the keys that begin with `prefix`, of which 40 bytes count. It keeps the pool open.
+    fn watch(&self, prefix: &[u8]) -> Result<Box<dyn Watching>, WatchError>;
 
     /// How much of the pool lies on huge pages, as the kernel says.
     fn huge_pages(&self) -> std::io::Result<HugePages>;

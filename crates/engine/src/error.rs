@@ -3,7 +3,7 @@
 use crate::direct::{KEY_MAX, VALUE_MAX};
 use std::fmt;
 use terrace_index::StoreError;
-use terrace_pool::{Bytes, PoolFull};
+use terrace_pool::{Bytes, Forked, PoolFull};
 
 /// The pool does not hold a store that can be used.
 #[derive(Debug)]
@@ -51,6 +51,8 @@ pub enum ReadError {
         /// What is wrong there.
         what: &'static str,
     },
+    /// The store was opened by the process that this one was forked from.
+    Forked,
 }
 
 /// A write was not done; nothing has changed.
@@ -81,6 +83,8 @@ pub enum WriteError {
         /// What is wrong there.
         what: &'static str,
     },
+    /// The store was opened by the process that this one was forked from.
+    Forked,
     /// Something in this program failed, so that nothing more is written; why.
     Stopped(String),
 }
@@ -89,7 +93,20 @@ impl From<ReadError> for WriteError {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Corrupt { offset, what } => Self::Corrupt { offset, what },
+            ReadError::Forked => Self::Forked,
         }
+    }
+}
+
+impl From<Forked> for ReadError {
+    fn from(Forked: Forked) -> Self {
+        Self::Forked
+    }
+}
+
+impl From<Forked> for WriteError {
+    fn from(Forked: Forked) -> Self {
+        Self::Forked
     }
 }
 
@@ -107,6 +124,7 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Corrupt { offset, what } => corrupt(f, *offset, what),
+            Self::Forked => Forked.fmt(f),
         }
     }
 }
@@ -128,6 +146,7 @@ impl fmt::Display for WriteError {
             }
             Self::ReadOnly => write!(f, "the store is open read-only"),
             Self::Corrupt { offset, what } => corrupt(f, *offset, what),
+            Self::Forked => Forked.fmt(f),
             Self::Stopped(why) => write!(f, "nothing more is written: {why}; open the pool again"),
         }
     }

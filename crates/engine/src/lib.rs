@@ -13,7 +13,7 @@ mod stats;
 
 pub use clock::{Clock, ManualClock};
 pub use direct::{KEY_MAX, VALUE_MAX};
-pub use engine::{Commit, Each, Engine, Expected, Salvage, What, Write};
+pub use engine::{Commit, Each, Engine, Expected, Salvage, Watching, What, Write};
 pub use entry::{Change, Entry, Put, Token, Value, Version};
 pub use error::{OpenError, ReadError, WriteError};
 pub use stats::{Costs, Report, Stats};

@@ -10,6 +10,7 @@
 mod compare;
 pub mod files;
 mod flush;
+mod futex;
 mod mapping;
 mod media;
 mod medium;

@@ -7,7 +7,10 @@
 use crate::{LINE, smaps};
 use rustix::fs::{FallocateFlags, fallocate, fstatfs};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, mmap_anonymous, msync, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, MsyncFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, msync,
+    munmap,
+};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -216,6 +219,31 @@ impl Mapping {
         // SAFETY: the range lies in the mapping; writing it to the disk changes nothing in memory.
         unsafe { msync(at.cast(), end - from, MsyncFlags::SYNC) }
             .map_err(|e| os("write the file to its disk", e))
+    }
+
+    /// Refuses stores, or takes them again, from byte `from` on, rounded up to whole pages: those of the system, or the huge ones of the file. What the mapping grows by later
+    /// takes stores.
+    pub fn refuse_stores(&self, from: usize, refuse: bool) -> Result<(), MapError> {
+        const HUGE: usize = 2 << 20;
+        let page = if self.backing == Backing::HugeTlb {
+            self.file_block().max(HUGE)
+        } else {
+            rustix::param::page_size()
+        };
+        let from = from.next_multiple_of(page);
+        let Some(len) = (self.len() / page * page).checked_sub(from).filter(|len| *len > 0) else {
+            return Ok(());
+        };
+        let flags = if refuse { MprotectFlags::READ } else { MprotectFlags::READ | MprotectFlags::WRITE };
+        // SAFETY: the range lies in the mapping; whoever calls this stores nothing to it while stores are refused.
+        unsafe { mprotect(self.base.as_ptr().wrapping_add(from).cast(), len, flags) }
+            .map_err(|e| os("protect the mapping", e))
+    }
+
+    /// Bytes of a block of the file, which are those of its huge pages on hugetlbfs.
+    fn file_block(&self) -> usize {
+        let metadata = self.file.as_ref().and_then(|file| file.metadata().ok());
+        metadata.map_or(0, |metadata| metadata.blksize() as usize)
     }
 
     /// Gives `file` storage for its first `len` bytes, so that no store into them can fail for want of space.

@@ -176,6 +176,7 @@ impl<M: MappedMedium> Pool<M> {
     pub fn collect(&self, trace: &mut dyn FnMut(&mut Marker<'_>)) -> CollectReport {
         let inner = &*self.0;
         assert_eq!(self.pin().depth(), 1, "a thread that collects has no guard");
+        let _allowed = inner.allow_stores();
         let _collector = inner.shared().collector.acquire_in(inner);
         let mut report = CollectReport::default();
         let done = !inner.is_pending() || inner.collect_old(trace, &mut report);

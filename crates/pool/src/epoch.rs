@@ -8,6 +8,7 @@
 //! (See `limbo` for where it waits.)
 
 use crate::barrier;
+use crate::fork::Forked;
 use crate::pool::{Inner, Pool};
 use crate::seats::Seat;
 use std::marker::PhantomData;
@@ -53,6 +54,13 @@ impl<M: MappedMedium> Pool<M> {
             word => self.0.pin_again(seat, word),
         }
         Guard { pool: self, seat, not_send: PhantomData }
+    }
+
+    /// As [`Pool::pin`], but an error in the child of a fork, where that panics.
+    #[inline(always)]
+    pub fn try_pin(&self) -> Result<Guard<'_, M>, Forked> {
+        self.0.check_own()?;
+        Ok(self.pin())
     }
 }
 

@@ -9,6 +9,18 @@ use std::sync::Once;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicU64};
 
+/// The pool was opened by the process that this one was forked from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forked;
+
+impl std::fmt::Display for Forked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "this pool was opened by the process that forked this one; open it again in the child")
+    }
+}
+
+impl std::error::Error for Forked {}
+
 /// Handles that are watched at one time; there are one or two to each pool.
 const HANDLES: usize = 256;
 const NONE: RawFd = -1;

@@ -8,6 +8,7 @@
 //! shared         the pool's own words  64 bytes
 //! allocator      the allocator's words ALLOCATOR_BYTES
 //! seats          seats                 SEAT_BYTES a seat
+//! watches        watches               64 bytes each, up to 64: as many as there is room for before the zones
 //! zones          zones                 heads and memory, to the end of the pool
 //! ```
 //!
@@ -29,6 +30,10 @@ pub(crate) const SHARED_BYTES: u64 = 64;
 pub(crate) const ALLOCATOR_BYTES: u64 = 4096;
 /// Bytes of a seat: epoch line, caches by class, limbo, counters.
 pub(crate) const SEAT_BYTES: u64 = 2048;
+/// Bytes of a watch.
+pub(crate) const WATCH_BYTES: u64 = 64;
+/// Most watches: a bit each in a word.
+const WATCHES_MAX: u64 = 64;
 
 /// How many of each thing a pool has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +112,8 @@ pub struct Layout {
     pub allocator: u64,
     /// The seats.
     pub seats: u64,
+    /// The watches.
+    pub watches: u64,
     /// The first zone; everything below is metadata.
     pub zones: u64,
 }
@@ -120,9 +127,9 @@ impl Layout {
         let shared = participants + u64::from(geometry.participants) * PARTICIPANT_BYTES;
         let allocator = shared + SHARED_BYTES;
         let seats = allocator + ALLOCATOR_BYTES;
-        let end = seats + u64::from(geometry.seats) * SEAT_BYTES;
-        let zones = end.next_multiple_of(1 << geometry.slab_log2);
-        Ok(Self { geometry, roots, participants, shared, allocator, seats, zones })
+        let watches = seats + u64::from(geometry.seats) * SEAT_BYTES;
+        let zones = watches.next_multiple_of(1 << geometry.slab_log2);
+        Ok(Self { geometry, roots, participants, shared, allocator, seats, watches, zones })
     }
 
     /// The fewest bytes that a pool with this layout can have: its metadata and 8 slabs.
@@ -133,6 +140,16 @@ impl Layout {
     /// Where the `index`th seat begins.
     pub fn seat(&self, index: u32) -> u64 {
         self.seats + u64::from(index) * SEAT_BYTES
+    }
+
+    /// How many watches there can be.
+    pub fn watch_count(&self) -> u32 {
+        ((self.zones - self.watches) / WATCH_BYTES).min(WATCHES_MAX) as u32
+    }
+
+    /// Where the `index`th watch begins.
+    pub(crate) fn watch(&self, index: u32) -> u64 {
+        self.watches + u64::from(index) * WATCH_BYTES
     }
 
     /// Where the `index`th root begins.
@@ -160,10 +177,13 @@ mod tests {
                 layout.shared,
                 layout.allocator,
                 layout.seats,
+                layout.watches,
                 layout.zones,
             ];
             assert!(parts.is_sorted() && parts.iter().all(|p| p % 64 == 0), "{layout:?}");
             assert_eq!(layout.zones % (1 << geometry.slab_log2), 0);
+            assert!((8..=64).contains(&layout.watch_count()), "{layout:?}");
+            assert!(layout.watch(layout.watch_count()) <= layout.zones);
         }
         assert!(Layout::new(Geometry::tiny()).unwrap().smallest() <= 64 << 10);
     }

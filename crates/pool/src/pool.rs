@@ -9,6 +9,7 @@ use crate::liveness::{self, Liveness};
 use crate::lock::{Lock, LockWords, Locked};
 use crate::options::PoolOptions;
 use crate::participants::{self, Owner};
+use crate::protect::Protected;
 use crate::shared::{Memory, Shared};
 use crate::superblock::{self, Superblock};
 use std::ops::{Deref, DerefMut};
@@ -64,7 +65,7 @@ mod word {
 }
 
 /// What sharers share beside the format of the pool: seats, the allocator's words, lock words. A program that knows another version is refused.
-const SHARING_VERSION: u64 = 1;
+const SHARING_VERSION: u64 = 2;
 
 /// What whoever comes in to a pool has to go by.
 #[derive(Clone, Copy)]
@@ -127,6 +128,8 @@ pub(crate) struct Inner<M: MappedMedium> {
     roots: Mutex<()>,
     /// Who of the participants is alive; `None` if this process has the pool for itself.
     pub(crate) liveness: Option<Box<dyn Liveness>>,
+    /// Whether this process may store to the zones.
+    pub(crate) protected: Protected,
     /// Whether [`Pool::close`] has done its work.
     closed: bool,
     /// Which process of a family of forks opened it.
@@ -194,6 +197,7 @@ impl<M: MappedMedium> Pool<M> {
             superblock: Mutex::new(life.superblock),
             roots: Mutex::new(()),
             liveness: life.liveness,
+            protected: Protected::default(),
             closed: false,
             family: fork::generation(),
             light_pins: terms.light_pins,
@@ -431,6 +435,8 @@ impl<M: MappedMedium> Inner<M> {
         if std::mem::replace(&mut self.closed, true) || !self.writes || self.is_of_parent() {
             return Ok(());
         }
+        // What is left for the dead is taken back, and who goes last writes down what there is.
+        std::mem::forget(self.allow_stores());
         let Some(liveness) = &self.liveness else { return self.close_alone() };
         liveness.enter().map_err(|error| MapError::Os("lock the pool's file", error))?;
         let outcome = if self.has_company() { self.leave_pool() } else { self.close_alone() };

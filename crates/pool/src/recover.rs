@@ -75,15 +75,19 @@ impl<M: MappedMedium> Inner<M> {
             None if lock.take_from_dead(self) => {}
             None => return false,
         }
+        let _allowed = self.allow_stores();
         self.free_locks_of_dead();
         for seat in 0..self.layout.geometry.seats {
             self.recover_seat(seat);
         }
         self.count_taken_seats();
+        self.free_watches_of_dead();
         let holder = participants::holder_of(&self.region, &self.layout, index);
         if let Some(incarnation) = holder.filter(|&incarnation| self.is_dead(index, incarnation)) {
             participants::release(&self.region, &self.layout, index, incarnation);
         }
+        // It may have changed something and not said so any more.
+        self.tell_all();
         lock.free_in(self);
         true
     }

@@ -12,6 +12,7 @@
 
 use crate::classes::CLASSES_MAX;
 use crate::epoch::{HEAVY, SPILLED, TEMPORARY};
+use crate::fork::Forked;
 use crate::layout::SEAT_BYTES;
 use crate::lock::{Lock, NOTES, thread_number};
 use crate::pool::Inner;
@@ -165,12 +166,20 @@ impl<M: MappedMedium> Inner<M> {
         unsafe { &*last.at }
     }
 
+    /// Refuses to go on in the child of a fork: seats and locks are the parent's.
+    pub(crate) fn assert_own(&self) {
+        assert!(!self.is_of_parent(), "{Forked}");
+    }
+
+    /// [`Forked`], in the child of a fork. Costs nothing where this thread has been inside before, as it has not in a child.
+    #[inline(always)]
+    pub(crate) fn check_own(&self) -> Result<(), Forked> {
+        if LAST.get().pool != self.id && self.is_of_parent() { Err(Forked) } else { Ok(()) }
+    }
+
     #[cold]
     fn find_seat(&self) -> Last {
-        assert!(
-            !self.is_of_parent(),
-            "this pool was opened by the process that forked this one; open it again in the child"
-        );
+        self.assert_own();
         let known = SEATS.try_with(|seats| {
             let seats = seats.0.try_borrow().ok()?;
             seats.iter().find(|taken| taken.pool == self.id).map(|taken| (taken.seat, taken.temporary))

@@ -1,7 +1,7 @@
 //! The words of the allocator that all threads share, and its part of an open pool.
 //!
 //! ```text
-//!   line 0     | epoch | 0 ...                                                              read by every pin
+//!   line 0     | epoch | watching | 0 ...                                                   read by every pin
 //!   line 1     | phase | collector's lock | seats used | seats taken | reserve | 0 ...      read mostly
 //!   line 2     | slab hint | extent hint | slab units | fruitless | small base | large base | lost | faults |
 //!   lines 3..  | list of class 0 | list of class 1 | ... 32 bytes each
@@ -31,7 +31,9 @@ pub(crate) struct ListHead {
 pub(crate) struct Shared {
     /// The global epoch.
     pub(crate) epoch: Word,
-    _line0: [Word; 7],
+    /// A bit for each watch that there is: see `watch`. Read by every change, and so in the line that every pin reads.
+    pub(crate) watching: Word,
+    _line0: [Word; 6],
     /// `| 63:32 the number of the collection that marks beside others | 31:0 [`SETTLED`], [`PENDING`] or [`MARKING`] |`.
     pub(crate) phase: Word,
     /// Held by the collector.
@@ -156,6 +158,7 @@ impl<M: MappedMedium> Inner<M> {
             shared.phase.store(self.medium(), phase, Relaxed);
         }
         self.zero(self.layout.seats, self.layout.zones - self.layout.seats);
+        shared.watching.store(self.medium(), 0, Relaxed);
         shared.seats_used.store(self.medium(), 0, Relaxed);
         shared.seats_taken.store(self.medium(), 0, Relaxed);
         shared.fruitless.store(self.medium(), 0, Relaxed);

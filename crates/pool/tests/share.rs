@@ -221,7 +221,7 @@ fn forks() {
     match unsafe { libc::fork() } {
         0 => {
             let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(pool.pin())));
-            assert!(refused.is_err(), "the pool is the parent's");
+            assert!(refused.is_err() && pool.try_pin().is_err(), "the pool is the parent's");
             let own = open::<Shm>(&path);
             assert_eq!(own.owner().participant, 2);
             words(&own)[1].store(own.medium(), 5, Release);
@@ -252,6 +252,36 @@ fn a_forked_child_neither_uses_its_parent_s_pool_nor_keeps_it_alive() {
     process.wait().unwrap();
     assert_eq!(pool.recover_dead(), 1, "the parent is dead, though its child lives");
     Lock::of(&words(&pool)[0]).try_acquire(&pool.pin()).unwrap().release();
+}
+
+/// Reads, then stores to what it has no business to store to.
+#[test]
+#[ignore = "a child of the other tests"]
+fn only_reads() {
+    let pool = open::<Shm>(&argument());
+    let words = words(&pool);
+    pool.protect_data().unwrap();
+    assert_eq!(words[0].load(pool.medium(), Acquire), 7);
+    // Twice: the second one does nothing. And what the dead have left is taken back nevertheless.
+    pool.protect_data().unwrap();
+    pool.recover_dead();
+    drop(pool.pin());
+    say("has read");
+    words[0].store(pool.medium(), 8, Release);
+    say("has stored");
+}
+
+#[test]
+fn a_participant_whose_data_is_protected_reads_and_dies_of_its_first_store() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    words(&pool)[0].store(pool.medium(), 7, Release);
+    let (mut process, mut lines) = child("only_reads", &path);
+    expect(&mut lines, "has read");
+    let status = process.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGSEGV));
+    assert_eq!(words(&pool)[0].load(pool.medium(), Acquire), 7);
+    assert_eq!(pool.recover_dead(), 1);
 }
 
 /// Adds one to words 8 to 15 under the locks in words 0 to 7, in a row, until it is killed; and allocates, links, unlinks and frees meanwhile.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use terrace_engine::Engine;
+use terrace_pool::Holder;
 
 /// Between two sweeps for expired entries.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
@@ -21,7 +22,9 @@ pub(crate) struct Work {
     /// Take back what a crash has left.
     pub(crate) collect: bool,
     /// Take over what other processes leave that die.
-    pub(crate) others: bool,
+    pub(crate) take_over: bool,
+    /// End another process that has stood still for so long.
+    pub(crate) end_stopped: Option<Duration>,
     /// Remove expired entries, and finish what the index has begun.
     pub(crate) sweep: bool,
     /// Move what is in use to huge pages.
@@ -67,8 +70,9 @@ impl Background {
         if work.collect {
             background.spawn("terrace-collect", engine, collect)?;
         }
-        if work.others {
-            background.spawn("terrace-others", engine, look_after_others)?;
+        if work.take_over || work.end_stopped.is_some() {
+            let others = move |engine: &dyn Engine, signal: &Signal| look_after_others(engine, signal, work);
+            background.spawn("terrace-others", engine, others)?;
         }
         if work.sweep {
             background.spawn("terrace-sweep", engine, sweep)?;
@@ -83,7 +87,7 @@ impl Background {
         &mut self,
         name: &'static str,
         engine: &Arc<dyn Engine>,
-        work: fn(&dyn Engine, &Signal),
+        work: impl Fn(&dyn Engine, &Signal) + Send + 'static,
     ) -> std::io::Result<()> {
         let (engine, signal) = (engine.clone(), self.signal.clone());
         let thread = Builder::new().name(name.into()).spawn(move || {
@@ -123,12 +127,48 @@ fn collect(engine: &dyn Engine, signal: &Signal) {
     finish_collecting(signal);
 }
 
-fn look_after_others(engine: &dyn Engine, signal: &Signal) {
+fn look_after_others(engine: &dyn Engine, signal: &Signal, work: Work) {
+    let mut stopped = Stopped::default();
     while !signal.rest(LOOK_EVERY) {
+        if let Some(patience) = work.end_stopped {
+            stopped.look(engine, patience);
+        }
+        if !work.take_over {
+            continue;
+        }
         engine.look_after_others();
         // What a crash left before this store was opened is the business of another thread.
         if !signal.state().collecting && engine.needs_collection() {
             engine.collect(&|| signal.state().stopping);
+        }
+    }
+}
+
+/// Who stands still, and for how many looks.
+#[derive(Default)]
+struct Stopped(Vec<(Holder, u32)>);
+
+impl Stopped {
+    /// Ends whoever has stood still for `patience`.
+    fn look(&mut self, engine: &dyn Engine, patience: Duration) {
+        let before = std::mem::take(&mut self.0);
+        let looks = |holder: &Holder| {
+            before.iter().find(|(known, _)| known == holder).map_or(0, |(_, looks)| looks + 1)
+        };
+        let now = engine.others().into_iter().filter(|holder| holder.stopped);
+        self.0 = now.map(|holder| (looks(&holder), holder)).map(|(looks, holder)| (holder, looks)).collect();
+        for (holder, looks) in self.0.iter_mut().filter(|(_, looks)| LOOK_EVERY * *looks >= patience) {
+            // One that cannot be ended is tried again after the same time.
+            *looks = 0;
+            match engine.end_stopped(holder) {
+                Ok(true) => {
+                    log::warn!("ended {holder}, for it has shared the store and stood still for {patience:?}")
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    log::warn!("cannot end {holder}, which shares the store and stands still: {error}")
+                }
+            }
         }
     }
 }

@@ -35,6 +35,7 @@ mod salvage;
 mod size;
 mod store;
 mod transaction;
+mod watch;
 
 pub use batch::Batch;
 pub use error::{IncrementError, OpenError};
@@ -48,5 +49,6 @@ pub use terrace_engine::{
     Value, Version, WriteError,
 };
 pub use terrace_medium::HugePages;
-pub use terrace_pool::{CloseError, Durability, Finding, GrowError, Holder, Remedy, Start};
+pub use terrace_pool::{CloseError, Durability, Finding, GrowError, Holder, Remedy, Start, WatchError};
 pub use transaction::Transaction;
+pub use watch::Watch;

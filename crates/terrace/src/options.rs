@@ -5,6 +5,7 @@ use crate::clock::SystemClock;
 use crate::{ByteSize, Clock, Durability, OpenError, Salvaged, Store};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use terrace_engine::direct::{Direct, Key, Settings};
 use terrace_engine::{Engine, OpenError as EngineError};
 use terrace_index::Bytes;
@@ -47,6 +48,7 @@ pub struct Options {
     expected_keys: u64,
     read_only: bool,
     shared: bool,
+    end_stopped_after: Option<Duration>,
     salvage: bool,
     huge_pages: bool,
     verify_reads: bool,
@@ -77,6 +79,7 @@ impl Options {
             expected_keys: 1000,
             read_only: false,
             shared: false,
+            end_stopped_after: None,
             salvage: false,
             huge_pages: true,
             verify_reads: true,
@@ -137,7 +140,7 @@ impl Options {
     }
 
     /// Whether to leave the file as it is, to the last byte. A store that is [shared](Options::shared) is left as it is, too, but its pool keeps account of who reads, so
-    /// the file has to be writable.
+    /// the file has to be writable; the part of it that holds data is mapped so that this process cannot store to it.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
@@ -161,6 +164,13 @@ impl Options {
     /// ```
     pub fn shared(mut self, shared: bool) -> Self {
         self.shared = shared;
+        self
+    }
+
+    /// Ends (SIGKILL) any other process that shares the store and has stood still for so long, stopped by a signal or in a debugger. Never, if not said: such a process
+    /// keeps its locks, and nothing that is given back after it stopped inside the store is used again, so the store fills up. It says so with [`log`](https://docs.rs/log), as a warning.
+    pub fn end_stopped_after(mut self, time: Duration) -> Self {
+        self.end_stopped_after = Some(time);
         self
     }
 
@@ -255,7 +265,9 @@ impl Options {
         let writes = !self.read_only && !self.salvage;
         let work = Work {
             collect: writes && engine.needs_collection(),
-            others: (writes || self.read_only) && self.shared,
+            // Who only reads leaves that to those who write: nobody who reads waits for the dead.
+            take_over: writes && self.shared,
+            end_stopped: self.end_stopped_after.filter(|_| self.shared),
             sweep: writes && self.expiry_thread,
             huge_pages: self.huge_pages && writes,
         };

@@ -49,7 +49,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     /// Nothing is written: what was read before this call and has not changed until it was all there at the instant of the call.
     fn confirm(&self, expected: &[Expected<'_>]) -> Result<(), Trouble> {
-        let guard = self.pool().pin();
+        let guard = self.pool().try_pin()?;
         for (nth, &(key, version)) in expected.iter().enumerate() {
             if !self.find_version(&guard, key)?.meets(&version) {
                 return Err(Trouble::Changed(nth));
@@ -60,7 +60,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     /// A single key needs no descriptor.
     fn commit_one(&self, step: Step<'_>) -> Result<(), Trouble> {
-        let guard = self.pool().pin();
+        let guard = self.pool().try_pin()?;
         loop {
             let seen = self.unclaimed(&guard, step.key)?;
             let live = self.expect(&guard, seen, step.expected)?;
@@ -105,7 +105,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     fn commit_many(&self, steps: &[Step<'_>]) -> Result<(), Trouble> {
-        let guard = self.pool().pin();
+        let guard = self.pool().try_pin()?;
         let mut flight = self.prepare(&guard, steps)?;
         let lock = Lock::of(self.root.lock()).acquire(&guard);
         self.end_orphan_locked();
@@ -115,6 +115,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             Err(_) => flight.take_back(),
         }
         lock.release();
+        if published.is_ok() {
+            let written = steps.iter().filter(|step| step.what.is_some());
+            written.for_each(|step| self.pool().has_changed(step.key));
+        }
         let remains = flight.remains();
         // A collection beside others takes what is neither linked nor retired for lost, unless whoever has it is pinned all the while.
         let _pinned = self.pool().is_shared().then_some(guard);

@@ -104,7 +104,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     #[inline(always)]
     pub(super) fn get_value(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
-        let guard = self.pool().pin();
+        let guard = self.pool().try_pin()?;
         let Some(record) = self.find(&guard, key)? else { return Ok(None) };
         let (at, value) = self.value(&guard, &record)?;
         let (len, expires_at, token) = (value.len(), record.body.expires_at, record.token());
@@ -112,7 +112,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     pub(super) fn get_each(&self, keys: &[&[u8]], each: &mut Each<'_>) {
-        let guard = self.pool().pin();
+        let guard = match self.pool().try_pin() {
+            Ok(guard) => guard,
+            Err(forked) => return (0..keys.len()).for_each(|nth| each(nth, Err(forked.into()))),
+        };
         self.index.get_many(&guard, keys.iter().copied(), |nth, word| {
             each(nth, self.found(&guard, keys[nth], word).and_then(|record| self.entry_of(&guard, record)));
         });

@@ -38,7 +38,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let (mut position, mut left) = (cursor, at_least);
         let mut trouble = Ok(());
         loop {
-            let guard = self.pool().pin();
+            let guard = self.pool().try_pin()?;
             let (next, visited) = self.scan_piece(&guard, position, left.min(PIECE), |_, seen| {
                 let shown = seen.and_then(|record| {
                     let Some(record) = record else { return Ok(()) };
@@ -71,7 +71,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     fn any_key_between(&self, from: Position, to: Position) -> Result<Option<Vec<u8>>, ReadError> {
         let mut position = from;
         loop {
-            let guard = self.pool().pin();
+            let guard = self.pool().try_pin()?;
             let (mut found, mut trouble) = (Vec::new(), None);
             let (next, _) = self.scan_piece(&guard, position, 1, |_, seen| match seen {
                 Ok(record) => found.extend(record),
@@ -98,7 +98,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let (mut position, mut words) = (0, Vec::with_capacity(2 * REMOVALS));
         let mut trouble = Ok(());
         loop {
-            let guard = self.pool().pin();
+            let guard = self.pool().try_pin()?;
             position = self.index.scan(&guard, position, REMOVALS, |word| words.push(word));
             for word in words.drain(..) {
                 trouble = trouble.and(self.remove_word(&guard, word));

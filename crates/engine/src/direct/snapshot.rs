@@ -25,7 +25,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         if keys.len() < 2 {
             return self.get_each(keys, each);
         }
-        let guard = self.pool().pin();
+        // In the child of a fork, that says so.
+        let Ok(guard) = self.pool().try_pin() else { return self.get_each(keys, each) };
         let mut first = self.see(&guard, keys);
         for _ in 0..TRIES {
             let second = self.see(&guard, keys);

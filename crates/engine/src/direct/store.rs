@@ -2,15 +2,16 @@
 
 use super::key::Key;
 use super::root::{INDEX, Root};
-use crate::engine::{Commit, Each, Engine, Expected, Salvage, Write};
+use crate::engine::{Commit, Each, Engine, Expected, Salvage, Watching, Write};
 use crate::{
     Change, Clock, Costs, Entry, OpenError, Put, ReadError, Report, Stats, Token, Value, Version, WriteError,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use terrace_index::{Bytes, PointIndex, Stored};
 use terrace_medium::{HugePages, MappedMedium, Medium};
-use terrace_pool::{CloseError, GrowError, Holder, Lock, Pool};
+use terrace_pool::{CloseError, GrowError, Holder, Lock, Pool, Watch, WatchError};
 
 /// The kind of keys that the engine's index has.
 pub type Kind = Bytes<Key>;
@@ -62,6 +63,10 @@ where
             store.batch_finished = store.end_batch()?;
         }
         opening.done();
+        if store.settings.read_only && pool.is_shared() {
+            // Whatever goes wrong in this process, what the others write stays whole. Where the system has no such protection, it is not stored to all the same.
+            let _ = pool.protect_data();
+        }
         Ok(store)
     }
 }
@@ -128,6 +133,18 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 }
 
+/// A watch, whatever the medium.
+struct Watched<M: MappedMedium>(Watch<M>);
+
+impl<M: MappedMedium> Watching for Watched<M> {
+    fn has_changed(&mut self) -> bool {
+        self.0.has_changed()
+    }
+    fn wait(&mut self, time: Duration) -> bool {
+        self.0.wait(time)
+    }
+}
+
 impl<I> Engine for Direct<I>
 where
     I: PointIndex<Kind = Kind> + Stored<Medium = <I as PointIndex>::Medium> + 'static,
@@ -142,10 +159,10 @@ where
         self.snapshot(keys, each);
     }
     fn token(&self, key: &[u8]) -> Result<Option<Token>, ReadError> {
-        self.find_token(&self.pool().pin(), key)
+        self.find_token(&self.pool().try_pin()?, key)
     }
     fn version(&self, key: &[u8]) -> Result<Version, ReadError> {
-        self.find_version(&self.pool().pin(), key)
+        self.find_version(&self.pool().try_pin()?, key)
     }
     fn put(&self, put: Put<'_>) -> Result<(), WriteError> {
         self.put_one(&put)
@@ -195,6 +212,9 @@ where
     fn others(&self) -> Vec<Holder> {
         self.pool().others()
     }
+    fn end_stopped(&self, holder: &Holder) -> std::io::Result<bool> {
+        self.pool().end_stopped(holder)
+    }
     fn is_to_sweep(&self) -> bool {
         self.is_running().is_ok() && Lock::of(self.root.sweeper()).elect(self.pool())
     }
@@ -207,10 +227,16 @@ where
     fn collapse_step(&self, from: u64) -> Option<u64> {
         self.pool().collapse_step(from)
     }
+    fn watch(&self, prefix: &[u8]) -> Result<Box<dyn Watching>, WatchError> {
+        Ok(Box::new(Watched(self.pool().watch(prefix)?)))
+    }
     fn huge_pages(&self) -> std::io::Result<HugePages> {
         self.pool().medium().mapping().huge_pages()
     }
     fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
+        if self.settings.read_only {
+            return Err(GrowError::ReadOnly);
+        }
         self.pool().grow(bytes)
     }
     fn check_put(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {

@@ -39,10 +39,11 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         word.and_then(|word| Record::at(guard, word).ok())
     }
 
-    /// Books that a record with the facts `new` took the place of `old`, and gives `old` back. (The new record itself is not looked at: writing it
-    /// back may have driven it out of the cache.)
+    /// Books that a record with the facts `new` took the place of `old` under `key`, gives `old` back, and tells whoever waits for it. (The new record itself is not
+    /// looked at: writing it back may have driven it out of the cache.)
     #[inline(always)]
-    fn succeed(&self, guard: &Guard<'_, I::Medium>, old: Option<u64>, new: Option<Facts>) {
+    fn succeed(&self, guard: &Guard<'_, I::Medium>, key: &[u8], old: Option<u64>, new: Option<Facts>) {
+        self.pool().has_changed(key);
         let old = self.replaced(guard, old);
         self.root.replaced(guard, old.as_ref().map(Record::facts), new);
         if let Some(old) = &old {
@@ -66,7 +67,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     fn try_put(&self, put: &Put<'_>) -> Result<(), WriteError> {
-        let guard = self.pool().pin();
+        let guard = self.pool().try_pin()?;
         let mut seen = self.index.get(&guard, put.key);
         let staged = self.stage_put(&guard, put)?;
         // PERSIST: the record before the index's word for it.
@@ -85,7 +86,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
                 }
             }
         }
-        self.succeed(&guard, seen, Some(facts));
+        self.succeed(&guard, put.key, seen, Some(facts));
         Ok(())
     }
 
@@ -115,7 +116,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Puts that are all staged, then fenced, then published, then settled with one more fence. Ends before the first one that there is no
     /// room for, and after a mebibyte.
     fn put_together(&self, puts: &[Put<'_>], done: &mut Vec<Result<(), WriteError>>) {
-        let guard = self.pool().pin();
+        // In the child of a fork, the first one alone will say so.
+        let Ok(guard) = self.pool().try_pin() else { return };
         let mut seen = Vec::with_capacity(puts.len());
         self.index.get_many(&guard, puts.iter().map(|put| put.key), |_, word| seen.push(word));
         let (mut staged, mut bytes) = (Vec::with_capacity(puts.len()), 0);
@@ -143,8 +145,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
         self.index.settle(&guard, deferred);
         // Only now: until the new words are durable, a crash brings the old records back.
-        let succeed = |(old, new)| self.succeed(&guard, old, Some(new));
-        done.extend(published.into_iter().map(|published| published.map(succeed)));
+        let succeed = |(put, published): (&Put<'_>, Result<_, _>)| {
+            published.map(|(old, new)| self.succeed(&guard, put.key, old, Some(new)))
+        };
+        done.extend(puts.iter().zip(published).map(succeed));
     }
 
     fn stage_put<'g>(
@@ -183,7 +187,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     pub(super) fn remove_one(&self, key: &[u8]) -> Result<bool, WriteError> {
         self.may_write(key, 0)?;
-        let guard = self.pool().pin();
+        let guard = self.pool().try_pin()?;
         loop {
             let Some(word) = self.unclaimed(&guard, key)? else {
                 // An error if that is not to be believed.
@@ -207,7 +211,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         self.count_removal(key);
         let done = self.index.compare_and_swap(guard, key, Some(word), None)? == Swapped::Done;
         if done {
-            self.succeed(guard, Some(word), None);
+            self.succeed(guard, key, Some(word), None);
         }
         Ok(done)
     }
@@ -226,7 +230,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         change: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
     ) -> Result<(), WriteError> {
         self.may_write(key, 0)?;
-        let guard = self.pool().pin();
+        let guard = self.pool().try_pin()?;
         loop {
             let seen = self.unclaimed(&guard, key)?;
             let live = self.live_of(&guard, key, seen)?;
@@ -283,7 +287,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             self.discard(guard, new, old.as_ref().map(Record::facts));
             return swapped.map(|_| false).map_err(WriteError::from);
         }
-        self.succeed(guard, seen, Some(facts));
+        self.succeed(guard, draft.key, seen, Some(facts));
         Ok(true)
     }
 }

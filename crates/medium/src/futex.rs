@@ -1,0 +1,67 @@
+//! Waiting for a word to change, also by another process (futex(2)). Words stand by for hosts that share memory and no kernel: there it is looked at
+//! again and again.
+
+use crate::Word;
+use std::time::Duration;
+
+/// Between two looks at a word where the kernel does not wait for it, as on a device.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+impl Word {
+    #[allow(clippy::disallowed_methods, reason = "only where the kernel cannot wait for the event itself")]
+    /// Waits while the lower half of the word is `low`, for `time` at most, until [`Word::wake_all`]. It may return for no reason.
+    pub fn sleep_while(&self, low: u32, time: Duration) {
+        let time = libc::timespec {
+            tv_sec: time.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: time.subsec_nanos().into(),
+        };
+        let outcome = self.futex(libc::FUTEX_WAIT, low, &raw const time);
+        if outcome < 0 {
+            let error = std::io::Error::last_os_error().raw_os_error();
+            if !matches!(error, Some(libc::EAGAIN | libc::EINTR | libc::ETIMEDOUT)) {
+                std::thread::sleep(LOOK_EVERY);
+            }
+        }
+    }
+
+    /// Wakes whoever waits in [`Word::sleep_while`], in any process that has the same memory mapped.
+    pub fn wake_all(&self) {
+        self.futex(libc::FUTEX_WAKE, i32::MAX as u32, std::ptr::null());
+    }
+
+    fn futex(&self, what: libc::c_int, value: u32, time: *const libc::timespec) -> libc::c_long {
+        const LOWER_HALF: usize = if cfg!(target_endian = "big") { 4 } else { 0 };
+        // SAFETY: the address is that of 4 aligned bytes that live as long as `self`, which the kernel compares and does not change; `time` is null or lives through the call.
+        unsafe { libc::syscall(libc::SYS_futex, self.at().add(LOWER_HALF), what, value, time) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Dram, MappedMedium, Mapping, Offset, Region};
+    use std::sync::atomic::Ordering::{Acquire, Release};
+    use std::time::Duration;
+
+    #[test]
+    fn who_waits_is_woken_by_who_changes_the_word() {
+        let region = Region::new(Dram::new(Mapping::anonymous(4096, 0).unwrap()));
+        let word: &crate::Word = region.at(Offset::new(64));
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while word.load(region.medium(), Acquire) == 0 {
+                    word.sleep_while(0, Duration::MAX);
+                }
+            });
+            word.store(region.medium(), 1, Release);
+            word.wake_all();
+        });
+    }
+
+    #[test]
+    fn a_word_that_is_another_already_and_one_that_stays_are_not_waited_for_for_ever() {
+        let region = Region::new(Dram::new(Mapping::anonymous(4096, 0).unwrap()));
+        let word: &crate::Word = region.at(Offset::new(64));
+        word.sleep_while(7, Duration::MAX);
+        word.sleep_while(0, Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,166 @@
+//! Processes that share a store and are not as they should be: one stands still, one only reads, one is the child of a fork.
+
+mod common;
+
+use common::assert_sound;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use terrace::{Options, Put, ReadError, Store, WatchError, WriteError};
+use terrace_testkit::process::{Victim, acknowledge, task};
+
+fn options(path: &Path) -> Options {
+    Store::options().path(path).size(terrace::ByteSize::mib(16)).huge_pages(false).shared(true)
+}
+
+/// Not a test by itself: writes until it is killed.
+#[test]
+fn child() {
+    let Some(path) = task() else { return };
+    let store = options(Path::new(&path)).open().unwrap();
+    store.put(&here(std::process::id()), b"").unwrap();
+    for n in 0u64.. {
+        store.put(&(n % 100).to_be_bytes(), &n.to_be_bytes()).unwrap();
+        store.put(b"newest", &n.to_be_bytes()).unwrap();
+        let mut batch = store.batch();
+        batch.put(b"one", &n.to_be_bytes()).put(b"other", &n.to_be_bytes());
+        batch.commit().unwrap();
+        if n % 1000 == 0 {
+            acknowledge(0, n);
+        }
+    }
+}
+
+fn here(pid: u32) -> Vec<u8> {
+    format!("here {pid}").into_bytes()
+}
+
+/// A process that writes.
+fn writer(store: &Store, path: &Path) -> Victim {
+    let mut watch = store.watch(b"here").unwrap();
+    let victim = Victim::of_test("child", &path.display().to_string(), &[]).unwrap();
+    while store.get(&here(victim.pid())).unwrap().is_none() {
+        assert!(watch.wait(Duration::from_secs(60)));
+    }
+    victim
+}
+
+#[test]
+fn one_that_stands_still_is_ended_after_the_time_that_was_set_and_no_other() {
+    let directory = common::directory();
+    let path = directory.path().join("pool");
+    let store = options(&path).end_stopped_after(Duration::from_millis(200)).create().unwrap();
+    let (stopped, running) = (writer(&store, &path), writer(&store, &path));
+    stopped.stop().unwrap();
+    let pids = || store.others().iter().map(|other| other.pid).collect::<Vec<_>>();
+    assert!(pids().contains(&stopped.pid()));
+    let stopped_pid = stopped.pid();
+    assert!(stopped.wait().killed);
+    while pids().contains(&stopped_pid) {
+        std::thread::yield_now();
+    }
+    assert_eq!(pids(), [running.pid()]);
+    running.kill();
+    store.look_after_others();
+    assert_sound(&store);
+}
+
+#[test]
+fn one_that_stands_still_is_left_alone_if_nobody_said_otherwise_and_if_it_goes_on_in_time() {
+    let directory = common::directory();
+    let path = directory.path().join("pool");
+    let store = options(&path).create().unwrap();
+    let other = options(&path).end_stopped_after(Duration::from_secs(3600)).open().unwrap();
+    let mut victim = writer(&store, &path);
+    victim.stop().unwrap();
+    while !store.others().iter().any(|other| other.stopped) {
+        std::thread::yield_now();
+    }
+    for _ in 0..100 {
+        store.look_after_others();
+    }
+    assert!(victim.ended().unwrap().is_none());
+    victim.resume().unwrap();
+    let mut watch = store.watch(b"newest").unwrap();
+    assert!(watch.wait(Duration::from_secs(60)));
+    victim.kill();
+    drop(other);
+}
+
+/// The reader's mapping refuses stores to all data, so whatever it stored there would end this test.
+#[test]
+fn one_that_only_reads_stores_nothing_to_the_data_whoever_dies_beside_it() {
+    let directory = common::directory();
+    let path = directory.path().join("pool");
+    let store = options(&path).create().unwrap();
+    for n in 0..1000u64 {
+        store.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    let reader = options(&path).read_only(true).open().unwrap();
+    for _ in 0..5 {
+        let victim = writer(&store, &path);
+        let mut watch = reader.watch(b"newest").unwrap();
+        for n in 0..3000u64 {
+            assert!(reader.get(&(n % 1000).to_be_bytes()).unwrap().is_some());
+            let (mut both, keys) = (Vec::new(), [&b"one"[..], b"other"]);
+            reader.snapshot_many(&keys, &mut |_, entry| {
+                both.push(entry.unwrap().map(|entry| entry.value.to_vec()));
+            });
+            assert_eq!(both[0], both[1]);
+        }
+        assert!(watch.wait(Duration::from_secs(60)) && reader.random_key().unwrap().is_some());
+        victim.kill();
+        assert!(
+            common::contents(&reader).len() >= 1000 && reader.len() >= 1000 && reader.stats().records >= 1000
+        );
+    }
+    assert_eq!(reader.put(b"k", b"v"), Err(WriteError::ReadOnly));
+    assert!(reader.grow(terrace::ByteSize::mib(17)).is_err());
+    // The last one takes back what the dead have left.
+    store.close().unwrap();
+    reader.close().unwrap();
+    let store = options(&path).shared(false).open().unwrap();
+    store.wait_until_collected();
+    assert_sound(&store);
+}
+
+#[test]
+fn in_the_child_of_a_fork_every_call_says_so() {
+    const AS_IT_SHOULD_BE: i32 = 99;
+    let directory = common::directory();
+    let path = directory.path().join("pool");
+    let store = options(&path).create().unwrap();
+    store.put(b"k", b"v").unwrap();
+    let copy = store.clone();
+    let refused = move || {
+        let store = &copy;
+        let put = Put { key: b"k", value: b"w", expires_at: None };
+        let mut read = Vec::new();
+        store.get_many(&[b"k", b"l"], &mut |_, entry| read.push(entry.err()));
+        store.snapshot_many(&[b"k", b"l"], &mut |_, entry| read.push(entry.err()));
+        let answers = [
+            read == vec![Some(ReadError::Forked); 4],
+            store.get(b"k").err() == Some(ReadError::Forked),
+            store.version(b"k").err() == Some(ReadError::Forked),
+            store.scan(0, 1, &mut |_, _| {}) == Err(ReadError::Forked),
+            store.put(b"k", b"w") == Err(WriteError::Forked),
+            store.put_many(&[put, put]) == [Err(WriteError::Forked), Err(WriteError::Forked)],
+            store.remove(b"k") == Err(WriteError::Forked),
+            store.clear() == Err(WriteError::Forked),
+            store.batch().commit() == Err(WriteError::Forked),
+            store.increment(b"n", 1).is_err(),
+            store.watch(b"").err() == Some(WatchError::Forked),
+        ];
+        match answers.iter().position(|as_it_should_be| !as_it_should_be) {
+            None => Err(std::io::Error::from_raw_os_error(AS_IT_SHOULD_BE)),
+            Some(nth) => Err(std::io::Error::from_raw_os_error(nth as i32 + 1)),
+        }
+    };
+    let mut command = Command::new("/bin/true");
+    // SAFETY: the store's calls find that they are in a child before they do anything else, and the rest is memory of this thread's.
+    unsafe { command.pre_exec(refused) };
+    let error = command.spawn().err().and_then(|error| error.raw_os_error());
+    assert_eq!(error, Some(AS_IT_SHOULD_BE));
+    assert_eq!(store.get(b"k").unwrap().unwrap(), b"v");
+}
