@@ -4,7 +4,7 @@
     allow(dead_code, unreachable_pub, reason = "without the feature nobody outside names them")
 )]
 
-/// A bug of P-CLHT.
+/// A bug of P-CLHT, or of TurboHash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Bug {
@@ -36,11 +36,31 @@ pub enum Bug {
     NextClearedFirst,
     /// Recovery forgets a resize that was under way.
     ResizeForgotten,
+    /// A slot that does not share its bucket's first line is valid before it is durable.
+    SlotUnfenced,
+    /// A slot keeps the tag of the key that was in it before.
+    ForgottenTag,
+    /// A key passes a full bucket that does not say so.
+    PassedUnsaid,
+    /// A deleted slot is empty, so that paths end at its bucket.
+    DeletedEndsPath,
+    /// A shard's new place counts before its buckets are durable.
+    SwitchBeforeShard,
+    /// A shard's new buckets are written to before the new place is durable.
+    SwitchUnfenced,
+    /// A rehash leaves the last bucket out.
+    LostBucket,
+    /// The old buckets of a rehashed shard are given back to nobody.
+    OldShardLeaked,
+    /// The old buckets of a rehashed shard are used again while somebody reads them.
+    OldShardFreed,
+    /// Recovery leaves the places for readers as the crash left them.
+    RecoveryForgotten,
 }
 
 impl Bug {
-    /// All of them.
-    pub const ALL: [Self; 14] = [
+    /// Those of P-CLHT.
+    pub const OF_CLHT: [Self; 14] = [
         Self::PublishBeforePair,
         Self::LinkBeforeBucket,
         Self::UnlockWithoutPersist,
@@ -55,6 +75,26 @@ impl Bug {
         Self::CursorEarly,
         Self::NextClearedFirst,
         Self::ResizeForgotten,
+    ];
+
+    /// Those of TurboHash.
+    pub const OF_TURBO: [Self; 16] = [
+        Self::PublishBeforePair,
+        Self::UnlockWithoutPersist,
+        Self::ForgottenCount,
+        Self::StaleDuplicate,
+        Self::TwoWordReplace,
+        Self::LockLeftHeld,
+        Self::SlotUnfenced,
+        Self::ForgottenTag,
+        Self::PassedUnsaid,
+        Self::DeletedEndsPath,
+        Self::SwitchBeforeShard,
+        Self::SwitchUnfenced,
+        Self::LostBucket,
+        Self::OldShardLeaked,
+        Self::OldShardFreed,
+        Self::RecoveryForgotten,
     ];
 }
 

@@ -1,17 +1,29 @@
-//! CLHT on every medium, for both kinds of keys, through the suite that every index passes.
+//! The hash tables on every medium, for both kinds of keys, through the suite that every index passes.
 
-use terrace_index::hash::{Clht, Slots};
+use terrace_index::hash::{Buckets, Clht, Slots, Turbo};
 use terrace_index::{Bytes, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
-use terrace_pool::PoolOptions;
+use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::conformance::{NAME, Setup, point_index, point_index_races};
 use terrace_testkit::{Counting, Jittery, TestRecord};
 
 /// An empty table in anonymous memory. The hash seed is fixed, so that a failure can be repeated.
 fn clht<M: MappedMedium, K: Slots>(setup: Setup) -> Clht<M, K> {
+    Clht::create(&pool(setup), NAME, setup.capacity).expect("room for a table")
+}
+
+fn turbo<M: MappedMedium, K: Buckets>(setup: Setup) -> Turbo<M, K> {
+    Turbo::create(&pool(setup), NAME, setup.capacity).expect("room for a table")
+}
+
+/// With a single shard: every key meets every other.
+fn one_shard<M: MappedMedium, K: Buckets>(setup: Setup) -> Turbo<M, K> {
+    Turbo::with_shards(&pool(setup), NAME, 0, setup.capacity).expect("room for a table")
+}
+
+fn pool<M: MappedMedium>(setup: Setup) -> Pool<M> {
     let options = PoolOptions::anonymous().size(setup.pool_bytes).hash_seed(0x7e44_ace0);
-    Clht::create(&options.create().expect("memory for a pool"), NAME, setup.capacity)
-        .expect("room for a table")
+    options.create().expect("memory for a pool")
 }
 
 #[test]
@@ -72,4 +84,59 @@ fn races_of_byte_strings_on_dram() {
 #[test]
 fn races_of_byte_strings_on_pmem() {
     point_index_races(clht::<Jittery<Pmem>, Bytes<TestRecord>>);
+}
+
+#[test]
+fn turbo_on_dram() {
+    point_index(turbo::<Dram, U64>);
+}
+
+#[test]
+fn turbo_on_shm() {
+    point_index(turbo::<Shm, U64>);
+}
+
+#[test]
+fn turbo_on_pmem() {
+    point_index(turbo::<Pmem, U64>);
+}
+
+#[test]
+fn turbo_of_one_shard_on_counted_pmem() {
+    point_index(one_shard::<Counting<Pmem>, U64>);
+}
+
+#[test]
+fn turbo_of_byte_strings_on_dram() {
+    point_index(turbo::<Dram, Bytes<TestRecord>>);
+}
+
+#[test]
+fn turbo_of_byte_strings_on_pmem() {
+    point_index(turbo::<Pmem, Bytes<TestRecord>>);
+}
+
+#[test]
+fn turbo_of_byte_strings_in_one_shard_on_shm() {
+    point_index(one_shard::<Shm, Bytes<TestRecord>>);
+}
+
+#[test]
+fn turbo_races_on_dram() {
+    point_index_races(turbo::<Jittery<Dram>, U64>);
+}
+
+#[test]
+fn turbo_races_on_pmem() {
+    point_index_races(one_shard::<Jittery<Pmem>, U64>);
+}
+
+#[test]
+fn turbo_races_of_byte_strings_on_dram() {
+    point_index_races(one_shard::<Jittery<Dram>, Bytes<TestRecord>>);
+}
+
+#[test]
+fn turbo_races_of_byte_strings_on_pmem() {
+    point_index_races(turbo::<Jittery<Pmem>, Bytes<TestRecord>>);
 }

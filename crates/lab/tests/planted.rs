@@ -36,7 +36,7 @@ fn find(target: &str, profile: Profile, states: u64) -> Option<(String, u64)> {
 #[test]
 fn every_planted_bug_is_found() {
     let mut missed = Vec::new();
-    for bug in Bug::ALL {
+    for bug in Bug::OF_CLHT {
         plant(Some(bug));
         let needs_pairs = matches!(bug, Bug::PublishBeforePair | Bug::TwoWordReplace);
         let targets: &[&str] = if needs_pairs { &["clht"] } else { &["clht", "clht-bytes"] };

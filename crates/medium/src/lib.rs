@@ -12,6 +12,7 @@ pub mod files;
 mod flush;
 mod futex;
 mod mapping;
+mod match_bytes;
 mod media;
 mod medium;
 mod region;

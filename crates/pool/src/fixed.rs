@@ -59,3 +59,55 @@ impl<M: MappedMedium, T: Persistent> Deref for Fixed<M, T> {
         unsafe { self.at.get() }
     }
 }
+
+/// As [`Fixed`], for a number of `T`s in a row that only the pool knows.
+pub struct FixedRow<M: MappedMedium, T> {
+    /// The first one. Those behind it were looked up together with it.
+    first: Anchor<T>,
+    count: usize,
+    pool: Pool<M>,
+}
+
+impl<M: MappedMedium> Pool<M> {
+    /// `count` of `T`, at least one, in a row from `offset` on, kept; or `None` where one would be out of bounds or misaligned.
+    pub fn fix_row<T: Persistent>(&self, offset: Offset<T>, count: usize) -> Option<FixedRow<M, T>> {
+        let behind_first = (count as u64).checked_sub(1)?.checked_mul(size_of::<T>() as u64)?;
+        // The last one, and with it all before.
+        self.region().get(Offset::<T>::new(offset.raw().checked_add(behind_first)?))?;
+        Some(FixedRow { first: Anchor::new(self.region(), offset)?, count, pool: self.clone() })
+    }
+}
+
+impl<M: MappedMedium, T: Persistent> FixedRow<M, T> {
+    /// Where the first one lies in the pool.
+    pub fn offset(&self) -> Offset<T> {
+        // SAFETY: the pool is open as long as `self`, and with it its region.
+        self.pool.region().offset_of(unsafe { self.first.get() })
+    }
+
+    /// All of them.
+    #[inline(always)]
+    pub fn as_slice(&self) -> &[T] {
+        // SAFETY: `count` of them lie in the region, one behind the other (checked when this was made), and the pool is open as long as `self`. T: Persistent, so any
+        // bytes are a valid T that may be shared.
+        unsafe { std::slice::from_raw_parts(self.first.0.as_ptr(), self.count) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Pool;
+    use terrace_medium::{Dram, Line, Offset, Word};
+
+    #[test]
+    fn a_row_lies_in_the_pool_as_a_whole_or_is_none() {
+        let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
+        let row = pool.fix_row::<Line>(Offset::new((1 << 20) - 192), 3).unwrap();
+        assert_eq!((row.as_slice().len(), row.offset().raw()), (3, (1 << 20) - 192));
+        assert!(std::ptr::eq(&raw const row.as_slice()[2], pool.region().at(Offset::new((1 << 20) - 64))));
+        assert!(pool.fix_row::<Line>(Offset::new((1 << 20) - 192), 4).is_none(), "beyond the end");
+        assert!(pool.fix_row::<Line>(Offset::new(32), 1).is_none(), "not at a line");
+        assert!(pool.fix_row::<Word>(Offset::new(64), 0).is_none(), "none at all");
+        assert!(pool.fix_row::<Word>(Offset::new(64), usize::MAX / 4).is_none(), "more than can be counted");
+    }
+}

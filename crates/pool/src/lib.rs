@@ -49,7 +49,7 @@ pub use check::{Finding, Remedy};
 pub use collect::{CollectReport, Marker};
 pub use epoch::{ErasedGuard, Guard, PinnedBytes};
 pub use error::{Bytes, CloseError, Durability, GrowError, Holder, OpenError, Problem, RootError};
-pub use fixed::Fixed;
+pub use fixed::{Fixed, FixedRow};
 pub use fork::Forked;
 pub use layout::{Geometry, Layout, MAX_POOL, PAGE};
 #[doc(hidden)]

@@ -1,0 +1,284 @@
+//! Buckets of byte-string keys: 27 slots of one word, each 15 bits of the key's hash beside its record's offset.
+//!
+//! `| meta | tags 0 to 7 | tags 8 to 15 | tags 16 to 23 | tags 24 to 26, passed | slot0 | slot1 | ... | slot26 |`, slot: `[63:49] place  [48:41] check  [40:0] offset / 8`.
+//!
+//! The place is the first 15 bits of the hash behind those that choose the shard: it tells a slot's home in a shard of any size, so that no rehash and no scan touches a record.
+//! Tag and place together are 23 bits of the hash, of which the slots near a home have as many in common as the shard's buckets have bits: a miss touches a record once in
+//! 16,384 comparisons as long as shards have 512 buckets.
+//!
+//! Two checks find a change of any one byte: one in the slot over its other bits, one in the meta word over valid and deleted. A slot that is damaged is handed out as a word that is no record's offset
+//! (its lowest bit is set). A search that ends without its key compares both checks on its path, and the places of all slots, in case a tag was changed.
+
+use super::bucket::{Bucket, Image, Meta, TAGS, meta, tag_of, with_tag, word};
+use super::shape::{Entry, Found, Probe, sealed::Shape};
+use crate::{Bytes, KeyKind, RecordKeys};
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use terrace_medium::{MappedMedium, Word};
+use terrace_pool::Guard;
+
+pub(super) const PLACE_BITS: u32 = 15;
+const SLOTS: usize = 27;
+const FIRST: usize = 5;
+const CHECK_BITS: u32 = 8;
+const PLACE_AT: u32 = 64 - PLACE_BITS;
+const CHECK_AT: u32 = PLACE_AT - CHECK_BITS;
+const CHECK: u64 = ((1 << CHECK_BITS) - 1) << CHECK_AT;
+const OFFSET: u64 = (1 << CHECK_AT) - 1;
+/// Set in the word of a damaged slot.
+const DAMAGED: u64 = 1;
+
+#[inline(always)]
+fn slot_word(bucket: &Bucket, slot: usize) -> &Word {
+    word(bucket, FIRST + slot)
+}
+#[inline(always)]
+fn place(inner: u64) -> u64 {
+    inner >> PLACE_AT
+}
+/// The check of a slot's other bits, in its place. Of a byte that is changed, the bits that are covered and those of the check itself fall on different
+/// bits of the check (hence the rotation), so that they cannot make up for each other.
+#[inline(always)]
+fn check(slot: u64) -> u64 {
+    let bits = slot & !CHECK;
+    let halves = bits ^ bits >> 32;
+    let quarters = halves ^ halves >> 16;
+    let byte = (quarters ^ quarters >> 8) as u8;
+    u64::from(byte.rotate_right(1)) << CHECK_AT
+}
+#[inline(always)]
+fn is_whole(slot: u64) -> bool {
+    slot & CHECK == check(slot)
+}
+#[inline(always)]
+fn pack(place: u64, offset: u64) -> u64 {
+    let bits = place << PLACE_AT | offset >> 3;
+    bits | check(bits)
+}
+#[inline(always)]
+fn offset_in(slot: u64) -> u64 {
+    (slot & OFFSET) << 3
+}
+
+const META_BITS: u32 = 2 * SLOTS as u32;
+const META_CHECK_BITS: u32 = 64 - META_BITS;
+const META_CHECK: u64 = (1 << META_CHECK_BITS) - 1;
+
+/// The check of valid and deleted bits. Each bit of a byte falls on another bit of the check; the rotation keeps those that share a byte with the check from the bits in it.
+#[inline(always)]
+fn meta_check(bits: u64) -> u64 {
+    let pieces = (0..6).fold(0, |folded, piece| folded ^ bits >> (piece * META_CHECK_BITS)) & META_CHECK;
+    (pieces << 4 | pieces >> (META_CHECK_BITS - 4)) & META_CHECK
+}
+
+impl<R: RecordKeys> Bytes<R> {
+    /// The records that a slot can be the key's by its place, and slots that are damaged.
+    fn may_be(slot: u64, probe: &Probe<'_, Self>) -> bool {
+        !is_whole(slot) || slot >> PLACE_AT == place(probe.inner)
+    }
+}
+
+impl<R: RecordKeys> Shape for Bytes<R> {
+    const SLOTS: usize = SLOTS;
+    const FIRST: usize = FIRST;
+    const WORDS: usize = 1;
+    const PASSED: usize = 4;
+    const PASSED_AT: u32 = 24;
+    const PASSED_BITS: u32 = 40;
+    const KIND: u64 = u64::from_le_bytes(*b"turbtags");
+
+    #[inline(always)]
+    fn seal(bits: u64, _: u64) -> u64 {
+        bits | meta_check(bits) << META_BITS
+    }
+
+    fn is_sealed(meta: u64) -> bool {
+        meta == Self::seal(meta & !(META_CHECK << META_BITS), 0)
+    }
+
+    #[inline(always)]
+    fn is_word(word: u64) -> bool {
+        word != 0 && word & 7 == 0 && word >> 3 <= OFFSET
+    }
+
+    #[inline(always)]
+    fn find<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, probe: &Probe<'_, Self>) -> Found {
+        let medium = guard.pool().medium();
+        let before = meta(medium, bucket);
+        let tagged = bucket[0].equal_bytes::<TAGS, 4>(medium, probe.tag);
+        let mut matches = u64::from(tagged) & before.live::<Self>();
+        while matches != 0 {
+            let slot = matches.trailing_zeros() as usize;
+            // ORDER: Acquire: pairs with the Release of write and replace; the record that the slot points to is seen. The slot may have been filled again since its tag matched;
+            // the record's own key decides.
+            let packed = slot_word(bucket, slot).load(medium, Acquire);
+            let offset = offset_in(packed);
+            if packed >> PLACE_AT == place(probe.inner)
+                && is_whole(packed)
+                && R::key(guard, offset) == Some(probe.key)
+            {
+                // Taken away in the meantime, it may be another's by now; then this is as good as looking before.
+                return Found::Here(slot, offset);
+            }
+            matches &= matches - 1;
+        }
+        Found::Missing(before)
+    }
+
+    fn suspect<M: MappedMedium>(
+        guard: &Guard<'_, M>,
+        bucket: &Bucket,
+        probe: &Probe<'_, Self>,
+    ) -> Option<u64> {
+        let medium = guard.pool().medium();
+        let before = meta(medium, bucket);
+        if !Self::is_sealed(before.0) {
+            return Some(guard.pool().region().offset_of(bucket).raw());
+        }
+        let tagged = u64::from(bucket[0].equal_bytes::<TAGS, 4>(medium, probe.tag));
+        // A key that came since the search, under its own tag, is as good as one that came after it.
+        let is_wrong = |slot: usize, offset| match R::key(guard, offset) == Some(probe.key) {
+            true => tagged >> slot & 1 == 0 && meta(medium, bucket) == before,
+            false => !R::is_sound(guard, offset),
+        };
+        let slots = (0..SLOTS).filter(|&slot| before.live::<Self>() >> slot & 1 == 1);
+        let packed = slots.map(|slot| (slot, slot_word(bucket, slot).load(medium, Acquire)));
+        let mut suspects = packed.filter(|&(_, packed)| Self::may_be(packed, probe));
+        let found = suspects.find(|&(slot, packed)| !is_whole(packed) || is_wrong(slot, offset_in(packed)));
+        // What was filled again meanwhile is no damage.
+        found.filter(|_| meta(medium, bucket) == before).map(|(_, packed)| offset_in(packed))
+    }
+
+    #[inline(always)]
+    fn prefetch<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, probe: &Probe<'_, Self>) {
+        let medium = guard.pool().medium();
+        let tagged = bucket[0].equal_bytes::<TAGS, 4>(medium, probe.tag);
+        let mut matches = u64::from(tagged) & meta(medium, bucket).live::<Self>();
+        while matches != 0 {
+            let packed = slot_word(bucket, matches.trailing_zeros() as usize).load(medium, Relaxed);
+            R::prefetch(guard, offset_in(packed));
+            matches &= matches - 1;
+        }
+    }
+
+    #[inline(always)]
+    fn for_each<M: MappedMedium>(
+        guard: &Guard<'_, M>,
+        bucket: &Bucket,
+        mut each: impl FnMut(usize, Entry) -> ControlFlow<()>,
+    ) {
+        let medium = guard.pool().medium();
+        for slot in 0..SLOTS {
+            // A slot's word is its key's as long as the meta word, of which no bit comes back, says so before and after.
+            let entry = loop {
+                let before: Meta = meta(medium, bucket);
+                if before.live::<Self>() >> slot & 1 == 0 {
+                    break None;
+                }
+                let tag = tag_of(medium, bucket, slot);
+                let key = slot_word(bucket, slot).load(medium, Acquire);
+                if meta(medium, bucket).live::<Self>() >> slot & 1 == 1 {
+                    let damaged = if is_whole(key) { 0 } else { DAMAGED };
+                    break Some(Entry { tag, key, word: offset_in(key) | damaged });
+                }
+            };
+            if entry.is_some_and(|entry| each(slot, entry).is_break()) {
+                return;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn write<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry) {
+        // ORDER: Release: whoever sees the slot sees the record.
+        slot_word(bucket, slot).store(guard.pool().medium(), entry.key, Release);
+    }
+
+    #[inline(always)]
+    fn replace<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry) {
+        // PERSIST: one store; the record was durable before, so a surviving slot has its record.
+        Self::write(guard, bucket, slot, entry);
+    }
+
+    #[inline(always)]
+    fn draw(image: &mut Image, slot: usize, entry: Entry) {
+        let words = image.as_flattened_mut();
+        words[TAGS + slot / 8] = with_tag(words[TAGS + slot / 8], slot, entry.tag);
+        words[FIRST + slot] = entry.key;
+    }
+
+    #[inline(always)]
+    fn inner(entry: Entry, _: u64, _: u32) -> u64 {
+        entry.key & !(u64::MAX >> PLACE_BITS)
+    }
+
+    fn hash_of<M: MappedMedium>(guard: &Guard<'_, M>, entry: Entry, seed: u64) -> Option<u64> {
+        R::key(guard, entry.word).map(|key| Self::hash(key, seed))
+    }
+
+    #[inline(always)]
+    fn is_damaged(entry: Entry) -> bool {
+        entry.word & DAMAGED != 0
+    }
+
+    #[inline(always)]
+    fn entry(probe: &Probe<'_, Self>, word: u64) -> Entry {
+        Entry { tag: probe.tag, key: pack(place(probe.inner), word), word }
+    }
+
+    fn same_key<M: MappedMedium>(guard: &Guard<'_, M>, one: Entry, other: Entry) -> bool {
+        one.key >> PLACE_AT == other.key >> PLACE_AT && R::key(guard, one.word) == R::key(guard, other.word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct NoRecords;
+    impl RecordKeys for NoRecords {
+        fn key<'g, M: MappedMedium>(_: &'g Guard<'_, M>, _: u64) -> Option<&'g [u8]> {
+            None
+        }
+    }
+
+    fn randoms() -> impl Iterator<Item = u64> {
+        std::iter::successors(Some(0x1357_9bdf_2468_ace0_u64), |word| {
+            Some(word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
+        })
+        .take(200)
+    }
+
+    #[test]
+    fn a_slot_with_any_one_byte_changed_is_damaged() {
+        for word in randoms() {
+            let slot = pack(word >> PLACE_AT, (word & OFFSET) << 3);
+            assert!(is_whole(slot) && offset_in(slot) == (word & OFFSET) << 3);
+            for (byte, flip) in (0..8).flat_map(|byte| (1..256).map(move |flip| (byte, flip))) {
+                assert!(!is_whole(slot ^ flip << (8 * byte)), "{slot:#x}: {flip:#x} in byte {byte}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_meta_word_with_any_one_byte_changed_is_not_sealed() {
+        type Kind = Bytes<NoRecords>;
+        assert!(Kind::is_sealed(0), "an empty bucket");
+        for word in randoms().map(|word| word & !(META_CHECK << META_BITS)) {
+            let meta = Kind::seal(word, 0);
+            assert!(Kind::is_sealed(meta));
+            for (byte, flip) in (0..8).flat_map(|byte| (1..256).map(move |flip| (byte, flip))) {
+                assert!(!Kind::is_sealed(meta ^ flip << (8 * byte)), "{meta:#x}: {flip:#x} in byte {byte}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_slot_tells_its_home_in_a_shard_of_any_size() {
+        for inner in randoms() {
+            let entry = Entry { tag: 0, key: pack(place(inner), 8), word: 8 };
+            let known = <Bytes<NoRecords> as Shape>::inner(entry, 0, 0);
+            assert_eq!(known >> (64 - PLACE_BITS), inner >> (64 - PLACE_BITS));
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The root and the descriptors: where the shards are.
+
+use super::bucket::Bucket;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use terrace_medium::{BLOCK, Line, Medium, Offset, Word};
+use terrace_pool::Lock;
+
+/// Buckets of a path beyond which a shard grows, if it is at least half full.
+pub(super) const SCOPE: u64 = 16;
+/// The largest shard: 2^15 buckets. So 15 bits of a key's hash tell its home in any.
+pub(super) const BUCKETS_LOG2_MAX: u32 = super::bytes::PLACE_BITS;
+/// The most shards: 2^20, with descriptors of 64 MiB.
+pub(super) const SHARDS_LOG2_MAX: u32 = 20;
+/// Keys of the capacity hint for each shard: a shard of 64 or 128 buckets, which is rehashed in the second-level cache within some ten microseconds.
+const KEYS_PER_SHARD: u64 = 1024;
+/// Bytes of the pool for each shard, where no hint says that it will hold more keys.
+const POOL_PER_SHARD: u64 = 1 << 20;
+
+/// How many shards, as a binary logarithm, a table for `capacity` keys in a pool of `pool_bytes` gets.
+pub(super) fn shards_log2(capacity: u64, pool_bytes: u64) -> u32 {
+    let shards = capacity.div_ceil(KEYS_PER_SHARD).max(pool_bytes / POOL_PER_SHARD).max(1);
+    shards.checked_next_power_of_two().map_or(SHARDS_LOG2_MAX, u64::ilog2).min(SHARDS_LOG2_MAX)
+}
+
+/// The root block: two lines. Line 0 never changes; line 1 is volatile.
+///
+/// ```text
+///   line 0 | kind | seed | shards (binary logarithm) | descriptors | places | check of the words before | 0 | 0 |
+///   line 1 | resizes | next shard of `maintain` | 0 ... |
+/// ```
+pub(super) type Root = [Line; 2];
+
+pub(super) const ROOT_KIND: usize = 0;
+pub(super) const ROOT_SEED: usize = 1;
+pub(super) const ROOT_SHARDS: usize = 2;
+pub(super) const ROOT_DESCRIPTORS: usize = 3;
+pub(super) const ROOT_PLACES: usize = 4;
+pub(super) const ROOT_CHECK: usize = 5;
+pub(super) const VOLATILE_RESIZES: usize = 0;
+pub(super) const VOLATILE_NEXT: usize = 1;
+
+/// What [`ROOT_CHECK`] is. Another one for any one of the words changed.
+pub(super) fn root_check(words: &[u64]) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    words.iter().fold(ODD, |check, word| (check ^ word).wrapping_mul(ODD).rotate_left(29))
+}
+
+/// Where the buckets of a shard are: `| 63:48 check | 47:6 offset / 64 | 5:0 binary logarithm of the buckets |`; 0 if it has none.
+///
+/// Whoever opens an index compares the check: buckets at a wrong place would be written over what lies there. Operations don't, for only rehashes
+/// change the words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place(u64);
+
+const CHECK_AT: u32 = 48;
+const START: u64 = (1 << CHECK_AT) - 64;
+
+/// The check of a place's other bits. It covers them in pieces of two bytes, so one changed byte never makes up for itself.
+fn check(bits: u64) -> u64 {
+    const NOT_ZERO: u64 = 0x7ab0;
+    (bits ^ bits >> 16 ^ bits >> 32 ^ NOT_ZERO) & 0xffff
+}
+
+impl Place {
+    pub(super) const NONE: Self = Self(0);
+
+    pub(super) fn new(start: u64, log2: u32) -> Self {
+        debug_assert!(start.is_multiple_of(64) && log2 <= BUCKETS_LOG2_MAX);
+        let bits = start | u64::from(log2);
+        Self(bits | check(bits) << CHECK_AT)
+    }
+    #[inline(always)]
+    pub(super) fn word(self) -> u64 {
+        self.0
+    }
+    #[inline(always)]
+    pub(super) fn is_none(self) -> bool {
+        self.0 == 0
+    }
+    #[inline(always)]
+    pub(super) fn start(self) -> u64 {
+        self.0 & START
+    }
+    #[inline(always)]
+    pub(super) fn log2(self) -> u32 {
+        (self.0 & 63) as u32
+    }
+    /// 0 if it has none.
+    pub(super) fn buckets(self) -> u64 {
+        if self.is_none() { 0 } else { 1 << self.log2() }
+    }
+    /// The bucket where the path of a hash begins.
+    #[inline(always)]
+    pub(super) fn home(self, inner: u64) -> u64 {
+        // 63 minus the logarithm, modulo 64.
+        inner >> 1 >> (!self.0 & 63)
+    }
+    /// The bucket behind another on a path.
+    #[inline(always)]
+    pub(super) fn next(self, index: u64) -> u64 {
+        (index + 1) & !(u64::MAX << self.log2())
+    }
+    #[inline(always)]
+    pub(super) fn bucket(self, index: u64) -> Offset<Bucket> {
+        Offset::new(self.start() + index * BLOCK as u64)
+    }
+    pub(super) fn bytes(self) -> usize {
+        self.buckets() as usize * BLOCK
+    }
+    /// Whether the word is as it was made, and can be a shard of a region of `len` bytes.
+    pub(super) fn is_sound(self, len: usize) -> bool {
+        self.is_none()
+            || (self.0 >> CHECK_AT == check(self.0 & ((1 << CHECK_AT) - 1))
+                && self.log2() <= BUCKETS_LOG2_MAX
+                && self.start() != 0
+                && self.start() + self.bytes() as u64 <= len as u64)
+    }
+}
+
+/// A place that is read by everyone, and the one in a descriptor.
+#[inline(always)]
+pub(super) fn place<M: Medium>(medium: &M, word: &Word) -> Place {
+    // ORDER: Acquire: pairs with the Release of a rehash: the buckets there are seen.
+    Place(word.load(medium, Acquire))
+}
+
+/// A shard's descriptor: a line.
+///
+/// ```text
+///   | lock | version | place 0 | place 1 | keys | pending | probes | 0 |
+/// ```
+/// The version is 0, or all ones: so no byte that is changed makes the one of the other.
+///
+/// Lock, keys (how many there are), pending (which bucket may not be durable) and probes (the average length of a path) are volatile.
+#[derive(Clone, Copy)]
+pub(super) struct Descriptor<'t>(pub(super) &'t Line);
+
+const LOCK: usize = 0;
+const VERSION: usize = 1;
+const PLACES: usize = 2;
+const KEYS: usize = 4;
+const PENDING: usize = 5;
+const PROBES: usize = 6;
+
+/// How many buckets are pending, in the bits of an offset that are always zero; all ones stand for the whole shard.
+const PENDING_COUNT: u64 = 63;
+
+/// One bucket, as the unit of `probes`.
+pub(super) const ONE_PROBE: u64 = 1 << 16;
+
+impl<'t> Descriptor<'t> {
+    #[inline(always)]
+    pub(super) fn lock(self) -> &'t Lock {
+        Lock::of(&self.0.0[LOCK])
+    }
+
+    fn version<M: Medium>(self, medium: &M) -> usize {
+        // ORDER: Acquire: the place that it chooses was stored before.
+        (self.0.0[VERSION].load(medium, Acquire) & 1) as usize
+    }
+
+    /// Where the shard is, by what outlives a crash.
+    #[inline(always)]
+    pub(super) fn place<M: Medium>(self, medium: &M) -> Place {
+        place(medium, &self.0.0[PLACES + self.version(medium)])
+    }
+
+    /// Writes a place where it does not count yet.
+    pub(super) fn prepare<M: Medium>(self, medium: &M, place: Place) {
+        self.0.0[PLACES + 1 - self.version(medium)].store(medium, place.word(), Release);
+    }
+
+    /// From now on the place that was prepared counts: the one store that makes a rehash happen.
+    pub(super) fn switch<M: Medium>(self, medium: &M) {
+        self.0.0[VERSION].store(medium, if self.version(medium) == 0 { u64::MAX } else { 0 }, Release);
+    }
+
+    /// Whether version and place are as they were stored.
+    pub(super) fn is_sound<M: Medium>(self, medium: &M) -> bool {
+        let version = self.0.0[VERSION].load(medium, Relaxed);
+        (version == 0 || version == u64::MAX) && self.place(medium).is_sound(medium.len())
+    }
+
+    #[inline(always)]
+    pub(super) fn keys<M: Medium>(self, medium: &M) -> u64 {
+        self.0.0[KEYS].load(medium, Relaxed)
+    }
+    #[inline(always)]
+    pub(super) fn set_keys<M: Medium>(self, medium: &M, keys: u64) {
+        self.0.0[KEYS].store(medium, keys, Relaxed);
+    }
+
+    /// The buckets of the shard at `place` that may not be durable while the lock is held or unfenced.
+    pub(super) fn pending<M: Medium>(self, medium: &M, place: Place) -> impl Iterator<Item = u64> {
+        let word = self.0.0[PENDING].load(medium, Relaxed);
+        let (last, count) = (word & !PENDING_COUNT, word & PENDING_COUNT);
+        let last = last.wrapping_sub(place.start()) / BLOCK as u64;
+        // Of a shard that was rehashed since, and is durable as a whole, none.
+        let count = match last < place.buckets() {
+            true if count == PENDING_COUNT => place.buckets(),
+            true => count.min(place.buckets()),
+            false => 0,
+        };
+        (0..count).map(move |before| last.wrapping_sub(before) & (place.buckets() - 1))
+    }
+    /// Before the first store to a bucket, or to one of the last `count` up to it, under a lock.
+    #[inline(always)]
+    pub(super) fn set_pending<M: Medium>(self, medium: &M, last: Offset<Bucket>, count: u64) {
+        // The stores to the buckets are Release: whoever sees one of them sees this.
+        self.0.0[PENDING].store(medium, last.raw() | count.min(PENDING_COUNT), Relaxed);
+    }
+
+    /// Takes note of a path of so many buckets, in a shard of 2^log2, and returns the moving average.
+    #[inline(always)]
+    pub(super) fn measure<M: Medium>(self, medium: &M, buckets: u64, log2: u32) -> u64 {
+        let before = self.0.0[PROBES].load(medium, Relaxed);
+        // Over the last 4 paths of a small shard, where all are alike, and the last 64 of a large one.
+        let over_log2 = (log2 + 2).min(6);
+        let average = before - (before >> over_log2) + ((buckets * ONE_PROBE) >> over_log2);
+        self.0.0[PROBES].store(medium, average, Relaxed);
+        average
+    }
+    pub(super) fn forget_measure<M: Medium>(self, medium: &M) {
+        self.0.0[PROBES].store(medium, ONE_PROBE, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_with_any_one_byte_changed_is_unsound() {
+        let len = 1 << 44;
+        for (start, log2) in [(0x8000, 8), (64, 0), (0x7ff_1234_5640, 10), (0x1_0000_0000, BUCKETS_LOG2_MAX)]
+        {
+            let place = Place::new(start, log2);
+            assert_eq!((place.start(), place.log2(), place.is_sound(len)), (start, log2, true));
+            for (byte, flip) in (0..8).flat_map(|byte| (1..256).map(move |flip| (byte, flip))) {
+                assert!(!Place(place.word() ^ flip << (8 * byte)).is_sound(len), "{flip:#x} in byte {byte}");
+            }
+        }
+        assert!(Place::NONE.is_sound(len));
+        assert!(
+            Place::new(len as u64 - 512, 1).is_sound(len) && !Place::new(len as u64 - 512, 2).is_sound(len)
+        );
+    }
+
+    #[test]
+    fn a_home_is_told_by_the_first_bits_and_a_path_goes_around() {
+        for log2 in 0..=BUCKETS_LOG2_MAX {
+            let place = Place::new(64, log2);
+            assert_eq!(place.home(u64::MAX), place.buckets() - 1);
+            assert_eq!(place.home(u64::MAX >> 1), (place.buckets() - 1) / 2);
+            assert_eq!(place.home(0), 0);
+            assert_eq!(place.next(place.buckets() - 1), 0);
+        }
+    }
+
+    #[test]
+    fn pending_are_the_last_buckets_up_to_one_around_the_end_of_the_shard() {
+        let region =
+            terrace_medium::Region::new(<terrace_medium::Dram as terrace_medium::MappedMedium>::new(
+                terrace_medium::Mapping::anonymous(64, 64).unwrap(),
+            ));
+        let descriptor = Descriptor(region.at(Offset::new(0)));
+        let place = Place::new(0x4040, 3);
+        let pending = |last: u64, count| {
+            descriptor.set_pending(region.medium(), place.bucket(last), count);
+            let mut pending: Vec<u64> = descriptor.pending(region.medium(), place).collect();
+            pending.sort_unstable();
+            pending
+        };
+        assert_eq!(pending(5, 1), [5]);
+        assert_eq!(pending(1, 3), [0, 1, 7]);
+        assert_eq!(pending(3, 9), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(pending(3, 1000), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(pending(8, 2), [0; 0], "not of this shard");
+        assert_eq!(descriptor.pending(region.medium(), Place::NONE).count(), 0);
+    }
+
+    #[test]
+    fn shards_follow_from_the_hint_and_the_pool() {
+        assert_eq!(shards_log2(0, 1 << 16), 0);
+        assert_eq!(shards_log2(0, 4 << 20), 2);
+        assert_eq!(shards_log2(10_000_000, 4 << 20), 14);
+        assert_eq!(shards_log2(1025, 0), 1);
+        assert_eq!(shards_log2(u64::MAX, u64::MAX), SHARDS_LOG2_MAX);
+    }
+
+    #[test]
+    fn another_word_of_the_root_has_another_check() {
+        let words = [1, 0x1234_5678_9abc_def0, 14, 0x8000, 0x1_8000];
+        for at in 0..words.len() {
+            for bit in 0..64 {
+                let mut other = words;
+                other[at] ^= 1 << bit;
+                assert_ne!(root_check(&other), root_check(&words));
+            }
+        }
+    }
+}

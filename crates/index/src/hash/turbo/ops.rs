@@ -1,0 +1,356 @@
+//! The table, and the operations that only read.
+
+use super::bucket::{Bucket, Meta, goes_on, has_passed, line_for, meta};
+use super::directory::*;
+use super::shape::{Buckets, Found, Probe};
+use super::write::{Change, Fencing};
+use crate::{Damage, Deferred, IndexStats, PointIndex, Position, Swapped};
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{BLOCK, Line, MappedMedium, Offset, Word};
+use terrace_pool::{Fixed, FixedRow, Guard, Lock, Marker, Pool, PoolFull};
+
+/// A hash table of small shards. See the module's head for the algorithm.
+///
+/// ```
+/// use terrace_index::{Inserted, PointIndex, Stored, U64, hash::Turbo};
+/// use terrace_medium::Dram;
+/// use terrace_pool::Pool;
+///
+/// let pool = Pool::<Dram>::anonymous(16 << 20)?;
+/// let map = Turbo::<Dram, U64>::create(&pool, "map", 1000)?;
+/// let guard = pool.pin();
+/// assert_eq!(map.insert(&guard, &7, 700)?, Inserted::New);
+/// assert_eq!(map.get(&guard, &7), Some(700));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Turbo<M: MappedMedium, K> {
+    pub(super) pool: Pool<M>,
+    pub(super) root: Fixed<M, Root>,
+    pub(super) descriptors: FixedRow<M, Line>,
+    pub(super) places: FixedRow<M, Word>,
+    pub(super) seed: u64,
+    pub(super) shard_bits: u32,
+    pub(super) damage: OnceLock<Damage>,
+    pub(super) kind: PhantomData<fn() -> K>,
+}
+
+impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
+    /// The shard of a hash, and the part of the hash behind what tells it.
+    #[inline(always)]
+    pub(super) fn route(&self, hash: u64) -> (usize, u64) {
+        // Without a shift by 64.
+        ((hash >> 1 >> (63 - self.shard_bits)) as usize, hash << self.shard_bits)
+    }
+
+    pub(super) fn shards(&self) -> usize {
+        1 << self.shard_bits
+    }
+
+    /// Where a shard is now. Its buckets are not reused while the caller is pinned.
+    #[inline(always)]
+    pub(super) fn place(&self, shard: usize) -> Place {
+        place(self.pool.medium(), &self.places.as_slice()[shard])
+    }
+
+    #[inline(always)]
+    pub(super) fn descriptor(&self, shard: usize) -> Descriptor<'_> {
+        Descriptor(&self.descriptors.as_slice()[shard])
+    }
+
+    #[inline(always)]
+    pub(super) fn bucket(&self, place: Place, index: u64) -> &Bucket {
+        self.pool.region().at(place.bucket(index))
+    }
+
+    #[cold]
+    pub(super) fn note_damage(&self, offset: u64, what: &'static str) {
+        let _ = self.damage.set(Damage { offset, what });
+    }
+
+    /// The buckets of a path, one after the other, until `each` has an answer.
+    #[inline(always)]
+    pub(super) fn walk<'t, T>(
+        &'t self,
+        place: Place,
+        inner: u64,
+        mut each: impl FnMut(&'t Bucket) -> Option<T>,
+    ) -> Option<T> {
+        let mut index = place.home(inner);
+        for _ in 0..place.buckets() {
+            if let Some(answer) = each(self.bucket(place, index)) {
+                return Some(answer);
+            }
+            index = place.next(index);
+        }
+        None
+    }
+
+    /// Looks for a key on its path.
+    #[inline(always)]
+    fn seek(&self, guard: &Guard<'_, M>, place: Place, probe: &Probe<'_, K>) -> Option<u64> {
+        let bucket = self.bucket(place, place.home(probe.inner));
+        match K::find(guard, bucket, probe) {
+            Found::Here(_, word) => Some(word),
+            Found::Missing(meta) if self.ends(bucket, meta, probe) => None,
+            Found::Missing(_) => self.seek_further(guard, place, probe),
+        }
+    }
+
+    #[inline(never)]
+    fn seek_further(&self, guard: &Guard<'_, M>, place: Place, probe: &Probe<'_, K>) -> Option<u64> {
+        let found = self.walk(place, probe.inner, |bucket| match K::find(guard, bucket, probe) {
+            Found::Here(_, word) => Some(Some(word)),
+            Found::Missing(meta) => self.ends(bucket, meta, probe).then_some(None),
+        });
+        found.flatten()
+    }
+
+    /// Whether the path of a key ends at a bucket that had this meta word.
+    #[inline(always)]
+    pub(super) fn ends(&self, bucket: &Bucket, meta: Meta, probe: &Probe<'_, K>) -> bool {
+        !goes_on::<M, K>(self.pool.medium(), bucket, meta, probe.tag)
+    }
+
+    /// The word of a key in the shard where it must be, made durable.
+    #[inline(always)]
+    fn search(&self, guard: &Guard<'_, M>, shard: usize, place: Place, probe: &Probe<'_, K>) -> Option<u64> {
+        if place.is_none() {
+            return None;
+        }
+        let found = self.seek(guard, place, probe);
+        self.settle_read(shard, place, probe);
+        found
+    }
+
+    /// What a reader saw may not be durable while the shard's lock is held or unfenced; it sees to that itself (invariant 3).
+    #[inline(always)]
+    fn settle_read(&self, shard: usize, place: Place, probe: &Probe<'_, K>) {
+        if M::VOLATILE_CACHE && Lock::may_be_unsettled(self.descriptor(shard).lock().peek(self.pool.medium()))
+        {
+            self.persist_path(place, probe);
+        }
+    }
+
+    #[cold]
+    fn persist_path(&self, place: Place, probe: &Probe<'_, K>) {
+        let region = self.pool.region();
+        // PERSIST: every store of a writer that holds this shard's lock, or released it before its fence, to the buckets that a search of this key reads, becomes durable
+        // before what it showed is answered or built upon. A path only grows, so this covers what was read.
+        let _ = self.walk(place, probe.inner, |bucket| {
+            region.write_back(bucket);
+            self.ends(bucket, meta(region.medium(), bucket), probe).then_some(())
+        });
+        region.fence();
+    }
+
+    /// A key was not found: whether that is to be believed.
+    fn absent(
+        &self,
+        guard: &Guard<'_, M>,
+        place: Place,
+        probe: &Probe<'_, K>,
+    ) -> Result<Option<u64>, Damage> {
+        let record = if place.is_none() { None } else { self.suspect(guard, place, probe) };
+        let what = "a record that may be the key's, or what leads to it, is unsound";
+        match record.map(|offset| Damage { offset, what }).or(self.damage()) {
+            Some(damage) => Err(damage),
+            None => Ok(None),
+        }
+    }
+
+    /// Goes on behind full buckets, whatever they say about who has passed: that may be what is damaged.
+    fn suspect(&self, guard: &Guard<'_, M>, place: Place, probe: &Probe<'_, K>) -> Option<u64> {
+        let medium = self.pool.medium();
+        let mut not_passed = None;
+        let answer = self.walk(place, probe.inner, |bucket| {
+            let unsound = K::suspect(guard, bucket, probe).or_else(|| {
+                // A key that came since the search has passed by now.
+                let not_passed: Option<&Bucket> = not_passed;
+                let denying = not_passed.filter(|_| matches!(K::find(guard, bucket, probe), Found::Here(..)));
+                let denying = denying.filter(|denying| !has_passed::<M, K>(medium, denying, probe.tag));
+                denying.map(|denying| self.pool.region().offset_of(denying).raw())
+            });
+            if !has_passed::<M, K>(medium, bucket, probe.tag) {
+                not_passed = not_passed.or(Some(bucket));
+            }
+            let is_over = unsound.is_some() || !meta(medium, bucket).is_full::<K>();
+            is_over.then_some(unsound)
+        });
+        answer.flatten()
+    }
+
+    /// Asks for the lines of a bucket that a search for this key reads.
+    #[inline(always)]
+    fn prefetch(&self, place: Place, inner: u64, tag: u8) {
+        let at = place.bucket(place.home(inner)).raw();
+        self.pool.region().prefetch(at);
+        self.pool.region().prefetch(at + 64 * line_for(tag) as u64);
+    }
+}
+
+impl<M: MappedMedium, K: Buckets> PointIndex for Turbo<M, K> {
+    type Medium = M;
+    type Kind = K;
+
+    fn pool(&self) -> &Pool<M> {
+        &self.pool
+    }
+
+    #[inline(always)]
+    fn get(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
+        let hash = K::hash(key, self.seed);
+        let (shard, inner) = self.route(hash);
+        self.search(guard, shard, self.place(shard), &Probe::new(key, hash, inner))
+    }
+
+    #[inline]
+    fn get_sound(&self, guard: &Guard<'_, M>, key: &K::Key) -> Result<Option<u64>, Damage> {
+        let hash = K::hash(key, self.seed);
+        let (shard, inner) = self.route(hash);
+        let (place, probe) = (self.place(shard), Probe::new(key, hash, inner));
+        match self.search(guard, shard, place, &probe) {
+            None => self.absent(guard, place, &probe),
+            found => Ok(found),
+        }
+    }
+
+    fn get_many<'k>(
+        &self,
+        guard: &Guard<'_, M>,
+        keys: impl IntoIterator<Item = &'k K::Key>,
+        mut each: impl FnMut(usize, Option<u64>),
+    ) where
+        K::Key: 'k,
+    {
+        /// Lines that a core can have on their way at once.
+        const BATCH: usize = 16;
+        let mut keys = keys.into_iter();
+        let mut done = 0;
+        loop {
+            let mut batch = [const { None }; BATCH];
+            let mut len = 0;
+            for key in keys.by_ref().take(BATCH) {
+                let hash = K::hash(key, self.seed);
+                let (shard, inner) = self.route(hash);
+                let place = self.place(shard);
+                self.prefetch(place, inner, hash as u8);
+                batch[len] = Some((shard, place, Probe::<K>::new(key, hash, inner)));
+                len += 1;
+            }
+            for (_, place, probe) in batch[..len].iter().flatten() {
+                if !place.is_none() {
+                    K::prefetch(guard, self.bucket(*place, place.home(probe.inner)), probe);
+                }
+            }
+            for (shard, place, probe) in batch[..len].iter().flatten() {
+                each(done, self.search(guard, *shard, *place, probe));
+                done += 1;
+            }
+            if len < BATCH {
+                return;
+            }
+        }
+    }
+
+    fn update(&self, guard: &Guard<'_, M>, key: &K::Key, word: u64) -> Option<u64> {
+        let decide =
+            |before: Option<u64>| if before.is_some() { Change::To(Some(word)) } else { Change::Keep };
+        self.change(guard, key, Fencing::Now, decide).expect("an update takes no memory")
+    }
+
+    fn upsert(&self, guard: &Guard<'_, M>, key: &K::Key, word: u64) -> Result<Option<u64>, PoolFull> {
+        self.change(guard, key, Fencing::Now, |_| Change::To(Some(word)))
+    }
+
+    fn remove(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
+        self.change(guard, key, Fencing::Now, |_| Change::To(None)).expect("a removal takes no memory")
+    }
+
+    fn compare_and_swap(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &K::Key,
+        expected: Option<u64>,
+        new: Option<u64>,
+    ) -> Result<Swapped, PoolFull> {
+        let found = self.change(guard, key, Fencing::Now, change_if(expected, new))?;
+        Ok(if found == expected { Swapped::Done } else { Swapped::Found(found) })
+    }
+
+    fn compare_and_swap_deferred(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &K::Key,
+        expected: Option<u64>,
+        new: Option<u64>,
+        deferred: &mut Deferred,
+    ) -> Result<Swapped, PoolFull> {
+        let found = self.change(guard, key, Fencing::Deferred(deferred), change_if(expected, new))?;
+        Ok(if found == expected { Swapped::Done } else { Swapped::Found(found) })
+    }
+
+    fn settle(&self, guard: &Guard<'_, M>, deferred: Deferred) {
+        if deferred.0.is_empty() {
+            return;
+        }
+        // PERSIST: all deferred changes at once; then their shards are marked settled, unless others have locked them since.
+        self.pool.region().fence();
+        for at in deferred.0 {
+            Descriptor(self.pool.region().at(Offset::<Line>::new(at))).lock().settle(guard);
+        }
+    }
+
+    fn len(&self) -> u64 {
+        let keys = (0..self.shards()).map(|shard| self.descriptor(shard).keys(self.pool.medium()));
+        keys.fold(0, u64::wrapping_add)
+    }
+
+    fn scan(&self, guard: &Guard<'_, M>, from: Position, at_least: usize, each: impl FnMut(u64)) -> Position {
+        self.scan_from(guard, from, at_least, each)
+    }
+
+    fn trace(&self, guard: &Guard<'_, M>, marker: &mut Marker<'_>, each: impl FnMut(&mut Marker<'_>, u64)) {
+        self.trace_all(guard, marker, each);
+    }
+
+    fn maintain(&self, guard: &Guard<'_, M>) -> bool {
+        self.take_back_empty(guard)
+    }
+
+    fn stats(&self, _: &Guard<'_, M>) -> IndexStats {
+        let medium = self.pool.medium();
+        let buckets: u64 = (0..self.shards()).map(|shard| self.place(shard).buckets()).sum();
+        IndexStats {
+            keys: self.len(),
+            slots: buckets * K::SLOTS as u64,
+            buckets,
+            overflow_buckets: 0,
+            bytes: buckets * BLOCK as u64
+                + (descriptor_bytes(self.shard_bits) + place_bytes(self.shard_bits) + size_of::<Root>())
+                    as u64,
+            resizes: self.root[1].0[VOLATILE_RESIZES].load(medium, Relaxed),
+            resizing: false,
+        }
+    }
+
+    fn damage(&self) -> Option<Damage> {
+        self.damage.get().copied()
+    }
+}
+
+/// Bytes of the descriptors of 2^log2 shards.
+pub(super) fn descriptor_bytes(log2: u32) -> usize {
+    64 << log2
+}
+
+/// Bytes of the places of 2^log2 shards, in whole lines.
+pub(super) fn place_bytes(log2: u32) -> usize {
+    (8usize << log2).next_multiple_of(64)
+}
+
+/// The decision of a compare-and-swap.
+fn change_if(expected: Option<u64>, new: Option<u64>) -> impl FnOnce(Option<u64>) -> Change {
+    move |before| if before == expected { Change::To(new) } else { Change::Keep }
+}

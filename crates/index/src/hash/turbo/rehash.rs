@@ -1,0 +1,179 @@
+//! Rehashing: a shard is drawn anew in ordinary memory, larger, smaller or as large as it was, and written out in sequence.
+//!
+//! Under the shard's lock:
+//! 1. draw the new buckets: the old ones are read in order, and since both are in the order of the hashes, so are the new ones written;
+//! 2. stream them into a new block, and write its place into the half of the descriptor that does not count; fence;
+//! 3. store the version: from here on the new place counts for writers and crashes; write back, fence;
+//! 4. store the place where readers look; retire the old block.
+//!
+//! A crash before 3 leaves a block that nobody can reach, for the collector. One after it finds the shard in its new place. If it is only the process that dies, and others go on, then
+//! whoever takes the lock next compares the place for readers with the descriptor (`hold`) before it writes anything; until then both places say the same. Readers never wait: those in the
+//! old buckets find them as they were, until they leave.
+//!
+//! What was deleted is not drawn, so a rehash at the same size collects the garbage.
+
+use super::bucket::*;
+use super::directory::*;
+use super::ops::Turbo;
+use super::shape::{Buckets, Entry};
+use super::write::Held;
+use crate::planted::{self, Bug};
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use terrace_medium::{BLOCK, MappedMedium};
+use terrace_pool::{Guard, PoolFull};
+
+/// How full a shard is at least when it grows.
+const GROWS_PERCENT: u64 = 85;
+/// Shards that one call of `maintain` looks at.
+const STEP: usize = 64;
+
+impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
+    /// Rehashes a shard in which a path passes the scope or paths have become long, if that helps. Says whether it has.
+    pub(super) fn make_room(&self, guard: &Guard<'_, M>, held: &mut Held<'_, M>) -> Result<bool, PoolFull> {
+        let (keys, deleted) = self.count(held);
+        let slots = held.place.buckets() * K::SLOTS as u64;
+        let (log2, percent) = (held.place.log2(), GROWS_PERCENT);
+        let new = match () {
+            () if held.place.is_none() => 0,
+            () if keys * 100 >= slots * percent && log2 < BUCKETS_LOG2_MAX => log2 + 1,
+            () if deleted * 8 >= slots => log2,
+            () => {
+                held.descriptor.forget_measure(self.pool.medium());
+                return Ok(false);
+            }
+        };
+        self.rehash(guard, held, new)?;
+        Ok(true)
+    }
+
+    /// Makes a shard smaller that has few keys for its size, if there is room to do it in.
+    pub(super) fn shrink(&self, guard: &Guard<'_, M>, held: &mut Held<'_, M>) {
+        let (keys, _) = self.count(held);
+        let is_enough = |&log2: &u32| keys * 2 <= (K::SLOTS as u64) << log2;
+        if let Some(log2) = (0..held.place.log2()).find(is_enough) {
+            // A full pool leaves it as it is.
+            let _ = self.rehash(guard, held, log2);
+        }
+    }
+
+    /// Counts a shard's keys and its deleted slots, and corrects the shard's own count, which a crash may have left wrong.
+    pub(super) fn count(&self, held: &Held<'_, M>) -> (u64, u64) {
+        let medium = self.pool.medium();
+        let (mut keys, mut deleted) = (0, 0);
+        for index in 0..held.place.buckets() {
+            let meta = meta(medium, self.bucket(held.place, index));
+            keys += u64::from(meta.live::<K>().count_ones());
+            deleted += u64::from(meta.deleted::<K>().count_ones());
+        }
+        held.descriptor.set_keys(medium, keys);
+        (keys, deleted)
+    }
+
+    /// Moves a shard into 2^log2 new buckets, which have room for its keys.
+    pub(super) fn rehash(
+        &self,
+        guard: &Guard<'_, M>,
+        held: &mut Held<'_, M>,
+        log2: u32,
+    ) -> Result<(), PoolFull> {
+        let fresh = guard.alloc(BLOCK << log2)?;
+        let images = self.draw(guard, held.place, log2);
+        fresh.stream_lines(0, images.as_flattened());
+        let to = Place::new(fresh.offset(), log2);
+        self.switch(guard, held, to);
+        // Linked by now, and fenced before.
+        let _ = fresh.fenced_later().into_offset();
+        Ok(())
+    }
+
+    /// Makes `to`, of which every bucket was streamed, the shard's place.
+    fn switch(&self, guard: &Guard<'_, M>, held: &mut Held<'_, M>, to: Place) {
+        let (region, medium, descriptor) = (self.pool.region(), self.pool.medium(), held.descriptor);
+        if planted::has(Bug::SwitchBeforeShard) {
+            descriptor.prepare(medium, to);
+            descriptor.switch(medium);
+            region.persist(descriptor.0);
+        } else {
+            descriptor.prepare(medium, to);
+            // PERSIST: the new buckets, which were streamed, before the version that makes them count. The place itself lies in the version's line, before it.
+            region.fence();
+            descriptor.switch(medium);
+            if !planted::has(Bug::SwitchUnfenced) {
+                // PERSIST: this one store moves the shard. Durable before anyone writes to the new buckets; a crash before it finds the old ones.
+                region.persist(descriptor.0);
+            }
+        }
+        self.publish(held.shard, to);
+        descriptor.forget_measure(medium);
+        self.root[1].0[VOLATILE_RESIZES].fetch_add(medium, 1, Relaxed);
+        let from = std::mem::replace(&mut held.place, to);
+        if !from.is_none() && !planted::has(Bug::OldShardLeaked) {
+            if planted::has(Bug::OldShardFreed) {
+                guard.free(from.start(), from.bytes());
+            } else {
+                guard.retire(from.start(), from.bytes());
+            }
+        }
+    }
+
+    /// Tells readers where the shard is. Called under its lock.
+    #[cold]
+    pub(super) fn publish(&self, shard: usize, place: Place) {
+        // ORDER: Release: who finds the place finds the buckets.
+        self.places.as_slice()[shard].store(self.pool.medium(), place.word(), Release);
+    }
+
+    /// The buckets of a shard, drawn anew.
+    fn draw(&self, guard: &Guard<'_, M>, from: Place, log2: u32) -> Vec<Image> {
+        let mut images: Vec<Image> = vec![[[0; 8]; 4]; 1 << log2];
+        let buckets = from.buckets() - u64::from(planted::has(Bug::LostBucket) && from.buckets() > 1);
+        for index in 0..buckets {
+            K::for_each(guard, self.bucket(from, index), |_, entry| {
+                if K::is_damaged(entry) {
+                    // It is kept, so that `check` and `salvage` can still name its record, though no key may lead to it.
+                    self.note_damage(entry.word, "a slot of the index is damaged");
+                }
+                let home = K::inner(entry, self.seed, self.shard_bits) >> 1 >> (63 - log2);
+                place_entry::<K>(&mut images, home as usize, entry);
+                ControlFlow::Continue(())
+            });
+        }
+        for image in &mut images {
+            image[0][0] = K::seal(image[0][0], 0);
+        }
+        images
+    }
+
+    /// Takes the buckets of some empty shards back. Whether there are shards left that were not looked at.
+    pub(super) fn take_back_empty(&self, guard: &Guard<'_, M>) -> bool {
+        let (medium, cursor) = (self.pool.medium(), &self.root[1].0[VOLATILE_NEXT]);
+        let from = (cursor.load(medium, Relaxed) as usize).min(self.shards());
+        let to = (from + STEP).min(self.shards());
+        for shard in from..to {
+            if !self.place(shard).is_none() && self.descriptor(shard).keys(medium) == 0 {
+                let mut held = self.hold(guard, shard);
+                if !held.place.is_none() && self.count(&held).0 == 0 {
+                    self.switch(guard, &mut held, Place::NONE);
+                }
+                held.lock.release();
+            }
+        }
+        let is_over = to == self.shards();
+        cursor.store(medium, if is_over { 0 } else { to as u64 }, Relaxed);
+        !is_over
+    }
+}
+
+/// Draws an entry into the first bucket from its home on that is not full. Until all are drawn, a bucket's meta word is just the valid bits.
+fn place_entry<K: Buckets>(images: &mut [Image], home: usize, entry: Entry) {
+    let mut index = home;
+    while images[index][0][0] == all_slots::<K>() {
+        images[index][0][K::PASSED] |= pass_bit::<K>(entry.tag);
+        index = (index + 1) % images.len();
+    }
+    let image = &mut images[index];
+    let slot = choose::<K>(!image[0][0] & all_slots::<K>(), entry.tag);
+    image[0][0] |= 1 << slot;
+    K::draw(image, slot, entry);
+}

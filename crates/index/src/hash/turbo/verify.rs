@@ -1,0 +1,127 @@
+//! Every invariant that can be seen while nothing writes.
+
+use super::bucket::{goes_on, meta, tag_of};
+use super::directory::Place;
+use super::ops::Turbo;
+use super::shape::{Buckets, Entry};
+use std::ops::ControlFlow;
+use terrace_medium::MappedMedium;
+use terrace_pool::{Finding, Guard};
+
+/// Findings after which a walk stops: more of the same tell nothing.
+const FINDINGS_MAX: usize = 1000;
+
+impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
+    pub(super) fn findings(&self, guard: &Guard<'_, M>) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for shard in 0..self.shards() {
+            self.verify_shard(guard, shard, &mut findings);
+            if findings.len() > FINDINGS_MAX {
+                break;
+            }
+        }
+        if let Some(damage) = crate::PointIndex::damage(self) {
+            findings.push(finding(damage.offset, "an undamaged index", damage.what));
+        }
+        findings
+    }
+
+    fn verify_shard(&self, guard: &Guard<'_, M>, shard: usize, findings: &mut Vec<Finding>) {
+        let medium = self.pool.medium();
+        let at = self.descriptors.offset().element(shard as u64).raw();
+        let (place, durable) = (self.place(shard), self.descriptor(shard).place(medium));
+        if place != durable {
+            let told = |place: Place| format!("{:#x}", place.word());
+            return findings.push(finding(at, told(durable), told(place)));
+        }
+        if !place.is_sound(terrace_medium::Medium::len(medium)) {
+            return findings.push(finding(at, "a shard in the pool", format!("{:#x}", place.word())));
+        }
+        let mut entries: Vec<(u64, Entry)> = Vec::new();
+        for index in 0..place.buckets() {
+            self.verify_bucket(guard, (shard, place, index), &mut entries, findings);
+        }
+        self.verify_once(guard, place, &mut entries, findings);
+        let counted = self.descriptor(shard).keys(medium);
+        if findings.is_empty() && counted != entries.len() as u64 {
+            findings.push(finding(at, format!("a count of {} keys", entries.len()), format!("{counted}")));
+        }
+    }
+
+    /// Checks a bucket, and adds its entries with their buckets' numbers.
+    fn verify_bucket(
+        &self,
+        guard: &Guard<'_, M>,
+        (shard, place, index): (usize, Place, u64),
+        entries: &mut Vec<(u64, Entry)>,
+        findings: &mut Vec<Finding>,
+    ) {
+        let (medium, bucket) = (self.pool.medium(), self.bucket(place, index));
+        let (at, now) = (place.bucket(index).raw(), meta(medium, bucket));
+        if !K::is_sealed(now.0) {
+            findings.push(finding(at, "a meta word that fits its check", format!("{:#x}", now.0)));
+        }
+        if now.deleted::<K>() & !now.valid::<K>() != 0 {
+            findings.push(finding(at, "only valid slots deleted", format!("{:#x}", now.0)));
+        }
+        K::for_each(guard, bucket, |slot, entry| {
+            entries.push((index, entry));
+            let Some(hash) = K::hash_of(guard, entry, self.seed) else {
+                findings.push(finding(at, "a sound record", format!("none at {:#x}", entry.word)));
+                return ControlFlow::Continue(());
+            };
+            let tag = tag_of(medium, bucket, slot);
+            if hash as u8 != tag {
+                let expected = format!("the tag {:#x}, from its key's hash", hash as u8);
+                findings.push(finding(at, expected, format!("{tag:#x}")));
+            }
+            let (home_shard, inner) = self.route(hash);
+            let drawn = K::inner(entry, self.seed, self.shard_bits);
+            if home_shard != shard || place.home(inner) != place.home(drawn) {
+                let expected = format!("keys of shard {shard}, with their homes");
+                findings.push(finding(at, expected, format!("one of shard {home_shard}: {:#x}", entry.word)));
+            } else if !self.leads_to(place, place.home(inner), index, tag) {
+                let expected = format!("a path from the home {} on", place.home(inner));
+                findings.push(finding(at, expected, format!("a path that ends before bucket {index}")));
+            }
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// Whether a path of this tag goes on from `home` to `index`.
+    fn leads_to(&self, place: Place, home: u64, index: u64, tag: u8) -> bool {
+        let (medium, mut at) = (self.pool.medium(), home);
+        while at != index {
+            let bucket = self.bucket(place, at);
+            if !goes_on::<M, K>(medium, bucket, meta(medium, bucket), tag) {
+                return false;
+            }
+            at = place.next(at);
+        }
+        true
+    }
+
+    /// Looks for entries with the same key.
+    fn verify_once(
+        &self,
+        guard: &Guard<'_, M>,
+        place: Place,
+        entries: &mut [(u64, Entry)],
+        findings: &mut Vec<Finding>,
+    ) {
+        let looks = |entry: Entry| (K::inner(entry, self.seed, self.shard_bits), entry.tag);
+        entries.sort_by_key(|&(_, entry)| looks(entry));
+        for alike in entries.chunk_by(|one, other| looks(one.1) == looks(other.1)) {
+            for (nth, &(index, entry)) in alike.iter().enumerate() {
+                if alike[..nth].iter().any(|&(_, other)| K::same_key(guard, other, entry)) {
+                    let found = format!("a second entry for the key of {:#x}", entry.word);
+                    findings.push(finding(place.bucket(index).raw(), "each key once", found));
+                }
+            }
+        }
+    }
+}
+
+fn finding(offset: u64, expected: impl Into<String>, found: impl Into<String>) -> Finding {
+    Finding::new(offset, "hash table", expected, found)
+}
