@@ -1,7 +1,7 @@
 //! Crashes that follow something else: the death of a process, or a recovery.
 
-use super::{At, Choice, Explorer, Found, Judge, Point, WORDS, pick};
-use crate::trace::{Trace, What};
+use super::{Begin, Choice, Explorer, Found, Judge, Memory, Point, WORDS, pick};
+use crate::trace::Trace;
 
 impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
     /// Whether a kill here makes a difference to a crash of the machine, and is to be tried.
@@ -28,8 +28,8 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         let found = revival.as_ref().and_then(|revival| {
             let whole = trace.followed_by(event + 1, revival);
             let mut nested = self.nested.take().unwrap_or_else(|| self.deeper());
-            // The notes of the history are past.
-            let found = nested.explore_behind((base, &whole), event + 1, self.explored.runs, judge);
+            let begin = Begin::Behind(event + 1);
+            let found = nested.walk((base, &whole), begin, self.explored.runs, judge);
             self.explored += std::mem::take(&mut nested.explored);
             self.nested = Some(nested);
             found.map(|found| (whole, found))
@@ -40,37 +40,6 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
             let wrong = found.wrong.clone();
             Found { event, lines: Vec::new(), wrong, nested: Some(Box::new((whole, found))) }
         })
-    }
-
-    /// As `explore`, but the judge has passed the notes before `from` already.
-    fn explore_behind(
-        &mut self,
-        (base, trace): (&[u64], &Trace),
-        from: usize,
-        seed: u64,
-        judge: &mut dyn Judge<VOLATILE>,
-    ) -> Option<Found> {
-        if !self.start((base, trace), from, seed) {
-            return None;
-        }
-        for (number, event) in trace.events().iter().enumerate() {
-            let at = self.at(number, event, from);
-            if number < from && matches!(event.what, What::Mark(_)) {
-                self.age(number as u32);
-                continue;
-            }
-            // What was read is judged in any case.
-            let is_read = matches!(event.what, What::Mark(_)) && !self.is_directed;
-            let at = At { explore: at.explore || is_read, ..at };
-            let mut found = self.step(trace, event, at, judge);
-            if found.is_none() && at.all {
-                found = self.point(at, None, judge);
-            }
-            if found.is_some() || (self.is_over)() {
-                return found;
-            }
-        }
-        None
     }
 
     /// Whether a recovery is to be crashed although the history does not show the fault: the recovery may.
@@ -96,5 +65,39 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
             _ => pick(&domains, |all| *dice.pick(all)),
         };
         self.crash_recovery(&point, &choice, judge)
+    }
+
+    /// Crashes the recovery from a state.
+    pub(super) fn crash_recovery(
+        &mut self,
+        point: &Point,
+        choice: &Choice,
+        judge: &mut dyn Judge<VOLATILE>,
+    ) -> Option<Found> {
+        self.memory.begin();
+        self.place(point, choice);
+        let image = self.memory.image();
+        self.memory.end();
+        let trace = judge.recovery(&image)?;
+        let mut nested = self.nested.take().unwrap_or_else(|| self.deeper());
+        let found = nested.explore((&image, &trace), 0, self.explored.runs, judge);
+        self.explored += std::mem::take(&mut nested.explored);
+        self.nested = Some(nested);
+        found.map(|found| {
+            let wrong = found.wrong.clone();
+            self.found(point, choice, wrong, Some(Box::new((trace, found))))
+        })
+    }
+
+    pub(super) fn deeper(&self) -> Box<Self> {
+        let bytes = self.memory.lines() * WORDS * 8;
+        let memory = Memory::zeroed(bytes, bytes).expect("memory for the crashes of a recovery");
+        (0..memory.lines())
+            .filter(|&line| self.memory.is_scratch(line))
+            .for_each(|line| memory.set_scratch(line));
+        let mut deeper = Self::new(memory, self.rules, self.limits, self.seen, self.is_over);
+        deeper.depth = self.depth + 1;
+        deeper.is_directed = self.is_directed;
+        Box::new(deeper)
     }
 }
