@@ -53,17 +53,22 @@ pub(crate) fn allocator_sum<M: MappedMedium>(region: &Region<M>, layout: &Layout
     xxh3_64(&bytes)
 }
 
+/// How far the generation and the era of a salvage are ahead. Of a pool that was torn, the superblock may be older than the rest: the next era would be that of
+/// arrivals that nobody ends, and the next generation that of locks that nobody frees. Nothing of a salvage is kept, so any number will do that none is near.
+const SALVAGE_AHEAD: u32 = 1 << 31;
+
 /// The superblock to go on with after `found`, and how the pool was found.
 pub(crate) fn next_life(found: &Superblock, opening: &Opening) -> Result<(Superblock, Start), Problem> {
     if !found.clean {
         may_go_on(found, opening)?;
     }
     let settled = found.clean && !found.unsettled && found.allocator_sum == opening.allocator_sum;
+    let by = if opening.salvage { SALVAGE_AHEAD } else { 1 };
     let next = Superblock {
         sequence: found.sequence.wrapping_add(1),
         // Generation 0 is no generation: a lock word of zeros is free.
-        generation: found.generation.checked_add(1).unwrap_or(1),
-        era: found.era.checked_add(1).unwrap_or(1),
+        generation: found.generation.wrapping_add(by).max(1),
+        era: found.era.wrapping_add(by).max(1),
         clean: false,
         unsettled: false,
         durability: opening.durability,
@@ -175,6 +180,19 @@ mod tests {
         assert!(matches!(other, Err(Problem::MachineWentDown)));
         let salvage = Opening { salvage: true, read_only: true, ..opening(Durability::Process, Some(78)) };
         assert!(next_life(&found, &salvage).is_ok());
+    }
+
+    #[test]
+    fn a_salvage_goes_on_in_no_life_that_what_is_torn_can_be_of() {
+        let salvage = Opening { salvage: true, read_only: true, ..opening(Durability::Process, Some(78)) };
+        for last in [3, SALVAGE_AHEAD, u32::MAX] {
+            let found = Superblock { generation: last, era: last, ..superblock(false, Durability::Process) };
+            let (next, start) = next_life(&found, &salvage).unwrap();
+            for number in [next.generation, next.era] {
+                assert!(number > 0 && number.abs_diff(last) >= SALVAGE_AHEAD - 1, "{last}: {number}");
+            }
+            assert_eq!(start, Start::Unclean);
+        }
     }
 
     #[test]
