@@ -3,9 +3,10 @@
 use crate::targets::{Cells, ClhtBytes, ClhtU64, DirectEngine};
 use std::fmt;
 use std::str::FromStr;
+use terrace_testkit::Noted;
 use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Profile, Seen, Target, Wrong};
 use terrace_testkit::schedule::{
-    Below, Crashes, Faulty, Finding, Flaw, LIMITS, Policy, Scenario, Sites, Stage, minimise, run,
+    Crashes, Faulty, Finding, Flaw, LIMITS, Policy, Scenario, Sites, Stage, minimise, run,
 };
 
 /// Which run of which target, and how it crashes: `clht/none/0x1d`, `clht/pmem/0x1d`.
@@ -167,8 +168,8 @@ fn once<T: Target>(
     let Some(profile) = crash else {
         // Half of the runs as on persistent memory, half as on shared memory: the code differs.
         return match scenario.plan.seed & 1 {
-            0 => plain::<T, _>(stage, zeroed::<T, true>(), scenario, policy, seed),
-            _ => plain::<T, _>(stage, zeroed::<T, false>(), scenario, policy, seed),
+            0 => plain::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed),
+            _ => plain::<T, false>(stage, zeroed::<T, false>(), scenario, policy, seed),
         };
     };
     let Watch { seen, is_over, fault } = *watch;
@@ -186,14 +187,14 @@ fn zeroed<T: Target, const V: bool>() -> Memory<V> {
     Memory::zeroed(T::BYTES.0, T::BYTES.1).expect("memory for a run")
 }
 
-fn plain<T: Target, B: Below>(
+fn plain<T: Target, const V: bool>(
     stage: &Stage,
-    medium: B,
+    medium: impl Noted,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
 ) -> Done {
-    match run::<T, B>(stage, medium, scenario, policy, seed) {
+    match run::<T, V>(stage, medium, scenario, policy, seed) {
         Ok(run) => {
             let (steps, turns) = (run.ran.steps, run.ran.turns.len() as u64);
             Done { steps, turns, finding: Finding::of_run(scenario, run), ..Done::default() }
@@ -215,36 +216,7 @@ fn flawed<T: Target>(stage: &Stage, flaw: Option<Flaw>, run: u64, sites: &mut Si
     let scenario = Scenario::draw::<T>(run);
     let medium = Faulty::over(zeroed::<T, false>(), flaw);
     let seen = medium.seen();
-    let done = plain::<T, _>(stage, medium, &scenario, &Scenario::policy(run), run);
+    let done = plain::<T, false>(stage, medium, &scenario, &Scenario::policy(run), run);
     sites.extend(seen.sites());
     done.finding.map(|finding| finding.wrong)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_word_of_a_run_is_read_back() {
-        for crash in [None, Some(Profile::Pmem)] {
-            let seed = ScheduleSeed::new("cells", crash, 7, 3);
-            assert_eq!(seed.to_string().parse(), Ok(seed));
-        }
-        assert!("clht/none".parse::<ScheduleSeed>().is_err());
-        assert!("shoe/none/0x1".parse::<ScheduleSeed>().unwrap_err().contains("no target `shoe`"));
-    }
-
-    #[test]
-    fn the_same_word_gives_the_same_run() {
-        let (stage, other) = (Stage::new(), Stage::new());
-        let seen = Seen::new();
-        let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
-        for meeting in &MEETINGS {
-            for number in 0..40 {
-                let seed = ScheduleSeed::new(meeting.name, None, 1, number);
-                let [one, two] = [&stage, &other].map(|stage| meeting.run(stage, &watch, seed));
-                assert_eq!((one.steps, one.turns), (two.steps, two.turns), "{seed}");
-            }
-        }
-    }
 }

@@ -1,103 +1,98 @@
-//! Schedules of the targets: a sample of each, and the planted bugs that they must find.
+//! Schedules of the targets: a sample of each.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "it says how fast it was")]
 
 use std::time::Instant;
-use terrace_lab::targets::{Cells, ClhtBytes, ClhtU64, DirectEngine};
-use terrace_testkit::crash::{Memory, Profile, Seen, Target};
-use terrace_testkit::schedule::{Crashes, Finding, LIMITS, Policy, Scenario, Stage, Story, minimise, run};
+use terrace_lab::{MEETINGS, ScheduleSeed, Watch, meeting};
+use terrace_testkit::crash::{Explored, Profile, Seen};
+use terrace_testkit::schedule::{Stage, Story};
 
-fn explore<T: Target>(runs: u64) {
-    let stage = Stage::new();
-    let start = Instant::now();
-    let (mut steps, mut turns) = (0, 0);
-    for seed in 0..runs {
-        let scenario = Scenario::draw::<T>(seed);
-        let policy = Scenario::policy(seed);
-        let memory = Memory::<true>::zeroed(T::BYTES.0, T::BYTES.1).unwrap();
-        let run = run::<T, _>(&stage, memory, &scenario, &policy, seed).unwrap();
-        steps += run.ran.steps;
-        turns += run.ran.turns.len() as u64;
-        if let Some(finding) = Finding::of_run(&scenario, run) {
-            let again = |scenario: &Scenario, policy: &Policy, seed| {
-                let memory = Memory::<true>::zeroed(T::BYTES.0, T::BYTES.1).unwrap();
-                Finding::of_run(
-                    scenario,
-                    terrace_testkit::schedule::run::<T, _>(&stage, memory, scenario, policy, seed).ok()?,
-                )
-            };
-            let finding = minimise(finding, 2000, again);
-            panic!("seed {seed}:\n{}", Story { crash: "", finding: &finding });
+#[test]
+fn the_word_of_a_run_is_read_back() {
+    for crash in [None, Some(Profile::Pmem)] {
+        let seed = ScheduleSeed::new("cells", crash, 7, 3);
+        assert_eq!(seed.to_string().parse(), Ok(seed));
+    }
+    assert!("clht/none".parse::<ScheduleSeed>().is_err());
+    assert!("shoe/none/0x1".parse::<ScheduleSeed>().unwrap_err().contains("no target `shoe`"));
+}
+
+#[test]
+fn the_same_word_gives_the_same_run() {
+    let (stage, other) = (Stage::new(), Stage::new());
+    let seen = Seen::new();
+    let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
+    for meeting in &MEETINGS {
+        for number in 0..40 {
+            let seed = ScheduleSeed::new(meeting.name, None, 1, number);
+            let [one, two] = [&stage, &other].map(|stage| meeting.run(stage, &watch, seed));
+            assert_eq!((one.steps, one.turns), (two.steps, two.turns), "{seed}");
+        }
+    }
+}
+
+/// The first runs of a target, on a medium that crashes or does not.
+fn explore(target: &str, crash: Option<Profile>, runs: u64) {
+    let meeting = meeting(target).expect("a target whose threads meet");
+    let (stage, seen, start) = (Stage::new(), Seen::new(), Instant::now());
+    let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
+    let (mut steps, mut turns, mut explored) = (0, 0, Explored::default());
+    for run in 0..runs {
+        let seed = ScheduleSeed { target: meeting.name, crash, run };
+        let done = meeting.run(&stage, &watch, seed);
+        (steps, turns) = (steps + done.steps, turns + done.turns);
+        explored += done.explored;
+        if let Some(finding) = done.finding {
+            let finding = meeting.smaller(&stage, crash, finding, 300);
+            let crash = crash.map_or("", Profile::crash);
+            panic!("{seed}:\n{}", Story { crash, finding: &finding });
         }
     }
     println!(
-        "{}: {runs} runs, {} steps, {} turns a run, {:?} a run",
-        T::NAME,
+        "{target}: {runs} runs of {} steps and {} turns, {} states, {:?}",
         steps / runs,
         turns / runs,
-        start.elapsed() / runs as u32
+        explored.distinct,
+        start.elapsed()
     );
 }
 
 #[test]
 fn clht() {
-    explore::<ClhtU64>(2000);
+    explore("clht", None, 2000);
 }
 
 #[test]
 fn clht_bytes() {
-    explore::<ClhtBytes>(2000);
+    explore("clht-bytes", None, 2000);
 }
 
 #[test]
 fn cells() {
-    explore::<Cells>(2000);
+    explore("cells", None, 2000);
 }
 
 #[test]
 fn direct() {
-    explore::<DirectEngine>(1000);
-}
-
-fn crash<T: Target>(runs: u64, profile: Profile) {
-    let (stage, seen, start) = (Stage::new(), Seen::new(), Instant::now());
-    let mut judged = 0;
-    let crashes = Crashes { profile, limits: LIMITS, seen: &seen, is_over: &|| false, fault: None };
-    for seed in 0..runs {
-        let scenario = Scenario::draw_to_crash::<T>(seed);
-        let crashed = crashes.run::<T>(&stage, &scenario, &Scenario::policy(seed), seed);
-        judged += crashed.explored.runs;
-        if let Some(finding) = crashed.finding {
-            let finding = Finding::of_crash(&scenario, *finding);
-            let seen = Seen::new();
-            let crashes = Crashes { seen: &seen, ..crashes };
-            let again = |scenario: &Scenario, policy: &Policy, seed| {
-                let crashed = crashes.run::<T>(&stage, scenario, policy, seed);
-                crashed.finding.map(|crash| Finding::of_crash(scenario, *crash))
-            };
-            let finding = minimise(finding, 300, again);
-            panic!("seed {seed}:\n{}", Story { crash: profile.crash(), finding: &finding });
-        }
-    }
-    println!("{}: {runs} runs, {judged} states, {} distinct, {:?}", T::NAME, seen.len(), start.elapsed());
+    explore("direct", None, 1000);
 }
 
 #[test]
 fn clht_crashes() {
-    crash::<ClhtU64>(50, Profile::Pmem);
-    crash::<ClhtU64>(50, Profile::Shm);
+    explore("clht", Some(Profile::Pmem), 50);
+    explore("clht", Some(Profile::Shm), 50);
 }
 
 #[test]
 fn clht_bytes_crashes() {
-    crash::<ClhtBytes>(50, Profile::Pmem);
+    explore("clht-bytes", Some(Profile::Pmem), 50);
 }
 
 #[test]
 fn cells_crashes() {
-    crash::<Cells>(50, Profile::Pmem);
+    explore("cells", Some(Profile::Pmem), 50);
 }
 
 #[test]
 fn direct_crashes() {
-    crash::<DirectEngine>(30, Profile::Pmem);
+    explore("direct", Some(Profile::Pmem), 30);
 }

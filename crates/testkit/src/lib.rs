@@ -2,6 +2,7 @@
 //!
 //! - [`Counting`] counts write-backs, fences, bytes, lines and media blocks of any medium below it.
 //! - [`Recording`] keeps an ordered trace of everything that changes any medium below it, for a lab to replay.
+//! - [`Layered`] is one type for the media of the lab that are several upon each other.
 //! - [`Slow`] delays any medium below it as a [`Profile`] says: Optane, CXL memory, phase-change memory.
 //! - [`Jittery`] makes races on any medium below it happen often.
 //! - [`linearizable`] judges a history of operations on one key.
@@ -17,6 +18,7 @@ pub mod conformance;
 mod counting;
 pub mod crash;
 mod jittery;
+mod layered;
 mod linearizability;
 pub mod process;
 mod recording;
@@ -30,6 +32,7 @@ mod trace;
 
 pub use counting::{Counting, Counts, Touched};
 pub use jittery::Jittery;
+pub use layered::{Layered, Noted};
 pub use linearizability::{Call, Interval, Operation, final_states, linearizable};
 pub use recording::Recording;
 pub use records::{TestKeys, TestRecord};

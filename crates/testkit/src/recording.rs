@@ -3,6 +3,7 @@
 //! One change at a time goes through, so the trace is in the order in which the changes took place. With one thread, or under a
 //! deterministic scheduler in [`Medium::before_access`] of the medium below, the same run gives the same trace.
 
+use crate::layered::Noted;
 use crate::threads;
 use crate::trace::{Event, Role, Trace, What};
 use std::panic::Location;
@@ -141,6 +142,12 @@ impl<M: Medium> Recording<M> {
 /// Whether an access changes the medium or orders write-backs.
 fn is_recorded(access: Access) -> bool {
     !matches!(access, Access::Load | Access::Read(_))
+}
+
+impl<M: MappedMedium> Noted for Recording<M> {
+    fn note(&self, note: u64) {
+        self.mark(note);
+    }
 }
 
 impl<M: MappedMedium> MappedMedium for Recording<M> {

@@ -174,14 +174,7 @@ fn json_of(session: &Session<'_>, tally: &Tally) -> Value {
 /// The story of a finding, made as small as it gets.
 pub(crate) fn tell(suite: &Suite, seed: RunSeed, finding: Box<Finding>, limits: Limits) -> String {
     let seen = Seen::new();
-    let lab = Lab {
-        profile: seed.profile,
-        limits,
-        seen: &seen,
-        is_over: &|| false,
-        fault: None,
-        only_faulty: false,
-    };
+    let lab = Lab::new(seed.profile, limits, &seen);
     let operations = finding.plan.before.len() + finding.plan.ops.len();
     let finding = suite.minimise(&lab, finding, TRIES);
     let left = finding.plan.before.len() + finding.plan.ops.len();

@@ -91,8 +91,7 @@ impl Mutants {
     /// Every fault of every place that some history or its recovery comes by, and whether only recoveries do.
     fn faults(&self, place: usize, suite: &Suite) -> BTreeMap<Fault, bool> {
         let seen = Seen::new();
-        let (profile, limits) = (self.profile, Limits::default());
-        let lab = Lab { profile, limits, seen: &seen, is_over: &|| false, fault: None, only_faulty: false };
+        let lab = Lab::new(self.profile, Limits::default(), &seen);
         let mut found: BTreeMap<Fault, bool> = BTreeMap::new();
         for number in 0..HISTORIES {
             let run = RunSeed::new(place, self.profile, self.seed, number).run;

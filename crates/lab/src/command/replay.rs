@@ -49,14 +49,7 @@ impl Replay {
         };
         let seen = Seen::new();
         let limits = Limits::default();
-        let lab = Lab {
-            profile: seed.profile,
-            limits,
-            seen: &seen,
-            is_over: &|| false,
-            fault: None,
-            only_faulty: false,
-        };
+        let lab = Lab::new(seed.profile, limits, &seen);
         let outcome = suite.run(&lab, &suite.plan(seed.run));
         let mut out = std::io::stdout().lock();
         let states = outcome.explored.distinct;

@@ -7,6 +7,7 @@
 //! One thread at a time uses a memory, or several that a scheduler runs in turn. Everything inside is atomic, without a promise of order: threads that
 //! break this get wrong notes, never undefined memory.
 
+use crate::layered::Noted;
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -426,6 +427,8 @@ pub(crate) fn hash(a: u64, b: u64) -> u64 {
     let folded = (product as u64) ^ (product >> 64) as u64;
     (folded ^ a.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ folded >> 29
 }
+
+impl<const VOLATILE: bool> Noted for Memory<VOLATILE> {}
 
 impl<const VOLATILE: bool> MappedMedium for Memory<VOLATILE> {
     fn new(mapping: Mapping) -> Self {

@@ -16,9 +16,10 @@ use super::faults::Fault;
 use super::memory::{Memory, hash};
 use super::rules::Profile;
 use super::subject::{Effect, Op, Plan, Reply, Subject, Target, Version};
-use crate::{Recording, Trace};
+use crate::{Layered, Recording, Trace};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use terrace_medium::MappedMedium;
 
 /// What may be there after a crash.
@@ -294,17 +295,17 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
         let trace = self.record(image, |subject| {
             found = read(subject, self.plan.keys)?;
             let (medium, mut model) = (subject.pool().medium(), found.clone());
-            medium.mark(NOTE_READ);
+            medium.note(NOTE_READ);
             for (index, op) in (0..2 * REVIVED).zip(self.plan.after.iter().cycle()) {
                 if index == REVIVED {
                     // From here on the memory is used again that the dead left.
                     subject.collect();
                 }
                 let index = self.steps.len() + index;
-                medium.mark(note_begin(index));
+                medium.note(note_begin(index));
                 let effects = op.effects(&model);
                 let effects = if do_it(subject, op, &mut model)? { effects } else { Vec::new() };
-                medium.mark(note_end(index));
+                medium.note(note_end(index));
                 revived.push(Step { op: op.clone(), effects });
             }
             Ok(())
@@ -328,7 +329,7 @@ impl<T: Target, const VOLATILE: bool> Oracles<'_, T, VOLATILE> {
     fn record(
         &self,
         image: &[u64],
-        work: impl FnOnce(&T::Subject<Recording<Memory<VOLATILE>>>) -> Result<(), Wrong>,
+        work: impl FnOnce(&T::Subject<Layered<VOLATILE>>) -> Result<(), Wrong>,
     ) -> Option<Trace> {
         let bytes = image.len() * 8;
         let memory = Memory::<VOLATILE>::zeroed_again(bytes, bytes).ok()?;
@@ -336,9 +337,10 @@ impl<T: Target, const VOLATILE: bool> Oracles<'_, T, VOLATILE> {
         memory.begin();
         let mut trace = None;
         let recovered = caught(|| {
-            let Some(subject) = self.recover(Recording::over(memory.clone()))? else { return Ok(()) };
+            let recording = Arc::new(Recording::over(memory.clone()));
+            let Some(subject) = self.recover(Layered::over(recording.clone()))? else { return Ok(()) };
             work(&subject)?;
-            trace = Some(subject.pool().medium().trace());
+            trace = Some(recording.trace());
             subject.abandon();
             Ok(())
         });

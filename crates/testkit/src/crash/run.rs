@@ -9,9 +9,10 @@ use super::oracles::{
 use super::rules::Profile;
 use super::seen::Seen;
 use super::subject::{Plan, Subject, Target, Version, scratch};
-use crate::{Event, Recording, Role, Trace};
+use crate::{Event, Layered, Recording, Role, Trace};
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 use terrace_medium::MappedMedium;
 
 /// A history as it was done.
@@ -34,9 +35,8 @@ pub fn record<T: Target, const VOLATILE: bool>(plan: &Plan) -> Result<History, W
     let memory = Memory::<VOLATILE>::zeroed_again(T::BYTES.0, T::BYTES.1);
     let memory = memory.map_err(|error| error.to_string())?;
     memory.begin();
-    let recording = Recording::over(memory);
-    let subject = T::Subject::create(recording, plan);
-    let medium = subject.pool().medium();
+    let medium = Arc::new(Recording::over(memory));
+    let subject: T::Subject<Layered<VOLATILE>> = T::Subject::create(Layered::over(medium.clone()), plan);
     let mut from = if plan.creation { 0 } else { medium.len() };
     medium.mark(NOTE_CREATED);
     let mut model = vec![None; plan.keys];
@@ -105,6 +105,13 @@ pub struct Outcome {
     pub operations: usize,
     /// What was found.
     pub finding: Option<Box<Finding>>,
+}
+
+impl<'l> Lab<'l> {
+    /// A lab for the sound program, which stops when a run comes to its end.
+    pub fn new(profile: Profile, limits: Limits, seen: &'l Seen) -> Self {
+        Self { profile, limits, seen, is_over: &|| false, fault: None, only_faulty: false }
+    }
 }
 
 impl Lab<'_> {

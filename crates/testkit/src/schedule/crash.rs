@@ -16,7 +16,7 @@ use crate::crash::{
     Expectation, Explored, Explorer, Fault, Found, Judge, Limits, Memory, Oracles, Profile, Seen, Subject,
     Target, Wrong, caught, do_it, read, scratch,
 };
-use crate::{Recording, Role, Trace, What};
+use crate::{Layered, Recording, Role, Trace, What};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -216,10 +216,11 @@ fn record<T: Target, const V: bool>(
     memory.begin();
     let recording = Recording::over(memory);
     recording.identify_threads_by(number);
-    let medium = Scheduled::over(recording);
+    let watched = Arc::new(Scheduled::over(recording));
+    let medium = Layered::over(watched.clone());
     let (plan, recovers) = (scenario.plan.clone(), base.is_some());
     let made = stage.alone(move || {
-        let subject = if recovers {
+        let subject: T::Subject<Layered<V>> = if recovers {
             let recovered =
                 T::Subject::recover(medium, &plan).map_err(|why| format!("it cannot be opened: {why}"));
             recovered?.ok_or("there is no store in the pool any more")?
@@ -232,14 +233,14 @@ fn record<T: Target, const V: bool>(
         } else {
             plan.before.iter().try_for_each(|op| do_it(&subject, op, &mut model).map(drop))?;
         }
-        subject.pool().medium().below().mark(NOTE_BEGIN);
+        subject.pool().medium().note(NOTE_BEGIN);
         Ok::<_, Wrong>((Arc::new(subject), model))
     })?;
     let (subject, initial) = made.map_err(|wrong| format!("before any thread started, {wrong}"))?;
-    let (ran, calls) = act::<T, _>(stage, &subject, scenario, initial, policy, seed);
-    let trace = subject.pool().medium().below().trace();
+    let (ran, calls) = act::<T, V>(stage, &subject, scenario, initial, policy, seed);
+    let trace = watched.below().trace();
     let scratch = scratch(subject.pool().layout()).to_vec();
-    let_go::<T, _>(stage, subject);
+    let_go::<T, V>(stage, subject);
     Ok(Recorded { ran, calls, trace, scratch })
 }
 

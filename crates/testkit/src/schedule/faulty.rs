@@ -9,9 +9,8 @@
 //!
 //! Threads use it one at a time, under a [`Stage`](super::Stage); others get wrong bugs, never undefined memory.
 
-use super::run::Below;
 use super::stage::number;
-use crate::threads;
+use crate::{Noted, threads};
 use std::collections::BTreeSet;
 use std::panic::Location;
 use std::ptr::NonNull;
@@ -160,7 +159,7 @@ fn extent(access: Access) -> (usize, bool) {
     }
 }
 
-impl<M: Below> Below for Faulty<M> {
+impl<M: Noted> Noted for Faulty<M> {
     fn note(&self, note: u64) {
         self.show(|_| true);
         self.below.note(note);

@@ -1,6 +1,7 @@
 //! A medium whose every access waits for its thread's turn.
 
 use super::stage;
+use crate::Noted;
 use std::panic::Location;
 use std::ptr::NonNull;
 use terrace_medium::{Access, MappedMedium, Mapping, Medium};
@@ -22,6 +23,12 @@ impl<M: Medium> Scheduled<M> {
 
     fn offset(&self, at: *const u8) -> u64 {
         at.addr().wrapping_sub(self.0.base().addr().get()) as u64
+    }
+}
+
+impl<M: Noted> Noted for Scheduled<M> {
+    fn note(&self, note: u64) {
+        self.0.note(note);
     }
 }
 

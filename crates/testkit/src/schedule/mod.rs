@@ -19,6 +19,6 @@ pub use faulty::{Faulty, Flaw, FlawKind, Seen, Sites};
 pub use finding::{Finding, Story, minimise};
 pub use medium::Scheduled;
 pub use policy::{Policy, Slice};
-pub use run::{Below, Run, run};
+pub use run::{Run, run};
 pub use scenario::{Act, Scenario};
 pub use stage::{Job, Last, Ran, Stage, THREADS_MAX, Turn};

@@ -8,25 +8,11 @@ use super::medium::Scheduled;
 use super::policy::Policy;
 use super::scenario::{Act, Scenario};
 use super::stage::{Job, Ran, Stage, now};
-use crate::Recording;
-use crate::crash::{Memory, Op, Reply, Subject, Target, Wrong};
+use crate::crash::{Op, Reply, Subject, Target, Wrong};
 use crate::crash::{check_memory, check_scan, do_it, note_begin, note_end, read};
+use crate::{Layered, Noted};
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_medium::MappedMedium;
-
-/// A medium that runs take place on.
-pub trait Below: MappedMedium {
-    /// A call begins or has returned.
-    fn note(&self, _note: u64) {}
-}
-
-impl<const VOLATILE: bool> Below for Memory<VOLATILE> {}
-
-impl<M: MappedMedium> Below for Recording<M> {
-    fn note(&self, note: u64) {
-        self.mark(note);
-    }
-}
 
 /// What came of a run.
 #[derive(Debug)]
@@ -40,37 +26,38 @@ pub struct Run {
 }
 
 /// Does `scenario` once on `medium`, which is zeroed.
-pub fn run<T: Target, B: Below>(
+pub fn run<T: Target, const V: bool>(
     stage: &Stage,
-    medium: B,
+    medium: impl Noted,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
 ) -> Result<Run, Wrong> {
     let plan = scenario.plan.clone();
+    let medium = Layered::over(Arc::new(Scheduled::over(medium)));
     let made = stage.alone(move || {
-        let subject = T::Subject::create(Scheduled::over(medium), &plan);
+        let subject: On<T, V> = T::Subject::create(medium, &plan);
         let mut model = vec![None; plan.keys];
         plan.before.iter().try_for_each(|op| do_it(&subject, op, &mut model).map(drop))?;
         Ok::<_, Wrong>((Arc::new(subject), model))
     })?;
     let (subject, initial) = made.map_err(|wrong| format!("before any thread started, {wrong}"))?;
-    let (ran, calls) = act::<T, B>(stage, &subject, scenario, initial, policy, seed);
+    let (ran, calls) = act::<T, V>(stage, &subject, scenario, initial, policy, seed);
     let wrong = match &ran.wrong {
         Some(wrong) => Some(wrong.clone()),
-        None => judge::<T, B>(stage, &subject, scenario, &calls, seed).err(),
+        None => judge::<T, V>(stage, &subject, scenario, &calls, seed).err(),
     };
-    let_go::<T, B>(stage, subject);
+    let_go::<T, V>(stage, subject);
     Ok(Run { ran, calls, wrong })
 }
 
 /// The subject of a run.
-type On<T, B> = <T as Target>::Subject<Scheduled<B>>;
+type On<T, const V: bool> = <T as Target>::Subject<Layered<V>>;
 
 /// Runs the threads.
-pub(super) fn act<T: Target, B: Below>(
+pub(super) fn act<T: Target, const V: bool>(
     stage: &Stage,
-    subject: &Arc<On<T, B>>,
+    subject: &Arc<On<T, V>>,
     scenario: &Scenario,
     initial: Contents,
     policy: &Policy,
@@ -83,7 +70,7 @@ pub(super) fn act<T: Target, B: Below>(
         first += acts.len();
         let job: Job = Box::new(move || {
             for (place, act) in acts.into_iter().enumerate() {
-                call::<T, B>(&subject, &calls, thread, number + place, act);
+                call::<T, V>(&subject, &calls, thread, number + place, act);
             }
         });
         job
@@ -96,8 +83,8 @@ pub(super) fn act<T: Target, B: Below>(
 }
 
 /// Makes call `number` and writes it down.
-fn call<T: Target, B: Below>(
-    subject: &On<T, B>,
+fn call<T: Target, const V: bool>(
+    subject: &On<T, V>,
     calls: &Mutex<Vec<(usize, Call)>>,
     thread: usize,
     number: usize,
@@ -108,7 +95,7 @@ fn call<T: Target, B: Below>(
         calls.retain(|(other, _)| *other != number);
         calls.push((number, call));
     };
-    let medium = subject.pool().medium().below();
+    let medium = subject.pool().medium();
     let called = now();
     medium.note(note_begin(number));
     write(Call { thread, act: act.clone(), called, returned: None });
@@ -143,15 +130,15 @@ fn ask<M: MappedMedium>(subject: &impl Subject<M>, act: &Act) -> Result<Answer, 
 }
 
 /// Judges what the threads have left.
-fn judge<T: Target, B: Below>(
+fn judge<T: Target, const V: bool>(
     stage: &Stage,
-    subject: &Arc<On<T, B>>,
+    subject: &Arc<On<T, V>>,
     scenario: &Scenario,
     calls: &Calls,
     seed: u64,
 ) -> Result<(), Wrong> {
     let keys = scenario.plan.keys;
-    let with = |work: fn(&On<T, B>, usize) -> Result<Contents, Wrong>| {
+    let with = |work: fn(&On<T, V>, usize) -> Result<Contents, Wrong>| {
         let subject = subject.clone();
         stage.alone(move || work(&subject, keys))?
     };
@@ -161,7 +148,7 @@ fn judge<T: Target, B: Below>(
         Ok(end)
     })?;
     calls.explain(&end)?;
-    settle::<T, B>(stage, subject, scenario.threads.len())?;
+    settle::<T, V>(stage, subject, scenario.threads.len())?;
     with(|subject, _| check_memory(subject).map(|()| Vec::new()))?;
     if seed.is_multiple_of(4) {
         let (subject, plan) = (subject.clone(), scenario.plan.clone());
@@ -171,7 +158,11 @@ fn judge<T: Target, B: Below>(
 }
 
 /// Every thread lets go of what it has set aside, one after the other.
-fn settle<T: Target, B: Below>(stage: &Stage, subject: &Arc<On<T, B>>, threads: usize) -> Result<(), Wrong> {
+fn settle<T: Target, const V: bool>(
+    stage: &Stage,
+    subject: &Arc<On<T, V>>,
+    threads: usize,
+) -> Result<(), Wrong> {
     let jobs = (0..threads).map(|_| {
         let subject = subject.clone();
         let job: Job = Box::new(move || _ = subject.pool().relieve());
@@ -194,7 +185,7 @@ fn go_on<M: MappedMedium>(subject: &impl Subject<M>, after: &[Op], mut model: Co
 }
 
 /// Lets go of it as a process does that dies.
-pub(super) fn let_go<T: Target, B: Below>(stage: &Stage, subject: Arc<On<T, B>>) {
+pub(super) fn let_go<T: Target, const V: bool>(stage: &Stage, subject: Arc<On<T, V>>) {
     if let Some(subject) = Arc::into_inner(subject) {
         let _ = stage.alone(move || subject.abandon());
     }

@@ -1,0 +1,89 @@
+//! `cargo lab planted`: does the lab find bugs that were planted?
+
+use super::crash::{cores, failed, number};
+use super::progress::Progress;
+use super::session::{Session, Tally};
+use clap::Args;
+use std::io::Write;
+use std::process::ExitCode;
+use terrace_index::{Bug, plant};
+use terrace_lab::suite;
+use terrace_testkit::crash::{Limits, Profile};
+
+/// Which bugs are to be found in which targets.
+const PLANTED: [(&str, &[Bug]); 2] = [("clht", &Bug::OF_CLHT), ("clht-bytes", &Bug::OF_CLHT)];
+
+#[derive(Args)]
+pub(crate) struct Planted {
+    /// States within which each bug is to be found in each target; a single history of byte strings may have nearly half of them.
+    #[arg(long, default_value_t = 800_000)]
+    states: u64,
+    /// States in which nothing may be found where no bug is planted. `cargo lab crash` looks at more.
+    #[arg(long, default_value_t = 30_000)]
+    sound_states: u64,
+    /// Another seed, other histories.
+    #[arg(long, default_value = "0x5eed", value_parser = number)]
+    seed: u64,
+}
+
+impl Planted {
+    pub(crate) fn run(&self) -> ExitCode {
+        let mut missed = 0;
+        for (target, bugs) in PLANTED {
+            for &bug in bugs.iter().filter(|&&bug| is_in(bug, target)) {
+                plant(Some(bug));
+                let tally = self.search(target, self.states);
+                plant(None);
+                missed += u32::from(tally.finding.is_none());
+                say(&format!("{:<24} {target:<10} {}", format!("{bug:?}"), fate(&tally)));
+            }
+        }
+        for (target, _) in PLANTED {
+            if let Some((seed, finding)) = self.search(target, self.sound_states).finding {
+                return failed(&format!("{seed} of {target}: without a bug, {}", finding.wrong));
+            }
+        }
+        if missed == 0 { ExitCode::SUCCESS } else { failed(&format!("{missed} planted bugs were not found")) }
+    }
+
+    fn search(&self, target: &str, states: u64) -> Tally {
+        let (place, suite) = suite(target).expect("a target");
+        // Many histories find more than all states of a few.
+        let limits = Limits {
+            exhaustive: [32, 8, 4],
+            samples: [16, 4, 2],
+            events_one_in: [8, 16, 64],
+            ..Limits::default()
+        };
+        let session = Session {
+            place,
+            suite,
+            profile: Profile::Pmem,
+            seed: self.seed,
+            states,
+            jobs: cores(),
+            limits,
+            fault: None,
+            only_faulty: false,
+            runs_max: u64::MAX,
+        };
+        session.run(&Progress::new(false))
+    }
+}
+
+fn fate(tally: &Tally) -> String {
+    let states = tally.explored.distinct;
+    match &tally.finding {
+        Some((_, finding)) => format!("after {states} states, {}", finding.wrong),
+        None => format!("NOT FOUND in {states} states"),
+    }
+}
+
+/// Whether the target has the code that the bug is in: byte strings have no pairs.
+fn is_in(bug: Bug, target: &str) -> bool {
+    !target.ends_with("-bytes") || !matches!(bug, Bug::PublishBeforePair | Bug::TwoWordReplace)
+}
+
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

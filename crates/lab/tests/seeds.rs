@@ -1,0 +1,22 @@
+//! What was found once, by its seed.
+
+use terrace_lab::{RunSeed, SUITES};
+use terrace_testkit::crash::{Lab, Limits, Seen};
+
+/// Repeats a run, as far as `states`.
+fn is_sound(seed: &str, states: u64) {
+    let seed: RunSeed = seed.parse().expect("the seed of a finding");
+    let (suite, seen) = (&SUITES[seed.suite], Seen::new());
+    let is_over = || seen.len() >= states;
+    let lab = Lab { is_over: &is_over, ..Lab::new(seed.profile, Limits::default(), &seen) };
+    if let Some(finding) = suite.run(&lab, &suite.plan(seed.run)).finding {
+        panic!("{seed} of {}: {}", suite.name, finding.wrong);
+    }
+    assert!(seen.len() >= states, "{seed} has {} states only", seen.len());
+}
+
+/// A superblock that a loss of power had made older than the rest let a salvage wait for arrivals that nobody ended.
+#[test]
+fn a_salvage_comes_to_an_end_though_the_superblock_is_older_than_the_rest() {
+    is_sound("0x3385b66190125042", 12_000);
+}

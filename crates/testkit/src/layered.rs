@@ -1,0 +1,109 @@
+//! One type for media of several layers.
+//!
+//! A store is compiled once for each type of medium that it is put on, and that takes long. Where what a medium does at an access takes longer than a call, it need not
+//! be a type of its own.
+
+use crate::crash::Memory;
+use std::panic::Location;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use terrace_medium::{Access, MappedMedium, Mapping, Medium};
+
+/// A medium that is told of calls, too.
+pub trait Noted: MappedMedium {
+    /// A call begins or has returned.
+    fn note(&self, _note: u64) {}
+}
+
+/// Any medium of which [`Medium::VOLATILE_CACHE`] is `VOLATILE`. Clones are handles to the same one.
+pub struct Layered<const VOLATILE: bool>(Arc<dyn Layers>);
+
+impl<const VOLATILE: bool> Clone for Layered<VOLATILE> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<const VOLATILE: bool> Layered<VOLATILE> {
+    /// Puts all that is done to it through to `medium`.
+    pub fn over<M: Noted>(medium: Arc<M>) -> Self {
+        const { assert!(M::VOLATILE_CACHE == VOLATILE, "write-backs are there on both, or on none") };
+        Self(medium)
+    }
+
+    /// See [`Noted::note`].
+    pub fn note(&self, note: u64) {
+        self.0.note_all(note);
+    }
+}
+
+/// [`Medium`] without what a trait object cannot have.
+trait Layers: Send + Sync {
+    fn mapping_below(&self) -> &Mapping;
+    fn write_back_all(&self, at: *const u8);
+    fn fence_all(&self);
+    fn before(&self, access: Access, at: *const u8);
+    fn after(&self, access: Access, at: *const u8, site: &'static Location<'static>);
+    fn persisted(&self, site: &'static Location<'static>);
+    fn note_all(&self, note: u64);
+}
+
+impl<M: Noted> Layers for M {
+    fn mapping_below(&self) -> &Mapping {
+        self.mapping()
+    }
+    fn write_back_all(&self, at: *const u8) {
+        self.write_back(at);
+    }
+    fn fence_all(&self) {
+        self.fence();
+    }
+    fn before(&self, access: Access, at: *const u8) {
+        self.before_access(access, at);
+    }
+    fn after(&self, access: Access, at: *const u8, site: &'static Location<'static>) {
+        self.accessed(access, at, site);
+    }
+    fn persisted(&self, site: &'static Location<'static>) {
+        self.persisted_at(site);
+    }
+    fn note_all(&self, note: u64) {
+        self.note(note);
+    }
+}
+
+impl<const VOLATILE: bool> MappedMedium for Layered<VOLATILE> {
+    fn new(mapping: Mapping) -> Self {
+        Self::over(Arc::new(Memory::<VOLATILE>::new(mapping)))
+    }
+    fn mapping(&self) -> &Mapping {
+        self.0.mapping_below()
+    }
+}
+
+// SAFETY: base and length are those of a mapping that the lowest layer keeps.
+unsafe impl<const VOLATILE: bool> Medium for Layered<VOLATILE> {
+    const VOLATILE_CACHE: bool = VOLATILE;
+
+    fn base(&self) -> NonNull<u8> {
+        self.mapping().base()
+    }
+    fn len(&self) -> usize {
+        self.mapping().len()
+    }
+    fn write_back(&self, at: *const u8) {
+        self.0.write_back_all(at);
+    }
+    fn fence(&self) {
+        self.0.fence_all();
+    }
+    fn before_access(&self, access: Access, at: *const u8) {
+        self.0.before(access, at);
+    }
+    fn accessed(&self, access: Access, at: *const u8, site: &'static Location<'static>) {
+        self.0.after(access, at, site);
+    }
+    fn persisted_at(&self, site: &'static Location<'static>) {
+        self.0.persisted(site);
+    }
+}
