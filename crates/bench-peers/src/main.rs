@@ -1,5 +1,5 @@
 //! `cargo peers SUITE`: Terrace beside other engines, in one run, on this machine.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,
     reason = "to measure is to read the clock, to start threads and to wait"

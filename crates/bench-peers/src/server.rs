@@ -5,6 +5,7 @@ use crate::records::{VALUE_BYTES, key, value};
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -29,13 +30,13 @@ pub(crate) struct Server {
     child: Child,
     port: u16,
     /// Removed when the server has ended.
-    _files: TempDir,
+    files: TempDir,
 }
 
 impl Server {
     fn start(program: &mut Command, port: u16, files: TempDir) -> Outcome<Self> {
         let child = program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        let mut server = Self { child, port, _files: files };
+        let mut server = Self { child, port, files };
         let deadline = Instant::now() + Duration::from_secs(30);
         while !server.answers() {
             if let Some(status) = server.child.try_wait()? {
@@ -65,6 +66,11 @@ impl Server {
         self.connect().and_then(ping).is_ok() && &reply == b"+PONG\r\n"
     }
 
+    /// A connection to its Unix socket.
+    pub(crate) fn connect_unix(&self) -> std::io::Result<UnixStream> {
+        UnixStream::connect(socket(&self.files))
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -75,6 +81,10 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn socket(files: &TempDir) -> PathBuf {
+    files.path().join("socket")
 }
 
 fn free_port() -> std::io::Result<u16> {
@@ -100,11 +110,12 @@ pub(crate) fn terrace_program() -> Outcome<PathBuf> {
 }
 
 /// Terrace with a new pool in /dev/shm.
-fn terrace() -> Outcome<Server> {
+pub(crate) fn terrace() -> Outcome<Server> {
     let files = tempfile::tempdir_in("/dev/shm")?;
     let port = free_port()?;
     let mut command = pinned(0, terrace_program()?);
     command.arg("serve").arg("--pool").arg(files.path().join("server.pool"));
+    command.arg("--unix").arg(socket(&files));
     command.args([
         "--size",
         "2GiB",
@@ -127,6 +138,7 @@ pub(crate) fn redis(mode: RedisMode) -> Outcome<Server> {
     let mut command = pinned(0, "redis-server");
     command.args(["--bind", "127.0.0.1", "--save", "", "--auto-aof-rewrite-percentage", "0", "--dir"]);
     command.arg(files.path()).arg("--port").arg(port.to_string());
+    command.arg("--unixsocket").arg(socket(&files));
     command.args(match mode {
         RedisMode::No => ["--appendonly", "no", "--appendfsync", "no"],
         RedisMode::EverySecond => ["--appendonly", "yes", "--appendfsync", "everysec"],

@@ -35,6 +35,9 @@ impl Progress {
     }
 }
 
+/// What is said of a check that others have seen.
+const BESIDE: &str = ", beside other processes: records only, the index and the allocator need stillness";
+
 pub(crate) fn run(options: &CheckOptions) -> Outcome {
     let config = options.pool.config()?;
     let began = clock::start();
@@ -63,11 +66,12 @@ fn tell(report: &Report, took: Duration) -> io::Result<()> {
         writeln!(out, "{finding}; --repair {}", finding.remedy)?;
     }
     let checked = format!(
-        "checked {}, {}, {} in {}",
+        "checked {}, {}, {} in {}{}",
         counted(report.records, "record", "records"),
         counted(report.buckets, "bucket", "buckets"),
         counted(report.roots, "root", "roots"),
         duration(took),
+        if report.beside_others { BESIDE } else { "" },
     );
     let found = match report.findings.len() {
         0 => "sound".into(),

@@ -171,6 +171,9 @@ fn read_only() {
     assert!(matches!(error.problem, Problem::ReadOnlyFileSystem), "{error}");
     assert!(error.to_string().contains("mounted read-only"), "{error}");
     assert!(matches!(problem(tiny(&dir.join("b.pool")).create::<Shm>()), Problem::ReadOnlyFileSystem));
+    // Who shares a pool announces himself in it, also if he only reads.
+    let error = tiny(&dir.join("a.pool")).shared(true).open::<Shm>().err().unwrap();
+    assert!(matches!(error.problem, Problem::ReadOnlyFileSystem), "{error}");
     tiny(&dir.join("a.pool")).read_only(true).open::<Shm>().unwrap();
     say("came to its end");
 }

@@ -104,6 +104,44 @@ fn a_pool_of_another_durability_is_not_joined() {
     assert!(matches!(problem(options(&path).open::<Shm>()), Problem::OtherDurability { .. }));
 }
 
+/// Where a pool says which version of sharing its sharers share: the fourth of the words that they share.
+fn terms<M: MappedMedium>(pool: &Pool<M>) -> &Word {
+    pool.region().at(Offset::new(pool.layout().shared + 3 * 8))
+}
+
+#[test]
+fn a_pool_that_another_release_shares_in_another_way_is_not_joined() {
+    let (_directory, path) = directory();
+    let one = open::<Shm>(&path);
+    let word = terms(&one).load(one.medium(), Acquire);
+    terms(&one).store(one.medium(), word + (1 << 16), Release);
+    let error = options(&path).open::<Shm>().err().unwrap();
+    assert!(matches!(error.problem, Problem::OtherSharing { found } if found == (word >> 16) + 1), "{error}");
+    assert!(error.to_string().contains("the same release"), "{error}");
+    terms(&one).store(one.medium(), word, Release);
+    open::<Shm>(&path);
+}
+
+#[test]
+fn those_who_share_a_pool_that_is_deleted_go_on_and_others_make_a_new_one() {
+    let (_directory, path) = directory();
+    let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
+    let kept = words(&one);
+    std::fs::remove_file(&path).unwrap();
+    kept[0].store(one.medium(), 5, Release);
+    assert_eq!(words(&two)[0].load(two.medium(), Acquire), 5);
+    assert!(matches!(problem(options(&path).open::<Shm>()), Problem::Missing));
+    let new = open::<Shm>(&path);
+    assert_eq!((new.others().len(), one.others().len()), (0, 1));
+    assert_ne!(new.uuid(), one.uuid());
+    // Who dies in the old one is noticed there.
+    two.abandon();
+    assert_eq!((one.recover_dead(), new.recover_dead()), (1, 0));
+    one.grow(2 * SIZE).unwrap();
+    one.close().unwrap();
+    new.close().unwrap();
+}
+
 #[test]
 fn what_all_have_left_is_recovered_by_the_next_one_as_after_any_crash() {
     let (_directory, path) = directory();

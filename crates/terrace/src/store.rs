@@ -372,7 +372,8 @@ impl Store {
         }
     }
 
-    /// Reads everything and compares it with its checksums and with what it should be. For a store that nobody writes to meanwhile. `progress` is
+    /// Reads everything and compares it with its checksums and with what it should be. For a store that nobody writes to meanwhile; if
+    /// other processes have it open, only the records are compared, beside their work, and the report says so. `progress` is
     /// told the records that are done, and how many there are.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         self.0.engine.check(progress)

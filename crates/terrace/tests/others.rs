@@ -21,11 +21,13 @@ fn child() {
     let store = options(Path::new(&path)).open().unwrap();
     store.put(&here(std::process::id()), b"").unwrap();
     for n in 0u64.. {
-        store.put(&(n % 100).to_be_bytes(), &n.to_be_bytes()).unwrap();
-        store.put(b"newest", &n.to_be_bytes()).unwrap();
+        let done_or_full = |written| matches!(written, Ok(()) | Err(WriteError::PoolFull { .. }));
+        assert!(done_or_full(store.put(&(n % 100).to_be_bytes(), &n.to_be_bytes())));
+        assert!(done_or_full(store.put(b"newest", &n.to_be_bytes())));
         let mut batch = store.batch();
         batch.put(b"one", &n.to_be_bytes()).put(b"other", &n.to_be_bytes());
-        batch.commit().unwrap();
+        // While one stands still inside the store, nothing that is given back is used again.
+        assert!(done_or_full(batch.commit()));
         if n % 1000 == 0 {
             acknowledge(0, n);
         }
@@ -86,6 +88,26 @@ fn one_that_stands_still_is_left_alone_if_nobody_said_otherwise_and_if_it_goes_o
     assert!(watch.wait(Duration::from_secs(60)));
     victim.kill();
     drop(other);
+}
+
+#[test]
+fn a_check_beside_writers_reads_all_records_and_finds_nothing_wrong() {
+    let directory = common::directory();
+    let path = directory.path().join("pool");
+    let store = options(&path).create().unwrap();
+    for n in 0..5000u64 {
+        store.put(format!("key {n}").as_bytes(), &[7; 100]).unwrap();
+    }
+    let victim = writer(&store, &path);
+    for _ in 0..50 {
+        let report = store.check(&mut |_, _| {});
+        assert!(report.is_sound() && report.beside_others, "{:#?}", report.findings);
+        assert!(report.records >= 5000);
+    }
+    victim.kill();
+    store.look_after_others();
+    let report = store.check(&mut |_, _| {});
+    assert!(report.is_sound() && !report.beside_others, "{:#?}", report.findings);
 }
 
 /// The reader's mapping refuses stores to all data, so whatever it stored there would end this test.

@@ -19,6 +19,9 @@ where
     I: PointIndex<Kind = Kind> + Stored<Medium = <I as PointIndex>::Medium>,
 {
     pub(super) fn check_all(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
+        if !self.pool().others().is_empty() {
+            return self.check_beside(progress);
+        }
         let guard = self.pool().pin();
         let mut findings = self.pool().verify_head();
         findings.extend(self.pool().verify_memory());
@@ -42,11 +45,49 @@ where
         touched.tell(&mut findings);
         progress(records, records);
         let buckets = self.index.stats(&guard).buckets;
-        Report { records, buckets, roots: self.pool().roots().len() as u64, findings }
+        Report { records, buckets, roots: self.pool().roots().len() as u64, findings, beside_others: false }
     }
 }
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
+    /// What can be checked while other processes write: every record. That the index and the allocator agree with themselves and each other can be seen only when nothing changes.
+    fn check_beside(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
+        let (total, mut records, mut position) = (self.index.len(), 0, 0);
+        let mut findings = Vec::new();
+        loop {
+            // A new guard for each piece, so that memory that is given back meanwhile does not wait for all of it.
+            let guard = self.pool().pin();
+            position = self.index.scan(&guard, position, STEP as usize, |word| {
+                records += 1;
+                if let Some(found) =
+                    self.stays_unsound(&guard, word).filter(|_| findings.len() < FINDINGS_MAX)
+                {
+                    findings.push(found);
+                }
+            });
+            progress(records, total.max(records));
+            if position == 0 {
+                let (buckets, roots) = (self.index.stats(&guard).buckets, self.pool().roots().len() as u64);
+                return Report { records, buckets, roots, findings, beside_others: true };
+            }
+        }
+    }
+
+    /// What is wrong with a record, unless it is only on its way: one that a batch has published is settled a moment after that has ended.
+    fn stays_unsound(&self, guard: &Guard<'_, I::Medium>, word: u64) -> Option<Finding> {
+        const LOOKS: u32 = 10_000;
+        let mut looks = 0;
+        while let Err(ReadError::Corrupt { offset, what }) = self.check_record(guard, word) {
+            looks += 1;
+            match Record::at(guard, word) {
+                Ok(record) if self.index.get(guard, record.body.key) != Some(word) => return None,
+                Ok(_) if looks < LOOKS => std::thread::yield_now(),
+                _ => return Some(finding(guard, word, offset, what)),
+            }
+        }
+        None
+    }
+
     fn check_record(&self, guard: &Guard<'_, I::Medium>, word: u64) -> Result<(), ReadError> {
         let record = Record::at(guard, word)?;
         record.verify()?;

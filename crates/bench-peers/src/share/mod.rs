@@ -1,9 +1,13 @@
 //! Several processes on one store: what a second one costs, what it costs to be ready for the death of any, and how long that holds the others up.
 
+mod lmdb;
+
 use crate::plan::{Plan, say};
-use crate::records::{key, value};
+use crate::records::{VALUE_BYTES, key, value};
+use crate::server::{self, RedisMode};
 use crate::worker::pool_size;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,7 +27,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// All tables.
 pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
-    let mut sections = vec![reads(plan)?, notes(plan)?, deaths(plan)?];
+    let mut sections = vec![reads(plan)?, sockets(plan)?, lmdb::section(plan)?, notes(plan)?, deaths(plan)?];
     sections.retain(|section| !section.rows.is_empty());
     Ok(sections)
 }
@@ -54,9 +58,20 @@ impl Neighbour {
     }
 
     fn ask(&mut self, what: u64) -> Outcome<f64> {
-        writeln!(self.input, "{what}")?;
-        self.input.flush()?;
+        self.begin(what)?;
         self.answer()
+    }
+
+    fn begin(&mut self, what: u64) -> Outcome<()> {
+        writeln!(self.input, "{what}")?;
+        Ok(self.input.flush()?)
+    }
+
+    /// What the neighbour and this process do together, at the same time.
+    fn beside(&mut self, seed: u64, own: impl FnOnce(u64) -> f64) -> Outcome<f64> {
+        self.begin(2 * seed)?;
+        let own = own(2 * seed + 1);
+        Ok(self.answer()? + own)
     }
 
     fn answer(&mut self) -> Outcome<f64> {
@@ -86,13 +101,17 @@ pub(crate) fn run(arguments: &[String]) -> Outcome<()> {
             let store = options(path, records).open()?;
             answer_each(|seed| read_some(&store, records, seed))
         }
+        "writes" => {
+            let store = options(path, records).open()?;
+            answer_each(|seed| write_some(&store, records, seed))
+        }
         "holds" => {
             let pool = pool_options(path).open::<Shm>()?;
             let guard = pool.pin();
             let _held = Lock::of(word(&pool)?).acquire(&guard);
             answer_each(|_| 0.0)
         }
-        _ => Err("a neighbour has no such work".into()),
+        _ => lmdb::run(work, path, records),
     }
 }
 
@@ -117,6 +136,30 @@ fn read_some(store: &Store, records: u64, seed: u64) -> f64 {
     if found as u64 == READS { rate } else { f64::NAN }
 }
 
+/// Million puts a second, of keys that are there, each by itself.
+fn write_some(store: &Store, records: u64, seed: u64) -> f64 {
+    const WRITES: u64 = 300_000;
+    let mut random = Random::new(seed);
+    let start = Instant::now();
+    let put = |number: u64| store.put(&key(number), &value(number)).is_ok();
+    let done = (0..WRITES).filter(|_| put(random.below(records))).count();
+    let rate = WRITES as f64 / start.elapsed().as_secs_f64() / 1e6;
+    if done as u64 == WRITES { rate } else { f64::NAN }
+}
+
+/// A store with so many records.
+fn filled(path: &Path, records: u64) -> Outcome<Store> {
+    let store = options(path, records).create()?;
+    for first in (0..records).step_by(64) {
+        let pairs: Vec<_> =
+            (first..records.min(first + 64)).map(|number| (key(number), value(number))).collect();
+        let puts: Vec<_> = pairs.iter().map(|(key, value)| Put { key, value, expires_at: None }).collect();
+        store.put_many(&puts).into_iter().try_for_each(|done| done)?;
+    }
+    store.collapse_huge_pages();
+    Ok(store)
+}
+
 /// Reads of a second process beside those of the first.
 fn reads(plan: &Plan) -> Outcome<Section> {
     let title = "Reads of a second process that shares the store, while the first does nothing; 16-byte keys, 64-byte values, in /dev/shm";
@@ -128,14 +171,7 @@ fn reads(plan: &Plan) -> Outcome<Section> {
     let records = plan.count(10_000_000);
     let directory = tempfile::tempdir_in("/dev/shm")?;
     let path = directory.path().join("share.pool");
-    let store = options(&path, records).create()?;
-    for first in (0..records).step_by(64) {
-        let pairs: Vec<_> =
-            (first..records.min(first + 64)).map(|number| (key(number), value(number))).collect();
-        let puts: Vec<_> = pairs.iter().map(|(key, value)| Put { key, value, expires_at: None }).collect();
-        store.put_many(&puts).into_iter().try_for_each(|done| done)?;
-    }
-    store.collapse_huge_pages();
+    let store = filled(&path, records)?;
     let mut neighbour = Neighbour::start("reads", &path, records)?;
     let mut seeds = (1..).step_by(2);
     let second: Measure<'_> = Box::new(|| neighbour.ask(seeds.next().unwrap_or(1)).unwrap_or(f64::NAN));
@@ -144,6 +180,55 @@ fn reads(plan: &Plan) -> Outcome<Section> {
     section.rows.push(row.against(0, Bound::AtLeast(0.95)));
     Ok(section)
 }
+
+/// Reads of a second process beside those of one that asks a server, one after the other.
+fn sockets(plan: &Plan) -> Outcome<Section> {
+    let title = "GET of a second process that shares the store, and of a client at a Unix socket with nothing else to do; one thread, one request at a time, \
+                 16-byte keys, 64-byte values";
+    let mut section = Section::new(title, "M/s", &["through the socket"]).ours_named("shared");
+    let records = plan.count(1_000_000);
+    for (name, start) in
+        [("Terrace", server::terrace as fn() -> _), ("Redis", || server::redis(RedisMode::No))]
+    {
+        if !plan.wants(NAME, &format!("socket of {name}")) {
+            continue;
+        }
+        say(&format!("{NAME} socket of {name}"));
+        let directory = tempfile::tempdir_in("/dev/shm")?;
+        let path = directory.path().join("share.pool");
+        let _store = filled(&path, records)?;
+        let mut neighbour = Neighbour::start("reads", &path, records)?;
+        let server = start()?;
+        server::fill(&server, records)?;
+        let mut socket = server.connect_unix()?;
+        let mut seeds = 1..;
+        let shared: Measure<'_> = Box::new(|| neighbour.ask(seeds.next().unwrap_or(1)).unwrap_or(f64::NAN));
+        let asked: Measure<'_> = Box::new(|| ask_some(&mut socket, records, 2).unwrap_or(f64::NAN));
+        let row =
+            Row::from_measured(format!("get, socket of {name}"), plan.runner().row(&mut [shared, asked]));
+        section.rows.push(row.against(0, Bound::AtLeast(10.0)));
+    }
+    Ok(section)
+}
+
+/// Million gets a second through a connection, each asked when the one before was answered.
+fn ask_some(socket: &mut UnixStream, records: u64, seed: u64) -> std::io::Result<f64> {
+    const READS: u64 = 30_000;
+    let mut random = Random::new(seed);
+    let mut reply = [0; REPLY_HEAD.len() + VALUE_BYTES as usize + 2];
+    let start = Instant::now();
+    for _ in 0..READS {
+        let key = key(random.below(records));
+        socket.write_all(&[b"*2\r\n$3\r\nGET\r\n$16\r\n", &key[..], b"\r\n"].concat())?;
+        socket.read_exact(&mut reply)?;
+        if !reply.starts_with(REPLY_HEAD) {
+            return Err(std::io::Error::other("another answer than a value"));
+        }
+    }
+    Ok(READS as f64 / start.elapsed().as_secs_f64() / 1e6)
+}
+
+const REPLY_HEAD: &[u8] = b"$64\r\n";
 
 /// What it costs that every lock is noted: the same work in a pool that is shared and in one that is not.
 fn notes(plan: &Plan) -> Outcome<Section> {

@@ -1,0 +1,128 @@
+//! Beside LMDB, which also lets several processes into one memory map.
+
+use super::{NAME, Neighbour, Outcome, answer_each, filled, read_some, write_some};
+use crate::plan::{Plan, say};
+use crate::records::{key, value};
+use heed::types::Bytes;
+use heed::{Database, Env, EnvFlags, EnvOpenOptions};
+use std::path::Path;
+use std::time::Instant;
+use terrace_bench::{Bound, Measure, Random, Row, Section};
+
+/// Two processes, Terrace beside LMDB, both in /dev/shm.
+pub(super) fn section(plan: &Plan) -> Outcome<Section> {
+    let title = "Two processes on one store, both at work; M/s of both together; uniform 16-byte keys, 64-byte values, in /dev/shm. LMDB with NOSYNC and a writable map; \
+                 its reads in one transaction for all, and in one for each, as whoever wants the newest has them; its writes in one each";
+    let mut section = Section::new(title, "M/s", &["LMDB"]);
+    let rows = [
+        ("get, one snapshot for all", "reads", "lmdb-reads", 2.0),
+        ("get, the newest each", "reads", "lmdb-newest", 2.0),
+        ("put", "writes", "lmdb-writes", 5.0),
+    ];
+    let wanted: Vec<_> =
+        rows.into_iter().filter(|(name, ..)| plan.wants(NAME, &format!("lmdb {name}"))).collect();
+    if wanted.is_empty() {
+        return Ok(section);
+    }
+    let records = plan.count(10_000_000);
+    let directory = tempfile::tempdir_in("/dev/shm")?;
+    let (path, theirs) = (directory.path().join("share.pool"), directory.path().join("lmdb"));
+    let store = filled(&path, records)?;
+    std::fs::create_dir(&theirs)?;
+    let lmdb = Lmdb::open(&theirs, records)?;
+    lmdb.fill(records)?;
+    for (name, ours, other, at_least) in wanted {
+        say(&format!("{NAME} lmdb {name}"));
+        let mut near = Neighbour::start(ours, &path, records)?;
+        let mut far = Neighbour::start(other, &theirs, records)?;
+        let (mut seed, mut their_seed) = (0, 0);
+        let own = |seed| {
+            if ours == "reads" { read_some(&store, records, seed) } else { write_some(&store, records, seed) }
+        };
+        let measure: Measure<'_> = Box::new(|| {
+            seed += 1;
+            near.beside(seed, own).unwrap_or(f64::NAN)
+        });
+        let peer: Measure<'_> = Box::new(|| {
+            their_seed += 1;
+            far.beside(their_seed, |seed| lmdb.work(other, records, seed)).unwrap_or(f64::NAN)
+        });
+        let row = Row::from_measured(name, plan.runner().row(&mut [measure, peer]));
+        section.rows.push(row.against(0, Bound::AtLeast(at_least)));
+    }
+    Ok(section)
+}
+
+/// A neighbour's work with LMDB.
+pub(super) fn run(work: &str, path: &Path, records: u64) -> Outcome<()> {
+    let lmdb = Lmdb::open(path, records)?;
+    answer_each(|seed| lmdb.work(work, records, seed))
+}
+
+struct Lmdb {
+    env: Env,
+    database: Database<Bytes, Bytes>,
+}
+
+impl Lmdb {
+    #[allow(unsafe_code, reason = "LMDB's map is memory that other processes write")]
+    fn open(path: &Path, records: u64) -> Outcome<Self> {
+        let mut options = EnvOpenOptions::new();
+        options.map_size(((1 << 30) + records as usize * 400).next_multiple_of(1 << 20));
+        // SAFETY: only LMDB writes to its files, and this process opens them once; without NOSYNC's sync, a crash of the machine loses them, which is what is compared.
+        let env = unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP).open(path) }?;
+        let mut transaction = env.write_txn()?;
+        let database = env.create_database(&mut transaction, None)?;
+        transaction.commit()?;
+        Ok(Self { env, database })
+    }
+
+    fn fill(&self, records: u64) -> Outcome<()> {
+        let mut transaction = self.env.write_txn()?;
+        (0..records)
+            .try_for_each(|number| self.database.put(&mut transaction, &key(number), &value(number)))?;
+        Ok(transaction.commit()?)
+    }
+
+    /// Million operations a second.
+    fn work(&self, what: &str, records: u64, seed: u64) -> f64 {
+        let (operations, work): (u64, fn(&Self, &mut Random, u64, u64) -> heed::Result<u64>) = match what {
+            "lmdb-reads" => (500_000, Self::read_one_snapshot),
+            "lmdb-newest" => (500_000, Self::read_newest),
+            _ => (50_000, Self::write),
+        };
+        let mut random = Random::new(seed);
+        let start = Instant::now();
+        let done = work(self, &mut random, records, operations);
+        let rate = operations as f64 / start.elapsed().as_secs_f64() / 1e6;
+        if matches!(done, Ok(done) if done == operations) { rate } else { f64::NAN }
+    }
+
+    fn read_one_snapshot(&self, random: &mut Random, records: u64, operations: u64) -> heed::Result<u64> {
+        let snapshot = self.env.read_txn()?;
+        let mut found = 0;
+        for _ in 0..operations {
+            found += u64::from(self.database.get(&snapshot, &key(random.below(records)))?.is_some());
+        }
+        Ok(found)
+    }
+
+    fn read_newest(&self, random: &mut Random, records: u64, operations: u64) -> heed::Result<u64> {
+        let mut found = 0;
+        for _ in 0..operations {
+            let snapshot = self.env.read_txn()?;
+            found += u64::from(self.database.get(&snapshot, &key(random.below(records)))?.is_some());
+        }
+        Ok(found)
+    }
+
+    fn write(&self, random: &mut Random, records: u64, operations: u64) -> heed::Result<u64> {
+        for _ in 0..operations {
+            let number = random.below(records);
+            let mut transaction = self.env.write_txn()?;
+            self.database.put(&mut transaction, &key(number), &value(number))?;
+            transaction.commit()?;
+        }
+        Ok(operations)
+    }
+}
