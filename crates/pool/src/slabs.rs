@@ -20,7 +20,7 @@ use crate::pool::Inner;
 use crate::seats::Seat;
 use crate::zones::{State, Unit, Use};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use terrace_medium::{MappedMedium, Word};
+use terrace_medium::{LINE, MappedMedium, Word};
 
 /// The head of a list: `| 63:32 changes | 31:0 unit + 1, 0 for none |`. The changes are counted so that a head that comes back is not taken for one that
 /// stayed.
@@ -58,11 +58,21 @@ impl<M: MappedMedium> Inner<M> {
         if free == 0 {
             free = self.refill(seat, number, class)?;
         }
-        cache.free.store(self.medium(), free & (free - 1), Relaxed);
+        let rest = free & (free - 1);
+        cache.free.store(self.medium(), rest, Relaxed);
         let place = cache.place.load(self.medium(), Relaxed);
         let mask = (1 << self.memory.classes.slab_log2) - 1;
-        let block = (place & mask) * 64 + u64::from(free.trailing_zeros());
-        Some((place & !mask) + class.position(block))
+        let at = |free: u64| {
+            (place & !mask) + class.position((place & mask) * 64 + u64::from(free.trailing_zeros()))
+        };
+        if rest != 0 {
+            // A block that was freed long ago is in no cache, and a locked instruction waits until what was written to it has its lines: so those of the next one
+            // are asked for now.
+            let next = at(rest);
+            self.region.prefetch_to_write(next);
+            self.region.prefetch_to_write(next + LINE as u64);
+        }
+        Some(at(free))
     }
 
     /// Finds free blocks for the seat's empty cache and returns them as bits of the word that the cache now names.

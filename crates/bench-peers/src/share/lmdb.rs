@@ -1,13 +1,12 @@
 //! Beside LMDB, which also lets several processes into one memory map.
 
-use super::{NAME, Neighbour, Outcome, answer_each, filled, read_some, write_some};
+use super::{NAME, Neighbour, Outcome, answer_each, filled, rate, read_some, write_some};
 use crate::plan::{Plan, say};
 use crate::records::{key, value};
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions};
 use std::path::Path;
-use std::time::Instant;
-use terrace_bench::{Bound, Measure, Random, Row, Section};
+use terrace_bench::{Bound, Measure, Row, Section};
 
 /// Two processes, Terrace beside LMDB, both in /dev/shm.
 pub(super) fn section(plan: &Plan) -> Outcome<Section> {
@@ -86,43 +85,24 @@ impl Lmdb {
 
     /// Million operations a second.
     fn work(&self, what: &str, records: u64, seed: u64) -> f64 {
-        let (operations, work): (u64, fn(&Self, &mut Random, u64, u64) -> heed::Result<u64>) = match what {
-            "lmdb-reads" => (500_000, Self::read_one_snapshot),
-            "lmdb-newest" => (500_000, Self::read_newest),
-            _ => (50_000, Self::write),
-        };
-        let mut random = Random::new(seed);
-        let start = Instant::now();
-        let done = work(self, &mut random, records, operations);
-        let rate = operations as f64 / start.elapsed().as_secs_f64() / 1e6;
-        if matches!(done, Ok(done) if done == operations) { rate } else { f64::NAN }
+        match what {
+            "lmdb-reads" => match self.env.read_txn() {
+                Ok(snapshot) => rate(500_000, records, seed, |key, _| {
+                    matches!(self.database.get(&snapshot, key), Ok(Some(_)))
+                }),
+                Err(_) => f64::NAN,
+            },
+            "lmdb-newest" => rate(500_000, records, seed, |key, _| {
+                let newest = self.env.read_txn();
+                newest.is_ok_and(|newest| matches!(self.database.get(&newest, key), Ok(Some(_))))
+            }),
+            _ => rate(100_000, records, seed, |key, value| self.write(key, value).is_ok()),
+        }
     }
 
-    fn read_one_snapshot(&self, random: &mut Random, records: u64, operations: u64) -> heed::Result<u64> {
-        let snapshot = self.env.read_txn()?;
-        let mut found = 0;
-        for _ in 0..operations {
-            found += u64::from(self.database.get(&snapshot, &key(random.below(records)))?.is_some());
-        }
-        Ok(found)
-    }
-
-    fn read_newest(&self, random: &mut Random, records: u64, operations: u64) -> heed::Result<u64> {
-        let mut found = 0;
-        for _ in 0..operations {
-            let snapshot = self.env.read_txn()?;
-            found += u64::from(self.database.get(&snapshot, &key(random.below(records)))?.is_some());
-        }
-        Ok(found)
-    }
-
-    fn write(&self, random: &mut Random, records: u64, operations: u64) -> heed::Result<u64> {
-        for _ in 0..operations {
-            let number = random.below(records);
-            let mut transaction = self.env.write_txn()?;
-            self.database.put(&mut transaction, &key(number), &value(number))?;
-            transaction.commit()?;
-        }
-        Ok(operations)
+    fn write(&self, key: &[u8], value: &[u8]) -> heed::Result<()> {
+        let mut transaction = self.env.write_txn()?;
+        self.database.put(&mut transaction, key, value)?;
+        transaction.commit()
     }
 }

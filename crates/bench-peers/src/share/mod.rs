@@ -126,25 +126,29 @@ fn answer_each(work: impl Fn(u64) -> f64) -> Outcome<()> {
     Ok(())
 }
 
+/// Million times a second that `each` does something with a record, all of them at random places. What they are is drawn before the time is taken.
+fn rate(operations: u64, records: u64, seed: u64, mut each: impl FnMut(&[u8], &[u8]) -> bool) -> f64 {
+    const DRAWN: u64 = 1000;
+    let mut random = Random::new(seed);
+    let (mut seconds, mut done) = (0.0, 0);
+    for _ in 0..operations / DRAWN {
+        let numbers = (0..DRAWN).map(|_| random.below(records));
+        let drawn: Vec<_> = numbers.map(|number| (key(number), value(number))).collect();
+        let start = Instant::now();
+        done += drawn.iter().filter(|(key, value)| each(key, value)).count() as u64;
+        seconds += start.elapsed().as_secs_f64();
+    }
+    if done == operations { operations as f64 / seconds / 1e6 } else { f64::NAN }
+}
+
 /// Million gets a second, of keys that are there.
 fn read_some(store: &Store, records: u64, seed: u64) -> f64 {
-    const READS: u64 = 1_000_000;
-    let mut random = Random::new(seed);
-    let start = Instant::now();
-    let found = (0..READS).filter(|_| matches!(store.get(&key(random.below(records))), Ok(Some(_)))).count();
-    let rate = READS as f64 / start.elapsed().as_secs_f64() / 1e6;
-    if found as u64 == READS { rate } else { f64::NAN }
+    rate(1_000_000, records, seed, |key, _| matches!(store.get(key), Ok(Some(_))))
 }
 
 /// Million puts a second, of keys that are there, each by itself.
 fn write_some(store: &Store, records: u64, seed: u64) -> f64 {
-    const WRITES: u64 = 300_000;
-    let mut random = Random::new(seed);
-    let start = Instant::now();
-    let put = |number: u64| store.put(&key(number), &value(number)).is_ok();
-    let done = (0..WRITES).filter(|_| put(random.below(records))).count();
-    let rate = WRITES as f64 / start.elapsed().as_secs_f64() / 1e6;
-    if done as u64 == WRITES { rate } else { f64::NAN }
+    rate(400_000, records, seed, |key, value| store.put(key, value).is_ok())
 }
 
 /// A store with so many records.
