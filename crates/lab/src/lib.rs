@@ -6,6 +6,6 @@ mod seed;
 mod suite;
 pub mod targets;
 
-pub use schedules::{Done, MEETINGS, Meeting, ScheduleSeed, Watch, crash_name, crash_named, meeting};
+pub use schedules::{Accident, Done, MEETINGS, Meeting, ScheduleSeed, Watch, meeting};
 pub use seed::RunSeed;
 pub use suite::{SUITES, Suite, suite};

@@ -6,49 +6,82 @@ use std::str::FromStr;
 use terrace_testkit::Noted;
 use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Profile, Seen, Target, Wrong};
 use terrace_testkit::schedule::{
-    Crashes, Faulty, Finding, Flaw, LIMITS, Policy, Scenario, Sites, Stage, minimise, run,
+    Crashes, Faulty, Finding, Flaw, LIMITS, Policy, Scenario, Sites, Stage, minimise, rehearse, run,
 };
 
-/// Which run of which target, and how it crashes: `clht/none/0x1d`, `clht/pmem/0x1d`.
+/// What happens to the threads of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accident {
+    /// Whether they are participants of a shared pool, of which some die while the others go on.
+    pub one_dies: bool,
+    /// The memory whose crash all of it is put through; none if it does not crash.
+    pub crash: Option<Profile>,
+}
+
+/// What a run is called in which participants die.
+const ONE_DIES: &str = "one-dies";
+
+impl Accident {
+    /// All that a run is put through if nothing else is said: every kind of death, without a crash and with.
+    pub const DEATHS: [Self; 2] =
+        [Self { one_dies: true, crash: None }, Self { one_dies: true, crash: Some(Profile::Pmem) }];
+
+    /// The one with this name: none, pmem, one-dies, one-dies+pmem and so on.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let (one_dies, crash) = match name.strip_prefix(ONE_DIES) {
+            Some("") => return Ok(Self { one_dies: true, crash: None }),
+            Some(rest) => (true, rest.strip_prefix('+').unwrap_or(rest)),
+            None if name == "none" => return Ok(Self::default()),
+            None => (false, name),
+        };
+        match Profile::ALL.into_iter().find(|profile| profile.name() == crash) {
+            Some(profile) => Ok(Self { one_dies, crash: Some(profile) }),
+            None => Err(format!(
+                "there is no crash `{name}`; there are none, {}, {ONE_DIES}, and {ONE_DIES}+pmem and so on",
+                Profile::ALL.map(Profile::name).join(", ")
+            )),
+        }
+    }
+
+    /// What happens, for a story.
+    pub fn story(self) -> &'static str {
+        self.crash.map_or("", Profile::crash)
+    }
+}
+
+impl fmt::Display for Accident {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.one_dies, self.crash.map(Profile::name)) {
+            (false, None) => f.pad("none"),
+            (false, Some(crash)) => f.pad(crash),
+            (true, None) => f.pad(ONE_DIES),
+            (true, Some(crash)) => f.pad(&format!("{ONE_DIES}+{crash}")),
+        }
+    }
+}
+
+/// Which run of which target, and what happens to it: `clht/none/0x1d`, `clht/pmem/0x1d`, `clht/one-dies/0x1d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScheduleSeed {
     /// The target's name.
     pub target: &'static str,
-    /// The memory whose crash the run is put through; none if it does not crash.
-    pub crash: Option<Profile>,
+    /// What happens to its threads.
+    pub accident: Accident,
     /// What scenario and schedule follow from.
     pub run: u64,
 }
 
 impl ScheduleSeed {
     /// The seed of run `number` of a session with seed `seed`.
-    pub fn new(target: &'static str, crash: Option<Profile>, seed: u64, number: u64) -> Self {
+    pub fn new(target: &'static str, accident: Accident, seed: u64, number: u64) -> Self {
         let run = Dice::new(seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93)).bits() >> 8;
-        Self { target, crash, run }
-    }
-}
-
-/// The name of a kind of crash.
-pub fn crash_name(crash: Option<Profile>) -> &'static str {
-    crash.map_or("none", Profile::name)
-}
-
-/// The kind of crash with this name.
-pub fn crash_named(name: &str) -> Result<Option<Profile>, String> {
-    let profile = Profile::ALL.into_iter().find(|profile| profile.name() == name);
-    match (name, profile) {
-        ("none", _) => Ok(None),
-        (_, Some(profile)) => Ok(Some(profile)),
-        _ => Err(format!(
-            "there is no crash `{name}`; there are none, {}",
-            Profile::ALL.map(Profile::name).join(", ")
-        )),
+        Self { target, accident, run }
     }
 }
 
 impl fmt::Display for ScheduleSeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{:#x}", self.target, crash_name(self.crash), self.run)
+        write!(f, "{}/{}/{:#x}", self.target, self.accident, self.run)
     }
 }
 
@@ -66,7 +99,7 @@ impl FromStr for ScheduleSeed {
         let target = meeting(target).ok_or_else(|| format!("there is no target `{target}`"))?.name;
         let run =
             run.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok()).ok_or_else(wrong)?;
-        Ok(Self { target, crash: crash_named(crash)?, run })
+        Ok(Self { target, accident: Accident::named(crash)?, run })
     }
 }
 
@@ -77,6 +110,8 @@ pub struct Done {
     pub steps: u64,
     /// How often another thread went on.
     pub turns: u64,
+    /// Participants that died.
+    pub deaths: u64,
     /// Crash states, if it crashed.
     pub explored: Explored,
     /// What was found.
@@ -88,10 +123,12 @@ pub struct Meeting {
     /// Its name.
     pub name: &'static str,
     once: Once,
+    deaths: Deaths,
     smaller: fn(&Stage, Option<Profile>, Finding, usize) -> Finding,
     flawed: fn(&Stage, Option<Flaw>, u64, &mut Sites) -> Option<Wrong>,
 }
 
+type Deaths = fn(&Stage, Option<Profile>, &Scenario, &Policy, u64) -> Result<Scenario, Wrong>;
 type Once = fn(&Stage, &Watch<'_>, Option<Profile>, &Scenario, &Policy, u64) -> Done;
 
 /// Who looks on: states that anyone has judged, and whether to stop.
@@ -106,13 +143,30 @@ pub struct Watch<'w> {
 
 impl Meeting {
     const fn of<T: Target>() -> Self {
-        Self { name: T::NAME, once: once::<T>, smaller: smaller::<T>, flawed: flawed::<T> }
+        Self {
+            name: T::NAME,
+            once: once::<T>,
+            deaths: deaths::<T>,
+            smaller: smaller::<T>,
+            flawed: flawed::<T>,
+        }
     }
 
     /// Does a run.
     pub fn run(&self, stage: &Stage, watch: &Watch<'_>, seed: ScheduleSeed) -> Done {
-        let scenario = self.scenario(seed);
-        (self.once)(stage, watch, seed.crash, &scenario, &Scenario::policy(seed.run), seed.run)
+        let (mut scenario, policy) = (self.scenario(seed), Scenario::policy(seed.run));
+        if seed.accident.one_dies {
+            scenario = match (self.deaths)(stage, seed.accident.crash, &scenario, &policy, seed.run) {
+                Ok(scenario) => scenario,
+                Err(wrong) => {
+                    return Done {
+                        finding: Some(Finding::without_threads(&scenario, wrong)),
+                        ..Done::default()
+                    };
+                }
+            };
+        }
+        (self.once)(stage, watch, seed.accident.crash, &scenario, &policy, seed.run)
     }
 
     /// What is done in a run.
@@ -145,16 +199,40 @@ pub fn meeting(name: &str) -> Option<&'static Meeting> {
 }
 
 fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
-    let draw = |crash: fn(u64) -> Scenario, plain: fn(u64) -> Scenario| match seed.crash {
-        Some(_) => crash(seed.run),
-        None => plain(seed.run),
-    };
     match name {
-        ClhtU64::NAME => draw(Scenario::draw_to_crash::<ClhtU64>, Scenario::draw::<ClhtU64>),
-        ClhtBytes::NAME => draw(Scenario::draw_to_crash::<ClhtBytes>, Scenario::draw::<ClhtBytes>),
-        Cells::NAME => draw(Scenario::draw_to_crash::<Cells>, Scenario::draw::<Cells>),
-        _ => draw(Scenario::draw_to_crash::<DirectEngine>, Scenario::draw::<DirectEngine>),
+        ClhtU64::NAME => drawn::<ClhtU64>(seed),
+        ClhtBytes::NAME => drawn::<ClhtBytes>(seed),
+        Cells::NAME => drawn::<Cells>(seed),
+        _ => drawn::<DirectEngine>(seed),
     }
+}
+
+fn drawn<T: Target>(seed: ScheduleSeed) -> Scenario {
+    match seed.accident {
+        Accident { one_dies: true, .. } => Scenario::draw_shared::<T>(seed.run),
+        Accident { crash: Some(_), .. } => Scenario::draw_to_crash::<T>(seed.run),
+        Accident { crash: None, .. } => Scenario::draw::<T>(seed.run),
+    }
+}
+
+/// The same, with deaths, which are drawn from how the run goes in which nobody dies.
+fn deaths<T: Target>(
+    stage: &Stage,
+    crash: Option<Profile>,
+    scenario: &Scenario,
+    policy: &Policy,
+    seed: u64,
+) -> Result<Scenario, Wrong> {
+    let ran = match crash.map_or(has_volatile_cache(scenario), Profile::has_volatile_cache) {
+        true => rehearse::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed)?,
+        false => rehearse::<T, false>(stage, zeroed::<T, false>(), scenario, policy, seed)?,
+    };
+    ran.wrong.clone().map_or_else(|| Ok(scenario.draw_deaths(&ran, seed)), Err)
+}
+
+/// Half of the runs that do not crash are as on persistent memory, half as on shared memory: the code differs.
+fn has_volatile_cache(scenario: &Scenario) -> bool {
+    scenario.plan.seed & 1 == 0
 }
 
 fn once<T: Target>(
@@ -166,10 +244,9 @@ fn once<T: Target>(
     seed: u64,
 ) -> Done {
     let Some(profile) = crash else {
-        // Half of the runs as on persistent memory, half as on shared memory: the code differs.
-        return match scenario.plan.seed & 1 {
-            0 => plain::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed),
-            _ => plain::<T, false>(stage, zeroed::<T, false>(), scenario, policy, seed),
+        return match has_volatile_cache(scenario) {
+            true => plain::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed),
+            false => plain::<T, false>(stage, zeroed::<T, false>(), scenario, policy, seed),
         };
     };
     let Watch { seen, is_over, fault } = *watch;
@@ -178,6 +255,7 @@ fn once<T: Target>(
     Done {
         steps: crashed.slices.iter().map(|slice| u64::from(slice.steps)).sum(),
         turns: crashed.slices.len() as u64,
+        deaths: crashed.deaths,
         explored: crashed.explored,
         finding: crashed.finding.map(|crash| Finding::of_crash(scenario, *crash)),
     }
@@ -197,7 +275,8 @@ fn plain<T: Target, const V: bool>(
     match run::<T, V>(stage, medium, scenario, policy, seed) {
         Ok(run) => {
             let (steps, turns) = (run.ran.steps, run.ran.turns.len() as u64);
-            Done { steps, turns, finding: Finding::of_run(scenario, run), ..Done::default() }
+            let deaths = run.ran.died.len() as u64;
+            Done { steps, turns, deaths, finding: Finding::of_run(scenario, run), ..Done::default() }
         }
         Err(wrong) => Done { finding: Some(Finding::without_threads(scenario, wrong)), ..Done::default() },
     }

@@ -2,17 +2,19 @@
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "it says how fast it was")]
 
 use std::time::Instant;
-use terrace_lab::{MEETINGS, ScheduleSeed, Watch, meeting};
+use terrace_lab::{Accident, MEETINGS, ScheduleSeed, Watch, meeting};
 use terrace_testkit::crash::{Explored, Profile, Seen};
 use terrace_testkit::schedule::{Stage, Story};
 
 #[test]
 fn the_word_of_a_run_is_read_back() {
-    for crash in [None, Some(Profile::Pmem)] {
-        let seed = ScheduleSeed::new("cells", crash, 7, 3);
+    let kinds = [(false, None), (false, Some(Profile::Pmem)), (true, None), (true, Some(Profile::Shm))];
+    for (one_dies, crash) in kinds {
+        let seed = ScheduleSeed::new("cells", Accident { one_dies, crash }, 7, 3);
         assert_eq!(seed.to_string().parse(), Ok(seed));
     }
     assert!("clht/none".parse::<ScheduleSeed>().is_err());
+    assert!("clht/one-dies+/0x1".parse::<ScheduleSeed>().is_err());
     assert!("shoe/none/0x1".parse::<ScheduleSeed>().unwrap_err().contains("no target `shoe`"));
 }
 
@@ -23,7 +25,8 @@ fn the_same_word_gives_the_same_run() {
     let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
     for meeting in &MEETINGS {
         for number in 0..40 {
-            let seed = ScheduleSeed::new(meeting.name, None, 1, number);
+            let accident = Accident { one_dies: number % 2 == 1, crash: None };
+            let seed = ScheduleSeed::new(meeting.name, accident, 1, number);
             let [one, two] = [&stage, &other].map(|stage| meeting.run(stage, &watch, seed));
             assert_eq!((one.steps, one.turns), (two.steps, two.turns), "{seed}");
         }
@@ -37,7 +40,7 @@ fn explore(target: &str, crash: Option<Profile>, runs: u64) {
     let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
     let (mut steps, mut turns, mut explored) = (0, 0, Explored::default());
     for run in 0..runs {
-        let seed = ScheduleSeed { target: meeting.name, crash, run };
+        let seed = ScheduleSeed { target: meeting.name, accident: Accident { one_dies: false, crash }, run };
         let done = meeting.run(&stage, &watch, seed);
         (steps, turns) = (steps + done.steps, turns + done.turns);
         explored += done.explored;

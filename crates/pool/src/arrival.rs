@@ -52,11 +52,13 @@ impl<M: MappedMedium> Inner<M> {
     fn arrive_now(&self, unit: u64) -> State {
         /// Far more than an arrival takes: a unit that is still arriving then is damaged, and nothing is done with it.
         const TURNS_MAX: u32 = 1 << 20;
-        /// The same when it may well be that who was at it has died: the collector will see to it.
-        const TURNS_DOUBTED: u32 = 1 << 10;
+        /// The same when it may well be that who was at it has died: the collector will see to it. Whoever comes by waits that long each time until then.
+        const TURNS_DOUBTED: u32 = 1 << 6;
         let (entry, medium) = (self.unit(unit), self.medium());
         for turn in 0..TURNS_MAX {
-            if turn >= TURNS_DOUBTED && self.is_doubted() {
+            // Who has died may not be known to be dead yet. (It is not recovered here: whoever comes here may hold locks that this takes.)
+            let is_time = turn >= TURNS_DOUBTED && turn.is_multiple_of(TURNS_DOUBTED);
+            if is_time && (self.is_doubted() || self.is_anyone_dead()) {
                 return State(entry.state.load(medium, Acquire));
             }
             let state = State(entry.state.load(medium, Acquire));

@@ -32,7 +32,7 @@
 //!
 //! So what is not marked is garbage, which nobody knows, frees or takes: clearing its bit races with nothing, and a slab that
 //! holds garbage stays a slab. But a slab without any may become something else while the collector looks at its bitmaps. So the collector says which unit it
-//! looks into, and who gives that one back to the units lists it instead (`release_unit`).
+//! looks into, and who wants to give that one back to the units leaves it a slab (`release_unit`).
 //!
 //! All of this starts over if the collector dies: whatever marks are there only keep what may be garbage by now, until the next time; bits of `old` are
 //! written anew; notes have another number. A thread that still believes the last MARKING is pinned, and the first grace waits for it. Who dies meanwhile

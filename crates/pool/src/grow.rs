@@ -2,7 +2,8 @@
 
 use crate::error::GrowError;
 use crate::layout::{MAX_POOL, PAGE};
-use crate::pool::Pool;
+use crate::pool::{Inner, Pool};
+use crate::superblock;
 use rustix::fs::{FallocateFlags, fallocate};
 use terrace_medium::MappedMedium;
 
@@ -51,6 +52,22 @@ impl<M: MappedMedium> Pool<M> {
             }
             GrowError::Map(error)
         })
+    }
+}
+
+impl<M: MappedMedium> Inner<M> {
+    /// Ends what somebody was at with the superblock who died: both copies are what the newer whole one says, and memory that it says there is can be had. Whoever calls this has the
+    /// superblock's lock; if it dies, too, the next one does the same.
+    pub(crate) fn mend_superblock(&self) {
+        // At least one copy is whole at any time; if none can be read, the pool is damaged in another way, and `verify` says so.
+        let Ok(found) = superblock::load(&self.region) else { return };
+        let size = found.superblock.size;
+        // PERSIST: the copy that may be torn first. The one that is believed is durable before that, and written over with what it holds. (If the file cannot be synced,
+        // whoever stores the superblock next is told.)
+        let _ = found.superblock.store(&self.region, 1 - found.copy);
+        self.set_size(size);
+        // All of it, for it is not known how large the pool was before: a unit that has no room is looked into once in vain.
+        self.add_memory(0);
     }
 }
 

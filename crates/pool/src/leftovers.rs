@@ -512,3 +512,22 @@ fn a_unit_whose_arrival_was_left_unfinished_is_brought_in() {
         std::fs::remove_file(dir.path().join("pool")).unwrap();
     }
 }
+
+#[test]
+fn an_empty_slab_that_a_collector_died_over_holds_nobody_up() {
+    let rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
+    let guard = rig.pool.pin();
+    let blocks: Vec<u64> = (0..100).map(|_| fill(&guard, 512)).collect();
+    blocks.iter().for_each(|&offset| guard.free(offset, 512));
+    rig.inner().empty_caches(guard.seat());
+    drop(guard);
+    for unit in rig.units(Use::Listed) {
+        // Were it popped and listed again and again, this would not end.
+        rig.inner().shared().sweeping.store(rig.pool.medium(), unit + 1, SeqCst);
+        rig.inner().release_empty_slabs();
+    }
+    rig.inner().doubt();
+    rig.collect();
+    rig.check("looked into");
+    assert!(rig.take_everything() > 0);
+}

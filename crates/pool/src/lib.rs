@@ -52,6 +52,7 @@ pub use error::{Bytes, CloseError, Durability, GrowError, Holder, OpenError, Pro
 pub use fixed::{Fixed, FixedRow};
 pub use fork::Forked;
 pub use layout::{Geometry, Layout, MAX_POOL, PAGE};
+pub use liveness::Liveness;
 #[doc(hidden)]
 pub use lock::number_this_thread;
 pub use lock::{Lock, Locked};

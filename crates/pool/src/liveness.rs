@@ -1,19 +1,29 @@
 //! Which participants are alive: what a shared pool asks of whatever its participants have in common.
 //!
 //! On one machine the kernel answers ([`FileLocks`]): each participant holds a lock on a byte of the pool's file, and the kernel lets go of it when the
-//! process dies, whatever it dies of, and not before: a process that is merely stopped still holds it. Hosts without a common kernel will have leases instead.
+//! process dies, whatever it dies of, and not before: a process that is merely stopped still holds it. Hosts without a common kernel will have leases instead. The trait
+//! stands between: nothing else in a pool that is open relies on its participants having a kernel in common.
 
 use crate::fork::Watched;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Whose participants can be told alive from dead.
+/// Tells the participants of a shared pool that are alive from the dead. Each participant has one of its own.
 ///
-/// The contract: a participant that is called dead stores nothing to the pool any more. Whoever keeps this trait by leases has to see to that, for instance by
-/// having a participant look at its lease before it stores, or by cutting its host off.
-pub(crate) trait Liveness: Send + Sync {
-    /// Takes the place of participant `index`, for as long as this process lives; false if a living one has it.
+/// The contract, on which everything rests that survivors do for the dead:
+///
+/// - A participant that [`Liveness::is_alive`] denies stores nothing to the pool any more. On one machine that comes by itself: a dead process stores nothing. Who
+///   keeps the contract by leases, or believes dead what only does not answer, has to make sure of it: such a participant must notice, before its
+///   next store, that it has lost its place (by looking at its lease before each store, with time to spare for the store; or by being cut off from the
+///   memory), and must not go on. It opens the pool anew.
+/// - It is told dead by all or by none, from some moment on, and until its place is claimed anew. Whoever does not know takes it for alive: that delays,
+///   and breaks nothing.
+/// - A participant that stands still, and may go on, is alive.
+///
+/// When the value is dropped, its place and its hold on the gate are given back.
+pub trait Liveness: Send + Sync {
+    /// Takes the place of participant `index`, for as long as this one lives; false if a living one has it.
     fn claim(&self, index: u32) -> io::Result<bool>;
     /// Gives the place back.
     fn release(&self, index: u32);
@@ -23,6 +33,10 @@ pub(crate) trait Liveness: Send + Sync {
     fn enter(&self) -> io::Result<()>;
     /// See [`Liveness::enter`].
     fn leave(&self);
+    /// Whether all participants run under one kernel. Then a barrier in every running thread of all of them is to be had from it, and process numbers mean something.
+    fn has_common_kernel(&self) -> bool {
+        false
+    }
 }
 
 /// Byte-range locks of a file that belong to one opening of it (`F_OFD_SETLK`, fcntl(2)). They lie beyond any file's end.
@@ -138,6 +152,9 @@ impl Liveness for FileLocks {
     }
     fn leave(&self) {
         let _ = self.try_hold(Hold::Not, Place::Gate);
+    }
+    fn has_common_kernel(&self) -> bool {
+        true
     }
 }
 

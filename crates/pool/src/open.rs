@@ -16,6 +16,7 @@ use crate::{clock, participants};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use terrace_medium::files::{Files, SystemFiles, Unpublished};
 use terrace_medium::{Backing, LINE, MapError, MappedMedium, Mapping, Pmem, Protection, Region};
 
@@ -53,6 +54,28 @@ impl PoolOptions {
     /// Opens the pool in the memory of `medium`, as after a crash or a close. For test media.
     pub fn open_on<M: MappedMedium>(&self, medium: M) -> Result<Pool<M>, OpenError> {
         self.resume(medium, Protection::ReadWrite, None).map_err(|problem| self.error(problem))
+    }
+
+    /// As [`PoolOptions::create_on`]; others may come in while it is open, by [`PoolOptions::share_on`], whose media have the same memory and whose [`Liveness`] knows of this one.
+    pub fn create_shared_on<M: MappedMedium>(
+        &self,
+        medium: M,
+        liveness: Arc<dyn Liveness>,
+    ) -> Result<Pool<M>, OpenError> {
+        let size = medium.len() as u64 / PAGE * PAGE;
+        let make = || self.format(medium, self.superblock::<M>(size)?, Some(liveness));
+        make().map_err(|problem| self.error(problem))
+    }
+
+    /// Opens the pool in the memory of `medium` together with others: goes in to those who are alive, or else goes on with what the last ones have left. For test media, and for memory that
+    /// is shared in another way than by a file of this machine.
+    pub fn share_on<M: MappedMedium>(
+        &self,
+        medium: M,
+        liveness: Arc<dyn Liveness>,
+    ) -> Result<Pool<M>, OpenError> {
+        through_the_gate(liveness, |liveness| self.resume(medium, Protection::ReadWrite, Some(liveness)))
+            .map_err(|problem| self.error(problem))
     }
 
     /// What this opening is for.
@@ -149,23 +172,18 @@ impl PoolOptions {
         };
         file::hold(&file, purpose)?;
         let Some(liveness) = self.liveness(&file)? else { return self.open_held(file, None) };
-        // Nobody else opens or closes it meanwhile; if this process dies, the kernel lets the next one in.
-        liveness.enter().map_err(|error| Problem::Os("lock a part of", error))?;
-        let gate = file::locks_of(&file)?;
-        let outcome = self.open_held(file, Some(liveness));
-        gate.leave();
-        outcome
+        through_the_gate(liveness, |liveness| self.open_held(file, Some(liveness)))
     }
 
     /// Who of the participants is alive, as the locks of `file` say; if others may come in.
-    fn liveness(&self, file: &File) -> Result<Option<Box<dyn Liveness>>, Problem> {
-        Ok(if self.shares() { Some(Box::new(file::locks_of(file)?)) } else { None })
+    fn liveness(&self, file: &File) -> Result<Option<Arc<dyn Liveness>>, Problem> {
+        Ok(if self.shares() { Some(Arc::new(file::locks_of(file)?)) } else { None })
     }
 
     fn open_held<M: MappedMedium>(
         &self,
         file: File,
-        liveness: Option<Box<dyn Liveness>>,
+        liveness: Option<Arc<dyn Liveness>>,
     ) -> Result<Pool<M>, Problem> {
         let size = file::read_superblock(&file)?.superblock.size;
         let found = file::length(&file)?;
@@ -255,7 +273,7 @@ impl PoolOptions {
         &self,
         medium: M,
         mut superblock: Superblock,
-        liveness: Option<Box<dyn Liveness>>,
+        liveness: Option<Arc<dyn Liveness>>,
     ) -> Result<Pool<M>, Problem> {
         superblock.assumed_persistent = self.assumed(&medium);
         let region = Region::new(medium);
@@ -270,7 +288,7 @@ impl PoolOptions {
         &self,
         medium: M,
         protection: Protection,
-        liveness: Option<Box<dyn Liveness>>,
+        liveness: Option<Arc<dyn Liveness>>,
     ) -> Result<Pool<M>, Problem> {
         let assumed_persistent = self.assumed(&medium);
         let region = Region::new(medium);
@@ -309,7 +327,7 @@ impl PoolOptions {
         region: Region<M>,
         layout: Layout,
         superblock: Superblock,
-        liveness: Box<dyn Liveness>,
+        liveness: Arc<dyn Liveness>,
     ) -> Result<Pool<M>, Problem> {
         let asked = durability::<M>();
         if superblock.durability != asked {
@@ -321,8 +339,7 @@ impl PoolOptions {
         }
         let index = free_slot(&region, &layout, &*liveness)?;
         let is_left = participants::holder_of(&region, &layout, index).is_some();
-        let about = About::this_process(self.program_name());
-        let owner = participants::attach(&region, &layout, superblock.generation, &about, index);
+        let owner = participants::attach(&region, &layout, superblock.generation, &self.about(), index);
         let (start, size) = (terms.start, superblock.size);
         let life = Life {
             start,
@@ -352,12 +369,10 @@ impl PoolOptions {
             // PERSIST: before any other store. A crash before finds the pool as it was closed, or as it was left.
             life.superblock.store(&region, life.copy).map_err(Problem::Map)?;
         }
-        let about =
-            if self.reproducible { About::nobody() } else { About::this_process(self.program_name()) };
         if let Some(liveness) = &life.liveness {
             liveness.claim(0).map_err(|error| Problem::Os("lock a part of", error))?;
         }
-        let owner = participants::attach_alone(&region, &layout, life.superblock.generation, &about);
+        let owner = participants::attach_alone(&region, &layout, life.superblock.generation, &self.about());
         let pool = Pool::start(region, layout, owner, life)?;
         if pool.found() == Start::Created {
             // PERSIST: after everything else. A crash before leaves no pool.
@@ -366,9 +381,25 @@ impl PoolOptions {
         Ok(pool)
     }
 
+    /// What the participant table says of who opens the pool.
+    fn about(&self) -> About {
+        if self.reproducible { About::nobody() } else { About::this_process(self.program_name()) }
+    }
+
     fn assumed<M: MappedMedium>(&self, medium: &M) -> bool {
         M::VOLATILE_CACHE && self.assume_persistent && !medium.mapping().backing().survives_power_loss()
     }
+}
+
+/// Does `open` while nobody else opens or closes the pool. If this participant dies over it, its liveness lets the next one in.
+fn through_the_gate<R>(
+    liveness: Arc<dyn Liveness>,
+    open: impl FnOnce(Arc<dyn Liveness>) -> Result<R, Problem>,
+) -> Result<R, Problem> {
+    liveness.enter().map_err(|error| Problem::Os("lock a part of", error))?;
+    let outcome = open(liveness.clone());
+    liveness.leave();
+    outcome
 }
 
 /// A slot that this process now has: one that nobody left anything in, if there is any.
@@ -385,7 +416,7 @@ fn free_slot<M: MappedMedium>(
             return Ok(index);
         }
     }
-    Err(Problem::Crowded(participants::all_living(region, layout, None)))
+    Err(Problem::Crowded(participants::all_living(region, layout, liveness, None)))
 }
 
 fn durability<M: MappedMedium>() -> Durability {

@@ -6,7 +6,7 @@
 //! A search goes on where the last one ended, and now and then begins at the front again, so that what is in use stays together there. The largest
 //! extents are taken from the end: between them and the rest, what is free stays in one piece.
 
-use crate::classes::{Class, GRANULES};
+use crate::classes::GRANULES;
 use crate::layout::PAGE;
 use crate::pool::Inner;
 use crate::zones::{Hint, State, Use, Zone, low_bits};
@@ -147,14 +147,15 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Gives back a unit that was a slab of class `number` of which no block is taken. The caller owns it. While the collector looks into it, it stays a
-    /// slab and is listed instead.
-    pub(crate) fn release_unit(&self, unit: u64, number: usize, class: &Class) {
+    /// slab and the caller's; returns whether it does not. (The collector may have died or been stopped over it, so nobody is to wait for that.)
+    #[must_use = "a slab that stays is to be left"]
+    pub(crate) fn release_unit(&self, unit: u64, number: usize) -> bool {
         let entry = self.unit(unit);
         // ORDER: SeqCst, this and the next: of this and the collector, which says what it looks at and then whether it is a slab, one sees the other.
         entry.state.store(self.medium(), State::granules(self.era).0, SeqCst);
         if self.shared().sweeping.load(self.medium(), SeqCst) == unit + 1 {
             entry.state.store(self.medium(), State::slab(self.era, number, Use::Owned).0, SeqCst);
-            return self.leave(unit, number, class);
+            return false;
         }
         entry.link.store(self.medium(), 0, Relaxed);
         // What takes its granules next is not old.
@@ -163,6 +164,7 @@ impl<M: MappedMedium> Inner<M> {
         entry.taken.swap(self.medium(), 0, SeqCst);
         self.shared().slab_units.fetch_sub(self.medium(), 1, Relaxed);
         self.update_hints(unit);
+        true
     }
 
     /// Takes a run of granules for `bytes` bytes and says where it begins.

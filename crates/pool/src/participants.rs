@@ -15,6 +15,7 @@
 use crate::clock::now_ms;
 use crate::error::Holder;
 use crate::layout::{Layout, PARTICIPANT_BYTES};
+use crate::liveness::Liveness;
 use crate::lock::Lock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{Line, MappedMedium, Offset, Region};
@@ -128,29 +129,40 @@ fn program_words(program: &str) -> [u64; PROGRAM_BYTES / 8] {
     words
 }
 
-/// Everyone in the table that is alive, as far as this process can see others; but for slot `but`.
+/// Everyone in the table that is alive; but for slot `but`.
 pub(crate) fn all_living<M: MappedMedium>(
     region: &Region<M>,
     layout: &Layout,
+    liveness: &dyn Liveness,
     but: Option<u32>,
 ) -> Vec<Holder> {
-    let slots = (0..layout.geometry.participants).filter(|&index| Some(index) != but).filter_map(|index| {
+    let others = (0..layout.geometry.participants).filter(|&index| Some(index) != but);
+    let holders = others.filter(|&index| liveness.is_alive(index)).filter_map(|index| {
         let words = slot(region, layout, index).0.each_ref().map(|word| word.load(region.medium(), Acquire));
-        living(words.map(u64::to_le_bytes).as_flattened())
+        let (holder, started) = named(words.map(u64::to_le_bytes).as_flattened())?;
+        // Its number may be one of another kernel, or of another view of this one.
+        let is_here = liveness.has_common_kernel() && process_start(holder.pid) == Some(started);
+        Some(Holder { stopped: is_here && is_stopped(holder.pid), ..holder })
     });
-    slots.collect()
+    holders.collect()
 }
 
 /// The first participant in `table`, the bytes of a participant table, that is alive.
 pub(crate) fn living(table: &[u8]) -> Option<Holder> {
     table.as_chunks::<{ PARTICIPANT_BYTES as usize }>().0.iter().find_map(|slot| {
-        let word = |i: usize| slot.as_chunks().0.get(i).map_or(0, |&piece| u64::from_le_bytes(piece));
-        let pid = u32::try_from(word(1)).ok()?;
-        let alive = word(0) & TAKEN != 0 && process_start(pid) == Some(word(2));
-        let program = slot[32..56].split(|&byte| byte == 0).next().unwrap_or_default();
-        let program = printable(&String::from_utf8_lossy(program));
-        alive.then(|| Holder { pid, program, since_ms: word(3), stopped: is_stopped(pid) })
+        let (holder, started) = named(slot)?;
+        let is_alive = process_start(holder.pid) == Some(started);
+        is_alive.then(|| Holder { stopped: is_stopped(holder.pid), ..holder })
     })
+}
+
+/// Who has taken a slot, by what it says there itself, and when its process started.
+fn named(slot: &[u8]) -> Option<(Holder, u64)> {
+    let word = |i: usize| slot.as_chunks().0.get(i).map_or(0, |&piece| u64::from_le_bytes(piece));
+    let pid = u32::try_from(word(1)).ok().filter(|_| word(0) & TAKEN != 0)?;
+    let program = slot[32..56].split(|&byte| byte == 0).next().unwrap_or_default();
+    let program = printable(&String::from_utf8_lossy(program));
+    Some((Holder { pid, program, since_ms: word(3), stopped: false }, word(2)))
 }
 
 /// The name of the running process `pid`, as the kernel has it.

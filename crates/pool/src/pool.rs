@@ -42,7 +42,7 @@ pub(crate) struct Life {
     /// Whether a test wants every run to be the same: then the kernel interrupts nobody.
     pub(crate) reproducible: bool,
     /// Who of the participants is alive, if others may come in while the pool is open.
-    pub(crate) liveness: Option<Box<dyn Liveness>>,
+    pub(crate) liveness: Option<Arc<dyn Liveness>>,
 }
 
 /// The words that the pool itself shares, a line: what is true while it is open, for whoever comes in.
@@ -127,7 +127,7 @@ pub(crate) struct Inner<M: MappedMedium> {
     /// Held while a root is made; as above.
     roots: Mutex<()>,
     /// Who of the participants is alive; `None` if this process has the pool for itself.
-    pub(crate) liveness: Option<Box<dyn Liveness>>,
+    pub(crate) liveness: Option<Arc<dyn Liveness>>,
     /// Whether this process may store to the zones.
     pub(crate) protected: Protected,
     /// Whether [`Pool::close`] has done its work.
@@ -164,7 +164,8 @@ impl<M: MappedMedium> Pool<M> {
         owner: Owner,
         life: Life,
     ) -> Result<Self, Problem> {
-        let light_pins = !life.reproducible && crate::barrier::register();
+        let one_kernel = life.liveness.as_ref().is_none_or(|liveness| liveness.has_common_kernel());
+        let light_pins = !life.reproducible && one_kernel && crate::barrier::register();
         let (size, terms) = (life.size, Terms { start: life.start, light_pins });
         let pool = Self::join(region, layout, owner, life, terms);
         pool.0.set_size(size);
@@ -265,10 +266,9 @@ impl<M: MappedMedium> Pool<M> {
     /// The other processes that have it open now.
     pub fn others(&self) -> Vec<Holder> {
         let me = u32::from(self.0.owner.participant);
-        if self.is_shared() {
-            participants::all_living(self.region(), self.layout(), Some(me))
-        } else {
-            Vec::new()
+        match &self.0.liveness {
+            Some(liveness) => participants::all_living(self.region(), self.layout(), &**liveness, Some(me)),
+            None => Vec::new(),
         }
     }
 

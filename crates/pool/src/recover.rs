@@ -11,7 +11,8 @@
 //! slot keeps two from doing it together; one that dies over it is found by the next. Each step can be done over.
 //!
 //! Nobody else waits meanwhile, but for the locks concerned. What a lock protects needs no repair: every index keeps itself such that a crash after any
-//! store leaves it whole, and the death of a process is the mildest of crashes. What is not durable yet under the lock is said by its *unfenced* note.
+//! store leaves it whole, and the death of a process is the mildest of crashes. What is not durable yet under the lock is said by its *unfenced* note. Where the pool
+//! itself has more than one word to change, the queues of limbo and the superblock, the recovery ends what was begun.
 
 use crate::epoch::DEPTH;
 use crate::lock::{Lock, NOTES, holder_in};
@@ -42,6 +43,14 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn is_dead_holder(&self, word: u64) -> bool {
         let (participant, incarnation) = holder_in(word);
         self.is_dead(participant, incarnation)
+    }
+
+    /// Whether somebody has died whom nobody has recovered yet.
+    #[cold]
+    pub(crate) fn is_anyone_dead(&self) -> bool {
+        let holder = |index| participants::holder_of(&self.region, &self.layout, index);
+        let is_dead = |index| holder(index).is_some_and(|incarnation| self.is_dead(index, incarnation));
+        self.is_shared() && (0..self.layout.geometry.participants).any(is_dead)
     }
 
     fn is_dead(&self, participant: u32, incarnation: u32) -> bool {
@@ -100,9 +109,12 @@ impl<M: MappedMedium> Inner<M> {
             self.doubt();
             collector.free_in(self);
         }
-        [self.superblock_lock(), self.roots_lock(), self.opening_lock()]
-            .iter()
-            .for_each(|lock| lock.free_of_dead(self));
+        let superblock = self.superblock_lock();
+        if superblock.take_from_dead(self) {
+            self.mend_superblock();
+            superblock.free_in(self);
+        }
+        [self.roots_lock(), self.opening_lock()].iter().for_each(|lock| lock.free_of_dead(self));
         for seat in self.used_seats() {
             if seat.limbo.take_from_dead(self) {
                 self.mend_queue(seat);
@@ -138,9 +150,118 @@ impl<M: MappedMedium> Inner<M> {
         seat.claim.free_in(self);
     }
 
-    /// Seats are counted in passing, and a thread can die between a seat and its count.
+    /// Seats are counted in passing, and a thread can die between a seat and its count. (While others take and leave seats this is only about right, too: see `may_keep`.)
     fn count_taken_seats(&self) {
-        let taken = self.used_seats().filter(|seat| seat.claim.is_held_in(self)).count();
-        self.shared().seats_taken.store(self.medium(), taken as u64, Relaxed);
+        self.shared().seats_taken.store(self.medium(), self.count_seats(), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::superblock;
+    use crate::zones::{State, Use};
+    use crate::{Geometry, Pool, PoolOptions};
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::Relaxed;
+    use terrace_medium::{MappedMedium, Offset, Shm, Word};
+
+    const SIZE: u64 = 1 << 20;
+
+    /// Two participants of one pool.
+    fn two() -> (tempfile::TempDir, Pool<Shm>, Pool<Shm>) {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let [one, two] = open(&directory);
+        (directory, one, two)
+    }
+
+    fn open(directory: &tempfile::TempDir) -> [Pool<Shm>; 2] {
+        let geometry = Geometry { zone_log2: 18, ..Geometry::tiny() };
+        let options =
+            PoolOptions::at(directory.path().join("pool")).size(SIZE).geometry(geometry).shared(true);
+        [(), ()].map(|()| options.open_or_create::<Shm>().unwrap())
+    }
+
+    #[test]
+    fn a_superblock_that_the_dead_one_was_writing_is_whole_again() {
+        for torn in [0, 1] {
+            let (_directory, dead, survivor) = two();
+            std::mem::forget(dead.0.superblock_lock().acquire_in(&dead.0));
+            let at = Offset::<Word>::new(torn * crate::layout::SUPERBLOCK_STEP + 16);
+            dead.region().at(at).store(dead.medium(), 77, Relaxed);
+            dead.abandon();
+            assert_eq!(survivor.recover_dead(), 1);
+            assert_eq!(survivor.verify_head(), []);
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_an_arrival_that_the_dead_one_had_begun() {
+        let (directory, one, two) = two();
+        // Left in use, so that all units arrive once more.
+        let guard = one.pin();
+        let kept: Vec<u64> = (0..200).map(|_| guard.alloc(200).unwrap().persist().into_offset()).collect();
+        drop(guard);
+        one.abandon();
+        two.abandon();
+        let [dead, survivor] = open(&directory);
+        let unit = survivor.0.unit_at(kept[0]).unwrap();
+        let state = State(survivor.0.unit(unit).state.load(survivor.medium(), Relaxed));
+        let arriving = state.in_era(survivor.0.era).with(Use::Arriving);
+        std::mem::forget(dead.pin());
+        survivor.0.unit(unit).state.store(survivor.medium(), arriving.0, Relaxed);
+        dead.abandon();
+        assert_eq!(survivor.0.arrive(unit).usage(), Use::Arriving);
+        assert_eq!(survivor.faults(), 0, "it has waited until it took it for damaged");
+        survivor.recover_dead();
+        survivor.collect(&mut |marker| kept.iter().for_each(|&offset| marker.mark(offset, 200)));
+        assert_eq!(survivor.verify_memory(), []);
+    }
+
+    #[test]
+    fn a_count_of_seats_that_a_death_has_put_wrong_does_not_let_all_be_kept() {
+        let (_directory, one, _two) = two();
+        let (counted, all_here) = (AtomicUsize::new(0), Barrier::new(4));
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    // Whoever counts the seats after a death may miss one that is being taken.
+                    one.0.shared().seats_taken.store(one.medium(), 0, Relaxed);
+                    drop(one.pin());
+                    all_here.wait();
+                    let held = one.0.used_seats().filter(|seat| seat.claim.is_held_in(&one.0)).count();
+                    counted.fetch_max(held, Relaxed);
+                    all_here.wait();
+                });
+            }
+        });
+        assert!(counted.into_inner() < 4, "of four seats, one is left for those who come late");
+    }
+
+    #[test]
+    fn growth_that_the_dead_one_had_begun_is_ended() {
+        for told in [false, true] {
+            let (_directory, dead, survivor) = two();
+            // Up to where the superblock says the new size, or everybody knows it.
+            std::mem::forget(dead.0.superblock_lock().acquire_in(&dead.0));
+            dead.medium().mapping().grow(2 * SIZE as usize).unwrap();
+            let mut grown = superblock::load(dead.region()).unwrap().superblock;
+            (grown.size, grown.sequence) = (2 * SIZE, grown.sequence + 1);
+            grown.store(dead.region(), 0).unwrap();
+            if told {
+                dead.0.set_size(2 * SIZE);
+            }
+            dead.abandon();
+            assert_eq!(survivor.recover_dead(), 1);
+            assert_eq!((survivor.size(), survivor.grow(2 * SIZE).unwrap()), (2 * SIZE, 2 * SIZE));
+            let guard = survivor.pin();
+            let mut had = 0;
+            while let Ok(block) = guard.alloc(4096) {
+                block.persist().into_offset();
+                had += 4096;
+            }
+            assert!(had > SIZE + SIZE / 2, "only {had} bytes of the grown pool are to be had");
+            assert_eq!(survivor.verify_head(), []);
+        }
     }
 }

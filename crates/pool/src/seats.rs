@@ -18,6 +18,7 @@ use crate::lock::{Lock, NOTES, thread_number};
 use crate::pool::Inner;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::fence;
 use std::sync::{Arc, Mutex};
 use terrace_medium::{MappedMedium, Offset, Persistent, Word};
 
@@ -214,7 +215,7 @@ impl<M: MappedMedium> Inner<M> {
             let mut around = (from..seats as u32).chain(0..from);
             if let Some((seat, taken)) = around.find_map(|seat| Some((seat, self.claim(seat)?))) {
                 // Others may have taken seats since it was looked: the last ones must not be kept.
-                return (seat, !self.remember(seat, self.is_crowded(taken)));
+                return (seat, !self.remember(seat, !self.may_keep(taken)));
             }
             self.recover_all();
             std::thread::yield_now();
@@ -237,6 +238,20 @@ impl<M: MappedMedium> Inner<M> {
     /// came late would wait until a thread ends.
     fn is_crowded(&self, taken: u64) -> bool {
         taken * 4 > u64::from(self.layout.geometry.seats) * 3
+    }
+
+    /// Whether this thread may keep the seat that it has just taken, when `taken` are said to be taken. Where participants die the count may be wrong, and if all seats
+    /// were kept, who comes late would wait for ever: so they are counted.
+    fn may_keep(&self, taken: u64) -> bool {
+        // ORDER: SeqCst: of two threads that take seats at once, one counts the other's.
+        fence(SeqCst);
+        let is_full = self.is_crowded(taken) || (self.is_shared() && self.is_crowded(self.count_seats()));
+        !is_full
+    }
+
+    /// How many seats are taken, by the seats.
+    pub(crate) fn count_seats(&self) -> u64 {
+        self.used_seats().filter(|seat| seat.claim.is_held_in(self)).count() as u64
     }
 
     /// Takes a seat if nobody has it, and returns how many are taken now.

@@ -305,9 +305,8 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Gives up the ownership of a slab: to the units if no block of it is allocated.
     pub(crate) fn give_up(&self, unit: u64, number: usize, class: &Class) {
-        match self.holding(unit, class) {
-            Holding::Nothing => self.release_unit(unit, number, class),
-            _ => self.leave(unit, number, class),
+        if self.holding(unit, class) != Holding::Nothing || !self.release_unit(unit, number) {
+            self.leave(unit, number, class);
         }
     }
 
@@ -337,8 +336,7 @@ impl<M: MappedMedium> Inner<M> {
             // As many as there can be, so that a list that others fill does not hold this up.
             let units = self.memory.zones.units(self.size());
             while let Some(unit) = if (kept.len() as u64) < units { self.pop(number) } else { None } {
-                if self.holding(unit, class) == Holding::Nothing {
-                    self.release_unit(unit, number, class);
+                if self.holding(unit, class) == Holding::Nothing && self.release_unit(unit, number) {
                     released += 1;
                 } else {
                     kept.push(unit);
@@ -396,7 +394,7 @@ impl<M: MappedMedium> Inner<M> {
         let offset = self.memory.zones.start_of(unit);
         // ORDER: Release: whoever takes a block of it sees the bitmap.
         if reserve.compare_exchange(self.medium(), 0, offset, Release, Relaxed).is_err() {
-            return self.release_unit(unit, number, class);
+            return self.give_up(unit, number, class);
         }
         // PERSIST: so that it is found after a crash, when there may be no other memory. A crash before the thread's next fence leaves a slab to collect, as one
         // before this does: nothing that lasts is built on the reserve, so it needs no fence of its own.

@@ -8,12 +8,14 @@
 //! - [`linearizable`] judges a history of operations on one key.
 //! - [`schedule`] runs threads in every order that chance and a seed come to, and judges what they were answered.
 //! - [`crash`] crashes a store at every store and judges what each crash may leave.
+//! - [`Company`] lets participants of one shared pool live in one process, and die.
 //! - [`simfs`] is a file system in memory that loses what was not synced, and calls that fail.
 //! - [`process`] kills and stops real processes, and judges what they leave by what they acknowledged.
 //! - [`Reference`] is an ordered index that is right because it is simple.
 //! - [`conformance`] holds the suites: one call runs all of them over an implementation.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and wait for them")]
 
+mod company;
 pub mod conformance;
 mod counting;
 pub mod crash;
@@ -30,6 +32,7 @@ mod slow;
 mod threads;
 mod trace;
 
+pub use company::{Company, Member};
 pub use counting::{Counting, Counts, Touched};
 pub use jittery::Jittery;
 pub use layered::{Layered, Noted};

@@ -1,12 +1,13 @@
 //! `cargo lab crash`.
 
 use super::progress::Progress;
+use super::schedules::Schedules;
 use super::session::{Session, Tally};
 use clap::Args;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
-use terrace_lab::{RunSeed, SUITES, Suite, suite};
+use terrace_lab::{Accident, RunSeed, SUITES, Suite, suite};
 use terrace_testkit::crash::{Finding, Lab, Limits, Profile, Seen, Story};
 
 /// Attempts at making a finding smaller.
@@ -22,9 +23,10 @@ pub(crate) struct Crash {
     /// Another seed, other histories.
     #[arg(long, default_value = "0x5eed", value_parser = number)]
     seed: u64,
-    /// Only this kind of memory: pmem, shm, eadr, file, remote.
-    #[arg(long, value_parser = profile)]
-    profile: Option<Profile>,
+    /// Only this kind of memory: pmem, shm, eadr, file, remote. Or one-dies: of several participants some die and the others go on, and no power fails; one-dies+pmem and so on:
+    /// then it does. (In those, each death is a state if there is no crash.)
+    #[arg(long, value_parser = asked)]
+    profile: Option<Asked>,
     /// States of one point of a history that are all judged; where there are more, they are sampled. Fewer leave more for other histories.
     #[arg(long, default_value_t = Limits::default().exhaustive[0])]
     exhaustive: u64,
@@ -43,6 +45,20 @@ pub(crate) fn number(text: &str) -> Result<u64, String> {
         None => text.parse(),
     };
     number.map_err(|error| format!("`{text}` is no number: {error}"))
+}
+
+/// What a target is put through.
+#[derive(Clone, Copy)]
+enum Asked {
+    Crash(Profile),
+    Deaths(Accident),
+}
+
+fn asked(text: &str) -> Result<Asked, String> {
+    match Accident::named(text) {
+        Ok(accident) if accident.one_dies => Ok(Asked::Deaths(accident)),
+        _ => profile(text).map(Asked::Crash).map_err(|why| format!("{why}, one-dies, one-dies+pmem")),
+    }
 }
 
 pub(crate) fn profile(text: &str) -> Result<Profile, String> {
@@ -69,6 +85,14 @@ pub(crate) fn cores() -> usize {
 
 impl Crash {
     pub(crate) fn run(&self) -> ExitCode {
+        let asked = match self.profile {
+            Some(Asked::Deaths(accident)) => {
+                let deaths = Schedules::of_deaths(accident, &self.target, self.states, self.seed);
+                return deaths.with(self.jobs, self.json).run();
+            }
+            Some(Asked::Crash(profile)) => Some(profile),
+            None => None,
+        };
         let targets = match targets(&self.target) {
             Ok(targets) => targets,
             Err(why) => return failed(&why),
@@ -76,8 +100,7 @@ impl Crash {
         let progress = Progress::new(self.json);
         let mut sound = true;
         for (place, suite) in targets {
-            let asked = self.profile.as_ref().map(std::slice::from_ref);
-            for &profile in asked.unwrap_or(suite.profiles) {
+            for &profile in asked.as_ref().map_or(suite.profiles, std::slice::from_ref) {
                 let session = Session {
                     place,
                     suite,

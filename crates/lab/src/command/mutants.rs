@@ -11,7 +11,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use terrace_lab::{MEETINGS, RunSeed, ScheduleSeed, Suite, Watch};
+use terrace_lab::{Accident, MEETINGS, RunSeed, ScheduleSeed, Suite, Watch};
 use terrace_testkit::crash::{Fault, Lab, Limits, Profile, Seen};
 use terrace_testkit::schedule::Stage;
 
@@ -168,7 +168,8 @@ impl Mutants {
     /// The run with this number, of each target whose threads meet.
     fn killed_by_meeting(&self, stage: &Stage, watch: &Watch<'_>, run: u64) -> Option<Killer> {
         MEETINGS.iter().find_map(|meeting| {
-            let seed = ScheduleSeed::new(meeting.name, Some(self.profile), self.seed, run);
+            let accident = Accident { one_dies: false, crash: Some(self.profile) };
+            let seed = ScheduleSeed::new(meeting.name, accident, self.seed, run);
             let finding = meeting.run(stage, watch, seed).finding?;
             Some(Killer { target: meeting.name, replay: seed.to_string(), wrong: finding.wrong })
         })

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use terrace_lab::{Done, MEETINGS, Meeting, ScheduleSeed, Watch, crash_name, crash_named, meeting};
-use terrace_testkit::crash::{Explored, Profile, Seen};
+use terrace_lab::{Accident, Done, MEETINGS, Meeting, ScheduleSeed, Watch, meeting};
+use terrace_testkit::crash::{Explored, Seen};
 use terrace_testkit::schedule::{Finding, Flaw, FlawKind, Sites, Stage, Story};
 
 /// Runs that a finding may take to be made smaller.
@@ -26,9 +26,13 @@ pub(crate) struct Schedules {
     /// Stops each target after so many seconds, even with fewer runs.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Crashes each run at its stores, on this kind of memory: none, pmem, shm, eadr, remote.
-    #[arg(long, default_value = "none", value_parser = crash_named)]
-    crash: CrashKind,
+    /// Crashes each run at its stores, on this kind of memory: none, pmem, shm, eadr, remote. Or lets some of its threads die, as participants of a shared pool whose others go on: one-dies; and then crashes
+    /// that: one-dies+pmem and so on.
+    #[arg(long, default_value = "none", value_parser = Accident::named)]
+    crash: Accident,
+    /// Stops each target after so many crash states, or, where nothing crashes, deaths.
+    #[arg(long)]
+    states: Option<u64>,
     /// Another seed, other runs.
     #[arg(long, default_value = "0x5eed", value_parser = number)]
     seed: u64,
@@ -39,8 +43,6 @@ pub(crate) struct Schedules {
     #[arg(long)]
     json: bool,
 }
-
-type CrashKind = Option<Profile>;
 
 /// The targets that a name stands for.
 fn named(name: &str) -> Result<Vec<&'static Meeting>, String> {
@@ -60,6 +62,7 @@ struct Tally {
     runs: u64,
     steps: u64,
     turns: u64,
+    deaths: u64,
     explored: Explored,
     elapsed: Duration,
     finding: Option<(ScheduleSeed, Finding)>,
@@ -70,6 +73,7 @@ impl Tally {
         self.runs += 1;
         self.steps += done.steps;
         self.turns += done.turns;
+        self.deaths += done.deaths;
         self.explored += done.explored;
         if let Some(finding) = done.finding {
             self.finding.get_or_insert((seed, finding));
@@ -78,6 +82,18 @@ impl Tally {
 }
 
 impl Schedules {
+    /// What `cargo lab crash` does where some of several participants die.
+    pub(crate) fn of_deaths(crash: Accident, target: &str, states: u64, seed: u64) -> Self {
+        // Threads that meet in a pool are those of `cells`.
+        let target = if target == "pool" { "cells" } else { target }.to_string();
+        let (runs, seconds, jobs, json) = (u64::MAX, None, None, false);
+        Self { target, runs, seconds, crash, states: Some(states), seed, jobs, json }
+    }
+
+    pub(crate) fn with(self, jobs: Option<usize>, json: bool) -> Self {
+        Self { jobs, json, ..self }
+    }
+
     pub(crate) fn run(&self) -> ExitCode {
         let targets = match named(&self.target) {
             Ok(targets) => targets,
@@ -99,7 +115,12 @@ impl Schedules {
     fn session(&self, meeting: &'static Meeting, progress: &Progress) -> Tally {
         let (seen, stop, next) = (Seen::new(), AtomicBool::new(false), AtomicU64::new(0));
         let (tally, start) = (Mutex::new(Tally::default()), Instant::now());
-        let late = || self.seconds.is_some_and(|seconds| start.elapsed().as_secs() >= seconds);
+        let deaths = AtomicU64::new(0);
+        let is_enough = |count: u64| self.states.is_some_and(|states| count >= states);
+        let late = || {
+            let judged = if self.crash.crash.is_some() { seen.len() } else { deaths.load(Relaxed) };
+            is_enough(judged) || self.seconds.is_some_and(|seconds| start.elapsed().as_secs() >= seconds)
+        };
         std::thread::scope(|scope| {
             for _ in 0..self.jobs.unwrap_or_else(cores) {
                 scope.spawn(|| {
@@ -114,8 +135,9 @@ impl Schedules {
                         let done =
                             meeting.run(&stage, &Watch { seen: &seen, is_over: &is_over, fault: None }, seed);
                         stop.fetch_or(done.finding.is_some(), Relaxed);
+                        deaths.fetch_add(done.deaths, Relaxed);
                         tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).add(seed, done);
-                        progress.show(meeting.name, crash_name(self.crash), number, self.runs, start);
+                        progress.show(meeting.name, &self.crash.to_string(), number, self.runs, start);
                     }
                 });
             }
@@ -128,16 +150,19 @@ impl Schedules {
 
     fn tell(&self, meeting: &Meeting, tally: Tally) -> String {
         let mut text = format!(
-            "{:<10} {:<6} {} runs, {} steps and {} turns a run, {:.1} s, {:.0} runs a second",
+            "{:<10} {:<13} {} runs, {} steps and {} turns a run, {:.1} s, {:.0} runs a second",
             meeting.name,
-            crash_name(self.crash),
+            self.crash,
             tally.runs,
             tally.steps / tally.runs.max(1),
             tally.turns / tally.runs.max(1),
             tally.elapsed.as_secs_f64(),
             tally.runs as f64 / tally.elapsed.as_secs_f64(),
         );
-        if self.crash.is_some() {
+        if self.crash.one_dies {
+            text += &format!("; {} deaths", tally.deaths);
+        }
+        if self.crash.crash.is_some() {
             text +=
                 &format!("; {} distinct states of {} judged", tally.explored.distinct, tally.explored.runs);
         }
@@ -150,11 +175,12 @@ impl Schedules {
     fn json_of(&self, meeting: &Meeting, tally: &Tally) -> Value {
         json!({
             "target": meeting.name,
-            "crash": crash_name(self.crash),
+            "crash": self.crash.to_string(),
             "seed": format!("{:#x}", self.seed),
             "runs": tally.runs,
             "steps": tally.steps,
             "turns": tally.turns,
+            "deaths": tally.deaths,
             "states_distinct": tally.explored.distinct,
             "states_judged": tally.explored.runs,
             "elapsed_s": tally.elapsed.as_secs_f64(),
@@ -170,9 +196,9 @@ impl Schedules {
 fn tell(meeting: &Meeting, seed: ScheduleSeed, finding: Finding) -> String {
     let size = |finding: &Finding| (finding.scenario.len(), finding.turns.len());
     let (operations, turns) = size(&finding);
-    let finding = meeting.smaller(&Stage::new(), seed.crash, finding, TRIES);
+    let finding = meeting.smaller(&Stage::new(), seed.accident.crash, finding, TRIES);
     let (operations_left, turns_left) = size(&finding);
-    let story = Story { crash: seed.crash.map_or("", Profile::crash), finding: &finding };
+    let story = Story { crash: seed.accident.story(), finding: &finding };
     format!(
         "\n{seed}: WRONG\n{story}\n  again: cargo lab replay {seed}    minimised from {operations} operations and {turns} turns to \
          {operations_left} and {turns_left}"
@@ -190,7 +216,7 @@ pub(crate) fn replay(seed: ScheduleSeed, as_json: bool) -> ExitCode {
     let text = match (as_json, done.finding) {
         (true, finding) => {
             let wrong = finding.map(|finding| finding.wrong);
-            json!({ "target": seed.target, "crash": crash_name(seed.crash), "steps": done.steps, "finding": wrong }).to_string()
+            json!({ "target": seed.target, "crash": seed.accident.to_string(), "steps": done.steps, "finding": wrong }).to_string()
         }
         (_, Some(finding)) => tell(meeting, seed, finding),
         (_, None) => format!("{seed}: this run is sound, as are {} states", done.explored.distinct),

@@ -1,12 +1,12 @@
 //! The pool by threads that meet: cells that point to blocks, changed by compare-and-swap. Whoever reads a block under a guard finds it as it was written, though
 //! others unlink and retire it meanwhile.
 
-use super::options::{findings, is_unmade, options, written};
+use super::options::{findings, is_unmade, options, shared, written};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use terrace_medium::{Line, MappedMedium, Offset, Word};
-use terrace_pool::{Guard, Marker, Pool, PoolFull};
+use terrace_pool::{Guard, Liveness, Marker, Pool, PoolFull};
 use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
 
 /// A pool with a block of cells.
@@ -203,17 +203,31 @@ impl<M: MappedMedium> Celled<M> {
     }
 }
 
+/// Makes the cells, all of them empty.
+fn new_cells<M: MappedMedium>(pool: &Pool<M>) -> u64 {
+    let guard = pool.pin();
+    let block = guard.alloc(64).expect("a line in a new pool");
+    block.stream_lines(0, &[[0; 8]]);
+    // PERSIST: the cells before the root.
+    let cells = block.fenced(&guard.fence()).into_offset();
+    pool.set_root(ROOT, KIND, cells).expect("a root in a new pool");
+    cells
+}
+
 impl<M: MappedMedium> Subject<M> for Celled<M> {
     fn create(medium: M, plan: &Plan) -> Self {
         let pool = options(plan).create_on(medium).expect("a pool in new memory");
-        let guard = pool.pin();
-        let block = guard.alloc(64).expect("a line in a new pool");
-        block.stream_lines(0, &[[0; 8]]);
-        // PERSIST: the cells before the root.
-        let cells = block.fenced(&guard.fence()).into_offset();
-        pool.set_root(ROOT, KIND, cells).expect("a root in a new pool");
-        drop(guard);
+        let cells = new_cells(&pool);
         Self::over(pool, plan, cells)
+    }
+
+    fn share(medium: M, plan: &Plan, liveness: Arc<dyn Liveness>, first: bool) -> Result<Self, String> {
+        let pool = shared(medium, plan, liveness, first)?;
+        let opening = pool.bring_up();
+        let cells = pool.root(ROOT, KIND).map_err(|error| error.to_string())?;
+        let cells = cells.unwrap_or_else(|| new_cells(&pool));
+        opening.done();
+        Ok(Self::over(pool, plan, cells))
     }
 
     fn recover(medium: M, plan: &Plan) -> Result<Option<Self>, String> {

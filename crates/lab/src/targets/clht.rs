@@ -1,12 +1,12 @@
 //! P-CLHT, with inline keys and with byte strings.
 
-use super::options::{hash_seed, is_unmade, options, written};
+use super::options::{hash_seed, is_unmade, options, shared, written};
 use std::borrow::Borrow;
 use std::sync::Arc;
 use terrace_index::hash::{Clht, Slots};
 use terrace_index::{Bytes, Inserted, PointIndex, Stored, Swapped, U64};
 use terrace_medium::MappedMedium;
-use terrace_pool::{Guard, Marker, Pool, PoolFull};
+use terrace_pool::{Guard, Liveness, Marker, Pool, PoolFull};
 use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
 use terrace_testkit::{TestKeys, TestRecord};
 
@@ -245,6 +245,17 @@ impl<M: MappedMedium, K: LabKeys> Subject<M> for Index<M, K> {
     fn create(medium: M, plan: &Plan) -> Self {
         let pool = options(plan).create_on(medium).expect("a pool in new memory");
         Self::new(Clht::create(&pool, NAME, 0).expect("a table in a new pool"), plan)
+    }
+
+    fn share(medium: M, plan: &Plan, liveness: Arc<dyn Liveness>, first: bool) -> Result<Self, String> {
+        let pool = shared(medium, plan, liveness, first)?;
+        let opening = pool.bring_up();
+        let index = match Clht::recover(&pool, NAME).map_err(|error| error.to_string())? {
+            Some(index) => index,
+            None => Clht::create(&pool, NAME, 0).map_err(|error| error.to_string())?,
+        };
+        opening.done();
+        Ok(Self::new(index, plan))
     }
 
     fn recover(medium: M, plan: &Plan) -> Result<Option<Self>, String> {

@@ -1,12 +1,12 @@
 //! `engine::direct`, a whole store: records, expiry, swaps, batches.
 
-use super::options::{REBOOTED, is_unmade, options, refused_after_reboot};
+use super::options::{REBOOTED, is_unmade, options, refused_after_reboot, shared};
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Key as EngineKey, Settings};
 use terrace_engine::{Change, Commit, Engine, Entry, ManualClock, Put, What, Write, WriteError};
 use terrace_index::{Bytes, hash::Clht};
 use terrace_medium::MappedMedium;
-use terrace_pool::Pool;
+use terrace_pool::{Liveness, Pool};
 use terrace_testkit::crash::{Dice, Effect, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
 
 type Store<M> = Direct<Clht<M, Bytes<EngineKey>>>;
@@ -206,6 +206,14 @@ impl<M: MappedMedium> Subject<M> for Engineered<M> {
     fn create(medium: M, plan: &Plan) -> Self {
         let pool = options(plan).create_on(medium).expect("a pool in new memory");
         Self::over(pool, plan).expect("a store in a new pool")
+    }
+
+    fn share(medium: M, plan: &Plan, liveness: Arc<dyn Liveness>, first: bool) -> Result<Self, String> {
+        Self::over(shared(medium, plan, liveness, first)?, plan)
+    }
+
+    fn look_after(&self) {
+        self.store.look_after_others();
     }
 
     fn recover(medium: M, plan: &Plan) -> Result<Option<Self>, String> {

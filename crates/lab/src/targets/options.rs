@@ -1,7 +1,8 @@
 //! What all pools of the lab have in common.
 
+use std::sync::Arc;
 use terrace_medium::MappedMedium;
-use terrace_pool::{Geometry, OpenError, Pool, PoolFull, PoolOptions, Problem};
+use terrace_pool::{Geometry, Liveness, OpenError, Pool, PoolFull, PoolOptions, Problem};
 use terrace_testkit::crash::{Plan, Reply, Version};
 
 /// How the pool of a run is made and opened: the same bytes every time.
@@ -11,6 +12,19 @@ pub(crate) fn options(plan: &Plan) -> PoolOptions {
         .hash_seed(hash_seed(plan.seed))
         .boot_id(1)
         .reproducible()
+}
+
+/// The pool of a run in memory that others share: made by the first of them.
+pub(crate) fn shared<M: MappedMedium>(
+    medium: M,
+    plan: &Plan,
+    liveness: Arc<dyn Liveness>,
+    first: bool,
+) -> Result<Pool<M>, String> {
+    let options = options(plan);
+    let opened =
+        if first { options.create_shared_on(medium, liveness) } else { options.share_on(medium, liveness) };
+    opened.map_err(|error| error.to_string())
 }
 
 /// One thread needs one seat; opening a pool looks at all of them. Several have as many as they want, or, in one run of eight, too few.

@@ -4,7 +4,7 @@ use super::dice::Dice;
 use std::any::Any;
 use std::sync::Arc;
 use terrace_medium::MappedMedium;
-use terrace_pool::{Layout, Pool};
+use terrace_pool::{Layout, Liveness, Pool};
 
 /// A key, by number, from 0 on.
 pub type Key = usize;
@@ -167,6 +167,14 @@ pub trait Subject<M: MappedMedium>: Sized + Send + Sync + 'static {
     fn create(medium: M, plan: &Plan) -> Self;
     /// Recovers it from what a crash has left; `None` if there is none.
     fn recover(medium: M, plan: &Plan) -> Result<Option<Self>, String>;
+    /// Shares it with others in the same memory: makes it, if this is the `first` one there, and else goes in to them.
+    fn share(_medium: M, _plan: &Plan, _liveness: Arc<dyn Liveness>, _first: bool) -> Result<Self, String> {
+        Err("it cannot be shared".into())
+    }
+    /// Takes back what others have left who died.
+    fn look_after(&self) {
+        self.pool().recover_dead();
+    }
     /// Its pool.
     fn pool(&self) -> &Pool<M>;
     /// Does an operation.

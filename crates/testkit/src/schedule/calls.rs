@@ -41,6 +41,8 @@ impl fmt::Display for Answer {
 /// One call of a thread.
 #[derive(Clone, Debug)]
 pub struct Call {
+    /// Its place among all that were meant to be made.
+    pub number: usize,
     /// Who made it.
     pub thread: usize,
     /// What was asked.
@@ -90,11 +92,68 @@ impl Moment {
     }
 }
 
+/// What a store may hold: keys that no call changes together are independent of each other, so what they may hold is told apart. (Linearizability is a local property:
+/// M. Herlihy, J. Wing: *Linearizability*, TOPLAS 1990, section 3.)
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcomes(Vec<Part>);
+
+/// Keys that some call changes together, and what they may hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    keys: Vec<Key>,
+    states: BTreeSet<Contents>,
+}
+
+fn only(keys: &[Key], contents: &[Option<Version>]) -> Contents {
+    keys.iter().map(|&key| contents[key]).collect()
+}
+
+impl Outcomes {
+    /// Whether there are none: no order explains the answers.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().any(|part| part.states.is_empty())
+    }
+
+    /// Whether the store may hold this.
+    pub fn contains(&self, contents: &[Option<Version>]) -> bool {
+        self.0.iter().all(|part| part.states.contains(&only(&part.keys, contents)))
+    }
+
+    /// Whether all of it is among the `others`, of the same calls at another time.
+    pub(super) fn are_among(&self, others: &Self) -> bool {
+        self.0.iter().zip(&others.0).all(|(part, other)| part.states.is_subset(&other.states))
+    }
+
+    /// A number for it.
+    pub(super) fn number(&self) -> u64 {
+        let words = self.0.iter().flat_map(|part| part.states.iter().flatten());
+        words.fold(1, |number, version| crate::crash::hash(number, version.map_or(0, |version| version + 1)))
+    }
+
+    /// What `key` may hold.
+    fn of(&self, key: Key) -> BTreeSet<Option<Version>> {
+        let part = self.0.iter().find_map(|part| Some((part, part.keys.iter().position(|&it| it == key)?)));
+        let states = part.map(|(part, place)| part.states.iter().map(move |state| state[place]));
+        states.into_iter().flatten().collect()
+    }
+}
+
 impl Calls {
+    /// The call with this number.
+    pub(super) fn numbered(&self, number: usize) -> Option<&Call> {
+        self.calls.iter().find(|call| call.number == number)
+    }
+
     /// What the store may hold after these calls, if one order explains all answers; nothing if none does. Calls that had not been made at `until` are left
     /// out; those that had not returned may have taken effect or not.
-    pub fn outcomes(&self, until: u64) -> BTreeSet<Contents> {
-        let mut moments = self.moments(until);
+    pub fn outcomes(&self, until: u64) -> Outcomes {
+        let moments = self.moments(until);
+        Outcomes(self.parts().into_iter().map(|keys| self.outcomes_of(keys, &moments)).collect())
+    }
+
+    fn outcomes_of(&self, keys: Vec<Key>, moments: &[Moment]) -> Part {
+        let is_of = |moment: &&Moment| moment.keys().iter().any(|key| keys.contains(key));
+        let mut moments: Vec<&Moment> = moments.iter().filter(is_of).collect();
         let changed: BTreeSet<Key> = moments.iter().flat_map(|moment| moment.changes()).collect();
         // What nobody changes tells nothing about the order; it only has to be right.
         let mut sound = true;
@@ -106,12 +165,28 @@ impl Calls {
             _ => true,
         });
         if !sound {
-            return BTreeSet::new();
+            return Part { keys, states: BTreeSet::new() };
         }
         let intervals: Vec<Interval> = moments.iter().map(|moment| moment.interval).collect();
         let states =
             final_states(self.initial.clone(), &intervals, |index, state| moments[index].apply(state));
-        states.into_iter().collect()
+        let states = states.iter().map(|state| only(&keys, state)).collect();
+        Part { keys, states }
+    }
+
+    /// Keys by what is changed together in any of the calls.
+    fn parts(&self) -> Vec<Vec<Key>> {
+        let mut parts: Vec<Vec<Key>> = (0..self.initial.len()).map(|key| vec![key]).collect();
+        for call in &self.calls {
+            let Act::Do(op @ Op::Batch(_)) = &call.act else { continue };
+            let together = op.keys();
+            let (joined, rest): (Vec<_>, Vec<_>) =
+                parts.into_iter().partition(|part| part.iter().any(|key| together.contains(key)));
+            parts = rest;
+            parts.push(joined.concat());
+        }
+        parts.retain(|part| !part.is_empty());
+        parts
     }
 
     /// Whether the store may hold `end` after all calls.
@@ -127,14 +202,12 @@ impl Calls {
     }
 
     /// Says in which key `end` is none of `outcomes`.
-    pub(super) fn differs(&self, outcomes: &BTreeSet<Contents>, end: &Contents) -> Result<(), Wrong> {
+    pub(super) fn differs(&self, outcomes: &Outcomes, end: &Contents) -> Result<(), Wrong> {
         let say = |version: Option<Version>| Answer::Found(version).to_string();
-        let key = (0..end.len()).find(|&key| outcomes.iter().all(|outcome| outcome[key] != end[key]));
-        let Some(key) = key else {
+        let Some(key) = (0..end.len()).find(|&key| !outcomes.of(key).contains(&end[key])) else {
             return Err("no order of these calls leaves what the store holds".into());
         };
-        let all: BTreeSet<String> = outcomes.iter().map(|outcome| say(outcome[key])).collect();
-        let all: Vec<String> = all.into_iter().collect();
+        let all: Vec<String> = outcomes.of(key).into_iter().map(say).collect();
         let (end, all) = (say(end[key]), all.join(" or "));
         Err(format!("get(k{key}) = {end}, and every order of these calls leaves {all}"))
     }
@@ -177,6 +250,13 @@ fn parts(act: &Act, answer: Option<&Answer>, keys: usize) -> Vec<What> {
 }
 
 impl Moment {
+    fn keys(&self) -> Vec<Key> {
+        match &self.what {
+            What::Read(key, _) => vec![*key],
+            What::Change(op, _) => op.keys(),
+        }
+    }
+
     fn changes(&self) -> Vec<Key> {
         match &self.what {
             What::Read(..) => Vec::new(),
@@ -190,7 +270,7 @@ mod tests {
     use super::*;
 
     fn call(thread: usize, times: (u64, Option<u64>), act: Act, answer: Answer) -> Call {
-        Call { thread, act, called: times.0, returned: times.1.map(|at| (at, answer)) }
+        Call { number: 0, thread, act, called: times.0, returned: times.1.map(|at| (at, answer)) }
     }
 
     #[test]
@@ -214,10 +294,23 @@ mod tests {
     fn what_had_not_returned_may_be_there_or_not_unless_it_was_seen() {
         let put = call(0, (1, None), Act::Do(Op::Put(0, 7)), Answer::Done);
         let calls = Calls { initial: vec![None], calls: vec![put.clone()] };
-        assert_eq!(calls.outcomes(9), [vec![None], vec![Some(7)]].into());
-        assert_eq!(calls.outcomes(0), [vec![None]].into());
+        assert_eq!(calls.outcomes(9).of(0), [None, Some(7)].into());
+        assert_eq!(calls.outcomes(0).of(0), [None].into());
         let seen = call(1, (2, Some(3)), Act::Get(0), Answer::Found(Some(7)));
         let calls = Calls { initial: vec![None], calls: vec![put, seen] };
-        assert_eq!(calls.outcomes(9), [vec![Some(7)]].into(), "a reader has been told of it");
+        assert_eq!(calls.outcomes(9).of(0), [Some(7)].into(), "a reader has been told of it");
+    }
+
+    #[test]
+    fn keys_that_no_batch_joins_are_explained_apart() {
+        let put = |key, version| call(0, (1, None), Act::Do(Op::Put(key, version)), Answer::Done);
+        let batch = call(1, (1, None), Act::Do(Op::Batch(vec![(0, Some(5)), (2, None)])), Answer::Done);
+        let calls = Calls { initial: vec![None, None, Some(1)], calls: vec![put(0, 3), put(1, 4), batch] };
+        assert_eq!(calls.parts(), [vec![1], vec![0, 2]]);
+        let outcomes = calls.outcomes(9);
+        let may = |contents: [Option<Version>; 3]| outcomes.contains(&contents);
+        assert!(may([None, None, Some(1)]) && may([Some(5), Some(4), None]) && may([Some(3), None, None]));
+        assert!(!may([None, None, None]) && !may([Some(5), None, Some(1)]) && !may([None, Some(5), Some(1)]));
+        assert!(calls.outcomes(0).are_among(&outcomes) && !outcomes.are_among(&calls.outcomes(0)));
     }
 }

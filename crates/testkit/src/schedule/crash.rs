@@ -6,18 +6,18 @@
 //!
 //! Some runs crash twice: the store is recovered from what was visible at some moment, with the locks as the dead left them, goes on with other threads, and crashes again.
 
-use super::calls::{Calls, Contents};
+use super::calls::{Calls, Contents, Outcomes};
+use super::crew::Crew;
 use super::medium::Scheduled;
 use super::policy::{Policy, Slice};
-use super::run::{act, let_go};
+use super::run::{act, begin};
 use super::scenario::Scenario;
 use super::stage::{Ran, Stage, number};
 use crate::crash::{
     Expectation, Explored, Explorer, Fault, Found, Judge, Limits, Memory, Oracles, Profile, Seen, Subject,
-    Target, Wrong, caught, do_it, read, scratch,
+    Target, Wrong, caught, read, scratch,
 };
 use crate::{Layered, Recording, Role, Trace, What};
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -73,6 +73,8 @@ pub struct Crashed {
     pub explored: Explored,
     /// The schedule of the run.
     pub slices: Vec<Slice>,
+    /// Participants that died in it.
+    pub deaths: u64,
     /// What was found.
     pub finding: Option<Box<Crash>>,
 }
@@ -145,17 +147,17 @@ impl Crashes<'_> {
         mut recorded: Recorded,
         seed: u64,
     ) -> Crashed {
-        let slices = recorded.ran.slices();
+        let (slices, deaths) = (recorded.ran.slices(), recorded.ran.died.len() as u64);
         let mut explored = Explored::default();
         if recorded.ran.wrong.is_some() {
             // A fault shows after a crash only: what is wrong before is no sign of it.
             let finding = self.fault.is_none().then(|| recorded.into_finding(None));
-            return Crashed { explored, slices, finding };
+            return Crashed { explored, slices, deaths, finding };
         }
         if let Some(fault) = &self.fault {
             let faulty = fault.planted_in(&recorded.trace);
             if faulty.events().iter().all(|event| event.role == Role::Done) {
-                return Crashed { explored, slices, finding: None };
+                return Crashed { explored, slices, deaths, finding: None };
             }
             recorded.trace = faulty;
         }
@@ -170,12 +172,13 @@ impl Crashes<'_> {
         let found = explorer.explore((base, &recorded.trace), recorded.from(), seed, &mut judge);
         explored += explorer.explored;
         let finding = found.map(|found| recorded.into_finding(Some(found)));
-        Crashed { explored, slices, finding }
+        Crashed { explored, slices, deaths, finding }
     }
 }
 
 fn broken(wrong: Wrong) -> Crashed {
-    let ran = Ran { turns: Vec::new(), steps: 0, wrong: None };
+    let (changes, died) = (Vec::new(), Vec::new());
+    let ran = Ran { turns: Vec::new(), steps: 0, wrong: None, changes, died };
     let (calls, trace) = (Calls::default(), Trace::default());
     Crashed { finding: Some(Box::new(Crash { ran, calls, trace, found: None, wrong })), ..Crashed::default() }
 }
@@ -217,31 +220,36 @@ fn record<T: Target, const V: bool>(
     let recording = Recording::over(memory);
     recording.identify_threads_by(number);
     let watched = Arc::new(Scheduled::over(recording));
-    let medium = Layered::over(watched.clone());
-    let (plan, recovers) = (scenario.plan.clone(), base.is_some());
-    let made = stage.alone(move || {
-        let subject: T::Subject<Layered<V>> = if recovers {
-            let recovered =
-                T::Subject::recover(medium, &plan).map_err(|why| format!("it cannot be opened: {why}"));
-            recovered?.ok_or("there is no store in the pool any more")?
-        } else {
-            T::Subject::create(medium, &plan)
-        };
-        let mut model = vec![None; plan.keys];
-        if recovers {
-            model = read(&subject, plan.keys)?;
-        } else {
-            plan.before.iter().try_for_each(|op| do_it(&subject, op, &mut model).map(drop))?;
-        }
-        subject.pool().medium().note(NOTE_BEGIN);
+    let medium = Layered::<V>::over(watched.clone());
+    let (crew, initial) = match base {
+        None => begin::<T, V>(stage, medium, scenario)?,
+        Some(_) => resume::<T, V>(stage, medium, scenario)?,
+    };
+    watched.below().mark(NOTE_BEGIN);
+    let (ran, calls) = act(stage, &crew, scenario, initial, policy, seed);
+    let trace = watched.below().trace();
+    let scratch = scratch(crew.of(0).pool().layout()).to_vec();
+    stage.bury();
+    crew.let_go(stage);
+    Ok(Recorded { ran, calls, trace, scratch })
+}
+
+/// Recovers the store from what a crash has left.
+fn resume<T: Target, const V: bool>(
+    stage: &Stage,
+    medium: Layered<V>,
+    scenario: &Scenario,
+) -> Result<(Crew<T, V>, Contents), Wrong> {
+    let (below, plan) = (medium.clone(), scenario.plan.clone());
+    let recovered = stage.alone(move || {
+        let recovered =
+            T::Subject::recover(below, &plan).map_err(|why| format!("it cannot be opened: {why}"));
+        let subject = recovered?.ok_or("there is no store in the pool any more")?;
+        let model = read(&subject, plan.keys)?;
         Ok::<_, Wrong>((Arc::new(subject), model))
     })?;
-    let (subject, initial) = made.map_err(|wrong| format!("before any thread started, {wrong}"))?;
-    let (ran, calls) = act::<T, V>(stage, &subject, scenario, initial, policy, seed);
-    let trace = watched.below().trace();
-    let scratch = scratch(subject.pool().layout()).to_vec();
-    let_go::<T, V>(stage, subject);
-    Ok(Recorded { ran, calls, trace, scratch })
+    let (subject, model) = recovered.map_err(|wrong| format!("before any thread started, {wrong}"))?;
+    Ok((Crew::of_one(medium, subject), model))
 }
 
 /// Judges recoveries against the calls of threads.
@@ -249,15 +257,15 @@ struct Durable<'c, T, const V: bool> {
     calls: &'c Calls,
     scenario: &'c Scenario,
     oracles: Oracles<'c, T, V>,
-    allowed: BTreeSet<Contents>,
+    allowed: Outcomes,
     number: u64,
 }
 
 impl<'c, T: Target, const V: bool> Durable<'c, T, V> {
     fn new(scenario: &'c Scenario, calls: &'c Calls, crashes: &'c Crashes<'_>) -> Self {
         let oracles = Oracles::new(&scenario.plan, &[], crashes.profile, crashes.fault.as_ref());
-        let allowed = BTreeSet::from([calls.initial.clone()]);
-        let number = numbered(&allowed);
+        let allowed = calls.outcomes(0);
+        let number = allowed.number();
         Self { calls, scenario, oracles, allowed, number }
     }
 
@@ -265,28 +273,22 @@ impl<'c, T: Target, const V: bool> Durable<'c, T, V> {
         if self.allowed.contains(found) {
             return Ok(());
         }
-        let calls = Calls { initial: self.calls.initial.clone(), calls: Vec::new() };
-        calls.differs(&self.allowed, &found.to_vec())
+        self.calls.differs(&self.allowed, &found.to_vec())
     }
-}
-
-fn numbered(allowed: &BTreeSet<Contents>) -> u64 {
-    let words = allowed.iter().flat_map(|contents| contents.iter());
-    words.fold(1, |number, version| crate::crash::hash(number, version.map_or(0, |version| version + 1)))
 }
 
 impl<T: Target, const V: bool> Judge<V> for Durable<'_, T, V> {
     fn pass(&mut self, note: u64) -> bool {
         let Some(index) = note.checked_sub(2).map(|note| note as usize / 2) else { return true };
-        let Some(call) = self.calls.calls.get(index) else { return false };
+        let Some(call) = self.calls.numbered(index) else { return false };
         let now = match (&call.returned, note % 2) {
             (Some((returned, _)), 1) => *returned,
             _ => call.called,
         };
         let allowed = self.calls.outcomes(now);
-        let narrower = !self.allowed.is_subset(&allowed);
+        let narrower = !self.allowed.are_among(&allowed);
         self.allowed = allowed;
-        self.number = numbered(&self.allowed);
+        self.number = self.allowed.number();
         narrower
     }
 

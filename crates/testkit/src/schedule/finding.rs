@@ -133,6 +133,9 @@ impl fmt::Display for Story<'_> {
         if finding.scenario.moment.is_some() {
             writeln!(f, "  a first crash cut off what two threads did; the store was recovered.")?;
         }
+        for death in &finding.scenario.deaths {
+            writeln!(f, "  {death}.")?;
+        }
         let end = self.end();
         let shown = finding.turns.len().saturating_sub(TURNS_MAX);
         if shown > 0 {
@@ -165,7 +168,7 @@ impl Story<'_> {
             _ => None,
         });
         let call =
-            |note: u64| self.finding.calls.calls.get((note - 2) as usize / 2).map(|call| (call, note % 2));
+            |note: u64| self.finding.calls.numbered((note - 2) as usize / 2).map(|call| (call, note % 2));
         let last = notes.fold(None, |_, note| Some(note)).and_then(call);
         last.map_or(0, |(call, ended)| match &call.returned {
             Some((at, _)) if ended == 1 => *at,

@@ -1,10 +1,12 @@
 //! Schedules: threads that meet at every access of a medium, in an order that a seed chooses and repeats.
 //!
 //! Reading order: [`Stage`] (threads that take turns), [`Policy`] (who is next), [`Scheduled`] (the medium that asks), [`Scenario`] (what the threads do), [`Calls`]
-//! (what they were answered, and whether one order of their calls explains it), [`run`] (all of it once), [`Crashes`] (and with a crash). `docs/lab.md` says what all this proves and what not.
+//! (what they were answered, and whether one order of their calls explains it), [`Death`] (which of them dies where, while the others go on), [`run`] (all of it once), [`Crashes`] (and with a crash). `docs/lab.md` says what all this proves and what not.
 
 mod calls;
 mod crash;
+mod crew;
+mod death;
 mod faulty;
 mod finding;
 mod medium;
@@ -13,12 +15,14 @@ mod run;
 mod scenario;
 mod stage;
 
-pub use calls::{Answer, Call, Calls, Contents};
+pub use calls::{Answer, Call, Calls, Contents, Outcomes};
 pub use crash::{Crash, Crashed, Crashes, LIMITS};
+pub use death::Death;
 pub use faulty::{Faulty, Flaw, FlawKind, Seen, Sites};
 pub use finding::{Finding, Story, minimise};
 pub use medium::Scheduled;
 pub use policy::{Policy, Slice};
-pub use run::{Run, run};
+pub use run::{Run, rehearse, run};
 pub use scenario::{Act, Scenario};
+pub(crate) use stage::pause;
 pub use stage::{Job, Last, Ran, Stage, THREADS_MAX, Turn};

@@ -2,17 +2,24 @@
 //!
 //! What must hold: each call comes to its end without a panic; one order of the calls explains all answers and what the store holds then; a scan finds the same;
 //! `verify` finds nothing; no block leaks or is handed out twice; and the store goes on.
+//!
+//! Where the threads are participants by themselves, some of them die. Then all of that must hold for those who are left, once they have looked after the dead; and another one who comes
+//! later finds what they find, and so does the next one once all have gone.
 
 use super::calls::{Answer, Call, Calls, Contents};
+use super::crew::{Crew, On};
 use super::medium::Scheduled;
 use super::policy::Policy;
 use super::scenario::{Act, Scenario};
-use super::stage::{Job, Ran, Stage, now};
+use super::stage::{Job, Ran, Stage, THREADS_MAX, begin_call, now, pause};
 use crate::crash::{Op, Reply, Subject, Target, Wrong};
 use crate::crash::{check_memory, check_scan, do_it, note_begin, note_end, read};
 use crate::{Layered, Noted};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_medium::MappedMedium;
+use terrace_pool::Start;
 
 /// What came of a run.
 #[derive(Debug)]
@@ -33,50 +40,93 @@ pub fn run<T: Target, const V: bool>(
     policy: &Policy,
     seed: u64,
 ) -> Result<Run, Wrong> {
-    let plan = scenario.plan.clone();
     let medium = Layered::over(Arc::new(Scheduled::over(medium)));
-    let made = stage.alone(move || {
-        let subject: On<T, V> = T::Subject::create(medium, &plan);
-        let mut model = vec![None; plan.keys];
-        plan.before.iter().try_for_each(|op| do_it(&subject, op, &mut model).map(drop))?;
-        Ok::<_, Wrong>((Arc::new(subject), model))
-    })?;
-    let (subject, initial) = made.map_err(|wrong| format!("before any thread started, {wrong}"))?;
-    let (ran, calls) = act::<T, V>(stage, &subject, scenario, initial, policy, seed);
-    let wrong = match &ran.wrong {
-        Some(wrong) => Some(wrong.clone()),
-        None => judge::<T, V>(stage, &subject, scenario, &calls, seed).err(),
-    };
-    let_go::<T, V>(stage, subject);
+    let (mut crew, initial) = begin::<T, V>(stage, medium, scenario)?;
+    let (ran, calls) = act(stage, &crew, scenario, initial, policy, seed);
+    let mut wrong = ran.wrong.clone();
+    if wrong.is_none() {
+        wrong = judge(stage, &crew, scenario, &calls, seed).err();
+    }
+    if wrong.is_none() && scenario.is_shared && seed % 4 == 1 {
+        wrong = part(stage, &mut crew, scenario).err();
+    }
+    stage.bury();
+    crew.let_go(stage);
     Ok(Run { ran, calls, wrong })
 }
 
-/// The subject of a run.
-type On<T, const V: bool> = <T as Target>::Subject<Layered<V>>;
+/// As [`run`], without judging anything: how it goes.
+pub fn rehearse<T: Target, const V: bool>(
+    stage: &Stage,
+    medium: impl Noted,
+    scenario: &Scenario,
+    policy: &Policy,
+    seed: u64,
+) -> Result<Ran, Wrong> {
+    let medium = Layered::over(Arc::new(Scheduled::over(medium)));
+    let (crew, initial) = begin::<T, V>(stage, medium, scenario)?;
+    let (ran, _) = act(stage, &crew, scenario, initial, policy, seed);
+    stage.bury();
+    crew.let_go(stage);
+    Ok(ran)
+}
 
-/// Runs the threads.
+/// Makes the store and does what comes before the threads.
+pub(super) fn begin<T: Target, const V: bool>(
+    stage: &Stage,
+    medium: Layered<V>,
+    scenario: &Scenario,
+) -> Result<(Crew<T, V>, Contents), Wrong> {
+    let early = |wrong| format!("before any thread started, {wrong}");
+    let crew = Crew::<T, V>::create(stage, medium, scenario).map_err(early)?;
+    let (subject, plan) = (crew.of(0), scenario.plan.clone());
+    let before = stage.alone(move || {
+        let mut model = vec![None; plan.keys];
+        plan.before.iter().try_for_each(|op| do_it(&*subject, op, &mut model).map(drop))?;
+        Ok(model)
+    });
+    let initial = before.flatten().map_err(early)?;
+    Ok((crew, initial))
+}
+
+/// Runs the threads. Who died is not buried yet.
 pub(super) fn act<T: Target, const V: bool>(
     stage: &Stage,
-    subject: &Arc<On<T, V>>,
+    crew: &Crew<T, V>,
     scenario: &Scenario,
     initial: Contents,
     policy: &Policy,
     seed: u64,
 ) -> (Ran, Calls) {
     let calls = Arc::new(Mutex::new(Vec::new()));
-    let mut first = 0;
+    let count = scenario.threads.len();
+    let (here, mut first) = (Arc::new(AtomicUsize::new(0)), 0);
     let jobs = scenario.threads.iter().enumerate().map(|(thread, acts)| {
-        let (subject, calls, acts, number) = (subject.clone(), calls.clone(), acts.clone(), first);
+        let (subject, calls, acts, number) = (crew.of(thread), calls.clone(), acts.clone(), first);
         first += acts.len();
+        let (here, dead, is_shared) = (here.clone(), crew.deaths(), scenario.is_shared);
         let job: Job = Box::new(move || {
+            let end = acts.len();
             for (place, act) in acts.into_iter().enumerate() {
+                begin_call(place);
                 call::<T, V>(&subject, &calls, thread, number + place, act);
             }
+            if is_shared {
+                here.fetch_add(1, AcqRel);
+                let all_are_here = || {
+                    here.load(Acquire) + dead.lock().unwrap_or_else(PoisonError::into_inner).len() >= count
+                };
+                while !all_are_here() {
+                    pause();
+                }
+                begin_call(end);
+                subject.look_after();
+            }
         });
-        job
+        (thread, job)
     });
-    let jobs: Vec<Job> = jobs.collect();
-    let ran = stage.run(jobs, policy, seed);
+    let jobs: Vec<(usize, Job)> = jobs.collect();
+    let ran = stage.run_mortals(jobs, crew.mortality(scenario), policy, seed);
     let mut calls = std::mem::take(&mut *calls.lock().unwrap_or_else(PoisonError::into_inner));
     calls.sort_by_key(|(number, _)| *number);
     (ran, Calls { initial, calls: calls.into_iter().map(|(_, call)| call).collect() })
@@ -98,12 +148,12 @@ fn call<T: Target, const V: bool>(
     let medium = subject.pool().medium();
     let called = now();
     medium.note(note_begin(number));
-    write(Call { thread, act: act.clone(), called, returned: None });
+    write(Call { number, thread, act: act.clone(), called, returned: None });
     let answer = ask(subject, &act);
     let returned = now();
     medium.note(note_end(number));
     match answer {
-        Ok(answer) => write(Call { thread, act, called, returned: Some((returned, answer)) }),
+        Ok(answer) => write(Call { number, thread, act, called, returned: Some((returned, answer)) }),
         Err(why) => panic!("{act} fails: {why}"),
     }
 }
@@ -120,6 +170,10 @@ fn ask<M: MappedMedium>(subject: &impl Subject<M>, act: &Act) -> Result<Answer, 
             subject.collect();
             Answer::Done
         }
+        Act::LookAfter => {
+            subject.look_after();
+            Answer::Done
+        }
         Act::Do(op) => match subject.apply(op) {
             Reply::Found(found) if subject.knows_what_it_found(op) => Answer::Found(found),
             Reply::Found(_) => Answer::Done,
@@ -132,44 +186,115 @@ fn ask<M: MappedMedium>(subject: &impl Subject<M>, act: &Act) -> Result<Answer, 
 /// Judges what the threads have left.
 fn judge<T: Target, const V: bool>(
     stage: &Stage,
-    subject: &Arc<On<T, V>>,
+    crew: &Crew<T, V>,
     scenario: &Scenario,
     calls: &Calls,
     seed: u64,
 ) -> Result<(), Wrong> {
-    let keys = scenario.plan.keys;
-    let with = |work: fn(&On<T, V>, usize) -> Result<Contents, Wrong>| {
-        let subject = subject.clone();
-        stage.alone(move || work(&subject, keys))?
-    };
-    let end = with(|subject, keys| {
-        let end = read(subject, keys)?;
-        check_scan(subject, &end)?;
-        Ok(end)
-    })?;
+    let living = crew.living(scenario.threads.len());
+    let judge = living[seed as usize % living.len()];
+    let (subject, keys) = (crew.of(judge), scenario.plan.keys);
+    let end = stage.alone_in(judge, {
+        let (subject, is_shared) = (subject.clone(), scenario.is_shared);
+        move || {
+            if is_shared {
+                subject.look_after();
+            }
+            let end = read(&*subject, keys)?;
+            check_scan(&*subject, &end)?;
+            Ok::<_, Wrong>(end)
+        }
+    })??;
     calls.explain(&end)?;
-    settle::<T, V>(stage, subject, scenario.threads.len())?;
-    with(|subject, _| check_memory(subject).map(|()| Vec::new()))?;
+    if scenario.is_shared {
+        collected::<T, V>(stage, crew, judge)?;
+    }
+    settle::<T, V>(stage, crew, &living)?;
+    stage.alone_in(judge, {
+        let subject = subject.clone();
+        move || check_memory(&*subject)
+    })??;
+    if scenario.is_shared && seed.is_multiple_of(2) {
+        join::<T, V>(stage, crew, scenario, judge, &end)?;
+    }
     if seed.is_multiple_of(4) {
-        let (subject, plan) = (subject.clone(), scenario.plan.clone());
-        stage.alone(move || go_on(&*subject, &plan.after, end))??;
+        let plan = scenario.plan.clone();
+        stage.alone_in(judge, move || go_on(&*subject, &plan.after, end))??;
     }
     Ok(())
 }
 
-/// Every thread lets go of what it has set aside, one after the other.
+/// What the dead have left to nobody is collected, all of it at once: nobody else is about.
+fn collected<T: Target, const V: bool>(stage: &Stage, crew: &Crew<T, V>, judge: usize) -> Result<(), Wrong> {
+    let subject = crew.of(judge);
+    stage.alone_in(judge, move || {
+        subject.collect();
+        match subject.pool().needs_collection() {
+            true => Err("a collection with nobody else about leaves something to collect".to_string()),
+            false if subject.pool().recover_dead() > 0 => {
+                Err("somebody who was taken care of has to be taken care of again".to_string())
+            }
+            false => Ok(()),
+        }
+    })?
+}
+
+/// One more participant comes, finds what the others find, and goes.
+fn join<T: Target, const V: bool>(
+    stage: &Stage,
+    crew: &Crew<T, V>,
+    scenario: &Scenario,
+    thread: usize,
+    expected: &Contents,
+) -> Result<(), Wrong> {
+    if crew.living(scenario.threads.len()).len() == THREADS_MAX {
+        // The participant table is full.
+        return Ok(());
+    }
+    let another = crew.another(stage, thread, scenario, false)?;
+    let (keys, expected) = (scenario.plan.keys, expected.clone());
+    stage.alone_in(thread, move || {
+        let found = read(&another, keys)?;
+        (found == expected).then_some(()).ok_or("who comes later finds something else".to_string())
+    })?
+}
+
+/// The survivors leave, in order; the next one finds the pool closed, and everything in it.
+fn part<T: Target, const V: bool>(
+    stage: &Stage,
+    crew: &mut Crew<T, V>,
+    scenario: &Scenario,
+) -> Result<(), Wrong> {
+    let survivor = crew.living(scenario.threads.len())[0];
+    let (subject, keys) = (crew.of(survivor), scenario.plan.keys);
+    let expected = stage.alone_in(survivor, move || read(&*subject, keys))??;
+    crew.leave(stage)?;
+    let (medium, plan) = (crew.medium().clone(), scenario.plan.clone());
+    stage.alone_in(survivor, move || {
+        let subject = T::Subject::recover(medium, &plan)?.ok_or("the pool is empty once all have left it")?;
+        if subject.pool().found() != Start::Clean {
+            return Err("the last one has left, and the pool is not closed".to_string());
+        }
+        let found = read(&subject, keys)?;
+        check_scan(&subject, &found)?;
+        check_memory(&subject)?;
+        subject.abandon();
+        (found == expected).then_some(()).ok_or("once all have left, something else is there".to_string())
+    })?
+}
+
+/// Every one of these threads lets go of what it has set aside, one after the other.
 fn settle<T: Target, const V: bool>(
     stage: &Stage,
-    subject: &Arc<On<T, V>>,
-    threads: usize,
+    crew: &Crew<T, V>,
+    threads: &[usize],
 ) -> Result<(), Wrong> {
-    let jobs = (0..threads).map(|_| {
-        let subject = subject.clone();
-        let job: Job = Box::new(move || _ = subject.pool().relieve());
-        job
-    });
-    let ran = stage.run(jobs.collect(), &Policy::Script(Vec::new()), 0);
-    ran.wrong.map_or(Ok(()), |wrong| Err(format!("when all memory is asked back, {wrong}")))
+    for &thread in threads {
+        let subject = crew.of(thread);
+        let settled = stage.alone_in(thread, move || _ = subject.pool().relieve());
+        settled.map_err(|wrong| format!("when all memory is asked back, {wrong}"))?;
+    }
+    Ok(())
 }
 
 /// The store goes on as if nothing had been.
@@ -182,11 +307,4 @@ fn go_on<M: MappedMedium>(subject: &impl Subject<M>, after: &[Op], mut model: Co
         return Err("after further operations, the store does not hold what they left".into());
     }
     check_scan(subject, &model)
-}
-
-/// Lets go of it as a process does that dies.
-pub(super) fn let_go<T: Target, const V: bool>(stage: &Stage, subject: Arc<On<T, V>>) {
-    if let Some(subject) = Arc::into_inner(subject) {
-        let _ = stage.alone(move || subject.abandon());
-    }
 }

@@ -1,7 +1,8 @@
 //! What threads do in a run: few operations each, on few keys, so that they meet.
 
+use super::death::Death;
 use super::policy::Policy;
-use super::stage::THREADS_MAX;
+use super::stage::{Ran, THREADS_MAX};
 use crate::crash::{Dice, Key, Op, Plan, Target, Version};
 use std::fmt;
 
@@ -16,6 +17,8 @@ pub enum Act {
     Scan,
     /// A collection of what a crash left to nobody.
     Collect,
+    /// A look after the others: what the dead among them have left is taken back.
+    LookAfter,
 }
 
 impl fmt::Display for Act {
@@ -25,6 +28,7 @@ impl fmt::Display for Act {
             Self::Get(key) => write!(f, "get(k{key})"),
             Self::Scan => f.write_str("scan()"),
             Self::Collect => f.write_str("collect()"),
+            Self::LookAfter => f.write_str("look_after_others()"),
         }
     }
 }
@@ -40,6 +44,10 @@ pub struct Scenario {
     pub first: Vec<Vec<Act>>,
     /// The moment of that first crash; none if there is only one.
     pub moment: Option<u64>,
+    /// Whether each thread is a participant by itself, with its own handle to a pool that all of them share.
+    pub is_shared: bool,
+    /// Who of them dies, where they are.
+    pub deaths: Vec<Death>,
 }
 
 /// Operations of a thread at most.
@@ -63,7 +71,28 @@ impl Scenario {
         let threads = (2 + dice.roll(THREADS_MAX as u64 - 1)) as usize;
         let mut draw = |threads| draw_threads(&mut dice, &plan, &like, threads, &mut versions);
         let (threads, first) = (draw(threads), draw(2));
-        Self { plan, threads, first, moment: None }
+        Self { plan, threads, first, moment: None, is_shared: false, deaths: Vec::new() }
+    }
+
+    /// As [`Scenario::draw`], for participants of a shared pool. Who dies is [drawn](Scenario::draw_deaths) once it is known how long they live.
+    pub fn draw_shared<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self { is_shared: true, ..Self::draw::<T>(seed) };
+        let mut dice = Dice::new(seed ^ 0x6d6f_7274_616c);
+        for acts in &mut scenario.threads {
+            if dice.roll(4) == 0 {
+                // Somebody collects while others die.
+                let place = dice.roll(acts.len() as u64 + 1) as usize;
+                acts.insert(place, if dice.roll(2) == 0 { Act::Collect } else { Act::LookAfter });
+            }
+        }
+        scenario
+    }
+
+    /// The same, where some die. `ran` is the run with this seed in which nobody did.
+    pub fn draw_deaths(&self, ran: &Ran, seed: u64) -> Self {
+        let mut dice = Dice::new(seed ^ 0x6465_6174_6873);
+        let changes = &ran.changes[..self.threads.len().min(ran.changes.len())];
+        Self { deaths: Death::draw(&mut dice, changes), ..self.clone() }
     }
 
     /// As [`Scenario::draw`], for a run that crashes: one in four has a first crash behind it, and one of its threads collects.
@@ -108,9 +137,20 @@ impl Scenario {
             (0..acts.len()).map(move |act| {
                 let mut less = self.clone();
                 less.threads[thread].remove(act);
-                less.threads.retain(|acts| !acts.is_empty());
+                if less.is_shared {
+                    // Who does nothing still looks after the others. Whoever dies does so in the same call as before.
+                    let later = less.deaths.iter_mut().filter(|it| it.thread == thread && it.call > act);
+                    later.for_each(|death| death.call -= 1);
+                } else {
+                    less.threads.retain(|acts| !acts.is_empty());
+                }
                 less
             })
+        });
+        let immortal = (0..self.deaths.len()).map(|death| {
+            let mut less = self.clone();
+            less.deaths.remove(death);
+            less
         });
         let total = self.plan.before.len();
         let sizes = std::iter::successors(Some(total), |&size| (size > 1).then(|| size.div_ceil(2)));
@@ -120,7 +160,7 @@ impl Scenario {
             less.plan.before.drain(range.start..range.end.min(total));
             less
         });
-        of_threads.chain(before).filter(|less| !less.threads.is_empty())
+        immortal.chain(of_threads).chain(before).filter(|less| !less.threads.is_empty())
     }
 }
 

@@ -10,14 +10,18 @@
 //!
 //! A thread that spins reads the same word again and again; it then gives way, or else a scheduler with priorities would let it spin for ever. One that waits for
 //! something outside of the medium, such as a mutex whose holder is parked, is noticed by the clock; the run is given up, and that is its outcome.
+//!
+//! A thread can die: at a place that was chosen it is parked and not run again, and so stores nothing more, while the others go on. Once all that they left was judged it is
+//! *buried*: it unwinds, and what it stores meanwhile nobody looks at.
 
+use super::death::{Death, Mortality};
 use super::policy::{Director, Policy, Slice, Threads};
 use crate::crash::Wrong;
-use crate::crash::caught;
+use crate::crash::{caught, place};
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
@@ -61,6 +65,10 @@ pub struct Ran {
     pub steps: u64,
     /// What went wrong with a thread: a panic, or why the run was given up.
     pub wrong: Option<Wrong>,
+    /// Steps other than loads that each thread has done in each of its calls (see [`begin_call`]).
+    pub changes: Vec<Vec<u64>>,
+    /// Threads that died, in this order, each with the moment.
+    pub died: Vec<(usize, u64)>,
 }
 
 impl Ran {
@@ -80,6 +88,9 @@ struct State {
     loads: u32,
     wrong: Option<Wrong>,
     caller: Option<Thread>,
+    mortality: Mortality,
+    changes: Vec<Vec<u64>>,
+    died: Vec<(usize, u64)>,
 }
 
 /// What the threads of a stage share.
@@ -94,10 +105,15 @@ struct Turns {
     busy: AtomicUsize,
     given_up: AtomicBool,
     closing: AtomicBool,
+    /// Threads that are dead and not buried, a bit each.
+    dead: AtomicU8,
+    burial: AtomicBool,
     threads: Mutex<Vec<Thread>>,
 }
 
 const CALLER: usize = usize::MAX;
+/// What a thread loads, as it were, that waits for another outside of the medium.
+const NOWHERE: u64 = u64::MAX - 7;
 
 thread_local! {
     static STAGE: RefCell<Option<(Arc<Turns>, usize)>> = const { RefCell::new(None) };
@@ -139,6 +155,23 @@ pub(super) fn now() -> u64 {
     STAGE.with_borrow(|stage| stage.as_ref().map_or(0, |(turns, _)| turns.clock.fetch_add(1, Relaxed) + 1))
 }
 
+/// This thread waits for something that is not in the medium, and that another thread of its stage does.
+pub(crate) fn pause() {
+    step(Some(NOWHERE));
+    std::thread::yield_now();
+}
+
+/// This thread begins its call number `call`, from 0 on, which is what deaths are told by.
+pub(super) fn begin_call(call: usize) {
+    STAGE.with_borrow(|stage| {
+        if let Some((turns, me)) = stage {
+            let mut state = lock(&turns.state);
+            let changes = &mut state.changes[*me];
+            changes.resize(call + 1, 0);
+        }
+    });
+}
+
 /// This thread's number in its stage.
 pub(super) fn number() -> u64 {
     STAGE.with_borrow(|stage| stage.as_ref().map_or(u64::MAX, |(_, me)| *me as u64))
@@ -177,21 +210,34 @@ impl Stage {
 
     /// Runs each job in a thread, the first one in thread 0. One caller at a time.
     pub fn run(&self, jobs: Vec<Job>, policy: &Policy, seed: u64) -> Ran {
+        self.run_mortals(jobs.into_iter().enumerate().collect(), Mortality::default(), policy, seed)
+    }
+
+    /// Runs each job in the thread with its number, none of which is dead. Some of them may die; these are to be [buried](Self::bury).
+    pub(super) fn run_mortals(
+        &self,
+        jobs: Vec<(usize, Job)>,
+        mortality: Mortality,
+        policy: &Policy,
+        seed: u64,
+    ) -> Ran {
         let count = jobs.len();
         assert!((1..=THREADS_MAX).contains(&count), "a stage runs 1 to {THREADS_MAX} threads, not {count}");
         let turns = &*self.turns;
+        let runnable = jobs.iter().fold(0, |bits, (thread, _)| bits | 1 << thread);
+        assert!(runnable & turns.dead.load(Acquire) == 0, "the dead do nothing");
         turns.given_up.store(false, Relaxed);
         turns.steps.store(0, Relaxed);
         turns.clock.store(0, Relaxed);
         turns.busy.store(count, Relaxed);
-        for (place, job) in turns.jobs.iter().zip(jobs) {
-            *lock(place) = Some(job);
+        for (thread, job) in jobs {
+            *lock(&turns.jobs[thread]) = Some(job);
         }
         let first = {
             let mut state = lock(&turns.state);
-            *state = State::new(Director::new(policy, seed), count);
+            *state = State::new(Director::new(policy, seed), runnable);
+            state.mortality = mortality;
             state.caller = Some(std::thread::current());
-            let runnable = state.runnable;
             state.running = state.director.next(runnable, None, false, 0);
             state.running
         };
@@ -202,18 +248,40 @@ impl Stage {
             turns: std::mem::take(&mut state.turns),
             steps: turns.steps.load(Relaxed),
             wrong: state.wrong.take(),
+            changes: std::mem::take(&mut state.changes),
+            died: std::mem::take(&mut state.died),
         }
+    }
+
+    /// Lets the dead unwind, and their threads serve again.
+    pub(super) fn bury(&self) {
+        let turns = &*self.turns;
+        turns.burial.store(true, Release);
+        turns.threads().iter().for_each(Thread::unpark);
+        while turns.dead.load(Acquire) != 0 {
+            std::thread::yield_now();
+        }
+        turns.burial.store(false, Release);
     }
 
     /// Runs one job alone, in thread 0, with no other about.
     pub fn alone<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> Result<R, Wrong> {
+        self.alone_in(0, work)
+    }
+
+    /// Runs one job alone, in a thread that is not dead.
+    pub(super) fn alone_in<R: Send + 'static>(
+        &self,
+        thread: usize,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<R, Wrong> {
         let result = Arc::new(Mutex::new(None));
         let place = result.clone();
         let job: Job = Box::new(move || {
             let done = work();
             *lock(&place) = Some(done);
         });
-        let ran = self.run(vec![job], &Policy::Script(Vec::new()), 0);
+        let ran = self.run_mortals(vec![(thread, job)], Mortality::default(), &Policy::Script(Vec::new()), 0);
         let result = lock(&result).take();
         result.ok_or_else(|| ran.wrong.unwrap_or_else(|| "it did not come to an end".into()))
     }
@@ -245,10 +313,10 @@ impl Drop for Stage {
 }
 
 impl State {
-    fn new(director: Director, threads: usize) -> Self {
+    fn new(director: Director, runnable: Threads) -> Self {
         Self {
             director,
-            runnable: ((1u16 << threads) - 1) as Threads,
+            runnable,
             running: 0,
             turns: Vec::new(),
             in_a_row: 0,
@@ -256,7 +324,18 @@ impl State {
             loads: 0,
             wrong: None,
             caller: None,
+            mortality: Mortality::default(),
+            changes: vec![Vec::new(); THREADS_MAX],
+            died: Vec::new(),
         }
+    }
+
+    /// Counts one more change by `thread`. Whether it dies instead.
+    fn dies(&mut self, thread: usize) -> bool {
+        let Some(call) = self.changes[thread].len().checked_sub(1) else { return false };
+        let change = self.changes[thread][call] + 1;
+        self.changes[thread][call] = change;
+        self.mortality.deaths.contains(&Death { thread, call, change })
     }
 
     /// Notes one more step of `thread`, which is its `load`. Whether it is to give way to others first.
@@ -296,6 +375,8 @@ impl Turns {
             busy: AtomicUsize::new(0),
             given_up: AtomicBool::new(false),
             closing: AtomicBool::new(false),
+            dead: AtomicU8::new(0),
+            burial: AtomicBool::new(false),
             threads: Mutex::default(),
         }
     }
@@ -328,21 +409,53 @@ impl Turns {
                 }
                 Ok(())
             });
-            self.finish(me, outcome);
+            if self.is_dead(me) {
+                self.dead.fetch_and(!(1 << me), Release);
+            } else {
+                self.finish(me, outcome);
+            }
         }
+    }
+
+    fn is_dead(&self, thread: usize) -> bool {
+        self.dead.load(Acquire) & 1 << thread != 0
+    }
+
+    /// Thread `me` stops here, for good; the others go on.
+    fn die(&self, me: usize) {
+        let mut state = lock(&self.state);
+        let now = self.clock.fetch_add(1, Relaxed) + 1;
+        state.died.push((me, now));
+        self.dead.fetch_or(1 << me, Release);
+        state.mortality.tell(me);
+        self.hand_on(me, state);
+        while !self.burial.load(Acquire) && !self.closing.load(Acquire) {
+            std::thread::park();
+        }
+        panic!("it is buried");
     }
 
     /// A step of thread `me`: decides who does it, and waits until that is `me`.
     fn step(&self, me: usize, load: Option<u64>) {
+        if self.is_dead(me) {
+            // It is being buried.
+            return;
+        }
         if self.given_up.load(Acquire) {
             return self.leave();
         }
         let mut state = lock(&self.state);
+        if load.is_none() && state.dies(me) {
+            drop(state);
+            return self.die(me);
+        }
         let steps = self.steps.load(Relaxed) + 1;
         self.steps.store(steps, Relaxed);
         if steps > STEPS_MAX {
             drop(state);
-            self.give_up("it does not come to an end");
+            let last =
+                LAST.get().map_or(String::new(), |(_, at, site)| format!(", at {at:#x} ({})", place(site)));
+            self.give_up(&format!("it does not come to an end{last}"));
             return self.leave();
         }
         let gives_way = state.note(load);
@@ -387,6 +500,11 @@ impl Turns {
         if let Err(wrong) = outcome {
             state.wrong.get_or_insert(wrong);
         }
+        self.hand_on(me, state);
+    }
+
+    /// Thread `me` does nothing more: another one goes on, or the caller.
+    fn hand_on(&self, me: usize, mut state: MutexGuard<'_, State>) {
         state.runnable &= !(1 << me);
         let next = if self.busy.fetch_sub(1, Relaxed) == 1 {
             CALLER
@@ -475,6 +593,34 @@ mod tests {
             let (order, slices) = run(&policy);
             assert_eq!(run(&policy).0, order);
             assert_eq!(run(&Policy::Script(slices)).0, order);
+        }
+    }
+
+    #[test]
+    fn who_dies_does_nothing_more_and_serves_again_once_it_is_buried() {
+        let stage = Stage::new();
+        for seed in 0..50 {
+            let (order, dead) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+            let jobs = (0..3).map(|thread| {
+                let work = note(&order, 20);
+                let job: Job = Box::new(move || {
+                    begin_call(0);
+                    work();
+                });
+                (thread, job)
+            });
+            let deaths =
+                vec![Death { thread: 1, call: 0, change: 7 }, Death { thread: 2, call: 1, change: 1 }];
+            let told = dead.clone();
+            let mortality = Mortality::new(deaths, move |thread| lock(&told).push(thread));
+            let ran = stage.run_mortals(jobs.collect(), mortality, &Policy::Random { one_in: 2 }, seed);
+            assert_eq!(ran.died.iter().map(|died| died.0).collect::<Vec<_>>(), [1]);
+            assert_eq!((ran.wrong, lock(&dead).clone()), (None, vec![1]));
+            let done = |thread| lock(&order).iter().filter(|&&by| by == thread).count();
+            assert_eq!((done(0), done(1), done(2)), (20, 6, 20));
+            assert_eq!(stage.alone_in(2, number), Ok(2));
+            stage.bury();
+            assert_eq!((stage.alone_in(1, number), done(1)), (Ok(1), 6));
         }
     }
 

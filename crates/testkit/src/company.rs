@@ -1,0 +1,175 @@
+//! Participants of one pool that all live in this process, and die when they are told to.
+
+use crate::schedule::pause;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use terrace_pool::Liveness;
+
+/// Who is there. Clones are the same company.
+#[derive(Clone, Default)]
+pub struct Company(Arc<Mutex<Register>>);
+
+#[derive(Default)]
+struct Register {
+    members: u64,
+    /// Who has which place of the participant table.
+    places: BTreeMap<u32, u64>,
+    dead: BTreeSet<u64>,
+    /// Who is opening or closing the pool.
+    at_the_gate: Option<u64>,
+}
+
+impl Company {
+    /// Someone new, who is alive, and its number: they are counted from 0 on.
+    pub fn join(&self) -> (u64, Arc<Member>) {
+        let mut register = self.register();
+        let number = register.members;
+        register.members += 1;
+        (number, Arc::new(Member { company: self.clone(), number }))
+    }
+
+    /// Declares a member dead, for good. The caller sees to it that it stores nothing any more.
+    pub fn kill(&self, number: u64) {
+        let mut register = self.register();
+        register.dead.insert(number);
+        register.at_the_gate.take_if(|there| *there == number);
+    }
+
+    /// Members that are dead.
+    pub fn dead(&self) -> BTreeSet<u64> {
+        self.register().dead.clone()
+    }
+
+    fn register(&self) -> MutexGuard<'_, Register> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one member knows of the others: the [`Liveness`] to open its pool with.
+pub struct Member {
+    company: Company,
+    number: u64,
+}
+
+impl Liveness for Member {
+    fn claim(&self, index: u32) -> io::Result<bool> {
+        let mut register = self.company.register();
+        let holder = register.places.get(&index).copied();
+        let is_free = holder.is_none_or(|holder| holder == self.number || register.dead.contains(&holder));
+        if is_free {
+            register.places.insert(index, self.number);
+        }
+        Ok(is_free)
+    }
+
+    fn release(&self, index: u32) {
+        let mut register = self.company.register();
+        if register.places.get(&index) == Some(&self.number) {
+            register.places.remove(&index);
+        }
+    }
+
+    fn is_alive(&self, index: u32) -> bool {
+        let register = self.company.register();
+        let holder = register.places.get(&index);
+        holder.is_some_and(|holder| *holder != self.number && !register.dead.contains(holder))
+    }
+
+    fn enter(&self) -> io::Result<()> {
+        while *self.company.register().at_the_gate.get_or_insert(self.number) != self.number {
+            pause();
+        }
+        Ok(())
+    }
+
+    fn leave(&self) {
+        self.company.register().at_the_gate.take_if(|there| *there == self.number);
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let mut register = self.company.register();
+        register.places.retain(|_, holder| *holder != self.number);
+        register.at_the_gate.take_if(|there| *there == self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crash::Memory;
+    use std::sync::atomic::Ordering::Relaxed;
+    use terrace_medium::{Offset, Word};
+    use terrace_pool::{Geometry, Lock, Pool, PoolOptions, Problem};
+
+    type Shared = Memory<false>;
+
+    fn options() -> PoolOptions {
+        PoolOptions::anonymous().geometry(Geometry::tiny()).boot_id(1)
+    }
+
+    fn medium() -> Shared {
+        Memory::zeroed(64 << 10, 64 << 10).unwrap()
+    }
+
+    fn word(pool: &Pool<Shared>) -> &Word {
+        let offset = pool.root("word", "test").unwrap().unwrap_or_else(|| {
+            let block = pool.pin().alloc(8).unwrap().persist().into_offset();
+            pool.set_root("word", "test", block).unwrap();
+            block
+        });
+        pool.region().at(Offset::new(offset))
+    }
+
+    #[test]
+    fn a_pool_without_a_common_kernel_is_shared_and_outlives_its_members() {
+        let (company, medium) = (Company::default(), medium());
+        let one = options().create_shared_on(medium.clone(), company.join().1).unwrap();
+        let (second, member) = company.join();
+        let two = options().share_on(medium.clone(), member).unwrap();
+        assert_eq!((one.owner().participant, two.owner().participant, two.generation()), (0, 1, 1));
+        assert_eq!((one.others().len(), two.others().len()), (1, 1));
+        word(&one).store(one.medium(), 0, Relaxed);
+        let lock = Lock::of(word(&two));
+        std::mem::forget(lock.acquire(&two.pin()));
+        assert_eq!((one.recover_dead(), Lock::of(word(&one)).is_held(&one)), (0, true));
+        company.kill(second);
+        assert_eq!((one.recover_dead(), Lock::of(word(&one)).is_held(&one)), (1, false));
+        assert!(one.others().is_empty());
+        let three = options().share_on(medium.clone(), company.join().1).unwrap();
+        assert_eq!((three.owner().participant, three.owner().incarnation), (1, 2));
+        two.abandon();
+        one.close().unwrap();
+        three.close().unwrap();
+        let alone = options().share_on(medium, company.join().1).unwrap();
+        assert_eq!((alone.generation(), alone.found()), (2, terrace_pool::Start::Clean));
+    }
+
+    #[test]
+    fn a_full_table_names_who_is_there() {
+        let (company, medium) = (Company::default(), medium());
+        let first = options().create_shared_on(medium.clone(), company.join().1).unwrap();
+        let join = || options().share_on(medium.clone(), company.join().1);
+        let others: Vec<_> = (1..4).map(|_| join().unwrap()).collect();
+        let refused = join().err().unwrap().problem;
+        assert!(matches!(refused, Problem::Crowded(holders) if holders.len() == 4));
+        others.into_iter().for_each(|other| other.close().unwrap());
+        assert_eq!(join().unwrap().owner().participant, 1);
+        drop(first);
+    }
+
+    #[test]
+    fn who_dies_at_the_gate_lets_the_next_one_in() {
+        let company = Company::default();
+        let ((first, one), (_, two)) = (company.join(), company.join());
+        one.enter().unwrap();
+        company.kill(first);
+        two.enter().unwrap();
+        one.leave();
+        assert_eq!(company.register().at_the_gate, Some(1));
+        assert!(two.claim(3).unwrap() && !two.is_alive(3));
+        assert_eq!(company.dead(), [0].into());
+    }
+}
