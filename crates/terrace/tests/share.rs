@@ -6,6 +6,9 @@
 #[path = "common/writes.rs"]
 mod writes;
 
+#[path = "common/watched.rs"]
+mod watched;
+
 mod common;
 
 use common::{Draws, Medium, Site, assert_sound, contents};
@@ -14,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use terrace::{ByteSize, Durability, Options, Store};
 use terrace_testkit::process::{Ended, Journal, Victim, task};
+use watched::watched;
 use writes::{Whole, note, write_until_killed};
 
 const THREADS: u64 = 2;
@@ -156,43 +160,6 @@ fn kill_often(medium: Medium, kills: u64, progress: &AtomicU64) -> u64 {
     let operations = lab.operations;
     store.close().unwrap();
     operations
-}
-
-/// Runs `work`, which counts up `progress`; ends this process, with a word, if that stands still for long.
-fn watched<R>(progress: &AtomicU64, work: impl FnOnce() -> R) -> R {
-    const LONG: u32 = 120;
-    let done = AtomicU64::new(0);
-    std::thread::scope(|threads| {
-        threads.spawn(|| {
-            let (mut last, mut seconds) = (0, 0);
-            while done.load(Relaxed) == 0 {
-                pause(Duration::from_secs(1));
-                let now = progress.load(Relaxed);
-                seconds = if now == last { seconds + 1 } else { 0 };
-                last = now;
-                if seconds > LONG {
-                    hang(now);
-                }
-            }
-        });
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        done.store(1, Relaxed);
-        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
-#[allow(clippy::print_stderr, reason = "the last word of the test")]
-fn hang(round: u64) -> ! {
-    eprintln!("somebody hangs after round {round}: the stacks of all processes, if gdb is there:");
-    let processes = std::process::Command::new("pgrep").args(["-f", "share-"]).output();
-    for pid in
-        String::from_utf8_lossy(&processes.map_or(Vec::new(), |output| output.stdout)).split_whitespace()
-    {
-        let stacks = ["-p", pid, "-batch", "-ex", "thread apply all bt 12"];
-        let output = std::process::Command::new("gdb").args(stacks).output();
-        eprintln!("{pid}: {}", String::from_utf8_lossy(&output.map_or(Vec::new(), |output| output.stdout)));
-    }
-    std::process::abort()
 }
 
 #[test]

@@ -1,0 +1,226 @@
+//! A process that shares a store is killed, or stopped, at every line of lock, allocation, resize, batch and recovery that changes the pool, while another one goes on. Every write that
+//! returned is there, nothing else, and nobody is held up by the dead.
+//!
+//! The lines are found by doing the same in this process first: a line that is added is a point from then on. See `points.rs` for a process that has its store alone.
+
+#[path = "common/writes.rs"]
+mod writes;
+
+#[path = "common/watched.rs"]
+mod watched;
+
+mod common;
+
+use common::{Draws, Medium, Site, assert_sound, contents};
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace::{ByteSize, Store};
+use terrace_medium::{MappedMedium, Shm};
+use terrace_pool::{Pool, PoolOptions};
+use terrace_testkit::process::{AtPoint, Ended, Ending, Journal, Point, Victim, acknowledge, task};
+use watched::watched;
+use writes::{Whole, note, op};
+
+const OPERATIONS: u64 = 60;
+const SEED: u64 = 5;
+
+fn options(path: &Path) -> terrace::Options {
+    Store::options()
+        .path(path)
+        .size(ByteSize::mib(16))
+        .huge_pages(false)
+        .expiry_thread(false)
+        .expected_keys(1)
+        .shared(true)
+}
+
+/// Writes to the pool at `path`, which others share, and says of each operation that it has returned.
+fn write<M: MappedMedium>(path: &Path, mut returned: impl FnMut(u64)) {
+    let store = options(path).open_or_create_on::<AtPoint<M>>().unwrap();
+    let mut draws = Draws(SEED);
+    for n in 1..=OPERATIONS {
+        op(0, &mut draws).run(&store);
+        returned(n);
+    }
+    store.close().unwrap();
+}
+
+/// Takes back what others have left who died.
+fn look_after<M: MappedMedium>(path: &Path) {
+    let store = options(path).open_or_create_on::<AtPoint<M>>().unwrap();
+    store.look_after_others();
+    store.close().unwrap();
+}
+
+/// Not a test by itself: what a victim does.
+#[test]
+fn victim() {
+    let Some(task) = task() else { return };
+    match task.split_once(' ').unwrap() {
+        ("write", path) => write::<Shm>(path.as_ref(), |n| acknowledge(0, n)),
+        (_, path) => look_after::<Shm>(path.as_ref()),
+    }
+}
+
+fn start(what: &str, path: &Path, point: &Point, ending: Ending) -> Victim {
+    let told = point.told(ending);
+    Victim::of_test("victim", &format!("{what} {}", path.display()), &[(Point::VARIABLE, &told)]).unwrap()
+}
+
+/// The files that this is about.
+const PARTS: [&str; 10] = [
+    "lock.rs",
+    "seats.rs",
+    "slabs.rs",
+    "pages.rs",
+    "limbo.rs",
+    "recover.rs",
+    "participants.rs",
+    "resize.rs",
+    "root.rs",
+    "flight.rs",
+];
+
+/// Of the points, those in these files, each at one of its times.
+fn named(points: Vec<Point>, draws: &mut Draws) -> Vec<Point> {
+    let is_named = |point: &Point| PARTS.iter().any(|part| point.file.ends_with(part));
+    let points = points.into_iter().filter(is_named);
+    points.map(|point| Point { nth: 1 + draws.below(point.nth), ..point }).collect()
+}
+
+/// A store that others have open, too.
+struct Shared {
+    site: Site,
+    /// Somebody who does nothing, not even look after the dead.
+    bystander: Pool<Shm>,
+    /// Somebody who does.
+    store: Option<Store>,
+}
+
+impl Shared {
+    /// With a bystander only.
+    fn among_bystanders() -> Self {
+        let site = Site::new(Medium::Shm, ByteSize::mib(16));
+        options(&site.path).create().unwrap().close().unwrap();
+        let bystander = PoolOptions::at(&site.path).shared(true).open().unwrap();
+        Self { site, bystander, store: None }
+    }
+
+    fn new() -> Self {
+        let shared = Self::among_bystanders();
+        let store = Some(options(&shared.site.path).open().unwrap());
+        Self { store, ..shared }
+    }
+
+    /// Those who are left go on, and find what a writer has left that ended so.
+    fn judge(mut self, what: &str, ended: &Ended) {
+        let returned = ended.returned(0);
+        let store = self.store.take().unwrap_or_else(|| options(&self.site.path).open().unwrap());
+        let mut journal: Journal<Whole> = Journal::default();
+        note(&mut journal, 0, &mut Draws(SEED), returned);
+        // Whatever the dead one held, others get.
+        let mut others = Draws(SEED);
+        (0..20).for_each(|_| op(1, &mut others).run(&store));
+        store.look_after_others();
+        assert_eq!(self.bystander.recover_dead(), 0, "{what}: somebody is still to be recovered");
+        let mut found = contents(&store);
+        found.retain(|key, _| key.starts_with(b"thread 0"));
+        let judged = journal.settle(&found).and_then(|()| Journal::compare([&journal], &found));
+        judged.unwrap_or_else(|wrong| panic!("{what}, {returned} operations returned: {wrong}"));
+        store.wait_until_collected();
+        assert_eq!(store.stats().readers, 0, "{what}: somebody seems to be inside");
+        assert_sound(&store);
+        store.close().unwrap();
+    }
+}
+
+/// Where a process is ended that writes.
+fn points_of_writing(draws: &mut Draws) -> Vec<Point> {
+    let shared = Shared::new();
+    let points = named(AtPoint::<Shm>::points(|| write::<Shm>(&shared.site.path, |_| {})), draws);
+    for part in ["lock.rs", "slabs.rs", "pages.rs", "limbo.rs", "resize.rs", "flight.rs"] {
+        assert!(points.iter().any(|point| point.file.ends_with(part)), "no point in {part}");
+    }
+    points
+}
+
+#[test]
+fn who_is_killed_at_a_named_point_holds_nobody_up() {
+    let points = points_of_writing(&mut Draws(3));
+    assert!(points.len() > 40, "{} points", points.len());
+    let (progress, mut reached) = (AtomicU64::new(0), 0);
+    watched(&progress, || {
+        for point in &points {
+            let shared = Shared::new();
+            let ended = start("write", &shared.site.path, point, Ending::Kill).wait();
+            shared.judge(&point.to_string(), &ended);
+            reached += usize::from(ended.killed);
+            progress.fetch_add(1, Relaxed);
+        }
+    });
+    say("killed", reached, points.len());
+    assert!(reached * 4 > points.len() * 3, "{reached} of {} points were reached", points.len());
+}
+
+#[test]
+fn who_is_stopped_at_a_named_point_goes_on_where_it_was() {
+    let points = points_of_writing(&mut Draws(4));
+    let (progress, mut reached) = (AtomicU64::new(0), 0);
+    watched(&progress, || {
+        for point in &points {
+            let shared = Shared::new();
+            let victim = start("write", &shared.site.path, point, Ending::Stop);
+            if victim.wait_until_stopped().unwrap() {
+                reached += 1;
+                // It is not taken for dead. Others read meanwhile, whatever it holds.
+                assert_eq!(shared.bystander.recover_dead(), 0, "{point}: it stands still, and is not dead");
+                shared.store.iter().for_each(|store| drop(contents(store)));
+                victim.resume().unwrap();
+            }
+            let ended = victim.wait();
+            assert_eq!((ended.returned(0), ended.killed), (OPERATIONS, false), "{point}: it did not go on");
+            shared.judge(&format!("{point}, stopped"), &ended);
+            progress.fetch_add(1, Relaxed);
+        }
+    });
+    say("stopped", reached, points.len());
+    assert!(reached * 4 > points.len() * 3, "{reached} of {} points were reached", points.len());
+}
+
+/// Somebody has died in the middle of a batch; returns how.
+fn dead_in_a_batch(shared: &Shared, at: &Point) -> Ended {
+    start("write", &shared.site.path, at, Ending::Kill).wait()
+}
+
+#[test]
+fn who_is_killed_over_a_recovery_is_recovered_with_the_first() {
+    let batch = points_of_writing(&mut Draws(3));
+    // It holds the lock of batches and has a batch under way.
+    let batch =
+        batch.into_iter().find(|point| point.file.ends_with("direct/root.rs")).expect("a batch is announced");
+    let batch = Point { nth: 3, ..batch };
+    let shared = Shared::among_bystanders();
+    dead_in_a_batch(&shared, &batch);
+    let points = AtPoint::<Shm>::points(|| look_after::<Shm>(&shared.site.path));
+    let points = named(points, &mut Draws(6));
+    assert!(points.len() > 20 && points.iter().any(|point| point.file.ends_with("recover.rs")), "{points:?}");
+    let (progress, mut reached) = (AtomicU64::new(0), 0);
+    watched(&progress, || {
+        for point in &points {
+            let shared = Shared::among_bystanders();
+            let ended = dead_in_a_batch(&shared, &batch);
+            let second = start("look-after", &shared.site.path, point, Ending::Kill).wait();
+            shared.judge(&format!("{point}, over a recovery"), &ended);
+            reached += usize::from(second.killed);
+            progress.fetch_add(1, Relaxed);
+        }
+    });
+    say("killed over a recovery", reached, points.len());
+    assert!(reached * 4 > points.len() * 3, "{reached} of {} points were reached", points.len());
+}
+
+#[allow(clippy::print_stderr, reason = "the counts are the test's evidence")]
+fn say(what: &str, reached: usize, points: usize) {
+    eprintln!("{what} at {reached} of {points} points");
+}
