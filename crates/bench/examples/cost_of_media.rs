@@ -112,6 +112,8 @@ fn main() -> ExitCode {
         "clht_dram" => clht::<Dram>(operation, n),
         "clht_shm" => clht::<Shm>(operation, n),
         "clht_pmem" => clht::<Pmem>(operation, n),
+        "store_alone" => store(operation, n, false),
+        "store_shared" => store(operation, n, true),
         _ => return ExitCode::from(2),
     }
     ExitCode::SUCCESS
@@ -153,6 +155,26 @@ fn clht<M: MappedMedium>(operation: &str, n: u64) {
             "insert" => _ = black_box(index.insert(&guard, &key, i)),
             "update" => _ = black_box(index.update(&guard, &key, i)),
             _ => _ = black_box(index.remove(&guard, &key)),
+        }
+    }
+}
+
+/// The whole store, in a pool that this process has for itself or shares, with nothing in the background.
+fn store(operation: &str, n: u64, shared: bool) {
+    const KEYS: u64 = 50_000;
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+    let options = terrace::Store::options()
+        .path(directory.path().join("pool"))
+        .size(terrace::ByteSize::mib(64))
+        .max_size(terrace::ByteSize::mib(64));
+    let options = options.expected_keys(KEYS).huge_pages(false).expiry_thread(false).shared(shared);
+    let store = options.create().expect("room");
+    let key = |i: u64| spread(i % KEYS).to_le_bytes();
+    (0..KEYS).for_each(|i| store.put(&key(i), &[7; 64]).expect("room"));
+    for i in 0..n {
+        match operation {
+            "get" => drop(black_box(store.get(black_box(&key(i))))),
+            _ => drop(black_box(store.put(black_box(&key(i)), &[8; 64]))),
         }
     }
 }
