@@ -17,6 +17,7 @@
 
 use crate::epoch::Guard;
 use crate::participants::Owner;
+use crate::planted::{self, Bug};
 use crate::pool::Inner;
 use crate::seats::Seat;
 use std::cell::Cell;
@@ -156,6 +157,11 @@ impl Lock {
         if is_held_word(self.0.load(pool.medium(), Relaxed), pool.owner) {
             return None;
         }
+        if planted::has(Bug::NoteAfterLock) {
+            let mut locked = self.try_acquire_in(pool)?;
+            locked.note = Some(Note::make(pool, seat, pool.region.offset_of(self).raw()));
+            return Some(locked);
+        }
         let note = Note::make(pool, seat, pool.region.offset_of(self).raw());
         match self.try_acquire_in(pool) {
             Some(mut locked) => {
@@ -195,7 +201,8 @@ impl Lock {
     pub(crate) fn free_of_dead<M: MappedMedium>(&self, pool: &Inner<M>) {
         let word = self.0.load(pool.medium(), Relaxed);
         if is_held_word(word, pool.owner) && pool.is_dead_holder(word) {
-            let free = pool.lock_words.free | if M::VOLATILE_CACHE { UNFENCED } else { 0 };
+            let is_unfenced = M::VOLATILE_CACHE && !planted::has(Bug::UnfencedForgotten);
+            let free = pool.lock_words.free | if is_unfenced { UNFENCED } else { 0 };
             // ORDER: AcqRel: who takes it next sees what the dead one stored. A failure means that somebody else has freed it.
             let _ = self.0.compare_exchange(pool.medium(), word, free, AcqRel, Relaxed);
         }
@@ -310,6 +317,11 @@ impl<M: MappedMedium> Locked<'_, M> {
 
     #[inline(always)]
     fn free(&self, word: u64) {
+        if planted::has(Bug::NoteStruckEarly)
+            && let Some(note) = &self.note
+        {
+            note.strike_out(self.pool);
+        }
         // ORDER: Release pairs with the Acquire of the next holder, and of readers who check the word after what they read.
         self.lock.0.store(self.pool.medium(), word, Release);
         if let Some(note) = &self.note {

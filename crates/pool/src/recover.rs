@@ -17,7 +17,9 @@
 use crate::epoch::DEPTH;
 use crate::lock::{Lock, NOTES, holder_in};
 use crate::participants;
+use crate::planted::{self, Bug};
 use crate::pool::{Inner, Pool};
+use crate::seats::Seat;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{MappedMedium, Offset, Word};
 
@@ -26,6 +28,13 @@ impl<M: MappedMedium> Pool<M> {
     /// to time; in a pool that is not shared there is nothing to look for.
     pub fn recover_dead(&self) -> u32 {
         self.0.recover_all()
+    }
+
+    /// How many slots of the participant table are taken. For tests.
+    #[doc(hidden)]
+    pub fn slots_taken(&self) -> u32 {
+        let is_taken = |&index: &u32| participants::holder_of(self.region(), self.layout(), index).is_some();
+        (0..self.layout().geometry.participants).filter(is_taken).count() as u32
     }
 }
 
@@ -81,10 +90,13 @@ impl<M: MappedMedium> Inner<M> {
         let lock = participants::recovery(&self.region, &self.layout, index);
         match lock.try_acquire_in(self) {
             Some(locked) => std::mem::forget(locked),
-            None if lock.take_from_dead(self) => {}
+            None if !planted::has(Bug::NoTakeOver) && lock.take_from_dead(self) => {}
             None => return false,
         }
         let _allowed = self.allow_stores();
+        if planted::has(Bug::LivingLockFreed) {
+            self.used_seats().for_each(|seat| self.each_noted(seat, |lock| lock.free_in(self)));
+        }
         self.free_locks_of_dead();
         for seat in 0..self.layout.geometry.seats {
             self.recover_seat(seat);
@@ -101,6 +113,17 @@ impl<M: MappedMedium> Inner<M> {
         true
     }
 
+    /// Calls `each` on every lock that is noted in `seat`.
+    fn each_noted(&self, seat: &Seat, each: impl Fn(&Lock)) {
+        let noted = seat.noted.load(self.medium(), Acquire);
+        for at in (0..NOTES).filter(|at| noted >> at & 1 == 1) {
+            let offset = seat.notes[at].load(self.medium(), Relaxed);
+            if let Some(word) = self.region.get(Offset::<Word>::new(offset)) {
+                each(Lock::of(word));
+            }
+        }
+    }
+
     /// Frees the pool's own locks, as far as dead ones hold them.
     fn free_locks_of_dead(&self) {
         let collector = &self.shared().collector;
@@ -111,13 +134,17 @@ impl<M: MappedMedium> Inner<M> {
         }
         let superblock = self.superblock_lock();
         if superblock.take_from_dead(self) {
-            self.mend_superblock();
+            if !planted::has(Bug::SuperblockLeft) {
+                self.mend_superblock();
+            }
             superblock.free_in(self);
         }
         [self.roots_lock(), self.opening_lock()].iter().for_each(|lock| lock.free_of_dead(self));
         for seat in self.used_seats() {
             if seat.limbo.take_from_dead(self) {
-                self.mend_queue(seat);
+                if !planted::has(Bug::QueueNotMended) {
+                    self.mend_queue(seat);
+                }
                 seat.limbo.free_in(self);
             }
         }
@@ -129,15 +156,9 @@ impl<M: MappedMedium> Inner<M> {
         if !seat.claim.take_from_dead(self) {
             return;
         }
-        let noted = seat.noted.load(self.medium(), Acquire);
-        for at in (0..NOTES).filter(|at| noted >> at & 1 == 1) {
-            let offset = seat.notes[at].load(self.medium(), Relaxed);
-            if let Some(word) = self.region.get(Offset::<Word>::new(offset)) {
-                Lock::of(word).free_of_dead(self);
-            }
-        }
+        self.each_noted(seat, |lock| lock.free_of_dead(self));
         seat.noted.store(self.medium(), 0, Relaxed);
-        if seat.announced.load(self.medium(), Relaxed) & DEPTH != 0 {
+        if seat.announced.load(self.medium(), Relaxed) & DEPTH != 0 && !planted::has(Bug::DoubtDropped) {
             // It was in the middle of something: there may be memory that nobody knows.
             self.doubt();
         }
@@ -146,7 +167,9 @@ impl<M: MappedMedium> Inner<M> {
         self.note_spilled(seat);
         self.close_page(seat);
         self.empty_caches(seat);
-        self.withdraw(seat, 0);
+        if !planted::has(Bug::MarkLeft) {
+            self.withdraw(seat, 0);
+        }
         seat.claim.free_in(self);
     }
 

@@ -1,13 +1,14 @@
-//! `cargo lab planted`: does the lab find bugs that were planted?
+//! `cargo lab planted`: does the lab find bugs that were planted, into the indexes, and into what participants of a shared pool do for their dead?
 
 use super::crash::{cores, failed, number};
 use super::progress::Progress;
+use super::schedules::Schedules;
 use super::session::{Session, Tally};
 use clap::Args;
 use std::io::Write;
 use std::process::ExitCode;
 use terrace_index::{Bug, plant};
-use terrace_lab::suite;
+use terrace_lab::{Accident, meeting, suite};
 use terrace_testkit::crash::{Limits, Profile};
 
 /// Which bugs are to be found in which targets.
@@ -15,6 +16,12 @@ const PLANTED: [(&str, &[Bug]); 2] = [("clht", &Bug::OF_CLHT), ("clht-bytes", &B
 
 #[derive(Args)]
 pub(crate) struct Planted {
+    /// Only bugs whose names contain this.
+    #[arg(long)]
+    only: Option<String>,
+    /// Deaths within which each bug of participants is to be found.
+    #[arg(long, default_value_t = 20_000)]
+    deaths: u64,
     /// States within which each bug is to be found in each target; a single history of byte strings may have nearly half of them.
     #[arg(long, default_value_t = 800_000)]
     states: u64,
@@ -28,9 +35,25 @@ pub(crate) struct Planted {
 
 impl Planted {
     pub(crate) fn run(&self) -> ExitCode {
+        let missed = self.in_indexes() + self.in_participants();
+        for (target, _) in PLANTED.iter().filter(|_| self.only.is_none()) {
+            if let Some((seed, finding)) = self.search(target, self.sound_states).finding {
+                return failed(&format!("{seed} of {target}: without a bug, {}", finding.wrong));
+            }
+        }
+        if missed == 0 { ExitCode::SUCCESS } else { failed(&format!("{missed} planted bugs were not found")) }
+    }
+
+    /// Whether a bug is asked for.
+    fn is_asked(&self, bug: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| bug.contains(only))
+    }
+
+    /// How many bugs of indexes were missed.
+    fn in_indexes(&self) -> u32 {
         let mut missed = 0;
         for (target, bugs) in PLANTED {
-            for &bug in bugs.iter().filter(|&&bug| is_in(bug, target)) {
+            for &bug in bugs.iter().filter(|&&bug| is_in(bug, target) && self.is_asked(&format!("{bug:?}"))) {
                 plant(Some(bug));
                 let tally = self.search(target, self.states);
                 plant(None);
@@ -38,12 +61,37 @@ impl Planted {
                 say(&format!("{:<24} {target:<10} {}", format!("{bug:?}"), fate(&tally)));
             }
         }
-        for (target, _) in PLANTED {
-            if let Some((seed, finding)) = self.search(target, self.sound_states).finding {
-                return failed(&format!("{seed} of {target}: without a bug, {}", finding.wrong));
-            }
+        missed
+    }
+
+    /// How many bugs of participants were missed.
+    fn in_participants(&self) -> u32 {
+        let mut missed = 0;
+        for bug in terrace_pool::Bug::ALL.into_iter().filter(|bug| self.is_asked(&format!("{bug:?}"))) {
+            terrace_pool::plant(Some(bug));
+            let found = self.die_with(bug);
+            terrace_pool::plant(None);
+            missed += u32::from(found.is_none());
+            let fate = found.unwrap_or_else(|| format!("NOT FOUND in {} deaths", self.deaths));
+            say(&format!("{:<24} {fate}", format!("{bug:?}")));
         }
-        if missed == 0 { ExitCode::SUCCESS } else { failed(&format!("{missed} planted bugs were not found")) }
+        missed
+    }
+
+    /// What is wrong where participants die who have this bug.
+    fn die_with(&self, bug: terrace_pool::Bug) -> Option<String> {
+        use terrace_pool::Bug::{QueueNotMended, SuperblockLeft, UnfencedForgotten};
+        let (target, crash, states) = match bug {
+            // What is not durable shows after a loss of power only.
+            UnfencedForgotten => ("clht", Some(Profile::Pmem), 4 * self.states),
+            // These have to do with memory and growth.
+            QueueNotMended | SuperblockLeft => ("cells", None, self.deaths),
+            _ => ("clht", None, self.deaths),
+        };
+        let session = Schedules::of_deaths(Accident { one_dies: true, crash }, target, states, self.seed);
+        let tally = session.session(meeting(target)?, &Progress::new(false));
+        let (_, finding) = tally.finding?;
+        Some(format!("{target:<10} after {} deaths, {}", tally.deaths, finding.wrong))
     }
 
     fn search(&self, target: &str, states: u64) -> Tally {

@@ -58,14 +58,14 @@ fn named(name: &str) -> Result<Vec<&'static Meeting>, String> {
 
 /// What came of the runs of a target.
 #[derive(Default)]
-struct Tally {
+pub(crate) struct Tally {
     runs: u64,
     steps: u64,
     turns: u64,
-    deaths: u64,
+    pub(crate) deaths: u64,
     explored: Explored,
     elapsed: Duration,
-    finding: Option<(ScheduleSeed, Finding)>,
+    pub(crate) finding: Option<(ScheduleSeed, Finding)>,
 }
 
 impl Tally {
@@ -112,7 +112,7 @@ impl Schedules {
         if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    fn session(&self, meeting: &'static Meeting, progress: &Progress) -> Tally {
+    pub(crate) fn session(&self, meeting: &'static Meeting, progress: &Progress) -> Tally {
         let (seen, stop, next) = (Seen::new(), AtomicBool::new(false), AtomicU64::new(0));
         let (tally, start) = (Mutex::new(Tally::default()), Instant::now());
         let deaths = AtomicU64::new(0);

@@ -207,7 +207,7 @@ fn judge<T: Target, const V: bool>(
     })??;
     calls.explain(&end)?;
     if scenario.is_shared {
-        collected::<T, V>(stage, crew, judge)?;
+        collected::<T, V>(stage, crew, judge, living.len())?;
     }
     settle::<T, V>(stage, crew, &living)?;
     stage.alone_in(judge, {
@@ -224,17 +224,26 @@ fn judge<T: Target, const V: bool>(
     Ok(())
 }
 
-/// What the dead have left to nobody is collected, all of it at once: nobody else is about.
-fn collected<T: Target, const V: bool>(stage: &Stage, crew: &Crew<T, V>, judge: usize) -> Result<(), Wrong> {
+/// What the dead have left to nobody is collected, all of it at once: nobody else is about. Of them nothing is left then, but for the `living`.
+fn collected<T: Target, const V: bool>(
+    stage: &Stage,
+    crew: &Crew<T, V>,
+    judge: usize,
+    living: usize,
+) -> Result<(), Wrong> {
     let subject = crew.of(judge);
     stage.alone_in(judge, move || {
         subject.collect();
-        match subject.pool().needs_collection() {
-            true => Err("a collection with nobody else about leaves something to collect".to_string()),
-            false if subject.pool().recover_dead() > 0 => {
-                Err("somebody who was taken care of has to be taken care of again".to_string())
-            }
-            false => Ok(()),
+        let pool = subject.pool();
+        if pool.needs_collection() {
+            return Err("a collection with nobody else about leaves something to collect".to_string());
+        }
+        if pool.recover_dead() > 0 {
+            return Err("somebody who was taken care of has to be taken care of again".to_string());
+        }
+        match pool.slots_taken() as usize {
+            taken if taken == living => Ok(()),
+            taken => Err(format!("{taken} places of the participant table are taken, and {living} live")),
         }
     })?
 }

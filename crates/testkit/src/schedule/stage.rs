@@ -35,7 +35,7 @@ const SPINS: u32 = 3;
 /// Steps in a row after which a thread gives way, if there are others: a loop that waits for them may read more than one word.
 const STEPS_IN_A_ROW: u32 = 4_000;
 /// Steps after which a run is taken for one that never ends.
-const STEPS_MAX: u64 = 400_000;
+const STEPS_MAX: u64 = 2_000_000;
 /// Without a step for this long, a thread is taken to wait for one that is parked.
 const PATIENCE: Duration = Duration::from_secs(5);
 
