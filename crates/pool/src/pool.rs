@@ -457,8 +457,6 @@ impl<M: MappedMedium> Inner<M> {
     /// Leaves the pool to the others.
     fn leave_pool(&self) -> Result<(), MapError> {
         self.leave_seats();
-        // PERSIST: what this process has written back and not fenced is fenced by now; this is for what it left to a later fence of its own.
-        self.region.fence();
         let Owner { participant, incarnation, .. } = self.owner;
         participants::release(&self.region, &self.layout, u32::from(participant), incarnation);
         Ok(())
