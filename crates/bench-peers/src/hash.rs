@@ -72,14 +72,14 @@ fn filled(plan: &Plan, keys: u64, rows: &mut Vec<Row>, many: &mut Vec<Row>) {
 }
 
 /// Measures a row, if it is wanted.
-fn measure(plan: &Plan, name: String, sides: &mut [Measure<'_>]) -> Option<Row> {
+pub(crate) fn measure(plan: &Plan, name: String, sides: &mut [Measure<'_>]) -> Option<Row> {
     plan.wants("hash", &name).then(|| {
         say(&format!("hash {name}"));
         Row::from_measured(name, plan.runner().row(sides))
     })
 }
 
-fn named(what: &str, threads: usize) -> String {
+pub(crate) fn named(what: &str, threads: usize) -> String {
     format!("{what}, {threads} thread{}", if threads == 1 { "" } else { "s" })
 }
 

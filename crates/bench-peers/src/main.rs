@@ -6,6 +6,7 @@
 )]
 
 mod hash;
+mod hash_family;
 mod maps;
 mod memory;
 mod ours;
@@ -60,6 +61,8 @@ struct Arguments {
 enum Suite {
     /// CLHT, restart, the server and memory.
     Foundation,
+    /// The hash indexes beside each other and beside Rust's concurrent maps.
+    Hash,
     /// The index and the store on slow memory: Optane, CXL, phase-change memory.
     Slow,
     /// Several processes on one store.
@@ -119,6 +122,7 @@ fn run(arguments: &Arguments) -> Result<usize, Box<dyn std::error::Error>> {
     let plan = Plan { quick: arguments.quick, only: arguments.only.clone() };
     let measure = match arguments.suite {
         Suite::Foundation => foundation,
+        Suite::Hash => hash_family::sections,
         Suite::Slow => slow::sections,
         Suite::Share => share::sections,
     };

@@ -1,15 +1,17 @@
-//! CLHT in memory that was touched before, on huge pages if the kernel has them.
+//! Our indexes in memory that was touched before, on huge pages if the kernel has them.
 
 use crate::maps::Map;
+use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::hash::Clht;
 use terrace_index::{Inserted, PointIndex, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Offset, Word};
 use terrace_pool::{Pool, PoolOptions};
 
-/// CLHT on a medium.
-pub(crate) struct Ours<M: MappedMedium> {
-    pub(crate) index: Clht<M, U64>,
+/// An index on a medium: CLHT, unless another is named.
+pub(crate) struct Ours<M: MappedMedium, I = Clht<M, U64>> {
+    pub(crate) index: I,
+    medium: PhantomData<fn() -> M>,
 }
 
 /// Bytes of memory for an index of so many keys that grows from nothing: tables of all sizes up to the last, and room.
@@ -17,14 +19,14 @@ fn pool_bytes(keys: u64) -> u64 {
     (64 << 20) + keys * 160
 }
 
-impl<M: MappedMedium> Ours<M> {
+impl<M: MappedMedium, I: PointIndex<Medium = M, Kind = U64> + Stored<Medium = M>> Ours<M, I> {
     /// An empty index with room for `capacity` keys at first, in a pool for `keys`.
     pub(crate) fn new(capacity: u64, keys: u64) -> Self {
         let options = PoolOptions::anonymous().size(pool_bytes(keys)).huge_pages(true);
         let pool: Pool<M> = options.create().expect("memory for a pool");
         touch(&pool);
-        let index = Clht::create(&pool, "bench", capacity).expect("room for an index");
-        Self { index }
+        let index = I::create(&pool, "bench", capacity).expect("room for an index");
+        Self { index, medium: PhantomData }
     }
 }
 
@@ -35,7 +37,7 @@ fn touch<M: MappedMedium>(pool: &Pool<M>) {
     }
 }
 
-impl Map for Ours<Dram> {
+impl<I: PointIndex<Medium = Dram, Kind = U64> + Stored<Medium = Dram>> Map for Ours<Dram, I> {
     fn with_capacity(capacity: u64, keys: u64) -> Self {
         Self::new(capacity, keys)
     }
@@ -53,7 +55,7 @@ impl Map for Ours<Dram> {
     }
 }
 
-impl Ours<Dram> {
+impl<I: PointIndex<Medium = Dram, Kind = U64>> Ours<Dram, I> {
     /// How many of the keys are there.
     pub(crate) fn get_many(&self, keys: &[u64]) -> u64 {
         let mut found = 0;

@@ -4,6 +4,7 @@ use crate::maps::Map;
 use crate::ours::Ours;
 use std::hint::black_box;
 use terrace_bench::{Random, rate, spread};
+use terrace_index::{PointIndex, U64};
 use terrace_medium::Dram;
 
 /// Operations on a map that holds `spread(0..keys)`.
@@ -51,7 +52,7 @@ pub(crate) fn run<M: Map>(map: &M, workload: Workload, size: Size) -> f64 {
 }
 
 /// Gets random keys that are there, 16 at a time. Returns million gets a second.
-pub(crate) fn run_many(map: &Ours<Dram>, size: Size) -> f64 {
+pub(crate) fn run_many<I: PointIndex<Medium = Dram, Kind = U64>>(map: &Ours<Dram, I>, size: Size) -> f64 {
     rate(size.threads, size.operations / 16 * 16, |thread| {
         let mut random = Random::new(thread as u64 + 1);
         let mut found = 0u64;

@@ -105,7 +105,7 @@ fn options(config: &Config) -> Options {
         } else {
             Durability::Process
         })
-        .index(Index::Clht)
+        .index(Index::named(&config.text(Key::Index)).unwrap_or_default())
         .huge_pages(config.is_on(Key::HugePages))
         .salvage(config.is_on(Key::Salvage))
         .shared(config.is_on(Key::Shared));

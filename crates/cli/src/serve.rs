@@ -69,7 +69,7 @@ fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
     let (pool, size) = (config.text(Key::Pool), format_size(stats.size_bytes));
     writeln!(out, "{heading}pool {pool} ({size}{}, {})", huge_pages(config, opened), promise(config))?;
     let threads = counted(config.number(Key::Threads), "thread", "threads");
-    writeln!(out, "{indent}index {} · {threads} · {places}", config.text(Key::Index))?;
+    writeln!(out, "{indent}index {} · {threads} · {places}", stats.index)?;
     writeln!(out, "{indent}{}", found(opened, &stats))?;
     if let Some(note) = &opened.note {
         writeln!(out, "{indent}{note}")?;

@@ -23,6 +23,22 @@ fn a_sound_pool_is_said_to_be() {
 }
 
 #[test]
+fn the_index_of_a_pool_is_chosen_once_and_told() {
+    let place = Place::new();
+    place.run_with(&["load", "--index", "turbo", "-"], b"key,value\na,1\nb,2\n").ok();
+    let told = place.run(&["stats"]).ok();
+    assert!(
+        told.text().lines().any(|line| line.starts_with("index ") && line.contains("turbo, ")),
+        "{}",
+        told.text()
+    );
+    let server = Served::start(&place.pool(), &["--index", "clht"]);
+    assert!(server.heading.contains("index turbo"), "{}", server.heading);
+    let served = place.run(&["stats", "--json"]).ok();
+    assert!(served.text().replace(' ', "").contains("\"index\":\"turbo\""), "{}", served.text());
+}
+
+#[test]
 fn damage_is_found_and_what_is_whole_can_be_kept() {
     let place = filled();
     let pool = fs::read(place.pool()).unwrap();

@@ -30,6 +30,8 @@ pub struct Stats {
     pub largest_free_bytes: u64,
     /// The whole pool.
     pub size_bytes: u64,
+    /// Which index it has.
+    pub index: &'static str,
     /// The index.
     pub index_bytes: u64,
     /// Slots of the index.
@@ -83,6 +85,14 @@ impl Costs {
         write_backs_per_put: 1,
         write_backs_per_removal: 1,
     };
+
+    /// As [`Costs::POWER`], with an index that takes so many fences to add a key, each after a write-back. In a batch each new key takes what is more than one besides.
+    pub(crate) fn power(fences_per_insert: u32) -> Self {
+        let more = fences_per_insert.saturating_sub(1);
+        let Self { fences_per_put, write_backs_per_put, .. } = Self::POWER;
+        let (fences_per_put, write_backs_per_put) = (fences_per_put + more, write_backs_per_put + more);
+        Self { fences_per_put, write_backs_per_put, ..Self::POWER }
+    }
 }
 
 impl Stats {

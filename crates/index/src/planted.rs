@@ -52,8 +52,6 @@ pub enum Bug {
     LostBucket,
     /// The old buckets of a rehashed shard are given back to nobody.
     OldShardLeaked,
-    /// The old buckets of a rehashed shard are used again while somebody reads them.
-    OldShardFreed,
     /// Recovery leaves the places for readers as the crash left them.
     RecoveryForgotten,
 }
@@ -78,7 +76,7 @@ impl Bug {
     ];
 
     /// Those of TurboHash.
-    pub const OF_TURBO: [Self; 16] = [
+    pub const OF_TURBO: [Self; 15] = [
         Self::PublishBeforePair,
         Self::UnlockWithoutPersist,
         Self::ForgottenCount,
@@ -93,7 +91,6 @@ impl Bug {
         Self::SwitchUnfenced,
         Self::LostBucket,
         Self::OldShardLeaked,
-        Self::OldShardFreed,
         Self::RecoveryForgotten,
     ];
 }

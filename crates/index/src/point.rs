@@ -72,6 +72,10 @@ pub trait PointIndex: Send + Sync {
     type Medium: MappedMedium;
     /// The kind of its keys.
     type Kind: KeyKind;
+    /// What such an index is called, in a pool's root directory too.
+    const NAME: &'static str;
+    /// Fences of an insert on a medium that asks for them, outside a resize: at most.
+    const FENCES_PER_INSERT: u32;
 
     /// The pool that it lies in.
     fn pool(&self) -> &Pool<Self::Medium>;

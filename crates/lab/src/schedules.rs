@@ -1,6 +1,6 @@
 //! The targets whose threads meet, by name, and the word that repeats a run.
 
-use crate::targets::{Cells, ClhtBytes, ClhtU64, DirectEngine};
+use crate::targets::{Cells, ClhtBytes, ClhtU64, DirectEngine, TurboBytes, TurboU64};
 use std::fmt;
 use std::str::FromStr;
 use terrace_testkit::Noted;
@@ -186,11 +186,13 @@ impl Meeting {
 }
 
 /// All targets whose threads meet.
-pub static MEETINGS: [Meeting; 4] = [
+pub static MEETINGS: [Meeting; 6] = [
     Meeting::of::<ClhtU64>(),
     Meeting::of::<ClhtBytes>(),
     Meeting::of::<Cells>(),
     Meeting::of::<DirectEngine>(),
+    Meeting::of::<TurboU64>(),
+    Meeting::of::<TurboBytes>(),
 ];
 
 /// The one with this name.
@@ -202,6 +204,8 @@ fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
     match name {
         ClhtU64::NAME => drawn::<ClhtU64>(seed),
         ClhtBytes::NAME => drawn::<ClhtBytes>(seed),
+        TurboU64::NAME => drawn::<TurboU64>(seed),
+        TurboBytes::NAME => drawn::<TurboBytes>(seed),
         Cells::NAME => drawn::<Cells>(seed),
         _ => drawn::<DirectEngine>(seed),
     }

@@ -34,6 +34,18 @@ fn clht_bytes() {
 }
 
 #[test]
+fn turbo() {
+    die("turbo", None, 200);
+    die("turbo", Some(Profile::Pmem), 8);
+}
+
+#[test]
+fn turbo_bytes() {
+    die("turbo-bytes", None, 150);
+    die("turbo-bytes", Some(Profile::Pmem), 6);
+}
+
+#[test]
 fn cells() {
     die("cells", None, 200);
     die("cells", Some(Profile::Pmem), 8);

@@ -32,6 +32,12 @@ fn clht_survives_a_kill_and_then_a_power_failure() {
 }
 
 #[test]
+fn turbo_survives_a_kill_and_then_a_power_failure() {
+    survives("turbo", 0..3, 8);
+    survives("turbo-bytes", 0..2, 8);
+}
+
+#[test]
 fn the_pool_survives_a_kill_and_then_a_power_failure() {
     survives("pool", 0..3, 8);
     // A superblock was believed that was not durable yet, and the other copy written over.

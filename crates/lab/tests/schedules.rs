@@ -70,6 +70,18 @@ fn clht_bytes() {
 }
 
 #[test]
+fn turbo() {
+    explore("turbo", None, 2000);
+    explore("turbo", Some(Profile::Pmem), 50);
+}
+
+#[test]
+fn turbo_bytes() {
+    explore("turbo-bytes", None, 1000);
+    explore("turbo-bytes", Some(Profile::Shm), 50);
+}
+
+#[test]
 fn cells() {
     explore("cells", None, 2000);
 }

@@ -6,12 +6,12 @@ use crate::{ByteSize, Clock, Durability, OpenError, Salvaged, Store};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use terrace_engine::direct::{Direct, Key, Settings};
+use terrace_engine::direct::{self, Direct, Key, Settings};
 use terrace_engine::{Engine, OpenError as EngineError};
-use terrace_index::Bytes;
-use terrace_index::hash::Clht;
+use terrace_index::hash::{Clht, Turbo};
+use terrace_index::{Bytes, PointIndex, Stored};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
-use terrace_pool::PoolOptions;
+use terrace_pool::{Pool, PoolOptions};
 
 /// Which index a store has. Chosen when it is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,26 @@ pub enum Index {
     /// A hash table of one cache line a bucket: no order among the keys.
     #[default]
     Clht,
+    /// TurboHash: a hash table of small shards that are resized one by one, 256 bytes a bucket. No order among the keys.
+    Turbo,
+}
+
+impl Index {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Clht, Self::Turbo];
+
+    /// Its name, as commands and [`Stats::index`](crate::Stats::index) know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Clht => "clht",
+            Self::Turbo => "turbo",
+        }
+    }
+
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|index| index.name() == name)
+    }
 }
 
 /// How to make or open a store; from [`Store::options`].
@@ -282,8 +302,8 @@ impl Options {
     }
 
     /// The same store, made new at `path`.
-    pub(crate) fn successor(&self, path: &Path, size: u64, keys: u64) -> Self {
-        let same = self.clone().path(path).salvage(false).expiry_thread(false).huge_pages(false);
+    pub(crate) fn successor(&self, path: &Path, index: Index, size: u64, keys: u64) -> Self {
+        let same = self.clone().index(index).path(path).salvage(false).expiry_thread(false).huge_pages(false);
         same.size(ByteSize::bytes(size)).expected_keys(keys)
     }
 
@@ -309,11 +329,24 @@ impl Options {
             read_only: self.read_only,
             clock: self.clock.clone(),
         };
-        match self.index {
-            Index::Clht => Direct::<Clht<M, Bytes<Key>>>::open(pool, settings)
-                .map(|engine| Arc::new(engine) as Arc<dyn Engine>)
-                .map_err(|error| self.contents(error)),
+        // A pool that has a store knows its index.
+        match direct::index_in(&pool).map_or(Some(self.index), |name| Index::named(&name)) {
+            Some(Index::Turbo) => self.direct::<Turbo<M, Bytes<Key>>>(pool, settings),
+            // With an index that this release does not know, it says so.
+            Some(Index::Clht) | None => self.direct::<Clht<M, Bytes<Key>>>(pool, settings),
         }
+    }
+
+    fn direct<I>(
+        &self,
+        pool: Pool<<I as PointIndex>::Medium>,
+        settings: Settings,
+    ) -> Result<Arc<dyn Engine>, OpenError>
+    where
+        I: PointIndex<Kind = direct::Kind> + Stored<Medium = <I as PointIndex>::Medium> + 'static,
+    {
+        let engine = Direct::<I>::open(pool, settings).map_err(|error| self.contents(error))?;
+        Ok(Arc::new(engine))
     }
 
     fn contents(&self, error: EngineError) -> OpenError {

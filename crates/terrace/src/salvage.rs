@@ -1,6 +1,6 @@
 //! Keeping what can be proved of a pool that cannot be trusted.
 
-use crate::{ByteSize, Entry, Finding, OpenError, Options, Put, WriteError};
+use crate::{ByteSize, Entry, Finding, Index, OpenError, Options, Put, WriteError};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,8 @@ pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenEr
     let _ = fs::remove_file(&new_path);
     let mut salvaged = Salvaged { kept: 0, dropped: 0, findings: Vec::new(), damaged: PathBuf::new() };
     let copied = (|| {
-        let store = options.successor(&new_path, stats.size_bytes, stats.records).create()?;
+        let index = Index::named(stats.index).unwrap_or_default();
+        let store = options.successor(&new_path, index, stats.size_bytes, stats.records).create()?;
         let mut trouble = Ok(());
         engine.salvage(&mut |found| match found {
             Ok((key, entry)) if trouble.is_ok() => match copy(&store, key, entry) {

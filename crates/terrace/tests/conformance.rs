@@ -1,5 +1,6 @@
 //! The store on every medium, through the suite that every store passes.
 
+use terrace::{Durability, Index, Options};
 use terrace_medium::{Pmem, Shm};
 use terrace_testkit::Counting;
 use terrace_testkit::conformance::{Site, store};
@@ -23,4 +24,13 @@ fn on_pmem() {
 fn on_counted_media() {
     store(Site::on::<Counting<Shm>>);
     store(Site::on::<Counting<Pmem>>);
+}
+
+#[test]
+fn with_turbohash() {
+    store(|| Site::in_file(|options| options.index(Index::Turbo), Options::open_or_create));
+    store(|| {
+        let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
+        Site::in_file(|options| power(options).index(Index::Turbo), Options::open_or_create)
+    });
 }

@@ -5,7 +5,7 @@ mod common;
 use common::{Medium, Site, contents, directory};
 use std::collections::BTreeMap;
 use std::path::Path;
-use terrace::{ByteSize, Change, Options, ReadError, Store};
+use terrace::{ByteSize, Change, Index, Options, ReadError, Store};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -20,7 +20,11 @@ fn model() -> Model {
 
 /// A small closed pool, as bytes.
 fn image(model: &Model) -> Vec<u8> {
-    let site = Site::new(Medium::Shm, ByteSize::kib(512));
+    image_with(model, Index::Clht)
+}
+
+fn image_with(model: &Model, index: Index) -> Vec<u8> {
+    let site = Site::new(Medium::Shm, ByteSize::kib(512)).with_index(index);
     let store = site.create();
     for (n, (key, value)) in model.iter().enumerate() {
         store.put(key, b"first").unwrap();
@@ -185,8 +189,17 @@ fn try_damage(image: &mut [u8], at: usize, flip: u8, model: &Model, directory: &
 
 #[test]
 fn any_byte_changed_is_an_error_or_a_right_answer() {
+    change_any_byte(Index::Clht);
+}
+
+#[test]
+fn any_byte_changed_of_a_store_with_turbohash_is_an_error_or_a_right_answer() {
+    change_any_byte(Index::Turbo);
+}
+
+fn change_any_byte(index: Index) {
     let mut model = model();
-    let mut image = image(&model);
+    let mut image = image_with(&model, index);
     model.insert(b"batched".to_vec(), b"together".to_vec());
     model.insert(b"and".to_vec(), b"this".to_vec());
     let directory = directory();

@@ -53,6 +53,8 @@ where
 {
     type Medium = M;
     type Kind = K;
+    const NAME: &'static str = "reference";
+    const FENCES_PER_INSERT: u32 = 0;
 
     fn pool(&self) -> &Pool<M> {
         &self.pool

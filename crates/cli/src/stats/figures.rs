@@ -28,6 +28,8 @@ pub(super) struct Figures {
     free_bytes: u64,
     largest_free_bytes: u64,
     pool_bytes: u64,
+    /// Its name.
+    index: String,
     index_bytes: u64,
     index_slots: u64,
     index_resizes: u64,
@@ -70,6 +72,7 @@ impl Figures {
             free_bytes: stats.free_bytes,
             largest_free_bytes: stats.largest_free_bytes,
             pool_bytes: stats.size_bytes,
+            index: stats.index.into(),
             index_bytes: stats.index_bytes,
             index_slots: stats.index_slots,
             index_resizes: stats.index_resizes,
@@ -97,6 +100,7 @@ impl Figures {
             free_bytes: count("free_bytes")?,
             largest_free_bytes: count("largest_free_bytes")?,
             pool_bytes: count("pool_bytes")?,
+            index: page.label("terrace_index_info", "name")?,
             index_bytes: count("index_bytes")?,
             index_slots: count("index_slots")?,
             index_resizes: count("index_resizes_total")?,
@@ -166,7 +170,11 @@ impl Figures {
         let (index, resizes) = (format_size(self.index_bytes), thousands(self.index_resizes));
         row(
             "index",
-            format!("{index}, {:.0}% full, resized {resizes} times{resizing}", 100.0 * self.load_factor()),
+            format!(
+                "{}, {index}, {:.0}% full, resized {resizes} times{resizing}",
+                self.index,
+                100.0 * self.load_factor()
+            ),
         )?;
         if let Some(server) = &self.server {
             server.write(&mut row)?;
@@ -209,6 +217,7 @@ impl Figures {
         field("free_bytes", json!(self.free_bytes));
         field("largest_free_bytes", json!(self.largest_free_bytes));
         field("pool_bytes", json!(self.pool_bytes));
+        field("index", json!(self.index));
         field("index_bytes", json!(self.index_bytes));
         field("index_load_factor", json!(self.load_factor()));
         field("index_resizes", json!(self.index_resizes));

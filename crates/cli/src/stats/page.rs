@@ -66,9 +66,15 @@ impl Page {
         self.lines(&bucket).filter_map(parse).collect()
     }
 
+    /// The value of the only label of an info.
+    pub(super) fn label(&self, info: &str, label: &str) -> Option<String> {
+        let start = format!("{info}{{{label}=\"");
+        let (value, _) = self.lines(&start).next()?.split_once("\"} ")?;
+        Some(value.replace("\\\"", "\"").replace("\\\\", "\\"))
+    }
+
     fn is_of(&self, path: &Path) -> bool {
-        let its = self.lines("terrace_pool_info{path=\"").next().and_then(|rest| rest.split_once("\"} "));
-        let its = its.map(|(path, _)| path.replace("\\\"", "\"").replace("\\\\", "\\"));
+        let its = self.label("terrace_pool_info", "path");
         let same =
             |its: &str| matches!((fs::canonicalize(its), fs::canonicalize(path)), (Ok(a), Ok(b)) if a == b);
         its.is_some_and(|its| same(&its))

@@ -36,4 +36,4 @@ mod write;
 
 pub use key::Key;
 pub use record::{KEY_MAX, VALUE_MAX};
-pub use store::{Direct, Kind, Settings};
+pub use store::{Direct, Kind, Settings, index_in};

@@ -28,6 +28,12 @@ pub struct Settings {
     pub clock: Arc<dyn Clock>,
 }
 
+/// What the index of the store in `pool` is called ([`PointIndex::NAME`]); `None` if there is no store in it, or the root that would tell is damaged.
+pub fn index_in<M: MappedMedium>(pool: &Pool<M>) -> Option<String> {
+    let root = pool.roots().into_iter().find(|root| root.name == INDEX && root.offset.is_some());
+    root.map(|root| root.kind)
+}
+
 /// A store in a pool, over an index of byte keys.
 pub struct Direct<I: PointIndex> {
     pub(super) index: I,
@@ -120,6 +126,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             free_bytes: space.free,
             largest_free_bytes: space.largest_free_extent,
             size_bytes: space.size,
+            index: I::NAME,
             index_bytes: index.bytes,
             index_slots: index.slots,
             index_resizes: index.resizes,
@@ -128,7 +135,11 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             found: self.pool().found(),
             batch_finished: self.batch_finished,
             expired: self.root.expired(&guard),
-            costs: if I::Medium::VOLATILE_CACHE { Costs::POWER } else { Costs::PROCESS },
+            costs: if I::Medium::VOLATILE_CACHE {
+                Costs::power(I::FENCES_PER_INSERT)
+            } else {
+                Costs::PROCESS
+            },
         }
     }
 }

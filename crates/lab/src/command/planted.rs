@@ -12,7 +12,12 @@ use terrace_lab::{Accident, meeting, suite};
 use terrace_testkit::crash::{Limits, Profile};
 
 /// Which bugs are to be found in which targets.
-const PLANTED: [(&str, &[Bug]); 2] = [("clht", &Bug::OF_CLHT), ("clht-bytes", &Bug::OF_CLHT)];
+const PLANTED: [(&str, &[Bug]); 4] = [
+    ("clht", &Bug::OF_CLHT),
+    ("clht-bytes", &Bug::OF_CLHT),
+    ("turbo", &Bug::OF_TURBO),
+    ("turbo-bytes", &Bug::OF_TURBO),
+];
 
 #[derive(Args)]
 pub(crate) struct Planted {

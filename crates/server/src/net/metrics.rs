@@ -172,6 +172,7 @@ impl Source {
         page.gauge("free_bytes", "Free", stats.free_bytes)?;
         page.gauge("largest_free_bytes", "The longest run of free memory", stats.largest_free_bytes)?;
         page.gauge("pool_bytes", "The whole pool", stats.size_bytes)?;
+        page.info("index", "The index that the pool has", &[("name", stats.index.into())])?;
         page.gauge("index_bytes", "The index", stats.index_bytes)?;
         page.gauge("index_slots", "Slots of the index", stats.index_slots)?;
         page.counter(

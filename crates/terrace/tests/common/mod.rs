@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use terrace::{ByteSize, Durability, ManualClock, Options, Store};
+use terrace::{ByteSize, Durability, Index, ManualClock, Options, Store};
 
 /// Where a store under test lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,7 @@ pub struct Site {
     pub path: PathBuf,
     pub clock: Arc<ManualClock>,
     pub size: ByteSize,
+    pub index: Index,
     _directory: tempfile::TempDir,
 }
 
@@ -33,12 +34,23 @@ impl Site {
     pub fn new(medium: Medium, size: ByteSize) -> Self {
         let directory = directory();
         let path = directory.path().join("test.pool");
-        Self { medium, path, clock: Arc::new(ManualClock::at(1_000_000)), size, _directory: directory }
+        let (clock, index) = (Arc::new(ManualClock::at(1_000_000)), Index::default());
+        Self { medium, path, clock, size, index, _directory: directory }
+    }
+
+    /// The same, for a store with this index.
+    pub fn with_index(mut self, index: Index) -> Self {
+        self.index = index;
+        self
     }
 
     pub fn options(&self) -> Options {
-        let options =
-            Store::options().size(self.size).expiry_thread(false).huge_pages(false).clock(self.clock.clone());
+        let options = Store::options()
+            .size(self.size)
+            .expiry_thread(false)
+            .huge_pages(false)
+            .clock(self.clock.clone())
+            .index(self.index);
         match self.medium {
             Medium::Dram => options.anonymous(),
             Medium::Shm => options.path(&self.path),

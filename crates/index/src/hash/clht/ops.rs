@@ -540,6 +540,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
 impl<M: MappedMedium, K: Slots> PointIndex for Clht<M, K> {
     type Medium = M;
     type Kind = K;
+    const NAME: &'static str = "clht";
+    const FENCES_PER_INSERT: u32 = 1;
 
     fn pool(&self) -> &Pool<M> {
         &self.pool
@@ -691,9 +693,6 @@ fn change_if(expected: Option<u64>, new: Option<u64>) -> impl FnOnce(Option<u64>
     move |before| if before == expected { Change::To(new) } else { Change::Keep }
 }
 
-/// What the root directory says the root is.
-const ROOT_TYPE: &str = "clht";
-
 impl<M: MappedMedium, K: Slots> Stored for Clht<M, K> {
     type Medium = M;
 
@@ -717,13 +716,13 @@ impl<M: MappedMedium, K: Slots> Stored for Clht<M, K> {
         let fence = guard.fence();
         let _ = stripes.fenced(&fence).into_offset();
         let root = root.fenced(&fence).into_offset();
-        pool.set_root(name, ROOT_TYPE, root)?;
+        pool.set_root(name, Self::NAME, root)?;
         drop(guard);
         Self::open(pool, Offset::new(root))
     }
 
     fn recover(pool: &Pool<M>, name: &str) -> Result<Option<Self>, StoreError> {
-        let Some(root) = pool.root(name, ROOT_TYPE)? else { return Ok(None) };
+        let Some(root) = pool.root(name, Self::NAME)? else { return Ok(None) };
         let index = Self::open(pool, Offset::new(root))?;
         if !pool.is_read_only() && !pool.is_up() {
             index.count().recover();

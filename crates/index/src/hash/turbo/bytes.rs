@@ -48,7 +48,7 @@ fn check(slot: u64) -> u64 {
 }
 #[inline(always)]
 fn is_whole(slot: u64) -> bool {
-    slot & CHECK == check(slot)
+    slot & CHECK == check(slot) && slot & OFFSET != 0
 }
 #[inline(always)]
 fn pack(place: u64, offset: u64) -> u64 {

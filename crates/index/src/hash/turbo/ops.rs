@@ -193,6 +193,8 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
 impl<M: MappedMedium, K: Buckets> PointIndex for Turbo<M, K> {
     type Medium = M;
     type Kind = K;
+    const NAME: &'static str = "turbo";
+    const FENCES_PER_INSERT: u32 = 2;
 
     fn pool(&self) -> &Pool<M> {
         &self.pool

@@ -109,11 +109,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         self.root[1].0[VOLATILE_RESIZES].fetch_add(medium, 1, Relaxed);
         let from = std::mem::replace(&mut held.place, to);
         if !from.is_none() && !planted::has(Bug::OldShardLeaked) {
-            if planted::has(Bug::OldShardFreed) {
-                guard.free(from.start(), from.bytes());
-            } else {
-                guard.retire(from.start(), from.bytes());
-            }
+            guard.retire(from.start(), from.bytes());
         }
     }
 

@@ -4,15 +4,12 @@ use super::directory::*;
 use super::ops::{Turbo, descriptor_bytes, place_bytes};
 use super::shape::Buckets;
 use crate::planted::{self, Bug};
-use crate::{Damage, StoreError, Stored};
+use crate::{Damage, PointIndex, StoreError, Stored};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::{BLOCK, MappedMedium, Offset};
 use terrace_pool::{Finding, Fresh, Guard, Pool, PoolFull};
-
-/// What the root directory says the root is.
-const ROOT_TYPE: &str = "turbo";
 
 impl<M: MappedMedium, K: Buckets> Stored for Turbo<M, K> {
     type Medium = M;
@@ -22,7 +19,7 @@ impl<M: MappedMedium, K: Buckets> Stored for Turbo<M, K> {
     }
 
     fn recover(pool: &Pool<M>, name: &str) -> Result<Option<Self>, StoreError> {
-        let Some(root) = pool.root(name, ROOT_TYPE)? else { return Ok(None) };
+        let Some(root) = pool.root(name, Self::NAME)? else { return Ok(None) };
         let index = Self::open(pool, Offset::new(root))?;
         if !pool.is_up() && !planted::has(Bug::RecoveryForgotten) {
             // What the file holds at a crash is any mixture of places. A pool that is opened to be read is mapped such that this changes nothing in its file.
@@ -77,7 +74,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
             let _ = block.fenced(&fence).into_offset();
         }
         let root = root.fenced(&fence).into_offset();
-        pool.set_root(name, ROOT_TYPE, root)?;
+        pool.set_root(name, Self::NAME, root)?;
         drop(guard);
         Self::open(pool, Offset::new(root))
     }

@@ -1,10 +1,10 @@
-//! P-CLHT, with inline keys and with byte strings.
+//! The hash tables, each with inline keys and with byte strings.
 
 use super::options::{hash_seed, is_unmade, options, shared, written};
 use std::borrow::Borrow;
 use std::sync::Arc;
-use terrace_index::hash::{Clht, Slots};
-use terrace_index::{Bytes, Inserted, PointIndex, Stored, Swapped, U64};
+use terrace_index::hash::{Buckets, Clht, Slots, Turbo};
+use terrace_index::{Bytes, Inserted, PointIndex, StoreError, Stored, Swapped, U64};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Liveness, Marker, Pool, PoolFull};
 use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
@@ -16,11 +16,15 @@ const NAME: &str = "lab";
 pub struct ClhtU64;
 /// P-CLHT with byte strings.
 pub struct ClhtBytes;
+/// TurboHash with `u64` keys.
+pub struct TurboU64;
+/// TurboHash with byte strings.
+pub struct TurboBytes;
 
 impl Target for ClhtU64 {
     const NAME: &'static str = "clht";
     const BYTES: (usize, usize) = (64 << 10, 64 << 10);
-    type Subject<M: MappedMedium> = Index<M, U64>;
+    type Subject<M: MappedMedium> = Index<Clht<M, U64>>;
 
     fn plan(seed: u64) -> Plan {
         plan::<U64>(seed, 3)
@@ -30,10 +34,30 @@ impl Target for ClhtU64 {
 impl Target for ClhtBytes {
     const NAME: &'static str = "clht-bytes";
     const BYTES: (usize, usize) = (96 << 10, 96 << 10);
-    type Subject<M: MappedMedium> = Index<M, Bytes<TestRecord>>;
+    type Subject<M: MappedMedium> = Index<Clht<M, Bytes<TestRecord>>>;
 
     fn plan(seed: u64) -> Plan {
         plan::<Bytes<TestRecord>>(seed, 6)
+    }
+}
+
+impl Target for TurboU64 {
+    const NAME: &'static str = "turbo";
+    const BYTES: (usize, usize) = (64 << 10, 64 << 10);
+    type Subject<M: MappedMedium> = Index<Turbo<M, U64>>;
+
+    fn plan(seed: u64) -> Plan {
+        plan_of_shards::<U64>(seed, 14)
+    }
+}
+
+impl Target for TurboBytes {
+    const NAME: &'static str = "turbo-bytes";
+    const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    type Subject<M: MappedMedium> = Index<Turbo<M, Bytes<TestRecord>>>;
+
+    fn plan(seed: u64) -> Plan {
+        plan_of_shards::<Bytes<TestRecord>>(seed, 27)
     }
 }
 
@@ -44,15 +68,31 @@ const MIX: Mix =
 fn plan<K: LabKeys>(seed: u64, slots: u64) -> Plan {
     let mut dice = Dice::new(seed);
     let few = dice.roll(4) != 0;
-    let keys = if few { 4 + dice.roll(6) } else { 5 * slots + dice.roll(2 * slots) } as usize;
+    let keys = if few { 4 + dice.roll(6) } else { 5 * slots + dice.roll(2 * slots) };
+    let before = if few { dice.roll(10) } else { keys * 3 / 2 + dice.roll(20) };
+    plan_of::<K>(seed, &mut dice, keys as usize, before as usize)
+}
+
+/// As `plan`: shards are as small as one bucket, grow from there to two and to four, and go away again.
+fn plan_of_shards<K: LabKeys>(seed: u64, slots: u64) -> Plan {
+    let mut dice = Dice::new(seed);
+    let (keys, before) = match dice.roll(3) {
+        0 => (4 + dice.roll(6), dice.roll(10)),
+        // The next ones grow it, for the first or the second time.
+        size => (size * slots + 2 + dice.roll(6), size * slots * 5 / 4 + dice.roll(slots)),
+    };
+    plan_of::<K>(seed, &mut dice, keys as usize, before as usize)
+}
+
+/// A run over so many keys, after so many operations that nothing crashes.
+fn plan_of<K: LabKeys>(seed: u64, dice: &mut Dice, keys: usize, count: usize) -> Plan {
     let mut model = vec![None; keys];
     let mut next = 0;
-    let count = if few { dice.roll(10) } else { keys as u64 * 3 / 2 + dice.roll(20) } as usize;
     let filling = Mix { remove: 4, ..MIX };
-    let before = filling.draw(&mut dice, count, &mut next, &mut model);
+    let before = filling.draw(dice, count, &mut next, &mut model);
     let mix = if dice.roll(2) == 0 { MIX } else { Mix { remove: 60, ..MIX } };
     let count = 8 + dice.roll(20) as usize;
-    let ops = mix.draw(&mut dice, count, &mut next, &mut model);
+    let ops = mix.draw(dice, count, &mut next, &mut model);
     let after = (0..keys).map(|key| {
         next += 1;
         Op::Put(key, next)
@@ -61,7 +101,7 @@ fn plan<K: LabKeys>(seed: u64, slots: u64) -> Plan {
         .chain([Op::Background(0), Op::Background(0), Op::Remove(0), Op::Put(0, u64::from(u16::MAX))])
         .collect();
     let creation = dice.roll(16) == 0;
-    let ops = if dice.roll(3) == 0 { using_again(&mut dice, ops) } else { ops };
+    let ops = if dice.roll(3) == 0 { using_again(dice, ops) } else { ops };
     let names = Arc::new(crowd::<K>(seed, keys));
     Plan { seed, keys, threads: 1, names, before, ops, after, creation }
 }
@@ -79,9 +119,32 @@ fn using_again(dice: &mut Dice, ops: Vec<Op>) -> Vec<Op> {
     more
 }
 
-/// The kinds of keys that both the index and the test know.
-pub trait LabKeys: TestKeys + Slots {}
-impl<K: TestKeys + Slots> LabKeys for K {}
+/// The kinds of keys that both the indexes and the test know.
+pub trait LabKeys: TestKeys + Slots + Buckets {}
+impl<K: TestKeys + Slots + Buckets> LabKeys for K {}
+
+/// An index that is put through crashes.
+pub trait LabIndex: PointIndex<Kind = Self::Keys> + Stored<Medium = <Self as PointIndex>::Medium> {
+    /// The kind of its keys.
+    type Keys: LabKeys;
+    /// Makes it in a new pool.
+    fn make(pool: &Pool<<Self as PointIndex>::Medium>, plan: &Plan) -> Result<Self, StoreError>;
+}
+
+impl<M: MappedMedium, K: LabKeys> LabIndex for Clht<M, K> {
+    type Keys = K;
+    fn make(pool: &Pool<M>, _: &Plan) -> Result<Self, StoreError> {
+        Self::create(pool, NAME, 0)
+    }
+}
+
+impl<M: MappedMedium, K: LabKeys> LabIndex for Turbo<M, K> {
+    type Keys = K;
+    /// One shard, in one run of four two.
+    fn make(pool: &Pool<M>, plan: &Plan) -> Result<Self, StoreError> {
+        Self::with_shards(pool, NAME, u32::from(plan.seed >> 40 & 3 == 0), 0)
+    }
+}
 
 /// The number and version of a word.
 fn told<M: MappedMedium, K: TestKeys>(guard: &Guard<'_, M>, word: u64) -> (u64, u64) {
@@ -111,13 +174,13 @@ fn crowd<K: LabKeys>(seed: u64, keys: usize) -> Vec<Named<K>> {
 }
 
 /// The index and the keys of its run.
-pub struct Index<M: MappedMedium, K: LabKeys> {
-    index: Clht<M, K>,
-    keys: Arc<Vec<Named<K>>>,
+pub struct Index<I: LabIndex> {
+    index: I,
+    keys: Arc<Vec<Named<I::Keys>>>,
 }
 
-impl<M: MappedMedium, K: LabKeys> Index<M, K> {
-    fn new(index: Clht<M, K>, plan: &Plan) -> Self {
+impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M> + 'static> Index<I> {
+    fn new(index: I, plan: &Plan) -> Self {
         Self { index, keys: plan.names() }
     }
 
@@ -241,18 +304,20 @@ impl<M: MappedMedium, K: LabKeys> Index<M, K> {
     }
 }
 
-impl<M: MappedMedium, K: LabKeys> Subject<M> for Index<M, K> {
+impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M> + 'static> Subject<M>
+    for Index<I>
+{
     fn create(medium: M, plan: &Plan) -> Self {
         let pool = options(plan).create_on(medium).expect("a pool in new memory");
-        Self::new(Clht::create(&pool, NAME, 0).expect("a table in a new pool"), plan)
+        Self::new(I::make(&pool, plan).expect("a table in a new pool"), plan)
     }
 
     fn share(medium: M, plan: &Plan, liveness: Arc<dyn Liveness>, first: bool) -> Result<Self, String> {
         let pool = shared(medium, plan, liveness, first)?;
         let opening = pool.bring_up();
-        let index = match Clht::recover(&pool, NAME).map_err(|error| error.to_string())? {
+        let index = match I::recover(&pool, NAME).map_err(|error| error.to_string())? {
             Some(index) => index,
-            None => Clht::create(&pool, NAME, 0).map_err(|error| error.to_string())?,
+            None => I::make(&pool, plan).map_err(|error| error.to_string())?,
         };
         opening.done();
         Ok(Self::new(index, plan))
@@ -264,7 +329,7 @@ impl<M: MappedMedium, K: LabKeys> Subject<M> for Index<M, K> {
             Err(error) if is_unmade(plan, &error) => return Ok(None),
             Err(error) => return Err(error.to_string()),
         };
-        let index = Clht::recover(&pool, NAME).map_err(|error| error.to_string())?;
+        let index = I::recover(&pool, NAME).map_err(|error| error.to_string())?;
         if index.is_none() {
             pool.abandon();
         }
