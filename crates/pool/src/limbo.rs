@@ -62,10 +62,12 @@ impl<M: MappedMedium> Inner<M> {
     /// After an open: goes on with the reserve that was at `offset`, if it is sound.
     pub(crate) fn keep_reserve(&self, offset: u64) {
         let Some(class) = self.page_class() else { return };
-        if self.start != Start::Clean {
+        let is_one = match self.start {
+            Start::Clean => self.is_reserve(offset, class),
             // It holds nothing but pages of limbo, so nothing.
-            self.reuse_reserve(offset, class);
-        } else if !self.is_reserve(offset, class) {
+            _ => self.reuse_reserve(offset, class),
+        };
+        if !is_one {
             self.shared().reserve.store(self.medium(), 0, Relaxed);
         }
     }

@@ -151,20 +151,19 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn start_memory(&self) {
         let shared = self.shared();
         let kept = [&shared.reserve, &shared.slab_hint, &shared.extent_hint];
-        let [reserve, slab_hint, extent_hint] = kept.map(|word| word.load(self.medium(), Relaxed));
+        let reserve = shared.reserve.load(self.medium(), Relaxed);
         if self.start != Start::Clean {
-            self.zero(self.layout.allocator, ALLOCATOR_BYTES);
+            // The words that go on stay as they are meanwhile: another death here must not take them.
+            self.zero(self.layout.allocator, ALLOCATOR_BYTES, &kept);
             let phase = if self.start == Start::Unclean { PENDING } else { SETTLED };
             shared.phase.store(self.medium(), phase, Relaxed);
         }
-        self.zero(self.layout.seats, self.layout.zones - self.layout.seats);
+        self.zero(self.layout.seats, self.layout.zones - self.layout.seats, &[]);
         shared.watching.store(self.medium(), 0, Relaxed);
         shared.seats_used.store(self.medium(), 0, Relaxed);
         shared.seats_taken.store(self.medium(), 0, Relaxed);
         shared.fruitless.store(self.medium(), 0, Relaxed);
         shared.epoch.store(self.medium(), FIRST_EPOCH, Release);
-        shared.slab_hint.store(self.medium(), slab_hint, Relaxed);
-        shared.extent_hint.store(self.medium(), extent_hint, Relaxed);
         // The units of a pool that is opened have their hints. PERSIST: those of a new one, by the fence of its superblock.
         self.open_zones(if self.start == Start::Created { 0 } else { u64::MAX });
         if self.start != Start::Created {
@@ -199,14 +198,15 @@ impl<M: MappedMedium> Inner<M> {
         settled
     }
 
-    /// Zeroes lines, without touching those that are zero.
-    fn zero(&self, from: u64, bytes: u64) {
+    /// Zeroes lines, without touching those that are zero, but for the words in `kept`.
+    fn zero(&self, from: u64, bytes: u64, kept: &[&Word]) {
         for at in (from..from + bytes).step_by(64) {
             if self.is_zero(at) {
                 continue;
             }
             for word in &self.region.at::<Line>(Offset::new(at)).0 {
-                if word.load(self.medium(), Relaxed) != 0 {
+                let is_kept = kept.iter().any(|&kept| std::ptr::eq(kept, word));
+                if !is_kept && word.load(self.medium(), Relaxed) != 0 {
                     word.store(self.medium(), 0, Relaxed);
                 }
             }

@@ -401,24 +401,24 @@ impl<M: MappedMedium> Inner<M> {
         self.region.write_back(reserve);
     }
 
-    /// Takes the reserve of an earlier era over, which was at `offset`, if that is what is there.
-    pub(crate) fn reuse_reserve(&self, offset: u64, number: usize) {
-        let Some(class) = self.memory.classes.get(number) else { return };
+    /// Takes the reserve of an earlier era over, which was at `offset`, if that is what is there. Whether it is.
+    pub(crate) fn reuse_reserve(&self, offset: u64, number: usize) -> bool {
+        let Some(class) = self.memory.classes.get(number) else { return false };
         let Some(unit) = self.unit_at(offset).filter(|&unit| self.memory.zones.start_of(unit) == offset)
         else {
-            return;
+            return false;
         };
         let entry = self.unit(unit);
         let state = State(entry.state.load(self.medium(), Relaxed));
         let is_reserve = state.is_sound() && state.usage() == Use::Reserve && state.class() == Some(number);
         if !is_reserve || entry.taken.load(self.medium(), Relaxed) != !0 {
-            return;
+            return false;
         }
         self.clear_bitmap(unit, class);
         entry.old.store(self.medium(), 0, Relaxed);
         entry.state.store(self.medium(), State::slab(self.era, number, Use::Reserve).0, Release);
         self.shared().slab_units.fetch_add(self.medium(), 1, Relaxed);
-        self.shared().reserve.store(self.medium(), offset, Release);
+        true
     }
 
     fn clear_bitmap(&self, unit: u64, class: &Class) {
