@@ -34,7 +34,8 @@ fn the_index_of_a_pool_is_chosen_once_and_told() {
     );
     let server = Served::start(&place.pool(), &["--index", "clht"]);
     assert!(server.heading.contains("index turbo"), "{}", server.heading);
-    let served = place.run(&["stats", "--json"]).ok();
+    let port = server.metrics_port.to_string();
+    let served = place.run(&["stats", "--json", "--metrics-port", &port]).ok();
     assert!(served.text().replace(' ', "").contains("\"index\":\"turbo\""), "{}", served.text());
 }
 

@@ -40,6 +40,8 @@ fn write<M: MappedMedium>(path: &Path, mut returned: impl FnMut(u64)) {
     let store = options(path).open_or_create_on::<AtPoint<M>>().unwrap();
     let mut draws = Draws(SEED);
     for n in 1..=OPERATIONS {
+        // Enough other keys that the table grows in every pool, whatever its hash makes of them.
+        (0..3).for_each(|more| store.put(format!("more {n} {more}").as_bytes(), b"").unwrap());
         op(0, &mut draws).run(&store);
         returned(n);
     }
