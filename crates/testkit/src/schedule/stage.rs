@@ -65,7 +65,7 @@ pub struct Ran {
     pub steps: u64,
     /// What went wrong with a thread: a panic, or why the run was given up.
     pub wrong: Option<Wrong>,
-    /// Steps other than loads that each thread has done in each of its calls (see [`begin_call`]).
+    /// Steps other than loads that each thread has done in each of its calls.
     pub changes: Vec<Vec<u64>>,
     /// Threads that died, in this order, each with the moment.
     pub died: Vec<(usize, u64)>,
