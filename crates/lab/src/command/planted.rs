@@ -27,8 +27,8 @@ pub(crate) struct Planted {
     /// Deaths within which each bug of participants is to be found.
     #[arg(long, default_value_t = 20_000)]
     deaths: u64,
-    /// States within which each bug is to be found in each target; a single history of byte strings may have nearly half of them.
-    #[arg(long, default_value_t = 800_000)]
+    /// States within which each bug is to be found in each target; a single history of byte strings may have some hundred thousand.
+    #[arg(long, default_value_t = 3_000_000)]
     states: u64,
     /// States in which nothing may be found where no bug is planted. `cargo lab crash` looks at more.
     #[arg(long, default_value_t = 30_000)]
