@@ -169,6 +169,8 @@ impl<M: MappedMedium> Pool<M> {
     /// called until it returns; it pins the pool itself. Does nothing, and does not call `trace`, if no collection is needed; while another
     /// thread collects, it waits for that.
     ///
+    /// What the trace has read to get there must be durable when it returns: whoever stored it may have died before it was, and what it took the place of is freed here.
+    ///
     /// Call it without a guard: it waits for everyone who is pinned when the trace ends.
     ///
     /// # Panics

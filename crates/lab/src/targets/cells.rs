@@ -189,7 +189,11 @@ impl<M: MappedMedium> Celled<M> {
         let _guard = self.pool.pin();
         marker.mark(self.cells, 64);
         for key in 0..self.keys {
-            let offset = self.cell(key).load(self.pool.medium(), Acquire);
+            let cell = self.cell(key);
+            let offset = cell.load(self.pool.medium(), Acquire);
+            // PERSIST: whoever put it there may have died before it was durable. What it took the place of is freed for not being marked, so a loss of power must not bring
+            // that back.
+            self.pool.region().persist(cell);
             if offset != 0
                 && let Ok(version) = self.version(key, offset)
             {
