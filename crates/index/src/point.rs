@@ -35,7 +35,7 @@ pub struct Damage {
     pub what: &'static str,
 }
 
-/// Lines that deferred writes have yet to make durable. [`PointIndex::settle`] does it for all of them with one fence.
+/// The locks of what deferred writes have yet to make durable. [`PointIndex::settle`] does it for all of them with one fence.
 #[derive(Default, Debug)]
 #[must_use = "deferred writes are durable only after they are settled"]
 pub struct Deferred(pub(crate) Vec<u64>);

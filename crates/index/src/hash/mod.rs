@@ -1,6 +1,8 @@
 //! Hash indexes.
 
+mod change;
 mod clht;
+mod packed;
 mod turbo;
 
 pub use clht::{Clht, Slots};

@@ -1,5 +1,6 @@
 //! The operations on single keys.
 
+use super::super::change::{self, Change, Fencing, change_if, change_present, swapped};
 use super::bucket::{link, lock_word, store_link};
 use super::count::{Count, STRIPES, Stripes};
 use super::slots::{Entry, Probe, Slots};
@@ -36,18 +37,6 @@ pub struct Clht<M: MappedMedium, K> {
     pub(super) seed: u64,
     damage: OnceLock<Damage>,
     kind: PhantomData<fn() -> K>,
-}
-
-/// Whether a write waits for its own fence or leaves it to [`PointIndex::settle`].
-enum Fencing<'d> {
-    Now,
-    Deferred(&'d mut Deferred),
-}
-
-/// What an operation makes of the state that it found.
-enum Change {
-    Keep,
-    To(Option<u64>),
 }
 
 /// A chain under its lock.
@@ -522,7 +511,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {
                 // PERSIST: written back now, fenced by `settle`. Until then the lock word tells every reader and writer so.
                 region.write_back(bucket);
-                deferred.0.push(region.offset_of(held.head).raw());
+                deferred.0.push(region.offset_of(lock_word(held.head)).raw());
                 held.lock.release_unfenced();
             }
             _ => {
@@ -600,9 +589,7 @@ impl<M: MappedMedium, K: Slots> PointIndex for Clht<M, K> {
     }
 
     fn update(&self, guard: &Guard<'_, M>, key: &K::Key, word: u64) -> Option<u64> {
-        let decide =
-            |before: Option<u64>| if before.is_some() { Change::To(Some(word)) } else { Change::Keep };
-        self.change(guard, key, Fencing::Now, decide).expect("an update takes no memory")
+        self.change(guard, key, Fencing::Now, change_present(word)).expect("an update takes no memory")
     }
 
     fn upsert(&self, guard: &Guard<'_, M>, key: &K::Key, word: u64) -> Result<Option<u64>, PoolFull> {
@@ -621,7 +608,7 @@ impl<M: MappedMedium, K: Slots> PointIndex for Clht<M, K> {
         new: Option<u64>,
     ) -> Result<Swapped, PoolFull> {
         let found = self.change(guard, key, Fencing::Now, change_if(expected, new))?;
-        Ok(if found == expected { Swapped::Done } else { Swapped::Found(found) })
+        Ok(swapped(found, expected))
     }
 
     fn compare_and_swap_deferred(
@@ -633,18 +620,11 @@ impl<M: MappedMedium, K: Slots> PointIndex for Clht<M, K> {
         deferred: &mut Deferred,
     ) -> Result<Swapped, PoolFull> {
         let found = self.change(guard, key, Fencing::Deferred(deferred), change_if(expected, new))?;
-        Ok(if found == expected { Swapped::Done } else { Swapped::Found(found) })
+        Ok(swapped(found, expected))
     }
 
     fn settle(&self, guard: &Guard<'_, M>, deferred: Deferred) {
-        if deferred.0.is_empty() {
-            return;
-        }
-        // PERSIST: all deferred changes at once; then their chains are marked settled, unless others have locked them since.
-        self.pool.region().fence();
-        for head in deferred.0 {
-            Lock::of(lock_word(self.pool.region().at(Offset::<Line>::new(head)))).settle(guard);
-        }
+        change::settle(guard, deferred);
     }
 
     fn len(&self) -> u64 {
@@ -686,11 +666,6 @@ impl<M: MappedMedium, K: Slots> PointIndex for Clht<M, K> {
     fn damage(&self) -> Option<Damage> {
         self.damage.get().copied()
     }
-}
-
-/// The decision of a compare-and-swap.
-fn change_if(expected: Option<u64>, new: Option<u64>) -> impl FnOnce(Option<u64>) -> Change {
-    move |before| if before == expected { Change::To(new) } else { Change::Keep }
 }
 
 impl<M: MappedMedium, K: Slots> Stored for Clht<M, K> {

@@ -11,21 +11,13 @@
 //! record nor, by another tag, to nothing at all. Such a slot is handed out as a word that is no record's offset (its lowest bit is set), and every search that
 //! ends in its bucket without its key reports it.
 
+use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, check, offset_in};
 use super::slots::{Entry, Probe, shape::Shape};
 use super::table::Table;
 use crate::{Bytes, KeyKind, RecordKeys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{Line, MappedMedium, Medium, Word};
 use terrace_pool::Guard;
-
-const TAG_BITS: u32 = 15;
-const CHECK_BITS: u32 = 8;
-const TAG_AT: u32 = 64 - TAG_BITS;
-const CHECK_AT: u32 = TAG_AT - CHECK_BITS;
-const CHECK: u64 = ((1 << CHECK_BITS) - 1) << CHECK_AT;
-const OFFSET: u64 = (1 << CHECK_AT) - 1;
-/// Set in the word of a damaged slot.
-const DAMAGED: u64 = 1;
 
 #[inline(always)]
 fn slot_word(bucket: &Line, slot: usize) -> &Word {
@@ -37,17 +29,7 @@ fn window(table: Table) -> u32 {
 }
 #[inline(always)]
 fn tag(hash: u64, table: Table) -> u64 {
-    hash << window(table) >> TAG_AT
-}
-/// The check of a slot's other bits, in its place. Of a byte that is changed, the bits that are covered and those of the check itself fall on different
-/// bits of the check (hence the rotation), so that they cannot make up for each other.
-#[inline(always)]
-fn check(slot: u64) -> u64 {
-    let bits = slot & !CHECK;
-    let halves = bits ^ bits >> 32;
-    let quarters = halves ^ halves >> 16;
-    let byte = (quarters ^ quarters >> 8) as u8;
-    u64::from(byte.rotate_right(1)) << CHECK_AT
+    hash << window(table) >> HASH_AT
 }
 #[inline(always)]
 fn is_whole(slot: u64) -> bool {
@@ -55,21 +37,21 @@ fn is_whole(slot: u64) -> bool {
 }
 #[inline(always)]
 fn pack(entry: Entry) -> u64 {
-    let bits = entry.key << TAG_AT | entry.word >> 3;
+    let bits = entry.key << HASH_AT | entry.word >> 3;
     // What was found damaged stays so.
     bits | if entry.word & DAMAGED == 0 { check(bits) } else { check(bits) ^ CHECK }
 }
 #[inline(always)]
 fn unpack(slot: u64) -> Entry {
     let damaged = if is_whole(slot) { 0 } else { DAMAGED };
-    Entry { key: slot >> TAG_AT, word: (slot & OFFSET) << 3 | damaged }
+    Entry { key: slot >> HASH_AT, word: offset_in(slot) | damaged }
 }
 
 /// A bit for each slot with this tag, compared without a branch (see `pairs`). An empty slot has the tag 0 and is told apart by its offset.
 #[inline(always)]
 fn matching<M: Medium>(medium: &M, bucket: &Line, tag: u64) -> u64 {
     (0..6).fold(0, |bits, slot| {
-        bits | u64::from(slot_word(bucket, slot).load(medium, Relaxed) >> TAG_AT == tag) << slot
+        bits | u64::from(slot_word(bucket, slot).load(medium, Relaxed) >> HASH_AT == tag) << slot
     })
 }
 
@@ -88,7 +70,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
     #[inline(always)]
     fn is_word(word: u64) -> bool {
-        word != 0 && word & 7 == 0 && word >> 3 <= OFFSET
+        packed::is_word(word)
     }
 
     #[inline(always)]
@@ -104,7 +86,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
             // ORDER: Acquire: pairs with the Release of publish and replace; the record that the slot points to is seen. The slot may have changed
             // since it matched; the record's own key decides.
             let packed = slot_word(bucket, slot).load(medium, Acquire);
-            let offset = (packed & OFFSET) << 3;
+            let offset = offset_in(packed);
             if offset != 0 && is_whole(packed) && R::key(guard, offset) == Some(probe.key) {
                 return Some((slot, offset));
             }
@@ -119,8 +101,8 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         let is_unsound = |offset| R::key(guard, offset) != Some(probe.key) && !R::is_sound(guard, offset);
         let packed = (0..Self::SLOTS).map(|slot| slot_word(bucket, slot).load(medium, Acquire));
         packed.filter(|&packed| packed != 0).find_map(|packed| {
-            let offset = (packed & OFFSET) << 3;
-            let suspect = !is_whole(packed) || (packed >> TAG_AT == probe.tag && is_unsound(offset));
+            let offset = offset_in(packed);
+            let suspect = !is_whole(packed) || (packed >> HASH_AT == probe.tag && is_unsound(offset));
             suspect.then_some(offset)
         })
     }
@@ -129,8 +111,8 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     fn prefetch<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line, probe: &Probe<'_, Self>) {
         for slot in 0..Self::SLOTS {
             let packed = slot_word(bucket, slot).load(guard.pool().medium(), Relaxed);
-            if packed != 0 && packed >> TAG_AT == probe.tag {
-                R::prefetch(guard, (packed & OFFSET) << 3);
+            if packed != 0 && packed >> HASH_AT == probe.tag {
+                R::prefetch(guard, offset_in(packed));
             }
         }
     }
@@ -185,7 +167,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         }
         // The bits of the tag below the index bits, behind the index: the hash as far as it is known.
         let known =
-            from.first_hash(index) | entry.key << TAG_AT >> window(from) & !(u64::MAX << (64 - from.log2()));
+            from.first_hash(index) | entry.key << HASH_AT >> window(from) & !(u64::MAX << (64 - from.log2()));
         let by_record = Self::relocates_by_record(from, to);
         let hash = if by_record { Self::hash_of(guard, entry, seed)? } else { known };
         Some((hash, Entry { key: tag(hash, to), word: entry.word }))
@@ -221,6 +203,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::packed::OFFSET;
     use super::*;
 
     #[test]
@@ -228,7 +211,7 @@ mod tests {
         let mut word = 0x1357_9bdf_2468_ace0_u64;
         for _ in 0..200 {
             word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let entry = Entry { key: word >> TAG_AT, word: ((word & OFFSET) << 3).max(8) };
+            let entry = Entry { key: word >> HASH_AT, word: ((word & OFFSET) << 3).max(8) };
             let slot = pack(entry);
             assert!(slot != 0 && is_whole(slot) && unpack(slot) == entry);
             for (byte, flip) in (0..8).flat_map(|byte| (1..256).map(move |flip| (byte, flip))) {

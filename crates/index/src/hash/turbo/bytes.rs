@@ -9,6 +9,7 @@
 //! Two checks find a change of any one byte: one in the slot over its other bits, one in the meta word over valid and deleted. A slot that is damaged is handed out as a word that is no record's offset
 //! (its lowest bit is set). A search that ends without its key compares both checks on its path, and the places of all slots, in case a tag was changed.
 
+use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, HASH_BITS, OFFSET, check, offset_in};
 use super::bucket::{Bucket, Image, Meta, TAGS, meta, tag_of, with_tag, word};
 use super::shape::{Entry, Found, Probe, sealed::Shape};
 use crate::{Bytes, KeyKind, RecordKeys};
@@ -17,16 +18,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::Guard;
 
-pub(super) const PLACE_BITS: u32 = 15;
 const SLOTS: usize = 27;
 const FIRST: usize = 5;
-const CHECK_BITS: u32 = 8;
-const PLACE_AT: u32 = 64 - PLACE_BITS;
-const CHECK_AT: u32 = PLACE_AT - CHECK_BITS;
-const CHECK: u64 = ((1 << CHECK_BITS) - 1) << CHECK_AT;
-const OFFSET: u64 = (1 << CHECK_AT) - 1;
-/// Set in the word of a damaged slot.
-const DAMAGED: u64 = 1;
 
 #[inline(always)]
 fn slot_word(bucket: &Bucket, slot: usize) -> &Word {
@@ -34,17 +27,7 @@ fn slot_word(bucket: &Bucket, slot: usize) -> &Word {
 }
 #[inline(always)]
 fn place(inner: u64) -> u64 {
-    inner >> PLACE_AT
-}
-/// The check of a slot's other bits, in its place. Of a byte that is changed, the bits that are covered and those of the check itself fall on different
-/// bits of the check (hence the rotation), so that they cannot make up for each other.
-#[inline(always)]
-fn check(slot: u64) -> u64 {
-    let bits = slot & !CHECK;
-    let halves = bits ^ bits >> 32;
-    let quarters = halves ^ halves >> 16;
-    let byte = (quarters ^ quarters >> 8) as u8;
-    u64::from(byte.rotate_right(1)) << CHECK_AT
+    inner >> HASH_AT
 }
 #[inline(always)]
 fn is_whole(slot: u64) -> bool {
@@ -52,12 +35,8 @@ fn is_whole(slot: u64) -> bool {
 }
 #[inline(always)]
 fn pack(place: u64, offset: u64) -> u64 {
-    let bits = place << PLACE_AT | offset >> 3;
+    let bits = place << HASH_AT | offset >> 3;
     bits | check(bits)
-}
-#[inline(always)]
-fn offset_in(slot: u64) -> u64 {
-    (slot & OFFSET) << 3
 }
 
 const META_BITS: u32 = 2 * SLOTS as u32;
@@ -74,7 +53,7 @@ fn meta_check(bits: u64) -> u64 {
 impl<R: RecordKeys> Bytes<R> {
     /// The records that a slot can be the key's by its place, and slots that are damaged.
     fn may_be(slot: u64, probe: &Probe<'_, Self>) -> bool {
-        !is_whole(slot) || slot >> PLACE_AT == place(probe.inner)
+        !is_whole(slot) || slot >> HASH_AT == place(probe.inner)
     }
 }
 
@@ -98,7 +77,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
     #[inline(always)]
     fn is_word(word: u64) -> bool {
-        word != 0 && word & 7 == 0 && word >> 3 <= OFFSET
+        packed::is_word(word)
     }
 
     #[inline(always)]
@@ -113,7 +92,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
             // the record's own key decides.
             let packed = slot_word(bucket, slot).load(medium, Acquire);
             let offset = offset_in(packed);
-            if packed >> PLACE_AT == place(probe.inner)
+            if packed >> HASH_AT == place(probe.inner)
                 && is_whole(packed)
                 && R::key(guard, offset) == Some(probe.key)
             {
@@ -209,7 +188,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
     #[inline(always)]
     fn inner(entry: Entry, _: u64, _: u32) -> u64 {
-        entry.key & !(u64::MAX >> PLACE_BITS)
+        entry.key & !(u64::MAX >> HASH_BITS)
     }
 
     fn hash_of<M: MappedMedium>(guard: &Guard<'_, M>, entry: Entry, seed: u64) -> Option<u64> {
@@ -227,7 +206,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     }
 
     fn same_key<M: MappedMedium>(guard: &Guard<'_, M>, one: Entry, other: Entry) -> bool {
-        one.key >> PLACE_AT == other.key >> PLACE_AT && R::key(guard, one.word) == R::key(guard, other.word)
+        one.key >> HASH_AT == other.key >> HASH_AT && R::key(guard, one.word) == R::key(guard, other.word)
     }
 }
 
@@ -252,7 +231,7 @@ mod tests {
     #[test]
     fn a_slot_with_any_one_byte_changed_is_damaged() {
         for word in randoms() {
-            let slot = pack(word >> PLACE_AT, (word & OFFSET) << 3);
+            let slot = pack(word >> HASH_AT, (word & OFFSET) << 3);
             assert!(is_whole(slot) && offset_in(slot) == (word & OFFSET) << 3);
             for (byte, flip) in (0..8).flat_map(|byte| (1..256).map(move |flip| (byte, flip))) {
                 assert!(!is_whole(slot ^ flip << (8 * byte)), "{slot:#x}: {flip:#x} in byte {byte}");
@@ -278,7 +257,7 @@ mod tests {
         for inner in randoms() {
             let entry = Entry { tag: 0, key: pack(place(inner), 8), word: 8 };
             let known = <Bytes<NoRecords> as Shape>::inner(entry, 0, 0);
-            assert_eq!(known >> (64 - PLACE_BITS), inner >> (64 - PLACE_BITS));
+            assert_eq!(known >> (64 - HASH_BITS), inner >> (64 - HASH_BITS));
         }
     }
 }

@@ -8,7 +8,7 @@ use terrace_pool::Lock;
 /// Buckets of a path beyond which a shard grows, if it is at least half full.
 pub(super) const SCOPE: u64 = 16;
 /// The largest shard: 2^15 buckets. So 15 bits of a key's hash tell its home in any.
-pub(super) const BUCKETS_LOG2_MAX: u32 = super::bytes::PLACE_BITS;
+pub(super) const BUCKETS_LOG2_MAX: u32 = super::super::packed::HASH_BITS;
 /// The most shards: 2^20, with descriptors of 64 MiB.
 pub(super) const SHARDS_LOG2_MAX: u32 = 20;
 /// Keys of the capacity hint for each shard: a shard of 64 or 128 buckets, which is rehashed in the second-level cache within some ten microseconds.

@@ -1,14 +1,14 @@
 //! The table, and the operations that only read.
 
+use super::super::change::{self, Change, Fencing, change_if, change_present, swapped};
 use super::bucket::{Bucket, Meta, goes_on, has_passed, line_for, meta};
 use super::directory::*;
 use super::shape::{Buckets, Found, Probe};
-use super::write::{Change, Fencing};
 use crate::{Damage, Deferred, IndexStats, PointIndex, Position, Swapped};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_medium::{BLOCK, Line, MappedMedium, Offset, Word};
+use terrace_medium::{BLOCK, Line, MappedMedium, Word};
 use terrace_pool::{Fixed, FixedRow, Guard, Lock, Marker, Pool, PoolFull};
 
 /// A hash table of small shards. See the module's head for the algorithm.
@@ -257,9 +257,7 @@ impl<M: MappedMedium, K: Buckets> PointIndex for Turbo<M, K> {
     }
 
     fn update(&self, guard: &Guard<'_, M>, key: &K::Key, word: u64) -> Option<u64> {
-        let decide =
-            |before: Option<u64>| if before.is_some() { Change::To(Some(word)) } else { Change::Keep };
-        self.change(guard, key, Fencing::Now, decide).expect("an update takes no memory")
+        self.change(guard, key, Fencing::Now, change_present(word)).expect("an update takes no memory")
     }
 
     fn upsert(&self, guard: &Guard<'_, M>, key: &K::Key, word: u64) -> Result<Option<u64>, PoolFull> {
@@ -278,7 +276,7 @@ impl<M: MappedMedium, K: Buckets> PointIndex for Turbo<M, K> {
         new: Option<u64>,
     ) -> Result<Swapped, PoolFull> {
         let found = self.change(guard, key, Fencing::Now, change_if(expected, new))?;
-        Ok(if found == expected { Swapped::Done } else { Swapped::Found(found) })
+        Ok(swapped(found, expected))
     }
 
     fn compare_and_swap_deferred(
@@ -290,18 +288,11 @@ impl<M: MappedMedium, K: Buckets> PointIndex for Turbo<M, K> {
         deferred: &mut Deferred,
     ) -> Result<Swapped, PoolFull> {
         let found = self.change(guard, key, Fencing::Deferred(deferred), change_if(expected, new))?;
-        Ok(if found == expected { Swapped::Done } else { Swapped::Found(found) })
+        Ok(swapped(found, expected))
     }
 
     fn settle(&self, guard: &Guard<'_, M>, deferred: Deferred) {
-        if deferred.0.is_empty() {
-            return;
-        }
-        // PERSIST: all deferred changes at once; then their shards are marked settled, unless others have locked them since.
-        self.pool.region().fence();
-        for at in deferred.0 {
-            Descriptor(self.pool.region().at(Offset::<Line>::new(at))).lock().settle(guard);
-        }
+        change::settle(guard, deferred);
     }
 
     fn len(&self) -> u64 {
@@ -350,9 +341,4 @@ pub(super) fn descriptor_bytes(log2: u32) -> usize {
 /// Bytes of the places of 2^log2 shards, in whole lines.
 pub(super) fn place_bytes(log2: u32) -> usize {
     (8usize << log2).next_multiple_of(64)
-}
-
-/// The decision of a compare-and-swap.
-fn change_if(expected: Option<u64>, new: Option<u64>) -> impl FnOnce(Option<u64>) -> Change {
-    move |before| if before == expected { Change::To(new) } else { Change::Keep }
 }

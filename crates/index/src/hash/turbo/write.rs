@@ -1,28 +1,16 @@
 //! The operations that write: under the lock of the key's shard.
 
+use super::super::change::{Change, Fencing};
 use super::bucket::*;
 use super::directory::*;
 use super::ops::Turbo;
 use super::shape::{Buckets, Found, Probe};
-use crate::Deferred;
 use crate::planted::{self, Bug};
 use terrace_medium::{Line, MappedMedium};
 use terrace_pool::{Guard, Locked, PoolFull};
 
 /// The average path of inserts, in buckets, beyond which a shard is looked through: two and a half.
 const CROWDED: u64 = ONE_PROBE * 5 / 2;
-
-/// Whether a write waits for its own fence or leaves it to [`PointIndex::settle`](crate::PointIndex::settle).
-pub(super) enum Fencing<'d> {
-    Now,
-    Deferred(&'d mut Deferred),
-}
-
-/// What an operation makes of the state that it found.
-pub(super) enum Change {
-    Keep,
-    To(Option<u64>),
-}
 
 /// A shard under its lock.
 pub(super) struct Held<'g, M: MappedMedium> {
@@ -322,7 +310,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
             Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {
                 // PERSIST: written back now, fenced by `settle`. Until then the lock word tells every reader and writer so.
                 region.write_back(line);
-                deferred.0.push(region.offset_of(held.descriptor.0).raw());
+                deferred.0.push(region.offset_of(held.descriptor.lock()).raw());
                 held.lock.release_unfenced();
             }
             _ => {

@@ -1,0 +1,35 @@
+//! The slot of a byte-string key: one word, in which bits of the key's hash stand beside the offset of its record.
+//!
+//! `[63:49] bits of the hash  [48:41] check  [40:0] offset / 8`
+
+pub(super) const HASH_BITS: u32 = 15;
+const CHECK_BITS: u32 = 8;
+pub(super) const HASH_AT: u32 = 64 - HASH_BITS;
+const CHECK_AT: u32 = HASH_AT - CHECK_BITS;
+pub(super) const CHECK: u64 = ((1 << CHECK_BITS) - 1) << CHECK_AT;
+pub(super) const OFFSET: u64 = (1 << CHECK_AT) - 1;
+/// Set in the word of a damaged slot, which is no record's offset then.
+pub(super) const DAMAGED: u64 = 1;
+
+/// The check of a slot's other bits, in its place. Of a byte that is changed, the bits that are covered and those of the check itself fall on different
+/// bits of the check (hence the rotation), so that they cannot make up for each other.
+#[inline(always)]
+pub(super) fn check(slot: u64) -> u64 {
+    let bits = slot & !CHECK;
+    let halves = bits ^ bits >> 32;
+    let quarters = halves ^ halves >> 16;
+    let byte = (quarters ^ quarters >> 8) as u8;
+    u64::from(byte.rotate_right(1)) << CHECK_AT
+}
+
+/// The offset of the record.
+#[inline(always)]
+pub(super) fn offset_in(slot: u64) -> u64 {
+    (slot & OFFSET) << 3
+}
+
+/// Whether a word is a record's offset.
+#[inline(always)]
+pub(super) fn is_word(word: u64) -> bool {
+    word != 0 && word & 7 == 0 && word >> 3 <= OFFSET
+}
