@@ -83,7 +83,7 @@ pub(crate) fn named(what: &str, threads: usize) -> String {
     format!("{what}, {threads} thread{}", if threads == 1 { "" } else { "s" })
 }
 
-fn filled_map<M: Map>(keys: u64) -> M {
+pub(crate) fn filled_map<M: Map>(keys: u64) -> M {
     let map = M::with_capacity(keys, keys);
     fill(&map, keys);
     map

@@ -1,10 +1,10 @@
 //! The hash indexes beside each other, and beside the concurrent maps that a Rust program would use otherwise.
 
-use crate::hash::{measure, named};
-use crate::maps::{DashMap, Map, Papaya, Scc};
+use crate::hash::{filled_map, measure, named};
+use crate::maps::{DashMap, Papaya, Scc};
 use crate::ours::Ours;
 use crate::plan::{Plan, say};
-use crate::workload::{Size, Workload, fill, insert, run, run_many};
+use crate::workload::{Size, Workload, insert, run, run_many};
 use terrace_bench::{Bound, Measure, Row, Section, spread};
 use terrace_index::hash::Turbo;
 use terrace_index::{Inserted, PointIndex, U64};
@@ -96,12 +96,6 @@ fn judged(row: &Row, over_clht: f64, over_others: Option<f64>) -> Vec<Row> {
             .against(best, Bound::AtLeast(ratio))
     });
     [Some(clht), others].into_iter().flatten().collect()
-}
-
-fn filled_map<M: Map>(keys: u64) -> M {
-    let map = M::with_capacity(keys, keys);
-    fill(&map, keys);
-    map
 }
 
 fn inserts(plan: &Plan, keys: u64) -> Vec<Row> {

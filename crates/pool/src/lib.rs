@@ -25,6 +25,7 @@ mod lifetime;
 mod limbo;
 mod liveness;
 mod lock;
+mod notes;
 mod open;
 mod options;
 mod orphans;

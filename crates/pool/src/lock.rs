@@ -10,12 +10,12 @@
 //!
 //! Locks are never persisted: no write-back, no fence.
 //!
-//! In a pool that several processes share, any of them may die while it holds locks. So before a thread tries a lock it notes the lock's place in its seat, and
-//! strikes the note out once the lock is free again (SHIFT, sections 5.2.2 and 5.3: the intention log). Whoever survives finds in the notes all that the dead one may
-//! hold, and frees what has its name; see `recover`. Who waits for a lock looks now and then whether its holder is alive. A pool that one process has for
-//! itself does none of this: for its locks, a killed process and a new generation are the same.
+//! In a pool that several processes share, any of them may die while it holds locks. So before a thread tries a lock it notes the lock's place (see `notes`). Who waits
+//! for a lock looks now and then whether its holder is alive. A pool that one process has for itself does none of this: for its locks, a killed process and a
+//! new generation are the same.
 
 use crate::epoch::Guard;
+use crate::notes::Note;
 use crate::participants::Owner;
 use crate::planted::{self, Bug};
 use crate::pool::Inner;
@@ -36,8 +36,6 @@ const INCARNATION_BITS: u32 = 18;
 const SPINS: u32 = 100;
 /// Turns before the first look at whether the holder is alive, and between two looks, each a system call: longer than any lock is held by who runs.
 const LOOK_EVERY: u32 = 4 * SPINS;
-/// Locks that a thread can hold at one time in a shared pool.
-pub(crate) const NOTES: usize = 16;
 
 /// What this process writes into lock words, put together once.
 pub(crate) struct LockWords {
@@ -78,7 +76,7 @@ impl Lock {
     /// Takes the lock if it is free.
     ///
     /// # Panics
-    /// If the pool is shared and this thread holds 16 locks.
+    /// If the pool is shared, this thread holds 16 locks, and others have taken all seats of the pool.
     #[inline(always)]
     pub fn try_acquire<'g, M: MappedMedium>(&'g self, guard: &'g Guard<'_, M>) -> Option<Locked<'g, M>> {
         let pool = guard.inner();
@@ -265,34 +263,6 @@ pub struct Locked<'g, M: MappedMedium> {
     was_unfenced: bool,
     /// In a shared pool, unless whoever recovers knows of the lock anyway.
     note: Option<Note<'g>>,
-}
-
-/// Where a thread has noted that it may hold a lock.
-struct Note<'g> {
-    seat: &'g Seat,
-    number: u32,
-}
-
-impl<'g> Note<'g> {
-    /// Notes the lock at `offset`, before it is tried.
-    #[inline(always)]
-    fn make<M: MappedMedium>(pool: &Inner<M>, seat: &'g Seat, offset: u64) -> Self {
-        let used = seat.noted.load(pool.medium(), Relaxed);
-        let number = used.trailing_ones();
-        assert!((number as usize) < NOTES, "a thread holds more than {NOTES} locks of a shared pool");
-        seat.notes[number as usize].store(pool.medium(), offset, Relaxed);
-        // ORDER: Release: the place before the bit that says it is there. Only this thread writes either; who reads them does so after its death.
-        seat.noted.store(pool.medium(), used | 1 << number, Release);
-        Self { seat, number }
-    }
-
-    /// The lock is free, or another's.
-    #[inline(always)]
-    fn strike_out<M: MappedMedium>(&self, pool: &Inner<M>) {
-        let used = self.seat.noted.load(pool.medium(), Relaxed);
-        // ORDER: Release: after the lock was freed.
-        self.seat.noted.store(pool.medium(), used & !(1 << self.number), Release);
-    }
 }
 
 impl<M: MappedMedium> Locked<'_, M> {

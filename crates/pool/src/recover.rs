@@ -2,7 +2,7 @@
 //!
 //! A participant may die at any instruction. All that it had stored is there, for caches outlive processes; what it meant to store next is missing. It leaves
 //!
-//! * locks, which others wait for: its threads have noted each before they tried it (see `lock`), and the pool's own lie at known places;
+//! * locks, which others wait for: its threads have noted each before they tried it (see `notes`), and the pool's own lie at known places;
 //! * seats: a pinned epoch, which holds up what others give back; caches of free blocks; blocks in limbo;
 //! * memory that nobody knows any more: blocks that were taken and not linked yet, or unlinked and not yet given back. These are found by a collection that runs
 //!   beside everybody's work (see `doubt`), and only if the dead one was inside the pool at all.
@@ -15,7 +15,8 @@
 //! itself has more than one word to change, the queues of limbo and the superblock, the recovery ends what was begun.
 
 use crate::epoch::DEPTH;
-use crate::lock::{Lock, NOTES, holder_in};
+use crate::lock::{Lock, holder_in};
+use crate::notes::NOTES;
 use crate::participants;
 use crate::planted::{self, Bug};
 use crate::pool::{Inner, Pool};

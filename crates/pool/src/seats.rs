@@ -7,14 +7,15 @@
 //!   lines 3..  | cache of class 0 | cache of class 1 | ... two words each | spills | notes |
 //! ```
 //! A thread takes a seat when it first pins a pool, keeps it, and leaves it behind when it ends; the next thread of its process that needs one
-//! goes on with it, caches and all. When more than three quarters of the seats are taken, a thread takes a seat for one pin only. When all are taken,
+//! goes on with it, caches and all. (One that holds more locks than its seat has notes for takes another beside it: see `notes`.) When more than three quarters of the seats are taken, a thread takes a seat for one pin only. When all are taken,
 //! a pin waits for one.
 
 use crate::classes::CLASSES_MAX;
 use crate::epoch::{HEAVY, SPILLED, TEMPORARY};
 use crate::fork::Forked;
 use crate::layout::SEAT_BYTES;
-use crate::lock::{Lock, NOTES, thread_number};
+use crate::lock::{Lock, thread_number};
+use crate::notes::NOTES;
 use crate::pool::Inner;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -70,7 +71,7 @@ pub(crate) struct Seat {
     pub(crate) caches: [Cache; CLASSES_MAX],
     /// Blocks that were retired when there was no memory to note it: offsets and bytes. Owner.
     pub(crate) spills: [[Word; 2]; 20],
-    /// In a shared pool, where the locks lie that the owner holds or tries: see `lock`. Owner.
+    /// In a shared pool, where the locks lie that the owner holds or tries: see `notes`. Owner.
     pub(crate) notes: [Word; NOTES],
 }
 
@@ -254,6 +255,20 @@ impl<M: MappedMedium> Inner<M> {
         self.used_seats().filter(|seat| seat.claim.is_held_in(self)).count() as u64
     }
 
+    /// Takes a seat that nobody has, whichever.
+    ///
+    /// # Panics
+    /// If all are taken: whoever waits for one here may hold what the others wait for.
+    pub(crate) fn claim_any(&self) -> u32 {
+        let seats = self.layout.geometry.seats;
+        let free = || (0..seats).find(|&index| self.claim(index).is_some());
+        let of_dead = || {
+            self.recover_all();
+            free()
+        };
+        free().or_else(of_dead).unwrap_or_else(|| panic!("the pool's {seats} seats are all taken"))
+    }
+
     /// Takes a seat if nobody has it, and returns how many are taken now.
     fn claim(&self, index: u32) -> Option<u64> {
         std::mem::forget(self.seat(index).claim.try_acquire_in(self)?);
@@ -276,7 +291,7 @@ impl<M: MappedMedium> Inner<M> {
         self.unclaim(self.index_of(seat) as u32);
     }
 
-    fn unclaim(&self, index: u32) {
+    pub(crate) fn unclaim(&self, index: u32) {
         self.shared().seats_taken.fetch_sub(self.medium(), 1, Relaxed);
         self.seat(index).claim.free_in(self);
     }

@@ -108,10 +108,10 @@ impl<M: MappedMedium> Pool<M> {
 
     /// Tells whoever watches `key` that it has changed, and that the change is visible and durable.
     #[inline(always)]
-    pub fn has_changed(&self, key: &[u8]) {
+    pub fn tell_watches(&self, key: &[u8]) {
         let watching = self.0.watching();
         if watching != 0 {
-            self.0.tell(watching, key);
+            self.0.tell(watching, |line| line.is_of(self.medium(), key));
         }
     }
 }
@@ -134,21 +134,17 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     #[cold]
-    fn tell(&self, watching: u64, key: &[u8]) {
-        for index in (0..self.layout.watch_count()).filter(|index| watching >> index & 1 == 1) {
-            let line = self.watch(index);
-            if line.is_of(self.medium(), key) {
-                line.tell(self.medium());
-            }
-        }
+    fn tell(&self, watching: u64, is_told: impl Fn(&Line) -> bool) {
+        let indices = (0..self.layout.watch_count()).filter(|index| watching >> index & 1 == 1);
+        indices
+            .map(|index| self.watch(index))
+            .filter(|line| is_told(line))
+            .for_each(|line| line.tell(self.medium()));
     }
 
     /// Tells every watch.
     pub(crate) fn tell_all(&self) {
-        let watching = self.watching();
-        for index in (0..self.layout.watch_count()).filter(|index| watching >> index & 1 == 1) {
-            self.watch(index).tell(self.medium());
-        }
+        self.tell(self.watching(), |_| true);
     }
 
     /// Takes back the watches of those who died.
@@ -254,7 +250,7 @@ mod tests {
         let pool = pool();
         let (mut all, mut some) = (pool.watch(b"").unwrap(), pool.watch(b"job:").unwrap());
         let mut asked = |key: &[u8]| {
-            pool.has_changed(key);
+            pool.tell_watches(key);
             (all.has_changed(), some.has_changed())
         };
         assert_eq!(asked(b"job:"), (true, true));
@@ -269,9 +265,9 @@ mod tests {
     fn of_a_long_prefix_the_first_bytes_count() {
         let (pool, long) = (pool(), [7; PREFIX_BYTES + 5]);
         let mut watch = pool.watch(&long).unwrap();
-        pool.has_changed(&long[..PREFIX_BYTES - 1]);
+        pool.tell_watches(&long[..PREFIX_BYTES - 1]);
         assert!(!watch.has_changed());
-        pool.has_changed(&long[..PREFIX_BYTES]);
+        pool.tell_watches(&long[..PREFIX_BYTES]);
         assert!(watch.has_changed());
     }
 
@@ -283,10 +279,10 @@ mod tests {
         assert_eq!(pool.watch(b"a").err(), Some(WatchError::TooMany(count)));
         watches.pop();
         // The one before had another prefix, and was told of something that this one is not.
-        pool.has_changed(b"a");
+        pool.tell_watches(b"a");
         let mut watch = pool.watch(b"b").unwrap();
         assert!(!watch.has_changed());
-        pool.has_changed(b"a");
+        pool.tell_watches(b"a");
         assert!(!watch.has_changed() && watches.iter_mut().all(Watch::has_changed));
         drop((watch, watches));
         assert_eq!(pool.0.watching(), 0);
@@ -297,10 +293,10 @@ mod tests {
         let pool = pool();
         let mut watch = pool.watch(b"k").unwrap();
         assert!(!watch.wait(Duration::ZERO) && !watch.wait(Duration::from_millis(2)));
-        pool.has_changed(b"k");
+        pool.tell_watches(b"k");
         assert!(watch.wait(LONG));
         std::thread::scope(|threads| {
-            threads.spawn(|| pool.has_changed(b"k"));
+            threads.spawn(|| pool.tell_watches(b"k"));
             assert!(watch.wait(LONG));
         });
         assert!(!watch.wait(Duration::ZERO));
@@ -317,7 +313,7 @@ mod tests {
                 threads.spawn(move || {
                     for round in 1..=2000 {
                         rounds[me].store(round, Release);
-                        pool.has_changed(&[b'0' + me as u8]);
+                        pool.tell_watches(&[b'0' + me as u8]);
                         while rounds[1 - me].load(Acquire) < round {
                             assert!(watch.wait(LONG), "round {round}");
                         }

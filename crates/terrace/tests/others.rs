@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::assert_sound;
+use common::{Medium, assert_sound, shared};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -10,15 +10,11 @@ use std::time::Duration;
 use terrace::{Options, Put, ReadError, Store, WatchError, WriteError};
 use terrace_testkit::process::{Victim, acknowledge, task};
 
-fn options(path: &Path) -> Options {
-    Store::options().path(path).size(terrace::ByteSize::mib(16)).huge_pages(false).shared(true)
-}
-
 /// Not a test by itself: writes until it is killed.
 #[test]
 fn child() {
     let Some(path) = task() else { return };
-    let store = options(Path::new(&path)).open().unwrap();
+    let store = shared(Path::new(&path), Medium::Shm).open().unwrap();
     store.put(&here(std::process::id()), b"").unwrap();
     for n in 0u64.. {
         let done_or_full = |written| matches!(written, Ok(()) | Err(WriteError::PoolFull { .. }));
@@ -52,7 +48,7 @@ fn writer(store: &Store, path: &Path) -> Victim {
 fn one_that_stands_still_is_ended_after_the_time_that_was_set_and_no_other() {
     let directory = common::directory();
     let path = directory.path().join("pool");
-    let store = options(&path).end_stopped_after(Duration::from_millis(200)).create().unwrap();
+    let store = shared(&path, Medium::Shm).end_stopped_after(Duration::from_millis(200)).create().unwrap();
     let (stopped, running) = (writer(&store, &path), writer(&store, &path));
     stopped.stop().unwrap();
     let pids = || store.others().iter().map(|other| other.pid).collect::<Vec<_>>();
@@ -72,8 +68,8 @@ fn one_that_stands_still_is_ended_after_the_time_that_was_set_and_no_other() {
 fn one_that_stands_still_is_left_alone_if_nobody_said_otherwise_and_if_it_goes_on_in_time() {
     let directory = common::directory();
     let path = directory.path().join("pool");
-    let store = options(&path).create().unwrap();
-    let other = options(&path).end_stopped_after(Duration::from_secs(3600)).open().unwrap();
+    let store = shared(&path, Medium::Shm).create().unwrap();
+    let other = shared(&path, Medium::Shm).end_stopped_after(Duration::from_secs(3600)).open().unwrap();
     let mut victim = writer(&store, &path);
     victim.stop().unwrap();
     while !store.others().iter().any(|other| other.stopped) {
@@ -94,7 +90,7 @@ fn one_that_stands_still_is_left_alone_if_nobody_said_otherwise_and_if_it_goes_o
 fn a_check_beside_writers_reads_all_records_and_finds_nothing_wrong() {
     let directory = common::directory();
     let path = directory.path().join("pool");
-    let store = options(&path).create().unwrap();
+    let store = shared(&path, Medium::Shm).create().unwrap();
     for n in 0..5000u64 {
         store.put(format!("key {n}").as_bytes(), &[7; 100]).unwrap();
     }
@@ -115,11 +111,11 @@ fn a_check_beside_writers_reads_all_records_and_finds_nothing_wrong() {
 fn one_that_only_reads_stores_nothing_to_the_data_whoever_dies_beside_it() {
     let directory = common::directory();
     let path = directory.path().join("pool");
-    let store = options(&path).create().unwrap();
+    let store = shared(&path, Medium::Shm).create().unwrap();
     for n in 0..1000u64 {
         store.put(&n.to_be_bytes(), &[7; 100]).unwrap();
     }
-    let reader = options(&path).read_only(true).open().unwrap();
+    let reader = shared(&path, Medium::Shm).read_only(true).open().unwrap();
     for _ in 0..5 {
         let victim = writer(&store, &path);
         let mut watch = reader.watch(b"newest").unwrap();
@@ -142,7 +138,7 @@ fn one_that_only_reads_stores_nothing_to_the_data_whoever_dies_beside_it() {
     // The last one takes back what the dead have left.
     store.close().unwrap();
     reader.close().unwrap();
-    let store = options(&path).shared(false).open().unwrap();
+    let store = shared(&path, Medium::Shm).shared(false).open().unwrap();
     store.wait_until_collected();
     assert_sound(&store);
 }
@@ -152,7 +148,7 @@ fn in_the_child_of_a_fork_every_call_says_so() {
     const AS_IT_SHOULD_BE: i32 = 99;
     let directory = common::directory();
     let path = directory.path().join("pool");
-    let store = options(&path).create().unwrap();
+    let store = shared(&path, Medium::Shm).create().unwrap();
     store.put(b"k", b"v").unwrap();
     let copy = store.clone();
     let refused = move || {

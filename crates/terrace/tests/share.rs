@@ -11,28 +11,21 @@ mod watched;
 
 mod common;
 
-use common::{Draws, Medium, Site, assert_sound, contents};
+use common::{Draws, Medium, Site, assert_sound, contents, shared};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use terrace::{ByteSize, Durability, Options, Store};
+use terrace::{ByteSize, Store};
 use terrace_testkit::process::{Ended, Journal, Victim, task};
 use watched::watched;
 use writes::{Whole, note, write_until_killed};
 
+const SIZE: ByteSize = ByteSize::mib(256);
 const THREADS: u64 = 2;
 const PROCESSES: u64 = 8;
 
 fn seed(round: u64, writer: u64) -> Draws {
     Draws(round * 1000 + writer)
-}
-
-fn options(path: &Path, medium: Medium) -> Options {
-    let options = Store::options().path(path).size(ByteSize::mib(256)).huge_pages(false).shared(true);
-    match medium {
-        Medium::Pmem => options.durability(Durability::Power).assume_persistent(true),
-        _ => options,
-    }
 }
 
 /// Not a test by itself: what a child does until it is killed.
@@ -43,7 +36,7 @@ fn child() {
     let mut number = || parts.next().unwrap().parse::<u64>().unwrap();
     let (round, process) = (number(), number());
     let medium = if parts.next() == Some("pmem") { Medium::Pmem } else { Medium::Shm };
-    let store = options(Path::new(parts.next().unwrap()), medium).open().unwrap();
+    let store = shared(Path::new(parts.next().unwrap()), medium).size(SIZE).open().unwrap();
     write_until_killed(&store, process * THREADS..(process + 1) * THREADS, |writer| seed(round, writer));
 }
 
@@ -112,8 +105,8 @@ impl Lab<'_> {
 }
 
 fn kill_often(medium: Medium, kills: u64, progress: &AtomicU64) -> u64 {
-    let site = Site::new(medium, ByteSize::mib(256));
-    let store = options(&site.path, medium).create().unwrap();
+    let site = Site::new(medium, SIZE);
+    let store = shared(&site.path, medium).size(SIZE).create().unwrap();
     let mut lab = Lab { store: &store, path: &site.path, medium, operations: 0 };
     let mut writers: Vec<Writer> = (0..PROCESSES)
         .map(|process| Writer {

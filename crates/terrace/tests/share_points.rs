@@ -11,12 +11,12 @@ mod watched;
 
 mod common;
 
-use common::{Draws, Medium, Site, assert_sound, contents};
+use common::{Draws, Medium, Site, assert_sound, contents, shared};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace::{ByteSize, Store};
-use terrace_medium::{MappedMedium, Shm};
+use terrace_medium::{MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::process::{AtPoint, Ended, Ending, Journal, Point, Victim, acknowledge, task};
 use watched::watched;
@@ -25,19 +25,31 @@ use writes::{Whole, note, op};
 const OPERATIONS: u64 = 60;
 const SEED: u64 = 5;
 
-fn options(path: &Path) -> terrace::Options {
-    Store::options()
-        .path(path)
-        .size(ByteSize::mib(16))
-        .huge_pages(false)
-        .expiry_thread(false)
-        .expected_keys(1)
-        .shared(true)
+/// A medium of a shared pool.
+trait Under: MappedMedium {
+    const MEDIUM: Medium;
+
+    fn options(path: &Path) -> terrace::Options {
+        shared(path, Self::MEDIUM).expiry_thread(false).expected_keys(1)
+    }
+
+    /// The same store, on a medium on which this process can be ended at a point.
+    fn open_at_point(path: &Path) -> Store {
+        Self::options(path).open_or_create_on::<AtPoint<Self>>().unwrap()
+    }
+}
+
+impl Under for Shm {
+    const MEDIUM: Medium = Medium::Shm;
+}
+
+impl Under for Pmem {
+    const MEDIUM: Medium = Medium::Pmem;
 }
 
 /// Writes to the pool at `path`, which others share, and says of each operation that it has returned.
-fn write<M: MappedMedium>(path: &Path, mut returned: impl FnMut(u64)) {
-    let store = options(path).open_or_create_on::<AtPoint<M>>().unwrap();
+fn write<M: Under>(path: &Path, mut returned: impl FnMut(u64)) {
+    let store = M::open_at_point(path);
     let mut draws = Draws(SEED);
     for n in 1..=OPERATIONS {
         // Enough other keys that the table grows in every pool, whatever its hash makes of them.
@@ -49,8 +61,8 @@ fn write<M: MappedMedium>(path: &Path, mut returned: impl FnMut(u64)) {
 }
 
 /// Takes back what others have left who died.
-fn look_after<M: MappedMedium>(path: &Path) {
-    let store = options(path).open_or_create_on::<AtPoint<M>>().unwrap();
+fn look_after<M: Under>(path: &Path) {
+    let store = M::open_at_point(path);
     store.look_after_others();
     store.close().unwrap();
 }
@@ -59,15 +71,24 @@ fn look_after<M: MappedMedium>(path: &Path) {
 #[test]
 fn victim() {
     let Some(task) = task() else { return };
-    match task.split_once(' ').unwrap() {
-        ("write", path) => write::<Shm>(path.as_ref(), |n| acknowledge(0, n)),
-        (_, path) => look_after::<Shm>(path.as_ref()),
+    let (medium, task) = task.split_once(' ').unwrap();
+    match medium {
+        "Pmem" => act::<Pmem>(task),
+        _ => act::<Shm>(task),
     }
 }
 
-fn start(what: &str, path: &Path, point: &Point, ending: Ending) -> Victim {
+fn act<M: Under>(task: &str) {
+    match task.split_once(' ').unwrap() {
+        ("write", path) => write::<M>(path.as_ref(), |n| acknowledge(0, n)),
+        (_, path) => look_after::<M>(path.as_ref()),
+    }
+}
+
+fn start<M: Under>(what: &str, path: &Path, point: &Point, ending: Ending) -> Victim {
     let told = point.told(ending);
-    Victim::of_test("victim", &format!("{what} {}", path.display()), &[(Point::VARIABLE, &told)]).unwrap()
+    let task = format!("{:?} {what} {}", M::MEDIUM, path.display());
+    Victim::of_test("victim", &task, &[(Point::VARIABLE, &told)]).unwrap()
 }
 
 /// The files that this is about.
@@ -92,33 +113,33 @@ fn named(points: Vec<Point>, draws: &mut Draws) -> Vec<Point> {
 }
 
 /// A store that others have open, too.
-struct Shared {
+struct Shared<M: Under> {
     site: Site,
     /// Somebody who does nothing, not even look after the dead.
-    bystander: Pool<Shm>,
+    bystander: Pool<M>,
     /// Somebody who does.
     store: Option<Store>,
 }
 
-impl Shared {
+impl<M: Under> Shared<M> {
     /// With a bystander only.
     fn among_bystanders() -> Self {
-        let site = Site::new(Medium::Shm, ByteSize::mib(16));
-        options(&site.path).create().unwrap().close().unwrap();
-        let bystander = PoolOptions::at(&site.path).shared(true).open().unwrap();
+        let site = Site::new(M::MEDIUM, ByteSize::mib(16));
+        M::options(&site.path).create().unwrap().close().unwrap();
+        let bystander = PoolOptions::at(&site.path).shared(true).assume_persistent(true).open().unwrap();
         Self { site, bystander, store: None }
     }
 
     fn new() -> Self {
         let shared = Self::among_bystanders();
-        let store = Some(options(&shared.site.path).open().unwrap());
+        let store = Some(M::options(&shared.site.path).open().unwrap());
         Self { store, ..shared }
     }
 
     /// Those who are left go on, and find what a writer has left that ended so.
     fn judge(mut self, what: &str, ended: &Ended) {
         let returned = ended.returned(0);
-        let store = self.store.take().unwrap_or_else(|| options(&self.site.path).open().unwrap());
+        let store = self.store.take().unwrap_or_else(|| M::options(&self.site.path).open().unwrap());
         let mut journal: Journal<Whole> = Journal::default();
         note(&mut journal, 0, &mut Draws(SEED), returned);
         // Whatever the dead one held, others get.
@@ -138,9 +159,9 @@ impl Shared {
 }
 
 /// Where a process is ended that writes.
-fn points_of_writing(draws: &mut Draws) -> Vec<Point> {
-    let shared = Shared::new();
-    let points = named(AtPoint::<Shm>::points(|| write::<Shm>(&shared.site.path, |_| {})), draws);
+fn points_of_writing<M: Under>(draws: &mut Draws) -> Vec<Point> {
+    let shared = Shared::<M>::new();
+    let points = named(AtPoint::<M>::points(|| write::<M>(&shared.site.path, |_| {})), draws);
     for part in ["lock.rs", "slabs.rs", "pages.rs", "limbo.rs", "resize.rs", "flight.rs"] {
         assert!(points.iter().any(|point| point.file.ends_with(part)), "no point in {part}");
     }
@@ -149,13 +170,22 @@ fn points_of_writing(draws: &mut Draws) -> Vec<Point> {
 
 #[test]
 fn who_is_killed_at_a_named_point_holds_nobody_up() {
-    let points = points_of_writing(&mut Draws(3));
+    kill_at_named_points::<Shm>();
+}
+
+#[test]
+fn who_is_killed_at_a_named_point_holds_nobody_up_on_pmem() {
+    kill_at_named_points::<Pmem>();
+}
+
+fn kill_at_named_points<M: Under>() {
+    let points = points_of_writing::<M>(&mut Draws(3));
     assert!(points.len() > 40, "{} points", points.len());
     let (progress, mut reached) = (AtomicU64::new(0), 0);
     watched(&progress, || {
         for point in &points {
-            let shared = Shared::new();
-            let ended = start("write", &shared.site.path, point, Ending::Kill).wait();
+            let shared = Shared::<M>::new();
+            let ended = start::<M>("write", &shared.site.path, point, Ending::Kill).wait();
             shared.judge(&point.to_string(), &ended);
             reached += usize::from(ended.killed);
             progress.fetch_add(1, Relaxed);
@@ -167,12 +197,21 @@ fn who_is_killed_at_a_named_point_holds_nobody_up() {
 
 #[test]
 fn who_is_stopped_at_a_named_point_goes_on_where_it_was() {
-    let points = points_of_writing(&mut Draws(4));
+    stop_at_named_points::<Shm>();
+}
+
+#[test]
+fn who_is_stopped_at_a_named_point_goes_on_where_it_was_on_pmem() {
+    stop_at_named_points::<Pmem>();
+}
+
+fn stop_at_named_points<M: Under>() {
+    let points = points_of_writing::<M>(&mut Draws(4));
     let (progress, mut reached) = (AtomicU64::new(0), 0);
     watched(&progress, || {
         for point in &points {
-            let shared = Shared::new();
-            let victim = start("write", &shared.site.path, point, Ending::Stop);
+            let shared = Shared::<M>::new();
+            let victim = start::<M>("write", &shared.site.path, point, Ending::Stop);
             if victim.wait_until_stopped().unwrap() {
                 reached += 1;
                 // It is not taken for dead. Others read meanwhile, whatever it holds.
@@ -191,28 +230,37 @@ fn who_is_stopped_at_a_named_point_goes_on_where_it_was() {
 }
 
 /// Somebody has died in the middle of a batch; returns how.
-fn dead_in_a_batch(shared: &Shared, at: &Point) -> Ended {
-    start("write", &shared.site.path, at, Ending::Kill).wait()
+fn dead_in_a_batch<M: Under>(shared: &Shared<M>, at: &Point) -> Ended {
+    start::<M>("write", &shared.site.path, at, Ending::Kill).wait()
 }
 
 #[test]
 fn who_is_killed_over_a_recovery_is_recovered_with_the_first() {
-    let batch = points_of_writing(&mut Draws(3));
+    kill_over_a_recovery::<Shm>();
+}
+
+#[test]
+fn who_is_killed_over_a_recovery_is_recovered_with_the_first_on_pmem() {
+    kill_over_a_recovery::<Pmem>();
+}
+
+fn kill_over_a_recovery<M: Under>() {
+    let batch = points_of_writing::<M>(&mut Draws(3));
     // It holds the lock of batches and has a batch under way.
     let batch =
         batch.into_iter().find(|point| point.file.ends_with("direct/root.rs")).expect("a batch is announced");
     let batch = Point { nth: 3, ..batch };
-    let shared = Shared::among_bystanders();
+    let shared = Shared::<M>::among_bystanders();
     dead_in_a_batch(&shared, &batch);
-    let points = AtPoint::<Shm>::points(|| look_after::<Shm>(&shared.site.path));
+    let points = AtPoint::<M>::points(|| look_after::<M>(&shared.site.path));
     let points = named(points, &mut Draws(6));
     assert!(points.len() > 20 && points.iter().any(|point| point.file.ends_with("recover.rs")), "{points:?}");
     let (progress, mut reached) = (AtomicU64::new(0), 0);
     watched(&progress, || {
         for point in &points {
-            let shared = Shared::among_bystanders();
+            let shared = Shared::<M>::among_bystanders();
             let ended = dead_in_a_batch(&shared, &batch);
-            let second = start("look-after", &shared.site.path, point, Ending::Kill).wait();
+            let second = start::<M>("look-after", &shared.site.path, point, Ending::Kill).wait();
             shared.judge(&format!("{point}, over a recovery"), &ended);
             reached += usize::from(second.killed);
             progress.fetch_add(1, Relaxed);

@@ -2,18 +2,14 @@
 
 mod common;
 
-use common::{Medium, Site};
+use common::{Medium, Site, shared};
 use std::path::Path;
 use std::time::Duration;
-use terrace::{Change, Options, Put, Store, Watch, WatchError};
+use terrace::{Change, Put, Store, Watch, WatchError};
 use terrace_testkit::process::{Victim, acknowledge, task};
 
 /// Longer than anything takes that happens at all.
 const LONG: Duration = Duration::from_secs(60);
-
-fn options(path: &Path) -> Options {
-    Store::options().path(path).size(terrace::ByteSize::mib(16)).huge_pages(false).shared(true)
-}
 
 fn batch(store: &Store, keys: &[&[u8]]) {
     let mut batch = store.batch();
@@ -82,7 +78,7 @@ fn an_entry_that_has_expired_is_told_when_it_is_swept() {
 fn no_change_of_another_participant_is_missed() {
     let directory = common::directory();
     let path = directory.path().join("pool");
-    let stores = [(); 2].map(|()| options(&path).open_or_create().unwrap());
+    let stores = [(); 2].map(|()| shared(&path, Medium::Shm).open_or_create().unwrap());
     std::thread::scope(|threads| {
         for (store, mine, other) in [(&stores[0], b"ping", b"pong"), (&stores[1], b"pong", b"ping")] {
             let mut watch = store.watch(other).unwrap();
@@ -103,7 +99,7 @@ fn no_change_of_another_participant_is_missed() {
 fn child() {
     let Some(task) = task() else { return };
     let (what, path) = task.split_once(' ').unwrap();
-    let store = options(Path::new(path)).open().unwrap();
+    let store = shared(Path::new(path), Medium::Shm).open().unwrap();
     match what {
         "answer" => {
             let mut watch = store.watch(b"question").unwrap();
@@ -139,7 +135,7 @@ fn start(what: &str, store: &Store, path: &Path) -> Victim {
 fn processes_wait_for_each_other_s_keys() {
     let directory = common::directory();
     let path = directory.path().join("pool");
-    let store = options(&path).create().unwrap();
+    let store = shared(&path, Medium::Shm).create().unwrap();
     let victim = start("answer", &store, &path);
     let mut watch = store.watch(b"answer").unwrap();
     store.put(b"question", b"?").unwrap();
@@ -153,7 +149,7 @@ fn processes_wait_for_each_other_s_keys() {
 fn what_a_dead_process_watched_is_to_be_had_again_and_its_death_is_told_to_all() {
     let directory = common::directory();
     let path = directory.path().join("pool");
-    let store = options(&path).create().unwrap();
+    let store = shared(&path, Medium::Shm).create().unwrap();
     let victim = start("watch", &store, &path);
     // It has left one for `start`, and that one is free again.
     let mut watch = store.watch(b"something else").unwrap();

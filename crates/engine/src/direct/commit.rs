@@ -117,7 +117,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         lock.release();
         if published.is_ok() {
             let written = steps.iter().filter(|step| step.what.is_some());
-            written.for_each(|step| self.pool().has_changed(step.key));
+            written.for_each(|step| self.pool().tell_watches(step.key));
         }
         let remains = flight.remains();
         // A collection beside others takes what is neither linked nor retired for lost, unless whoever has it is pinned all the while.

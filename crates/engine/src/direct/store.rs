@@ -144,15 +144,13 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 }
 
-/// A watch, whatever the medium.
-struct Watched<M: MappedMedium>(Watch<M>);
-
-impl<M: MappedMedium> Watching for Watched<M> {
+// What the pool's own does.
+impl<M: MappedMedium> Watching for Watch<M> {
     fn has_changed(&mut self) -> bool {
-        self.0.has_changed()
+        Self::has_changed(self)
     }
     fn wait(&mut self, time: Duration) -> bool {
-        self.0.wait(time)
+        Self::wait(self, time)
     }
 }
 
@@ -239,7 +237,7 @@ where
         self.pool().collapse_step(from)
     }
     fn watch(&self, prefix: &[u8]) -> Result<Box<dyn Watching>, WatchError> {
-        Ok(Box::new(Watched(self.pool().watch(prefix)?)))
+        Ok(Box::new(self.pool().watch(prefix)?))
     }
     fn huge_pages(&self) -> std::io::Result<HugePages> {
         self.pool().medium().mapping().huge_pages()

@@ -43,7 +43,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// looked at: writing it back may have driven it out of the cache.)
     #[inline(always)]
     fn succeed(&self, guard: &Guard<'_, I::Medium>, key: &[u8], old: Option<u64>, new: Option<Facts>) {
-        self.pool().has_changed(key);
+        self.pool().tell_watches(key);
         let old = self.replaced(guard, old);
         self.root.replaced(guard, old.as_ref().map(Record::facts), new);
         if let Some(old) = &old {

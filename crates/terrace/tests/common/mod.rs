@@ -1,7 +1,7 @@
 //! What the tests of the store share.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace::{ByteSize, Durability, Index, ManualClock, Options, Store};
 
@@ -18,6 +18,15 @@ pub const MEDIA: [Medium; 3] = [Medium::Dram, Medium::Shm, Medium::Pmem];
 /// A directory in shared memory that goes with the test.
 pub fn directory() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("terrace-test").tempdir_in("/dev/shm").unwrap()
+}
+
+/// A small store at `path` that processes share.
+pub fn shared(path: &Path, medium: Medium) -> Options {
+    let options = Store::options().path(path).size(ByteSize::mib(16)).huge_pages(false).shared(true);
+    match medium {
+        Medium::Pmem => options.durability(Durability::Power).assume_persistent(true),
+        _ => options,
+    }
 }
 
 /// A store to be made on a medium, without threads of its own.

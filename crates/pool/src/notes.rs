@@ -1,0 +1,173 @@
+//! The intention log: which locks a thread of a shared pool may hold (SHIFT, sections 5.2.2 and 5.3).
+//!
+//! Before a thread tries a lock it notes the lock's place in its seat, and it strikes the note out once the lock is free again. Whoever survives it finds in the notes all
+//! that the dead one may hold, and frees what has its name; see `recover`. A seat has room for 16 notes. A thread that holds more locks takes a further seat for its
+//! notes, and gives it back with the last of them: whoever recovers looks through all seats that the dead one had.
+//!
+//! The paper gives a process 1 KiB of log and chains more of it. Here each thread has its own, so that its threads share no line, and two lines do.
+
+use crate::pool::Inner;
+use crate::seats::Seat;
+use std::cell::Cell;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use terrace_medium::MappedMedium;
+
+/// Notes of one seat.
+pub(crate) const NOTES: usize = 16;
+
+/// The further seat that this thread has for its notes, if it has one in this opening of a pool.
+#[derive(Clone, Copy, PartialEq)]
+struct Further {
+    pool: u64,
+    index: u32,
+}
+
+const NONE: Further = Further { pool: 0, index: 0 };
+
+thread_local! {
+    static FURTHER: Cell<Further> = const { Cell::new(NONE) };
+}
+
+/// Where a thread has noted that it may hold a lock.
+pub(crate) struct Note<'g> {
+    seat: &'g Seat,
+    number: u32,
+    /// The seat is there for its notes alone.
+    is_further: bool,
+}
+
+impl<'g> Note<'g> {
+    /// Notes the lock at `offset`, before it is tried.
+    #[inline(always)]
+    pub(crate) fn make<M: MappedMedium>(pool: &'g Inner<M>, seat: &'g Seat, offset: u64) -> Self {
+        match Self::make_in(pool, seat, offset) {
+            Some(note) => note,
+            None => Self::make_further(pool, offset),
+        }
+    }
+
+    /// Notes it in `seat`, unless that has no room.
+    #[inline(always)]
+    fn make_in<M: MappedMedium>(pool: &Inner<M>, seat: &'g Seat, offset: u64) -> Option<Self> {
+        let used = seat.noted.load(pool.medium(), Relaxed);
+        let number = used.trailing_ones();
+        seat.notes.get(number as usize)?.store(pool.medium(), offset, Relaxed);
+        // ORDER: Release: the place before the bit that says it is there. Only this thread writes either; who reads them does so after its death.
+        seat.noted.store(pool.medium(), used | 1 << number, Release);
+        Some(Self { seat, number, is_further: false })
+    }
+
+    #[cold]
+    fn make_further<M: MappedMedium>(pool: &'g Inner<M>, offset: u64) -> Self {
+        let further = FURTHER.get();
+        let known = (further.pool == pool.id).then(|| pool.seat(further.index));
+        let note = known.and_then(|seat| Self::make_in(pool, seat, offset)).unwrap_or_else(|| {
+            // The one before, if there was one, stays this thread's until its notes are struck out.
+            let index = pool.claim_any();
+            FURTHER.set(Further { pool: pool.id, index });
+            let note = Self::make_in(pool, pool.seat(index), offset);
+            note.expect("nobody has noted anything in a seat that was free")
+        });
+        Self { is_further: true, ..note }
+    }
+
+    /// The lock is free, or another's.
+    #[inline(always)]
+    pub(crate) fn strike_out<M: MappedMedium>(&self, pool: &Inner<M>) {
+        let used = self.seat.noted.load(pool.medium(), Relaxed) & !(1 << self.number);
+        // ORDER: Release: after the lock was freed.
+        self.seat.noted.store(pool.medium(), used, Release);
+        if self.is_further && used == 0 {
+            Self::leave(pool, self.seat);
+        }
+    }
+
+    #[cold]
+    fn leave<M: MappedMedium>(pool: &Inner<M>, seat: &Seat) {
+        let further = Further { pool: pool.id, index: pool.index_of(seat) as u32 };
+        if FURTHER.get() == further {
+            FURTHER.set(NONE);
+        }
+        pool.unclaim(further.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NOTES;
+    use crate::{Geometry, Lock, Locked, Pool, PoolOptions};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::Ordering::Relaxed;
+    use terrace_medium::{Offset, Shm, Word};
+
+    const SEATS: usize = 4;
+
+    fn shared() -> (tempfile::TempDir, [Pool<Shm>; 2]) {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let geometry = Geometry { seats: SEATS as u32, ..Geometry::tiny() };
+        let options =
+            PoolOptions::at(directory.path().join("pool")).size(1 << 20).geometry(geometry).shared(true);
+        let pools = [(), ()].map(|()| options.open_or_create::<Shm>().unwrap());
+        (directory, pools)
+    }
+
+    /// So many locks, all free.
+    fn locks(pool: &Pool<Shm>, count: usize) -> u64 {
+        let at = pool.pin().alloc(8 * count).unwrap().fenced_later().into_offset();
+        (0..count).for_each(|n| {
+            pool.region().at(Offset::<Word>::new(at + 8 * n as u64)).store(pool.medium(), 0, Relaxed)
+        });
+        at
+    }
+
+    fn lock(pool: &Pool<Shm>, at: u64, n: usize) -> &Lock {
+        pool.region().at(Offset::new(at + 8 * n as u64))
+    }
+
+    #[test]
+    fn whoever_survives_frees_all_locks_however_many() {
+        for count in [NOTES, NOTES + 1, 3 * NOTES] {
+            let (_directory, [dead, survivor]) = shared();
+            let at = locks(&dead, count);
+            let guard = dead.pin();
+            (0..count).for_each(|n| std::mem::forget(lock(&dead, at, n).acquire(&guard)));
+            std::mem::forget(guard);
+            dead.abandon();
+            assert_eq!(survivor.recover_dead(), 1);
+            let held = (0..count).filter(|&n| lock(&survivor, at, n).is_held(&survivor)).count();
+            assert_eq!((held, survivor.0.count_seats()), (0, 0), "of {count}");
+        }
+    }
+
+    #[test]
+    fn a_further_seat_is_given_back_with_its_last_note_in_whichever_order_locks_are_freed() {
+        let (_directory, [pool, other]) = shared();
+        let count = 3 * NOTES;
+        let (at, at_other) = (locks(&pool, count), locks(&other, 1));
+        let (guard, guard_of_other) = (pool.pin(), other.pin());
+        for order in [0, 5, 17, 31] {
+            let mut held: Vec<Option<Locked<'_, Shm>>> =
+                (0..count).map(|n| Some(lock(&pool, at, n).acquire(&guard))).collect();
+            drop(lock(&other, at_other, 0).acquire(&guard_of_other));
+            assert_eq!(pool.0.count_seats(), 4, "of this thread in both, and two for notes");
+            (0..count).for_each(|n| drop(held[(order + 5 * n) % count].take()));
+            assert_eq!(pool.0.count_seats(), 2, "order {order}");
+        }
+    }
+
+    #[test]
+    fn without_a_seat_for_its_notes_a_thread_goes_no_further_and_what_it_has_is_free_again() {
+        let (_directory, [pool, _other]) = shared();
+        let room = SEATS * NOTES;
+        let at = locks(&pool, room + 1);
+        let guard = pool.pin();
+        let held: Vec<_> = (0..room).map(|n| lock(&pool, at, n).acquire(&guard)).collect();
+        let refused = catch_unwind(AssertUnwindSafe(|| drop(lock(&pool, at, room).try_acquire(&guard))));
+        let message = refused.unwrap_err().downcast::<String>().unwrap();
+        assert_eq!(*message, "the pool's 4 seats are all taken");
+        drop(held);
+        assert!((0..=room).all(|n| !lock(&pool, at, n).is_held(&pool)));
+        assert_eq!(pool.0.count_seats(), 1);
+        drop(lock(&pool, at, room).acquire(&guard));
+    }
+}
