@@ -103,6 +103,8 @@ pub enum Problem {
     LabelTooLong,
     /// No room on its file system, or no addresses.
     Map(MapError),
+    /// The file cannot be locked.
+    NoLocks(io::Error),
     /// The operating system refused; the first word says what was tried.
     Os(&'static str, io::Error),
 }
@@ -195,6 +197,12 @@ impl Problem {
                  refuses here\n  allow that system call (a container's seccomp profile may forbid it), or start this \
                  process first"
             ),
+            Self::NoLocks(error) => write!(
+                f,
+                "the pool {pool} cannot be opened: its file cannot be locked ({error}), and without its locks two \
+                 processes could write at once without knowing of each other\n  put it on a file system that has file \
+                 locks, such as /dev/shm or a local disk"
+            ),
             problem => problem.describe_contents(f, pool),
         }
     }
@@ -275,7 +283,7 @@ impl Problem {
 impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.problem {
-            Problem::Denied(error) | Problem::Os(_, error) => Some(error),
+            Problem::Denied(error) | Problem::NoLocks(error) | Problem::Os(_, error) => Some(error),
             Problem::Map(error) => Some(error),
             _ => None,
         }

@@ -68,7 +68,7 @@ pub(crate) fn hold(file: &File, purpose: Purpose) -> Result<(), Problem> {
     match outcome {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(Problem::InUse(holder(file))),
-        Err(TryLockError::Error(error)) => return Err(Problem::Os("lock", error)),
+        Err(TryLockError::Error(error)) => return Err(Problem::NoLocks(error)),
     }
     // Of those that the lock lets in together: who reads relies on nobody writing.
     let (mine, others) = match purpose {
@@ -77,9 +77,8 @@ pub(crate) fn hold(file: &File, purpose: Purpose) -> Result<(), Problem> {
         Purpose::Share => (Place::Sharers, Place::Readers),
     };
     let locks = locks_of(file)?;
-    let refused = |error| Problem::Os("lock a part of", error);
-    locks.try_hold(Hold::Together, mine).map_err(refused)?;
-    if locks.is_held(others).map_err(refused)? { Err(Problem::InUse(holder(file))) } else { Ok(()) }
+    locks.try_hold(Hold::Together, mine).map_err(Problem::NoLocks)?;
+    if locks.is_held(others).map_err(Problem::NoLocks)? { Err(Problem::InUse(holder(file))) } else { Ok(()) }
 }
 
 /// The locks of an open file. They belong to this opening of it, however many handles there are.

@@ -370,7 +370,7 @@ impl PoolOptions {
             life.superblock.store(&region, life.copy).map_err(Problem::Map)?;
         }
         if let Some(liveness) = &life.liveness {
-            liveness.claim(0).map_err(|error| Problem::Os("lock a part of", error))?;
+            liveness.claim(0).map_err(Problem::NoLocks)?;
         }
         let owner = participants::attach_alone(&region, &layout, life.superblock.generation, &self.about());
         let pool = Pool::start(region, layout, owner, life)?;
@@ -396,7 +396,7 @@ fn through_the_gate<R>(
     liveness: Arc<dyn Liveness>,
     open: impl FnOnce(Arc<dyn Liveness>) -> Result<R, Problem>,
 ) -> Result<R, Problem> {
-    liveness.enter().map_err(|error| Problem::Os("lock a part of", error))?;
+    liveness.enter().map_err(Problem::NoLocks)?;
     let outcome = open(liveness.clone());
     liveness.leave();
     outcome
@@ -412,7 +412,7 @@ fn free_slot<M: MappedMedium>(
     let (taken, free): (Vec<u32>, Vec<u32>) =
         slots.partition(|&index| participants::holder_of(region, layout, index).is_some());
     for index in free.into_iter().chain(taken) {
-        if liveness.claim(index).map_err(|error| Problem::Os("lock a part of", error))? {
+        if liveness.claim(index).map_err(Problem::NoLocks)? {
             return Ok(index);
         }
     }

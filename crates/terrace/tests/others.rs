@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use terrace::{Options, Put, ReadError, Store, WatchError, WriteError};
+use terrace::{Put, ReadError, Store, WatchError, WriteError};
 use terrace_testkit::process::{Victim, acknowledge, task};
 
 /// Not a test by itself: writes until it is killed.

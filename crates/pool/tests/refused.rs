@@ -1,0 +1,120 @@
+//! System calls that a file system, a kernel or a container refuses: the error says so, and nothing was made or changed.
+
+mod common;
+
+use common::{argument, child, expect, say};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+use std::path::Path;
+use terrace_medium::Shm;
+use terrace_pool::{Geometry, OpenError, Pool, PoolOptions};
+
+/// A system call, and what its second argument must be to be refused.
+type Call = (libc::c_long, Option<u64>);
+
+const OFD_LOCK: Call = (libc::SYS_fcntl, Some(libc::F_OFD_SETLK as u64));
+const OFD_QUERY: Call = (libc::SYS_fcntl, Some(libc::F_OFD_GETLK as u64));
+const OFD_WAIT: Call = (libc::SYS_fcntl, Some(libc::F_OFD_SETLKW as u64));
+const FLOCK: Call = (libc::SYS_flock, None);
+const MEMBARRIER: Call = (libc::SYS_membarrier, None);
+
+/// Runs `work` in a thread for which the system refuses `call` with `errno`.
+fn without<R: Send>(call: Call, errno: i32, work: impl FnOnce() -> R + Send) -> R {
+    let equal = |value| SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value).unwrap();
+    let rules = call.1.map(|value| SeccompRule::new(vec![equal(value)]).unwrap());
+    let filter = SeccompFilter::new(
+        [(call.0, rules.into_iter().collect())].into(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(errno as u32),
+        std::env::consts::ARCH.try_into().unwrap(),
+    );
+    let program: BpfProgram = filter.unwrap().try_into().unwrap();
+    let refused = || {
+        seccompiler::apply_filter(&program).unwrap();
+        work()
+    };
+    std::thread::scope(|threads| threads.spawn(refused).join().unwrap())
+}
+
+fn options(path: &Path) -> PoolOptions {
+    PoolOptions::at(path).size(1 << 20).geometry(Geometry::tiny()).shared(true)
+}
+
+/// What opening says, but for the path.
+fn told(opened: Result<Pool<Shm>, OpenError>, path: &Path) -> String {
+    let error = opened.map(drop).expect_err("it was refused");
+    error.to_string().replace(&path.display().to_string(), "POOL")
+}
+
+const NO_LOCKS: &str = "the pool POOL cannot be opened: its file cannot be locked (No locks available (os error 37)), and \
+                        without its locks two processes could write at once without knowing of each other\n  put it \
+                        on a file system that has file locks, such as /dev/shm or a local disk";
+
+#[test]
+fn a_file_system_without_locks_is_refused_whichever_is_missing() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("pool");
+    options(&path).create::<Shm>().unwrap();
+    let before = std::fs::read(&path).unwrap();
+    for call in [OFD_LOCK, OFD_QUERY, OFD_WAIT, FLOCK] {
+        let opened = without(call, libc::ENOLCK, || options(&path).open::<Shm>());
+        assert_eq!(told(opened, &path), NO_LOCKS, "{call:?}");
+        assert!(std::fs::read(&path).unwrap() == before, "{call:?}: it was changed");
+    }
+    options(&path).open::<Shm>().unwrap();
+}
+
+#[test]
+fn a_pool_is_not_made_where_it_cannot_be_locked() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    for (nth, call) in [OFD_LOCK, FLOCK].into_iter().enumerate() {
+        let path = directory.path().join(format!("pool {nth}"));
+        let made = without(call, libc::ENOLCK, || options(&path).create::<Shm>());
+        assert_eq!(told(made, &path), NO_LOCKS, "{call:?}");
+        assert!(
+            std::fs::read_dir(&directory).unwrap().next().is_none(),
+            "{call:?}: something was left there"
+        );
+    }
+}
+
+#[test]
+#[ignore = "a child of the other tests: the system is asked once in a process what it allows"]
+fn shares_without_a_barrier() {
+    let path = argument();
+    match without(MEMBARRIER, libc::EPERM, || options(&path).open_or_create::<Shm>()) {
+        Ok(_pool) => {
+            say("open");
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+        }
+        Err(error) => say(&error.to_string().replace('\n', "|").replace(&path.display().to_string(), "POOL")),
+    }
+}
+
+#[test]
+fn who_is_refused_a_barrier_does_not_join_those_who_rely_on_it() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("pool");
+    let _first = options(&path).create::<Shm>().unwrap();
+    let (mut late, mut lines) = child("shares_without_a_barrier", &path);
+    expect(
+        &mut lines,
+        "the pool POOL cannot be shared by this process: the others rely on membarrier(2), which the system refuses \
+         here|  allow that system call (a container's seccomp profile may forbid it), or start this process first",
+    );
+    late.wait().unwrap();
+}
+
+#[test]
+fn who_is_refused_a_barrier_and_comes_first_shares_with_all() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("pool");
+    let (mut first, mut lines) = child("shares_without_a_barrier", &path);
+    expect(&mut lines, "open");
+    let second = options(&path).open::<Shm>().unwrap();
+    drop(second.pin().alloc(24).unwrap());
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert_eq!(second.recover_dead(), 1);
+}
