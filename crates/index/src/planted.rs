@@ -4,7 +4,7 @@
     allow(dead_code, unreachable_pub, reason = "without the feature nobody outside names them")
 )]
 
-/// A bug of P-CLHT, or of TurboHash.
+/// A bug of P-CLHT, of TurboHash, or of Rewo-Hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Bug {
@@ -54,6 +54,16 @@ pub enum Bug {
     OldShardLeaked,
     /// Recovery leaves the places for readers as the crash left them.
     RecoveryForgotten,
+    /// A key that moves is invalid at its old place before its copy is written.
+    EvictedBeforeCopy,
+    /// The slot of a key that moves is not locked.
+    UnmarkedMove,
+    /// Of two records of a key that a crash has left, both stay.
+    DoubleKept,
+    /// A copy of a key that moves is not durable when the key's old slot is invalid.
+    CopyUnfenced,
+    /// A resize begins before the new table is durable.
+    SwitchBeforeTable,
 }
 
 impl Bug {
@@ -92,6 +102,27 @@ impl Bug {
         Self::LostBucket,
         Self::OldShardLeaked,
         Self::RecoveryForgotten,
+    ];
+
+    /// Those of Rewo-Hash.
+    pub const OF_REWO: [Self; 17] = [
+        Self::PassedUnsaid,
+        Self::PublishBeforePair,
+        Self::UnlockWithoutPersist,
+        Self::ForgottenCount,
+        Self::StaleDuplicate,
+        Self::TwoWordReplace,
+        Self::LockLeftHeld,
+        Self::SlotUnfenced,
+        Self::ForgottenTag,
+        Self::SwitchUnfenced,
+        Self::LostBucket,
+        Self::OldShardLeaked,
+        Self::EvictedBeforeCopy,
+        Self::UnmarkedMove,
+        Self::DoubleKept,
+        Self::CopyUnfenced,
+        Self::SwitchBeforeTable,
     ];
 }
 

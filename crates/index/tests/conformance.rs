@@ -1,6 +1,6 @@
 //! The hash tables on every medium, for both kinds of keys, through the suite that every index passes.
 
-use terrace_index::hash::{Buckets, Clht, Slots, Turbo};
+use terrace_index::hash::{Buckets, Clht, Nests, Rewo, Slots, Turbo};
 use terrace_index::{Bytes, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
@@ -19,6 +19,15 @@ fn turbo<M: MappedMedium, K: Buckets>(setup: Setup) -> Turbo<M, K> {
 /// With a single shard: every key meets every other.
 fn one_shard<M: MappedMedium, K: Buckets>(setup: Setup) -> Turbo<M, K> {
     Turbo::with_shards(&pool(setup), NAME, 0, setup.capacity).expect("room for a table")
+}
+
+fn rewo<M: MappedMedium, K: Nests>(setup: Setup) -> Rewo<M, K> {
+    Rewo::create(&pool(setup), NAME, setup.capacity).expect("room for a table")
+}
+
+/// From a single bucket, with two locks for all: every eviction and every resize there is, and every key meets every other.
+fn smallest<M: MappedMedium, K: Nests>(setup: Setup) -> Rewo<M, K> {
+    Rewo::with_shape(&pool(setup), NAME, 1, 0).expect("room for a table")
 }
 
 fn pool<M: MappedMedium>(setup: Setup) -> Pool<M> {
@@ -139,4 +148,54 @@ fn turbo_races_of_byte_strings_on_dram() {
 #[test]
 fn turbo_races_of_byte_strings_on_pmem() {
     point_index_races(turbo::<Jittery<Pmem>, Bytes<TestRecord>>);
+}
+
+#[test]
+fn rewo_on_dram() {
+    point_index(rewo::<Dram, U64>);
+}
+
+#[test]
+fn rewo_on_shm() {
+    point_index(smallest::<Shm, U64>);
+}
+
+#[test]
+fn rewo_on_pmem() {
+    point_index(rewo::<Pmem, U64>);
+}
+
+#[test]
+fn rewo_on_counted_pmem() {
+    point_index(smallest::<Counting<Pmem>, U64>);
+}
+
+#[test]
+fn rewo_of_byte_strings_on_dram() {
+    point_index(smallest::<Dram, Bytes<TestRecord>>);
+}
+
+#[test]
+fn rewo_of_byte_strings_on_pmem() {
+    point_index(rewo::<Pmem, Bytes<TestRecord>>);
+}
+
+#[test]
+fn rewo_races_on_dram() {
+    point_index_races(rewo::<Jittery<Dram>, U64>);
+}
+
+#[test]
+fn rewo_races_on_pmem() {
+    point_index_races(smallest::<Jittery<Pmem>, U64>);
+}
+
+#[test]
+fn rewo_races_of_byte_strings_on_dram() {
+    point_index_races(smallest::<Jittery<Dram>, Bytes<TestRecord>>);
+}
+
+#[test]
+fn rewo_races_of_byte_strings_on_pmem() {
+    point_index_races(rewo::<Jittery<Pmem>, Bytes<TestRecord>>);
 }

@@ -17,12 +17,12 @@ pub(super) enum Change {
 }
 
 /// The decision of an update.
-pub(super) fn change_present(word: u64) -> impl FnOnce(Option<u64>) -> Change {
+pub(super) fn change_present(word: u64) -> impl Fn(Option<u64>) -> Change {
     move |before| if before.is_some() { Change::To(Some(word)) } else { Change::Keep }
 }
 
 /// The decision of a compare-and-swap.
-pub(super) fn change_if(expected: Option<u64>, new: Option<u64>) -> impl FnOnce(Option<u64>) -> Change {
+pub(super) fn change_if(expected: Option<u64>, new: Option<u64>) -> impl Fn(Option<u64>) -> Change {
     move |before| if before == expected { Change::To(new) } else { Change::Keep }
 }
 

@@ -1,0 +1,290 @@
+//! Buckets of byte-string keys: 27 slots of one word, each 14 bits of the key's hash beside its record's offset.
+//!
+//! `| meta | tags 0 to 7 | tags 8 to 15 | tags 16 to 23 | tags 24 to 26, passed | slot0 | slot1 | ... | slot26 |`, meta: `| 63:54 check | 53:32 sequence | 31:27 lock | 26:0 valid |`,
+//! slot: `[63] second bucket  [62:49] top of the hash  [48:41] check  [40:0] offset / 8`.
+//!
+//! The top of the hash tells the cell of the directory, and bit 63 with the tag the key's other bucket: so no eviction, no scan and no resize that halves a table touches a record. Only one that moves all
+//! keys to a table of another size reads them.
+//!
+//! Two checks find a change of any one byte: one in the slot over its other bits, one in the meta word. A slot that is damaged is handed out as a word that is no record's offset
+//! (its lowest bit is set). A search that ends without its key compares both checks in the buckets that it read, and the tops of all slots, in case a tag was changed.
+
+use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, OFFSET, check, offset_in};
+use super::bucket::{Bucket, TAGS, meta, tag_of, word};
+use super::place::{Place, TOP_BITS};
+use super::shape::{Entry, Probe, sealed::Shape};
+use crate::{Bytes, KeyKind, RecordKeys};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use terrace_medium::{MappedMedium, Word};
+use terrace_pool::Guard;
+
+const SLOTS: usize = 27;
+const FIRST: usize = 5;
+const SECOND: u64 = 1 << 63;
+const _: () = assert!(packed::HASH_BITS == TOP_BITS + 1);
+
+#[inline(always)]
+fn slot_word(bucket: &Bucket, slot: usize) -> &Word {
+    word(bucket, FIRST + slot)
+}
+/// The top of a hash, of a slot's word.
+#[inline(always)]
+fn top_in(slot: u64) -> u64 {
+    (slot & !SECOND) >> HASH_AT
+}
+#[inline(always)]
+fn top_of(hash: u64) -> u64 {
+    hash >> (64 - TOP_BITS)
+}
+#[inline(always)]
+fn is_whole(slot: u64) -> bool {
+    slot & CHECK == check(slot) && slot & OFFSET != 0
+}
+#[inline(always)]
+fn pack(top: u64, offset: u64, is_second: bool) -> u64 {
+    let bits = u64::from(is_second) << 63 | top << HASH_AT | offset >> 3;
+    bits | check(bits)
+}
+
+const SEQUENCE_AT: u32 = 32;
+const META_BITS: u32 = 54;
+const META_CHECK_BITS: u32 = 64 - META_BITS;
+const META_CHECK: u64 = (1 << META_CHECK_BITS) - 1;
+const SEQUENCE: u64 = (1 << (META_BITS - SEQUENCE_AT)) - 1;
+
+/// The check of a meta word's other bits. Each bit of a byte falls on another bit of the check; the rotation keeps those that share a byte with the check from the bits in it.
+#[inline(always)]
+fn meta_check(bits: u64) -> u64 {
+    let pieces = (0..6).fold(0, |folded, piece| folded ^ bits >> (piece * META_CHECK_BITS)) & META_CHECK;
+    (pieces << 4 | pieces >> (META_CHECK_BITS - 4)) & META_CHECK
+}
+
+/// Whether a slot can be of a key with this hash by its top, or is damaged.
+fn may_be(slot: u64, hash: u64) -> bool {
+    !is_whole(slot) || top_in(slot) == top_of(hash)
+}
+
+impl<R: RecordKeys> Shape for Bytes<R> {
+    const SLOTS: usize = SLOTS;
+    const FIRST: usize = FIRST;
+    const WORDS: usize = 1;
+    const PASSED: usize = 4;
+    const PASSED_AT: u32 = 24;
+    const PASSED_BITS: u32 = 40;
+    const MARK_BITS: u32 = 5;
+    const KIND: u64 = u64::from_le_bytes(*b"rewotags");
+
+    #[inline(always)]
+    fn seal(bits: u64, before: u64) -> u64 {
+        let sequence = (before >> SEQUENCE_AT).wrapping_add(1) & SEQUENCE;
+        let bits = bits | sequence << SEQUENCE_AT;
+        bits | meta_check(bits) << META_BITS
+    }
+
+    fn is_sealed(meta: u64) -> bool {
+        let bits = meta & !(META_CHECK << META_BITS);
+        meta == bits | meta_check(bits) << META_BITS
+    }
+
+    #[inline(always)]
+    fn is_word(word: u64) -> bool {
+        packed::is_word(word)
+    }
+
+    #[inline(always)]
+    fn find<M: MappedMedium>(
+        guard: &Guard<'_, M>,
+        bucket: &Bucket,
+        probe: &Probe<'_, Self>,
+    ) -> Option<(usize, u64)> {
+        let medium = guard.pool().medium();
+        let before = meta(medium, bucket);
+        let tagged = bucket[0].equal_bytes::<TAGS, 4>(medium, probe.tag());
+        let mut matches = u64::from(tagged) & before.valid::<Self>();
+        while matches != 0 {
+            let slot = matches.trailing_zeros() as usize;
+            // ORDER: Acquire: pairs with the Release of write and replace; the record that the slot points to is seen. The slot may have been filled again since its tag matched;
+            // the record's own key decides.
+            let packed = slot_word(bucket, slot).load(medium, Acquire);
+            let offset = offset_in(packed);
+            if top_in(packed) == top_of(probe.hash)
+                && is_whole(packed)
+                && R::key(guard, offset) == Some(probe.key)
+            {
+                // Taken away in the meantime, it may be another's by now; then this is as good as looking before.
+                return Some((slot, offset));
+            }
+            matches &= matches - 1;
+        }
+        None
+    }
+
+    fn suspect<M: MappedMedium>(
+        guard: &Guard<'_, M>,
+        bucket: &Bucket,
+        probe: &Probe<'_, Self>,
+    ) -> Option<u64> {
+        let medium = guard.pool().medium();
+        let before = meta(medium, bucket);
+        if !Self::is_sealed(before.0) {
+            return Some(guard.pool().region().offset_of(bucket).raw());
+        }
+        let tagged = u64::from(bucket[0].equal_bytes::<TAGS, 4>(medium, probe.tag()));
+        // A key that came since the search, under its own tag, is as good as one that came after it.
+        let is_wrong = |slot: usize, offset| match R::key(guard, offset) == Some(probe.key) {
+            true => tagged >> slot & 1 == 0 && meta(medium, bucket) == before,
+            false => !R::is_sound(guard, offset),
+        };
+        let slots = (0..SLOTS).filter(|&slot| before.valid::<Self>() >> slot & 1 == 1);
+        let packed = slots.map(|slot| (slot, slot_word(bucket, slot).load(medium, Acquire)));
+        let mut suspects = packed.filter(|&(_, packed)| may_be(packed, probe.hash));
+        let found = suspects.find(|&(slot, packed)| !is_whole(packed) || is_wrong(slot, offset_in(packed)));
+        // What was filled again meanwhile is no damage.
+        found.filter(|_| meta(medium, bucket) == before).map(|(_, packed)| offset_in(packed))
+    }
+
+    #[inline(always)]
+    fn prefetch<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, probe: &Probe<'_, Self>) {
+        let medium = guard.pool().medium();
+        let tagged = bucket[0].equal_bytes::<TAGS, 4>(medium, probe.tag());
+        let mut matches = u64::from(tagged) & meta(medium, bucket).valid::<Self>();
+        while matches != 0 {
+            let packed = slot_word(bucket, matches.trailing_zeros() as usize).load(medium, Relaxed);
+            R::prefetch(guard, offset_in(packed));
+            matches &= matches - 1;
+        }
+    }
+
+    #[inline(always)]
+    fn read<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize) -> Option<Entry> {
+        let medium = guard.pool().medium();
+        // A slot's word is its key's as long as the meta word says so before and after.
+        loop {
+            let before = meta(medium, bucket);
+            if before.valid::<Self>() >> slot & 1 == 0 {
+                return None;
+            }
+            let tag = tag_of(medium, bucket, slot);
+            let key = slot_word(bucket, slot).load(medium, Acquire);
+            if meta(medium, bucket) == before {
+                let damaged = if is_whole(key) { 0 } else { DAMAGED };
+                return Some(Entry { tag, key, word: offset_in(key) | damaged });
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn write<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry) {
+        // ORDER: Release: whoever sees the slot sees the record.
+        slot_word(bucket, slot).store(guard.pool().medium(), entry.key, Release);
+    }
+
+    #[inline(always)]
+    fn replace<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry) {
+        let is_second = slot_word(bucket, slot).load(guard.pool().medium(), Relaxed) & SECOND != 0;
+        // PERSIST: one store; the record was durable before, so a surviving slot has its record.
+        Self::write(guard, bucket, slot, Self::turned(entry, is_second));
+    }
+
+    #[inline(always)]
+    fn entry(probe: &Probe<'_, Self>, word: u64, is_second: bool) -> Entry {
+        Entry { tag: probe.tag(), key: pack(top_of(probe.hash), word, is_second), word }
+    }
+
+    #[inline(always)]
+    fn turned(entry: Entry, is_second: bool) -> Entry {
+        match Self::is_damaged(entry) {
+            // As damaged as it was: `check` and `salvage` can still name its record.
+            true => entry,
+            false => Entry { key: pack(top_in(entry.key), entry.word, is_second), ..entry },
+        }
+    }
+
+    #[inline(always)]
+    fn is_second(entry: Entry, _: Place, _: u64, _: u64) -> bool {
+        entry.key & SECOND != 0
+    }
+
+    #[inline(always)]
+    fn top(entry: Entry, _: u64) -> u64 {
+        entry.key << 1
+    }
+
+    #[inline(always)]
+    fn hash_of<M: MappedMedium>(guard: &Guard<'_, M>, entry: Entry, seed: u64) -> Option<u64> {
+        R::key(guard, entry.word).map(|key| Self::hash(key, seed))
+    }
+
+    fn likeness(entry: Entry) -> u64 {
+        u64::from(entry.tag) << TOP_BITS | top_in(entry.key)
+    }
+
+    #[inline(always)]
+    fn same_key<M: MappedMedium>(guard: &Guard<'_, M>, one: Entry, other: Entry) -> bool {
+        one.tag == other.tag
+            && top_in(one.key) == top_in(other.key)
+            && R::key(guard, one.word) == R::key(guard, other.word)
+    }
+
+    #[inline(always)]
+    fn is_damaged(entry: Entry) -> bool {
+        entry.word & DAMAGED != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct NoRecords;
+    impl RecordKeys for NoRecords {
+        fn key<'g, M: MappedMedium>(_: &'g Guard<'_, M>, _: u64) -> Option<&'g [u8]> {
+            None
+        }
+    }
+    type Kind = Bytes<NoRecords>;
+
+    fn randoms() -> impl Iterator<Item = u64> {
+        std::iter::successors(Some(0x1357_9bdf_2468_ace0_u64), |word| {
+            Some(word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
+        })
+        .take(200)
+    }
+
+    #[test]
+    fn a_slot_with_any_one_byte_changed_is_damaged() {
+        for word in randoms() {
+            let slot = pack(top_of(word), (word & OFFSET) << 3, word & 1 == 1);
+            assert!(is_whole(slot) && offset_in(slot) == (word & OFFSET) << 3);
+            for (byte, flip) in (0..8).flat_map(|byte| (1..256).map(move |flip| (byte, flip))) {
+                assert!(!is_whole(slot ^ flip << (8 * byte)), "{slot:#x}: {flip:#x} in byte {byte}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_meta_word_with_any_one_byte_changed_is_not_sealed() {
+        assert!(Kind::is_sealed(0), "an empty bucket");
+        for word in randoms() {
+            let meta = Kind::seal(word & 0xffff_ffff, word);
+            assert!(Kind::is_sealed(meta));
+            for (byte, flip) in (0..8).flat_map(|byte| (1..256).map(move |flip| (byte, flip))) {
+                assert!(!Kind::is_sealed(meta ^ flip << (8 * byte)), "{meta:#x}: {flip:#x} in byte {byte}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_slot_tells_its_cell_and_its_bucket_and_can_be_turned() {
+        for hash in randoms() {
+            let entry = Entry { tag: hash as u8, key: pack(top_of(hash), 64, false), word: 64 };
+            let turned = Kind::turned(entry, true);
+            let place = Place::new(64, 4);
+            assert_eq!(Kind::top(entry, 0) >> 50, hash >> 50);
+            assert_eq!(Kind::top(turned, 0) >> 50, hash >> 50);
+            assert!(!Kind::is_second(entry, place, 0, 0) && Kind::is_second(turned, place, 0, 0));
+            assert_eq!(Kind::turned(turned, false), entry);
+            assert_eq!((Kind::likeness(turned), is_whole(turned.key)), (Kind::likeness(entry), true));
+        }
+    }
+}

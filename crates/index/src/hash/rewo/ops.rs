@@ -1,0 +1,344 @@
+//! The table, and the operations that only read.
+
+use super::super::change::{self, Change, Fencing, change_if, change_present, swapped};
+use super::bucket::{Bucket, has_passed, line_for};
+use super::place::Place;
+use super::shape::{Nests, Probe};
+use super::stripes::STRIPE_BYTES;
+use super::view::*;
+use crate::{Damage, Deferred, IndexStats, PointIndex, Position, Swapped};
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use terrace_medium::{BLOCK, Line, MappedMedium, Offset};
+use terrace_pool::{Fixed, FixedRow, Guard, Lock, Marker, Pool, PoolFull};
+
+/// A cuckoo hash table of large data tables. See the module's head for the algorithm.
+///
+/// ```
+/// use terrace_index::{Inserted, PointIndex, Stored, U64, hash::Rewo};
+/// use terrace_medium::Dram;
+/// use terrace_pool::Pool;
+///
+/// let pool = Pool::<Dram>::anonymous(16 << 20)?;
+/// let map = Rewo::<Dram, U64>::create(&pool, "map", 1000)?;
+/// let guard = pool.pin();
+/// assert_eq!(map.insert(&guard, &7, 700)?, Inserted::New);
+/// assert_eq!(map.get(&guard, &7), Some(700));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Rewo<M: MappedMedium, K> {
+    pub(super) pool: Pool<M>,
+    pub(super) root: Fixed<M, Root>,
+    pub(super) stripe_lines: FixedRow<M, Line>,
+    pub(super) seed: u64,
+    pub(super) damage: OnceLock<Damage>,
+    pub(super) kind: PhantomData<fn() -> K>,
+}
+
+/// The buckets that a key can be in, in the order in which it moves through them: first and second of its table, then of the one that it moves to.
+#[derive(Clone, Copy)]
+pub(super) struct Path {
+    buckets: [(Place, u64); 4],
+    len: usize,
+}
+
+impl Path {
+    #[inline(always)]
+    pub(super) fn new(route: Route, hash: u64) -> Self {
+        let of = |place: Place| {
+            let home = place.home(hash);
+            [(place, home), (place, place.second(home, hash as u8))]
+        };
+        let from = of(route.from);
+        match route.to {
+            None => Self { buckets: [from[0], from[1], from[0], from[1]], len: 2 },
+            Some(to) => {
+                let to = of(to);
+                Self { buckets: [from[0], from[1], to[0], to[1]], len: 4 }
+            }
+        }
+    }
+
+    /// Where its buckets are.
+    #[inline(always)]
+    pub(super) fn offsets(&self) -> ([Offset<Bucket>; 4], usize) {
+        (self.buckets.map(|(place, index)| place.bucket(index)), self.len)
+    }
+}
+
+impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+    #[inline(always)]
+    pub(super) fn view_offset(&self) -> Offset<ViewBlock> {
+        // ORDER: Acquire: pairs with the Release of a resize: the view is seen as it was written.
+        Offset::new(self.root[1].0[VIEW].load(self.pool.medium(), Acquire))
+    }
+
+    /// The directory as it is now.
+    #[inline(always)]
+    pub(super) fn view(&self) -> View<'_, M> {
+        let offset = self.view_offset();
+        View { offset, block: self.pool.region().at(offset), medium: self.pool.medium() }
+    }
+
+    #[inline(always)]
+    pub(super) fn bucket(&self, place: Place, index: u64) -> &Bucket {
+        self.pool.region().at(place.bucket(index))
+    }
+
+    pub(super) fn resize_lock(&self) -> &Lock {
+        Lock::of(&self.root[1].0[RESIZE_LOCK])
+    }
+
+    #[cold]
+    pub(super) fn note_damage(&self, offset: u64, what: &'static str) {
+        let _ = self.damage.set(Damage { offset, what });
+    }
+
+    /// The word of a key, made durable.
+    ///
+    /// Keys move only forward on their path, and each copy is there before the other one goes. So whoever looks in the path's order meets a key that is there throughout, unless it moves to a
+    /// table that came after the view was read: then the root names another view.
+    #[inline(always)]
+    fn search(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> Option<u64> {
+        loop {
+            let view = self.view();
+            let path = Path::new(view.route(probe.hash), probe.hash);
+            let found = self.seek(guard, probe, &path);
+            if found.is_some() || self.view_offset() == view.offset {
+                return found;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn seek(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>, path: &Path) -> Option<u64> {
+        let mut read = [false; 4];
+        let found = self.walk(path, probe.tag(), |nth, bucket| {
+            read[nth] = true;
+            K::find(guard, bucket, probe)
+        });
+        self.settle_read(path, read);
+        found.map(|(_, (_, word))| word)
+    }
+
+    /// The buckets of a path where a key with this tag may be, one after the other, until `each` has an answer: a second one only if its first says that such keys have passed it.
+    #[inline(always)]
+    pub(super) fn walk<'t, T>(
+        &'t self,
+        path: &Path,
+        tag: u8,
+        mut each: impl FnMut(usize, &'t Bucket) -> Option<T>,
+    ) -> Option<((Place, u64), T)> {
+        for first in (0..path.len).step_by(2) {
+            let bucket = self.bucket(path.buckets[first].0, path.buckets[first].1);
+            if let Some(answer) = each(first, bucket) {
+                return Some((path.buckets[first], answer));
+            }
+            if has_passed::<M, K>(self.pool.medium(), bucket, tag) {
+                let (place, index) = path.buckets[first + 1];
+                if let Some(answer) = each(first + 1, self.bucket(place, index)) {
+                    return Some(((place, index), answer));
+                }
+            }
+        }
+        None
+    }
+
+    /// What a reader saw may not be durable while a bucket's lock is held or unfenced; it sees to that itself (invariant 4).
+    #[inline(always)]
+    fn settle_read(&self, path: &Path, read: [bool; 4]) {
+        if M::VOLATILE_CACHE {
+            let (buckets, _) = path.offsets();
+            let unsettled = |nth: usize| read[nth] && self.may_be_unsettled(buckets[nth]);
+            if (0..path.len).any(unsettled) {
+                self.persist_read(&buckets[..path.len]);
+            }
+        }
+    }
+
+    #[cold]
+    fn persist_read(&self, buckets: &[Offset<Bucket>]) {
+        let region = self.pool.region();
+        for &bucket in buckets {
+            // PERSIST: every store of a writer that holds one of these locks, or released it before its fence, becomes durable before what it showed is answered or
+            // built upon.
+            region.write_back(region.at(bucket));
+        }
+        region.fence();
+    }
+
+    /// A key was not found: whether that is to be believed.
+    fn absent(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> Result<Option<u64>, Damage> {
+        let path = Path::new(self.view().route(probe.hash), probe.hash);
+        let mut suspects = (0..path.len).filter_map(|nth| {
+            let bucket = self.bucket(path.buckets[nth].0, path.buckets[nth].1);
+            let denying = || (nth % 2 == 1).then(|| self.denies(guard, &path, nth, probe)).flatten();
+            K::suspect(guard, bucket, probe).or_else(denying)
+        });
+        let what = "a record that may be the key's, or what leads to it, is unsound";
+        match suspects.next().map(|offset| Damage { offset, what }).or(self.damage()) {
+            Some(damage) => Err(damage),
+            None => Ok(None),
+        }
+    }
+
+    /// The first bucket of a key that is in its second although the first does not say so.
+    fn denies(&self, guard: &Guard<'_, M>, path: &Path, second: usize, probe: &Probe<'_, K>) -> Option<u64> {
+        let (place, index) = path.buckets[second];
+        // A key that came since the search has said so by now.
+        K::find(guard, self.bucket(place, index), probe)?;
+        let (place, index) = path.buckets[second - 1];
+        let first = self.bucket(place, index);
+        let is_denied = !has_passed::<M, K>(self.pool.medium(), first, probe.tag());
+        is_denied.then(|| place.bucket(index).raw())
+    }
+
+    /// Asks for the lines of a key's first bucket that a search reads.
+    #[inline(always)]
+    fn prefetch(&self, probe: &Probe<'_, K>) {
+        let at = self.first_bucket(probe).raw();
+        self.pool.region().prefetch(at);
+        self.pool.region().prefetch(at + 64 * line_for(probe.tag()) as u64);
+    }
+
+    #[inline(always)]
+    fn first_bucket(&self, probe: &Probe<'_, K>) -> Offset<Bucket> {
+        let place = self.view().route(probe.hash).from;
+        place.bucket(place.home(probe.hash))
+    }
+}
+
+impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
+    type Medium = M;
+    type Kind = K;
+    const NAME: &'static str = "rewo";
+    /// But for an insert that evicts a key, or two: three more for each.
+    const FENCES_PER_INSERT: u32 = 2;
+
+    fn pool(&self) -> &Pool<M> {
+        &self.pool
+    }
+
+    #[inline(always)]
+    fn get(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
+        self.search(guard, &Probe::new(key, self.seed))
+    }
+
+    #[inline]
+    fn get_sound(&self, guard: &Guard<'_, M>, key: &K::Key) -> Result<Option<u64>, Damage> {
+        let probe = Probe::new(key, self.seed);
+        match self.search(guard, &probe) {
+            None => self.absent(guard, &probe),
+            found => Ok(found),
+        }
+    }
+
+    fn get_many<'k>(
+        &self,
+        guard: &Guard<'_, M>,
+        keys: impl IntoIterator<Item = &'k K::Key>,
+        mut each: impl FnMut(usize, Option<u64>),
+    ) where
+        K::Key: 'k,
+    {
+        /// Lines that a core can have on their way at once.
+        const BATCH: usize = 16;
+        let mut keys = keys.into_iter();
+        let mut done = 0;
+        loop {
+            let mut batch = [const { None }; BATCH];
+            let mut len = 0;
+            for key in keys.by_ref().take(BATCH) {
+                let probe = Probe::<K>::new(key, self.seed);
+                self.prefetch(&probe);
+                batch[len] = Some(probe);
+                len += 1;
+            }
+            for probe in batch[..len].iter().flatten() {
+                K::prefetch(guard, self.pool.region().at(self.first_bucket(probe)), probe);
+            }
+            for probe in batch[..len].iter().flatten() {
+                each(done, self.search(guard, probe));
+                done += 1;
+            }
+            if len < BATCH {
+                return;
+            }
+        }
+    }
+
+    fn update(&self, guard: &Guard<'_, M>, key: &K::Key, word: u64) -> Option<u64> {
+        self.change(guard, key, Fencing::Now, change_present(word)).expect("an update takes no memory")
+    }
+
+    fn upsert(&self, guard: &Guard<'_, M>, key: &K::Key, word: u64) -> Result<Option<u64>, PoolFull> {
+        self.change(guard, key, Fencing::Now, |_| Change::To(Some(word)))
+    }
+
+    fn remove(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
+        self.change(guard, key, Fencing::Now, |_| Change::To(None)).expect("a removal takes no memory")
+    }
+
+    fn compare_and_swap(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &K::Key,
+        expected: Option<u64>,
+        new: Option<u64>,
+    ) -> Result<Swapped, PoolFull> {
+        let found = self.change(guard, key, Fencing::Now, change_if(expected, new))?;
+        Ok(swapped(found, expected))
+    }
+
+    fn compare_and_swap_deferred(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &K::Key,
+        expected: Option<u64>,
+        new: Option<u64>,
+        deferred: &mut Deferred,
+    ) -> Result<Swapped, PoolFull> {
+        let found = self.change(guard, key, Fencing::Deferred(deferred), change_if(expected, new))?;
+        Ok(swapped(found, expected))
+    }
+
+    fn settle(&self, guard: &Guard<'_, M>, deferred: Deferred) {
+        change::settle(guard, deferred);
+    }
+
+    fn len(&self) -> u64 {
+        self.count_keys()
+    }
+
+    fn scan(&self, guard: &Guard<'_, M>, from: Position, at_least: usize, each: impl FnMut(u64)) -> Position {
+        self.scan_from(guard, from, at_least, each)
+    }
+
+    fn trace(&self, guard: &Guard<'_, M>, marker: &mut Marker<'_>, each: impl FnMut(&mut Marker<'_>, u64)) {
+        self.trace_all(guard, marker, each);
+    }
+
+    fn maintain(&self, guard: &Guard<'_, M>) -> bool {
+        self.step_in_background(guard)
+    }
+
+    fn stats(&self, _: &Guard<'_, M>) -> IndexStats {
+        let directory = self.view().directory();
+        let buckets = directory.buckets();
+        IndexStats {
+            keys: self.len(),
+            slots: buckets * K::SLOTS as u64,
+            buckets,
+            overflow_buckets: 0,
+            bytes: buckets * BLOCK as u64
+                + (self.stripes() * STRIPE_BYTES + size_of::<Root>() + size_of::<ViewBlock>()) as u64,
+            resizes: self.root[2].0[RESIZES].load(self.pool.medium(), Relaxed),
+            resizing: directory.moving != 0,
+        }
+    }
+
+    fn damage(&self) -> Option<Damage> {
+        self.damage.get().copied()
+    }
+}

@@ -1,0 +1,146 @@
+//! Where a data table lies, and which of its buckets a key can be in.
+
+use super::bucket::Bucket;
+use terrace_medium::{BLOCK, Offset};
+
+/// The largest table: 2^28 buckets, 64 GiB.
+pub(super) const BUCKETS_LOG2_MAX: u32 = 28;
+/// A key's second bucket is one of the 255 behind its first (or any other one, in a smaller table).
+pub(super) const WINDOW: u64 = 256;
+/// Bits of a hash before those that choose the bucket: the cell of the directory, and ten that slots of byte strings keep.
+pub(super) const TOP_BITS: u32 = 14;
+
+/// Where a table is: `| 63:48 check | 47:6 offset / 64 | 5:0 binary logarithm of the buckets |`. Never 0.
+///
+/// Whoever opens an index compares the check: buckets at a wrong place would be written over what lies there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place(u64);
+
+const CHECK_AT: u32 = 48;
+const START: u64 = (1 << CHECK_AT) - 64;
+
+/// The check of a place's other bits. It covers them in pieces of two bytes, so one changed byte never makes up for itself.
+fn check(bits: u64) -> u64 {
+    const NOT_ZERO: u64 = 0x5e70;
+    (bits ^ bits >> 16 ^ bits >> 32 ^ NOT_ZERO) & 0xffff
+}
+
+impl Place {
+    pub(super) fn new(start: u64, log2: u32) -> Self {
+        debug_assert!(start.is_multiple_of(64) && log2 <= BUCKETS_LOG2_MAX);
+        let bits = start | u64::from(log2);
+        Self(bits | check(bits) << CHECK_AT)
+    }
+    #[inline(always)]
+    pub(super) const fn of(word: u64) -> Self {
+        Self(word)
+    }
+    #[inline(always)]
+    pub(super) fn word(self) -> u64 {
+        self.0
+    }
+    #[inline(always)]
+    pub(super) fn start(self) -> u64 {
+        self.0 & START
+    }
+    #[inline(always)]
+    pub(super) fn log2(self) -> u32 {
+        (self.0 & 63) as u32
+    }
+    #[inline(always)]
+    pub(super) fn buckets(self) -> u64 {
+        1 << self.log2()
+    }
+    #[inline(always)]
+    fn mask(self) -> u64 {
+        !(u64::MAX << self.log2())
+    }
+    /// The first bucket of a key with this hash: its home.
+    #[inline(always)]
+    pub(super) fn home(self, hash: u64) -> u64 {
+        // 63 minus the logarithm, modulo 64.
+        hash << TOP_BITS >> 1 >> (!self.0 & 63)
+    }
+    /// How far behind its home the second bucket of a key with this tag is. 0 in a table of one bucket only.
+    #[inline(always)]
+    pub(super) fn distance(self, tag: u8) -> u64 {
+        let others = self.buckets().min(WINDOW) - 1;
+        ((u64::from(tag) * others) >> 8) + u64::from(others != 0)
+    }
+    /// The second bucket of a key with this home and tag.
+    #[inline(always)]
+    pub(super) fn second(self, home: u64, tag: u8) -> u64 {
+        (home + self.distance(tag)) & self.mask()
+    }
+    /// The home of a key with this tag that lies in its second bucket.
+    #[inline(always)]
+    pub(super) fn home_of_second(self, index: u64, tag: u8) -> u64 {
+        index.wrapping_sub(self.distance(tag)) & self.mask()
+    }
+    /// The bucket `by` behind another, around the end.
+    #[inline(always)]
+    pub(super) fn behind(self, index: u64, by: u64) -> u64 {
+        index.wrapping_add(by) & self.mask()
+    }
+    #[inline(always)]
+    pub(super) fn bucket(self, index: u64) -> Offset<Bucket> {
+        Offset::new(self.start() + index * BLOCK as u64)
+    }
+    pub(super) fn bytes(self) -> usize {
+        self.buckets() as usize * BLOCK
+    }
+    /// Whether the word is as it was made, and can be a table in a region of `len` bytes.
+    pub(super) fn is_sound(self, len: usize) -> bool {
+        self.0 >> CHECK_AT == check(self.0 & ((1 << CHECK_AT) - 1))
+            && self.log2() <= BUCKETS_LOG2_MAX
+            && self.start() != 0
+            && self.start() + self.bytes() as u64 <= len as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_with_any_one_byte_changed_is_unsound() {
+        let len = 1 << 44;
+        for (start, log2) in [(0x8000, 8), (64, 0), (0x7ff_1234_5640, 10), (0x1_0000_0000, BUCKETS_LOG2_MAX)]
+        {
+            let place = Place::new(start, log2);
+            assert_eq!((place.start(), place.log2(), place.is_sound(len)), (start, log2, true));
+            for (byte, flip) in (0..8).flat_map(|byte| (1..256).map(move |flip| (byte, flip))) {
+                assert!(!Place(place.word() ^ flip << (8 * byte)).is_sound(len), "{flip:#x} in byte {byte}");
+            }
+        }
+        assert!(!Place(0).is_sound(len));
+        let at_the_end = |log2| Place::new(len as u64 - 512, log2).is_sound(len);
+        assert!(at_the_end(1) && !at_the_end(2));
+    }
+
+    #[test]
+    fn a_key_has_two_buckets_and_the_second_tells_the_first() {
+        assert_eq!(Place::new(64, 0).second(0, 200), 0, "but not in a table of one");
+        for log2 in 1..=BUCKETS_LOG2_MAX {
+            let place = Place::new(64, log2);
+            for (home, tag) in
+                [0, 1, place.buckets() - 1].into_iter().flat_map(|home| (0..=255).map(move |t| (home, t)))
+            {
+                let second = place.second(home, tag);
+                assert!(second != home && second < place.buckets());
+                assert!((1..WINDOW).contains(&place.distance(tag)));
+                assert_eq!(place.home_of_second(second, tag), home);
+            }
+        }
+    }
+
+    #[test]
+    fn a_home_is_told_by_the_bits_behind_the_top() {
+        for log2 in 0..=BUCKETS_LOG2_MAX {
+            let place = Place::new(64, log2);
+            assert_eq!(place.home(u64::MAX), place.buckets() - 1);
+            assert_eq!(place.home(u64::MAX >> (TOP_BITS + 1)), (place.buckets() - 1) / 2);
+            assert_eq!(place.home(u64::MAX << (64 - TOP_BITS)), 0);
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Resizing: a new data table takes half of one table's keys, or, as T0, all keys of all tables.
+//!
+//! The root names a *view*, which is written once: the table of each cell of the directory, and during a resize the cells whose keys move, and where. So a resize begins and ends with one store, and whoever
+//! crashes in between finds the one view or the other:
+//! 1. write the new table's meta words, the view of the resize, and the view after it; fence; name the view of the resize in the root; write back, fence;
+//! 2. bucket by bucket, in order, under the bucket's lock: lock the slots whose keys move, copy each of them as an insert would, then invalidate all of them in one store. `count` says how many buckets are done; every
+//!    write moves some of them in passing;
+//! 3. name the view that follows; write back, fence; retire the tables that no cell has any more.
+//!
+//! Meanwhile a key that moves is in its old table, or in the new one, and is added to the new one only. Writers lock its buckets in both. `count` may be too low after a crash, and then
+//! what is done already is looked through again.
+//!
+//! A table that cannot take a key gives up half of its cells to one of its own size. When it has only one cell, a table twice as large as all others together takes all keys. Shrinking is the same with a smaller one.
+
+use super::bucket::*;
+use super::ops::Rewo;
+use super::place::{BUCKETS_LOG2_MAX, Place};
+use super::shape::Nests;
+use super::stripes::Held;
+use super::view::*;
+use super::write::Blocked;
+use crate::planted::{self, Bug};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use terrace_medium::{BLOCK, MappedMedium, Offset};
+use terrace_pool::{Fresh, Guard, Locked, PoolFull};
+
+/// Buckets that a writer moves in passing, and one that waits for room.
+const HELP: u64 = 8;
+const HELP_WAITING: u64 = 64;
+/// Buckets that tell how full a table is.
+const SAMPLE: u64 = 1024;
+/// `count` is written back once in so many buckets.
+const COUNT_EVERY: u64 = 64;
+
+impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+    /// Moves some buckets, unless another thread is at it.
+    #[inline(never)]
+    pub(super) fn help(&self, guard: &Guard<'_, M>) {
+        if let Some(lock) = self.resize_lock().try_acquire(guard) {
+            self.settle_root(&lock);
+            let view = self.view();
+            if view.is_moving() {
+                // Where the new table has no room, the key stays where it is.
+                let _ = self.advance(guard, view, HELP);
+            }
+        }
+    }
+
+    /// What the last holder of the resizes' lock left unfenced, if it died.
+    fn settle_root(&self, lock: &Locked<'_, M>) {
+        if M::VOLATILE_CACHE && lock.was_unfenced() {
+            // PERSIST: the view in the root.
+            self.pool.region().persist(&self.root[1]);
+        }
+    }
+
+    /// Makes room in a table that could not take a key, or brings a resize on.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn make_room(
+        &self,
+        guard: &Guard<'_, M>,
+        view: View<'_, M>,
+        place: Place,
+    ) -> Result<(), PoolFull> {
+        let lock = self.resize_lock().acquire(guard);
+        self.settle_root(&lock);
+        if self.view_offset() != view.offset {
+            return Ok(());
+        }
+        let directory = view.directory();
+        if view.is_moving() {
+            return self.advance(guard, view, HELP_WAITING).map_err(|_| self.table_full(place));
+        }
+        if !self.is_crowded(place) {
+            // Keys that collide more than chance makes them: a larger table would not help.
+            return Err(self.table_full(place));
+        }
+        let (_, cells) =
+            directory.tables(u64::MAX).find(|&(table, _)| table == place).expect("a table of the view");
+        match cells.count_ones() {
+            1 => {
+                let log2 = (directory.buckets() * 2).next_power_of_two().ilog2();
+                if log2 > BUCKETS_LOG2_MAX {
+                    return Err(self.table_full(place));
+                }
+                self.begin(guard, &directory, u64::from(u16::MAX), log2)
+            }
+            count => {
+                // The upper half of its cells, which lie side by side.
+                let upper = cells << (count / 2) & cells;
+                self.begin(guard, &directory, upper, place.log2())
+            }
+        }
+    }
+
+    /// Whether a table is at least half full.
+    fn is_crowded(&self, place: Place) -> bool {
+        let looked_at = place.buckets().min(SAMPLE);
+        let step = place.buckets() / looked_at;
+        let keys = |index| meta(self.pool.medium(), self.bucket(place, index * step)).keys::<K>();
+        (0..looked_at).map(keys).map(u64::from).sum::<u64>() * 2 >= looked_at * K::SLOTS as u64
+    }
+
+    fn table_full(&self, place: Place) -> PoolFull {
+        let wanted = 2 * place.bytes() as u64;
+        PoolFull { wanted, size: self.pool.size(), longest: None, waiting: 0, collecting: false }
+    }
+
+    /// Begins to move the cells in `moving` to a new table of 2^`log2` buckets. The resizes' lock is held.
+    fn begin(&self, guard: &Guard<'_, M>, from: &Directory, moving: u64, log2: u32) -> Result<(), PoolFull> {
+        let (region, medium) = (self.pool.region(), self.pool.medium());
+        let table = new_table(guard, log2)?;
+        let to = Place::new(table.offset(), log2);
+        let in_cell = |cell: usize| if moving >> cell & 1 == 1 { to } else { from.cells[cell] };
+        let after = new_view(guard, &Directory::resting(std::array::from_fn(in_cell)))?;
+        let view = Directory { moving, to: Some(to), after: after.offset(), ..*from };
+        let view = new_view(guard, &view)?;
+        let before = self.view_offset();
+        self.root[2].0[SETTLED].store(medium, 0, Release);
+        if planted::has(Bug::SwitchBeforeTable) {
+            self.root[1].0[VIEW].store(medium, view.offset(), Release);
+            region.persist(&self.root[1]);
+        }
+        // PERSIST: the new table's meta words and both views, before any of them can be reached.
+        region.fence();
+        self.root[1].0[VIEW].store(medium, view.offset(), Release);
+        if !planted::has(Bug::SwitchUnfenced) {
+            // PERSIST: before any key moves, or is added to the new table. (Who sees the view before does the same: `settle_view`.)
+            region.persist(&self.root[1]);
+        }
+        for block in [table, after, view] {
+            let _ = block.fenced_later().into_offset();
+        }
+        guard.retire(before.raw(), size_of::<ViewBlock>());
+        Ok(())
+    }
+
+    /// Moves up to `most` buckets, and ends the resize after the last. The resizes' lock is held. Fails if a key finds no room in the new table.
+    fn advance(&self, guard: &Guard<'_, M>, view: View<'_, M>, most: u64) -> Result<(), Blocked> {
+        let directory = view.directory();
+        let mut left = most;
+        let mut before = 0;
+        for (place, _) in directory.tables(directory.moving) {
+            let buckets = place.buckets() - u64::from(planted::has(Bug::LostBucket) && place.buckets() > 1);
+            while left > 0 && view.count() < before + place.buckets() {
+                let index = view.count().saturating_sub(before);
+                if index < buckets {
+                    self.move_bucket(guard, view, &directory, place, index)?;
+                }
+                view.set_count(before + index + 1);
+                if (before + index + 1).is_multiple_of(COUNT_EVERY) {
+                    // PERSIST: some later fence will do. It is stored after the bucket is durable, so a crash leaves one that is true.
+                    self.pool.region().write_back(&view.block[3]);
+                }
+                left -= 1;
+            }
+            before += place.buckets();
+        }
+        if view.count() >= before {
+            self.end(guard, view, &directory);
+        }
+        Ok(())
+    }
+
+    /// Moves the keys of a bucket that leave the table. Waits for other threads.
+    fn move_bucket(
+        &self,
+        guard: &Guard<'_, M>,
+        view: View<'_, M>,
+        directory: &Directory,
+        place: Place,
+        index: u64,
+    ) -> Result<(), Blocked> {
+        loop {
+            match self.try_move_bucket(guard, view, directory, place, index) {
+                Err(Blocked::Busy(stripe)) => self.wait_for(guard, stripe),
+                other => return other,
+            }
+        }
+    }
+
+    fn try_move_bucket(
+        &self,
+        guard: &Guard<'_, M>,
+        view: View<'_, M>,
+        directory: &Directory,
+        place: Place,
+        index: u64,
+    ) -> Result<(), Blocked> {
+        let bucket = self.bucket(place, index);
+        let mut held = self.hold(guard, &[place.bucket(index)]);
+        if meta(self.pool.medium(), bucket).mark::<K>() != Mark::None {
+            self.resolve(guard, &mut held, view, place, index).map_err(Blocked::Busy)?;
+        }
+        let leaving = |slot: &usize| {
+            K::read(guard, bucket, *slot).is_some_and(|entry| self.leaves(directory, place, entry))
+        };
+        if !(0..K::SLOTS).any(|slot| leaving(&slot)) {
+            return Ok(());
+        }
+        if !planted::has(Bug::UnmarkedMove) {
+            self.lock_slots(place, index, Mark::Moving);
+            // PERSIST: under one lock only one bucket may be not durable, and the new ones may be of the same stripe.
+            self.pool.region().fence();
+        }
+        if planted::has(Bug::EvictedBeforeCopy) {
+            let slots = (0..K::SLOTS).filter(leaving).fold(0, |bits, slot| bits | 1u64 << slot);
+            return self.move_cleared(guard, view, (place, index), slots, held);
+        }
+        let (base, mut gone, mut outcome) = (held.len(), 0, Ok(()));
+        for slot in (0..K::SLOTS).filter(leaving) {
+            outcome = self.move_key(guard, &mut held, view, (place, index), slot);
+            held.release_after(base);
+            if outcome.is_err() {
+                break;
+            }
+            gone |= 1 << slot;
+        }
+        self.clear(place, index, gone);
+        outcome
+    }
+
+    /// The bug of a bucket whose keys go before their copies come.
+    #[cold]
+    fn move_cleared<'g>(
+        &'g self,
+        guard: &'g Guard<'_, M>,
+        view: View<'_, M>,
+        (place, index): (Place, u64),
+        slots: u64,
+        mut held: Held<'g, M>,
+    ) -> Result<(), Blocked> {
+        let entries: Vec<_> =
+            (0..K::SLOTS).map(|slot| K::read(guard, self.bucket(place, index), slot)).collect();
+        self.clear(place, index, slots);
+        for slot in (0..K::SLOTS).filter(|slot| slots >> slot & 1 == 1) {
+            let Some(entry) = entries[slot] else { continue };
+            let to = view.directory().to.expect("a table to move to");
+            let home = self.home_in(guard, to, (place, index), entry);
+            let base = held.len();
+            for index in [home, to.second(home, entry.tag)] {
+                while !self.try_hold(guard, &mut held, to.bucket(index)) {}
+            }
+            let at = self.vacancy(guard, &mut held, view, to, (home, entry.tag))?;
+            self.pass(home, at, entry.tag);
+            self.install(guard, at, K::turned(entry, at.index != home));
+            held.release_after(base);
+        }
+        Ok(())
+    }
+
+    /// Copies the key of a slot to the new table.
+    fn move_key<'g>(
+        &'g self,
+        guard: &'g Guard<'_, M>,
+        held: &mut Held<'g, M>,
+        view: View<'_, M>,
+        (place, index): (Place, u64),
+        slot: usize,
+    ) -> Result<(), Blocked> {
+        let (Some(to), Some(entry)) = (view.directory().to, K::read(guard, self.bucket(place, index), slot))
+        else {
+            return Ok(());
+        };
+        if K::is_damaged(entry) {
+            self.note_damage(entry.word, "a slot of the index is damaged");
+        }
+        let home = self.home_in(guard, to, (place, index), entry);
+        for index in [home, to.second(home, entry.tag)] {
+            if !self.try_hold(guard, held, to.bucket(index)) {
+                return Err(Blocked::Busy(self.stripe_of(to.bucket(index))));
+            }
+        }
+        let at = self.vacancy(guard, held, view, to, (home, entry.tag))?;
+        self.pass(home, at, entry.tag);
+        self.install(guard, at, K::turned(entry, at.index != home));
+        Ok(())
+    }
+
+    /// Every key has moved: the view that follows takes over. The resizes' lock is held.
+    fn end(&self, guard: &Guard<'_, M>, view: View<'_, M>, directory: &Directory) {
+        let (region, medium) = (self.pool.region(), self.pool.medium());
+        self.root[2].0[SETTLED].store(medium, 0, Release);
+        self.root[1].0[VIEW].store(medium, directory.after, Release);
+        // PERSIST: before what the old view names is given back, or the next resize begins.
+        region.persist(&self.root[1]);
+        self.root[2].0[RESIZES].fetch_add(medium, 1, Relaxed);
+        let now = self.view().directory();
+        for (place, _) in directory.tables(u64::MAX).filter(|(place, _)| !now.cells.contains(place)) {
+            if !planted::has(Bug::OldShardLeaked) {
+                guard.retire(place.start(), place.bytes());
+            }
+        }
+        guard.retire(view.offset.raw(), size_of::<ViewBlock>());
+    }
+
+    /// Begins to shrink if few keys are left for so many buckets, and there is room to do it in.
+    #[cold]
+    pub(super) fn shrink_if_sparse(&self, guard: &Guard<'_, M>) {
+        let view = self.view();
+        let directory = view.directory();
+        let (keys, buckets) = (self.count_keys(), directory.buckets());
+        if view.is_moving() || keys * 8 > buckets * K::SLOTS as u64 {
+            return;
+        }
+        // Half full then, with room for what is added while keys move.
+        let wanted = (keys * 2 + buckets / 4).div_ceil(K::SLOTS as u64).max(1).next_power_of_two();
+        if wanted * 2 > buckets {
+            return;
+        }
+        let Some(lock) = self.resize_lock().try_acquire(guard) else { return };
+        self.settle_root(&lock);
+        if self.view_offset() == view.offset {
+            // A full pool leaves it as it is.
+            let _ = self.begin(guard, &directory, u64::from(u16::MAX), wanted.ilog2());
+        }
+    }
+
+    /// One piece of a resize, for when nobody writes. Whether there is more to do.
+    pub(super) fn step_in_background(&self, guard: &Guard<'_, M>) -> bool {
+        match self.view().is_moving() {
+            true => self.help(guard),
+            false => self.shrink_if_sparse(guard),
+        }
+        self.view().is_moving()
+    }
+}
+
+/// An empty table. Durable at the next fence.
+pub(super) fn new_table<'g, M: MappedMedium>(
+    guard: &'g Guard<'_, M>,
+    log2: u32,
+) -> Result<Fresh<'g, M>, PoolFull> {
+    let fresh = guard.alloc(BLOCK << log2)?;
+    // A bucket is empty whose first line is zero.
+    (0..1usize << log2).for_each(|index| fresh.stream_lines(index * BLOCK, &[[0; 8]]));
+    Ok(fresh)
+}
+
+/// A view that nothing names yet. Durable at the next fence.
+pub(super) fn new_view<'g, M: MappedMedium>(
+    guard: &'g Guard<'_, M>,
+    directory: &Directory,
+) -> Result<Fresh<'g, M>, PoolFull> {
+    let fresh = guard.alloc(size_of::<ViewBlock>())?;
+    fresh.stream_lines(0, &directory.lines());
+    Ok(fresh)
+}
+
+/// Where a view lies.
+pub(super) fn view_at(offset: u64) -> Offset<ViewBlock> {
+    Offset::new(offset)
+}

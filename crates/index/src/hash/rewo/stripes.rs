@@ -1,0 +1,196 @@
+//! Locks of buckets, in stripes: who may store to which bucket, what of it may not be durable, and how many keys there are.
+//!
+//! ```text
+//!   stripe: | lock | pending: the bucket that may not be durable | keys in its buckets | 0 |      two a line; all of it is volatile
+//! ```
+//! A stripe's lock is that of every bucket with its number (the bucket's offset in blocks, modulo the stripes). A key's buckets are locked in the order of their stripes; what else is
+//! needed is only tried, so nobody waits in a circle.
+
+use super::bucket::Bucket;
+use super::ops::Rewo;
+use super::shape::Nests;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{BLOCK, MappedMedium, Offset, Word};
+use terrace_pool::{Guard, Lock, Locked};
+
+/// The most stripes.
+pub(super) const STRIPES_LOG2_MAX: u32 = 16;
+pub(super) const STRIPE_BYTES: usize = 32;
+const LOCK: usize = 0;
+const PENDING: usize = 1;
+const KEYS: usize = 2;
+
+/// Buckets that one operation locks: two in each of two tables, and two of keys that are evicted.
+const HELD_MAX: usize = 8;
+
+/// Stripes that this thread has locked.
+pub(super) struct Held<'g, M: MappedMedium> {
+    locks: [Option<(usize, Locked<'g, M>)>; HELD_MAX],
+    len: usize,
+}
+
+impl<'g, M: MappedMedium> Held<'g, M> {
+    pub(super) fn none() -> Self {
+        Self { locks: [const { None }; HELD_MAX], len: 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn has(&self, stripe: usize) -> bool {
+        self.locks[..self.len].iter().flatten().any(|(held, _)| *held == stripe)
+    }
+
+    #[inline(always)]
+    fn push(&mut self, stripe: usize, lock: Locked<'g, M>) {
+        self.locks[self.len] = Some((stripe, lock));
+        self.len += 1;
+    }
+
+    /// Frees the lock of one stripe such that others know that it is not fenced yet.
+    pub(super) fn release_unfenced(&mut self, stripe: usize) {
+        let found = self.locks.iter_mut().find(|held| held.as_ref().is_some_and(|(held, _)| *held == stripe));
+        if let Some((_, lock)) = found.and_then(Option::take) {
+            lock.release_unfenced();
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Frees the locks that were taken after the first `len`.
+    pub(super) fn release_after(&mut self, len: usize) {
+        while self.len > len {
+            self.len -= 1;
+            self.locks[self.len] = None;
+        }
+    }
+
+    /// Keeps every lock for ever.
+    pub(super) fn forget(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+    #[inline(always)]
+    pub(super) fn stripe_of(&self, bucket: Offset<Bucket>) -> usize {
+        (bucket.raw() / BLOCK as u64) as usize & (self.stripes() - 1)
+    }
+
+    pub(super) fn stripes(&self) -> usize {
+        self.stripe_lines.as_slice().len() * 2
+    }
+
+    #[inline(always)]
+    fn stripe_word(&self, stripe: usize, word: usize) -> &Word {
+        &self.stripe_lines.as_slice()[stripe / 2].0[stripe % 2 * 4 + word]
+    }
+
+    #[inline(always)]
+    pub(super) fn lock_of(&self, stripe: usize) -> &Lock {
+        Lock::of(self.stripe_word(stripe, LOCK))
+    }
+
+    /// Whether what was just read from a bucket may not be durable.
+    #[inline(always)]
+    pub(super) fn may_be_unsettled(&self, bucket: Offset<Bucket>) -> bool {
+        M::VOLATILE_CACHE
+            && Lock::may_be_unsettled(self.lock_of(self.stripe_of(bucket)).peek(self.pool.medium()))
+    }
+
+    /// Locks some buckets.
+    #[inline(always)]
+    pub(super) fn hold<'g>(&'g self, guard: &'g Guard<'_, M>, buckets: &[Offset<Bucket>]) -> Held<'g, M> {
+        let mut stripes = [usize::MAX; 4];
+        for (stripe, &bucket) in stripes.iter_mut().zip(buckets) {
+            *stripe = self.stripe_of(bucket);
+        }
+        let stripes = &mut stripes[..buckets.len()];
+        stripes.sort_unstable();
+        let mut held = Held::none();
+        for &stripe in &*stripes {
+            self.hold_stripe(guard, &mut held, stripe);
+        }
+        held
+    }
+
+    /// Locks a stripe, unless it is held already.
+    #[inline(always)]
+    pub(super) fn hold_stripe<'g>(&'g self, guard: &'g Guard<'_, M>, held: &mut Held<'g, M>, stripe: usize) {
+        if !held.has(stripe) {
+            let lock = self.lock_of(stripe).acquire(guard);
+            self.persist_pending(stripe, &lock);
+            held.push(stripe, lock);
+        }
+    }
+
+    /// Locks one more bucket, if nobody else holds it.
+    pub(super) fn try_hold<'g>(
+        &'g self,
+        guard: &'g Guard<'_, M>,
+        held: &mut Held<'g, M>,
+        bucket: Offset<Bucket>,
+    ) -> bool {
+        let stripe = self.stripe_of(bucket);
+        if held.has(stripe) {
+            return true;
+        }
+        if held.len == HELD_MAX {
+            return false;
+        }
+        let Some(lock) = self.lock_of(stripe).try_acquire(guard) else { return false };
+        self.persist_pending(stripe, &lock);
+        held.push(stripe, lock);
+        true
+    }
+
+    /// What the last holder left unfenced is durable before it is built upon.
+    #[inline(always)]
+    fn persist_pending(&self, stripe: usize, lock: &Locked<'_, M>) {
+        if M::VOLATILE_CACHE && lock.was_unfenced() {
+            self.persist_left(stripe);
+        }
+    }
+
+    #[cold]
+    fn persist_left(&self, stripe: usize) {
+        let region = self.pool.region();
+        let pending = self.stripe_word(stripe, PENDING).load(region.medium(), Relaxed);
+        // PERSIST: the holder deferred its fence, or died between the stores of a change. All that it may have left under this lock is one bucket.
+        if let Some(bucket) = region.get::<Bucket>(Offset::new(pending)) {
+            region.write_back(bucket);
+        }
+        region.fence();
+    }
+
+    /// Notes which bucket of its stripe is going to be stored to. What was stored to another one under this lock is durable.
+    #[inline(always)]
+    pub(super) fn announce(&self, bucket: Offset<Bucket>) {
+        if M::VOLATILE_CACHE {
+            // The stores to the bucket are Release: whoever sees one of them sees this.
+            self.stripe_word(self.stripe_of(bucket), PENDING).store(
+                self.pool.medium(),
+                bucket.raw(),
+                Relaxed,
+            );
+        }
+    }
+
+    /// Keys came to a bucket, or went. Called under its lock.
+    #[inline(always)]
+    pub(super) fn add_keys(&self, bucket: Offset<Bucket>, by: i64) {
+        let (medium, word) = (self.pool.medium(), self.stripe_word(self.stripe_of(bucket), KEYS));
+        word.store(medium, word.load(medium, Relaxed).wrapping_add(by as u64), Relaxed);
+    }
+
+    /// Corrects the count of a stripe, under its lock.
+    pub(super) fn set_keys(&self, stripe: usize, keys: u64) {
+        self.stripe_word(stripe, KEYS).store(self.pool.medium(), keys, Relaxed);
+    }
+
+    pub(super) fn count_keys(&self) -> u64 {
+        let keys = |stripe| self.stripe_word(stripe, KEYS).load(self.pool.medium(), Relaxed);
+        let sum = (0..self.stripes()).map(keys).fold(0, u64::wrapping_add);
+        (sum as i64).max(0) as u64
+    }
+}

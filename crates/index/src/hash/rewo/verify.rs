@@ -1,0 +1,126 @@
+//! Every invariant that can be seen while nothing writes.
+
+use super::bucket::{Mark, has_passed, meta, tag_of};
+use super::ops::Rewo;
+use super::place::Place;
+use super::shape::{Entry, Nests};
+use super::view::Directory;
+use terrace_medium::MappedMedium;
+use terrace_pool::{Finding, Guard};
+
+/// Findings after which a walk stops: more of the same tell nothing.
+const FINDINGS_MAX: usize = 1000;
+
+/// An entry, where it lies, and whether its slot is locked: then it may be there twice.
+struct Met {
+    entry: Entry,
+    at: u64,
+    is_locked: bool,
+}
+
+impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+    pub(super) fn findings(&self, guard: &Guard<'_, M>) -> Vec<Finding> {
+        let (mut findings, mut met) = (Vec::new(), Vec::new());
+        let view = self.view();
+        if !view.is_sound(self.pool.medium().len()) {
+            return vec![finding(view.offset.raw(), "a view that fits its check", "another")];
+        }
+        let directory = view.directory();
+        let mut left = view.count();
+        for place in directory.all() {
+            let is_left = directory.tables(directory.moving).any(|(table, _)| table == place);
+            for index in 0..place.buckets() {
+                let is_done = is_left && index < left;
+                self.verify_bucket(guard, &directory, (place, index, is_done), &mut met, &mut findings);
+                if findings.len() > FINDINGS_MAX {
+                    return findings;
+                }
+            }
+            left = left.saturating_sub(if is_left { place.buckets() } else { 0 });
+        }
+        let keys = met.len() as u64;
+        self.verify_once(guard, &mut met, &mut findings);
+        if findings.is_empty() && self.count_keys() != keys {
+            let at = self.stripe_lines.offset().raw();
+            findings.push(finding(at, format!("a count of {keys} keys"), format!("{}", self.count_keys())));
+        }
+        if let Some(damage) = crate::PointIndex::damage(self) {
+            findings.push(finding(damage.offset, "an undamaged index", damage.what));
+        }
+        findings
+    }
+
+    /// Checks a bucket, and adds its entries.
+    fn verify_bucket(
+        &self,
+        guard: &Guard<'_, M>,
+        directory: &Directory,
+        (place, index, is_done): (Place, u64, bool),
+        met: &mut Vec<Met>,
+        findings: &mut Vec<Finding>,
+    ) {
+        let (medium, bucket) = (self.pool.medium(), self.bucket(place, index));
+        let (at, now) = (place.bucket(index).raw(), meta(medium, bucket));
+        if !K::is_sealed(now.0) {
+            findings.push(finding(at, "a meta word that fits its check", format!("{:#x}", now.0)));
+        }
+        for slot in 0..K::SLOTS {
+            let Some(entry) = K::read(guard, bucket, slot) else { continue };
+            let is_locked = match now.mark::<K>() {
+                Mark::None => false,
+                Mark::Slot(locked) => locked == slot,
+                Mark::Moving => self.leaves(directory, place, entry),
+            };
+            met.push(Met { entry, at, is_locked });
+            if is_done && self.leaves(directory, place, entry) {
+                findings.push(finding(at, "no key that has moved", format!("{:#x}", entry.word)));
+            }
+            let Some(hash) = K::hash_of(guard, entry, self.seed) else {
+                findings.push(finding(at, "a sound record", format!("none at {:#x}", entry.word)));
+                continue;
+            };
+            let tag = tag_of(medium, bucket, slot);
+            if hash as u8 != tag {
+                let expected = format!("the tag {:#x}, from its key's hash", hash as u8);
+                findings.push(finding(at, expected, format!("{tag:#x}")));
+            }
+            if !self.is_in_place(directory, place, index, entry, hash) {
+                let found = format!("one of another: {:#x}", entry.word);
+                findings.push(finding(at, "a key of this bucket", found));
+            }
+        }
+    }
+
+    /// Whether searches for a key with this hash look into the bucket, as its first or second as the entry says.
+    fn is_in_place(&self, directory: &Directory, place: Place, index: u64, entry: Entry, hash: u64) -> bool {
+        let cell = super::shape::cell_of(hash);
+        let is_table = directory.cells[cell] == place
+            || (directory.to == Some(place) && directory.moving >> cell & 1 == 1);
+        let home = place.home(hash);
+        let expected =
+            if K::is_second(entry, place, index, self.seed) { place.second(home, hash as u8) } else { home };
+        let first = self.bucket(place, home);
+        let is_said = index == home || has_passed::<M, K>(self.pool.medium(), first, hash as u8);
+        is_table && index == expected && is_said
+    }
+
+    /// Looks for entries with the same key, of which none is on its way.
+    fn verify_once(&self, guard: &Guard<'_, M>, met: &mut [Met], findings: &mut Vec<Finding>) {
+        met.sort_by_key(|met| K::likeness(met.entry));
+        for alike in met.chunk_by(|one, other| K::likeness(one.entry) == K::likeness(other.entry)) {
+            for (nth, one) in alike.iter().enumerate() {
+                let is_same = |other: &Met| K::same_key(guard, other.entry, one.entry);
+                let same: Vec<&Met> = alike[..nth].iter().filter(|other| is_same(other)).collect();
+                let is_on_its_way = same.len() == 1 && (same[0].is_locked != one.is_locked);
+                if !same.is_empty() && !is_on_its_way {
+                    let found = format!("a second entry for the key of {:#x}", one.entry.word);
+                    findings.push(finding(one.at, "each key once", found));
+                }
+            }
+        }
+    }
+}
+
+fn finding(offset: u64, expected: impl Into<String>, found: impl Into<String>) -> Finding {
+    Finding::new(offset, "hash table", expected, found)
+}

@@ -1,0 +1,227 @@
+//! The root, and the directory: which data table a key is in, and which one it moves to.
+
+use super::place::Place;
+use super::shape::cell_of;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use terrace_medium::{Line, Medium, Offset, Word};
+
+/// The root block: four lines. Line 0 never changes. Of line 1 the word `view` is what a crash leaves; lines 2 and 3 are volatile.
+///
+/// ```text
+///   line 0 | kind | seed | stripes (binary logarithm) | stripes | check of the words before | 0 | 0 | 0 |
+///   line 1 | lock of resizes | view | 0 ... |
+///   line 2 | settled: the view if it is durable for certain | resizes | 0 ... |
+///   line 3 | evictions begun | 0 ... |
+/// ```
+pub(super) type Root = [Line; 4];
+
+pub(super) const ROOT_KIND: usize = 0;
+pub(super) const ROOT_SEED: usize = 1;
+pub(super) const ROOT_STRIPES_LOG2: usize = 2;
+pub(super) const ROOT_STRIPES: usize = 3;
+pub(super) const ROOT_CHECK: usize = 4;
+/// In line 1.
+pub(super) const RESIZE_LOCK: usize = 0;
+/// In line 1.
+pub(super) const VIEW: usize = 1;
+/// In line 2.
+pub(super) const SETTLED: usize = 0;
+/// In line 2.
+pub(super) const RESIZES: usize = 1;
+/// In line 3.
+pub(super) const EVICTIONS: usize = 0;
+
+/// Cells of the directory: the top four bits of a hash choose one. So there are at most 16 data tables.
+pub(super) const CELLS: usize = 16;
+
+/// A fold of words that is another one for any one of them changed.
+pub(super) fn check_of(words: &[u64]) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    words.iter().fold(ODD, |check, word| (check ^ word).wrapping_mul(ODD).rotate_left(29))
+}
+
+/// A directory, written once: a resize begins and ends by naming another one in the root. Only `count` changes.
+///
+/// ```text
+///   line 0 | check | moving: a bit a cell | T0: the table that those move to | the view after the resize | 0 ... |
+///   lines 1, 2 | the place of each cell's table |
+///   line 3 | count: buckets whose keys have moved | 0 ... |
+/// ```
+pub(super) type ViewBlock = [Line; 4];
+
+const CHECK: usize = 0;
+const MOVING: usize = 1;
+const TO: usize = 2;
+const AFTER: usize = 3;
+const FIRST_CELL: usize = 8;
+/// In line 3.
+const COUNT: usize = 0;
+
+/// A view as it is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Directory {
+    pub(super) cells: [Place; CELLS],
+    pub(super) moving: u64,
+    pub(super) to: Option<Place>,
+    /// The offset of the view that follows.
+    pub(super) after: u64,
+}
+
+impl Directory {
+    /// One in which nothing moves.
+    pub(super) fn resting(cells: [Place; CELLS]) -> Self {
+        Self { cells, moving: 0, to: None, after: 0 }
+    }
+
+    pub(super) fn lines(&self) -> [[u64; 8]; 4] {
+        let mut lines = [[0; 8]; 4];
+        let words = lines.as_flattened_mut();
+        words[MOVING] = self.moving;
+        words[TO] = self.to.map_or(0, Place::word);
+        words[AFTER] = self.after;
+        for (word, cell) in words[FIRST_CELL..].iter_mut().zip(self.cells) {
+            *word = cell.word();
+        }
+        words[CHECK] = check_of(&words[MOVING..FIRST_CELL + CELLS]);
+        lines
+    }
+
+    /// The tables of the cells in `mask`, each once, with their cells.
+    pub(super) fn tables(&self, mask: u64) -> impl Iterator<Item = (Place, u64)> {
+        let first = move |cell: usize| !self.cells[..cell].contains(&self.cells[cell]);
+        let mask_of = |place| (0..CELLS).filter(|&c| self.cells[c] == place).fold(0, |bits, c| bits | 1 << c);
+        let each =
+            (0..CELLS).filter(move |&cell| first(cell)).map(move |c| (self.cells[c], mask_of(self.cells[c])));
+        each.filter(move |&(_, cells)| cells & mask != 0)
+    }
+
+    /// Buckets of all tables, the one that keys move to included.
+    pub(super) fn buckets(&self) -> u64 {
+        let new = self.to.map_or(0, Place::buckets);
+        self.tables(u64::MAX).map(|(place, _)| place.buckets()).sum::<u64>() + new
+    }
+
+    /// Every table, in the order in which keys move.
+    pub(super) fn all(&self) -> impl Iterator<Item = Place> {
+        self.tables(u64::MAX).map(|(place, _)| place).chain(self.to)
+    }
+}
+
+/// The directory that the root named a moment ago. Its block is not reused while the caller is pinned.
+pub(super) struct View<'t, M> {
+    pub(super) offset: Offset<ViewBlock>,
+    pub(super) block: &'t ViewBlock,
+    pub(super) medium: &'t M,
+}
+
+impl<M> Clone for View<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<M> Copy for View<'_, M> {}
+
+/// Where a key can be.
+#[derive(Clone, Copy)]
+pub(super) struct Route {
+    /// The table of its cell.
+    pub(super) from: Place,
+    /// The one that it moves to, if it has not yet.
+    pub(super) to: Option<Place>,
+}
+
+impl Route {
+    /// The table that it is added to.
+    #[inline(always)]
+    pub(super) fn target(self) -> Place {
+        self.to.unwrap_or(self.from)
+    }
+}
+
+impl<'t, M: Medium> View<'t, M> {
+    #[inline(always)]
+    fn word(self, index: usize) -> u64 {
+        // The block was written before the Release of the root's word, which was loaded with Acquire.
+        self.block[index / 8].0[index % 8].load(self.medium, Relaxed)
+    }
+
+    /// Whether a resize is under way.
+    #[inline(always)]
+    pub(super) fn is_moving(self) -> bool {
+        self.word(MOVING) != 0
+    }
+
+    #[inline(always)]
+    pub(super) fn route(self, hash: u64) -> Route {
+        let cell = cell_of(hash);
+        let from = Place::of(self.word(FIRST_CELL + cell));
+        let moves = self.word(MOVING) >> cell & 1 == 1;
+        Route { from, to: moves.then(|| Place::of(self.word(TO))) }
+    }
+
+    /// The whole of it.
+    pub(super) fn directory(self) -> Directory {
+        let to = self.word(TO);
+        Directory {
+            cells: std::array::from_fn(|cell| Place::of(self.word(FIRST_CELL + cell))),
+            moving: self.word(MOVING),
+            to: (to != 0).then_some(Place::of(to)),
+            after: self.word(AFTER),
+        }
+    }
+
+    /// How many buckets of the tables that keys leave are done: all of them before this one hold no key that moves.
+    pub(super) fn count(self) -> u64 {
+        self.count_word().load(self.medium, Relaxed)
+    }
+
+    pub(super) fn set_count(self, count: u64) {
+        self.count_word().store(self.medium, count, Release);
+    }
+
+    fn count_word(self) -> &'t Word {
+        &self.block[3].0[COUNT]
+    }
+
+    /// Whether it is as it was written, and can be one of a region of `len` bytes.
+    pub(super) fn is_sound(self, len: usize) -> bool {
+        let directory = self.directory();
+        directory.lines()[0][CHECK] == self.word(CHECK)
+            && directory.all().all(|place| place.is_sound(len))
+            && (directory.moving == 0) == directory.to.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory() -> Directory {
+        let places = [Place::new(0x4000, 3), Place::new(0x8000, 4), Place::new(0x1_0000, 5)];
+        let cells =
+            std::array::from_fn(|cell| places[[0, 0, 0, 0, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1][cell]]);
+        Directory { cells, moving: 0xf000, to: Some(Place::new(0x2_0000, 4)), after: 0x9000 }
+    }
+
+    #[test]
+    fn each_table_is_told_once_with_its_cells() {
+        let directory = directory();
+        let tables: Vec<_> = directory.tables(u64::MAX).map(|(place, cells)| (place.log2(), cells)).collect();
+        assert_eq!(tables, [(3, 0xf), (5, 0xf0), (4, 0xff00)]);
+        let some: Vec<_> = directory.tables(0x8001).map(|(place, _)| place.log2()).collect();
+        assert_eq!(some, [3, 4]);
+        assert_eq!(directory.buckets(), 8 + 32 + 16 + 16);
+        assert_eq!(directory.all().count(), 4);
+    }
+
+    #[test]
+    fn another_word_of_a_view_has_another_check() {
+        let sound = directory();
+        for (word, bit) in (1..FIRST_CELL + CELLS).flat_map(|word| (0..64).map(move |bit| (word, bit))) {
+            let mut lines = sound.lines();
+            lines.as_flattened_mut()[word] ^= 1 << bit;
+            let words = lines.as_flattened();
+            assert_ne!(check_of(&words[MOVING..FIRST_CELL + CELLS]), words[CHECK]);
+        }
+    }
+}

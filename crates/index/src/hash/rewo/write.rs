@@ -1,0 +1,255 @@
+//! The operations that write: under the locks of the buckets that the key can be in.
+
+use super::super::change::{Change, Fencing};
+use super::bucket::*;
+use super::ops::{Path, Rewo};
+use super::place::Place;
+use super::shape::{Entry, Nests, Probe};
+use super::stripes::Held;
+use super::view::{SETTLED, VIEW};
+use crate::planted::{self, Bug};
+use std::sync::atomic::Ordering::{Acquire, Release};
+use terrace_medium::MappedMedium;
+use terrace_pool::{Guard, PoolFull};
+
+/// A slot of a data table.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) place: Place,
+    pub(super) index: u64,
+    pub(super) slot: usize,
+}
+
+/// Why something cannot be done now.
+pub(super) enum Blocked {
+    /// This stripe is another thread's.
+    Busy(usize),
+    /// No slot can be freed.
+    Full,
+}
+
+impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+    /// Looks `key` up under the locks of its buckets, lets `decide` say what becomes of it, and does that. Returns the state it found.
+    #[inline(always)]
+    pub(super) fn change(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &K::Key,
+        mut fencing: Fencing<'_>,
+        decide: impl Fn(Option<u64>) -> Change,
+    ) -> Result<Option<u64>, PoolFull> {
+        let probe = Probe::new(key, self.seed);
+        self.prefetch_to_write(&probe);
+        loop {
+            if self.view().is_moving() {
+                self.help(guard);
+            }
+            let view = self.view();
+            let route = view.route(probe.hash);
+            let path = Path::new(route, probe.hash);
+            let (offsets, len) = path.offsets();
+            let mut held = self.hold(guard, &offsets[..len]);
+            if self.view_offset() != view.offset {
+                continue;
+            }
+            self.settle_view(view.offset.raw());
+            if let Err(stripe) = self.mend(guard, &mut held, view, (&path, probe.tag())) {
+                drop(held);
+                self.wait_for(guard, stripe);
+                continue;
+            }
+            if let Some((at, before)) = self.survey(guard, &path, &probe) {
+                self.change_found(guard, held, &probe, at, decide(Some(before)), &mut fencing);
+                return Ok(Some(before));
+            }
+            let word = match decide(None) {
+                Change::To(Some(word)) => word,
+                Change::Keep | Change::To(None) => {
+                    if planted::has(Bug::LockLeftHeld) {
+                        held.forget();
+                    }
+                    return Ok(None);
+                }
+            };
+            assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
+            let target = route.target();
+            match self.vacancy(guard, &mut held, view, target, (target.home(probe.hash), probe.tag())) {
+                Ok(at) => {
+                    let home = target.home(probe.hash);
+                    let entry = K::entry(&probe, word, at.index != home);
+                    self.put(guard, held, (home, at), entry, &mut fencing);
+                    return Ok(None);
+                }
+                Err(Blocked::Busy(stripe)) => {
+                    drop(held);
+                    self.wait_for(guard, stripe);
+                }
+                Err(Blocked::Full) => {
+                    drop(held);
+                    self.make_room(guard, view, target)?;
+                }
+            }
+        }
+    }
+
+    /// The lines of the first bucket that a write will most likely need, while locks are taken.
+    #[inline(always)]
+    fn prefetch_to_write(&self, probe: &Probe<'_, K>) {
+        let place = self.view().route(probe.hash).from;
+        let at = place.bucket(place.home(probe.hash)).raw();
+        self.pool.region().prefetch_to_write(at);
+        self.pool.region().prefetch_to_write(at + 64 * line_for(probe.tag()) as u64);
+    }
+
+    /// Waits until a stripe is free. Called with none held.
+    #[cold]
+    pub(super) fn wait_for(&self, guard: &Guard<'_, M>, stripe: usize) {
+        let mut held = Held::none();
+        self.hold_stripe(guard, &mut held, stripe);
+    }
+
+    /// The view that this writer builds upon is durable: what it adds to a new table must not be lost with the way there.
+    #[inline(always)]
+    fn settle_view(&self, offset: u64) {
+        let (medium, settled) = (self.pool.medium(), &self.root[2].0[SETTLED]);
+        // ORDER: Acquire: pairs with the Release of who has fenced it.
+        if M::VOLATILE_CACHE && settled.load(medium, Acquire) != offset {
+            // PERSIST: `view` in the root, which a resize has stored and not fenced yet.
+            self.pool.region().persist(&self.root[1]);
+            if self.root[1].0[VIEW].load(medium, Acquire) == offset {
+                settled.store(medium, offset, Release);
+            }
+        }
+    }
+
+    /// Where a key is, and its word.
+    #[inline(always)]
+    fn survey(&self, guard: &Guard<'_, M>, path: &Path, probe: &Probe<'_, K>) -> Option<(Slot, u64)> {
+        let found =
+            self.walk(path, probe.tag(), |nth, bucket| match nth > 0 && planted::has(Bug::StaleDuplicate) {
+                true => None,
+                false => K::find(guard, bucket, probe),
+            });
+        found.map(|((place, index), (slot, word))| (Slot { place, index, slot }, word))
+    }
+
+    /// Does `change` to the key in a slot.
+    #[inline(always)]
+    fn change_found(
+        &self,
+        guard: &Guard<'_, M>,
+        held: Held<'_, M>,
+        probe: &Probe<'_, K>,
+        at: Slot,
+        change: Change,
+        fencing: &mut Fencing<'_>,
+    ) {
+        let (medium, bucket) = (self.pool.medium(), self.bucket(at.place, at.index));
+        match change {
+            // Nothing was stored, and `hold` has made durable what was found.
+            Change::Keep => {}
+            Change::To(Some(word)) => {
+                assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
+                self.announce(at.place.bucket(at.index));
+                K::replace(guard, bucket, at.slot, K::entry(probe, word, false));
+                self.finish(held, at, line_of::<K>(at.slot), fencing);
+            }
+            Change::To(None) => {
+                self.announce(at.place.bucket(at.index));
+                store_meta(medium, bucket, meta(medium, bucket).without::<K>(1 << at.slot));
+                self.add_keys(at.place.bucket(at.index), -1);
+                self.finish(held, at, 0, fencing);
+                if probe.hash & 0xff == 0 {
+                    self.shrink_if_sparse(guard);
+                }
+            }
+        }
+    }
+
+    /// Puts an entry into a free slot.
+    #[inline(always)]
+    fn put(
+        &self,
+        guard: &Guard<'_, M>,
+        held: Held<'_, M>,
+        (home, at): (u64, Slot),
+        entry: Entry,
+        fencing: &mut Fencing<'_>,
+    ) {
+        let (region, bucket) = (self.pool.region(), self.bucket(at.place, at.index));
+        let line = line_of::<K>(at.slot);
+        let passes = self.pass(home, at, entry.tag);
+        self.announce(at.place.bucket(at.index));
+        if planted::has(Bug::PublishBeforePair) {
+            store_meta(region.medium(), bucket, meta(region.medium(), bucket).with::<K>(at.slot));
+        }
+        K::write(guard, bucket, at.slot, entry);
+        if (line != 0 || passes) && !planted::has(Bug::SlotUnfenced) {
+            // PERSIST: the slot before the bit that makes it valid, and with it what makes searches look into the second bucket. In the first line of the bucket the order of
+            // the stores is enough.
+            region.persist(&bucket[line]);
+        }
+        self.publish(at, entry.tag);
+        self.finish(held, at, 0, fencing);
+    }
+
+    /// Says in the first bucket of a key, if it goes to the second, that searches have to look there. Returns whether anything was stored, and has to be fenced.
+    #[inline(always)]
+    pub(super) fn pass(&self, home: u64, at: Slot, tag: u8) -> bool {
+        let (region, bucket) = (self.pool.region(), self.bucket(at.place, home));
+        let is_said = at.index == home || has_passed::<M, K>(region.medium(), bucket, tag);
+        if is_said || planted::has(Bug::PassedUnsaid) {
+            return false;
+        }
+        self.announce(at.place.bucket(home));
+        store_passed::<M, K>(region.medium(), bucket, tag);
+        // PERSIST: fenced by the caller, before the key is added.
+        region.write_back(&bucket[0]);
+        self.fence_between(at.place, home, at.index);
+        true
+    }
+
+    /// Between stores to two buckets.
+    pub(super) fn fence_between(&self, place: Place, one: u64, other: u64) {
+        if self.stripe_of(place.bucket(one)) == self.stripe_of(place.bucket(other)) {
+            // PERSIST: under one lock only one bucket may be not durable.
+            self.pool.region().fence();
+        }
+    }
+
+    /// Makes a slot that was written valid.
+    #[inline(always)]
+    pub(super) fn publish(&self, at: Slot, tag: u8) {
+        let (medium, bucket) = (self.pool.medium(), self.bucket(at.place, at.index));
+        if !planted::has(Bug::ForgottenTag) {
+            store_tag(medium, bucket, at.slot, tag);
+        }
+        // PERSIST: this store adds the key; the caller makes it durable. The tag lies in its line and was stored before, so a crash that keeps it keeps the tag.
+        store_meta(medium, bucket, meta(medium, bucket).with::<K>(at.slot));
+        if !planted::has(Bug::ForgottenCount) {
+            self.add_keys(at.place.bucket(at.index), 1);
+        }
+    }
+
+    /// Makes the change to a line of a bucket durable, now or later, and unlocks.
+    #[inline(always)]
+    fn finish(&self, mut held: Held<'_, M>, at: Slot, line: usize, fencing: &mut Fencing<'_>) {
+        let region = self.pool.region();
+        let line = &self.bucket(at.place, at.index)[line];
+        match fencing {
+            Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {
+                // PERSIST: written back now, fenced by `settle`. Until then the lock word tells every reader and writer so.
+                region.write_back(line);
+                let stripe = self.stripe_of(at.place.bucket(at.index));
+                deferred.0.push(region.offset_of(self.lock_of(stripe)).raw());
+                held.release_unfenced(stripe);
+            }
+            _ => {
+                // PERSIST: the last write-back and fence of a change; without them a crash leaves the bucket as it was before.
+                if !planted::has(Bug::UnlockWithoutPersist) {
+                    region.persist(line);
+                }
+            }
+        }
+    }
+}

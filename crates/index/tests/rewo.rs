@@ -1,0 +1,292 @@
+//! What Rewo-Hash asks of its medium, how full it gets and how it grows, counted; and words of it that were changed behind its back.
+#![allow(missing_docs, clippy::print_stdout, reason = "tests, whose figures are printed")]
+
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_index::hash::Rewo;
+use terrace_index::{Bytes, Inserted, KeyKind, PointIndex, RecordKeys, Stored, U64};
+use terrace_medium::{Dram, Line, MappedMedium, Offset, Pmem, Shm};
+use terrace_pool::{Pool, PoolOptions};
+use terrace_testkit::conformance::{costs_of_inserts, costs_of_single_changes};
+use terrace_testkit::{Counting, Counts, TestKeys, TestRecord};
+
+const SEED: u64 = 11;
+
+fn pool<M: MappedMedium>() -> Pool<M> {
+    PoolOptions::anonymous().size(256 << 20).hash_seed(SEED).create().expect("memory for a pool")
+}
+
+fn rewo<M: MappedMedium>(buckets_log2: u32) -> Rewo<Counting<M>, U64> {
+    Rewo::with_shape(&pool(), "rewo", 10, buckets_log2).expect("room for a table")
+}
+
+/// The key with number `n`: no order in them, for a multiplicative hash spreads those in order better than chance does.
+fn key(n: u64) -> u64 {
+    let z = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+fn cost(write_backs: u64, fences: u64) -> Counts {
+    Counts { write_backs, fences, ..Counts::default() }
+}
+
+#[test]
+fn an_insert_costs_two_fences_at_most_and_other_changes_one() {
+    const KEYS: u64 = 4096 * 14 * 3 / 4;
+    let costs = costs_of_single_changes(&rewo::<Pmem>(12), KEYS);
+    // In a bucket's first line, where the meta word lies, one fence is enough.
+    assert_eq!(costs.insert, (cost(1, 1), cost(2, 2)), "inserts");
+    assert_eq!(costs.update, (cost(1, 1), cost(1, 1)), "updates");
+    assert_eq!(costs.remove, (cost(1, 1), cost(1, 1)), "removals");
+}
+
+#[test]
+fn an_eviction_costs_three_fences_more_and_there_are_two_at_most() {
+    let index = rewo::<Pmem>(8);
+    let guard = index.pool().pin();
+    let mut by_fences = [0u64; 16];
+    for n in 0.. {
+        let (counts, inserted) = index.pool().medium().during(|| index.insert(&guard, &key(n), n));
+        assert_eq!(inserted, Ok(Inserted::New));
+        if index.stats(&guard).resizing {
+            break;
+        }
+        by_fences[counts.fences as usize] += 1;
+    }
+    println!("inserts by their fences: {by_fences:?}");
+    // Where both buckets of an eviction have one lock, one more.
+    assert!(by_fences[4] > 0 && by_fences[11..].iter().all(|&inserts| inserts == 0), "{by_fences:?}");
+    let (all, plain) = (by_fences.iter().sum::<u64>(), by_fences[..3].iter().sum::<u64>());
+    assert!(plain * 100 >= all * 90, "{by_fences:?}");
+}
+
+#[test]
+fn a_million_inserts_from_nothing() {
+    const KEYS: u64 = 1_000_000;
+    let index = rewo::<Pmem>(6);
+    let counts = costs_of_inserts(&index, KEYS);
+    let each = |count: u64| count as f64 / KEYS as f64;
+    let (write_backs, fences) = (each(counts.write_backs), each(counts.fences));
+    println!("{write_backs:.3} write-backs and {fences:.3} fences an insert");
+    assert!(write_backs <= 8.0 && fences <= 8.0, "{write_backs} write-backs and {fences} fences an insert");
+}
+
+#[test]
+fn gets_cost_nothing_but_reads() {
+    let index = rewo::<Pmem>(10);
+    costs_of_inserts(&index, 10_000);
+    let guard = index.pool().pin();
+    let (counts, ()) =
+        index.pool().medium().during(|| (0..20_000).for_each(|key| _ = index.get(&guard, &key)));
+    let writes = Counts { loads: 0, bytes_read: 0, lines_read: 0, blocks_read: 0, ..counts };
+    assert_eq!(writes, Counts::default());
+}
+
+fn costs_no_flush<M: MappedMedium>() {
+    let index = rewo::<M>(0);
+    let counts = costs_of_inserts(&index, 100_000);
+    assert_eq!((counts.write_backs, counts.fences, counts.blocks_written), (0, 0, 0));
+    let removing = || (0..100_000).for_each(|key| _ = index.remove(&index.pool().pin(), &key));
+    let (counts, ()) = index.pool().medium().during(removing);
+    assert_eq!((counts.write_backs, counts.fences), (0, 0));
+}
+
+#[test]
+fn dram_and_shm_never_flush_or_fence() {
+    costs_no_flush::<Dram>();
+    costs_no_flush::<Shm>();
+}
+
+/// How full all tables are together each time before the number of buckets passes a power of two: when there are 1, 2, 4, 8 and 16 tables, alike, and one that T0 became.
+fn loads_before_growth<K: TestKeys + terrace_index::hash::Nests>(
+    doublings: usize,
+    key_of: impl Fn(u64) -> K::Owned,
+) -> Vec<f64> {
+    use std::borrow::Borrow;
+    let index = Rewo::<Dram, K>::with_shape(&pool(), "rewo", 10, 7).unwrap();
+    let guard = index.pool().pin();
+    let (mut loads, mut buckets) = (Vec::new(), 128);
+    for number in 0.. {
+        let before = index.stats(&guard);
+        let key = key_of(number);
+        let word = K::word(&guard, key.borrow(), number, 0).unwrap();
+        index.insert(&guard, key.borrow(), word).unwrap();
+        if index.stats(&guard).buckets > buckets {
+            loads.push(before.load_factor());
+            if loads.len() == doublings {
+                break;
+            }
+            while index.maintain(&guard) {}
+            buckets = (buckets + 1).next_power_of_two();
+        }
+    }
+    loads
+}
+
+#[test]
+fn tables_are_at_least_92_percent_full_when_they_grow_however_often_they_did() {
+    let pairs = loads_before_growth::<U64>(7, key);
+    let strings = loads_before_growth::<Bytes<TestRecord>>(7, Bytes::<TestRecord>::key);
+    println!("u64 keys: {pairs:.3?}, byte strings: {strings:.3?}");
+    for loads in [pairs, strings] {
+        assert!(loads.iter().all(|&load| load >= 0.92), "{loads:?}");
+    }
+}
+
+#[test]
+fn a_search_for_an_absent_key_reads_two_buckets_at_a_load_of_four_fifths() {
+    const KEYS: u64 = 1024 * 14 * 4 / 5;
+    let index = rewo::<Dram>(10);
+    let guard = index.pool().pin();
+    (0..KEYS).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
+    let stats = index.stats(&guard);
+    assert!((0.79..0.81).contains(&stats.load_factor()) && stats.resizes == 0, "{stats:?}");
+    let blocks = |range: std::ops::Range<u64>, is_there: bool| {
+        let searches = (range.end - range.start) as f64;
+        let reading = || range.for_each(|n| assert_eq!(index.get(&guard, &key(n)).is_some(), is_there));
+        index.pool().medium().during(reading).0.blocks_read as f64 / searches
+    };
+    let (absent, present) = (blocks(KEYS..2 * KEYS, false), blocks(0..KEYS, true));
+    println!("{absent:.3} blocks for each absent key, {present:.3} for a present one");
+    // Root and view are in the cache of blocks that are counted.
+    assert!(absent <= 2.0 && present <= 1.5, "{absent}, {present}");
+}
+
+#[test]
+fn keys_that_all_collide_are_refused_and_take_no_memory() {
+    let index = Rewo::<Dram, U64>::with_shape(&pool(), "rewo", 10, 6).unwrap();
+    let guard = index.pool().pin();
+    // Keys of one home and one tag: an adversary's, who knows the seed.
+    let look = |key: u64| {
+        let hash = U64::hash(&key, SEED);
+        (hash >> 60, hash << 14 >> 58, hash as u8)
+    };
+    let alike: Vec<u64> = (0..).filter(|&key| look(key) == (3, 5, 7)).take(60).collect();
+    let before = index.stats(&guard).bytes;
+    let (fit, refused) = alike.split_at(28);
+    for &key in fit {
+        assert_eq!(index.insert(&guard, &key, !key), Ok(Inserted::New));
+    }
+    for key in refused {
+        let error = index.insert(&guard, key, 1).expect_err("both buckets are full of such keys");
+        assert!(error.to_string().contains("no room"), "{error}");
+        assert_eq!(index.get(&guard, key), None);
+    }
+    assert!(fit.iter().all(|key| index.get(&guard, key) == Some(!key)));
+    assert_eq!(index.stats(&guard).bytes, before);
+    assert_eq!(index.insert(&guard, &1, 1), Ok(Inserted::New), "others find room");
+    assert_eq!(index.verify(&guard), []);
+}
+
+#[test]
+fn a_pool_that_is_full_in_the_middle_of_growth_keeps_the_table_whole() {
+    let pool: Pool<Dram> = PoolOptions::anonymous().size(1 << 20).hash_seed(SEED).create().unwrap();
+    let index = Rewo::<Dram, U64>::with_shape(&pool, "rewo", 4, 4).unwrap();
+    let guard = pool.pin();
+    let full = (0..).find(|&n| index.insert(&guard, &key(n), n).is_err()).unwrap();
+    let at_first = index.stats(&guard);
+    // Until every table is full: those that are not take more.
+    let more: Vec<u64> =
+        (full..full + 5000).filter(|&n| index.insert(&guard, &key(n), n) == Ok(Inserted::New)).collect();
+    assert!(!more.is_empty() && more.len() < 5000, "{at_first:?}");
+    for n in (0..full).chain(more.iter().copied()) {
+        assert_eq!(index.get(&guard, &key(n)), Some(n));
+        assert_eq!(index.update(&guard, &key(n), !n), Some(n), "an update takes no memory");
+    }
+    assert_eq!(index.verify(&guard), []);
+    for n in (0..full).chain(more) {
+        assert_eq!(index.remove(&guard, &key(n)), Some(!n));
+    }
+    drop(guard);
+    let guard = pool.pin();
+    while index.maintain(&guard) {}
+    assert!(
+        index.is_empty() && index.stats(&guard).buckets <= at_first.buckets / 8,
+        "{:?}",
+        index.stats(&guard)
+    );
+}
+
+#[test]
+fn hints_of_nothing_and_of_more_than_the_pool_holds() {
+    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
+    let before = pool.space().free;
+    for capacity in [1 << 20, 1 << 40, u64::MAX] {
+        let Err(error) = Rewo::<Dram, U64>::create(&pool, "rewo", capacity) else { panic!("{capacity} fit") };
+        assert!(error.to_string().contains("has no room"), "{error}");
+    }
+    pool.relieve();
+    assert_eq!(pool.space().free, before, "what was taken for it came back");
+    let index = Rewo::<Dram, U64>::create(&pool, "rewo", 0).unwrap();
+    assert_eq!(index.stats(&pool.pin()).buckets, 64, "one for each 64 KiB of the pool");
+    let index = Rewo::<Dram, U64>::create(&pool, "more", 1000).unwrap();
+    assert_eq!(index.stats(&pool.pin()).buckets, 128);
+}
+
+fn line(pool: &Pool<Dram>, at: u64) -> &Line {
+    pool.region().at(Offset::new(at))
+}
+
+#[test]
+fn a_root_with_any_one_of_its_words_changed_is_refused() {
+    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
+    drop(Rewo::<Dram, U64>::create(&pool, "rewo", 100).unwrap());
+    let root = pool.roots()[0].offset.unwrap();
+    let view = line(&pool, root + 64).0[1].load(pool.medium(), Relaxed);
+    let words = [
+        (root, 0, "not of a hash table for this kind of keys"),
+        (root, 1, "does not fit its check"),
+        (root, 2, "does not fit its check"),
+        (root, 3, "does not fit its check"),
+        (root, 4, "does not fit its check"),
+        (root + 64, 1, "names no tables"),
+        (view, 0, "names no tables"),
+        (view, 1, "names no tables"),
+        (view, 2, "names no tables"),
+        (view + 64, 0, "names no tables"),
+        (view + 128, 7, "names no tables"),
+    ];
+    for (at, word, says) in words {
+        let word = &line(&pool, at).0[word];
+        let sound = word.load(pool.medium(), Relaxed);
+        word.store(pool.medium(), sound ^ 0x1000, Relaxed);
+        let Err(error) = Rewo::<Dram, U64>::recover(&pool, "rewo") else { panic!("not refused: {says}") };
+        assert!(error.to_string().contains(says), "{error}");
+        word.store(pool.medium(), sound, Relaxed);
+    }
+    assert!(Rewo::<Dram, U64>::recover(&pool, "rewo").unwrap().is_some());
+    assert!(Rewo::<Dram, Bytes<TestRecord>>::recover(&pool, "rewo").is_err(), "another kind of keys");
+}
+
+#[test]
+fn a_bucket_of_byte_strings_with_any_one_byte_changed_is_found_out() {
+    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
+    let index = Rewo::<Dram, Bytes<TestRecord>>::with_shape(&pool, "rewo", 4, 0).unwrap();
+    let guard = pool.pin();
+    let keys: Vec<_> = (0..20).map(Bytes::<TestRecord>::key).collect();
+    for (number, key) in keys.iter().enumerate() {
+        let word = Bytes::<TestRecord>::word(&guard, key, number as u64, 0).unwrap();
+        index.insert(&guard, key, word).unwrap();
+    }
+    let root = pool.roots()[0].offset.unwrap();
+    let view = line(&pool, root + 64).0[1].load(pool.medium(), Relaxed);
+    let bucket = line(&pool, view + 64).0[0].load(pool.medium(), Relaxed) & 0xffff_ffff_ffc0;
+    for (word, byte, flip) in
+        (0..32).flat_map(|word| (0..8).flat_map(move |byte| [1, 0x80, 0xff].map(|flip| (word, byte, flip))))
+    {
+        let place = &line(&pool, bucket + 64 * (word / 8)).0[word as usize % 8];
+        let sound = place.load(pool.medium(), Relaxed);
+        place.store(pool.medium(), sound ^ flip << (8 * byte), Relaxed);
+        for key in &keys {
+            let found = index.get_sound(&guard, key);
+            let is_it = |word| TestRecord::key(&guard, word) == Some(key.as_slice());
+            // The key, or a refusal: never that it is absent.
+            assert!(
+                found.is_err() || found.is_ok_and(|found| found.is_some_and(is_it)),
+                "word {word} {found:?}"
+            );
+        }
+        place.store(pool.medium(), sound, Relaxed);
+    }
+    assert!(keys.iter().all(|key| index.get_sound(&guard, key).is_ok()));
+}
