@@ -1,6 +1,6 @@
 //! The targets whose threads meet, by name, and the word that repeats a run.
 
-use crate::targets::{Cells, ClhtBytes, ClhtU64, DirectEngine, TurboBytes, TurboU64};
+use crate::targets::{Cells, ClhtBytes, ClhtU64, DirectEngine, RewoBytes, RewoU64, TurboBytes, TurboU64};
 use std::fmt;
 use std::str::FromStr;
 use terrace_testkit::Noted;
@@ -186,13 +186,15 @@ impl Meeting {
 }
 
 /// All targets whose threads meet.
-pub static MEETINGS: [Meeting; 6] = [
+pub static MEETINGS: [Meeting; 8] = [
     Meeting::of::<ClhtU64>(),
     Meeting::of::<ClhtBytes>(),
     Meeting::of::<Cells>(),
     Meeting::of::<DirectEngine>(),
     Meeting::of::<TurboU64>(),
     Meeting::of::<TurboBytes>(),
+    Meeting::of::<RewoU64>(),
+    Meeting::of::<RewoBytes>(),
 ];
 
 /// The one with this name.
@@ -206,6 +208,8 @@ fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
         ClhtBytes::NAME => drawn::<ClhtBytes>(seed),
         TurboU64::NAME => drawn::<TurboU64>(seed),
         TurboBytes::NAME => drawn::<TurboBytes>(seed),
+        RewoU64::NAME => drawn::<RewoU64>(seed),
+        RewoBytes::NAME => drawn::<RewoBytes>(seed),
         Cells::NAME => drawn::<Cells>(seed),
         _ => drawn::<DirectEngine>(seed),
     }

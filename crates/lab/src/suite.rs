@@ -1,6 +1,6 @@
 //! The targets by name.
 
-use crate::targets::{ClhtBytes, ClhtU64, DirectEngine, Roots, TurboBytes, TurboU64};
+use crate::targets::{ClhtBytes, ClhtU64, DirectEngine, RewoBytes, RewoU64, Roots, TurboBytes, TurboU64};
 use std::collections::BTreeSet;
 use terrace_testkit::crash::{Fault, Finding, Lab, Outcome, Plan, Profile, Target};
 
@@ -51,13 +51,15 @@ const MEMORY_AND_FILE: &[Profile] =
     &[Profile::Pmem, Profile::Shm, Profile::Eadr, Profile::Arm, Profile::File];
 
 /// All targets. Their places are part of the seeds of findings, so new ones come last. (Not a constant: each crate that names one compiles all of it.)
-pub static SUITES: [Suite; 6] = [
+pub static SUITES: [Suite; 8] = [
     Suite::of::<ClhtU64>(MEMORY),
     Suite::of::<ClhtBytes>(MEMORY),
     Suite::of::<Roots>(MEMORY_AND_FILE),
     Suite::of::<DirectEngine>(MEMORY_AND_FILE),
     Suite::of::<TurboU64>(MEMORY),
     Suite::of::<TurboBytes>(MEMORY),
+    Suite::of::<RewoU64>(MEMORY),
+    Suite::of::<RewoBytes>(MEMORY),
 ];
 
 /// The target with this name, and its place.

@@ -46,6 +46,18 @@ fn turbo_bytes() {
 }
 
 #[test]
+fn rewo() {
+    die("rewo", None, 200);
+    die("rewo", Some(Profile::Pmem), 8);
+}
+
+#[test]
+fn rewo_bytes() {
+    die("rewo-bytes", None, 150);
+    die("rewo-bytes", Some(Profile::Pmem), 6);
+}
+
+#[test]
 fn cells() {
     die("cells", None, 200);
     die("cells", Some(Profile::Pmem), 8);

@@ -82,6 +82,18 @@ fn turbo_bytes() {
 }
 
 #[test]
+fn rewo() {
+    explore("rewo", None, 2000);
+    explore("rewo", Some(Profile::Pmem), 50);
+}
+
+#[test]
+fn rewo_bytes() {
+    explore("rewo-bytes", None, 1000);
+    explore("rewo-bytes", Some(Profile::Shm), 50);
+}
+
+#[test]
 fn cells() {
     explore("cells", None, 2000);
 }

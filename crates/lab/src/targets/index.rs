@@ -3,7 +3,7 @@
 use super::options::{hash_seed, is_unmade, options, shared, written};
 use std::borrow::Borrow;
 use std::sync::Arc;
-use terrace_index::hash::{Buckets, Clht, Slots, Turbo};
+use terrace_index::hash::{Buckets, Clht, Nests, Rewo, Slots, Turbo};
 use terrace_index::{Bytes, Inserted, PointIndex, StoreError, Stored, Swapped, U64};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Liveness, Marker, Pool, PoolFull};
@@ -20,6 +20,10 @@ pub struct ClhtBytes;
 pub struct TurboU64;
 /// TurboHash with byte strings.
 pub struct TurboBytes;
+/// Rewo-Hash with `u64` keys.
+pub struct RewoU64;
+/// Rewo-Hash with byte strings.
+pub struct RewoBytes;
 
 impl Target for ClhtU64 {
     const NAME: &'static str = "clht";
@@ -61,6 +65,26 @@ impl Target for TurboBytes {
     }
 }
 
+impl Target for RewoU64 {
+    const NAME: &'static str = "rewo";
+    const BYTES: (usize, usize) = (64 << 10, 64 << 10);
+    type Subject<M: MappedMedium> = Index<Rewo<M, U64>>;
+
+    fn plan(seed: u64) -> Plan {
+        plan_of_nests::<U64>(seed, 14)
+    }
+}
+
+impl Target for RewoBytes {
+    const NAME: &'static str = "rewo-bytes";
+    const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    type Subject<M: MappedMedium> = Index<Rewo<M, Bytes<TestRecord>>>;
+
+    fn plan(seed: u64) -> Plan {
+        plan_of_nests::<Bytes<TestRecord>>(seed, 27)
+    }
+}
+
 const MIX: Mix =
     Mix { put: 30, insert: 20, update: 8, remove: 22, swap: 12, batch: 0, puts: 0, background: 10 };
 
@@ -70,7 +94,7 @@ fn plan<K: LabKeys>(seed: u64, slots: u64) -> Plan {
     let few = dice.roll(4) != 0;
     let keys = if few { 4 + dice.roll(6) } else { 5 * slots + dice.roll(2 * slots) };
     let before = if few { dice.roll(10) } else { keys * 3 / 2 + dice.roll(20) };
-    plan_of::<K>(seed, &mut dice, keys as usize, before as usize)
+    plan_of::<K>(seed, &mut dice, keys as usize, before as usize, in_two_of_eight)
 }
 
 /// As `plan`: shards are as small as one bucket, grow from there to two and to four, and go away again.
@@ -81,11 +105,65 @@ fn plan_of_shards<K: LabKeys>(seed: u64, slots: u64) -> Plan {
         // The next ones grow it, for the first or the second time.
         size => (size * slots + 2 + dice.roll(6), size * slots * 5 / 4 + dice.roll(slots)),
     };
-    plan_of::<K>(seed, &mut dice, keys as usize, before as usize)
+    plan_of::<K>(seed, &mut dice, keys as usize, before as usize, in_two_of_eight)
+}
+
+/// Some runs do a little of everything, some grow a table of one bucket or two, or make it small again, and some fill two of a table's four buckets until keys are evicted.
+fn plan_of_nests<K: LabKeys>(seed: u64, slots: u64) -> Plan {
+    let mut dice = Dice::new(seed);
+    match nest(&mut dice) {
+        Nest::Few => {
+            let (keys, before) = (4 + dice.roll(6), dice.roll(10));
+            plan_of::<K>(seed, &mut dice, keys as usize, before as usize, in_two_of_eight)
+        }
+        Nest::Growing => {
+            let room = slots << first_log2(seed);
+            let (keys, before) = (room + 2 + dice.roll(6), room * 5 / 4 + dice.roll(slots));
+            plan_of::<K>(seed, &mut dice, keys as usize, before as usize, in_two_of_eight)
+        }
+        Nest::Evicting => {
+            let (keys, before) = (slots * 5 / 2 + dice.roll(6), slots * 3 + dice.roll(slots));
+            plan_of::<K>(seed, &mut dice, keys as usize, before as usize, at_two_homes_of_four)
+        }
+    }
+}
+
+/// What a run of Rewo-Hash is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nest {
+    Few,
+    Growing,
+    Evicting,
+}
+
+fn nest(dice: &mut Dice) -> Nest {
+    [Nest::Few, Nest::Growing, Nest::Evicting][dice.roll(3) as usize]
+}
+
+/// The first table of a run in which it grows: one bucket, or, since only more of them take more than one step, two.
+fn first_log2(seed: u64) -> u32 {
+    u32::from(seed >> 41 & 1 == 1)
+}
+
+/// Whether a key of this hash falls into two of the eight first buckets, in the run with this seed.
+fn in_two_of_eight(hash: u64, seed: u64) -> bool {
+    let bucket = seed >> 32 & 7;
+    hash >> 61 == bucket || hash >> 61 == bucket ^ 1
+}
+
+/// Whether its home in a data table of four buckets is one of the first two.
+fn at_two_homes_of_four(hash: u64, _: u64) -> bool {
+    hash << 14 >> 63 == 0
 }
 
 /// A run over so many keys, after so many operations that nothing crashes.
-fn plan_of<K: LabKeys>(seed: u64, dice: &mut Dice, keys: usize, count: usize) -> Plan {
+fn plan_of<K: LabKeys>(
+    seed: u64,
+    dice: &mut Dice,
+    keys: usize,
+    count: usize,
+    is_here: fn(u64, u64) -> bool,
+) -> Plan {
     let mut model = vec![None; keys];
     let mut next = 0;
     let filling = Mix { remove: 4, ..MIX };
@@ -102,7 +180,7 @@ fn plan_of<K: LabKeys>(seed: u64, dice: &mut Dice, keys: usize, count: usize) ->
         .collect();
     let creation = dice.roll(16) == 0;
     let ops = if dice.roll(3) == 0 { using_again(dice, ops) } else { ops };
-    let names = Arc::new(crowd::<K>(seed, keys));
+    let names = Arc::new(crowd::<K>(seed, keys, is_here));
     Plan { seed, keys, threads: 1, names, before, ops, after, creation }
 }
 
@@ -120,8 +198,8 @@ fn using_again(dice: &mut Dice, ops: Vec<Op>) -> Vec<Op> {
 }
 
 /// The kinds of keys that both the indexes and the test know.
-pub trait LabKeys: TestKeys + Slots + Buckets {}
-impl<K: TestKeys + Slots + Buckets> LabKeys for K {}
+pub trait LabKeys: TestKeys + Slots + Buckets + Nests {}
+impl<K: TestKeys + Slots + Buckets + Nests> LabKeys for K {}
 
 /// An index that is put through crashes.
 pub trait LabIndex: PointIndex<Kind = Self::Keys> + Stored<Medium = <Self as PointIndex>::Medium> {
@@ -146,6 +224,19 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Turbo<M, K> {
     }
 }
 
+impl<M: MappedMedium, K: LabKeys> LabIndex for Rewo<M, K> {
+    type Keys = K;
+    /// One bucket, two, or four, with two locks, or four, for all.
+    fn make(pool: &Pool<M>, plan: &Plan) -> Result<Self, StoreError> {
+        let buckets_log2 = match nest(&mut Dice::new(plan.seed)) {
+            Nest::Few => 0,
+            Nest::Growing => first_log2(plan.seed),
+            Nest::Evicting => 2,
+        };
+        Self::with_shape(pool, NAME, 1 + (plan.seed >> 40 & 1) as u32, buckets_log2)
+    }
+}
+
 /// The number and version of a word.
 fn told<M: MappedMedium, K: TestKeys>(guard: &Guard<'_, M>, word: u64) -> (u64, u64) {
     K::read(guard, word)
@@ -154,19 +245,17 @@ fn told<M: MappedMedium, K: TestKeys>(guard: &Guard<'_, M>, word: u64) -> (u64, 
 /// The number of a key, and the key.
 type Named<K> = (u64, <K as TestKeys>::Owned);
 
-/// Keys that fall into two of the eight first buckets, one in sixteen of them such that its removal looks whether the table should shrink. Sorted by number.
-fn crowd<K: LabKeys>(seed: u64, keys: usize) -> Vec<Named<K>> {
+/// Keys that are where they are wanted, one in sixteen of them such that its removal looks whether the table should shrink. Sorted by number.
+fn crowd<K: LabKeys>(seed: u64, keys: usize, is_here: fn(u64, u64) -> bool) -> Vec<Named<K>> {
     let hash_seed = hash_seed(seed);
-    let bucket = seed >> 32 & 7;
     let mut crowd = Vec::with_capacity(keys);
     let mut number = seed & 0xff;
     while crowd.len() < keys {
         number += 1;
         let key = K::key(number);
         let hash = K::hash(key.borrow(), hash_seed);
-        let here = hash >> 61 == bucket || hash >> 61 == bucket ^ 1;
         let looks = hash & 0xff == 0;
-        if here && looks == crowd.len().is_multiple_of(16) {
+        if is_here(hash, seed) && looks == crowd.len().is_multiple_of(16) {
             crowd.push((number, key));
         }
     }

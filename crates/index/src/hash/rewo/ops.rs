@@ -186,6 +186,9 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     /// The first bucket of a key that is in its second although the first does not say so.
     fn denies(&self, guard: &Guard<'_, M>, path: &Path, second: usize, probe: &Probe<'_, K>) -> Option<u64> {
         let (place, index) = path.buckets[second];
+        if path.buckets[second - 1] == (place, index) {
+            return None;
+        }
         // A key that came since the search has said so by now.
         K::find(guard, self.bucket(place, index), probe)?;
         let (place, index) = path.buckets[second - 1];

@@ -3,8 +3,8 @@
 use super::bucket::Bucket;
 use terrace_medium::{BLOCK, Offset};
 
-/// The largest table: 2^28 buckets, 64 GiB.
-pub(super) const BUCKETS_LOG2_MAX: u32 = 28;
+/// The largest table: 2^27 buckets, 32 GiB. So the buckets of 16 can be counted in 32 bits.
+pub(super) const BUCKETS_LOG2_MAX: u32 = 27;
 /// A key's second bucket is one of the 255 behind its first (or any other one, in a smaller table).
 pub(super) const WINDOW: u64 = 256;
 /// Bits of a hash before those that choose the bucket: the cell of the directory, and ten that slots of byte strings keep.

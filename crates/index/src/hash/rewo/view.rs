@@ -45,7 +45,7 @@ pub(super) fn check_of(words: &[u64]) -> u64 {
 /// ```text
 ///   line 0 | check | moving: a bit a cell | T0: the table that those move to | the view after the resize | 0 ... |
 ///   lines 1, 2 | the place of each cell's table |
-///   line 3 | count: buckets whose keys have moved | 0 ... |
+///   line 3 | count: 32 bits, buckets whose keys have moved, and 32, none of them the same | 0 ... |
 /// ```
 pub(super) type ViewBlock = [Line; 4];
 
@@ -170,13 +170,16 @@ impl<'t, M: Medium> View<'t, M> {
         }
     }
 
-    /// How many buckets of the tables that keys leave are done: all of them before this one hold no key that moves.
+    /// How many buckets of the tables that keys leave are done: all of them before this one hold no key that moves. One that is not as it was stored is none: then all are looked through again.
     pub(super) fn count(self) -> u64 {
-        self.count_word().load(self.medium, Relaxed)
+        let word = self.count_word().load(self.medium, Relaxed);
+        let (count, check) = (word as u32, (word >> 32) as u32);
+        if check == !count { u64::from(count) } else { 0 }
     }
 
     pub(super) fn set_count(self, count: u64) {
-        self.count_word().store(self.medium, count, Release);
+        let check = u64::from(!(count as u32));
+        self.count_word().store(self.medium, check << 32 | count, Release);
     }
 
     fn count_word(self) -> &'t Word {
