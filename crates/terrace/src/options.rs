@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use terrace_engine::direct::{self, Direct, Key, Settings};
 use terrace_engine::{Engine, OpenError as EngineError};
-use terrace_index::hash::{Clht, Turbo};
+use terrace_index::hash::{Clht, Rewo, Turbo};
 use terrace_index::{Bytes, PointIndex, Stored};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
@@ -22,17 +22,20 @@ pub enum Index {
     Clht,
     /// TurboHash: a hash table of small shards that are resized one by one, 256 bytes a bucket. No order among the keys.
     Turbo,
+    /// Rewo-Hash: a cuckoo hash table, the fullest: 256 bytes a bucket, more than 92% of it used before it grows, by halving one of 16 large tables. No order among the keys.
+    Rewo,
 }
 
 impl Index {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Clht, Self::Turbo];
+    pub const ALL: [Self; 3] = [Self::Clht, Self::Turbo, Self::Rewo];
 
     /// Its name, as commands and [`Stats::index`](crate::Stats::index) know it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Clht => "clht",
             Self::Turbo => "turbo",
+            Self::Rewo => "rewo",
         }
     }
 
@@ -332,6 +335,7 @@ impl Options {
         // A pool that has a store knows its index.
         match direct::index_in(&pool).map_or(Some(self.index), |name| Index::named(&name)) {
             Some(Index::Turbo) => self.direct::<Turbo<M, Bytes<Key>>>(pool, settings),
+            Some(Index::Rewo) => self.direct::<Rewo<M, Bytes<Key>>>(pool, settings),
             // With an index that this release does not know, it says so.
             Some(Index::Clht) | None => self.direct::<Clht<M, Bytes<Key>>>(pool, settings),
         }

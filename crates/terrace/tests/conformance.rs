@@ -27,6 +27,15 @@ fn on_counted_media() {
 }
 
 #[test]
+fn with_rewo_hash() {
+    store(|| Site::in_file(|options| options.index(Index::Rewo), Options::open_or_create));
+    store(|| {
+        let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
+        Site::in_file(|options| power(options).index(Index::Rewo), Options::open_or_create)
+    });
+}
+
+#[test]
 fn with_turbohash() {
     store(|| Site::in_file(|options| options.index(Index::Turbo), Options::open_or_create));
     store(|| {

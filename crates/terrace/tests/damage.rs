@@ -193,6 +193,11 @@ fn any_byte_changed_is_an_error_or_a_right_answer() {
 }
 
 #[test]
+fn any_byte_changed_of_a_store_with_rewo_hash_is_an_error_or_a_right_answer() {
+    change_any_byte(Index::Rewo);
+}
+
+#[test]
 fn any_byte_changed_of_a_store_with_turbohash_is_an_error_or_a_right_answer() {
     change_any_byte(Index::Turbo);
 }
