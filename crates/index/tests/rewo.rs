@@ -290,3 +290,23 @@ fn a_bucket_of_byte_strings_with_any_one_byte_changed_is_found_out() {
     }
     assert!(keys.iter().all(|key| index.get_sound(&guard, key).is_ok()));
 }
+
+#[test]
+fn a_resize_whose_count_was_changed_looks_through_all_buckets_again() {
+    let pool: Pool<Dram> = pool();
+    let index = Rewo::<Dram, U64>::with_shape(&pool, "rewo", 4, 5).unwrap();
+    let guard = pool.pin();
+    let mut keys = 0;
+    while !index.stats(&guard).resizing {
+        index.insert(&guard, &key(keys), keys).unwrap();
+        keys += 1;
+    }
+    let root = pool.roots()[0].offset.unwrap();
+    let view = line(&pool, root + 64).0[1].load(pool.medium(), Relaxed);
+    let count = &line(&pool, view + 192).0[0];
+    // As if all had moved.
+    count.store(pool.medium(), count.load(pool.medium(), Relaxed) | 0xff, Relaxed);
+    while index.maintain(&guard) {}
+    assert!((0..keys).all(|n| index.get(&guard, &key(n)) == Some(n)));
+    assert_eq!(index.verify(&guard), []);
+}
