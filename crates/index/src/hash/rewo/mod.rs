@@ -1,6 +1,7 @@
 //! Rewo-Hash: cuckoo hashing in large data tables, read and written a media block at a time.
 //!
-//! Zexuan Li, Kaixin Huang: *A Read-Efficient and Write-Optimized Hash Table for Intel Optane DC Persistent Memory* (section 3, Algorithms 2 to 6; an earlier version at DATE 2021). This is its Persistent Table.
+//! Zexuan Li, Kaixin Huang: *A Read-Efficient and Write-Optimized Hash Table for Intel Optane DC Persistent Memory* (section 3, Algorithms 2 to 6; an earlier version at DATE 2021). This is its Persistent Table,
+//! alone: there is no Cached Table in DRAM above it (3.3, 3.5), so every search reads the pool.
 //!
 //! # Picture
 //! ```text
