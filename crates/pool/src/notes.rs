@@ -139,19 +139,28 @@ mod tests {
         }
     }
 
+    fn noted(pool: &Pool<Shm>) -> usize {
+        pool.0.used_seats().map(|seat| seat.noted.load(pool.medium(), Relaxed).count_ones() as usize).sum()
+    }
+
     #[test]
     fn a_further_seat_is_given_back_with_its_last_note_in_whichever_order_locks_are_freed() {
         let (_directory, [pool, other]) = shared();
-        let count = 3 * NOTES;
-        let (at, at_other) = (locks(&pool, count), locks(&other, 1));
+        let (at, at_other) = (locks(&pool, 3 * NOTES), locks(&other, 1));
         let (guard, guard_of_other) = (pool.pin(), other.pin());
-        for order in [0, 5, 17, 31] {
+        for (first, count) in
+            [(0, NOTES + 3), (5, 2 * NOTES), (17, 3 * NOTES), (31, 3 * NOTES), (0, NOTES + 1)]
+        {
             let mut held: Vec<Option<Locked<'_, Shm>>> =
                 (0..count).map(|n| Some(lock(&pool, at, n).acquire(&guard))).collect();
             drop(lock(&other, at_other, 0).acquire(&guard_of_other));
-            assert_eq!(pool.0.count_seats(), 4, "of this thread in both, and two for notes");
-            (0..count).for_each(|n| drop(held[(order + 5 * n) % count].take()));
-            assert_eq!(pool.0.count_seats(), 2, "order {order}");
+            let seats = count.div_ceil(NOTES) as u64;
+            assert_eq!(pool.0.count_seats(), 1 + seats, "of this thread in both, and the further ones");
+            for left in (0..count).rev() {
+                drop(held[(first + 5 * left) % count].take());
+                assert_eq!(noted(&pool), left, "from {first} on, of {count}");
+            }
+            assert_eq!(pool.0.count_seats(), 2, "from {first} on, of {count}");
         }
     }
 
