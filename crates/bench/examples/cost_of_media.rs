@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use terrace_bench::spread;
-use terrace_index::{PointIndex, Stored, U64, hash::Clht};
+use terrace_index::{PointIndex, Stored, U64, hash::Clht, hash::Turbo};
 use terrace_medium::{Dram, Line, MappedMedium, Mapping, Medium, Offset, Pmem, Region, Shm};
 use terrace_pool::{Pool, PoolOptions};
 
@@ -109,9 +109,12 @@ fn main() -> ExitCode {
         "dram" => pattern(operation, n, dram_get, dram_put),
         "shm" => pattern(operation, n, shm_get, shm_put),
         "pmem" => pattern(operation, n, pmem_get, pmem_put),
-        "clht_dram" => clht::<Dram>(operation, n),
-        "clht_shm" => clht::<Shm>(operation, n),
-        "clht_pmem" => clht::<Pmem>(operation, n),
+        "clht_dram" => index::<Clht<Dram, U64>>(operation, n),
+        "clht_shm" => index::<Clht<Shm, U64>>(operation, n),
+        "clht_pmem" => index::<Clht<Pmem, U64>>(operation, n),
+        "turbo_dram" => index::<Turbo<Dram, U64>>(operation, n),
+        "turbo_shm" => index::<Turbo<Shm, U64>>(operation, n),
+        "turbo_pmem" => index::<Turbo<Pmem, U64>>(operation, n),
         "store_alone" => store(operation, n, false),
         "store_shared" => store(operation, n, true),
         _ => return ExitCode::from(2),
@@ -139,11 +142,14 @@ fn pattern<M: MappedMedium>(operation: &str, n: u64, get: Get<M>, put: Put<M>) {
 }
 
 /// The hash table: `n` operations, after `keys` inserts that are the same for every `n`.
-fn clht<M: MappedMedium>(operation: &str, n: u64) {
+fn index<I: PointIndex<Kind = U64> + Stored<Medium = <I as PointIndex>::Medium>>(operation: &str, n: u64)
+where
+    <I as PointIndex>::Medium: MappedMedium,
+{
     const KEYS: u64 = 100_000;
-    let pool: Pool<M> =
+    let pool: Pool<<I as PointIndex>::Medium> =
         PoolOptions::anonymous().size(64 << 20).max_size(64 << 20).hash_seed(7).create().expect("memory");
-    let index = Clht::<M, U64>::create(&pool, "index", KEYS).expect("room");
+    let index = I::create(&pool, "index", KEYS).expect("room");
     let guard = pool.pin();
     if operation != "insert" {
         (0..KEYS).for_each(|i| _ = index.insert(&guard, &spread(i), i));

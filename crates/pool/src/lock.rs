@@ -80,7 +80,17 @@ impl Lock {
     #[inline(always)]
     pub fn try_acquire<'g, M: MappedMedium>(&'g self, guard: &'g Guard<'_, M>) -> Option<Locked<'g, M>> {
         let pool = guard.inner();
-        if pool.is_shared() { self.try_acquire_noted(pool, guard.seat()) } else { self.try_acquire_in(pool) }
+        let note = match pool.is_shared() && !planted::has(Bug::NoteAfterLock) {
+            true => Some(self.noted(pool, guard.seat())?),
+            false => None,
+        };
+        if !self.take(pool) {
+            note.inspect(|note| note.strike_out(pool));
+            return None;
+        }
+        let late = pool.is_shared() && planted::has(Bug::NoteAfterLock);
+        let note = if late { Some(self.note(pool, guard.seat())) } else { note };
+        Some(Locked { lock: self, pool, note })
     }
 
     /// As [`Lock::acquire`], for the pool's own locks, of which whoever recovers knows where they are.
@@ -146,47 +156,35 @@ impl Lock {
         }
     }
 
+    /// Notes that this thread tries the lock, unless somebody holds it.
     #[inline(never)]
-    fn try_acquire_noted<'g, M: MappedMedium>(
-        &'g self,
-        pool: &'g Inner<M>,
-        seat: &'g Seat,
-    ) -> Option<Locked<'g, M>> {
-        if is_held_word(self.0.load(pool.medium(), Relaxed), pool.owner) {
-            return None;
-        }
-        if planted::has(Bug::NoteAfterLock) {
-            let mut locked = self.try_acquire_in(pool)?;
-            locked.note = Some(Note::make(pool, seat, pool.region.offset_of(self).raw()));
-            return Some(locked);
-        }
-        let note = Note::make(pool, seat, pool.region.offset_of(self).raw());
-        match self.try_acquire_in(pool) {
-            Some(mut locked) => {
-                locked.note = Some(note);
-                Some(locked)
-            }
-            None => {
-                note.strike_out(pool);
-                None
-            }
-        }
+    fn noted<M: MappedMedium>(&self, pool: &Inner<M>, seat: &Seat) -> Option<Note> {
+        let is_held = is_held_word(self.0.load(pool.medium(), Relaxed), pool.owner);
+        (!is_held).then(|| self.note(pool, seat))
+    }
+
+    fn note<M: MappedMedium>(&self, pool: &Inner<M>, seat: &Seat) -> Note {
+        Note::make(pool, seat, pool.region.offset_of(self).raw())
     }
 
     #[inline(always)]
     pub(crate) fn try_acquire_in<'g, M: MappedMedium>(&'g self, pool: &'g Inner<M>) -> Option<Locked<'g, M>> {
+        self.take(pool).then(|| Locked { lock: self, pool, note: None })
+    }
+
+    /// Takes the lock if it is free.
+    #[inline(always)]
+    fn take<M: MappedMedium>(&self, pool: &Inner<M>) -> bool {
         let now = self.0.load(pool.medium(), Relaxed);
         if is_held_word(now, pool.owner) {
-            return None;
+            return false;
         }
-        let was_unfenced = Self::may_be_unsettled(now);
         let mine = match M::VOLATILE_CACHE {
             true => pool.lock_words.held | now & UNFENCED | now << 1 & UNFENCED,
             false => pool.lock_words.held,
         };
         // ORDER: Acquire pairs with the Release store of the last holder: what it changed is seen. Release: the note of a shared pool comes before.
-        self.0.compare_exchange(pool.medium(), now, mine, AcqRel, Relaxed).ok()?;
-        Some(Locked { lock: self, pool, was_unfenced, note: None })
+        self.0.compare_exchange(pool.medium(), now, mine, AcqRel, Relaxed).is_ok()
     }
 
     /// Frees a lock whose [`Locked`] was forgotten.
@@ -255,22 +253,22 @@ impl Lock {
     }
 }
 
-/// A lock that is held. Dropping it releases it.
+/// A lock that is held. Dropping it releases it. Three words, so that it is moved in registers.
 #[must_use = "a lock that is not kept is released at once"]
 pub struct Locked<'g, M: MappedMedium> {
     lock: &'g Lock,
     pool: &'g Inner<M>,
-    was_unfenced: bool,
     /// In a shared pool, unless whoever recovers knows of the lock anyway.
-    note: Option<Note<'g>>,
+    note: Option<Note>,
 }
 
 impl<M: MappedMedium> Locked<'_, M> {
     /// Whether the last holder released it before its fence, or was killed while it held it: what it changed must be made durable before
-    /// it is built upon.
+    /// it is built upon. Never so where the processor's cache outlives what the pool is to outlive.
     #[inline(always)]
     pub fn was_unfenced(&self) -> bool {
-        self.was_unfenced
+        // The word says so from when it was taken.
+        M::VOLATILE_CACHE && self.lock.0.load(self.pool.medium(), Relaxed) & UNFENCED != 0
     }
 
     /// Frees the lock. Everything changed under it, by this holder and those before, is durable.
@@ -422,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_lock_of_another_generation_is_free() {
-        let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
+        let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
         let (guard, word) = (pool.pin(), word(&pool));
         let lock = Lock::of(word);
         let other = Owner { generation: pool.generation() + 1, ..pool.owner() };
@@ -445,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_thread_does_not_settle_what_another_left() {
-        let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
+        let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
         let lock = Lock::of(word(&pool));
         lock.acquire(&pool.pin()).release_unfenced();
         std::thread::scope(|scope| {

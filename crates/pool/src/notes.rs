@@ -9,6 +9,7 @@
 use crate::pool::Inner;
 use crate::seats::Seat;
 use std::cell::Cell;
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_medium::MappedMedium;
 
@@ -28,18 +29,18 @@ thread_local! {
     static FURTHER: Cell<Further> = const { Cell::new(NONE) };
 }
 
-/// Where a thread has noted that it may hold a lock.
-pub(crate) struct Note<'g> {
-    seat: &'g Seat,
-    number: u32,
-    /// The seat is there for its notes alone.
-    is_further: bool,
-}
+/// Where a thread has noted that it may hold a lock: `| seat (32) | 0 | further (1) | 1 | number (16) |`, one word, for it goes wherever the lock goes.
+pub(crate) struct Note(NonZeroU64);
 
-impl<'g> Note<'g> {
+const NUMBER: u64 = 0xffff;
+const IS_NOTE: u64 = 1 << 16;
+/// The seat is there for its notes alone.
+const IN_FURTHER: u64 = 1 << 17;
+const SEAT_SHIFT: u32 = 32;
+
+impl Note {
     /// Notes the lock at `offset`, before it is tried.
-    #[inline(always)]
-    pub(crate) fn make<M: MappedMedium>(pool: &'g Inner<M>, seat: &'g Seat, offset: u64) -> Self {
+    pub(crate) fn make<M: MappedMedium>(pool: &Inner<M>, seat: &Seat, offset: u64) -> Self {
         match Self::make_in(pool, seat, offset) {
             Some(note) => note,
             None => Self::make_further(pool, offset),
@@ -48,17 +49,17 @@ impl<'g> Note<'g> {
 
     /// Notes it in `seat`, unless that has no room.
     #[inline(always)]
-    fn make_in<M: MappedMedium>(pool: &Inner<M>, seat: &'g Seat, offset: u64) -> Option<Self> {
+    fn make_in<M: MappedMedium>(pool: &Inner<M>, seat: &Seat, offset: u64) -> Option<Self> {
         let used = seat.noted.load(pool.medium(), Relaxed);
         let number = used.trailing_ones();
         seat.notes.get(number as usize)?.store(pool.medium(), offset, Relaxed);
         // ORDER: Release: the place before the bit that says it is there. Only this thread writes either; who reads them does so after its death.
         seat.noted.store(pool.medium(), used | 1 << number, Release);
-        Some(Self { seat, number, is_further: false })
+        NonZeroU64::new(pool.index_of(seat) << SEAT_SHIFT | IS_NOTE | u64::from(number)).map(Self)
     }
 
     #[cold]
-    fn make_further<M: MappedMedium>(pool: &'g Inner<M>, offset: u64) -> Self {
+    fn make_further<M: MappedMedium>(pool: &Inner<M>, offset: u64) -> Self {
         let further = FURTHER.get();
         let known = (further.pool == pool.id).then(|| pool.seat(further.index));
         let note = known.and_then(|seat| Self::make_in(pool, seat, offset)).unwrap_or_else(|| {
@@ -68,27 +69,29 @@ impl<'g> Note<'g> {
             let note = Self::make_in(pool, pool.seat(index), offset);
             note.expect("nobody has noted anything in a seat that was free")
         });
-        Self { is_further: true, ..note }
+        Self(note.0 | IN_FURTHER)
     }
 
-    /// The lock is free, or another's.
-    #[inline(always)]
+    /// The lock is free, or another's. (Not inlined: only shared pools need it, and who drops a lock of another one is short without it.)
+    #[inline(never)]
     pub(crate) fn strike_out<M: MappedMedium>(&self, pool: &Inner<M>) {
-        let used = self.seat.noted.load(pool.medium(), Relaxed) & !(1 << self.number);
+        let note = self.0.get();
+        let index = (note >> SEAT_SHIFT) as u32;
+        let noted = &pool.seat(index).noted;
+        let left = noted.load(pool.medium(), Relaxed) & !(1 << (note & NUMBER));
         // ORDER: Release: after the lock was freed.
-        self.seat.noted.store(pool.medium(), used, Release);
-        if self.is_further && used == 0 {
-            Self::leave(pool, self.seat);
+        noted.store(pool.medium(), left, Release);
+        if note & IN_FURTHER != 0 && left == 0 {
+            Self::leave(pool, index);
         }
     }
 
     #[cold]
-    fn leave<M: MappedMedium>(pool: &Inner<M>, seat: &Seat) {
-        let further = Further { pool: pool.id, index: pool.index_of(seat) as u32 };
-        if FURTHER.get() == further {
+    fn leave<M: MappedMedium>(pool: &Inner<M>, index: u32) {
+        if FURTHER.get() == (Further { pool: pool.id, index }) {
             FURTHER.set(NONE);
         }
-        pool.unclaim(further.index);
+        pool.unclaim(index);
     }
 }
 

@@ -17,7 +17,8 @@ pub(super) const TAGS: usize = 1;
 
 #[inline(always)]
 pub(super) fn word(bucket: &Bucket, index: usize) -> &Word {
-    &bucket[index / 8].0[index % 8]
+    // Below 32 it is always; so the compiler knows it.
+    &bucket[index / 8 % 4].0[index % 8]
 }
 
 /// The meta word of a bucket, loaded.
@@ -31,22 +32,19 @@ pub(super) const fn all_slots<K: Buckets>() -> u64 {
 }
 
 impl Meta {
+    /// The slots that hold a key.
     #[inline(always)]
-    pub(super) fn valid<K: Buckets>(self) -> u64 {
+    pub(super) fn live<K: Buckets>(self) -> u64 {
         self.0 & all_slots::<K>()
     }
+    /// Those that held one.
     #[inline(always)]
     pub(super) fn deleted<K: Buckets>(self) -> u64 {
         self.0 >> K::SLOTS & all_slots::<K>()
     }
-    /// The slots that hold a key.
-    #[inline(always)]
-    pub(super) fn live<K: Buckets>(self) -> u64 {
-        self.0 & !(self.0 >> K::SLOTS) & all_slots::<K>()
-    }
     #[inline(always)]
     pub(super) fn empty<K: Buckets>(self) -> u64 {
-        !self.0 & all_slots::<K>()
+        !(self.0 | self.0 >> K::SLOTS) & all_slots::<K>()
     }
     /// Whether no path ends here.
     #[inline(always)]
@@ -55,19 +53,19 @@ impl Meta {
     }
     #[inline(always)]
     pub(super) fn with_live<K: Buckets>(self, slot: usize) -> Self {
-        self.becoming::<K>(self.valid::<K>() | 1 << slot, self.deleted::<K>() & !(1 << slot))
+        self.becoming::<K>(self.live::<K>() | 1 << slot, self.deleted::<K>() & !(1 << slot))
     }
     #[inline(always)]
     pub(super) fn with_deleted<K: Buckets>(self, slot: usize) -> Self {
-        self.becoming::<K>(self.valid::<K>(), self.deleted::<K>() | 1 << slot)
+        self.becoming::<K>(self.live::<K>() & !(1 << slot), self.deleted::<K>() | 1 << slot)
     }
     #[inline(always)]
-    pub(super) fn becoming<K: Buckets>(self, valid: u64, deleted: u64) -> Self {
-        Self(K::seal(valid | deleted << K::SLOTS, self.0))
+    pub(super) fn becoming<K: Buckets>(self, live: u64, deleted: u64) -> Self {
+        Self(K::seal(live | deleted << K::SLOTS, self.0))
     }
 }
 
-/// ORDER: Acquire: pairs with the Release of [`store_meta`]: slots and tags that it declares valid are seen.
+/// ORDER: Acquire: pairs with the Release of [`store_meta`]: slots and tags that it declares live are seen.
 #[inline(always)]
 pub(super) fn meta<M: Medium>(medium: &M, bucket: &Bucket) -> Meta {
     Meta(bucket[0].0[META].load(medium, Acquire))
@@ -113,7 +111,8 @@ pub(super) fn pass_bit<K: Buckets>(tag: u8) -> u64 {
 /// Whether a path of this tag goes on behind a bucket that had this meta word: it is full, and a key with such a tag has passed it.
 #[inline(always)]
 pub(super) fn goes_on<M: Medium, K: Buckets>(medium: &M, bucket: &Bucket, meta: Meta, tag: u8) -> bool {
-    meta.is_full::<K>() && has_passed::<M, K>(medium, bucket, tag)
+    // One branch, which hardly ever goes the other way: whether a bucket is full alone would often be foretold wrong.
+    meta.is_full::<K>() & has_passed::<M, K>(medium, bucket, tag)
 }
 
 #[inline(always)]
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_valid_and_deleted_each_by_itself() {
+    fn slots_are_live_and_deleted_each_by_itself() {
         slots_come_and_go::<U64>();
         slots_come_and_go::<Bytes<NoRecords>>();
     }

@@ -6,7 +6,7 @@
 //! Tag and place together are 23 bits of the hash, of which the slots near a home have as many in common as the shard's buckets have bits: a miss touches a record once in
 //! 16,384 comparisons as long as shards have 512 buckets.
 //!
-//! Two checks find a change of any one byte: one in the slot over its other bits, one in the meta word over valid and deleted. A slot that is damaged is handed out as a word that is no record's offset
+//! Two checks find a change of any one byte: one in the slot over its other bits, one in the meta word over live and deleted. A slot that is damaged is handed out as a word that is no record's offset
 //! (its lowest bit is set). A search that ends without its key compares both checks on its path, and the places of all slots, in case a tag was changed.
 
 use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, HASH_BITS, OFFSET, check, offset_in};
@@ -43,7 +43,7 @@ const META_BITS: u32 = 2 * SLOTS as u32;
 const META_CHECK_BITS: u32 = 64 - META_BITS;
 const META_CHECK: u64 = (1 << META_CHECK_BITS) - 1;
 
-/// The check of valid and deleted bits. Each bit of a byte falls on another bit of the check; the rotation keeps those that share a byte with the check from the bits in it.
+/// The check of live and deleted bits. Each bit of a byte falls on another bit of the check; the rotation keeps those that share a byte with the check from the bits in it.
 #[inline(always)]
 fn meta_check(bits: u64) -> u64 {
     let pieces = (0..6).fold(0, |folded, piece| folded ^ bits >> (piece * META_CHECK_BITS)) & META_CHECK;

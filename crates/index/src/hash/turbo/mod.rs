@@ -13,12 +13,12 @@
 //!   bucket of u64 keys    | meta | tags: 14 bytes, 2 spare | passed: 64 bits | 14 x (key, word) |
 //!   bucket of byte keys   | meta | tags: 27 bytes | passed: 40 bits | 27 x slot |
 //!                           slot: [63:49] 15 bits of the key's hash  [48:41] check  [40:0] the record's offset / 8
-//!   meta                  [63:..] sequence (u64 keys: 36 bits) or check (byte keys: 10 bits) | deleted, a bit a slot | valid, a bit a slot |
+//!   meta                  [63:..] sequence (u64 keys: 36 bits) or check (byte keys: 10 bits) | deleted, a bit a slot | live, a bit a slot |
 //!
 //!   hash of a key         | which shard | which bucket: its home | ... | tag: the last 8 bits |
 //! ```
-//! A key lies in the first bucket from its home on that had a free slot when it came. A bucket with an empty slot (not valid) ends the *path* of a search; a deleted slot
-//! stays valid, so it never does, but it can be filled again. A full bucket ends the path too, unless the tag's bit in its `passed` word is set. So a path only grows, until its shard is
+//! A key lies in the first bucket from its home on that had a free slot when it came. A bucket with an empty slot (neither live nor deleted) ends the *path* of a search; a deleted slot
+//! never does, but it can be filled again. A full bucket ends the path too, unless the tag's bit in its `passed` word is set. So a path only grows, until its shard is
 //! rehashed.
 //!
 //! # What differs from the thesis, and why
@@ -47,9 +47,9 @@
 //! * **Where in a bucket**: its first line, which every search reads, is filled first; then the line that the tag chooses, which a search can fetch together with the first.
 //!
 //! # Invariants
-//! 1. Every bucket from a key's home to the one before its own is full (all slots valid) and says that the key's tag has passed it. No key is twice in a shard.
+//! 1. Every bucket from a key's home to the one before its own is full (no slot is empty) and says that the key's tag has passed it. No key is twice in a shard.
 //! 2. Only the holder of a shard's lock stores to its descriptor, its place and its buckets.
-//! 3. A valid bit is durable only after its slot, its tag, and the passed bits that lead to it. Under a lock that is held or unfenced, nothing is not durable but the buckets that `pending` names, and
+//! 3. A live bit is durable only after its slot, its tag, and the passed bits that lead to it. Under a lock that is held or unfenced, nothing is not durable but the buckets that `pending` names, and
 //!    the descriptor's line; under any other lock nothing at all. A reader that meets such a lock makes the buckets that it read durable before it answers, so nothing that was ever answered can be lost.
 //! 4. A shard's version is stored once its new buckets are durable, and is durable before anyone writes to them. Until then they are memory that nobody can reach.
 //! 5. A shard's old buckets are retired, never freed, and nobody writes to them any more.

@@ -64,10 +64,13 @@ impl Shape for U64 {
             let mut matches = u64::from(tagged) & before.live::<Self>();
             while matches != 0 {
                 let slot = matches.trailing_zeros() as usize;
+                // One whose key is another goes on, whether or not the bucket has changed: what comes later is a snapshot by itself.
                 if key_word(bucket, slot).load(medium, Acquire) == *probe.key {
-                    match pair(medium, bucket, slot, before) {
-                        Some((key, word)) if key == *probe.key => return Found::Here(slot, word),
-                        _ => continue 'again,
+                    // ORDER: Acquire: as in `pair`, for the key as for the word.
+                    let word = value_word(bucket, slot).load(medium, Acquire);
+                    match meta_again(medium, bucket) == before {
+                        true => return Found::Here(slot, word),
+                        false => continue 'again,
                     }
                 }
                 matches &= matches - 1;

@@ -130,7 +130,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
                     // It is kept, so that `check` and `salvage` can still name its record, though no key may lead to it.
                     self.note_damage(entry.word, "a slot of the index is damaged");
                 }
-                let home = K::inner(entry, self.seed, self.shard_bits) >> 1 >> (63 - log2);
+                let home = K::inner(entry, self.seed, self.shard_bits()) >> 1 >> (63 - log2);
                 place_entry::<K>(&mut images, home as usize, entry);
                 ControlFlow::Continue(())
             });
@@ -161,7 +161,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     }
 }
 
-/// Draws an entry into the first bucket from its home on that is not full. Until all are drawn, a bucket's meta word is just the valid bits.
+/// Draws an entry into the first bucket from its home on that is not full. Until all are drawn, a bucket's meta word is just the live bits.
 fn place_entry<K: Buckets>(images: &mut [Image], home: usize, entry: Entry) {
     let mut index = home;
     while images[index][0][0] == all_slots::<K>() {

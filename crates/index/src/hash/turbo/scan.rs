@@ -40,11 +40,11 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
 
     /// Where the home `index` of a shard begins; behind the last one, the next shard; behind the last of those, 0.
     fn position_of(&self, shard: usize, place: Place, index: u64) -> Position {
-        let start = |shard: usize| (shard as u64) << 1 << (63 - self.shard_bits);
+        let start = |shard: usize| (shard as u64) << 1 << (63 - self.shard_bits());
         if index == place.buckets() {
             return if shard + 1 == self.shards() { 0 } else { start(shard + 1) };
         }
-        start(shard) | index << 1 << (63 - place.log2()) >> self.shard_bits
+        start(shard) | index << 1 << (63 - place.log2()) >> self.shard_bits()
     }
 
     /// Every key with its home among `homes`. They lie there, or behind, as far as the buckets are full.
@@ -61,7 +61,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
             let bucket = self.bucket(place, index);
             let is_full = meta(self.pool.medium(), bucket).is_full::<K>();
             K::for_each(guard, bucket, |_, entry| {
-                if homes.contains(&place.home(K::inner(entry, self.seed, self.shard_bits))) {
+                if homes.contains(&place.home(K::inner(entry, self.seed, self.shard_bits()))) {
                     each(entry);
                 }
                 ControlFlow::Continue(())
@@ -92,8 +92,8 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         mut each: impl FnMut(&mut Marker<'_>, u64),
     ) {
         marker.mark(self.root.offset().raw(), size_of::<Root>());
-        marker.mark(self.descriptors.offset().raw(), descriptor_bytes(self.shard_bits));
-        marker.mark(self.places.offset().raw(), place_bytes(self.shard_bits));
+        marker.mark(self.descriptors.offset().raw(), descriptor_bytes(self.shard_bits()));
+        marker.mark(self.places.offset().raw(), place_bytes(self.shard_bits()));
         for shard in 0..self.shards() {
             let held = self.hold(guard, shard);
             if !held.place.is_none() {

@@ -63,7 +63,7 @@ pub(super) mod sealed {
         /// Written into the root, so that a table of one shape is never read as the other.
         const KIND: u64;
 
-        /// The meta word with these valid and deleted bits that follows `before`.
+        /// The meta word with these live and deleted bits that follows `before`.
         fn seal(bits: u64, before: u64) -> u64;
         /// Whether a meta word is as it was sealed.
         fn is_sealed(meta: u64) -> bool;

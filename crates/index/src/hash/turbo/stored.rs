@@ -102,7 +102,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
             descriptors: descriptors.ok_or_else(lost)?,
             places: places.ok_or_else(lost)?,
             seed: words[ROOT_SEED],
-            shard_bits,
+            shards: 1 << shard_bits,
             damage: OnceLock::new(),
             kind: PhantomData,
         };

@@ -61,8 +61,8 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         if !K::is_sealed(now.0) {
             findings.push(finding(at, "a meta word that fits its check", format!("{:#x}", now.0)));
         }
-        if now.deleted::<K>() & !now.valid::<K>() != 0 {
-            findings.push(finding(at, "only valid slots deleted", format!("{:#x}", now.0)));
+        if now.deleted::<K>() & now.live::<K>() != 0 {
+            findings.push(finding(at, "no slot both live and deleted", format!("{:#x}", now.0)));
         }
         K::for_each(guard, bucket, |slot, entry| {
             entries.push((index, entry));
@@ -76,7 +76,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
                 findings.push(finding(at, expected, format!("{tag:#x}")));
             }
             let (home_shard, inner) = self.route(hash);
-            let drawn = K::inner(entry, self.seed, self.shard_bits);
+            let drawn = K::inner(entry, self.seed, self.shard_bits());
             if home_shard != shard || place.home(inner) != place.home(drawn) {
                 let expected = format!("keys of shard {shard}, with their homes");
                 findings.push(finding(at, expected, format!("one of shard {home_shard}: {:#x}", entry.word)));
@@ -109,7 +109,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         entries: &mut [(u64, Entry)],
         findings: &mut Vec<Finding>,
     ) {
-        let looks = |entry: Entry| (K::inner(entry, self.seed, self.shard_bits), entry.tag);
+        let looks = |entry: Entry| (K::inner(entry, self.seed, self.shard_bits()), entry.tag);
         entries.sort_by_key(|&(_, entry)| looks(entry));
         for alike in entries.chunk_by(|one, other| looks(one.1) == looks(other.1)) {
             for (nth, &(index, entry)) in alike.iter().enumerate() {

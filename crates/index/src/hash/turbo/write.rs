@@ -104,9 +104,22 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         self.pool.region().prefetch_to_write(at + 64 * line_for(probe.tag) as u64);
     }
 
-    /// Looks for a key on the whole of its path, and for the first slot on it that could take the key.
+    /// Looks for a key on the whole of its path, and for the first slot on it that could take the key. Mostly the first bucket has the answer to both.
     #[inline(always)]
     fn survey<'t>(&'t self, guard: &Guard<'_, M>, place: Place, probe: &Probe<'_, K>) -> Survey<'t> {
+        let bucket = self.bucket(place, place.home(probe.inner));
+        match K::find(guard, bucket, probe) {
+            Found::Here(slot, word) => Survey::Here(bucket, slot, word),
+            Found::Missing(now) if now.deleted::<K>() == 0 && !now.is_full::<K>() => {
+                let vacancy = Vacancy { bucket, slot: choose::<K>(now.empty::<K>(), probe.tag), distance: 1 };
+                Survey::Missing { vacancy: Some(vacancy), length: 1 }
+            }
+            Found::Missing(_) => self.survey_path(guard, place, probe),
+        }
+    }
+
+    #[inline(never)]
+    fn survey_path<'t>(&'t self, guard: &Guard<'_, M>, place: Place, probe: &Probe<'_, K>) -> Survey<'t> {
         let mut vacancy = None;
         let (mut distance, mut is_searching) = (0, true);
         let ended = self.walk(place, probe.inner, |bucket| {
@@ -165,7 +178,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         self.announce(&held, bucket, 1);
         let before = meta(medium, bucket);
         let after = match planted::has(Bug::DeletedEndsPath) {
-            true => before.becoming::<K>(before.valid::<K>() & !(1 << slot), before.deleted::<K>()),
+            true => before.becoming::<K>(before.live::<K>() & !(1 << slot), before.deleted::<K>()),
             false => before.with_deleted::<K>(slot),
         };
         store_meta(medium, bucket, after);
@@ -261,7 +274,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         K::write(guard, bucket, slot, entry);
         let line = line_of::<K>(slot);
         if (line != 0 || passes) && !planted::has(Bug::SlotUnfenced) {
-            // PERSIST: the slot before the bit that makes it valid, and with it what makes searches pass the buckets before. In the first line of the bucket the order
+            // PERSIST: the slot before the bit that makes it live, and with it what makes searches pass the buckets before. In the first line of the bucket the order
             // of the stores is enough.
             region.persist(&bucket[line]);
         }
