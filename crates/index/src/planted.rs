@@ -4,7 +4,7 @@
     allow(dead_code, unreachable_pub, reason = "without the feature nobody outside names them")
 )]
 
-/// A bug of P-CLHT, of TurboHash, or of Rewo-Hash.
+/// A bug of P-CLHT, of TurboHash, of Rewo-Hash, or of Level hashing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Bug {
@@ -60,10 +60,30 @@ pub enum Bug {
     UnmarkedMove,
     /// Of two records of a key that a crash has left, both stay.
     DoubleKept,
-    /// A copy of a key that moves is not durable when the key's old slot is invalid.
+    /// A copy of a key that moves is not durable when it counts, or when the key's old slot does not.
     CopyUnfenced,
     /// A resize begins before the new table is durable.
     SwitchBeforeTable,
+    /// A movement clears the old slot before the new one has the key.
+    SourceClearedFirst,
+    /// The slots of a movement are not marked.
+    Unmarked,
+    /// The original of a movement goes before the copy is durable.
+    TokenUnfenced,
+    /// That the original of a movement has gone is not durable when its locks are free.
+    OriginalKept,
+    /// Whoever changes a key that is there twice changes one of the two.
+    DuplicateKept,
+    /// A scan visits both copies of a key that is there twice.
+    DuplicateSeen,
+    /// A unit that moves leaves the key in its last slot behind.
+    LostSlot,
+    /// That a unit has shrunk is not durable when its locks are free.
+    MergeUnfenced,
+    /// Units move before the state is durable that says so.
+    StateUnfenced,
+    /// At the end of a resize the tier that is left over is given back to nobody.
+    TierLeaked,
 }
 
 impl Bug {
@@ -123,6 +143,31 @@ impl Bug {
         Self::DoubleKept,
         Self::CopyUnfenced,
         Self::SwitchBeforeTable,
+    ];
+
+    /// Those of Level hashing.
+    pub const OF_LEVEL: [Self; 21] = [
+        Self::PublishBeforePair,
+        Self::UnlockWithoutPersist,
+        Self::ForgottenCount,
+        Self::StaleDuplicate,
+        Self::TwoWordReplace,
+        Self::LockLeftHeld,
+        Self::SlotUnfenced,
+        Self::MovedBeforeBuckets,
+        Self::CursorEarly,
+        Self::ResizeForgotten,
+        Self::SourceClearedFirst,
+        Self::Unmarked,
+        Self::CopyUnfenced,
+        Self::TokenUnfenced,
+        Self::OriginalKept,
+        Self::DuplicateKept,
+        Self::DuplicateSeen,
+        Self::LostSlot,
+        Self::MergeUnfenced,
+        Self::StateUnfenced,
+        Self::TierLeaked,
     ];
 }
 

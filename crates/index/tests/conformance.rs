@@ -1,6 +1,6 @@
 //! The hash tables on every medium, for both kinds of keys, through the suite that every index passes.
 
-use terrace_index::hash::{Buckets, Clht, Nests, Rewo, Slots, Turbo};
+use terrace_index::hash::{Buckets, Clht, Level, LevelBuckets, Nests, Rewo, Slots, Turbo};
 use terrace_index::{Bytes, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
@@ -28,6 +28,10 @@ fn rewo<M: MappedMedium, K: Nests>(setup: Setup) -> Rewo<M, K> {
 /// From a single bucket, with two locks for all: every eviction and every resize there is, and every key meets every other.
 fn smallest<M: MappedMedium, K: Nests>(setup: Setup) -> Rewo<M, K> {
     Rewo::with_shape(&pool(setup), NAME, 1, 0).expect("room for a table")
+}
+
+fn level<M: MappedMedium, K: LevelBuckets>(setup: Setup) -> Level<M, K> {
+    Level::create(&pool(setup), NAME, setup.capacity).expect("room for a table")
 }
 
 fn pool<M: MappedMedium>(setup: Setup) -> Pool<M> {
@@ -198,4 +202,59 @@ fn rewo_races_of_byte_strings_on_dram() {
 #[test]
 fn rewo_races_of_byte_strings_on_pmem() {
     point_index_races(rewo::<Jittery<Pmem>, Bytes<TestRecord>>);
+}
+
+#[test]
+fn level_on_dram() {
+    point_index(level::<Dram, U64>);
+}
+
+#[test]
+fn level_on_shm() {
+    point_index(level::<Shm, U64>);
+}
+
+#[test]
+fn level_on_pmem() {
+    point_index(level::<Pmem, U64>);
+}
+
+#[test]
+fn level_on_counted_pmem() {
+    point_index(level::<Counting<Pmem>, U64>);
+}
+
+#[test]
+fn level_of_byte_strings_on_dram() {
+    point_index(level::<Dram, Bytes<TestRecord>>);
+}
+
+#[test]
+fn level_of_byte_strings_on_shm() {
+    point_index(level::<Shm, Bytes<TestRecord>>);
+}
+
+#[test]
+fn level_of_byte_strings_on_pmem() {
+    point_index(level::<Pmem, Bytes<TestRecord>>);
+}
+
+#[test]
+fn level_races_on_dram() {
+    point_index_races(level::<Jittery<Dram>, U64>);
+}
+
+#[test]
+fn level_races_on_pmem() {
+    point_index_races(level::<Jittery<Pmem>, U64>);
+}
+
+#[test]
+fn level_races_of_byte_strings_on_dram() {
+    point_index_races(level::<Jittery<Dram>, Bytes<TestRecord>>);
+}
+
+#[test]
+fn level_races_of_byte_strings_on_pmem() {
+    point_index_races(level::<Jittery<Pmem>, Bytes<TestRecord>>);
 }

@@ -2,10 +2,13 @@
 
 mod change;
 mod clht;
+mod count;
+mod level;
 mod packed;
 mod rewo;
 mod turbo;
 
 pub use clht::{Clht, Slots};
+pub use level::{Buckets as LevelBuckets, Level};
 pub use rewo::{Nests, Rewo};
 pub use turbo::{Buckets, Turbo};

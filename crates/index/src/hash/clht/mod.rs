@@ -38,7 +38,6 @@
 //! Threads: all operations from any number of threads. Crash: at any store. Recovery: constant time; a resize goes on where it was.
 
 mod bucket;
-mod count;
 mod ops;
 mod pairs;
 mod resize;

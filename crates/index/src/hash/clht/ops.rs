@@ -1,8 +1,8 @@
 //! The operations on single keys.
 
 use super::super::change::{self, Change, Fencing, change_if, change_present, swapped};
+use super::super::count::{Count, STRIPES, Stripes};
 use super::bucket::{link, lock_word, store_link};
-use super::count::{Count, STRIPES, Stripes};
 use super::slots::{Entry, Probe, Slots};
 use super::table::*;
 use crate::planted::{self, Bug};
@@ -76,7 +76,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     }
 
     pub(super) fn count(&self) -> Count<'_, M> {
-        Count { medium: self.pool.medium(), root: &self.root, stripes: &self.stripes }
+        Count { medium: self.pool.medium(), line: &self.root[1], stripes: &self.stripes }
     }
 
     /// Both tables at one instant. A table's block is not reused while the caller is pinned.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   stripes: a line a writer, by its seat              | column 0 | column 1 | 0 ... |
-//!   root line 1                                        | mode | base | frontier | 0 ... |
+//!   a line of the root                                 | mode | base | frontier | ... |
 //! ```
 //! `len` is `base` plus the sum of the active column. The counters are not persisted: a killed process may leave a count off by
 //! one a thread, a power failure may leave anything. So the collector's walk counts again, under each bucket's lock, while writers go on:
@@ -12,7 +12,6 @@
 //! Mode: bit 0 the active column, bit 1 a recount is under way. The frontier is the walk's progress in hash space, halved, so that its end
 //! (2^63) can be told from its start.
 
-use super::table::Root;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{Line, Medium, Word};
 
@@ -34,7 +33,8 @@ const END: u64 = 1 << 63;
 /// The counters of one index.
 pub(super) struct Count<'r, M> {
     pub(super) medium: &'r M,
-    pub(super) root: &'r Root,
+    /// Of which the first three words are the count's.
+    pub(super) line: &'r Line,
     pub(super) stripes: &'r Stripes,
 }
 
@@ -101,7 +101,7 @@ impl<M: Medium> Count<'_, M> {
     }
 
     fn word(&self, index: usize) -> &Word {
-        &self.root[1].0[index]
+        &self.line.0[index]
     }
 
     fn sum(&self, column: usize) -> u64 {

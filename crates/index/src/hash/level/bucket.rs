@@ -1,0 +1,167 @@
+//! The words that every bucket has: meta and lock.
+
+use super::shape::Buckets;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use terrace_medium::{Line, Medium, Word};
+
+/// A bucket: two lines, half a media block.
+pub(super) type Bucket = [Line; 2];
+pub(super) const BUCKET: usize = 128;
+const _: () = assert!(size_of::<Bucket>() == BUCKET);
+
+/// A bucket that nobody sees yet.
+pub(super) type Image = [[u64; 8]; 2];
+
+pub(super) const META: usize = 0;
+pub(super) const LOCK: usize = 1;
+
+#[inline(always)]
+pub(super) fn word(bucket: &Bucket, index: usize) -> &Word {
+    &bucket[index / 8].0[index % 8]
+}
+
+#[inline(always)]
+pub(super) fn lock_word(bucket: &Bucket) -> &Word {
+    &bucket[0].0[LOCK]
+}
+
+/// The meta word of a bucket, loaded: a token and a mark for each slot, and whether the unit uses the tiers above.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Meta(pub(super) u64);
+
+/// A bit for each slot.
+#[inline(always)]
+pub(super) const fn all_slots<K: Buckets>() -> u64 {
+    (1 << K::SLOTS) - 1
+}
+
+/// Set in the lowest tier's bucket: its unit uses the two tiers above, and this bucket is empty.
+const fn fine_bit<K: Buckets>() -> u64 {
+    1 << (2 * K::SLOTS)
+}
+
+impl Meta {
+    /// The slots that hold a key.
+    #[inline(always)]
+    pub(super) fn tokens<K: Buckets>(self) -> u64 {
+        self.0 & all_slots::<K>()
+    }
+    /// Those of them whose key may lie in another slot, too.
+    #[inline(always)]
+    pub(super) fn marks<K: Buckets>(self) -> u64 {
+        self.0 >> K::SLOTS & all_slots::<K>()
+    }
+    #[inline(always)]
+    pub(super) fn is_marked<K: Buckets>(self, slot: usize) -> bool {
+        self.marks::<K>() >> slot & 1 == 1
+    }
+    #[inline(always)]
+    pub(super) fn is_fine<K: Buckets>(self) -> bool {
+        self.0 & fine_bit::<K>() != 0
+    }
+    /// How many slots hold a key.
+    #[inline(always)]
+    pub(super) fn load<K: Buckets>(self) -> u32 {
+        self.tokens::<K>().count_ones()
+    }
+    /// The first slot without one.
+    #[inline(always)]
+    pub(super) fn vacancy<K: Buckets>(self) -> Option<usize> {
+        let vacant = !self.0 & all_slots::<K>();
+        (vacant != 0).then(|| vacant.trailing_zeros() as usize)
+    }
+    #[inline(always)]
+    pub(super) fn with<K: Buckets>(self, slot: usize) -> Self {
+        self.becoming::<K>(self.tokens::<K>() | 1 << slot, self.marks::<K>())
+    }
+    /// With a key that may lie in another slot, too.
+    pub(super) fn with_marked<K: Buckets>(self, slot: usize) -> Self {
+        self.becoming::<K>(self.tokens::<K>() | 1 << slot, self.marks::<K>() | 1 << slot)
+    }
+    pub(super) fn unmarked<K: Buckets>(self, slot: usize) -> Self {
+        self.becoming::<K>(self.tokens::<K>(), self.marks::<K>() & !(1 << slot))
+    }
+    #[inline(always)]
+    pub(super) fn without<K: Buckets>(self, slot: usize) -> Self {
+        self.becoming::<K>(self.tokens::<K>() & !(1 << slot), self.marks::<K>() & !(1 << slot))
+    }
+    /// The word with these tokens and marks that follows this one, for a unit that uses its own tier.
+    #[inline(always)]
+    pub(super) fn becoming<K: Buckets>(self, tokens: u64, marks: u64) -> Self {
+        Self(K::seal(tokens | marks << K::SLOTS, self.0))
+    }
+    /// The word of an empty bucket, whose unit uses the tiers above, that follows this one.
+    pub(super) fn fine<K: Buckets>(self) -> Self {
+        Self(K::seal(fine_bit::<K>(), self.0))
+    }
+}
+
+/// ORDER: Acquire: pairs with the Release of [`store_meta`]: slots with a token are seen. And what is read after it is read after it.
+#[inline(always)]
+pub(super) fn meta<M: Medium>(medium: &M, bucket: &Bucket) -> Meta {
+    Meta(bucket[0].0[META].load(medium, Acquire))
+}
+
+/// ORDER: Release: whoever sees it sees the slots stored before it.
+#[inline(always)]
+pub(super) fn store_meta<M: Medium>(medium: &M, bucket: &Bucket, meta: Meta) {
+    bucket[0].0[META].store(medium, meta.0, Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shape::sealed::Shape;
+    use super::*;
+    use crate::{Bytes, RecordKeys, U64};
+    use terrace_medium::MappedMedium;
+    use terrace_pool::Guard;
+
+    struct NoRecords;
+    impl RecordKeys for NoRecords {
+        fn key<'g, M: MappedMedium>(_: &'g Guard<'_, M>, _: u64) -> Option<&'g [u8]> {
+            None
+        }
+    }
+
+    fn tokens_and_marks_come_and_go<K: Shape>() {
+        let mut meta = Meta(0);
+        for slot in 0..K::SLOTS {
+            assert_eq!((meta.vacancy::<K>(), meta.load::<K>()), (Some(slot), slot as u32));
+            meta = meta.with::<K>(slot);
+            assert_eq!((meta.tokens::<K>(), meta.marks::<K>()), ((2 << slot) - 1, 0));
+        }
+        assert_eq!(meta.vacancy::<K>(), None);
+        for slot in 0..K::SLOTS {
+            let marked = meta.with_marked::<K>(slot);
+            assert!((0..K::SLOTS).all(|other| marked.is_marked::<K>(other) == (other == slot)));
+            assert_eq!(marked.unmarked::<K>(slot).marks::<K>(), 0);
+            assert_eq!(marked.without::<K>(slot).tokens::<K>(), all_slots::<K>() & !(1 << slot));
+            assert_eq!(marked.without::<K>(slot).marks::<K>(), 0);
+        }
+        let fine = meta.fine::<K>();
+        assert!(fine.is_fine::<K>() && !meta.is_fine::<K>() && fine.tokens::<K>() == 0);
+        assert!(!fine.with::<K>(3).is_fine::<K>(), "a unit that uses its own tier again");
+        assert!(K::is_sealed(fine.0) && K::is_sealed(meta.0) && K::is_sealed(0));
+    }
+
+    #[test]
+    fn each_slot_has_a_token_and_a_mark() {
+        tokens_and_marks_come_and_go::<U64>();
+        tokens_and_marks_come_and_go::<Bytes<NoRecords>>();
+    }
+
+    fn no_word_comes_again<K: Shape>(changes: usize) {
+        let mut seen = std::collections::HashSet::new();
+        let mut meta = Meta(0);
+        for _ in 0..changes {
+            assert!(seen.insert(meta.0), "{:#x} came again", meta.0);
+            meta = if meta.load::<K>() == 0 { meta.with::<K>(2) } else { meta.without::<K>(2) };
+        }
+    }
+
+    #[test]
+    fn the_word_is_another_after_every_change() {
+        no_word_comes_again::<U64>(100_000);
+        no_word_comes_again::<Bytes<NoRecords>>(100_000);
+    }
+}

@@ -1,0 +1,192 @@
+//! Movements: one key moves to another of its four places, so that a new one finds room, or so that a unit can shrink.
+//!
+//! The order of the tokens makes a log needless. Under the locks of both units:
+//! 1. copy the pair into the free slot; *mark* the slot where it lies; write both back, fence;
+//! 2. set the new slot's token, marked; write back, fence;
+//! 3. clear the old slot's token and mark; write back, fence;
+//! 4. take the new slot's mark away. This need not be durable.
+//!
+//! A crash between 2 and 3 leaves the key in two slots with the same word. Both are marked, so whoever changes the key finds out: he removes one copy, durably, before he does anything to
+//! the other (`marks.rs`). A mark without a second copy, which any other crash may leave, costs one look.
+//!
+//! **Readers** take no lock. A key that moves is in one slot or both all the time, but a reader may look at the new one before 2 and at the old one after 3. So one who has not found
+//! a key looks at the meta words of its buckets again: they have a sequence, and 2 changed it.
+//!
+//! **Scans** visit units in the order of positions, each unit in one look that is repeated until it is consistent. A key that moves from a unit ahead of a scan to one behind would be missed. So
+//! keys move *forward* only: to another unit only if that comes later. For that to be possible often enough, a new key goes to the bucket that comes first even if that has one key more than the other. (The load
+//! factor at which a table of 2^20 top buckets grows is 0.92 then. With movements in both directions it would be 0.95; forward and without the preference 0.90.)
+
+use super::bucket::*;
+use super::ops::Level;
+use super::root::*;
+use super::shape::{Buckets, Entry, between, positions};
+use super::write::{Held, Place};
+use crate::planted::{self, Bug};
+use terrace_medium::MappedMedium;
+use terrace_pool::{Guard, Lock, Locked};
+
+/// Which of a table's two levels.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Top,
+    Bottom,
+}
+use Which::{Bottom, Top};
+
+/// From where to where keys are moved, in the order in which it is tried. The third one keeps the load factor when the bottom level was a top level before the last expansion. The
+/// fourth one is its counterpart, for keys of the top level that can only go to their other side.
+const MOVEMENTS: [(Which, Which); 4] = [(Top, Top), (Bottom, Bottom), (Bottom, Top), (Top, Bottom)];
+
+impl<M: MappedMedium, K: Buckets> Level<M, K> {
+    /// All four buckets of a key are full: makes a free slot in one of them by moving another key away, if any can go.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn make_way<'t>(&'t self, guard: &Guard<'_, M>, held: &Held<'_, M>) -> Option<Place<'t>> {
+        // While units move, a new key's own units are moved instead, which makes room, too.
+        if held.view.state.is_moving() {
+            return None;
+        }
+        MOVEMENTS.into_iter().find_map(|(from, to)| self.move_one(guard, held, from, to))
+    }
+
+    fn move_one<'t>(
+        &'t self,
+        guard: &Guard<'_, M>,
+        held: &Held<'_, M>,
+        from: Which,
+        to: Which,
+    ) -> Option<Place<'t>> {
+        let tier = |which| if which == Top { held.view.high } else { held.view.mid };
+        let sources = held.sides.map(|side| tier(from).index(side.position));
+        let slots = || (0..2).flat_map(|side| (0..K::SLOTS).map(move |slot| (side, slot)));
+        let targets = |side: usize, slot: usize| {
+            let bucket = self.bucket(tier(from).bucket(sources[side]));
+            let is_marked = meta(self.pool.medium(), bucket).is_marked::<K>(slot);
+            let entry = K::read(guard, bucket, slot).filter(|_| !is_marked);
+            let source = (tier(from), sources[side]);
+            entry.map(|entry| (entry, self.targets(guard, &held.view, entry, source, tier(to))))
+        };
+        // All on their way from memory at once.
+        for index in slots().filter_map(|(side, slot)| targets(side, slot)).flat_map(|(_, targets)| targets) {
+            index.into_iter().for_each(|index| self.pool.region().prefetch(tier(to).bucket(index).raw()));
+        }
+        slots().find_map(|(side, slot)| {
+            let (entry, targets) = targets(side, slot)?;
+            let bucket = self.bucket(tier(from).bucket(sources[side]));
+            let place = Place { bucket, slot, side };
+            let mut targets = targets.into_iter().flatten();
+            targets.any(|index| self.move_to(guard, held, place, entry, (tier(to), index))).then_some(place)
+        })
+    }
+
+    /// The buckets of tier `to` that a key can move to from bucket `index` of tier `from`.
+    fn targets(
+        &self,
+        guard: &Guard<'_, M>,
+        view: &View,
+        entry: Entry,
+        (from, index): (Tier, u64),
+        to: Tier,
+    ) -> [Option<u64>; 2] {
+        // A bucket of the bottom level is a unit's.
+        let unit = |tier: Tier, index: u64| index >> (tier.log2() - view.mid.log2());
+        let here = unit(from, index);
+        if from.log2() < to.log2() {
+            // The tag does not tell where a key of the bottom level belongs above, only its hash does.
+            let Some(hash) = K::hash_of(guard, entry, self.seed) else { return [None; 2] };
+            return positions(hash)
+                .map(|position| Some(to.index(position)).filter(|&target| unit(to, target) >= here));
+        }
+        let other = index ^ from.index(between(K::tag(entry, self.seed)));
+        let there = unit(from, other);
+        let target = if to == from { other } else { there };
+        let is_forward = there > here || (there == here && other != index && to == from);
+        [is_forward.then_some(target), None]
+    }
+
+    /// Moves an entry to a bucket, if there is room and the bucket's unit is not locked.
+    fn move_to(
+        &self,
+        guard: &Guard<'_, M>,
+        held: &Held<'_, M>,
+        from: Place<'_>,
+        entry: Entry,
+        (tier, index): (Tier, u64),
+    ) -> bool {
+        let (medium, view) = (self.pool.medium(), &held.view);
+        let to = self.bucket(tier.bucket(index));
+        if meta(medium, to).vacancy::<K>().is_none() {
+            return false;
+        }
+        let position = tier.first_position(index);
+        let target = Side { position, upper: view.high, lower: view.mid };
+        let is_held = held.sides.iter().any(|side| side.lower_at() == target.lower_at());
+        let lock = if is_held { None } else { self.try_hold_third(guard, view, &target) };
+        if !is_held && lock.is_none() {
+            return false;
+        }
+        let Some(slot) = meta(medium, to).vacancy::<K>() else { return false };
+        self.relocate(guard, (from.bucket, from.slot), (to, slot), entry);
+        let source = held.sides[from.side].first_position();
+        if source != target.first_position() {
+            self.count().add(guard.seat_index(), source, -1);
+            self.count().add(guard.seat_index(), target.first_position(), 1);
+        }
+        true
+    }
+
+    /// The lock of a unit that is neither of the key's own: taken only if it is free, for others may hold it and wait for one of those.
+    fn try_hold_third<'g>(
+        &'g self,
+        guard: &'g Guard<'_, M>,
+        view: &View,
+        side: &Side,
+    ) -> Option<Locked<'g, M>> {
+        let lock = Lock::of(lock_word(self.bucket(side.lower_at()))).try_acquire(guard)?;
+        // With the locks of the key's own units held, a resize may have begun, and moved this one.
+        if !self.is_current(view, side) {
+            return None;
+        }
+        if M::VOLATILE_CACHE && lock.was_unfenced() {
+            self.persist_unit(view, side.position);
+        }
+        Some(lock)
+    }
+
+    /// Moves an entry to a free slot. Both units are locked.
+    pub(super) fn relocate(
+        &self,
+        guard: &Guard<'_, M>,
+        (from, slot): (&Bucket, usize),
+        (to, free): (&Bucket, usize),
+        entry: Entry,
+    ) {
+        let (region, medium) = (self.pool.region(), self.pool.medium());
+        if planted::has(Bug::SourceClearedFirst) {
+            store_meta(medium, from, meta(medium, from).without::<K>(slot));
+            region.persist(&from[0]);
+        }
+        K::write(guard, to, free, entry);
+        if !planted::has(Bug::Unmarked) && !planted::has(Bug::SourceClearedFirst) {
+            store_meta(medium, from, meta(medium, from).with_marked::<K>(slot));
+        }
+        // PERSIST: the copy before its token, and the mark of the original before there are two. A crash finds one copy, and perhaps a mark that means nothing.
+        region.write_back(&to[K::line_of(free)]);
+        region.write_back(&from[0]);
+        if !planted::has(Bug::CopyUnfenced) {
+            region.fence();
+        }
+        let (marked, unmarked) = (meta(medium, to).with_marked::<K>(free), meta(medium, to).with::<K>(free));
+        store_meta(medium, to, if planted::has(Bug::Unmarked) { unmarked } else { marked });
+        // PERSIST: the copy counts before the original does not: a crash in between finds the key twice, both marked.
+        if !planted::has(Bug::TokenUnfenced) {
+            region.persist(&to[0]);
+        }
+        store_meta(medium, from, meta(medium, from).without::<K>(slot));
+        // PERSIST: the original is gone before the locks are free and somebody changes the copy. Otherwise a crash would bring back what the key had before.
+        if !planted::has(Bug::OriginalKept) {
+            region.persist(&from[0]);
+        }
+        store_meta(medium, to, meta(medium, to).unmarked::<K>(free));
+    }
+}

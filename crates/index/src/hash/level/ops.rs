@@ -1,0 +1,366 @@
+//! The table, and the operations that only read.
+
+use super::super::change::{self, Change, Fencing, change_if, change_present, swapped};
+use super::super::count::{Count, STRIPES, Stripes};
+use super::bucket::{BUCKET, Bucket, Meta, lock_word, meta};
+use super::root::*;
+use super::shape::{Buckets, Found, Probe};
+use crate::{Damage, Deferred, IndexStats, PointIndex, Position, Swapped};
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use terrace_medium::{MappedMedium, Offset};
+use terrace_pool::{Fixed, Guard, Lock, Marker, Pool, PoolFull};
+
+/// A hash table of two levels. See the module's head for the algorithm.
+///
+/// ```
+/// use terrace_index::{Inserted, PointIndex, Stored, U64, hash::Level};
+/// use terrace_medium::Dram;
+/// use terrace_pool::Pool;
+///
+/// let pool = Pool::<Dram>::anonymous(16 << 20)?;
+/// let map = Level::<Dram, U64>::create(&pool, "map", 1000)?;
+/// let guard = pool.pin();
+/// assert_eq!(map.insert(&guard, &7, 700)?, Inserted::New);
+/// assert_eq!(map.get(&guard, &7), Some(700));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Level<M: MappedMedium, K> {
+    pub(super) pool: Pool<M>,
+    pub(super) root: Fixed<M, Root>,
+    pub(super) stripes: Fixed<M, Stripes>,
+    pub(super) seed: u64,
+    pub(super) damage: OnceLock<Damage>,
+    pub(super) kind: PhantomData<fn() -> K>,
+}
+
+/// The table was resized under a reader, who has to look again.
+#[derive(Debug)]
+pub(super) struct Changed;
+
+impl<M: MappedMedium, K: Buckets> Level<M, K> {
+    #[inline(always)]
+    pub(super) fn state(&self) -> State {
+        state(self.pool.medium(), &self.root)
+    }
+
+    pub(super) fn count(&self) -> Count<'_, M> {
+        Count { medium: self.pool.medium(), line: &self.root[2], stripes: &self.stripes }
+    }
+
+    #[cold]
+    pub(super) fn note_damage(&self, offset: u64, what: &'static str) {
+        let _ = self.damage.set(Damage { offset, what });
+    }
+
+    /// The tiers at one instant. Their blocks are not reused while the caller is pinned.
+    #[inline(always)]
+    pub(super) fn view(&self) -> View {
+        let tier = |log2: u32| Tier(tier_word(&self.root, log2).load(self.pool.medium(), Acquire));
+        loop {
+            let state = self.state();
+            let top = state.top();
+            let low = if state.is_resting() { Tier::NONE } else { tier(top.wrapping_sub(2)) };
+            let view = View { state, high: tier(top), mid: tier(top.wrapping_sub(1)), low };
+            if self.state() == state {
+                return view;
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn bucket(&self, at: Offset<Bucket>) -> &Bucket {
+        self.pool.region().at(at)
+    }
+
+    /// Where a key has its place at a position: in the two upper tiers of three, or in the two lower ones.
+    #[inline(always)]
+    pub(super) fn side(&self, view: &View, position: u64) -> Side {
+        let (upper, lower) = match view.state.is_moving() && !self.is_fine(view, position) {
+            true => (view.mid, view.low),
+            false => (view.high, view.mid),
+        };
+        Side { position, upper, lower }
+    }
+
+    /// Whether the unit at a position uses the two upper tiers.
+    #[inline(always)]
+    pub(super) fn is_fine(&self, view: &View, position: u64) -> bool {
+        let bucket = self.bucket(view.low.bucket(view.low.index(position)));
+        meta(self.pool.medium(), bucket).is_fine::<K>()
+    }
+
+    /// Whether nothing has changed about where a side is since it was looked up.
+    #[inline(always)]
+    pub(super) fn is_current(&self, view: &View, side: &Side) -> bool {
+        self.state() == view.state
+            && (!view.state.is_moving() || self.side(view, side.position).lower == side.lower)
+    }
+
+    #[inline(always)]
+    pub(super) fn lock(&self, side: &Side) -> &Lock {
+        Lock::of(lock_word(self.bucket(side.lower_at())))
+    }
+
+    /// The buckets of both sides of a key, those first that more keys lie in: of the upper tiers or of the lower ones.
+    #[inline(always)]
+    pub(super) fn places(&self, sides: &[Side; 2]) -> [Offset<Bucket>; 4] {
+        let [one, other] = sides;
+        // Positive if more keys lie above.
+        let balance = self.root[0].0[BALANCE].load(self.pool.medium(), Relaxed) as i64;
+        match balance >= 0 {
+            true => [one.upper_at(), other.upper_at(), one.lower_at(), other.lower_at()],
+            false => [one.lower_at(), other.lower_at(), one.upper_at(), other.upper_at()],
+        }
+    }
+
+    /// Looks for a key in its four buckets.
+    #[inline(always)]
+    fn search(
+        &self,
+        guard: &Guard<'_, M>,
+        view: &View,
+        probe: &Probe<'_, K>,
+    ) -> Result<Option<u64>, Changed> {
+        let sides = probe.positions.map(|position| self.side(view, position));
+        let places = self.places(&sides);
+        self.pool.region().prefetch(places[1].raw());
+        let mut metas = [Meta(0); 4];
+        for (nth, &place) in places.iter().enumerate() {
+            match K::find(guard, self.bucket(place), probe) {
+                Found::Here(_, word, _) => {
+                    self.settle_read(view, &sides[nth % 2])?;
+                    return Ok(Some(word));
+                }
+                Found::Missing(meta) => metas[nth] = meta,
+            }
+        }
+        self.confirm_absent(view, &sides, &places, &metas).map(|()| None)
+    }
+
+    /// A key was in none of its buckets: it was in none at one instant, if none of them has changed since it was looked at. Otherwise it may have been moved from
+    /// one that was looked at later to one that was looked at before.
+    #[inline(always)]
+    fn confirm_absent(
+        &self,
+        view: &View,
+        sides: &[Side; 2],
+        places: &[Offset<Bucket>; 4],
+        metas: &[Meta; 4],
+    ) -> Result<(), Changed> {
+        let medium = self.pool.medium();
+        let is_same = |(&place, &before): (_, &Meta)| meta(medium, self.bucket(place)) == before;
+        if !places.iter().zip(metas).all(is_same) {
+            return Err(Changed);
+        }
+        sides.iter().try_for_each(|side| self.settle_read(view, side))
+    }
+
+    /// What a reader saw on a side counts if the unit did not use other tiers by then, where its keys are changed from then on. And it may not be durable while the unit's lock is held or unfenced: the reader
+    /// sees to that itself (invariant 3).
+    #[inline(always)]
+    pub(super) fn settle_read(&self, view: &View, side: &Side) -> Result<(), Changed> {
+        // ORDER: the loads are Acquire: this is looked at after what was read, and the lock after it is clear that it is this lock.
+        if !self.is_current(view, side) {
+            return Err(Changed);
+        }
+        if M::VOLATILE_CACHE && Lock::may_be_unsettled(self.lock(side).peek(self.pool.medium())) {
+            self.persist_unit(view, side.position);
+        }
+        Ok(())
+    }
+
+    /// Makes the unit at a position durable, in all tiers: whoever held one of its locks, and died, may have been at any of its buckets.
+    #[cold]
+    pub(super) fn persist_unit(&self, view: &View, position: u64) {
+        let region = self.pool.region();
+        let lowest = if view.state.is_moving() { view.low } else { view.mid };
+        let unit = lowest.index(position);
+        for tier in [view.high, view.mid, lowest] {
+            let above = tier.log2() - lowest.log2();
+            for index in unit << above..(unit + 1) << above {
+                // PERSIST: every store of a writer that holds a lock of the unit, or released it before its fence, becomes durable before what it showed is answered or
+                // built upon.
+                region.write_back(self.bucket(tier.bucket(index)));
+            }
+        }
+        region.fence();
+    }
+
+    #[inline(always)]
+    fn get_with(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> Option<u64> {
+        loop {
+            if let Ok(found) = self.search(guard, &self.view(), probe) {
+                return found;
+            }
+        }
+    }
+
+    /// A key was not found: whether that is to be believed.
+    #[cold]
+    fn absent(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> Result<Option<u64>, Damage> {
+        let view = self.view();
+        let sides = probe.positions.map(|position| self.side(&view, position));
+        let mut places = self.places(&sides).into_iter();
+        let record = places.find_map(|place| K::suspect(guard, self.bucket(place), probe));
+        let what = "a record that may be the key's, or what leads to it, is unsound";
+        match record.map(|offset| Damage { offset, what }).or(self.damage()) {
+            Some(damage) => Err(damage),
+            None => Ok(None),
+        }
+    }
+
+    fn fetch(&self, probe: &Probe<'_, K>) {
+        let view = self.view();
+        let sides = probe.positions.map(|position| self.side(&view, position));
+        for place in &self.places(&sides)[..2] {
+            self.pool.region().prefetch(place.raw());
+            self.pool.region().prefetch(place.raw() + BUCKET as u64 / 2);
+        }
+    }
+
+    fn fetch_records(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) {
+        let view = self.view();
+        let sides = probe.positions.map(|position| self.side(&view, position));
+        for &place in &self.places(&sides)[..2] {
+            K::prefetch(guard, self.bucket(place), probe);
+        }
+    }
+}
+
+impl<M: MappedMedium, K: Buckets> PointIndex for Level<M, K> {
+    type Medium = M;
+    type Kind = K;
+    const NAME: &'static str = "level";
+    /// Two, and three for the one movement that an insert may need.
+    const FENCES_PER_INSERT: u32 = 5;
+
+    fn pool(&self) -> &Pool<M> {
+        &self.pool
+    }
+
+    #[inline(always)]
+    fn get(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
+        self.get_with(guard, &Probe::new(key, self.seed))
+    }
+
+    #[inline]
+    fn get_sound(&self, guard: &Guard<'_, M>, key: &K::Key) -> Result<Option<u64>, Damage> {
+        let probe = Probe::new(key, self.seed);
+        match self.get_with(guard, &probe) {
+            None => self.absent(guard, &probe),
+            found => Ok(found),
+        }
+    }
+
+    fn get_many<'k>(
+        &self,
+        guard: &Guard<'_, M>,
+        keys: impl IntoIterator<Item = &'k K::Key>,
+        mut each: impl FnMut(usize, Option<u64>),
+    ) where
+        K::Key: 'k,
+    {
+        /// Keys whose lines are on their way at once.
+        const BATCH: usize = 8;
+        let mut keys = keys.into_iter();
+        let mut done = 0;
+        loop {
+            let mut batch = [const { None }; BATCH];
+            let mut len = 0;
+            for key in keys.by_ref().take(BATCH) {
+                let probe = Probe::<K>::new(key, self.seed);
+                self.fetch(&probe);
+                batch[len] = Some(probe);
+                len += 1;
+            }
+            batch[..len].iter().flatten().for_each(|probe| self.fetch_records(guard, probe));
+            for probe in batch[..len].iter().flatten() {
+                each(done, self.get_with(guard, probe));
+                done += 1;
+            }
+            if len < BATCH {
+                return;
+            }
+        }
+    }
+
+    fn update(&self, guard: &Guard<'_, M>, key: &K::Key, word: u64) -> Option<u64> {
+        self.change(guard, key, Fencing::Now, change_present(word)).expect("an update takes no memory")
+    }
+
+    fn upsert(&self, guard: &Guard<'_, M>, key: &K::Key, word: u64) -> Result<Option<u64>, PoolFull> {
+        self.change(guard, key, Fencing::Now, |_| Change::To(Some(word)))
+    }
+
+    fn remove(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
+        self.change(guard, key, Fencing::Now, |_| Change::To(None)).expect("a removal takes no memory")
+    }
+
+    fn compare_and_swap(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &K::Key,
+        expected: Option<u64>,
+        new: Option<u64>,
+    ) -> Result<Swapped, PoolFull> {
+        let found = self.change(guard, key, Fencing::Now, change_if(expected, new))?;
+        Ok(swapped(found, expected))
+    }
+
+    fn compare_and_swap_deferred(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &K::Key,
+        expected: Option<u64>,
+        new: Option<u64>,
+        deferred: &mut Deferred,
+    ) -> Result<Swapped, PoolFull> {
+        let found = self.change(guard, key, Fencing::Deferred(deferred), change_if(expected, new))?;
+        Ok(swapped(found, expected))
+    }
+
+    fn settle(&self, guard: &Guard<'_, M>, deferred: Deferred) {
+        change::settle(guard, deferred);
+    }
+
+    fn len(&self) -> u64 {
+        self.count().len()
+    }
+
+    fn scan(&self, guard: &Guard<'_, M>, from: Position, at_least: usize, each: impl FnMut(u64)) -> Position {
+        self.scan_from(guard, from, at_least, each)
+    }
+
+    fn trace(&self, guard: &Guard<'_, M>, marker: &mut Marker<'_>, each: impl FnMut(&mut Marker<'_>, u64)) {
+        self.trace_all(guard, marker, each);
+    }
+
+    fn maintain(&self, guard: &Guard<'_, M>) -> bool {
+        self.step(guard)
+    }
+
+    fn stats(&self, _: &Guard<'_, M>) -> IndexStats {
+        let view = self.view();
+        let tiers = match view.state.phase() {
+            Phase::Shrink => [view.mid, view.low],
+            _ => [view.high, view.mid],
+        };
+        let buckets: u64 = tiers.iter().map(|tier| tier.buckets()).sum();
+        let bytes: usize = view.state.tiers().map(|log2| BUCKET << log2).sum();
+        IndexStats {
+            keys: self.len(),
+            slots: buckets * K::SLOTS as u64,
+            buckets,
+            overflow_buckets: 0,
+            bytes: (bytes + size_of::<Root>()) as u64 + STRIPES * 64,
+            resizes: self.root[2].0[RESIZES].load(self.pool.medium(), Relaxed),
+            resizing: !view.state.is_resting(),
+        }
+    }
+
+    fn damage(&self) -> Option<Damage> {
+        self.damage.get().copied()
+    }
+}

@@ -1,0 +1,494 @@
+//! Growing and shrinking in place, by everyone, a unit at a time.
+//!
+//! A resize has three tiers of 4m, 2m and m buckets. Over each bucket of the lowest tier lies a *unit* of two in the middle one and four in the highest. A unit is *coarse*, and uses the two lower
+//! tiers as its levels, or *fine*, and uses the two upper ones: a bit in the meta word of the lowest bucket says which. A search looks where each of the key's two units says, so that it has never
+//! more than four buckets to look at.
+//!
+//! * **Expanding** makes every unit fine. The highest tier is new. What the lowest bucket holds (a third of the table) is drawn into images of the four new ones and streamed there; fence; then one store of the
+//!   lowest bucket's meta word sets the bit and clears all tokens; write back, fence. Before that store nobody looks at the new buckets, after it nobody looks at the old one, so there is no moment at which a
+//!   key is in two slots, and moving a unit can start over at any point.
+//! * **Shrinking** makes every unit coarse. The lowest tier is new; it was cleared first (*clearing*), a piece at a time, so that it says that all units are fine. What the four highest buckets
+//!   hold (two thirds of the table's slots, but few keys) goes into the lowest bucket; if that is too much, some keys move into the middle ones before, each by an ordinary movement. Write back, fence; then one store
+//!   of the lowest bucket's meta word sets its tokens and clears the bit.
+//! * A shrink that does not work out, because keys crowd in some unit, or because the table is filled again, turns around: *unshrinking* is expanding, with a highest tier that was in use before: a reader who is still in there finds the state changed.
+//!
+//! Writers help in passing: each moves up to two units, in order, then does its own work. An insert that finds no place moves the units of its own key. Nobody waits for a resize as a whole. When all units have
+//! moved, one store of the root's state leaves two levels, and the third tier is retired.
+//!
+//! **Locks.** The lock of a coarse unit is in its lowest bucket, those of a fine one in its two middle buckets, which are units of their own once the resize is over. Whoever moves a unit holds
+//! all three, taken from below.
+//!
+//! Cost of expanding: 8 lines streamed, 1 write-back and 2 fences for each bucket of the old bottom level.
+
+use super::bucket::*;
+use super::ops::Level;
+use super::root::*;
+use super::shape::{Buckets, Entry, Probe, positions};
+use crate::planted::{self, Bug};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use terrace_medium::MappedMedium;
+use terrace_pool::{Guard, Lock, PoolFull};
+
+/// Units that a writer moves in passing. A table with m of them has moved after m / 2 writes, long before the next resize is due.
+const HELP: usize = 2;
+/// Units that were moved already and that one call passes over.
+const SKIP: u64 = 64;
+/// Units ahead of the cursor in which a writer looks for one that nobody is moving.
+const WINDOW: u64 = 8;
+/// Buckets that are cleared in passing: 4 KiB.
+const PIECE: u64 = 32;
+/// Bits of the cursor that count units. Those above have the state's version, so that what somebody stores late counts for nothing.
+const CURSOR_BITS: u32 = 40;
+/// Buckets that are looked at to see how full a table is.
+const SAMPLE: u64 = 96;
+
+/// What an attempt to move a unit came to.
+#[derive(PartialEq, Eq)]
+pub(super) enum Step {
+    Moved,
+    Already,
+    Busy,
+    /// Its keys do not fit into fewer buckets.
+    Stuck,
+}
+
+impl<M: MappedMedium, K: Buckets> Level<M, K> {
+    /// An insert found no place: makes room, or says why there will be none. Then it is tried again.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn make_room(
+        &self,
+        guard: &Guard<'_, M>,
+        view: &View,
+        probe: &Probe<'_, K>,
+    ) -> Result<(), PoolFull> {
+        self.settle_state();
+        match view.state.phase() {
+            Phase::Shrink => self.turn_around(guard, view),
+            Phase::Expand | Phase::Unshrink => {
+                let coarse = probe.positions.into_iter().filter(|&position| !self.is_fine(view, position));
+                let units: Vec<u64> = coarse.map(|position| view.low.index(position)).collect();
+                // Both are fine, and full: a resize further on is due, and this one has to be over before.
+                if units.is_empty() {
+                    self.check_load(view)?;
+                    self.help(guard, view);
+                }
+                units.into_iter().for_each(|unit| _ = self.move_unit(guard, view, unit, true));
+            }
+            Phase::Clearing => self.give_up_clearing(guard, view),
+            Phase::Two => {
+                self.check_load(view)?;
+                self.start_expanding(guard, view)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys for which there is no place although most slots are free collide more than chance makes them, and a larger table would not help.
+    fn check_load(&self, view: &View) -> Result<(), PoolFull> {
+        let is_full_grown = view.state.top() == LOG2_MAX;
+        if !is_full_grown && self.load_permille(view) >= 250 {
+            return Ok(());
+        }
+        Err(PoolFull {
+            wanted: 2 * view.high.bytes() as u64,
+            size: self.pool.size(),
+            longest: None,
+            waiting: 0,
+            collecting: false,
+        })
+    }
+
+    /// How full the two levels are, by a sample: what is counted may be anything after a crash.
+    fn load_permille(&self, view: &View) -> u64 {
+        let (mut slots, mut tokens) = (0, 0);
+        for tier in [view.high, view.mid] {
+            let step = (tier.buckets() / SAMPLE).max(1);
+            for index in (0..tier.buckets()).step_by(step as usize) {
+                let position = tier.first_position(index);
+                let side = self.side(view, position);
+                slots += K::SLOTS as u64;
+                if side.upper == tier || side.lower == tier {
+                    let bucket = self.bucket(tier.bucket(index));
+                    tokens += u64::from(meta(self.pool.medium(), bucket).load::<K>());
+                }
+            }
+        }
+        tokens * 1000 / slots
+    }
+
+    /// After a removal: shrinks if the table is nearly empty. Looks once in 256 removals, by the hash.
+    #[inline(always)]
+    pub(super) fn consider_shrinking(&self, guard: &Guard<'_, M>, view: &View, hash: u64) {
+        if hash & 0xff == 0 && view.state.is_resting() {
+            self.shrink_if_sparse(guard, view);
+        }
+    }
+
+    /// If an eighth of the slots has a key at most: half of the table has a quarter then, far from growing again. Not again with nearly as many keys as last time, if it did not work out then.
+    #[cold]
+    fn shrink_if_sparse(&self, guard: &Guard<'_, M>, view: &View) {
+        let slots = 3 * view.mid.buckets() * K::SLOTS as u64;
+        let keys = self.count().len();
+        let stuck = self.root[2].0[STUCK].load(self.pool.medium(), Relaxed);
+        let is_sparse = keys * 8 <= slots && (stuck == 0 || keys * 2 < stuck);
+        if view.state.top() > LOG2_MIN && is_sparse && self.load_permille(view) < 190 {
+            // A full pool leaves it as it is.
+            let _ = self.start_clearing(guard, view);
+        }
+    }
+
+    /// Changes the state, if it is still as it was seen. `prepare` is called before, under the root's lock.
+    fn turn(
+        &self,
+        guard: &Guard<'_, M>,
+        view: &View,
+        (top, phase): (u32, Phase),
+        prepare: impl FnOnce() -> Result<(), PoolFull>,
+    ) -> Result<bool, PoolFull> {
+        let (region, medium) = (self.pool.region(), self.pool.medium());
+        let lock = Lock::of(&self.root[0].0[ROOT_LOCK]).acquire(guard);
+        if M::VOLATILE_CACHE && lock.was_unfenced() {
+            // PERSIST: who died here may have stored a state and not made it durable.
+            region.persist(&self.root[0]);
+        }
+        let is_due = self.state() == view.state;
+        if is_due {
+            prepare()?;
+            let next = view.state.next(top, phase);
+            self.root[0].0[CURSOR].store(medium, cursor_word(next, 0), Relaxed);
+            store_state(medium, &self.root, next);
+            // PERSIST: before any unit moves. The word of a new tier lies in the same line, before it: a crash keeps it if it keeps the state.
+            if !planted::has(Bug::StateUnfenced) {
+                region.persist(&self.root[0]);
+            }
+        }
+        lock.release();
+        Ok(is_due)
+    }
+
+    /// Takes a block for a tier of 2^`log2` buckets and names it where it does not count yet.
+    fn new_tier(&self, guard: &Guard<'_, M>, log2: u32) -> Result<(), PoolFull> {
+        let fresh = guard.alloc(BUCKET << log2)?;
+        let tier = Tier::new(fresh.offset(), log2);
+        // PERSIST: that the block is taken, before the state names it; a crash before leaves a block that the collector takes back.
+        let _ = fresh.fenced(&guard.fence()).into_offset();
+        tier_word(&self.root, log2).store(self.pool.medium(), tier.0, Release);
+        Ok(())
+    }
+
+    fn start_expanding(&self, guard: &Guard<'_, M>, view: &View) -> Result<(), PoolFull> {
+        let top = view.state.top() + 1;
+        // More keys will lie below for a while.
+        let balance = &self.root[0].0[BALANCE];
+        self.turn(guard, view, (top, Phase::Expand), || self.new_tier(guard, top))?;
+        balance.store(self.pool.medium(), -1i64 as u64, Relaxed);
+        self.root[2].0[STUCK].store(self.pool.medium(), 0, Relaxed);
+        Ok(())
+    }
+
+    fn start_clearing(&self, guard: &Guard<'_, M>, view: &View) -> Result<bool, PoolFull> {
+        let top = view.state.top();
+        self.turn(guard, view, (top, Phase::Clearing), || self.new_tier(guard, top - 2))
+    }
+
+    fn give_up_clearing(&self, guard: &Guard<'_, M>, view: &View) {
+        if let Ok(true) = self.turn(guard, view, (view.state.top(), Phase::Two), || Ok(())) {
+            guard.retire(view.low.start(), view.low.bytes());
+        }
+    }
+
+    fn turn_around(&self, guard: &Guard<'_, M>, view: &View) {
+        let _ = self.turn(guard, view, (view.state.top(), Phase::Unshrink), || Ok(()));
+    }
+
+    /// Every unit has moved: two tiers remain.
+    fn finish_resize(&self, guard: &Guard<'_, M>, view: &View) {
+        let (top, gone) = match view.state.phase() {
+            Phase::Shrink => (view.state.top() - 1, view.high),
+            _ => (view.state.top(), view.low),
+        };
+        if let Ok(true) = self.turn(guard, view, (top, Phase::Two), || Ok(())) {
+            self.root[2].0[RESIZES].fetch_add(self.pool.medium(), 1, Relaxed);
+            if !planted::has(Bug::TierLeaked) {
+                guard.retire(gone.start(), gone.bytes());
+            }
+            let is_smaller = view.state.phase() == Phase::Shrink;
+            let view = self.view();
+            if is_smaller && view.state.is_resting() {
+                self.shrink_if_sparse(guard, &view);
+            }
+        }
+    }
+
+    /// One piece of a resize, for when nobody writes; or the beginning of a shrink that no removal has begun. Whether there is more to do.
+    pub(super) fn step(&self, guard: &Guard<'_, M>) -> bool {
+        let view = self.view();
+        match view.state.is_resting() {
+            true => self.shrink_if_sparse(guard, &view),
+            false => self.help(guard, &view),
+        }
+        !self.state().is_resting()
+    }
+
+    /// Does a bounded piece of the resize that is under way.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn help(&self, guard: &Guard<'_, M>, view: &View) {
+        self.settle_state();
+        if view.state.phase() == Phase::Clearing {
+            return self.clear_some(guard, view);
+        }
+        let cursor = self.pass_moved(view);
+        if cursor == view.low.buckets() {
+            return self.finish_resize(guard, view);
+        }
+        let mut moved = 0;
+        for unit in cursor..(cursor + WINDOW).min(view.low.buckets()) {
+            match self.move_unit(guard, view, unit, false) {
+                Step::Moved => moved += 1,
+                Step::Already | Step::Busy => {}
+                Step::Stuck => {
+                    let keys = self.count().len();
+                    self.root[2].0[STUCK].store(self.pool.medium(), keys + 1, Relaxed);
+                    return self.turn_around(guard, view);
+                }
+            }
+            if moved == HELP {
+                return;
+            }
+        }
+    }
+
+    /// As `settle_read`, for the root: a state is durable before anything that follows from it.
+    fn settle_state(&self) {
+        let root = &self.root[0];
+        if M::VOLATILE_CACHE && Lock::may_be_unsettled(root.0[ROOT_LOCK].load(self.pool.medium(), Acquire)) {
+            // PERSIST: see `turn`.
+            self.pool.region().persist(root);
+        }
+    }
+
+    /// Moves the cursor over units that have moved, and returns it. It is a hint: it may start over at any time.
+    fn pass_moved(&self, view: &View) -> u64 {
+        let (medium, word) = (self.pool.medium(), &self.root[0].0[CURSOR]);
+        let before = word.load(medium, Acquire);
+        let start = cursor_in(before, view.state).unwrap_or(0).min(view.low.buckets());
+        let end = (start + SKIP).min(view.low.buckets());
+        let is_there = |&unit: &u64| !self.has_moved_durably(view, unit);
+        let cursor = (start..end).find(is_there).unwrap_or(end);
+        if planted::has(Bug::CursorEarly) && cursor + 1 == view.low.buckets() {
+            return view.low.buckets();
+        }
+        if cursor > start && cursor_in(before, view.state).is_some() {
+            let after = cursor_word(view.state, cursor);
+            // ORDER: Release: as for the units themselves. A failure means that another has moved it.
+            let _ = word.compare_exchange(medium, before, after, Release, Relaxed);
+        }
+        cursor
+    }
+
+    /// Whether a unit has moved, and the resize may be called finished as far as it is concerned: someone may have died between the store that moved it and its fence.
+    fn has_moved_durably(&self, view: &View, unit: u64) -> bool {
+        let (region, medium) = (self.pool.region(), self.pool.medium());
+        let bucket = self.bucket(view.low.bucket(unit));
+        let has_moved = meta(medium, bucket).is_fine::<K>() == (view.state.phase() != Phase::Shrink);
+        if M::VOLATILE_CACHE && has_moved && Lock::may_be_unsettled(lock_word(bucket).load(medium, Acquire)) {
+            // PERSIST: see `expand` and `merge`.
+            region.persist(&bucket[0]);
+        }
+        has_moved
+    }
+
+    /// Clears some buckets of the tier that a shrink is going to fill.
+    fn clear_some(&self, guard: &Guard<'_, M>, view: &View) {
+        let (region, medium, word) = (self.pool.region(), self.pool.medium(), &self.root[0].0[CURSOR]);
+        let Some(lock) = Lock::of(&self.root[0].0[ROOT_LOCK]).try_acquire(guard) else { return };
+        if self.state() != view.state {
+            return;
+        }
+        let start = cursor_in(word.load(medium, Relaxed), view.state).unwrap_or(0).min(view.low.buckets());
+        let end = (start + PIECE).min(view.low.buckets());
+        let mut empty = [[0; 8]; 2];
+        empty[0][META] = Meta(0).fine::<K>().0;
+        (start..end).for_each(|index| region.stream_lines(view.low.bucket(index).raw(), &empty));
+        // PERSIST: these buckets, before the cursor says so, and the last ones before the state does.
+        region.fence();
+        word.store(medium, cursor_word(view.state, end), Relaxed);
+        lock.release();
+        if end == view.low.buckets() {
+            let _ = self.turn(guard, view, (view.state.top(), Phase::Shrink), || Ok(()));
+        }
+    }
+
+    /// Moves one unit, if it has not moved yet.
+    fn move_unit(&self, guard: &Guard<'_, M>, view: &View, unit: u64, wait: bool) -> Step {
+        let medium = self.pool.medium();
+        let bucket = self.bucket(view.low.bucket(unit));
+        let is_expanding = view.state.phase() != Phase::Shrink;
+        let lock = Lock::of(lock_word(bucket));
+        let lock = if wait { Some(lock.acquire(guard)) } else { lock.try_acquire(guard) };
+        let Some(lock) = lock else { return Step::Busy };
+        if self.state() != view.state || meta(medium, bucket).is_fine::<K>() == is_expanding {
+            return Step::Already;
+        }
+        let middle = [2 * unit, 2 * unit + 1].map(|index| self.bucket(view.mid.bucket(index)));
+        let locks = middle.map(|bucket| Lock::of(lock_word(bucket)).acquire(guard));
+        let mut locks = [Some(lock)].into_iter().chain(locks.map(Some)).flatten().collect::<Vec<_>>();
+        if M::VOLATILE_CACHE && locks.iter().any(|lock| lock.was_unfenced()) {
+            self.persist_unit(view, view.low.first_position(unit));
+        }
+        let step = match is_expanding {
+            true => self.expand(guard, view, unit),
+            false => self.merge(guard, view, unit),
+        };
+        // From above.
+        while let Some(lock) = locks.pop() {
+            lock.release();
+        }
+        step
+    }
+
+    /// Moves what the lowest bucket of a unit holds into its four highest.
+    fn expand(&self, guard: &Guard<'_, M>, view: &View, unit: u64) -> Step {
+        let (region, medium) = (self.pool.region(), self.pool.medium());
+        let low = self.bucket(view.low.bucket(unit));
+        let (images, tokens) = self.draw(guard, view, unit);
+        let mut lines = [[0; 8]; 8];
+        lines.as_chunks_mut::<2>().0.iter_mut().zip(images).for_each(|(lines, image)| *lines = image);
+        for (nth, (tokens, marks)) in tokens.iter().enumerate() {
+            lines[2 * nth][META] = Meta(0).becoming::<K>(*tokens, *marks).0;
+        }
+        if planted::has(Bug::MovedBeforeBuckets) {
+            store_meta(medium, low, meta(medium, low).fine::<K>());
+            region.persist(&low[0]);
+        }
+        region.stream_lines(view.high.bucket(4 * unit).raw(), &lines);
+        // PERSIST: the new buckets before the unit uses them. Streamed, so no write-backs.
+        region.fence();
+        store_meta(medium, low, meta(medium, low).fine::<K>());
+        // PERSIST: this one store moves the unit. Durable before its locks are free, so before anyone writes to the new buckets; a crash before it finds the unit unmoved and whole.
+        region.persist(&low[0]);
+        Step::Moved
+    }
+
+    /// The four buckets above the lowest one of a unit, and their tokens and marks.
+    fn draw(&self, guard: &Guard<'_, M>, view: &View, unit: u64) -> ([Image; 4], [(u64, u64); 4]) {
+        let (mut images, mut tokens) = ([[[0; 8]; 2]; 4], [(0u64, 0u64); 4]);
+        let low = self.bucket(view.low.bucket(unit));
+        let before = meta(self.pool.medium(), low);
+        let entries = || (0..K::SLOTS).filter_map(|slot| Some((slot, K::read(guard, low, slot)?)));
+        entries().for_each(|(_, entry)| K::prefetch_record(guard, entry));
+        let left_out = planted::has(Bug::LostSlot).then_some(K::SLOTS - 1);
+        for (slot, entry) in entries().filter(|&(slot, _)| Some(slot) != left_out) {
+            let position = self.position_in(guard, view.low, unit, entry);
+            let target = (view.high.index(position) - 4 * unit) as usize;
+            let (taken, marks) = &mut tokens[target];
+            let free = taken.trailing_ones() as usize;
+            K::draw(&mut images[target], free, entry);
+            *taken |= 1 << free;
+            *marks |= u64::from(before.is_marked::<K>(slot)) << free;
+        }
+        (images, tokens)
+    }
+
+    /// The position because of which an entry lies in a bucket of a tier.
+    pub(super) fn position_in(&self, guard: &Guard<'_, M>, tier: Tier, index: u64, entry: Entry) -> u64 {
+        let known = K::hash_of(guard, entry, self.seed).map(positions);
+        let position = known.into_iter().flatten().find(|&position| tier.index(position) == index);
+        position.unwrap_or_else(|| {
+            // The slot is kept, so that `check` and `salvage` can still name its record, though no key leads to it.
+            self.note_damage(entry.word, "a record that the index points to is unsound");
+            tier.first_position(index)
+        })
+    }
+
+    /// Moves what the four highest buckets of a unit hold into its lowest, and what does not fit into the middle ones before.
+    fn merge(&self, guard: &Guard<'_, M>, view: &View, unit: u64) -> Step {
+        let (region, medium) = (self.pool.region(), self.pool.medium());
+        let low = self.bucket(view.low.bucket(unit));
+        let mut entries = self.entries_above(guard, view, unit);
+        while entries.len() > K::SLOTS {
+            let fits = entries.iter().position(|above| self.move_down(guard, view, above));
+            let Some(fits) = fits else { return Step::Stuck };
+            entries.swap_remove(fits);
+        }
+        let (mut tokens, mut marks) = (0, 0);
+        for (slot, above) in entries.iter().enumerate() {
+            K::write(guard, low, slot, above.entry);
+            tokens |= 1 << slot;
+            marks |= u64::from(above.is_marked) << slot;
+        }
+        if planted::has(Bug::LostSlot) {
+            tokens &= !(1 << (K::SLOTS - 1));
+        }
+        // PERSIST: the slots before their tokens.
+        region.persist(low);
+        store_meta(medium, low, meta(medium, low).becoming::<K>(tokens, marks));
+        // PERSIST: this one store moves the unit. Durable before its locks are free; a crash before it finds the unit unmoved and whole.
+        if !planted::has(Bug::MergeUnfenced) {
+            region.persist(&low[0]);
+        }
+        Step::Moved
+    }
+
+    /// What the four highest buckets of a unit hold, each key once.
+    fn entries_above(&self, guard: &Guard<'_, M>, view: &View, unit: u64) -> Vec<Above> {
+        let mut entries: Vec<Above> = Vec::with_capacity(4 * K::SLOTS);
+        for index in 4 * unit..4 * unit + 4 {
+            let bucket = self.bucket(view.high.bucket(index));
+            for slot in 0..K::SLOTS {
+                let Some(entry) = K::read(guard, bucket, slot) else { continue };
+                let is_marked = meta(self.pool.medium(), bucket).is_marked::<K>(slot);
+                // Two copies of a key must not come into one bucket.
+                let is_there =
+                    is_marked && entries.iter().any(|other| K::same_key(guard, other.entry, entry));
+                if !is_there {
+                    entries.push(Above { index, slot, entry, is_marked });
+                }
+            }
+        }
+        entries
+    }
+
+    /// Moves an entry into the middle bucket below it, if that has room.
+    fn move_down(&self, guard: &Guard<'_, M>, view: &View, above: &Above) -> bool {
+        let to = self.bucket(view.mid.bucket(above.index / 2));
+        let Some(free) = meta(self.pool.medium(), to).vacancy::<K>().filter(|_| !above.is_marked) else {
+            return false;
+        };
+        let from = self.bucket(view.high.bucket(above.index));
+        self.relocate(guard, (from, above.slot), (to, free), above.entry);
+        true
+    }
+
+    /// After a crash: the cursor, which no fence covered, starts over, and so does a tier that was being cleared.
+    pub(super) fn recover_resize(&self) {
+        self.count().recover();
+        let (medium, root) = (self.pool.medium(), &self.root[0]);
+        root.0[CURSOR].store(medium, cursor_word(self.state(), 0), Relaxed);
+        root.0[BALANCE].store(medium, 0, Relaxed);
+        self.root[2].0[STUCK].store(medium, 0, Relaxed);
+        if planted::has(Bug::ResizeForgotten) && self.state().is_moving() {
+            store_state(medium, &self.root, self.state().next(self.state().top(), Phase::Two));
+        }
+    }
+}
+
+/// An entry of one of the highest tier's buckets.
+struct Above {
+    index: u64,
+    slot: usize,
+    entry: Entry,
+    is_marked: bool,
+}
+
+fn cursor_word(state: State, unit: u64) -> u64 {
+    u64::from(state.version()) << CURSOR_BITS | unit
+}
+
+/// The unit that a cursor is at, if it is one of this state.
+fn cursor_in(word: u64, state: State) -> Option<u64> {
+    let unit = word & ((1 << CURSOR_BITS) - 1);
+    (cursor_word(state, unit) == word).then_some(unit)
+}

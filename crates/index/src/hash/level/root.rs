@@ -1,0 +1,280 @@
+//! The root: which tiers there are, and which of them a key's two sides use.
+
+use super::bucket::{BUCKET, Bucket};
+use std::sync::atomic::Ordering::{Acquire, Release};
+use terrace_medium::{Line, Medium, Offset, Word};
+
+/// The binary logarithm of the smallest top level's buckets: two, above one.
+pub(super) const LOG2_MIN: u32 = 1;
+/// Of the largest: 4 TiB.
+pub(super) const LOG2_MAX: u32 = 35;
+
+/// The root block: three lines.
+///
+/// ```text
+///   line 0 | lock | state | tier 0 | tier 1 | tier 2 | tier 3 | cursor | balance |
+///   line 1 | kind | seed | stripes | check of the words before | 0 ... |
+///   line 2 | count mode | base | frontier | resizes | stuck | 0 ... |            (see count.rs)
+/// ```
+/// A tier of 2^n buckets is named by the word with the number n modulo 4. At most three are in use at a time, with neighbouring n, so the next one, larger or smaller, always has a
+/// word of its own.
+///
+/// Lock, cursor and balance, and line 2, are volatile. Stuck is how many keys there were when a shrink did not work out, or 0.
+pub(super) type Root = [Line; 3];
+
+pub(super) const ROOT_LOCK: usize = 0;
+pub(super) const STATE: usize = 1;
+pub(super) const TIERS: usize = 2;
+pub(super) const CURSOR: usize = 6;
+pub(super) const BALANCE: usize = 7;
+pub(super) const ROOT_KIND: usize = 0;
+pub(super) const ROOT_SEED: usize = 1;
+pub(super) const ROOT_STRIPES: usize = 2;
+pub(super) const ROOT_CHECK: usize = 3;
+pub(super) const RESIZES: usize = 3;
+pub(super) const STUCK: usize = 4;
+
+/// What [`ROOT_CHECK`] is. Another one for any one of the words changed.
+pub(super) fn root_check(words: &[u64]) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    words.iter().fold(ODD, |check, word| (check ^ word).wrapping_mul(ODD).rotate_left(29))
+}
+
+const CHECK_AT: u32 = 48;
+const BITS: u64 = (1 << CHECK_AT) - 1;
+
+/// The check of the 48 bits below it. It covers them in pieces of two bytes, so one changed byte never makes up for itself.
+fn check(bits: u64) -> u64 {
+    const NOT_ZERO: u64 = 0x7ab2;
+    ((bits ^ bits >> 16 ^ bits >> 32 ^ NOT_ZERO) & 0xffff) << CHECK_AT
+}
+
+/// What a table is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// There are two levels.
+    Two,
+    /// There are two levels, and a smaller bottom level is being cleared for use.
+    Clearing,
+    /// Units move from the two upper tiers to the two lower ones.
+    Shrink,
+    /// They move back, because a shrink did not work out.
+    Unshrink,
+    /// They move from the two lower tiers to the two upper ones, of which the highest is new.
+    Expand,
+}
+
+const PHASES: [Phase; 5] = [Phase::Two, Phase::Clearing, Phase::Shrink, Phase::Unshrink, Phase::Expand];
+
+/// The word that says which tiers are in use: `| 63:48 check | 47:16 version | 15:8 phase | 7:0 binary logarithm of the highest tier's buckets |`.
+///
+/// The version rises with each change, so who finds the word unchanged knows that nothing has changed in between.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct State(pub(super) u64);
+
+impl State {
+    pub(super) fn new(top: u32, phase: Phase, version: u32) -> Self {
+        let bits = u64::from(version) << 16 | (phase as u64) << 8 | u64::from(top);
+        Self(bits | check(bits))
+    }
+    #[inline(always)]
+    pub(super) fn top(self) -> u32 {
+        (self.0 & 0xff) as u32
+    }
+    fn phase_number(self) -> u64 {
+        self.0 >> 8 & 0xff
+    }
+    /// Only of a word that is sound.
+    pub(super) fn phase(self) -> Phase {
+        PHASES[self.phase_number() as usize % PHASES.len()]
+    }
+    pub(super) fn version(self) -> u32 {
+        (self.0 >> 16) as u32
+    }
+    /// Whether there is nothing to help with.
+    #[inline(always)]
+    pub(super) fn is_resting(self) -> bool {
+        self.phase_number() == Phase::Two as u64
+    }
+    /// Whether units are on the move, so that a key's sides may use different tiers.
+    #[inline(always)]
+    pub(super) fn is_moving(self) -> bool {
+        self.phase_number() >= Phase::Shrink as u64
+    }
+    /// The state after this one.
+    pub(super) fn next(self, top: u32, phase: Phase) -> Self {
+        Self::new(top, phase, self.version().wrapping_add(1))
+    }
+    /// The logarithms of all tiers, the highest first.
+    pub(super) fn tiers(self) -> impl Iterator<Item = u32> {
+        let count = if self.is_resting() { 2 } else { 3 };
+        (0..count).map(move |below| self.top().wrapping_sub(below))
+    }
+    pub(super) fn is_sound(self) -> bool {
+        let smallest = if self.is_resting() { LOG2_MIN } else { LOG2_MIN + 1 };
+        self.0 & !BITS == check(self.0 & BITS)
+            && (self.phase_number() as usize) < PHASES.len()
+            && (smallest..=LOG2_MAX).contains(&self.top())
+    }
+}
+
+/// A row of 2^n buckets: `| 63:48 check | 47:6 offset / 64 | 5:0 n |`. A table's levels are two of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Tier(pub(super) u64);
+
+impl Tier {
+    pub(super) const NONE: Self = Self(0);
+
+    pub(super) fn new(start: u64, log2: u32) -> Self {
+        debug_assert!(start.is_multiple_of(64) && log2 <= LOG2_MAX);
+        let bits = start | u64::from(log2);
+        Self(bits | check(bits))
+    }
+    #[inline(always)]
+    pub(super) fn start(self) -> u64 {
+        self.0 & (BITS - 63)
+    }
+    #[inline(always)]
+    pub(super) fn log2(self) -> u32 {
+        (self.0 & 63) as u32
+    }
+    #[inline(always)]
+    pub(super) fn buckets(self) -> u64 {
+        1 << self.log2()
+    }
+    /// The bucket at a position of the hash space.
+    #[inline(always)]
+    pub(super) fn index(self, position: u64) -> u64 {
+        // By 64 minus the logarithm, which may be 64.
+        position >> 1 >> (63 - self.log2())
+    }
+    /// The first position of a bucket; behind the last one, 0.
+    #[inline(always)]
+    pub(super) fn first_position(self, index: u64) -> u64 {
+        index << 1 << (63 - self.log2())
+    }
+    #[inline(always)]
+    pub(super) fn bucket(self, index: u64) -> Offset<Bucket> {
+        Offset::new(self.start() + index * BUCKET as u64)
+    }
+    pub(super) fn bytes(self) -> usize {
+        BUCKET << self.log2()
+    }
+    /// Whether the word is as it was made, and can be a tier of 2^`log2` buckets in a region of `len` bytes.
+    pub(super) fn is_sound(self, log2: u32, len: usize) -> bool {
+        self.0 & !BITS == check(self.0 & BITS)
+            && self.log2() == log2
+            && self.start() != 0
+            && self.start().checked_add(self.bytes() as u64).is_some_and(|end| end <= len as u64)
+    }
+}
+
+/// The tiers at one instant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View {
+    pub(super) state: State,
+    pub(super) high: Tier,
+    pub(super) mid: Tier,
+    /// While units move, or this one is cleared.
+    pub(super) low: Tier,
+}
+
+/// Where a key has its place on one of its two sides: a bucket of an upper and one of a lower tier, of which the lower one has the lock of both.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Side {
+    pub(super) position: u64,
+    pub(super) upper: Tier,
+    pub(super) lower: Tier,
+}
+
+impl Side {
+    #[inline(always)]
+    pub(super) fn upper_at(&self) -> Offset<Bucket> {
+        self.upper.bucket(self.upper.index(self.position))
+    }
+    #[inline(always)]
+    pub(super) fn lower_at(&self) -> Offset<Bucket> {
+        self.lower.bucket(self.lower.index(self.position))
+    }
+    /// The unit: the lower bucket, and the two above it.
+    pub(super) fn unit(&self) -> [Offset<Bucket>; 3] {
+        let index = self.lower.index(self.position);
+        [self.upper.bucket(2 * index), self.upper.bucket(2 * index + 1), self.lower.bucket(index)]
+    }
+    pub(super) fn first_position(&self) -> u64 {
+        self.lower.first_position(self.lower.index(self.position))
+    }
+    /// Behind the unit's last position; 0 behind the last unit.
+    pub(super) fn end(&self) -> u64 {
+        match self.lower.index(self.position) + 1 {
+            end if end == self.lower.buckets() => 0,
+            end => self.lower.first_position(end),
+        }
+    }
+}
+
+#[inline(always)]
+pub(super) fn state<M: Medium>(medium: &M, root: &Root) -> State {
+    // ORDER: Acquire: pairs with `store_state`; the tiers that it names are seen. And what is read after it is read after it.
+    State(root[0].0[STATE].load(medium, Acquire))
+}
+
+pub(super) fn store_state<M: Medium>(medium: &M, root: &Root, state: State) {
+    // ORDER: Release: whoever sees the state sees the tiers.
+    root[0].0[STATE].store(medium, state.0, Release);
+}
+
+/// The word that names the tier of 2^`log2` buckets.
+#[inline(always)]
+pub(super) fn tier_word(root: &Root, log2: u32) -> &Word {
+    &root[0].0[TIERS + (log2 & 3) as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tier_with_any_one_byte_changed_is_unsound() {
+        let len = 1 << 44;
+        for (start, log2) in [(0x8000, 8), (64, 0), (0x7ff_1234_5640, 20), (0x1_0000_0000, 24)] {
+            let tier = Tier::new(start, log2);
+            assert_eq!((tier.start(), tier.log2(), tier.is_sound(log2, len)), (start, log2, true));
+            for (byte, flip) in (0..8).flat_map(|byte| (1..256).map(move |flip| (byte, flip))) {
+                assert!(!Tier(tier.0 ^ flip << (8 * byte)).is_sound(log2, len), "{flip:#x} in byte {byte}");
+            }
+        }
+        assert!(!Tier::NONE.is_sound(0, len));
+        let last = Tier::new(len as u64 - 256, 1);
+        assert!(last.is_sound(1, len) && !last.is_sound(2, len) && !last.is_sound(1, len - 64));
+    }
+
+    #[test]
+    fn a_state_with_any_one_byte_changed_is_unsound() {
+        for state in PHASES.map(|phase| State::new(7, phase, 0xdead_beef)) {
+            assert!(state.is_sound() && (state.top(), state.version()) == (7, 0xdead_beef));
+            assert_eq!(state.next(8, Phase::Two).version(), 0xdead_bef0);
+            for (byte, flip) in (0..8).flat_map(|byte| (1..256).map(move |flip| (byte, flip))) {
+                assert!(!State(state.0 ^ flip << (8 * byte)).is_sound(), "{flip:#x} in byte {byte}");
+            }
+        }
+        assert_eq!(State::new(3, Phase::Two, 0).next(4, Phase::Expand).phase(), Phase::Expand);
+        assert!(State::new(LOG2_MIN, Phase::Two, 0).is_sound());
+        assert!(!State::new(LOG2_MIN, Phase::Shrink, 0).is_sound(), "no tier below the smallest");
+        assert!(!State::new(LOG2_MAX + 1, Phase::Two, 0).is_sound());
+        let tiers = |phase| State::new(3, phase, 0).tiers().collect::<Vec<_>>();
+        assert_eq!((tiers(Phase::Two), tiers(Phase::Clearing)), (vec![3, 2], vec![3, 2, 1]));
+    }
+
+    #[test]
+    fn positions_go_over_the_whole_space_in_a_tier_of_any_size() {
+        for log2 in 0..=LOG2_MAX {
+            let tier = Tier::new(64, log2);
+            assert_eq!((tier.index(0), tier.index(u64::MAX)), (0, tier.buckets() - 1));
+            for index in [0, tier.buckets() / 2, tier.buckets() - 1] {
+                assert_eq!(tier.index(tier.first_position(index)), index);
+            }
+            assert_eq!(tier.first_position(tier.buckets()), 0);
+        }
+    }
+}

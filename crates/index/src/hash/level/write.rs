@@ -1,0 +1,273 @@
+//! The operations that write: under the locks of both of the key's units.
+
+use super::super::change::{Change, Fencing};
+use super::bucket::*;
+use super::ops::Level;
+use super::root::*;
+use super::shape::{Buckets, Found, Probe};
+use crate::planted::{self, Bug};
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{Line, MappedMedium, Offset};
+use terrace_pool::{Guard, Locked, PoolFull};
+
+/// A key's two sides under their locks. Nobody else changes what the table says about the key, nor anything in these two units.
+pub(super) struct Held<'g, M: MappedMedium> {
+    pub(super) view: View,
+    pub(super) sides: [Side; 2],
+    /// One of them alone, if it is the lock of both.
+    pub(super) locks: [Option<Locked<'g, M>>; 2],
+}
+
+/// A slot, and which of the key's sides it lies on.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'t> {
+    pub(super) bucket: &'t Bucket,
+    pub(super) slot: usize,
+    pub(super) side: usize,
+}
+
+/// There is no place for a key, not even after one movement. The table looked like this.
+struct Crowded(View);
+
+impl<M: MappedMedium, K: Buckets> Level<M, K> {
+    /// Locks both units of a key, the one first whose positions come first.
+    #[inline(always)]
+    pub(super) fn hold<'g>(&'g self, guard: &'g Guard<'_, M>, positions: [u64; 2]) -> Held<'g, M> {
+        loop {
+            let mut view = self.view();
+            if !view.state.is_resting() {
+                self.help(guard, &view);
+                view = self.view();
+            }
+            let sides = self.sides_to_lock(&view, positions);
+            for side in &sides {
+                self.pool.region().prefetch_to_write(side.lower_at().raw());
+                self.pool.region().prefetch_to_write(side.upper_at().raw());
+            }
+            let first = usize::from(positions[0] > positions[1]);
+            let mut locks = [const { None }; 2];
+            locks[first] = Some(self.lock(&sides[first]).acquire(guard));
+            if sides[0].lower_at() != sides[1].lower_at() {
+                locks[1 - first] = Some(self.lock(&sides[1 - first]).acquire(guard));
+            }
+            // What has changed before the locks were taken can be seen now, and from now on nothing can.
+            if sides.iter().all(|side| self.is_current(&view, side)) {
+                let held = Held { view, sides, locks };
+                self.settle_held(&held);
+                return held;
+            }
+        }
+    }
+
+    /// Where the locks are. Of two positions in one unit of the lowest tier both go by one look at it: whoever resizes it takes its locks from below, so one who holds an upper one
+    /// must never wait for the lower one.
+    #[inline(always)]
+    fn sides_to_lock(&self, view: &View, positions: [u64; 2]) -> [Side; 2] {
+        let one = self.side(view, positions[0]);
+        let is_one_unit =
+            view.state.is_moving() && view.low.index(positions[0]) == view.low.index(positions[1]);
+        let other =
+            if is_one_unit { Side { position: positions[1], ..one } } else { self.side(view, positions[1]) };
+        [one, other]
+    }
+
+    /// What the last holders left unfenced is durable before it is built upon.
+    #[inline(always)]
+    fn settle_held(&self, held: &Held<'_, M>) {
+        if M::VOLATILE_CACHE {
+            for (side, lock) in held.sides.iter().zip(&held.locks) {
+                if lock.as_ref().is_some_and(|lock| lock.was_unfenced()) {
+                    self.persist_unit(&held.view, side.position);
+                }
+            }
+        }
+    }
+
+    /// Looks `key` up under its locks, lets `decide` say what becomes of it, and does that. Returns the state it found.
+    #[inline(always)]
+    pub(super) fn change(
+        &self,
+        guard: &Guard<'_, M>,
+        key: &K::Key,
+        mut fencing: Fencing<'_>,
+        decide: impl Fn(Option<u64>) -> Change,
+    ) -> Result<Option<u64>, PoolFull> {
+        let probe = Probe::new(key, self.seed);
+        loop {
+            let held = self.hold(guard, probe.positions);
+            let Some((place, before)) = self.locate(guard, &held, &probe) else {
+                match decide(None) {
+                    Change::To(None) if planted::has(Bug::LockLeftHeld) => std::mem::forget(held),
+                    Change::Keep | Change::To(None) => {}
+                    Change::To(Some(word)) => {
+                        if let Err(Crowded(view)) = self.add(guard, held, &probe, word, &mut fencing) {
+                            self.make_room(guard, &view, &probe)?;
+                            continue;
+                        }
+                    }
+                }
+                return Ok(None);
+            };
+            match decide(Some(before)) {
+                // Nothing was stored, and `hold` has made durable what was found.
+                Change::Keep => {}
+                Change::To(Some(word)) if planted::has(Bug::StaleDuplicate) => {
+                    let _ = self.add(guard, held, &probe, word, &mut fencing);
+                }
+                Change::To(word) => self.change_found(guard, held, &probe, place, word, &mut fencing),
+            }
+            return Ok(Some(before));
+        }
+    }
+
+    /// Where a key is. In one place only, when this returns.
+    #[inline(always)]
+    fn locate<'t>(
+        &'t self,
+        guard: &Guard<'_, M>,
+        held: &Held<'_, M>,
+        probe: &Probe<'_, K>,
+    ) -> Option<(Place<'t>, u64)> {
+        for (nth, at) in self.places(&held.sides).into_iter().enumerate() {
+            let bucket = self.bucket(at);
+            if let Found::Here(slot, word, meta) = K::find(guard, bucket, probe) {
+                let place = Place { bucket, slot, side: nth % 2 };
+                let is_alone = !meta.is_marked::<K>(slot) || planted::has(Bug::DuplicateKept);
+                let place = if is_alone { place } else { self.remove_duplicate(guard, held, probe, place) };
+                return Some((place, word));
+            }
+        }
+        None
+    }
+
+    /// Gives a key another word, or none.
+    #[inline(always)]
+    fn change_found(
+        &self,
+        guard: &Guard<'_, M>,
+        held: Held<'_, M>,
+        probe: &Probe<'_, K>,
+        place: Place<'_>,
+        word: Option<u64>,
+        fencing: &mut Fencing<'_>,
+    ) {
+        let (medium, Place { bucket, slot, side }) = (self.pool.medium(), place);
+        let Some(word) = word else {
+            store_meta(medium, bucket, meta(medium, bucket).without::<K>(slot));
+            self.count().add(guard.seat_index(), held.sides[side].position, -1);
+            let view = held.view;
+            self.finish(held, side, &bucket[0], fencing);
+            return self.consider_shrinking(guard, &view, probe.hash);
+        };
+        assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
+        K::replace(guard, bucket, slot, K::entry(probe, word));
+        self.finish(held, side, &bucket[K::line_of(slot)], fencing);
+    }
+
+    /// Adds a key: above if there is room, else below, else where another key can be moved away.
+    #[inline(always)]
+    fn add(
+        &self,
+        guard: &Guard<'_, M>,
+        held: Held<'_, M>,
+        probe: &Probe<'_, K>,
+        word: u64,
+        fencing: &mut Fencing<'_>,
+    ) -> Result<(), Crowded> {
+        assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
+        if probe.hash & 0xff == 0 {
+            self.weigh(&held.sides);
+        }
+        let above = self.less_loaded(&held.sides, Side::upper_at);
+        let vacant = above.or_else(|| self.less_loaded(&held.sides, Side::lower_at));
+        let Some(place) = vacant.or_else(|| self.make_way(guard, &held)) else {
+            return Err(Crowded(held.view));
+        };
+        self.put(guard, held, place, (probe, word), fencing);
+        Ok(())
+    }
+
+    /// A free slot in the less loaded of two buckets. Of two that are nearly alike the one whose positions come first: from there a key can be moved (see `movement.rs`).
+    #[inline(always)]
+    fn less_loaded<'t>(
+        &'t self,
+        sides: &[Side; 2],
+        at: impl Fn(&Side) -> Offset<Bucket>,
+    ) -> Option<Place<'t>> {
+        let first = usize::from(sides[0].position > sides[1].position);
+        let choice = |side: usize| {
+            let bucket = self.bucket(at(&sides[side]));
+            (Place { bucket, slot: 0, side }, meta(self.pool.medium(), bucket))
+        };
+        let (earlier, later) = (choice(first), choice(1 - first));
+        let (one, other) = match earlier.1.load::<K>() <= later.1.load::<K>() + 1 {
+            true => (earlier, later),
+            false => (later, earlier),
+        };
+        let vacant =
+            |(place, meta): (Place<'t>, Meta)| meta.vacancy::<K>().map(|slot| Place { slot, ..place });
+        vacant(one).or_else(|| vacant(other))
+    }
+
+    /// Takes note of how many keys lie above and below, from the buckets of one key in 256.
+    #[cold]
+    fn weigh(&self, sides: &[Side; 2]) {
+        let medium = self.pool.medium();
+        let load = |at: Offset<Bucket>| i64::from(meta(medium, self.bucket(at)).load::<K>());
+        // There are twice as many buckets above.
+        let loads = sides.iter().map(|side| 2 * load(side.upper_at()) - load(side.lower_at()));
+        let word = &self.root[0].0[BALANCE];
+        let before = word.load(medium, Relaxed) as i64;
+        let balance = before - before / 16 + 1024 * loads.sum::<i64>();
+        word.store(medium, balance as u64, Relaxed);
+    }
+
+    /// Puts an entry into a free slot.
+    #[inline(always)]
+    pub(super) fn put(
+        &self,
+        guard: &Guard<'_, M>,
+        held: Held<'_, M>,
+        Place { bucket, slot, side }: Place<'_>,
+        (probe, word): (&Probe<'_, K>, u64),
+        fencing: &mut Fencing<'_>,
+    ) {
+        let (region, medium) = (self.pool.region(), self.pool.medium());
+        if planted::has(Bug::PublishBeforePair) {
+            store_meta(medium, bucket, meta(medium, bucket).with::<K>(slot));
+        }
+        K::write(guard, bucket, slot, K::entry(probe, word));
+        let line = K::line_of(slot);
+        if line != 0 && !planted::has(Bug::SlotUnfenced) {
+            // PERSIST: the slot before its token. In the line of the meta word the order of the stores is enough.
+            region.persist(&bucket[line]);
+        }
+        // PERSIST: this store adds the key; a crash that keeps it keeps the slot, and one without it leaves the slot free.
+        store_meta(medium, bucket, meta(medium, bucket).with::<K>(slot));
+        if !planted::has(Bug::ForgottenCount) {
+            self.count().add(guard.seat_index(), held.sides[side].position, 1);
+        }
+        self.finish(held, side, &bucket[0], fencing);
+    }
+
+    /// Makes the change to a line on a side durable, now or later, and unlocks both.
+    #[inline(always)]
+    fn finish(&self, mut held: Held<'_, M>, side: usize, line: &Line, fencing: &mut Fencing<'_>) {
+        let region = self.pool.region();
+        match fencing {
+            Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {
+                // PERSIST: written back now, fenced by `settle`. Until then the lock word tells every reader and writer so.
+                region.write_back(line);
+                deferred.0.push(region.offset_of(self.lock(&held.sides[side])).raw());
+                let lock = held.locks[side].take().or_else(|| held.locks[1 - side].take());
+                lock.into_iter().for_each(|lock| lock.release_unfenced());
+            }
+            _ => {
+                // PERSIST: the last write-back and fence of a change; without them a crash leaves the unit as it was before.
+                if !planted::has(Bug::UnlockWithoutPersist) {
+                    region.persist(line);
+                }
+            }
+        }
+    }
+}
