@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use terrace_engine::direct::{self, Direct, Key, Settings};
 use terrace_engine::{Engine, OpenError as EngineError};
-use terrace_index::hash::{Clht, Rewo, Turbo};
+use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{Bytes, PointIndex, Stored};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
@@ -24,11 +24,13 @@ pub enum Index {
     Turbo,
     /// Rewo-Hash: a cuckoo hash table, the fullest: 256 bytes a bucket, more than 92% of it used before it grows, by halving one of 16 large tables. No order among the keys.
     Rewo,
+    /// Level hashing: a hash table of two levels, which is full before it grows and grows in place, 128 bytes a bucket. No order among the keys.
+    Level,
 }
 
 impl Index {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Clht, Self::Turbo, Self::Rewo];
+    pub const ALL: [Self; 4] = [Self::Clht, Self::Turbo, Self::Rewo, Self::Level];
 
     /// Its name, as commands and [`Stats::index`](crate::Stats::index) know it.
     pub fn name(self) -> &'static str {
@@ -36,6 +38,7 @@ impl Index {
             Self::Clht => "clht",
             Self::Turbo => "turbo",
             Self::Rewo => "rewo",
+            Self::Level => "level",
         }
     }
 
@@ -336,6 +339,7 @@ impl Options {
         match direct::index_in(&pool).map_or(Some(self.index), |name| Index::named(&name)) {
             Some(Index::Turbo) => self.direct::<Turbo<M, Bytes<Key>>>(pool, settings),
             Some(Index::Rewo) => self.direct::<Rewo<M, Bytes<Key>>>(pool, settings),
+            Some(Index::Level) => self.direct::<Level<M, Bytes<Key>>>(pool, settings),
             // With an index that this release does not know, it says so.
             Some(Index::Clht) | None => self.direct::<Clht<M, Bytes<Key>>>(pool, settings),
         }

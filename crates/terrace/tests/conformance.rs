@@ -43,3 +43,12 @@ fn with_turbohash() {
         Site::in_file(|options| power(options).index(Index::Turbo), Options::open_or_create)
     });
 }
+
+#[test]
+fn with_level_hashing() {
+    store(|| Site::in_file(|options| options.index(Index::Level), Options::open_or_create));
+    store(|| {
+        let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
+        Site::in_file(|options| power(options).index(Index::Level), Options::open_or_create)
+    });
+}

@@ -202,6 +202,11 @@ fn any_byte_changed_of_a_store_with_turbohash_is_an_error_or_a_right_answer() {
     change_any_byte(Index::Turbo);
 }
 
+#[test]
+fn any_byte_changed_of_a_store_with_level_hashing_is_an_error_or_a_right_answer() {
+    change_any_byte(Index::Level);
+}
+
 fn change_any_byte(index: Index) {
     let mut model = model();
     let mut image = image_with(&model, index);

@@ -100,7 +100,7 @@ pub static TABLE: &[Setting] = &[
         "Size of the pool when it is created (4GiB, 512mb); CONFIG SET size makes it grow"),
     line(Key::MaxSize, ["max-size", "max-size", "TERRACE_MAX_SIZE"], Kind::Size { min: 0 }, "0", FIXED,
         "How far the pool can grow while it is open, which costs addresses only; 0: 16 times its size, and 64 GiB at least"),
-    line(Key::Index, ["index", "index", "TERRACE_INDEX"], Kind::Choice(&["clht", "turbo", "rewo"]), "clht", FIXED,
+    line(Key::Index, ["index", "index", "TERRACE_INDEX"], Kind::Choice(&["clht", "turbo", "rewo", "level"]), "clht", FIXED,
         "The index of a pool that is created"),
     line(Key::Engine, ["engine", "engine", "TERRACE_ENGINE"], Kind::Choice(&["direct"]), "direct", FIXED,
         "The engine of a pool that is created"),
