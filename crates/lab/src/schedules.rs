@@ -1,6 +1,8 @@
 //! The targets whose threads meet, by name, and the word that repeats a run.
 
-use crate::targets::{Cells, ClhtBytes, ClhtU64, DirectEngine, RewoBytes, RewoU64, TurboBytes, TurboU64};
+use crate::targets::{
+    Cells, ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes, RewoU64, TurboBytes, TurboU64,
+};
 use std::fmt;
 use std::str::FromStr;
 use terrace_testkit::Noted;
@@ -186,7 +188,7 @@ impl Meeting {
 }
 
 /// All targets whose threads meet.
-pub static MEETINGS: [Meeting; 8] = [
+pub static MEETINGS: [Meeting; 10] = [
     Meeting::of::<ClhtU64>(),
     Meeting::of::<ClhtBytes>(),
     Meeting::of::<Cells>(),
@@ -195,6 +197,8 @@ pub static MEETINGS: [Meeting; 8] = [
     Meeting::of::<TurboBytes>(),
     Meeting::of::<RewoU64>(),
     Meeting::of::<RewoBytes>(),
+    Meeting::of::<LevelU64>(),
+    Meeting::of::<LevelBytes>(),
 ];
 
 /// The one with this name.
@@ -210,6 +214,8 @@ fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
         TurboBytes::NAME => drawn::<TurboBytes>(seed),
         RewoU64::NAME => drawn::<RewoU64>(seed),
         RewoBytes::NAME => drawn::<RewoBytes>(seed),
+        LevelU64::NAME => drawn::<LevelU64>(seed),
+        LevelBytes::NAME => drawn::<LevelBytes>(seed),
         Cells::NAME => drawn::<Cells>(seed),
         _ => drawn::<DirectEngine>(seed),
     }

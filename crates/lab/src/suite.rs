@@ -1,6 +1,8 @@
 //! The targets by name.
 
-use crate::targets::{ClhtBytes, ClhtU64, DirectEngine, RewoBytes, RewoU64, Roots, TurboBytes, TurboU64};
+use crate::targets::{
+    ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes, RewoU64, Roots, TurboBytes, TurboU64,
+};
 use std::collections::BTreeSet;
 use terrace_testkit::crash::{Fault, Finding, Lab, Outcome, Plan, Profile, Target};
 
@@ -51,7 +53,7 @@ const MEMORY_AND_FILE: &[Profile] =
     &[Profile::Pmem, Profile::Shm, Profile::Eadr, Profile::Arm, Profile::File];
 
 /// All targets. Their places are part of the seeds of findings, so new ones come last. (Not a constant: each crate that names one compiles all of it.)
-pub static SUITES: [Suite; 8] = [
+pub static SUITES: [Suite; 10] = [
     Suite::of::<ClhtU64>(MEMORY),
     Suite::of::<ClhtBytes>(MEMORY),
     Suite::of::<Roots>(MEMORY_AND_FILE),
@@ -60,6 +62,8 @@ pub static SUITES: [Suite; 8] = [
     Suite::of::<TurboBytes>(MEMORY),
     Suite::of::<RewoU64>(MEMORY),
     Suite::of::<RewoBytes>(MEMORY),
+    Suite::of::<LevelU64>(MEMORY),
+    Suite::of::<LevelBytes>(MEMORY),
 ];
 
 /// The target with this name, and its place.

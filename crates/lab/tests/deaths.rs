@@ -58,6 +58,18 @@ fn rewo_bytes() {
 }
 
 #[test]
+fn level() {
+    die("level", None, 200);
+    die("level", Some(Profile::Pmem), 8);
+}
+
+#[test]
+fn level_bytes() {
+    die("level-bytes", None, 150);
+    die("level-bytes", Some(Profile::Pmem), 6);
+}
+
+#[test]
 fn cells() {
     die("cells", None, 200);
     die("cells", Some(Profile::Pmem), 8);

@@ -44,6 +44,12 @@ fn rewo_survives_a_kill_and_then_a_power_failure() {
 }
 
 #[test]
+fn level_survives_a_kill_and_then_a_power_failure() {
+    survives("level", 0..3, 8);
+    survives("level-bytes", 0..2, 8);
+}
+
+#[test]
 fn the_pool_survives_a_kill_and_then_a_power_failure() {
     survives("pool", 0..3, 8);
     // A superblock was believed that was not durable yet, and the other copy written over.

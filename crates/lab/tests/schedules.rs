@@ -94,6 +94,18 @@ fn rewo_bytes() {
 }
 
 #[test]
+fn level() {
+    explore("level", None, 2000);
+    explore("level", Some(Profile::Pmem), 50);
+}
+
+#[test]
+fn level_bytes() {
+    explore("level-bytes", None, 1000);
+    explore("level-bytes", Some(Profile::Shm), 50);
+}
+
+#[test]
 fn cells() {
     explore("cells", None, 2000);
 }

@@ -12,13 +12,15 @@ use terrace_lab::{Accident, meeting, suite};
 use terrace_testkit::crash::{Limits, Profile};
 
 /// Which bugs are to be found in which targets.
-const PLANTED: [(&str, &[Bug]); 6] = [
+const PLANTED: [(&str, &[Bug]); 8] = [
     ("clht", &Bug::OF_CLHT),
     ("clht-bytes", &Bug::OF_CLHT),
     ("turbo", &Bug::OF_TURBO),
     ("turbo-bytes", &Bug::OF_TURBO),
     ("rewo", &Bug::OF_REWO),
     ("rewo-bytes", &Bug::OF_REWO),
+    ("level", &Bug::OF_LEVEL),
+    ("level-bytes", &Bug::OF_LEVEL),
 ];
 
 #[derive(Args)]

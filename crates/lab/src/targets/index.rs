@@ -3,7 +3,7 @@
 use super::options::{hash_seed, is_unmade, options, shared, written};
 use std::borrow::Borrow;
 use std::sync::Arc;
-use terrace_index::hash::{Buckets, Clht, Nests, Rewo, Slots, Turbo};
+use terrace_index::hash::{Buckets, Clht, Level, LevelBuckets, Nests, Rewo, Slots, Turbo};
 use terrace_index::{Bytes, Inserted, PointIndex, StoreError, Stored, Swapped, U64};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Liveness, Marker, Pool, PoolFull};
@@ -24,6 +24,10 @@ pub struct TurboBytes;
 pub struct RewoU64;
 /// Rewo-Hash with byte strings.
 pub struct RewoBytes;
+/// Level hashing with `u64` keys.
+pub struct LevelU64;
+/// Level hashing with byte strings.
+pub struct LevelBytes;
 
 impl Target for ClhtU64 {
     const NAME: &'static str = "clht";
@@ -82,6 +86,26 @@ impl Target for RewoBytes {
 
     fn plan(seed: u64) -> Plan {
         plan_of_nests::<Bytes<TestRecord>>(seed, 27)
+    }
+}
+
+impl Target for LevelU64 {
+    const NAME: &'static str = "level";
+    const BYTES: (usize, usize) = (64 << 10, 64 << 10);
+    type Subject<M: MappedMedium> = Index<Level<M, U64>>;
+
+    fn plan(seed: u64) -> Plan {
+        plan_of_units::<U64>(seed, 21)
+    }
+}
+
+impl Target for LevelBytes {
+    const NAME: &'static str = "level-bytes";
+    const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    type Subject<M: MappedMedium> = Index<Level<M, Bytes<TestRecord>>>;
+
+    fn plan(seed: u64) -> Plan {
+        plan_of_units::<Bytes<TestRecord>>(seed, 42)
     }
 }
 
@@ -156,6 +180,33 @@ fn at_two_homes_of_four(hash: u64, _: u64) -> bool {
     hash << 14 >> 63 == 0
 }
 
+/// As `plan`: a table of one unit, which has so many slots, fills up until keys are moved and it grows; one of two units, likewise; one of two or four, of which most keys go away
+/// until it shrinks, and perhaps come back.
+fn plan_of_units<K: LabKeys>(seed: u64, slots: usize) -> Plan {
+    let mut dice = Dice::new(seed);
+    let roll = |dice: &mut Dice, sides: usize| dice.roll(sides as u64) as usize;
+    let (keys, put, taken) = match dice.roll(6) {
+        0 => (4 + roll(&mut dice, 6), roll(&mut dice, 4), 0),
+        1 | 2 => (slots + 3 + roll(&mut dice, 6), slots - 7 + roll(&mut dice, 6), 0),
+        3 => (2 * slots + 6, 2 * slots - 9 + roll(&mut dice, 7), 0),
+        grown => {
+            let put = (grown as usize - 3) * slots + 3 + roll(&mut dice, 5);
+            let stay = put / 8 + 1 + roll(&mut dice, 3);
+            (put, put, put - stay)
+        }
+    };
+    let puts = (0..put).map(|key| Op::Put(key, key as u64 + 1));
+    // The first one looks whether the table should shrink, so it stays until the end.
+    let removals = (put - taken..put).map(Op::Remove);
+    let mut before: Vec<Op> = puts.collect();
+    before.extend((0..put / 8).map(|_| Op::Background(0)));
+    before.extend(removals);
+    if taken != 0 && dice.roll(2) == 0 {
+        before.extend([Op::Remove(0), Op::Put(0, put as u64 + 1)]);
+    }
+    plan_after::<K>(seed, &mut dice, keys, (before, put as u64 + 1), taken != 0, in_two_of_eight)
+}
+
 /// A run over so many keys, after so many operations that nothing crashes.
 fn plan_of<K: LabKeys>(
     seed: u64,
@@ -164,13 +215,28 @@ fn plan_of<K: LabKeys>(
     count: usize,
     is_here: fn(u64, u64) -> bool,
 ) -> Plan {
+    let (filling, mut next) = (Mix { remove: 4, ..MIX }, 0);
+    let before = filling.draw(dice, count, &mut next, &mut vec![None; keys]);
+    plan_after::<K>(seed, dice, keys, (before, next), false, is_here)
+}
+
+/// A run over so many keys, after these operations. If the table was emptied, most of the others empty it further, or fill it again.
+fn plan_after<K: LabKeys>(
+    seed: u64,
+    dice: &mut Dice,
+    keys: usize,
+    (before, mut next): (Vec<Op>, u64),
+    is_emptied: bool,
+    is_here: fn(u64, u64) -> bool,
+) -> Plan {
     let mut model = vec![None; keys];
-    let mut next = 0;
-    let filling = Mix { remove: 4, ..MIX };
-    let before = filling.draw(dice, count, &mut next, &mut model);
+    before.iter().for_each(|op| op.do_to(&mut model));
     let mix = if dice.roll(2) == 0 { MIX } else { Mix { remove: 60, ..MIX } };
     let count = 8 + dice.roll(20) as usize;
-    let ops = mix.draw(dice, count, &mut next, &mut model);
+    let mut ops = mix.draw(dice, count, &mut next, &mut model);
+    if is_emptied {
+        ops.insert(dice.roll(4) as usize, Op::Remove(0));
+    }
     let after = (0..keys).map(|key| {
         next += 1;
         Op::Put(key, next)
@@ -198,8 +264,8 @@ fn using_again(dice: &mut Dice, ops: Vec<Op>) -> Vec<Op> {
 }
 
 /// The kinds of keys that both the indexes and the test know.
-pub trait LabKeys: TestKeys + Slots + Buckets + Nests {}
-impl<K: TestKeys + Slots + Buckets + Nests> LabKeys for K {}
+pub trait LabKeys: TestKeys + Slots + Buckets + Nests + LevelBuckets {}
+impl<K: TestKeys + Slots + Buckets + Nests + LevelBuckets> LabKeys for K {}
 
 /// An index that is put through crashes.
 pub trait LabIndex: PointIndex<Kind = Self::Keys> + Stored<Medium = <Self as PointIndex>::Medium> {
@@ -234,6 +300,14 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Rewo<M, K> {
             Nest::Evicting => 2,
         };
         Self::with_shape(pool, NAME, 1 + (plan.seed >> 40 & 1) as u32, buckets_log2)
+    }
+}
+
+impl<M: MappedMedium, K: LabKeys> LabIndex for Level<M, K> {
+    type Keys = K;
+    /// One unit.
+    fn make(pool: &Pool<M>, _: &Plan) -> Result<Self, StoreError> {
+        Self::create(pool, NAME, 0)
     }
 }
 

@@ -8,5 +8,5 @@ mod pool;
 
 pub use cells::Cells;
 pub use direct::DirectEngine;
-pub use index::{ClhtBytes, ClhtU64, RewoBytes, RewoU64, TurboBytes, TurboU64};
+pub use index::{ClhtBytes, ClhtU64, LevelBytes, LevelU64, RewoBytes, RewoU64, TurboBytes, TurboU64};
 pub use pool::Roots;
