@@ -28,11 +28,14 @@ impl<M: MappedMedium> Pool<M> {
         let mut grown = superblock.clone();
         grown.size = asked;
         grown.sequence = grown.sequence.wrapping_add(1);
+        // PERSIST: before the size says so, by the superblock's first fence: whoever comes after a kill finds a pool that has grown, and has nothing to do then.
+        self.0.hint_memory(size, asked);
         // PERSIST: the superblock, after the file has the pages and before anyone allocates from them. A crash before leaves a file
-        // that is longer than its pool, and the next growth takes that in.
+        // that is longer than its pool, and hints of what is not there; the next growth takes them in.
         grown.store(self.region(), 0).map_err(GrowError::Map)?;
         *superblock = grown;
         self.0.set_size(asked);
+        // Once more: where the pool ended, others may have cleared the hints of a unit that was full as far as it was there.
         self.0.add_memory(size);
         Ok(asked)
     }

@@ -165,7 +165,7 @@ impl<M: MappedMedium> Inner<M> {
         shared.fruitless.store(self.medium(), 0, Relaxed);
         shared.epoch.store(self.medium(), FIRST_EPOCH, Release);
         // The units of a pool that is opened have their hints. PERSIST: those of a new one, by the fence of its superblock.
-        self.open_zones(if self.start == Start::Created { 0 } else { u64::MAX });
+        self.open_zones(if self.start == Start::Created { 0 } else { u64::MAX }, self.size());
         if self.start != Start::Created {
             self.keep_reserve(reserve);
         }
@@ -174,11 +174,17 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Makes what lies behind the first `before` bytes ready for use. The size of the pool says already that it is there.
     pub(crate) fn add_memory(&self, before: u64) {
-        self.open_zones(self.memory.zones.units(before).saturating_sub(1));
-        // PERSIST: that the new units may have room, before anyone is told. Hints of later times are not persisted, but the sweep after a crash corrects
-        // them; until it has been by, a full pool would not know that it has grown.
+        self.hint_memory(before, self.size());
+        // PERSIST: those hints that somebody had cleared since the first time: see `grow`.
         self.region.fence();
         self.shared().fruitless.store(self.medium(), 0, Release);
+    }
+
+    /// Makes what lies between the first `before` bytes and `size` ready for use, whether or not the pool says already that it is there. There is storage for it.
+    pub(crate) fn hint_memory(&self, before: u64, size: u64) {
+        // PERSIST: that the new units may have room, before the superblock says that they are there; it fences before it changes anything. Hints of later times are
+        // not persisted, but the sweep after a crash corrects them; until it has been by, a full pool would not know that it has grown.
+        self.open_zones(self.memory.zones.units(before).saturating_sub(1), size);
     }
 
     /// Leaves the allocator as the next open wants to find it. Nobody is pinned. Whether all memory is accounted for: if not, the pool is not

@@ -270,19 +270,18 @@ impl<M: MappedMedium> Inner<M> {
         Some((unit, self.region.get(Offset::new(zone.start + (unit - zone.first) * UNIT_BYTES))?))
     }
 
-    /// Whether the pool reaches far enough for the zone to be used.
-    #[inline(always)]
-    fn has_head(&self, zone: &Zone) -> bool {
-        zone.start + zone.head_bytes() <= self.size()
-    }
-
     /// The zones that can be allocated from.
     pub(crate) fn zones(&self) -> impl Iterator<Item = Zone> + '_ {
+        self.zones_of(|| self.size())
+    }
+
+    /// The zones that can be allocated from in a pool of so many bytes. (Asked each time: the pool may grow meanwhile.)
+    fn zones_of(&self, size: impl Fn() -> u64) -> impl Iterator<Item = Zone> {
         let mut next = 0;
         std::iter::from_fn(move || {
             let zone = self.memory.zones.of_unit(next);
             next = zone.end();
-            self.has_head(&zone).then_some(zone)
+            (zone.start + zone.head_bytes() <= size()).then_some(zone)
         })
     }
 
@@ -332,10 +331,10 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Makes the zones of the pool ready for use: their heads are taken, and every unit from `from` on may have room, which the caller fences.
-    pub(crate) fn open_zones(&self, from: u64) {
-        for zone in self.zones() {
-            let units = self.units_in(&zone);
+    /// Makes the zones of a pool of `size` bytes ready for use: their heads are taken, and every unit from `from` on may have room, which the caller fences.
+    pub(crate) fn open_zones(&self, from: u64, size: u64) {
+        for zone in self.zones_of(|| size) {
+            let units = zone.first..zone.end().min(self.memory.zones.units(size));
             for unit in units.start.. {
                 let head = self.memory.zones.head_granules(&zone, unit);
                 if head == 0 || unit >= units.end {

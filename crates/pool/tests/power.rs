@@ -2,6 +2,7 @@
 
 mod table;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -15,6 +16,8 @@ struct Fragile {
     kept: Arc<Mutex<Vec<[u64; LINE / 8]>>>,
     write_backs: AtomicU64,
     fences: AtomicU64,
+    /// The fence at which the process is killed; 0 is none.
+    killed_at: AtomicU64,
 }
 
 // SAFETY: as the memory below.
@@ -33,15 +36,18 @@ unsafe impl Medium for Fragile {
         kept[line] = self.line(line);
     }
     fn fence(&self) {
-        self.fences.fetch_add(1, Relaxed);
+        let fences = self.fences.fetch_add(1, Relaxed) + 1;
+        assert_ne!(fences, self.killed_at.load(Relaxed), "the process is killed");
     }
 }
 
 impl MappedMedium for Fragile {
     fn new(mapping: Mapping) -> Self {
-        let lines = mapping.len() / LINE;
+        // With room for what a test makes it grow to.
+        let lines = mapping.len().max(1 << 20) / LINE;
         let kept = Arc::new(Mutex::new(vec![[0; LINE / 8]; lines]));
-        Self { memory: Dram::new(mapping), kept, write_backs: AtomicU64::new(0), fences: AtomicU64::new(0) }
+        let [write_backs, fences, killed_at] = std::array::from_fn(|_| AtomicU64::new(0));
+        Self { memory: Dram::new(mapping), kept, write_backs, fences, killed_at }
     }
     fn mapping(&self) -> &Mapping {
         self.memory.mapping()
@@ -69,15 +75,28 @@ impl Fragile {
         for (i, &word) in lines.as_flattened().iter().enumerate() {
             memory.word(i).store(word, Relaxed);
         }
-        memory.kept.lock().unwrap().copy_from_slice(lines);
+        memory.kept.lock().unwrap()[..lines.len()].copy_from_slice(lines);
         memory
+    }
+
+    /// What a power failure leaves that keeps nothing but what was written back.
+    fn least(&self) -> Self {
+        Self::holding(&self.kept.lock().unwrap()[..self.len() / LINE])
+    }
+
+    /// What the next process finds after a kill: all that was stored, and what of it is durable.
+    fn handed_on(&self) -> Self {
+        let lines: Vec<_> = (0..self.len() / LINE).map(|line| self.line(line)).collect();
+        let next = Self::holding(&lines);
+        next.kept.lock().unwrap().clone_from(&self.kept.lock().unwrap());
+        next
     }
 
     /// The memory after a power failure.
     fn fail(&self, dice: &mut Dice) -> Self {
         let kept = self.kept.lock().unwrap();
         let left = |(line, &kept)| if dice.roll(2) == 0 { kept } else { self.line(line) };
-        Self::holding(&kept.iter().enumerate().map(left).collect::<Vec<_>>())
+        Self::holding(&kept[..self.len() / LINE].iter().enumerate().map(left).collect::<Vec<_>>())
     }
 
     fn counts(&self) -> (u64, u64) {
@@ -122,7 +141,8 @@ fn a_closed_pool_needs_nothing_of_what_was_not_written_back() {
     }
     let kept = table.pool.medium().kept.clone();
     table.pool.close().unwrap();
-    let table = Table::open(options.open_on(Fragile::holding(&kept.lock().unwrap())).unwrap());
+    let lines = (8 << 20) / LINE;
+    let table = Table::open(options.open_on(Fragile::holding(&kept.lock().unwrap()[..lines])).unwrap());
     assert!(!table.pool.needs_collection());
     table.check();
 }
@@ -147,4 +167,38 @@ fn a_small_block_costs_no_write_back_and_no_fence() {
         after.0 - before.0 <= 2 * 100_000 / 670 && after.1 - before.1 <= 100_000 / 670,
         "{after:?} {before:?}"
     );
+}
+
+/// A full pool, in which somebody is killed at the fence with this number of a growth, counted from 1. Whether it had come to its end before.
+fn is_roomy_after_a_growth_killed_at(fence: u64) -> bool {
+    const GROWN: u64 = 96 << 10;
+    let options = PoolOptions::anonymous().geometry(Geometry::tiny()).boot_id(1).assume_persistent(true);
+    let memory = Fragile::new(Mapping::anonymous(64 << 10, GROWN as usize).unwrap());
+    let pool = options.create_on(memory).unwrap();
+    let guard = pool.pin();
+    for bytes in [4096, 1024, 64] {
+        while let Ok(block) = guard.alloc(bytes) {
+            let _ = block.persist().into_offset();
+        }
+    }
+    drop(guard);
+    let medium = pool.medium();
+    medium.killed_at.store(medium.counts().1 + fence, Relaxed);
+    let is_killed = catch_unwind(AssertUnwindSafe(|| pool.grow(GROWN))).is_err();
+    let next = pool.medium().handed_on();
+    // Who is killed closes nothing.
+    std::mem::forget(pool);
+    let pool = options.open_on(next).unwrap();
+    pool.grow(GROWN).unwrap();
+    let after = pool.medium().least();
+    std::mem::forget(pool);
+    let pool = options.open_on(after).unwrap();
+    assert!(pool.pin().alloc(4096).is_ok(), "killed at fence {fence}, a pool that has grown has no room");
+    !is_killed
+}
+
+#[test]
+fn whoever_is_killed_while_a_full_pool_grows_leaves_one_that_has_room_once_somebody_else_has_grown_it() {
+    let first_without = (1..20).find(|&fence| is_roomy_after_a_growth_killed_at(fence));
+    assert!(first_without.is_some_and(|fence| fence > 4), "a growth has more fences than that");
 }
