@@ -13,6 +13,7 @@ mod medium;
 mod policy;
 mod run;
 mod scenario;
+mod spin;
 mod stage;
 
 pub use calls::{Answer, Call, Calls, Contents, Outcomes};

@@ -8,7 +8,7 @@
 //! The threads are those of the system and not coroutines, for the product keeps what belongs to a thread (its seat in a pool) in thread-local variables, and
 //! that is to be tested as it is. They live as long as the stage and share one core, so that a change of turn wakes nobody elsewhere.
 //!
-//! A thread that spins reads the same word again and again; it then gives way, or else a scheduler with priorities would let it spin for ever. One that waits for
+//! A thread that spins reads the same words again and again; it then gives way, or else a scheduler with priorities would let it spin for ever. One that waits for
 //! something outside of the medium, such as a mutex whose holder is parked, is noticed by the clock; the run is given up, and that is its outcome.
 //!
 //! A thread can die: at a place that was chosen it is parked and not run again, and so stores nothing more, while the others go on. Once all that they left was judged it is
@@ -16,6 +16,7 @@
 
 use super::death::{Death, Mortality};
 use super::policy::{Director, Policy, Slice, Threads};
+use super::spin::Spin;
 use crate::crash::Wrong;
 use crate::crash::{caught, place};
 use std::cell::{Cell, RefCell};
@@ -30,14 +31,14 @@ use terrace_medium::Access;
 /// Threads that a stage can have.
 pub const THREADS_MAX: usize = 4;
 
-/// Loads of one word in a row after which a thread gives way.
-const SPINS: u32 = 3;
-/// Steps in a row after which a thread gives way, if there are others: a loop that waits for them may read more than one word.
+/// Steps in a row after which a thread gives way, if there are others: a loop that waits for them may do more than read.
 const STEPS_IN_A_ROW: u32 = 4_000;
 /// Steps after which a run is taken for one that never ends.
 const STEPS_MAX: u64 = 2_000_000;
-/// Without a step for this long, a thread is taken to wait for one that is parked.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The caller looks this often whether there was a step, and without any so many times in a row, a thread is taken to wait for one that is parked. Many looks
+/// instead of one long one: on a machine that is busy, or stood still, the caller is late as well, and late once.
+const LOOK: Duration = Duration::from_secs(1);
+const LOOKS: u32 = 30;
 
 /// What a thread does.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -84,8 +85,7 @@ struct State {
     running: usize,
     turns: Vec<Turn>,
     in_a_row: u32,
-    last_load: u64,
-    loads: u32,
+    spin: Spin,
     wrong: Option<Wrong>,
     caller: Option<Thread>,
     mortality: Mortality,
@@ -288,11 +288,12 @@ impl Stage {
 
     fn wait(&self) {
         let turns = &*self.turns;
-        let mut seen = u64::MAX;
+        let (mut seen, mut looks) = (u64::MAX, 0);
         while turns.turn.load(Acquire) != CALLER {
-            std::thread::park_timeout(PATIENCE);
+            std::thread::park_timeout(LOOK);
             let steps = turns.clock.load(Relaxed) + turns.steps.load(Relaxed);
-            if turns.turn.load(Acquire) != CALLER && steps == seen {
+            looks = if steps == seen { looks + 1 } else { 0 };
+            if turns.turn.load(Acquire) != CALLER && looks == LOOKS {
                 turns.give_up(
                     "a thread waits for something outside of the medium, which one that is not its turn has",
                 );
@@ -320,8 +321,7 @@ impl State {
             running: 0,
             turns: Vec::new(),
             in_a_row: 0,
-            last_load: u64::MAX,
-            loads: 0,
+            spin: Spin::default(),
             wrong: None,
             caller: None,
             mortality: Mortality::default(),
@@ -340,19 +340,14 @@ impl State {
 
     /// Notes one more step of `thread`, which is its `load`. Whether it is to give way to others first.
     fn note(&mut self, load: Option<u64>) -> bool {
-        match load {
-            Some(word) if word == self.last_load => self.loads += 1,
-            _ => self.loads = 1,
-        }
-        self.last_load = load.unwrap_or(u64::MAX);
-        self.loads > SPINS || self.in_a_row >= STEPS_IN_A_ROW
+        self.spin.note(load) || self.in_a_row >= STEPS_IN_A_ROW
     }
 
     /// `thread` is stopped, or goes on.
     fn change(&mut self, from: usize, to: usize, now: u64) {
         if from != to {
             self.end_turn(from, now);
-            (self.in_a_row, self.loads, self.last_load) = (0, 0, u64::MAX);
+            (self.in_a_row, self.spin) = (0, Spin::default());
         }
         self.running = to;
     }
