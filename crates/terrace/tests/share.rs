@@ -15,7 +15,7 @@ use common::{Draws, Medium, Site, assert_sound, contents, shared};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use terrace::{ByteSize, Store};
+use terrace::{ByteSize, Index, Store};
 use terrace_testkit::process::{Ended, Journal, Victim, task};
 use watched::watched;
 use writes::{Whole, note, write_until_killed};
@@ -104,9 +104,9 @@ impl Lab<'_> {
     }
 }
 
-fn kill_often(medium: Medium, kills: u64, progress: &AtomicU64) -> u64 {
+fn kill_often(medium: Medium, index: Index, kills: u64, progress: &AtomicU64) -> u64 {
     let site = Site::new(medium, SIZE);
-    let store = shared(&site.path, medium).size(SIZE).create().unwrap();
+    let store = shared(&site.path, medium).size(SIZE).index(index).create().unwrap();
     let mut lab = Lab { store: &store, path: &site.path, medium, operations: 0 };
     let mut writers: Vec<Writer> = (0..PROCESSES)
         .map(|process| Writer {
@@ -155,18 +155,35 @@ fn kill_often(medium: Medium, kills: u64, progress: &AtomicU64) -> u64 {
     operations
 }
 
-#[test]
-fn what_returned_survives_whoever_is_killed() {
-    let kills = std::env::var("TERRACE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+fn survives_whoever_is_killed(index: Index, kills: u64) {
     for medium in [Medium::Shm, Medium::Pmem] {
         let progress = AtomicU64::new(0);
-        let operations = watched(&progress, || kill_often(medium, kills / 2, &progress));
-        assert!(operations > 10 * kills, "{medium:?}: only {operations} operations");
-        eprintln_counts(medium, kills / 2, operations);
+        let operations = watched(&progress, || kill_often(medium, index, kills / 2, &progress));
+        assert!(operations > 10 * kills, "{medium:?}, {}: only {operations} operations", index.name());
+        say(medium, index, kills / 2, operations);
     }
 }
 
+/// How many processes are killed that share a store of the default index.
+fn kills() -> u64 {
+    std::env::var("TERRACE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
+}
+
+#[test]
+fn what_returned_survives_whoever_is_killed() {
+    survives_whoever_is_killed(Index::default(), kills());
+}
+
+#[test]
+fn what_returned_survives_whoever_is_killed_whichever_index_it_is_in() {
+    let others = Index::ALL.into_iter().filter(|&index| index != Index::default());
+    others.for_each(|index| survives_whoever_is_killed(index, kills() / 3));
+}
+
 #[allow(clippy::print_stderr, reason = "the counts are the test's evidence")]
-fn eprintln_counts(medium: Medium, kills: u64, operations: u64) {
-    eprintln!("{medium:?}: {kills} kills among {PROCESSES} processes, {operations} operations had returned");
+fn say(medium: Medium, index: Index, kills: u64, operations: u64) {
+    let name = index.name();
+    eprintln!(
+        "{medium:?}, {name}: {kills} kills among {PROCESSES} processes, {operations} operations had returned"
+    );
 }
