@@ -3,6 +3,7 @@
 use crate::targets::{
     Cells, ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes, RewoU64, TurboBytes, TurboU64,
 };
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use terrace_testkit::Noted;
@@ -128,6 +129,7 @@ pub struct Meeting {
     deaths: Deaths,
     smaller: fn(&Stage, Option<Profile>, Finding, usize) -> Finding,
     flawed: fn(&Stage, Option<Flaw>, u64, &mut Sites) -> Option<Wrong>,
+    faults: fn(&Crashes<'_>, &Stage, &Scenario, &Policy, u64) -> BTreeSet<Fault>,
 }
 
 type Deaths = fn(&Stage, Option<Profile>, &Scenario, &Policy, u64) -> Result<Scenario, Wrong>;
@@ -151,29 +153,38 @@ impl Meeting {
             deaths: deaths::<T>,
             smaller: smaller::<T>,
             flawed: flawed::<T>,
+            faults: |crashes, stage, scenario, policy, seed| {
+                crashes.faults::<T>(stage, scenario, policy, seed)
+            },
         }
     }
 
     /// Does a run.
     pub fn run(&self, stage: &Stage, watch: &Watch<'_>, seed: ScheduleSeed) -> Done {
-        let (mut scenario, policy) = (self.scenario(seed), Scenario::policy(seed.run));
-        if seed.accident.one_dies {
-            scenario = match (self.deaths)(stage, seed.accident.crash, &scenario, &policy, seed.run) {
-                Ok(scenario) => scenario,
-                Err(wrong) => {
-                    return Done {
-                        finding: Some(Finding::without_threads(&scenario, wrong)),
-                        ..Done::default()
-                    };
-                }
-            };
+        let policy = Scenario::policy(seed.run);
+        match self.scenario(stage, seed, &policy) {
+            Ok(scenario) => (self.once)(stage, watch, seed.accident.crash, &scenario, &policy, seed.run),
+            Err(finding) => Done { finding: Some(*finding), ..Done::default() },
         }
-        (self.once)(stage, watch, seed.accident.crash, &scenario, &policy, seed.run)
     }
 
-    /// What is done in a run.
-    fn scenario(&self, seed: ScheduleSeed) -> Scenario {
-        self::scenario(self.name, seed)
+    /// What is done in a run, and who dies. What is wrong before anybody does is a finding.
+    fn scenario(&self, stage: &Stage, seed: ScheduleSeed, policy: &Policy) -> Result<Scenario, Box<Finding>> {
+        let scenario = self::scenario(self.name, seed);
+        if !seed.accident.one_dies {
+            return Ok(scenario);
+        }
+        let deaths = (self.deaths)(stage, seed.accident.crash, &scenario, policy, seed.run);
+        deaths.map_err(|wrong| Box::new(Finding::without_threads(&scenario, wrong)))
+    }
+
+    /// The faults that can be planted in what the threads of a run do that crashes on `profile`.
+    pub fn faults(&self, stage: &Stage, profile: Profile, seed: ScheduleSeed) -> BTreeSet<Fault> {
+        let policy = Scenario::policy(seed.run);
+        let Ok(scenario) = self.scenario(stage, seed, &policy) else { return BTreeSet::new() };
+        let seen = Seen::new();
+        let crashes = Crashes { profile, limits: LIMITS, seen: &seen, is_over: &|| false, fault: None };
+        (self.faults)(&crashes, stage, &scenario, &policy, seed.run)
     }
 
     /// Makes a finding smaller, with at most `tries` runs.

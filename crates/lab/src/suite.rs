@@ -1,7 +1,8 @@
 //! The targets by name.
 
 use crate::targets::{
-    ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes, RewoU64, Roots, TurboBytes, TurboU64,
+    ClhtBytes, ClhtU64, DirectEngine, Full, LevelBytes, LevelU64, RewoBytes, RewoU64, Roots, TurboBytes,
+    TurboU64,
 };
 use std::collections::BTreeSet;
 use terrace_testkit::crash::{Fault, Finding, Lab, Outcome, Plan, Profile, Target};
@@ -53,7 +54,7 @@ const MEMORY_AND_FILE: &[Profile] =
     &[Profile::Pmem, Profile::Shm, Profile::Eadr, Profile::Arm, Profile::File];
 
 /// All targets. Their places are part of the seeds of findings, so new ones come last. (Not a constant: each crate that names one compiles all of it.)
-pub static SUITES: [Suite; 10] = [
+pub static SUITES: [Suite; 11] = [
     Suite::of::<ClhtU64>(MEMORY),
     Suite::of::<ClhtBytes>(MEMORY),
     Suite::of::<Roots>(MEMORY_AND_FILE),
@@ -64,6 +65,7 @@ pub static SUITES: [Suite; 10] = [
     Suite::of::<RewoBytes>(MEMORY),
     Suite::of::<LevelU64>(MEMORY),
     Suite::of::<LevelBytes>(MEMORY),
+    Suite::of::<Full>(MEMORY),
 ];
 
 /// The target with this name, and its place.

@@ -57,6 +57,12 @@ fn the_pool_survives_a_kill_and_then_a_power_failure() {
 }
 
 #[test]
+fn a_full_pool_survives_a_kill_and_then_a_power_failure() {
+    // Who was killed had told of memory of which the hints were not durable.
+    survives("full", 0..4, 2);
+}
+
+#[test]
 fn the_engine_survives_a_kill_and_then_a_power_failure() {
     survives("direct", 0..2, 8);
     // A batch was finished by a commit that was not durable yet.

@@ -3,7 +3,7 @@
 use terrace_lab::{RunSeed, SUITES};
 use terrace_testkit::crash::{Lab, Limits, Seen};
 
-/// Repeats a run, as far as `states`.
+/// Repeats a run, as far as `states`, which it has.
 fn is_sound(seed: &str, states: u64) {
     let seed: RunSeed = seed.parse().expect("the seed of a finding");
     let (suite, seen) = (&SUITES[seed.suite], Seen::new());
@@ -13,6 +13,13 @@ fn is_sound(seed: &str, states: u64) {
         panic!("{seed} of {}: {}", suite.name, finding.wrong);
     }
     assert!(seen.len() >= states, "{seed} has {} states only", seen.len());
+}
+
+/// A recovery cleared the allocator's words, the reserve among them, and put the reserve back later: killed in between, a full pool had none.
+#[test]
+fn a_recovery_that_dies_leaves_a_full_pool_its_reserve() {
+    is_sound("0x41e7e7cda9fef177", 20);
+    is_sound("0x42f97240baa0b2a7", 20);
 }
 
 /// A superblock that a loss of power had made older than the rest let a salvage wait for arrivals that nobody ended.

@@ -41,4 +41,5 @@ pub use recording::Recording;
 pub use records::{TestKeys, TestRecord};
 pub use reference::Reference;
 pub use slow::{Calibration, Comparison, Profile, Slow, Traffic};
+pub use threads::elsewhere;
 pub use trace::{Event, Piece, Role, Trace, What};

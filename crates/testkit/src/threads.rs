@@ -1,4 +1,4 @@
-//! Small numbers for the threads that are alive, so that counters can be kept a thread without a map.
+//! Small numbers for the threads that are alive, so that counters can be kept a thread without a map; and work done in another thread.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -39,4 +39,16 @@ pub(crate) fn number() -> usize {
 /// A number that no other thread of this process ever has.
 pub(crate) fn identity() -> u64 {
     IDENTITY.try_with(|identity| *identity).unwrap_or(u64::MAX)
+}
+
+/// Does something in another thread, to its end: what it has written back and not fenced, no fence of this one covers.
+pub fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    /// No thread of a stage has it.
+    const NUMBER: u32 = 9;
+    let number_and_work = || {
+        terrace_pool::number_this_thread(NUMBER);
+        work()
+    };
+    let outcome = std::thread::scope(|scope| scope.spawn(number_and_work).join());
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -15,7 +15,7 @@ const TRIES: usize = 400;
 
 #[derive(Args)]
 pub(crate) struct Crash {
-    /// pool, clht, clht-bytes, direct, or all.
+    /// pool, clht, clht-bytes, turbo, turbo-bytes, rewo, rewo-bytes, direct, full, or all.
     target: String,
     /// Distinct states to judge, of each target under each profile.
     #[arg(long, default_value_t = 100_000)]

@@ -6,23 +6,43 @@ use super::progress::Progress;
 use super::session::Session;
 use clap::Args;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use terrace_lab::{Accident, MEETINGS, RunSeed, ScheduleSeed, Suite, Watch};
+use terrace_lab::{Accident, MEETINGS, Meeting, RunSeed, ScheduleSeed, Suite, Watch};
 use terrace_testkit::crash::{Fault, Lab, Limits, Profile, Seen};
 use terrace_testkit::schedule::Stage;
 
 /// Histories that are looked through for places.
 const HISTORIES: u64 = 200;
-/// First, each target has this share of the states: most mutants do not live longer, and those that one target cannot kill may fall in another.
-const FIRST_SHARE: u64 = 20;
+/// So many times the states of a target are judged at most where threads meet.
+const MEETING_SHARE: u64 = 8;
+/// Runs of several threads, and as many in which some of them die, that are looked through.
+const MEETING_RUNS: u64 = 40;
+/// How long and at what a target looks for a mutant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// First, at this share of the states: most mutants do not live longer, and those that one target cannot kill may fall in another.
+    Short,
+    Long,
+    /// At what a process leaves to one that comes after it, and hardly anything else.
+    AtKills,
+}
+
+impl Look {
+    const ALL: [Self; 3] = [Self::Short, Self::Long, Self::AtKills];
+
+    /// One in so many of all states.
+    fn share(self) -> u64 {
+        if self == Self::Short { 20 } else { 1 }
+    }
+}
 
 #[derive(Args)]
 pub(crate) struct Mutants {
-    /// pool, clht, clht-bytes, direct, or all.
+    /// pool, clht, clht-bytes, turbo, turbo-bytes, rewo, rewo-bytes, direct, full, or all.
     target: String,
     /// Distinct states of each target after which a mutant has survived.
     #[arg(long, default_value_t = 200_000)]
@@ -30,7 +50,7 @@ pub(crate) struct Mutants {
     /// Histories of each target that a mutant has survived, too, however few of their states show it.
     #[arg(long, default_value_t = 20_000)]
     histories: u64,
-    /// Runs of several threads that a mutant has survived besides, of each target.
+    /// Runs of several threads that a mutant has survived besides, of each target whose threads come by it, and as many in which some of them die.
     #[arg(long, default_value_t = 2000)]
     runs: u64,
     /// Another seed, other histories.
@@ -55,6 +75,9 @@ struct Passer<'s> {
     in_recovery: bool,
 }
 
+/// Threads that meet and come by the place of a fault, and what happens to them.
+type Meet = (&'static Meeting, Accident);
+
 /// The run that killed a mutant.
 struct Killer {
     target: &'static str,
@@ -69,19 +92,23 @@ impl Mutants {
             Ok(targets) => targets,
             Err(why) => return failed(&why),
         };
-        let mut mutants: BTreeMap<Fault, Vec<Passer<'_>>> = BTreeMap::new();
+        let mut mutants: BTreeMap<Fault, (Vec<Passer<'_>>, Vec<Meet>)> = BTreeMap::new();
         for (place, suite) in targets {
             for (fault, in_recovery) in self.faults(place, suite) {
-                mutants.entry(fault).or_default().push(Passer { place, suite, in_recovery });
+                mutants.entry(fault).or_default().0.push(Passer { place, suite, in_recovery });
             }
         }
+        for (fault, meets) in self.faults_of_meetings() {
+            mutants.entry(fault).or_default().1 = meets;
+        }
+        mutants.retain(|fault, _| self.is_wanted(fault));
         let all = mutants.len();
         mutants.retain(|fault, _| !self.is_equivalent(*fault));
         let equivalent = all - mutants.len();
         let progress = Progress::new(self.json);
         let survivors: Vec<Fault> = mutants
             .iter()
-            .filter(|(fault, passers)| !self.is_killed(**fault, passers, &progress))
+            .filter(|(fault, (passers, meets))| !self.is_killed(**fault, passers, meets, &progress))
             .map(|(fault, _)| *fault)
             .collect();
         self.sum_up(mutants.len(), equivalent, &survivors);
@@ -99,10 +126,32 @@ impl Mutants {
             recovery.into_iter().for_each(|fault| _ = found.entry(fault).or_insert(true));
             history.into_iter().for_each(|fault| _ = found.insert(fault, false));
         }
-        // What the targets themselves store is no part of what is tested.
-        found.retain(|fault, _| !fault.place().starts_with("targets/"));
-        found.retain(|fault, _| self.only.as_ref().is_none_or(|only| fault.place().contains(only)));
         found
+    }
+
+    /// Every fault of every place that threads come by where they meet, or survivors after a death: some histories of one thread never do.
+    fn faults_of_meetings(&self) -> BTreeMap<Fault, Vec<Meet>> {
+        let stage = Stage::new();
+        let meetings = MEETINGS.iter().filter(|meeting| self.target == "all" || self.target == meeting.name);
+        let mut found: BTreeMap<Fault, Vec<Meet>> = BTreeMap::new();
+        for (meeting, accident) in meetings.flat_map(|meeting| self.accidents().map(|it| (meeting, it))) {
+            let seed = |number| ScheduleSeed::new(meeting.name, accident, self.seed, number);
+            let faults = (0..MEETING_RUNS).flat_map(|run| meeting.faults(&stage, self.profile, seed(run)));
+            let faults: BTreeSet<Fault> = faults.collect();
+            faults.into_iter().for_each(|fault| found.entry(fault).or_default().push((meeting, accident)));
+        }
+        found
+    }
+
+    /// What happens to threads: power fails, and it fails after some of them have died.
+    fn accidents(&self) -> [Accident; 2] {
+        [false, true].map(|one_dies| Accident { one_dies, crash: Some(self.profile) })
+    }
+
+    /// What the targets themselves store is no part of what is tested.
+    fn is_wanted(&self, fault: &Fault) -> bool {
+        let place = fault.place();
+        !place.starts_with("targets/") && self.only.as_ref().is_none_or(|only| place.contains(only))
     }
 
     /// Whether the fault is known to be none; says why.
@@ -119,11 +168,11 @@ impl Mutants {
     }
 
     /// Whether any of the targets that come by the fault shows that something is wrong.
-    fn is_killed(&self, fault: Fault, passers: &[Passer<'_>], progress: &Progress) -> bool {
+    fn is_killed(&self, fault: Fault, passers: &[Passer<'_>], meets: &[Meet], progress: &Progress) -> bool {
         let mut states = 0;
-        for share in [FIRST_SHARE, 1] {
+        for look in Look::ALL {
             for &passer in passers {
-                let tally = self.session(passer, fault, share).run(progress);
+                let tally = self.session(passer, fault, look).run(progress);
                 states += tally.explored.distinct;
                 if let Some((seed, finding)) = tally.finding {
                     let (target, replay) = (passer.suite.name, seed.to_string());
@@ -132,17 +181,17 @@ impl Mutants {
                 }
             }
         }
-        let killer = self.killed_by_threads(fault, &mut states);
+        let killer = self.killed_by_threads(fault, meets, &mut states);
         let is_killed = killer.is_some();
         self.report(fault, states, killer);
         is_killed
     }
 
     /// What one thread makes durable for another shows only where they meet.
-    fn killed_by_threads(&self, fault: Fault, states: &mut u64) -> Option<Killer> {
+    fn killed_by_threads(&self, fault: Fault, meets: &[Meet], states: &mut u64) -> Option<Killer> {
         let (stop, next) = (AtomicBool::new(false), AtomicU64::new(0));
         let (seen, killer) = (Seen::new(), Mutex::new(None));
-        let is_over = || stop.load(Relaxed);
+        let is_over = || stop.load(Relaxed) || seen.len() >= MEETING_SHARE * self.states;
         std::thread::scope(|scope| {
             for _ in 0..cores() {
                 scope.spawn(|| {
@@ -153,7 +202,7 @@ impl Mutants {
                         if run >= self.runs {
                             break;
                         }
-                        if let Some(found) = self.killed_by_meeting(&stage, &watch, run) {
+                        if let Some(found) = self.killed_by_meeting(&stage, &watch, meets, run) {
                             stop.store(true, Relaxed);
                             *killer.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
                         }
@@ -165,22 +214,32 @@ impl Mutants {
         killer.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The run with this number, of each target whose threads meet.
-    fn killed_by_meeting(&self, stage: &Stage, watch: &Watch<'_>, run: u64) -> Option<Killer> {
-        MEETINGS.iter().find_map(|meeting| {
-            let accident = Accident { one_dies: false, crash: Some(self.profile) };
+    /// The run with this number, of each target whose threads come by the fault.
+    fn killed_by_meeting(
+        &self,
+        stage: &Stage,
+        watch: &Watch<'_>,
+        meets: &[Meet],
+        run: u64,
+    ) -> Option<Killer> {
+        meets.iter().find_map(|&(meeting, accident)| {
             let seed = ScheduleSeed::new(meeting.name, accident, self.seed, run);
             let finding = meeting.run(stage, watch, seed).finding?;
             Some(Killer { target: meeting.name, replay: seed.to_string(), wrong: finding.wrong })
         })
     }
 
-    fn session<'s>(&self, passer: Passer<'s>, fault: Fault, share: u64) -> Session<'s> {
+    fn session<'s>(&self, passer: Passer<'s>, fault: Fault, look: Look) -> Session<'s> {
         // What a process leaves to the next one shows only if that one reads it, and then loses it.
-        let [killed, recovered] = if passer.in_recovery { [2, 4] } else { [16, 256] };
+        let [killed, recovered] = match look {
+            Look::AtKills => [2, 0],
+            _ if passer.in_recovery => [2, 4],
+            _ => [16, 256],
+        };
+        let here = if look == Look::AtKills { [1, 1] } else { [64, 32] };
         let limits = Limits {
-            exhaustive: [64, 32, 8],
-            samples: [32, 16, 4],
+            exhaustive: [here[0], 32, 8],
+            samples: [here[1], 16, 4],
             events_one_in: [1; 3],
             nested_one_in: [recovered, 0, 0],
             revived_one_in: killed,
@@ -190,12 +249,12 @@ impl Mutants {
             suite: passer.suite,
             profile: self.profile,
             seed: self.seed,
-            states: (self.states / share).max(1),
+            states: (self.states / look.share()).max(1),
             jobs: cores(),
             limits,
             fault: Some(fault),
             only_faulty: !passer.in_recovery,
-            runs_max: (self.histories / share).max(1),
+            runs_max: (self.histories / look.share()).max(1),
         }
     }
 

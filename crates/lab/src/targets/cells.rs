@@ -34,7 +34,17 @@ impl Target for Cells {
         let count = 4 + dice.roll(12) as usize;
         let ops = MIX.draw(&mut dice, count, &mut next, &mut model);
         let after = (0..keys).map(|key| Op::Put(key, (1 << 20) + key as u64)).collect();
-        Plan { seed, keys, threads: 1, names: Arc::new(()), before, ops, after, creation: false }
+        Plan {
+            seed,
+            keys,
+            threads: 1,
+            names: Arc::new(()),
+            before,
+            ops,
+            after,
+            revived: Vec::new(),
+            creation: false,
+        }
     }
 }
 

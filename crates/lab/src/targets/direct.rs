@@ -19,6 +19,8 @@ const NOW: u64 = 1_000_000;
 /// Values longer than what a record holds lie in memory of their own.
 const LONG: usize = 4100;
 const HEAD: usize = 16;
+/// Versions, modulo 60, whose records are about as long as a batch's descriptor.
+const AS_DESCRIPTORS: [u64; 4] = [7, 15, 23, 31];
 
 const MIX: Mix =
     Mix { put: 25, insert: 8, update: 8, remove: 14, swap: 10, batch: 20, puts: 8, background: 7 };
@@ -43,7 +45,9 @@ impl Target for DirectEngine {
         after.extend([Op::Batch(batch), Op::Background(1), Op::Remove(0), Op::Insert(0, short(99))]);
         let names: Vec<_> = (0..keys as u64).map(|key| key_bytes(key * 7 + seed % 100)).collect();
         let names = Arc::new(names);
-        Plan { seed, keys, threads: 1, names, before, ops, after, creation: dice.roll(16) == 0 }
+        let creation = dice.roll(16) == 0;
+        let revived = revived(keys);
+        Plan { seed, keys, threads: 1, names, before, ops, after, revived, creation }
     }
 }
 
@@ -54,6 +58,12 @@ pub struct Engineered<M: MappedMedium> {
     keys: Arc<Vec<Vec<u8>>>,
     /// Whether more than one thread uses it.
     is_shared: bool,
+}
+
+/// Puts that want memory of the size of a batch's descriptor, of which a batch that was killed has left one, and no batch, which would name another.
+fn revived(keys: usize) -> Vec<Op> {
+    let version = |n: u64| 60 * (100_000 + n) + AS_DESCRIPTORS[n as usize % AS_DESCRIPTORS.len()];
+    (0..24).map(|n| Op::Put(n as usize % keys, version(n))).collect()
 }
 
 fn key_bytes(name: u64) -> Vec<u8> {
@@ -74,6 +84,7 @@ fn value(key: Key, version: Version) -> Vec<u8> {
 fn length(version: Version) -> usize {
     match version % 60 {
         17 | 41 => LONG,
+        n if AS_DESCRIPTORS.contains(&n) => HEAD + 64 + n as usize,
         n => HEAD + 8 * (n as usize % 3),
     }
 }

@@ -1,6 +1,6 @@
 //! The hash tables, each with inline keys and with byte strings.
 
-use super::options::{hash_seed, is_unmade, options, shared, written};
+use super::options::{hash_seed, is_unmade, options, shared, twice_four, written};
 use std::borrow::Borrow;
 use std::sync::Arc;
 use terrace_index::hash::{Buckets, Clht, Level, LevelBuckets, Nests, Rewo, Slots, Turbo};
@@ -8,7 +8,7 @@ use terrace_index::{Bytes, Inserted, PointIndex, StoreError, Stored, Swapped, U6
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Liveness, Marker, Pool, PoolFull};
 use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
-use terrace_testkit::{TestKeys, TestRecord};
+use terrace_testkit::{TestKeys, TestRecord, elsewhere};
 
 const NAME: &str = "lab";
 
@@ -241,13 +241,14 @@ fn plan_after<K: LabKeys>(
         next += 1;
         Op::Put(key, next)
     });
-    let after = after
+    let after: Vec<Op> = after
         .chain([Op::Background(0), Op::Background(0), Op::Remove(0), Op::Put(0, u64::from(u16::MAX))])
         .collect();
     let creation = dice.roll(16) == 0;
     let ops = if dice.roll(3) == 0 { using_again(dice, ops) } else { ops };
     let names = Arc::new(crowd::<K>(seed, keys, is_here));
-    Plan { seed, keys, threads: 1, names, before, ops, after, creation }
+    let revived = twice_four(&after);
+    Plan { seed, keys, threads: 1, names, before, ops, after, revived, creation }
 }
 
 /// With resizes that somebody ends who writes nothing, and memory that is used again as soon as it was given back.
@@ -256,8 +257,8 @@ fn using_again(dice: &mut Dice, ops: Vec<Op>) -> Vec<Op> {
     for op in ops {
         more.push(op);
         if dice.roll(3) == 0 {
-            more.extend((0..1 + dice.roll(3)).map(|_| Op::Background(0)));
-            more.push(Op::Background(dice.bits() & !3 | 1));
+            more.extend((0..1 + dice.roll(3)).map(|_| Op::Background(if dice.roll(4) == 0 { 0 } else { 2 })));
+            more.push(Op::Background(dice.bits() | 1));
         }
     }
     more
@@ -277,8 +278,9 @@ pub trait LabIndex: PointIndex<Kind = Self::Keys> + Stored<Medium = <Self as Poi
 
 impl<M: MappedMedium, K: LabKeys> LabIndex for Clht<M, K> {
     type Keys = K;
-    fn make(pool: &Pool<M>, _: &Plan) -> Result<Self, StoreError> {
-        Self::create(pool, NAME, 0)
+    /// For few keys mostly, so that it grows; in one run of three for so many that it shrinks, a part of it at a time.
+    fn make(pool: &Pool<M>, plan: &Plan) -> Result<Self, StoreError> {
+        Self::create(pool, NAME, if plan.seed % 3 == 2 { 150 } else { 0 })
     }
 }
 
@@ -340,11 +342,13 @@ fn crowd<K: LabKeys>(seed: u64, keys: usize, is_here: fn(u64, u64) -> bool) -> V
 pub struct Index<I: LabIndex> {
     index: I,
     keys: Arc<Vec<Named<I::Keys>>>,
+    /// Whether no scheduler runs its threads, which would not know of others.
+    is_alone: bool,
 }
 
 impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M> + 'static> Index<I> {
     fn new(index: I, plan: &Plan) -> Self {
-        Self { index, keys: plan.names() }
+        Self { index, keys: plan.names(), is_alone: plan.threads == 1 }
     }
 
     fn key(&self, key: Key) -> &K::Key {
@@ -432,11 +436,29 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
                 self.scribble(step >> 32);
                 Ok(None)
             }
+            Op::Background(step) if step % 4 == 2 && self.is_alone => {
+                drop(guard);
+                elsewhere(|| _ = self.index.maintain(&self.pool().pin()));
+                Ok(None)
+            }
+            Op::Background(step) if step % 4 == 3 && self.is_alone => {
+                drop(guard);
+                self.end_elsewhere();
+                self.pool().relieve();
+                self.scribble(step >> 32);
+                Ok(None)
+            }
             Op::Batch(_) | Op::Puts(_) | Op::Background(_) => {
                 self.index.maintain(&guard);
                 Ok(None)
             }
         }
+    }
+
+    /// Another thread ends a resize, and does nothing more: it has no further fence.
+    fn end_elsewhere(&self) {
+        const STEPS: usize = 16;
+        elsewhere(|| _ = (0..STEPS).any(|_| !self.index.maintain(&self.pool().pin())));
     }
 
     /// Takes what was given back, writes all over it and gives it back again, as anything else in the pool may at any time: whoever still needs what was
@@ -448,7 +470,9 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
         let is_one_size = sizes >> 21 & 1 == 1;
         let guard = self.index.pool().pin();
         let mut blocks = Vec::new();
-        for turn in 0..if is_one_size { 14 } else { 6 } {
+        // As many as the pool has room for, now and then: a search for room begins behind the last one, and comes by what was given back at its end.
+        let all = if sizes >> 22 & 1 == 1 { 90 } else { 14 };
+        for turn in 0..if is_one_size { all } else { 6 } {
             let bytes = SIZES[(sizes >> if is_one_size { 0 } else { 2 * turn }) as usize % SIZES.len()];
             let Ok(block) = guard.alloc(bytes) else { continue };
             block.write(0, &[junk; SIZES[3]][..bytes]);

@@ -2,11 +2,13 @@
 
 mod cells;
 mod direct;
+mod full;
 mod index;
 mod options;
 mod pool;
 
 pub use cells::Cells;
 pub use direct::DirectEngine;
+pub use full::Full;
 pub use index::{ClhtBytes, ClhtU64, LevelBytes, LevelU64, RewoBytes, RewoU64, TurboBytes, TurboU64};
 pub use pool::Roots;

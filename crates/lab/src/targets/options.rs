@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Geometry, Liveness, OpenError, Pool, PoolFull, PoolOptions, Problem};
-use terrace_testkit::crash::{Plan, Reply, Version};
+use terrace_testkit::crash::{Op, Plan, Reply, Version};
 
 /// How the pool of a run is made and opened: the same bytes every time.
 pub(crate) fn options(plan: &Plan) -> PoolOptions {
@@ -58,6 +58,11 @@ pub(crate) fn refused_after_reboot<M: MappedMedium>(medium: M, plan: &Plan) -> R
             other => Err(format!("the pool is refused for another reason: {other:?}")),
         },
     }
+}
+
+/// The first eight of these, or the same again: what a process does after a kill, if nothing else matters more.
+pub(crate) fn twice_four(after: &[Op]) -> Vec<Op> {
+    after.iter().cycle().take(8).cloned().collect()
 }
 
 /// Writes, and once more if the pool was full but could be relieved of something.

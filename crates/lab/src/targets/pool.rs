@@ -1,10 +1,11 @@
 //! The pool itself: roots that point to blocks, allocation, growth, collection.
 
-use super::options::{findings, is_unmade, options, refused_after_reboot, written};
+use super::options::{findings, is_unmade, options, refused_after_reboot, twice_four, written};
 use std::sync::Arc;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker, Pool, PoolFull};
 use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
+use terrace_testkit::elsewhere;
 
 /// A pool whose roots are the keys.
 pub struct Roots;
@@ -13,6 +14,9 @@ const KIND: &str = "lab";
 const MAGIC: u64 = 0x6c61_6220_626c_6f63;
 const HEAD: usize = 24;
 const BYTES_MAX: usize = 1500;
+/// Versions from here on have blocks of sizes that no others have, so that each begins a slab.
+const RARE: Version = 1 << 40;
+const RARE_BYTES: [usize; 8] = [32, 40, 48, 56, 72, 80, 88, 96];
 
 const MIX: Mix =
     Mix { put: 40, insert: 5, update: 5, remove: 20, swap: 10, batch: 0, puts: 0, background: 20 };
@@ -30,17 +34,36 @@ impl Target for Roots {
         let before = MIX.draw(&mut dice, count, &mut next, &mut model);
         let count = 4 + dice.roll(20) as usize;
         let ops = MIX.draw(&mut dice, count, &mut next, &mut model);
+        let ops = if dice.roll(4) == 0 { in_slabs_of_others(&mut dice, ops, next, keys) } else { ops };
         let mut after: Vec<Op> = (0..keys).map(|key| Op::Put(key, 5 * (1 << 20) + 5 * key as u64)).collect();
         after.extend([Op::Background(0), Op::Background(3), Op::Remove(0), Op::Put(0, 3)]);
         let creation = dice.roll(16) == 0;
         let names: Vec<String> = (0..keys).map(|key| format!("r{key}")).collect();
-        Plan { seed, keys, threads: 1, names: Arc::new(names), before, ops, after, creation }
+        let revived = twice_four(&after);
+        Plan { seed, keys, threads: 1, names: Arc::new(names), before, ops, after, revived, creation }
     }
+}
+
+/// With puts that want a block of a slab that another thread has just begun.
+fn in_slabs_of_others(dice: &mut Dice, ops: Vec<Op>, mut next: Version, keys: usize) -> Vec<Op> {
+    let mut more = Vec::new();
+    for op in ops {
+        more.push(op);
+        if dice.roll(3) == 0 {
+            next += 1;
+            more.push(Op::Background(8 * (next % RARE_BYTES.len() as u64) + 6));
+            more.push(Op::Put(dice.roll(keys as u64) as Key, RARE + next));
+        }
+    }
+    more
 }
 
 /// Bytes of the block of a version: small ones, whole lines, larger than any class.
 fn bytes_of(version: Version) -> usize {
-    [HEAD, 64, 200, 480, BYTES_MAX][(version % 5) as usize]
+    match version.checked_sub(RARE) {
+        Some(rare) => RARE_BYTES[rare as usize % RARE_BYTES.len()],
+        None => [HEAD, 64, 200, 480, BYTES_MAX][(version % 5) as usize],
+    }
 }
 
 /// The words of a block, all of which follow from its key and version.
@@ -116,15 +139,28 @@ impl<M: MappedMedium> Rooted<M> {
     }
 
     fn background(&self, step: u64) {
-        match step % 4 {
-            0 => self.churn(step / 4),
-            1 => {
+        match step % 8 {
+            0 | 4 => self.churn(step / 4),
+            1 | 5 => {
                 let size = (self.pool.size() + (4096 << (step / 4 % 3))).min(Roots::BYTES.1 as u64);
                 let _ = self.pool.grow(size);
             }
             2 => _ = self.pool.relieve(),
+            6 => self.begin_slab(step / 8),
             _ => self.churn(step / 4 + 1),
         }
+    }
+
+    /// Another thread takes a block of one of the rare sizes, which begins a slab, and leaves the rest of the slab to whoever comes. It has fenced nothing by itself.
+    fn begin_slab(&self, seed: u64) {
+        let bytes = bytes_of(RARE + seed % RARE_BYTES.len() as u64);
+        let pool = &self.pool;
+        let block = elsewhere(|| {
+            let block = pool.pin().alloc(bytes).ok().map(|block| block.fenced_later().into_offset());
+            pool.relieve();
+            block
+        });
+        block.into_iter().for_each(|block| pool.pin().free(block, bytes));
     }
 
     /// Takes some blocks and gives them back.

@@ -29,8 +29,8 @@ mod states;
 use events::Thread;
 use states::{Choice, Point, pick};
 
-/// Points of a history, about, at which a directed search looks: many histories find more than all of one.
-const FOCUS_POINTS: u64 = 48;
+/// Points of a history, about, at which a directed search looks, and of what follows a crash: many histories find more than all of one.
+const FOCUS_POINTS: [u64; 3] = [48, 12, 12];
 
 /// What is wrong with a state, in the words of its judge.
 pub type Wrong = String;
@@ -294,7 +294,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
             if count == 0 && self.depth > 0 {
                 return false;
             }
-            self.focus_one_in = count / FOCUS_POINTS;
+            self.focus_one_in = count / FOCUS_POINTS[self.depth];
         }
         for line in std::mem::take(&mut self.open) {
             self.memory.set_undecided(line as usize, false);
@@ -342,6 +342,6 @@ struct At {
 }
 
 /// Whether it is a store to a lock: they are all made in one file.
-fn is_of_lock(event: &Event) -> bool {
+pub(super) fn is_of_lock(event: &Event) -> bool {
     event.site.file().ends_with("pool/src/lock.rs")
 }

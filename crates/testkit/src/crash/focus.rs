@@ -2,8 +2,10 @@
 //!
 //! The program with a fault stores what the sound one stores, so a crash shows the fault only while something may be lost that the sound program
 //! has made durable. That is so for a few events after the fault's place, or for long: until anything else makes the line durable. The walk here does for
-//! both programs at once what the explorer does for one, without the bytes, and the explorer then looks at those events only.
+//! both programs at once what the explorer does for one, without the bytes, and the explorer then looks at those events only. What only a lock loses is no difference: after a
+//! loss of power all of them are free, whatever they hold.
 
+use super::explore::is_of_lock;
 use super::rules::Rules;
 use crate::trace::{Event, Role, Trace, What};
 use std::collections::{BTreeMap, BTreeSet};
@@ -124,7 +126,9 @@ impl Both {
     fn step(&mut self, trace: &Trace, (number, event): (u32, &Event), rules: &Rules) -> bool {
         let mut touched = Vec::new();
         match event.what {
-            What::Store { .. } | What::Rmw { .. } | What::Copy(_) | What::StreamedCopy(_) => {
+            What::Store { .. } | What::Rmw { .. } | What::Copy(_) | What::StreamedCopy(_)
+                if !is_of_lock(event) =>
+            {
                 self.store(trace, (number, event));
             }
             _ => {}

@@ -16,7 +16,7 @@ use super::faults::Fault;
 use super::memory::{Memory, hash};
 use super::rules::Profile;
 use super::subject::{Effect, Op, Plan, Reply, Subject, Target, Version};
-use crate::{Layered, Recording, Trace};
+use crate::{Layered, Recording, Trace, elsewhere};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -126,7 +126,7 @@ pub(crate) fn note_end(index: usize) -> u64 {
 }
 /// The note behind the making of the store.
 pub(crate) const NOTE_CREATED: u64 = 1;
-/// Operations of a process that has recovered after a kill, before it collects and once more after.
+/// Operations of a process that has recovered after a kill, before it collects.
 const REVIVED: usize = 4;
 /// The note behind its reads.
 const NOTE_READ: u64 = u64::MAX;
@@ -291,24 +291,30 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
     }
 
     fn revival(&mut self, image: &[u64]) -> Option<Trace> {
+        if self.plan.revived.is_empty() {
+            return None;
+        }
         let (mut found, mut revived) = (Vec::new(), Vec::new());
         let trace = self.record(image, |subject| {
             found = read(subject, self.plan.keys)?;
             let (medium, mut model) = (subject.pool().medium(), found.clone());
             medium.note(NOTE_READ);
-            for (index, op) in (0..2 * REVIVED).zip(self.plan.after.iter().cycle()) {
-                if index == REVIVED {
-                    // From here on the memory is used again that the dead left.
-                    subject.collect();
+            let (plan, done) = (self.plan, self.steps.len());
+            // In another thread: what the one that recovered has not fenced is not fenced by what comes then.
+            elsewhere(|| {
+                for (index, op) in plan.revived.iter().enumerate() {
+                    if index == REVIVED {
+                        // From here on the memory is used again that the dead left.
+                        subject.collect();
+                    }
+                    medium.note(note_begin(done + index));
+                    let effects = op.effects(&model);
+                    let effects = if do_it(subject, op, &mut model)? { effects } else { Vec::new() };
+                    medium.note(note_end(done + index));
+                    revived.push(Step { op: op.clone(), effects });
                 }
-                let index = self.steps.len() + index;
-                medium.note(note_begin(index));
-                let effects = op.effects(&model);
-                let effects = if do_it(subject, op, &mut model)? { effects } else { Vec::new() };
-                medium.note(note_end(index));
-                revived.push(Step { op: op.clone(), effects });
-            }
-            Ok(())
+                Ok(())
+            })
         });
         (self.read, self.revived) = (found, revived);
         trace

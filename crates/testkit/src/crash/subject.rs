@@ -135,6 +135,9 @@ pub struct Plan {
     pub ops: Vec<Op>,
     /// What is done after a recovery, on top of removing every other key.
     pub after: Vec<Op>,
+    /// What a process does that comes after a kill, before power fails: some of it before it collects what was left, the rest after that. Nothing: then
+    /// power does not fail after a kill.
+    pub revived: Vec<Op>,
     /// Whether crashes fall into the making of the store, too.
     pub creation: bool,
 }

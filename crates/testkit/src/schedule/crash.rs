@@ -18,6 +18,7 @@ use crate::crash::{
     Target, Wrong, caught, read, scratch,
 };
 use crate::{Layered, Recording, Role, Trace, What};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -89,6 +90,22 @@ impl Crashes<'_> {
         }
     }
 
+    /// The faults that can be planted in what the threads of `scenario` do.
+    pub fn faults<T: Target>(
+        &self,
+        stage: &Stage,
+        scenario: &Scenario,
+        policy: &Policy,
+        seed: u64,
+    ) -> BTreeSet<Fault> {
+        let scenario = Scenario { moment: None, ..scenario.clone() };
+        let recorded = match self.profile.has_volatile_cache() {
+            true => record::<T, true>(stage, &scenario, None, policy, seed),
+            false => record::<T, false>(stage, &scenario, None, policy, seed),
+        };
+        recorded.map_or_else(|_| BTreeSet::new(), |recorded| Fault::of(&recorded.trace))
+    }
+
     fn run_on<T: Target, const V: bool>(
         &self,
         stage: &Stage,
@@ -105,7 +122,8 @@ impl Crashes<'_> {
         };
         let rest = Box::new(policy.clone());
         let policy = match self.fault {
-            // Who has left something out stays behind, so that others come to feel it.
+            // Who has left something out stays behind, so that others come to feel it; or it says at once what it was told, before others mend it.
+            Some(Fault { site, .. }) if seed % 4 == 1 => &Policy::Hurrying { at: site, rest },
             Some(Fault { site, .. }) if !seed.is_multiple_of(4) => &Policy::Holding { at: site, rest },
             _ => policy,
         };

@@ -41,6 +41,14 @@ pub enum Policy {
         /// Otherwise, who is next.
         rest: Box<Policy>,
     },
+    /// A thread that has asked for durability at a place goes on alone from there, until it has ended or waits for another: what it was told, it has returned before
+    /// anyone else makes that durable. So that there is something to be made durable, others stay behind now and then between what they store and its fence.
+    Hurrying {
+        /// The place.
+        at: &'static Location<'static>,
+        /// Otherwise, who is next.
+        rest: Box<Policy>,
+    },
     /// As these slices say; behind the last, each thread to its end.
     Script(Vec<Slice>),
 }
@@ -60,9 +68,13 @@ impl Policy {
 pub(crate) struct Director {
     dice: Dice,
     rule: Rule,
+    /// Who asks for durability here is held, or hurries.
     hold_at: Option<&'static Location<'static>>,
-    /// The thread that stays behind, from this step on.
+    hurries: bool,
+    /// The thread that stays behind, or goes on alone, from this step on.
     held: Option<(usize, u64)>,
+    /// The thread that stays behind until one goes on alone.
+    lags: Option<usize>,
 }
 
 /// Steps that a thread still does before it is held, at most: among them those in which it lets go of its locks.
@@ -81,6 +93,9 @@ impl Director {
             Policy::Holding { at, rest } => {
                 return Self { hold_at: Some(*at), ..Self::new(rest, seed) };
             }
+            Policy::Hurrying { at, rest } => {
+                return Self { hold_at: Some(*at), hurries: true, ..Self::new(rest, seed) };
+            }
             Policy::Random { one_in } => Rule::Random { one_in: *one_in },
             Policy::Pct { depth, steps } => pct(&mut dice, *depth, *steps),
             Policy::Script(slices) => Rule::Script {
@@ -89,26 +104,34 @@ impl Director {
                 left: slices.first().map_or(0, |slice| slice.steps),
             },
         };
-        Self { dice, rule, hold_at: None, held: None }
+        Self { dice, rule, hold_at: None, hurries: false, held: None, lags: None }
     }
 
     /// A thread asks for durability at a place, behind step number `step`.
     pub(crate) fn persisted(&mut self, thread: usize, site: &'static Location<'static>, step: u64) {
         if self.hold_at == Some(site) && self.held.is_none() && self.dice.roll(2) == 0 {
-            self.held = Some((thread, step + 1 + self.dice.roll(HELD_AFTER)));
+            let after = if self.hurries { 0 } else { 1 + self.dice.roll(HELD_AFTER) };
+            self.held = Some((thread, step + after));
+        } else if self.hurries && self.held.is_none() && self.lags.is_none() && self.dice.roll(4) == 0 {
+            self.lags = Some(thread);
         }
     }
 
     /// Those of `runnable` that are not held.
     fn free(&mut self, runnable: Threads, last: Option<usize>, gives_way: bool, step: u64) -> Threads {
-        let Some((held, _)) = self.held.filter(|&(_, from)| step >= from) else { return runnable };
-        let others = runnable & !(1 << held);
-        if others == 0 || (gives_way && last != Some(held)) {
-            // They have ended, or wait for it.
-            self.held = None;
+        let free = match (self.held.filter(|&(_, from)| step >= from), self.lags) {
+            (Some((held, _)), _) if self.hurries => runnable & 1 << held,
+            (Some((held, _)), _) => runnable & !(1 << held),
+            (None, Some(lags)) => runnable & !(1 << lags),
+            (None, None) => return runnable,
+        };
+        let waits = gives_way && last.is_some_and(|last| free & 1 << last != 0);
+        if free == 0 || waits {
+            // They have ended, or wait for the others.
+            (self.held, self.lags) = (None, None);
             return runnable;
         }
-        others
+        free
     }
 
     /// Who does step number `step`. `last` did the one before, unless it has ended; it may `give way`, for it cannot go on alone.
@@ -239,6 +262,21 @@ mod tests {
     fn a_short_script_runs_the_rest_to_its_end() {
         let script = Policy::Script(vec![Slice { thread: 1, steps: 2 }]);
         assert_eq!(run(&script, 0, &[2, 3]), [1, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn who_hurries_goes_on_alone_until_it_waits_for_another() {
+        let at = Location::caller();
+        for seed in 0..200 {
+            let rest = Box::new(Policy::Random { one_in: 2 });
+            let mut director = Director::new(&Policy::Hurrying { at, rest }, seed);
+            director.persisted(0, at, 1);
+            let hurries = director.held.is_some();
+            let turns: Vec<usize> = (2..42).map(|step| director.next(7, Some(0), false, step)).collect();
+            assert_eq!(hurries, turns.iter().all(|&thread| thread == 0), "{turns:?}");
+            director.next(7, Some(0), true, 42);
+            assert_eq!(director.held, None, "it waits, perhaps for another");
+        }
     }
 
     #[test]
