@@ -72,8 +72,6 @@ pub enum Bug {
     TokenUnfenced,
     /// That the original of a movement has gone is not durable when its locks are free.
     OriginalKept,
-    /// Whoever changes a key that is there twice changes one of the two.
-    DuplicateKept,
     /// A scan visits both copies of a key that is there twice.
     DuplicateSeen,
     /// A unit that moves leaves the key in its last slot behind.
@@ -146,7 +144,7 @@ impl Bug {
     ];
 
     /// Those of Level hashing.
-    pub const OF_LEVEL: [Self; 21] = [
+    pub const OF_LEVEL: [Self; 20] = [
         Self::PublishBeforePair,
         Self::UnlockWithoutPersist,
         Self::ForgottenCount,
@@ -162,7 +160,6 @@ impl Bug {
         Self::CopyUnfenced,
         Self::TokenUnfenced,
         Self::OriginalKept,
-        Self::DuplicateKept,
         Self::DuplicateSeen,
         Self::LostSlot,
         Self::MergeUnfenced,

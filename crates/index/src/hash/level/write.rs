@@ -132,8 +132,10 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             let bucket = self.bucket(at);
             if let Found::Here(slot, word, meta) = K::find(guard, bucket, probe) {
                 let place = Place { bucket, slot, side: nth % 2 };
-                let is_alone = !meta.is_marked::<K>(slot) || planted::has(Bug::DuplicateKept);
-                let place = if is_alone { place } else { self.remove_duplicate(guard, held, probe, place) };
+                let place = match meta.is_marked::<K>(slot) {
+                    true => self.remove_duplicate(guard, held, probe, place),
+                    false => place,
+                };
                 return Some((place, word));
             }
         }

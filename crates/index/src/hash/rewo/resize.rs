@@ -4,7 +4,7 @@
 //! crashes in between finds the one view or the other:
 //! 1. write the new table's meta words, the view of the resize, and the view after it; fence; name the view of the resize in the root; write back, fence;
 //! 2. bucket by bucket, in order, under the bucket's lock: lock the slots whose keys move, copy each of them as an insert would, then invalidate all of them in one store. `count` says how many buckets are done; every
-//!    write moves some of them in passing;
+//!    write moves some of them in passing, and no key is added before its writer has;
 //! 3. name the view that follows; write back, fence; retire the tables that no cell has any more.
 //!
 //! Meanwhile a key that moves is in its old table, or in the new one, and is added to the new one only. Writers lock its buckets in both. `count` may be too low after a crash, and then
@@ -33,16 +33,26 @@ const SAMPLE: u64 = 1024;
 const COUNT_EVERY: u64 = 64;
 
 impl<M: MappedMedium, K: Nests> Rewo<M, K> {
-    /// Moves some buckets, unless another thread is at it.
+    /// Moves some buckets, unless another thread is at it. Whether it has.
     #[inline(never)]
-    pub(super) fn help(&self, guard: &Guard<'_, M>) {
-        if let Some(lock) = self.resize_lock().try_acquire(guard) {
-            self.settle_root(&lock);
-            let view = self.view();
-            if view.is_moving() {
-                // Where the new table has no room, the key stays where it is.
-                let _ = self.advance(guard, view, HELP);
-            }
+    pub(super) fn help(&self, guard: &Guard<'_, M>) -> bool {
+        self.resize_lock().try_acquire(guard).map(|lock| self.help_under(guard, &lock)).is_some()
+    }
+
+    /// Moves some buckets, after another thread if one is at it. Every insert does: so they cannot fill the new table before the keys that move have come, however long who moves
+    /// them is kept from it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn help_in_turn(&self, guard: &Guard<'_, M>) {
+        self.help_under(guard, &self.resize_lock().acquire(guard));
+    }
+
+    fn help_under(&self, guard: &Guard<'_, M>, lock: &Locked<'_, M>) {
+        self.settle_root(lock);
+        let view = self.view();
+        if view.is_moving() {
+            // Where the new table has no room, the key stays where it is.
+            let _ = self.advance(guard, view, HELP);
         }
     }
 
@@ -320,7 +330,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     /// One piece of a resize, for when nobody writes. Whether there is more to do.
     pub(super) fn step_in_background(&self, guard: &Guard<'_, M>) -> bool {
         match self.view().is_moving() {
-            true => self.help(guard),
+            true => _ = self.help(guard),
             false => self.shrink_if_sparse(guard),
         }
         self.view().is_moving()
@@ -351,4 +361,41 @@ pub(super) fn new_view<'g, M: MappedMedium>(
 /// Where a view lies.
 pub(super) fn view_at(offset: u64) -> Offset<ViewBlock> {
     Offset::new(offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::hash::Rewo;
+    use crate::{KeyKind, PointIndex, Stored, U64};
+    use terrace_medium::Dram;
+    use terrace_pool::Pool;
+
+    #[test]
+    fn who_is_kept_from_moving_keys_does_not_let_others_fill_the_new_table() {
+        let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
+        let map = Rewo::<Dram, U64>::create(&pool, "map", 0).unwrap();
+        let guard = pool.pin();
+        let mut keys = 0..;
+        // Until a resize of some hundred buckets is under way.
+        while !map.view().is_moving() || map.view().directory().buckets() < 100 {
+            map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
+        }
+        let to = map.view().directory().to;
+        let into_new = |key: &u64| Some(map.view().route(U64::hash(key, map.seed)).target()) == to;
+        let added: Vec<u64> = keys.filter(into_new).take(2000).collect();
+        let moving = map.resize_lock().acquire(&guard);
+        std::thread::scope(|threads| {
+            let others = threads.spawn(|| {
+                let guard = pool.pin();
+                added.iter().for_each(|key| _ = map.insert(&guard, key, 2).unwrap());
+            });
+            // Time for them to fill it, if they could; who comes later shows nothing.
+            for _ in 0..20_000 {
+                std::thread::yield_now();
+            }
+            assert!(!others.is_finished());
+            drop(moving);
+        });
+        assert!(added.iter().all(|key| map.get(&guard, key) == Some(2)));
+    }
 }

@@ -40,9 +40,10 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     ) -> Result<Option<u64>, PoolFull> {
         let probe = Probe::new(key, self.seed);
         self.prefetch_to_write(&probe);
+        let mut has_helped = false;
         loop {
-            if self.view().is_moving() {
-                self.help(guard);
+            if self.view().is_moving() && !has_helped {
+                has_helped = self.help(guard);
             }
             let view = self.view();
             let route = view.route(probe.hash);
@@ -72,6 +73,12 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                 }
             };
             assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
+            if view.is_moving() && !has_helped {
+                drop(held);
+                self.help_in_turn(guard);
+                has_helped = true;
+                continue;
+            }
             let target = route.target();
             match self.vacancy(guard, &mut held, view, target, (target.home(probe.hash), probe.tag())) {
                 Ok(at) => {
