@@ -40,10 +40,12 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     ) -> Result<Option<u64>, PoolFull> {
         let probe = Probe::new(key, self.seed);
         self.prefetch_to_write(&probe);
-        let mut has_helped = false;
+        // The view of the resize that this writer has helped along.
+        let mut helped = None;
         loop {
-            if self.view().is_moving() && !has_helped {
-                has_helped = self.help(guard);
+            let before = self.view();
+            if before.is_moving() && helped != Some(before.offset) && self.help(guard) {
+                helped = Some(before.offset);
             }
             let view = self.view();
             let route = view.route(probe.hash);
@@ -73,10 +75,10 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                 }
             };
             assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
-            if view.is_moving() && !has_helped {
+            if view.is_moving() && helped != Some(view.offset) {
                 drop(held);
                 self.help_in_turn(guard);
-                has_helped = true;
+                helped = Some(view.offset);
                 continue;
             }
             let target = route.target();
