@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "to measure is to read the clock and to start threads")]
 
+mod baselines;
 mod choice;
 mod drive;
 mod keys;
@@ -21,6 +22,7 @@ mod workers;
 mod workload;
 mod zipfian;
 
+pub use baselines::{Baseline, Bch, Cceh, PathHashing, Pfht, Space, SpaceFull};
 pub use choice::Choice;
 pub use drive::{Drive, Seen, Subject, drive};
 pub use keys::{Random, ScrambledZipfian, Sequence, spread};

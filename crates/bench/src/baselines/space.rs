@@ -1,0 +1,54 @@
+//! Memory for baselines.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use terrace_medium::{BLOCK, LINE, MapError, Mapping, Medium, Offset, Region, Word};
+
+/// Memory of a medium that is given out once and never taken back. Handing it out costs nothing and persists nothing, as the hot path of the pool's allocator.
+pub struct Space<M> {
+    region: Region<M>,
+    next: AtomicU64,
+}
+
+/// A table is full, or its memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpaceFull;
+
+impl std::fmt::Display for SpaceFull {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the table, or the memory that it may take, is full")
+    }
+}
+
+impl std::error::Error for SpaceFull {}
+
+impl<M: Medium> Space<M> {
+    /// `bytes` of anonymous memory, huge pages asked for, all of it touched, on the medium that `medium` makes.
+    pub fn anonymous(bytes: u64, medium: impl FnOnce(Mapping) -> M) -> Result<Self, MapError> {
+        let mapping = Mapping::anonymous(bytes as usize, bytes as usize)?;
+        mapping.advise_huge_pages();
+        let region = Region::new(medium(mapping));
+        for page in (0..bytes).step_by(4096) {
+            region.at(Offset::<Word>::new(page)).store(region.medium(), 0, Relaxed);
+        }
+        // Offset 0 is null.
+        Ok(Self { region, next: AtomicU64::new(BLOCK as u64) })
+    }
+
+    /// Zeroed memory that begins with a media block.
+    pub(super) fn alloc(&self, bytes: u64) -> Result<u64, SpaceFull> {
+        let bytes = bytes.next_multiple_of(BLOCK as u64);
+        let end = (self.region.medium().len() / LINE * LINE) as u64;
+        let take = |next: u64| next.checked_add(bytes).filter(|&after| after <= end);
+        self.next.fetch_update(Relaxed, Relaxed, take).map_err(|_| SpaceFull)
+    }
+
+    #[inline(always)]
+    pub(super) fn region(&self) -> &Region<M> {
+        &self.region
+    }
+
+    /// The medium.
+    pub fn medium(&self) -> &M {
+        self.region.medium()
+    }
+}
