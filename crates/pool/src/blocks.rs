@@ -1,16 +1,21 @@
 //! Blocks: asking for memory, filling it, making it durable, giving it back.
 
-use crate::epoch::Guard;
+use crate::epoch::{GRACE, Guard};
 use crate::limbo::add;
 use crate::pool::{Inner, Pool};
 use crate::seats::Seat;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use terrace_medium::{LINE, Line, MappedMedium, Offset, Word};
 
-/// Times that a thread which needs memory gives the processor to those who hold some up: enough for all that are only waiting for their turn to run, and no time if
-/// one of them stands still for good.
+/// Times that a thread which needs memory gives the processor to those who hold some up.
 const PATIENCE: u32 = 300;
+
+/// How often it sleeps after that, and for how long: with some dozens of threads a processor, one that is pinned may not have its turn for a tenth of a second, in which the others
+/// give back whole pools.
+const NAPS: u32 = 500;
+const NAP: Duration = Duration::from_millis(1);
 
 /// The pool has no room for what was asked.
 ///
@@ -235,28 +240,51 @@ impl<M: MappedMedium> Pool<M> {
     /// Gets back what can be had back: what waits for readers that have gone, and what was set aside and is not used. While another thread collects
     /// what a crash left, it waits for that first. Call it without a guard, and without a lock that a trace may want, after [`PoolFull`] and before
     /// trying again. Returns whether anything came back.
+    ///
+    /// It waits for readers that hold memory up, for at least half a second if one of them stands still; but once in vain, not again for the same one.
     pub fn relieve(&self) -> bool {
         self.0.recover_all();
         let collected = self.0.wait_for_collector();
         let before = self.0.freed_in_all();
         self.0.for_each_vacant_seat(|vacant| self.0.hand_over(vacant));
-        let until = self.0.epoch() + crate::epoch::GRACE;
-        for _ in 0..PATIENCE {
-            let guard = self.pin();
-            self.0.close_page(guard.seat());
-            let epoch = self.0.epoch();
-            let now = self.0.try_advance();
-            self.0.drain_all(guard.seat());
-            drop(guard);
-            match now {
-                _ if now > until || self.0.waiting() == 0 => break,
-                _ if now == epoch => std::thread::yield_now(),
-                _ => {}
-            }
-        }
+        self.wait_for_readers();
         let guard = self.pin();
         self.0.reclaim(guard.seat()) || self.0.freed_in_all() != before || collected
     }
+
+    /// Waits until nobody is pinned any more who was when it was called, and frees what they held up: for as long as there is hope.
+    fn wait_for_readers(&self) {
+        let began = self.0.epoch();
+        let naps = if self.0.held_up_at.load(Relaxed) == began { 0 } else { NAPS };
+        for turn in 0..PATIENCE + naps {
+            let epoch = self.0.epoch();
+            let now = self.drain_all();
+            match now {
+                _ if now > began + GRACE || self.0.waiting() == 0 => return,
+                _ if now > epoch => {}
+                _ if turn < PATIENCE => std::thread::yield_now(),
+                _ => nap(),
+            }
+        }
+        self.0.held_up_at.store(self.0.epoch(), Relaxed);
+    }
+
+    /// Moves the epoch on if nobody holds it up, and frees what is past its time then. Returns the epoch.
+    fn drain_all(&self) -> u64 {
+        let guard = self.pin();
+        self.0.close_page(guard.seat());
+        let now = self.0.try_advance();
+        self.0.drain_all(guard.seat());
+        now
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "who is not pinned any more tells nobody, or pins would cost more"
+)]
+fn nap() {
+    std::thread::sleep(NAP);
 }
 
 impl<M: MappedMedium> Inner<M> {

@@ -136,6 +136,8 @@ pub(crate) struct Inner<M: MappedMedium> {
     family: u64,
     /// Whether pins may leave their barrier to who moves the epoch on.
     pub(crate) light_pins: bool,
+    /// The epoch in which readers were waited for in vain last; `u64::MAX` if never.
+    pub(crate) held_up_at: AtomicU64,
     /// The allocator's part that is not in the region: what follows from the geometry.
     pub(crate) memory: Memory,
 }
@@ -202,6 +204,7 @@ impl<M: MappedMedium> Pool<M> {
             closed: false,
             family: fork::generation(),
             light_pins: terms.light_pins,
+            held_up_at: AtomicU64::new(u64::MAX),
             memory: Memory::new(&layout),
         }))
     }

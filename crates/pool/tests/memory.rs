@@ -1,7 +1,9 @@
 //! The allocator against a model: no block overlaps another, none is lost.
 
 use std::collections::BTreeMap;
+use std::sync::Barrier;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use terrace_medium::{Dram, MappedMedium, Offset, Shm, Word};
 use terrace_pool::{Geometry, Guard, Pool, PoolFull, PoolOptions};
 
@@ -189,6 +191,31 @@ fn what_a_thread_retires_stays_while_another_is_pinned() {
     drop(reader);
     pool.relieve();
     assert_eq!(pool.space().waiting, 0);
+    verify(&pool);
+}
+
+/// As on a machine with many more threads than processors, where one that is pinned may wait long for its turn.
+#[test]
+fn a_full_pool_waits_for_a_reader_that_is_not_there_for_a_while() {
+    let pool = pool::<Dram>(128 << 10, Geometry::tiny());
+    let (gone, pinned) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let reader = pool.pin();
+            pinned.wait();
+            gone.wait();
+            #[allow(clippy::disallowed_methods, reason = "it is away for a while: that is what is tried")]
+            std::thread::sleep(Duration::from_millis(20));
+            drop(reader);
+        });
+        pinned.wait();
+        while let Ok(offset) = take(&pool.pin(), 40) {
+            pool.pin().retire(offset, 40);
+        }
+        gone.wait();
+        assert!(pool.relieve());
+        take(&pool.pin(), 40).unwrap();
+    });
     verify(&pool);
 }
 
