@@ -14,7 +14,7 @@ const PATIENCE: u32 = 300;
 
 /// How often it sleeps after that, and for how long: with some dozens of threads a processor, one that is pinned may not have its turn for a tenth of a second, in which the others
 /// give back whole pools.
-const NAPS: u32 = 500;
+const NAPS: u32 = 1000;
 const NAP: Duration = Duration::from_millis(1);
 
 /// The pool has no room for what was asked.
@@ -241,7 +241,7 @@ impl<M: MappedMedium> Pool<M> {
     /// what a crash left, it waits for that first. Call it without a guard, and without a lock that a trace may want, after [`PoolFull`] and before
     /// trying again. Returns whether anything came back.
     ///
-    /// It waits for readers that hold memory up, for at least half a second if one of them stands still; but once in vain, not again for the same one.
+    /// It waits for readers that hold memory up, for a second if one of them stands still; but once in vain, not again for the same one.
     pub fn relieve(&self) -> bool {
         self.0.recover_all();
         let collected = self.0.wait_for_collector();
@@ -263,7 +263,11 @@ impl<M: MappedMedium> Pool<M> {
                 _ if now > began + GRACE || self.0.waiting() == 0 => return,
                 _ if now > epoch => {}
                 _ if turn < PATIENCE => std::thread::yield_now(),
-                _ => nap(),
+                _ => {
+                    nap();
+                    // Who holds it up may have died.
+                    self.0.recover_all();
+                }
             }
         }
         self.0.held_up_at.store(self.0.epoch(), Relaxed);

@@ -148,6 +148,31 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "it dies while the other one waits for it already")]
+    fn who_waits_for_memory_notices_that_its_holder_has_died_meanwhile() {
+        let (company, medium) = (Company::default(), medium());
+        let one = options().create_shared_on(medium.clone(), company.join().1).unwrap();
+        let (second, member) = company.join();
+        let two = options().share_on(medium, member).unwrap();
+        std::mem::forget(two.pin());
+        loop {
+            let guard = one.pin();
+            let Ok(block) = guard.alloc(64) else { break };
+            guard.retire(block.persist().into_offset(), 64);
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(30));
+                company.kill(second);
+            });
+            assert!(one.relieve());
+        });
+        drop(one.pin().alloc(64).unwrap());
+        two.abandon();
+        one.close().unwrap();
+    }
+
+    #[test]
     fn a_full_table_names_who_is_there() {
         let (company, medium) = (Company::default(), medium());
         let first = options().create_shared_on(medium.clone(), company.join().1).unwrap();
