@@ -158,6 +158,21 @@ fn prefetched_lines_arrive_together_sixteen_at_a_time() {
     region.prefetch(u64::MAX / 2);
 }
 
+#[test]
+fn a_line_of_a_block_that_is_on_its_way_comes_with_it_and_not_before() {
+    let region = region::<Pmem>(Profile::OPTANE_100);
+    let (traffic, ns, ()) = region.medium().during(|| {
+        region.prefetch(4 * 64);
+        load(&region, 5);
+    });
+    assert_eq!((traffic.random_reads, ns), (1, 350), "another line of the block");
+    let (traffic, ns, ()) = region.medium().during(|| {
+        region.prefetch(4000 * 64);
+        load(&region, 4004);
+    });
+    assert_eq!((traffic.random_reads, ns), (1, 350), "the next block, as if it were asked for alone");
+}
+
 /// What a medium costs an index, told by the model alone: the same on every machine.
 #[test]
 fn an_index_pays_for_what_it_does_not_hold_in_the_cache() {

@@ -114,19 +114,24 @@ impl Device {
     pub(super) fn read(&self, thread: &Thread, now: u64, line: u64) -> u64 {
         let (c, profile) = (&self.counters, &self.profile);
         c.lines_read.fetch_add(1, Relaxed);
-        let distance = thread.read(line / profile.lines_of_block());
+        let (distance, stream) = thread.read(line / profile.lines_of_block());
+        let before = stream.ready_at.load(Relaxed);
         if distance == Distance::Same {
-            return now + profile.same_block_read_ns;
+            // Asked for together with the block's first line, it comes with that one, and not before.
+            return before.max(now + profile.same_block_read_ns);
         }
         c.blocks_read.fetch_add(1, Relaxed);
         let moved = self.reading.transfer(now, profile.block_bytes);
         let latency = if distance == Distance::Next {
-            profile.sequential_read_ns
+            // The device reads on from where it is; but a block that is asked for by itself takes no longer than that.
+            (before.max(now) - now + profile.sequential_read_ns).min(profile.random_read_ns)
         } else {
             c.random_reads.fetch_add(1, Relaxed);
             profile.random_read_ns
         };
-        moved.max(now + latency)
+        let ready_at = moved.max(now + latency);
+        stream.ready_at.store(ready_at, Relaxed);
+        ready_at
     }
 
     /// When a line is durable that is sent at `now`.

@@ -17,6 +17,15 @@ pub(super) enum Distance {
     Far,
 }
 
+/// A block that a thread reads on from.
+#[derive(Default)]
+pub(super) struct Stream {
+    /// Its number + 1; 0: none.
+    block: AtomicU64,
+    /// When the first line of it that was asked for is there; the others cannot be earlier.
+    pub(super) ready_at: AtomicU64,
+}
+
 /// A line on its way into the cache.
 #[derive(Default)]
 struct Fill {
@@ -37,7 +46,7 @@ pub(super) struct Thread {
     pub(super) durable_at: AtomicU64,
     /// Where it stands in its random numbers.
     random: AtomicU64,
-    streams: [AtomicU64; STREAMS],
+    streams: [Stream; STREAMS],
     next_stream: AtomicU64,
     fills: [Fill; FILLS],
     next_fill: AtomicU64,
@@ -54,22 +63,23 @@ impl Thread {
         z ^ z >> 27
     }
 
-    /// Notes that `block` is read, and says how near it is to those read before.
-    pub(super) fn read(&self, block: u64) -> Distance {
+    /// Notes that `block` is read, and says how near it is to those read before; and what is known of it, or of the block before if it is the next.
+    pub(super) fn read(&self, block: u64) -> (Distance, &Stream) {
         for stream in &self.streams {
-            let last = stream.load(Relaxed);
+            let last = stream.block.load(Relaxed);
             if last == block + 1 {
-                return Distance::Same;
+                return (Distance::Same, stream);
             }
             if last != 0 && last == block {
-                stream.store(block + 1, Relaxed);
-                return Distance::Next;
+                stream.block.store(block + 1, Relaxed);
+                return (Distance::Next, stream);
             }
         }
         let place = self.next_stream.load(Relaxed);
         self.next_stream.store(place + 1, Relaxed);
-        self.streams[place as usize % STREAMS].store(block + 1, Relaxed);
-        Distance::Far
+        let stream = &self.streams[place as usize % STREAMS];
+        stream.block.store(block + 1, Relaxed);
+        (Distance::Far, stream)
     }
 
     /// When a line can begin to be fetched: at once, or when one of the fill buffers is free.
