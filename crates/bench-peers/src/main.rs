@@ -5,8 +5,8 @@
     reason = "to measure is to read the clock, to start threads and to wait"
 )]
 
+mod family;
 mod hash;
-mod hash_family;
 mod maps;
 mod memory;
 mod ours;
@@ -55,6 +55,9 @@ struct Arguments {
     /// Only rows whose name holds this, for instance "hash get".
     #[arg(long, value_name = "ROW")]
     only: Option<String>,
+    /// Keys of the tables of `hash`, instead of 10 million.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(50_000..))]
+    records: Option<u64>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -119,10 +122,10 @@ fn restart_with_allocator_settings() -> Option<io::Error> {
 }
 
 fn run(arguments: &Arguments) -> Result<usize, Box<dyn std::error::Error>> {
-    let plan = Plan { quick: arguments.quick, only: arguments.only.clone() };
+    let plan = Plan { quick: arguments.quick, only: arguments.only.clone(), records: arguments.records };
     let measure = match arguments.suite {
         Suite::Foundation => foundation,
-        Suite::Hash => hash_family::sections,
+        Suite::Hash => family::sections,
         Suite::Slow => slow::sections,
         Suite::Share => share::sections,
     };

@@ -9,6 +9,8 @@ pub(crate) struct Plan {
     pub(crate) quick: bool,
     /// Only rows whose name holds this.
     pub(crate) only: Option<String>,
+    /// Keys of the tables that are measured, where a suite lets one choose.
+    pub(crate) records: Option<u64>,
 }
 
 impl Plan {
@@ -21,6 +23,11 @@ impl Plan {
     /// `full`, or 1/100 of it in a quick run.
     pub(crate) fn count(&self, full: u64) -> u64 {
         if self.quick { full / 100 } else { full }
+    }
+
+    /// How many keys were asked for, or 10M, or 1/100 of them in a quick run.
+    pub(crate) fn records(&self) -> u64 {
+        self.records.unwrap_or(self.count(10_000_000))
     }
 
     pub(crate) fn runner(&self) -> Runner {

@@ -5,7 +5,7 @@ use crate::plan::{Plan, say};
 use std::collections::HashMap;
 use std::time::Instant;
 use terrace_bench::{Bound, Measure, Probe, Random, Row, Section, spread};
-use terrace_index::{Inserted, PointIndex, U64, hash::Clht};
+use terrace_index::{Inserted, PointIndex, Stored, U64, hash::Clht};
 use terrace_medium::{MapError, MappedMedium, Pmem};
 use terrace_testkit::{Counting, conformance};
 
@@ -53,20 +53,20 @@ enum Change {
 }
 
 /// An index that holds the keys `spread(0..keys)`, the last `batch` of which come and go.
-struct Filled<M: MappedMedium> {
-    map: Ours<M>,
+struct Filled<M: MappedMedium, I = Clht<M, U64>> {
+    map: Ours<M, I>,
     keys: u64,
     batch: u64,
 }
 
-impl<M: MappedMedium> Filled<M> {
+impl<M: MappedMedium, I: PointIndex<Medium = M, Kind = U64> + Stored<Medium = M>> Filled<M, I> {
     fn new(keys: u64) -> Self {
         let filled = Self { map: Ours::new(keys, keys), keys, batch: keys / 10 };
         (0..keys).for_each(|i| filled.insert(i));
         filled
     }
 
-    fn index(&self) -> &Clht<M, U64> {
+    fn index(&self) -> &I {
         &self.map.index
     }
 
@@ -116,7 +116,10 @@ struct Needs {
 }
 
 /// Counts them over an index that is as full as the one that is timed.
-fn needs(filled: &Filled<Counting<Pmem>>, change: Change) -> Needs {
+fn needs<I>(filled: &Filled<Counting<Pmem>, I>, change: Change) -> Needs
+where
+    I: PointIndex<Medium = Counting<Pmem>, Kind = U64> + Stored<Medium = Counting<Pmem>>,
+{
     let medium = filled.index().pool().medium();
     filled.run(change, 1, |apply, keys| {
         let sample = (keys.len() / 2).min(2000);
@@ -154,26 +157,46 @@ fn times(plan: &Plan) -> Result<Section, MapError> {
     let (probe, filled) = (Probe::new(plan.limits())?, Filled::<Pmem>::new(keys));
     let counted = Filled::<Counting<Pmem>>::new(keys / 8);
     for (name, change) in changes {
-        if !plan.wants(NAME, name) {
-            continue;
+        if plan.wants(NAME, name) {
+            let needs = needs(&counted, change);
+            section.rows.push(beside_bound(plan, name, (&filled, change), &probe, needs));
         }
-        let needs = needs(&counted, change);
-        let mut seed = 0;
-        let ours: Measure<'_> = Box::new(|| {
-            seed += 1;
-            filled.run(change, seed, |apply, keys| {
-                let start = Instant::now();
-                keys.iter().for_each(|&i| apply(i));
-                start.elapsed().as_nanos() as f64 / keys.len() as f64
-            })
-        });
-        let bound: Measure<'_> = Box::new(|| {
-            needs.fences * probe.persist_cached_ns() + needs.lines_missed * probe.dependent_read_ns()
-        });
-        let mut row = Row::from_measured(name, plan.runner().row(&mut [ours, bound]));
-        let needs = format!("{:.2} fences and {:.2} lines missed a change", needs.fences, needs.lines_missed);
-        row.note = Some(row.note.map_or(needs.clone(), |note| format!("{needs}; {note}")));
-        section.rows.push(row.against(0, Bound::AtMost(1.5)));
     }
     Ok(section)
+}
+
+/// A row: nanoseconds a change beside its bound.
+fn beside_bound<I: PointIndex<Medium = Pmem, Kind = U64> + Stored<Medium = Pmem>>(
+    plan: &Plan,
+    name: &str,
+    (filled, change): (&Filled<Pmem, I>, Change),
+    probe: &Probe,
+    needs: Needs,
+) -> Row {
+    let mut seed = 0;
+    let ours: Measure<'_> = Box::new(|| {
+        seed += 1;
+        filled.run(change, seed, |apply, keys| {
+            let start = Instant::now();
+            keys.iter().for_each(|&i| apply(i));
+            start.elapsed().as_nanos() as f64 / keys.len() as f64
+        })
+    });
+    let bound: Measure<'_> = Box::new(|| {
+        needs.fences * probe.persist_cached_ns() + needs.lines_missed * probe.dependent_read_ns()
+    });
+    let mut row = Row::from_measured(name, plan.runner().row(&mut [ours, bound]));
+    let needs = format!("{:.2} fences and {:.2} lines missed a change", needs.fences, needs.lines_missed);
+    row.note = Some(row.note.map_or(needs.clone(), |note| format!("{needs}; {note}")));
+    row.against(0, Bound::AtMost(1.5))
+}
+
+/// The row of inserts into an index of `keys` keys.
+pub(crate) fn insert_beside_bound<I, C>(plan: &Plan, name: &str, keys: u64, probe: &Probe) -> Row
+where
+    I: PointIndex<Medium = Pmem, Kind = U64> + Stored<Medium = Pmem>,
+    C: PointIndex<Medium = Counting<Pmem>, Kind = U64> + Stored<Medium = Counting<Pmem>>,
+{
+    let needs = needs(&Filled::<Counting<Pmem>, C>::new(keys / 8), Change::Insert);
+    beside_bound(plan, name, (&Filled::<Pmem, I>::new(keys), Change::Insert), probe, needs)
 }

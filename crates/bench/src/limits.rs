@@ -121,6 +121,11 @@ impl Probe {
         dependent_read_ns(&self.dram, self.size)
     }
 
+    /// See [`Limits::prefetched_reads_huge_per_us`].
+    pub fn prefetched_reads_per_us(&self) -> f64 {
+        prefetched_reads_per_us(&self.dram, self.size, 1)
+    }
+
     /// See [`Limits::persist_cached_ns`].
     pub fn persist_cached_ns(&self) -> f64 {
         persist_ns(&self.pmem, self.size, CACHED)
