@@ -179,6 +179,13 @@ mod tests {
     }
 
     #[test]
+    fn another_process_looks_at_the_same_bytes() {
+        let places =
+            [Place::Gate, Place::Sharers, Place::Readers, Place::Participant(0), Place::Participant(7)];
+        assert_eq!(places.map(|place| place.byte() - (1 << 62)), [0, 1, 2, 16, 23]);
+    }
+
+    #[test]
     fn sharers_do_not_keep_each_other_out() {
         let [one, two] = two();
         assert!(one.try_hold(Hold::Together, Place::Sharers).unwrap());

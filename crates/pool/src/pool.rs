@@ -107,7 +107,7 @@ pub struct Pool<M: MappedMedium>(pub(crate) Arc<Inner<M>>);
 
 /// What the handles share.
 pub(crate) struct Inner<M: MappedMedium> {
-    /// The file's handle, so that a child does not keep what it locks. Dropped first.
+    /// The file's handle and the mapping, so that a child does not keep what the handle locks. Dropped first.
     _watched: Option<Watched>,
     /// Tells this opening from every other of this process, for thread-local caches.
     pub(crate) id: u64,
@@ -186,7 +186,7 @@ impl<M: MappedMedium> Pool<M> {
         let shared = Anchor::new(&region, Offset::new(layout.allocator))
             .expect("every layout has its allocator's words");
         Self(Arc::new(Inner {
-            _watched: region.medium().mapping().as_file().map(Watched::new),
+            _watched: Watched::mapping(region.medium().mapping()),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             region,
             layout,

@@ -247,12 +247,13 @@ fn a_stopped_process_keeps_its_locks() {
     Lock::of(&words(&pool)[0]).try_acquire(&pool.pin()).unwrap().release();
 }
 
-/// Forks with the pool open; the child tries to use it, and opens it for itself; then the parent dies and the child lives on.
+/// Forks with the pool open twice; the child tries to use it, closes one of them, and opens it for itself; then the parent dies and the child lives on.
 #[test]
 #[ignore = "a child of the other tests"]
 fn forks() {
     let path = argument();
     let pool = open::<Shm>(&path);
+    let kept = open::<Shm>(&path);
     let guard = pool.pin();
     let held = Lock::of(&words(&pool)[0]).acquire(&guard);
     // SAFETY: this process has one thread more, which only waits for this one; what the child calls is safe after that.
@@ -261,7 +262,7 @@ fn forks() {
             let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(pool.pin())));
             assert!(refused.is_err() && pool.try_pin().is_err(), "the pool is the parent's");
             let own = open::<Shm>(&path);
-            assert_eq!(own.owner().participant, 2);
+            assert_eq!(own.owner().participant, 3);
             words(&own)[1].store(own.medium(), 5, Release);
             std::mem::forget(held);
             std::mem::forget(guard);
@@ -269,6 +270,7 @@ fn forks() {
             say("forked");
             // Until the other end of the pipe is closed.
             std::io::stdin().read_line(&mut String::new()).unwrap();
+            drop(kept);
             std::process::exit(0);
         }
         _ => _ = std::io::stdin().read_line(&mut String::new()),
@@ -288,8 +290,47 @@ fn a_forked_child_neither_uses_its_parent_s_pool_nor_keeps_it_alive() {
     let _open = process.stdin.take();
     process.kill().unwrap();
     process.wait().unwrap();
-    assert_eq!(pool.recover_dead(), 1, "the parent is dead, though its child lives");
+    assert_eq!(pool.recover_dead(), 2, "the parent is dead, though its child lives");
     Lock::of(&words(&pool)[0]).try_acquire(&pool.pin()).unwrap().release();
+}
+
+fn open_handles() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Forks after a pool was closed and a file opened, which has the handle that the pool had.
+#[test]
+#[ignore = "a child of the other tests"]
+fn forks_after_closing() {
+    let path = argument();
+    drop(open::<Shm>(&path));
+    let before = open_handles();
+    let files: Vec<_> = (0..4).map(|_| std::fs::File::open(&path).unwrap()).collect();
+    assert_eq!(open_handles(), before + files.len());
+    // SAFETY: as above.
+    match unsafe { libc::fork() } {
+        0 => {
+            assert_eq!(open_handles(), before + files.len());
+            let sizes = files.iter().map(|file| file.metadata().unwrap().len());
+            assert_eq!(sizes.collect::<Vec<_>>(), vec![SIZE; files.len()]);
+            say("has its files");
+            std::process::exit(0);
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: it waits for the child of above.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        }
+    }
+}
+
+#[test]
+fn a_forked_child_keeps_what_is_not_a_pool_s_any_more() {
+    let (_directory, path) = directory();
+    let _pool = open::<Shm>(&path);
+    let (mut process, mut lines) = child("forks_after_closing", &path);
+    expect(&mut lines, "has its files");
+    assert!(process.wait().unwrap().success());
 }
 
 /// Reads, then stores to what it has no business to store to.

@@ -128,6 +128,7 @@ mod tests {
         let (company, medium) = (Company::default(), medium());
         let one = options().create_shared_on(medium.clone(), company.join().1).unwrap();
         let (second, member) = company.join();
+        assert!(!member.has_common_kernel());
         let two = options().share_on(medium.clone(), member).unwrap();
         assert_eq!((one.owner().participant, two.owner().participant, two.generation()), (0, 1, 1));
         assert_eq!((one.others().len(), two.others().len()), (1, 1));
@@ -168,6 +169,45 @@ mod tests {
             assert!(one.relieve());
         });
         drop(one.pin().alloc(64).unwrap());
+        two.abandon();
+        one.close().unwrap();
+    }
+
+    #[test]
+    fn who_is_elected_stays_until_it_dies() {
+        let (company, medium) = (Company::default(), medium());
+        let (first, member) = company.join();
+        let one = options().create_shared_on(medium.clone(), member).unwrap();
+        let two = options().share_on(medium, company.join().1).unwrap();
+        let (ones, twos) = (Lock::of(word(&one)), Lock::of(word(&two)));
+        word(&one).store(one.medium(), 0, Relaxed);
+        for _ in 0..2 {
+            assert!(ones.elect(&one) && !twos.elect(&two));
+        }
+        company.kill(first);
+        for _ in 0..2 {
+            assert!(twos.elect(&two));
+        }
+        one.abandon();
+        two.close().unwrap();
+    }
+
+    #[test]
+    fn who_looks_after_a_lock_frees_it_only_of_the_dead() {
+        let (company, medium) = (Company::default(), medium());
+        let one = options().create_shared_on(medium.clone(), company.join().1).unwrap();
+        let (second, member) = company.join();
+        let two = options().share_on(medium, member).unwrap();
+        let lock = Lock::of(word(&one));
+        word(&one).store(one.medium(), 0, Relaxed);
+        lock.look_after(&one.pin());
+        std::mem::forget(Lock::of(word(&two)).acquire(&two.pin()));
+        lock.look_after(&one.pin());
+        assert!(lock.is_held(&one) && lock.try_acquire(&one.pin()).is_none());
+        company.kill(second);
+        lock.look_after(&one.pin());
+        assert!(!lock.is_held(&one));
+        lock.try_acquire(&one.pin()).unwrap().release();
         two.abandon();
         one.close().unwrap();
     }
