@@ -54,7 +54,9 @@ impl Watched {
 
     /// The file of a mapping, if it has one, and the mapping.
     pub(crate) fn mapping(mapping: &Mapping) -> Option<Self> {
-        mapping.as_file().map(|file| Self::with(file, mapping.base().as_ptr().expose_provenance(), mapping.reserved()))
+        mapping
+            .as_file()
+            .map(|file| Self::with(file, mapping.base().as_ptr().expose_provenance(), mapping.reserved()))
     }
 
     fn with(file: &File, base: usize, bytes: usize) -> Self {
