@@ -10,7 +10,7 @@ use std::{
 };
 
 use terrace::{ByteSize, Durability, Index, OpenError, Options, Store};
-use terrace_server::config::{Config, Key, TABLE, format_size};
+use terrace_server::config::{Config, Key, TABLE, format_size, parse_sizes};
 
 use crate::{
     clock,
@@ -96,6 +96,7 @@ pub(crate) fn path(config: &Config) -> PathBuf {
 }
 
 fn options(config: &Config) -> Options {
+    let (least, most) = parse_sizes(&config.text(Key::IndexCache)).unwrap_or_default();
     let mut options = Store::options()
         .path(path(config))
         .program("terrace")
@@ -106,6 +107,7 @@ fn options(config: &Config) -> Options {
             Durability::Process
         })
         .index(Index::named(&config.text(Key::Index)).unwrap_or_default())
+        .index_cache(ByteSize::bytes(least), ByteSize::bytes(most))
         .huge_pages(config.is_on(Key::HugePages))
         .salvage(config.is_on(Key::Salvage))
         .shared(config.is_on(Key::Shared));

@@ -13,6 +13,7 @@ const POOL: &[Key] = &[
     Key::Size,
     Key::MaxSize,
     Key::Index,
+    Key::IndexCache,
     Key::Engine,
     Key::Durability,
     Key::HugePages,
@@ -109,6 +110,7 @@ fn flag(setting: &'static Setting) -> Arg {
             arg.num_args(0..=1).require_equals(true).default_missing_value("yes").value_name("yes|no")
         }
         Kind::Size { .. } => arg.value_name("SIZE"),
+        Kind::Sizes => arg.value_name("MIN..MAX"),
         Kind::Number { .. } => arg.value_name("N"),
         Kind::Choice(choices) => {
             arg.value_name("NAME").help(format!("{}: {}", setting.doc, choices.join(" or ")))

@@ -1,5 +1,6 @@
 //! What a store tells about itself.
 
+use terrace_index::CacheStats;
 use terrace_pool::{Finding, Start};
 
 /// Numbers that a person acts on. Sizes in bytes.
@@ -40,6 +41,8 @@ pub struct Stats {
     pub index_resizes: u64,
     /// Whether the index is being resized.
     pub index_resizing: bool,
+    /// The index's cache in DRAM; `None` if it has none.
+    pub index_cache: Option<CacheStats>,
     /// How often the pool was opened.
     pub generation: u32,
     /// How the pool was found when it was opened.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Key, Settings};
 use terrace_engine::{Commit, Costs, Engine, ManualClock, Put, What, Write};
-use terrace_index::{Bytes, hash::Clht};
+use terrace_index::{Bytes, CacheBounds, hash::Clht};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::{Counting, Counts};
@@ -33,6 +33,7 @@ impl<M: MappedMedium> Counted<M> {
         let pool: Pool<Counting<M>> = PoolOptions::anonymous().size(64 << 20).hash_seed(5).create().unwrap();
         let settings = Settings {
             expected_keys: 20_000,
+            index_cache: CacheBounds::default(),
             verify_reads: true,
             read_only: false,
             clock: Arc::new(ManualClock::at(0)),

@@ -13,6 +13,7 @@ mod planted;
 mod point;
 mod range;
 
+pub use hash::{CacheBounds, CacheStats};
 pub use key::{Bytes, KeyKind, RecordKeys, U64};
 #[cfg(feature = "planted")]
 pub use planted::{Bug, plant};

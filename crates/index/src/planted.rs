@@ -82,6 +82,14 @@ pub enum Bug {
     StateUnfenced,
     /// At the end of a resize the tier that is left over is given back to nobody.
     TierLeaked,
+    /// A reader caches the word that it found without a look whether the key has been changed meanwhile.
+    CacheFillUnchecked,
+    /// A writer tells the cache of a change after it can be seen.
+    CacheSyncLate,
+    /// A removed key stays in the cache.
+    CacheKeepsDeleted,
+    /// A bucket of the cache that has no room for a key does not say so.
+    CacheOverflowForgotten,
 }
 
 impl Bug {

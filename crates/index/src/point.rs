@@ -1,6 +1,7 @@
 //! What every index for single keys can do.
 
 use crate::KeyKind;
+use crate::hash::{CacheBounds, CacheStats};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard, Marker, Pool, PoolFull, RootError};
 
@@ -190,6 +191,14 @@ pub trait PointIndex: Send + Sync {
 
     /// How full it is.
     fn stats(&self, guard: &Guard<'_, Self::Medium>) -> IndexStats;
+
+    /// Gives the index a cache in DRAM between these bounds, if it is one that has such a cache and the pool is this process's alone; all operations go through this handle then.
+    fn set_cache(&mut self, _bounds: CacheBounds) {}
+
+    /// What its cache does; `None` if it has none.
+    fn cache(&self) -> Option<CacheStats> {
+        None
+    }
 
     /// The first damage that any operation has met. An answer given after it may be wrong.
     fn damage(&self) -> Option<Damage>;

@@ -16,7 +16,7 @@ use std::{
 };
 
 pub use table::{Key, Setting, TABLE, setting};
-pub use value::{Kind, format_size, parse_size};
+pub use value::{Kind, format_size, parse_size, parse_sizes};
 
 /// Every setting, readable and (some) changeable while the server runs.
 pub struct Config {
@@ -181,7 +181,9 @@ impl Config {
             (_, Kind::Switch) => if self.is_on(setting.key) { "yes" } else { "no" }.into(),
             (_, Kind::Octal) => format!("{:o}", self.number(setting.key)),
             (_, Kind::Number { .. } | Kind::Size { .. }) => self.number(setting.key).to_string(),
-            (_, Kind::Text | Kind::Password | Kind::Choice(_) | Kind::Fact(_)) => self.text(setting.key),
+            (_, Kind::Text | Kind::Password | Kind::Sizes | Kind::Choice(_) | Kind::Fact(_)) => {
+                self.text(setting.key)
+            }
         }
     }
 }

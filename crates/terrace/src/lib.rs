@@ -45,8 +45,8 @@ pub use salvage::Salvaged;
 pub use size::{ByteSize, ByteSizeError};
 pub use store::{Cursor, Store};
 pub use terrace_engine::{
-    Change, Clock, Costs, Entry, KEY_MAX, ManualClock, Put, ReadError, Report, Stats, Token, VALUE_MAX,
-    Value, Version, WriteError,
+    CacheStats, Change, Clock, Costs, Entry, KEY_MAX, ManualClock, Put, ReadError, Report, Stats, Token,
+    VALUE_MAX, Value, Version, WriteError,
 };
 pub use terrace_medium::HugePages;
 pub use terrace_pool::{CloseError, Durability, Finding, GrowError, Holder, Remedy, Start, WatchError};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use terrace_engine::direct::{self, Direct, Key, Settings};
 use terrace_engine::{Engine, OpenError as EngineError};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::{Bytes, PointIndex, Stored};
+use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 
@@ -72,6 +72,7 @@ pub struct Options {
     assume_persistent: bool,
     index: Index,
     expected_keys: u64,
+    index_cache: (ByteSize, ByteSize),
     read_only: bool,
     shared: bool,
     end_stopped_after: Option<Duration>,
@@ -103,6 +104,7 @@ impl Options {
             assume_persistent: false,
             index: Index::default(),
             expected_keys: 1000,
+            index_cache: (ByteSize::bytes(0), ByteSize::bytes(0)),
             read_only: false,
             shared: false,
             end_stopped_after: None,
@@ -162,6 +164,24 @@ impl Options {
     /// About how many keys a store that is made will have, so that its index need not grow on the way.
     pub fn expected_keys(mut self, keys: u64) -> Self {
         self.expected_keys = keys;
+        self
+    }
+
+    /// How much memory of this process [`Index::Rewo`] may use as a cache of keys, so that a search of one that is cached does not read the index in the pool: this much at least, and at most so much. In between its size
+    /// follows what it spares. None if not said: where the pool is as fast as memory, a cache only costs. A store that is [shared](Options::shared), and any other index, has none.
+    ///
+    /// ```
+    /// use terrace::{ByteSize, Index, Store};
+    ///
+    /// let options = Store::options().anonymous().index(Index::Rewo).index_cache(ByteSize::mib(1), ByteSize::mib(64));
+    /// let store = options.create()?;
+    /// store.put(b"key", b"value")?;
+    /// assert!(store.get(b"key")?.is_some());
+    /// assert_eq!(store.stats().index_cache.unwrap().misses, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn index_cache(mut self, least: ByteSize, most: ByteSize) -> Self {
+        self.index_cache = (least, most);
         self
     }
 
@@ -329,8 +349,10 @@ impl Options {
             How::OpenOrCreate if self.anonymous => options.create::<M>(),
             How::OpenOrCreate => options.open_or_create::<M>(),
         }?;
+        let (least, most) = self.index_cache;
         let settings = Settings {
             expected_keys: self.expected_keys,
+            index_cache: CacheBounds { min: least.as_bytes(), max: most.as_bytes() },
             verify_reads: self.verify_reads,
             read_only: self.read_only,
             clock: self.clock.clone(),

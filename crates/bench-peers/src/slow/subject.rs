@@ -5,7 +5,7 @@ use std::sync::Arc;
 use terrace_bench::{Random, spread};
 use terrace_engine::direct::{self, Direct, Settings};
 use terrace_engine::{Engine, ManualClock, Put};
-use terrace_index::{Bytes, Inserted, PointIndex, Stored, U64, hash::Clht};
+use terrace_index::{Bytes, CacheBounds, Inserted, PointIndex, Stored, U64, hash::Clht};
 use terrace_medium::{MappedMedium, Mapping};
 use terrace_pool::{Pool, PoolOptions};
 
@@ -67,6 +67,7 @@ impl Kind {
 fn settings(records: u64) -> Settings {
     Settings {
         expected_keys: records,
+        index_cache: CacheBounds::default(),
         verify_reads: true,
         read_only: false,
         clock: Arc::new(ManualClock::at(1)),

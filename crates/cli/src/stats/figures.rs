@@ -34,6 +34,10 @@ pub(super) struct Figures {
     index_slots: u64,
     index_resizes: u64,
     index_resizing: bool,
+    /// 0: none.
+    index_cache_bytes: u64,
+    index_cache_hits: u64,
+    index_cache_misses: u64,
     costs: Costs,
     huge_page_bytes: Option<u64>,
     /// The other processes that share the pool, as a person reads them.
@@ -59,6 +63,7 @@ struct Serving {
 
 impl Figures {
     pub(super) fn of_pool(stats: &Stats, others: &[Holder]) -> Figures {
+        let cache = stats.index_cache.unwrap_or_default();
         Figures {
             records: stats.records,
             expiring: stats.expiring,
@@ -77,6 +82,9 @@ impl Figures {
             index_slots: stats.index_slots,
             index_resizes: stats.index_resizes,
             index_resizing: stats.index_resizing,
+            index_cache_bytes: cache.bytes,
+            index_cache_hits: cache.hits,
+            index_cache_misses: cache.misses,
             costs: Costs::of(stats.costs),
             huge_page_bytes: None,
             others: others.iter().map(Holder::to_string).collect(),
@@ -105,6 +113,9 @@ impl Figures {
             index_slots: count("index_slots")?,
             index_resizes: count("index_resizes_total")?,
             index_resizing: count("index_resizing")? != 0,
+            index_cache_bytes: count("index_cache_bytes")?,
+            index_cache_hits: count("index_cache_hits_total")?,
+            index_cache_misses: count("index_cache_misses_total")?,
             costs: Costs::told(count)?,
             huge_page_bytes: count("huge_page_bytes"),
             others: Vec::new(),
@@ -176,6 +187,7 @@ impl Figures {
                 100.0 * self.load_factor()
             ),
         )?;
+        row("index cache", self.cache())?;
         if let Some(server) = &self.server {
             server.write(&mut row)?;
         }
@@ -187,6 +199,16 @@ impl Figures {
             Some(0) => row("huge pages", "no".into()),
             Some(bytes) => row("huge pages", format!("{} of {pool}", format_size(bytes))),
             None => Ok(()),
+        }
+    }
+
+    /// The index's cache in memory, and how often it had what was asked for.
+    fn cache(&self) -> String {
+        let searches = self.index_cache_hits + self.index_cache_misses;
+        let percent = 100.0 * ratio(self.index_cache_hits as f64, searches as f64);
+        match self.index_cache_bytes {
+            0 => "off".into(),
+            bytes => format!("{}, {percent:.0}% of {} searches", format_size(bytes), thousands(searches)),
         }
     }
 
@@ -222,6 +244,9 @@ impl Figures {
         field("index_load_factor", json!(self.load_factor()));
         field("index_resizes", json!(self.index_resizes));
         field("index_resizing", json!(self.index_resizing));
+        field("index_cache_bytes", json!(self.index_cache_bytes));
+        field("index_cache_hits", json!(self.index_cache_hits));
+        field("index_cache_misses", json!(self.index_cache_misses));
         field("shared_with", json!(self.others));
         self.costs.json(&mut field);
         if let Some(server) = &self.server {

@@ -219,7 +219,7 @@ mod tests {
     use crate::{Engine, ManualClock, Put};
     use std::path::Path;
     use std::sync::Arc;
-    use terrace_index::{Bytes, Deferred, hash::Clht};
+    use terrace_index::{Bytes, CacheBounds, Deferred, hash::Clht};
     use terrace_medium::{MappedMedium, Pmem, Shm};
     use terrace_pool::{Pool, PoolOptions};
 
@@ -230,6 +230,7 @@ mod tests {
             PoolOptions::at(path).size(4 << 20).assume_persistent(M::VOLATILE_CACHE).open_or_create::<M>();
         let settings = Settings {
             expected_keys: 100,
+            index_cache: CacheBounds::default(),
             verify_reads: true,
             read_only: false,
             clock: Arc::new(ManualClock::at(1000)),
@@ -334,6 +335,7 @@ mod tests {
         let options = PoolOptions::at(&copy).assume_persistent(M::VOLATILE_CACHE).read_only(true);
         let settings = Settings {
             expected_keys: 0,
+            index_cache: CacheBounds::default(),
             verify_reads: true,
             read_only: false,
             clock: Arc::new(ManualClock::at(1000)),
@@ -374,6 +376,7 @@ mod tests {
         let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
         let settings = Settings {
             expected_keys: 100,
+            index_cache: CacheBounds::default(),
             verify_reads: true,
             read_only: false,
             clock: Arc::new(ManualClock::at(1000)),
@@ -400,8 +403,13 @@ mod tests {
     fn a_key_that_came_and_went_is_not_as_it_was() {
         let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
         let clock = Arc::new(ManualClock::at(1000));
-        let settings =
-            Settings { expected_keys: 100, verify_reads: true, read_only: false, clock: clock.clone() };
+        let settings = Settings {
+            expected_keys: 100,
+            index_cache: CacheBounds::default(),
+            verify_reads: true,
+            read_only: false,
+            clock: clock.clone(),
+        };
         let store = Store::open(pool, settings).unwrap();
         let value = |expires_at| What::Put { value: b"1", expires_at };
         let write = |what| [Write { key: b"a", what }, Write { key: b"b", what }];
@@ -440,6 +448,7 @@ mod tests {
         let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
         let settings = Settings {
             expected_keys: 100,
+            index_cache: CacheBounds::default(),
             verify_reads: true,
             read_only: false,
             clock: Arc::new(ManualClock::at(1000)),

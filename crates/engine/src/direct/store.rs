@@ -9,7 +9,7 @@ use crate::{
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use terrace_index::{Bytes, PointIndex, Stored};
+use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
 use terrace_medium::{HugePages, MappedMedium, Medium};
 use terrace_pool::{CloseError, GrowError, Holder, Lock, Pool, Watch, WatchError};
 
@@ -20,6 +20,8 @@ pub type Kind = Bytes<Key>;
 pub struct Settings {
     /// Keys that a new index has room for from the start.
     pub expected_keys: u64,
+    /// How large a cache in DRAM the index may have, if it is one that has such a cache, and the pool is not shared.
+    pub index_cache: CacheBounds,
     /// Whether reads compare records with their checksums.
     pub verify_reads: bool,
     /// Whether nothing is written, though the pool would take it: a store that others write to is read by one who has a place in its pool.
@@ -52,11 +54,12 @@ where
     /// The store in `pool`, made if there is none; what a crash has cut off is ended.
     pub fn open(pool: Pool<<I as PointIndex>::Medium>, settings: Settings) -> Result<Self, OpenError> {
         let opening = pool.bring_up();
-        let index = match I::recover(&pool, INDEX)? {
+        let mut index = match I::recover(&pool, INDEX)? {
             Some(index) => index,
             None if pool.is_read_only() || settings.read_only => return Err(OpenError::Empty),
             None => I::create(&pool, INDEX, settings.expected_keys)?,
         };
+        index.set_cache(settings.index_cache);
         let root = match Root::find(&pool)? {
             Some(root) => root,
             None if pool.is_read_only() || settings.read_only => return Err(OpenError::Empty),
@@ -131,6 +134,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             index_slots: index.slots,
             index_resizes: index.resizes,
             index_resizing: index.resizing,
+            index_cache: self.index.cache(),
             generation: self.pool().generation(),
             found: self.pool().found(),
             batch_finished: self.batch_finished,

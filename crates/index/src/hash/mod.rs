@@ -10,5 +10,5 @@ mod turbo;
 
 pub use clht::{Clht, Slots};
 pub use level::{Buckets as LevelBuckets, Level};
-pub use rewo::{Nests, Rewo};
+pub use rewo::{CacheBounds, CacheStats, Nests, Rewo};
 pub use turbo::{Buckets, Turbo};

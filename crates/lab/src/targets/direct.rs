@@ -4,7 +4,7 @@ use super::options::{REBOOTED, is_unmade, options, refused_after_reboot, shared}
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Key as EngineKey, Settings};
 use terrace_engine::{Change, Commit, Engine, Entry, ManualClock, Put, What, Write, WriteError};
-use terrace_index::{Bytes, hash::Clht};
+use terrace_index::{Bytes, CacheBounds, hash::Clht};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Liveness, Pool};
 use terrace_testkit::crash::{Dice, Effect, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
@@ -112,7 +112,13 @@ fn version_of(key: Key, entry: Entry<'_>) -> Result<Version, String> {
 impl<M: MappedMedium> Engineered<M> {
     fn over(pool: Pool<M>, plan: &Plan) -> Result<Self, String> {
         let clock = Arc::new(ManualClock::at(NOW));
-        let settings = Settings { expected_keys: 0, verify_reads: true, read_only: false, clock };
+        let settings = Settings {
+            expected_keys: 0,
+            index_cache: CacheBounds::default(),
+            verify_reads: true,
+            read_only: false,
+            clock,
+        };
         let store = Arc::new(Store::open(pool.clone(), settings).map_err(|error| error.to_string())?);
         Ok(Self { store, pool, keys: plan.names(), is_shared: plan.threads > 1 })
     }

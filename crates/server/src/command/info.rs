@@ -123,6 +123,7 @@ fn stats(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Res
     // ORDER: Relaxed: a figure to look at.
     let read = |counter: &AtomicU64| counter.load(Relaxed);
     let tally = cx.shared.clients.tally();
+    let cache = figures.store.index_cache.unwrap_or_default();
     let counters = [
         ("total_connections_received", read(&stats.connections)),
         ("total_commands_processed", tally.commands),
@@ -133,6 +134,10 @@ fn stats(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Res
         ("keyspace_hits", tally.hits),
         ("keyspace_misses", tally.misses),
         ("total_error_replies", tally.errors),
+        // 0: there is none.
+        ("index_cache_bytes", cache.bytes),
+        ("index_cache_hits", cache.hits),
+        ("index_cache_misses", cache.misses),
     ];
     counters.iter().try_for_each(|(name, count)| write!(out, "{name}:{count}\r\n"))?;
     write!(out, "evicted_keys:0\r\n")

@@ -17,6 +17,8 @@ pub enum Kind {
         /// The least, bytes.
         min: u64,
     },
+    /// Two of them, the least and the most: `1mb..64mb`; one stands for both.
+    Sizes,
     /// `yes` or `no`.
     Switch,
     /// Permissions in octal: `700`.
@@ -52,6 +54,11 @@ impl Kind {
                 let bytes = parse_size(text).ok_or("argument must be a memory value")?;
                 within(bytes, min, i64::MAX.unsigned_abs())
             }
+            Kind::Sizes => match parse_sizes(text) {
+                Some((least, most)) if least <= most => Ok(Parsed::Text(text.into())),
+                Some(_) => Err("argument must name the smaller size first".into()),
+                None => Err("argument must be two memory values, as in 1mb..64mb, or one".into()),
+            },
             Kind::Switch => match text.to_ascii_lowercase().as_str() {
                 "yes" | "true" | "on" | "1" => Ok(Parsed::Number(1)),
                 "no" | "false" | "off" | "0" => Ok(Parsed::Number(0)),
@@ -83,6 +90,12 @@ fn within(number: u64, min: u64, max: u64) -> Result<Parsed, String> {
 /// Reads a size, with the units of [`ByteSize`], which are Redis's.
 pub fn parse_size(text: &str) -> Option<u64> {
     text.parse::<ByteSize>().ok().map(ByteSize::as_bytes)
+}
+
+/// Reads two sizes, `1mb..64mb`, or one that stands for both.
+pub fn parse_sizes(text: &str) -> Option<(u64, u64)> {
+    let (least, most) = text.split_once("..").unwrap_or((text, text));
+    Some((parse_size(least)?, parse_size(most)?))
 }
 
 /// A size for people: `4.0 GiB`, `41 MiB`, `512 B`.
@@ -119,6 +132,17 @@ mod tests {
         for text in ["", "gb", "-1", "1 gigabyte", "99999999999999999999", "99999999999tb"] {
             assert_eq!(parse_size(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn two_sizes_are_the_least_and_the_most() {
+        assert_eq!(parse_sizes("1mb..64mb"), Some((1 << 20, 64 << 20)));
+        assert_eq!(parse_sizes("0"), Some((0, 0)));
+        for text in ["", "..", "1mb..", "..1mb", "1mb...2mb", "1mb-2mb"] {
+            assert!(Kind::Sizes.parse(text).unwrap_err().contains("two memory values"), "{text}");
+        }
+        assert!(Kind::Sizes.parse("2mb..1mb").unwrap_err().contains("smaller size first"));
+        assert_eq!(Kind::Sizes.parse("0..1mb"), Ok(Parsed::Text("0..1mb".into())));
     }
 
     #[test]

@@ -181,6 +181,10 @@ impl Source {
             stats.index_resizes,
         )?;
         page.gauge("index_resizing", "Whether the index is being resized", u64::from(stats.index_resizing))?;
+        let cache = stats.index_cache.unwrap_or_default();
+        page.gauge("index_cache_bytes", "Size of the index's cache; 0: it has none", cache.bytes)?;
+        page.counter("index_cache_hits", "Searches that the index's cache has answered", cache.hits)?;
+        page.counter("index_cache_misses", "Searches that it has left to the index", cache.misses)?;
         page.gauge("huge_page_bytes", "Of the pool, what lies on huge pages", self.huge_page_bytes())?;
         self.costs(page, stats.costs)
     }

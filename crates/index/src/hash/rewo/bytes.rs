@@ -220,6 +220,16 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     }
 
     #[inline(always)]
+    fn cache_word(probe: &Probe<'_, Self>) -> u64 {
+        probe.hash
+    }
+
+    #[inline(always)]
+    fn is_word_of<M: MappedMedium>(guard: &Guard<'_, M>, word: u64, probe: &Probe<'_, Self>) -> bool {
+        R::key(guard, word) == Some(probe.key)
+    }
+
+    #[inline(always)]
     fn same_key<M: MappedMedium>(guard: &Guard<'_, M>, one: Entry, other: Entry) -> bool {
         one.tag == other.tag
             && top_in(one.key) == top_in(other.key)

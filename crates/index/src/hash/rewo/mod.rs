@@ -1,7 +1,7 @@
 //! Rewo-Hash: cuckoo hashing in large data tables, read and written a media block at a time.
 //!
-//! Zexuan Li, Kaixin Huang: *A Read-Efficient and Write-Optimized Hash Table for Intel Optane DC Persistent Memory* (section 3, Algorithms 2 to 6; an earlier version at DATE 2021). This is its Persistent Table,
-//! alone: there is no Cached Table in DRAM above it (3.3, 3.5), so every search reads the pool.
+//! Zexuan Li, Kaixin Huang: *A Read-Efficient and Write-Optimized Hash Table for Intel Optane DC Persistent Memory* (section 3, Algorithms 2 to 6; an earlier version at DATE 2021). This module is its Persistent
+//! Table; `cache/` is the Cached Table in DRAM above it (3.3, 3.5, 3.8), which a user may ask for ([`Rewo::with_cache`]).
 //!
 //! # Picture
 //! ```text
@@ -51,6 +51,7 @@
 
 mod bucket;
 mod bytes;
+mod cache;
 mod evict;
 mod ops;
 mod pairs;
@@ -64,5 +65,6 @@ mod verify;
 mod view;
 mod write;
 
+pub use cache::{CacheBounds, CacheStats};
 pub use ops::Rewo;
 pub use shape::Nests;

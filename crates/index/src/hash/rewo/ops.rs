@@ -2,6 +2,7 @@
 
 use super::super::change::{self, Change, Fencing, change_if, change_present, swapped};
 use super::bucket::{Bucket, has_passed, line_for};
+use super::cache::{Cache, CacheBounds, CacheKey, CacheStats, Look, Ticket};
 use super::place::Place;
 use super::shape::{Nests, Probe};
 use super::stripes::STRIPE_BYTES;
@@ -33,6 +34,9 @@ pub struct Rewo<M: MappedMedium, K> {
     pub(super) stripe_lines: FixedRow<M, Line>,
     pub(super) seed: u64,
     pub(super) damage: OnceLock<Damage>,
+    pub(super) cache: Option<Box<Cache>>,
+    /// Whether it was made by this handle, and nobody has written to it yet.
+    pub(super) is_new: bool,
     pub(super) kind: PhantomData<fn() -> K>,
 }
 
@@ -95,31 +99,80 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let _ = self.damage.set(Damage { offset, what });
     }
 
-    /// The word of a key, made durable.
+    /// With a cache in DRAM between these bounds, as [`PointIndex::set_cache`].
+    pub fn with_cache(mut self, bounds: CacheBounds) -> Self {
+        self.set_cache(bounds);
+        self
+    }
+
+    /// Gives the cache the size that these bytes have room for, whatever its bounds. For tests of what happens meanwhile.
+    #[doc(hidden)]
+    pub fn resize_cache(&self, bytes: u64) {
+        self.cache.iter().for_each(|cache| cache.resize(bytes));
+    }
+
+    #[inline(always)]
+    pub(super) fn cache_key(probe: &Probe<'_, K>) -> CacheKey {
+        CacheKey { hash: probe.hash, word: K::cache_word(probe) }
+    }
+
+    /// The word of a key, and whether the cache says so.
+    #[inline(always)]
+    fn search(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> (Option<u64>, bool) {
+        match &self.cache {
+            None => (self.search_table(guard, probe).0, false),
+            Some(cache) => match self.look(cache, guard, probe) {
+                Look::Word(word) => (Some(word), true),
+                Look::Absent => (None, true),
+                Look::Unknown(ticket) => (self.search_to_cache(cache, guard, probe, &ticket), false),
+            },
+        }
+    }
+
+    #[inline(always)]
+    fn look(&self, cache: &Cache, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> Look {
+        cache.look(guard.seat_index(), Self::cache_key(probe), |word| K::is_word_of(guard, word, probe))
+    }
+
+    /// As `search_table`, for a key that is not cached, but will be.
+    #[inline(always)]
+    fn search_to_cache(
+        &self,
+        cache: &Cache,
+        guard: &Guard<'_, M>,
+        probe: &Probe<'_, K>,
+        ticket: &Ticket,
+    ) -> Option<u64> {
+        let (found, buckets) = self.search_table(guard, probe);
+        cache.fill(guard.seat_index(), Self::cache_key(probe), ticket, found, buckets);
+        found
+    }
+
+    /// The word of a key, made durable, and how many buckets were read.
     ///
     /// Keys move only forward on their path, and each copy is there before the other one goes. So whoever looks in the path's order meets a key that is there throughout, unless it moves to a
     /// table that came after the view was read: then the root names another view.
     #[inline(always)]
-    fn search(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> Option<u64> {
+    fn search_table(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> (Option<u64>, u64) {
         loop {
             let view = self.view();
             let path = Path::new(view.route(probe.hash), probe.hash);
             let found = self.seek(guard, probe, &path);
-            if found.is_some() || self.view_offset() == view.offset {
+            if found.0.is_some() || self.view_offset() == view.offset {
                 return found;
             }
         }
     }
 
     #[inline(always)]
-    fn seek(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>, path: &Path) -> Option<u64> {
+    fn seek(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>, path: &Path) -> (Option<u64>, u64) {
         let mut read = [false; 4];
         let found = self.walk(path, probe.tag(), |nth, bucket| {
             read[nth] = true;
             K::find(guard, bucket, probe)
         });
         self.settle_read(path, read);
-        found.map(|(_, (_, word))| word)
+        (found.map(|(_, (_, word))| word), read.map(u64::from).iter().sum())
     }
 
     /// The buckets of a path where a key with this tag may be, one after the other, until `each` has an answer: a second one only if its first says that such keys have passed it.
@@ -225,15 +278,16 @@ impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
 
     #[inline(always)]
     fn get(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
-        self.search(guard, &Probe::new(key, self.seed))
+        self.search(guard, &Probe::new(key, self.seed)).0
     }
 
     #[inline]
     fn get_sound(&self, guard: &Guard<'_, M>, key: &K::Key) -> Result<Option<u64>, Damage> {
         let probe = Probe::new(key, self.seed);
         match self.search(guard, &probe) {
-            None => self.absent(guard, &probe),
-            found => Ok(found),
+            (None, false) => self.absent(guard, &probe),
+            // What the cache says was added or found by this process.
+            (found, _) => Ok(found),
         }
     }
 
@@ -247,6 +301,10 @@ impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
     {
         /// Lines that a core can have on their way at once.
         const BATCH: usize = 16;
+        enum Step<'k, K: Nests> {
+            Found(Option<u64>),
+            Seek(Probe<'k, K>, Option<Ticket>),
+        }
         let mut keys = keys.into_iter();
         let mut done = 0;
         loop {
@@ -254,15 +312,36 @@ impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
             let mut len = 0;
             for key in keys.by_ref().take(BATCH) {
                 let probe = Probe::<K>::new(key, self.seed);
-                self.prefetch(&probe);
-                batch[len] = Some(probe);
+                let known = self.cache.as_ref().map(|cache| self.look(cache, guard, &probe));
+                let ticket = match known {
+                    Some(Look::Unknown(ticket)) => Ok(Some(ticket)),
+                    Some(Look::Word(word)) => Err(Some(word)),
+                    Some(Look::Absent) => Err(None),
+                    None => Ok(None),
+                };
+                batch[len] = Some(match ticket {
+                    Ok(ticket) => {
+                        self.prefetch(&probe);
+                        Step::Seek(probe, ticket)
+                    }
+                    Err(found) => Step::Found(found),
+                });
                 len += 1;
             }
-            for probe in batch[..len].iter().flatten() {
-                K::prefetch(guard, self.pool.region().at(self.first_bucket(probe)), probe);
+            for step in batch[..len].iter().flatten() {
+                if let Step::Seek(probe, _) = step {
+                    K::prefetch(guard, self.pool.region().at(self.first_bucket(probe)), probe);
+                }
             }
-            for probe in batch[..len].iter().flatten() {
-                each(done, self.search(guard, probe));
+            for step in batch[..len].iter().flatten() {
+                let found = match (step, &self.cache) {
+                    (Step::Found(found), _) => *found,
+                    (Step::Seek(probe, Some(ticket)), Some(cache)) => {
+                        self.search_to_cache(cache, guard, probe, ticket)
+                    }
+                    (Step::Seek(probe, _), _) => self.search_table(guard, probe).0,
+                };
+                each(done, found);
                 done += 1;
             }
             if len < BATCH {
@@ -339,6 +418,15 @@ impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
             resizes: self.root[2].0[RESIZES].load(self.pool.medium(), Relaxed),
             resizing: directory.moving != 0,
         }
+    }
+
+    fn set_cache(&mut self, bounds: CacheBounds) {
+        let is_alone = !self.pool.is_shared();
+        self.cache = is_alone.then(|| Cache::new(bounds, self.is_new && self.is_empty())).flatten();
+    }
+
+    fn cache(&self) -> Option<CacheStats> {
+        self.cache.as_ref().map(|cache| cache.stats())
     }
 
     fn damage(&self) -> Option<Damage> {

@@ -144,6 +144,16 @@ impl Shape for U64 {
     }
 
     #[inline(always)]
+    fn cache_word(probe: &Probe<'_, Self>) -> u64 {
+        *probe.key
+    }
+
+    #[inline(always)]
+    fn is_word_of<M: MappedMedium>(_: &Guard<'_, M>, _: u64, _: &Probe<'_, Self>) -> bool {
+        true
+    }
+
+    #[inline(always)]
     fn same_key<M: MappedMedium>(_: &Guard<'_, M>, one: Entry, other: Entry) -> bool {
         one.key == other.key
     }

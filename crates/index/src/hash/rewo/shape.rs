@@ -105,6 +105,10 @@ pub(super) mod sealed {
         fn hash_of<M: MappedMedium>(guard: &Guard<'_, M>, entry: Entry, seed: u64) -> Option<u64>;
         /// The same for two entries with the same key, and for few others.
         fn likeness(entry: Entry) -> u64;
+        /// What the cache tells a key from others by.
+        fn cache_word(probe: &Probe<'_, Self>) -> u64;
+        /// Whether a word that the cache has under [`Shape::cache_word`] is the key's.
+        fn is_word_of<M: MappedMedium>(guard: &Guard<'_, M>, word: u64, probe: &Probe<'_, Self>) -> bool;
         /// Whether two entries have the same key.
         fn same_key<M: MappedMedium>(guard: &Guard<'_, M>, one: Entry, other: Entry) -> bool;
         /// Whether it is not as it was written.

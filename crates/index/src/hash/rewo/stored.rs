@@ -80,7 +80,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let root = root.fenced(&fence).into_offset();
         pool.set_root(name, Self::NAME, root)?;
         drop(guard);
-        Self::open(pool, Offset::new(root))
+        let index = Self::open(pool, Offset::new(root))?;
+        Ok(Self { is_new: true, ..index })
     }
 
     fn open(pool: &Pool<M>, root: Offset<Root>) -> Result<Self, StoreError> {
@@ -104,6 +105,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             stripe_lines: stripes.ok_or_else(|| damaged("the stripes lie outside the pool"))?,
             seed: words[ROOT_SEED],
             damage: OnceLock::new(),
+            cache: None,
+            is_new: false,
             kind: PhantomData,
         };
         match index.has_sound_views() {

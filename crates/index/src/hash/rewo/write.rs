@@ -2,6 +2,7 @@
 
 use super::super::change::{Change, Fencing};
 use super::bucket::*;
+use super::cache::Shadow;
 use super::ops::{Path, Rewo};
 use super::place::Place;
 use super::shape::{Entry, Nests, Probe};
@@ -86,7 +87,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                 Ok(at) => {
                     let home = target.home(probe.hash);
                     let entry = K::entry(&probe, word, at.index != home);
-                    self.put(guard, held, (home, at), entry, &mut fencing);
+                    let shadow = self.shadow(guard, &probe, true);
+                    self.put(guard, held, (home, at), entry, &mut fencing, shadow);
                     return Ok(None);
                 }
                 Err(Blocked::Busy(stripe)) => {
@@ -159,19 +161,30 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             Change::Keep => {}
             Change::To(Some(word)) => {
                 assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
+                let shadow = self.shadow(guard, probe, false);
                 self.announce(at.place.bucket(at.index));
                 K::replace(guard, bucket, at.slot, K::entry(probe, word, false));
-                self.finish(held, at, line_of::<K>(at.slot), fencing);
+                self.finish(held, at, line_of::<K>(at.slot), fencing, (shadow, Some(word)));
             }
             Change::To(None) => {
+                let shadow = self.shadow(guard, probe, false);
                 self.announce(at.place.bucket(at.index));
                 store_meta(medium, bucket, meta(medium, bucket).without::<K>(1 << at.slot));
                 self.add_keys(at.place.bucket(at.index), -1);
-                self.finish(held, at, 0, fencing);
+                self.finish(held, at, 0, fencing, (shadow, None));
                 if probe.hash & 0xff == 0 {
                     self.shrink_if_sparse(guard);
                 }
             }
+        }
+    }
+
+    /// Says in the cache, if there is one, that a key is about to change.
+    #[inline(always)]
+    fn shadow(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>, is_insert: bool) -> Shadow<'_> {
+        match &self.cache {
+            None => Shadow::NONE,
+            Some(cache) => cache.begin(guard.seat_index(), Self::cache_key(probe), is_insert),
         }
     }
 
@@ -184,6 +197,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         (home, at): (u64, Slot),
         entry: Entry,
         fencing: &mut Fencing<'_>,
+        shadow: Shadow<'_>,
     ) {
         let (region, bucket) = (self.pool.region(), self.bucket(at.place, at.index));
         let line = line_of::<K>(at.slot);
@@ -199,7 +213,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             region.persist(&bucket[line]);
         }
         self.publish(at, entry.tag);
-        self.finish(held, at, 0, fencing);
+        self.finish(held, at, 0, fencing, (shadow, Some(entry.word)));
     }
 
     /// Says in the first bucket of a key, if it goes to the second, that searches have to look there. Returns whether anything was stored, and has to be fenced.
@@ -240,9 +254,16 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 
-    /// Makes the change to a line of a bucket durable, now or later, and unlocks.
+    /// Makes the change to a line of a bucket durable, now or later, tells the cache what the key has now, and unlocks.
     #[inline(always)]
-    fn finish(&self, mut held: Held<'_, M>, at: Slot, line: usize, fencing: &mut Fencing<'_>) {
+    fn finish(
+        &self,
+        mut held: Held<'_, M>,
+        at: Slot,
+        line: usize,
+        fencing: &mut Fencing<'_>,
+        (shadow, becomes): (Shadow<'_>, Option<u64>),
+    ) {
         let region = self.pool.region();
         let line = &self.bucket(at.place, at.index)[line];
         match fencing {
@@ -251,6 +272,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                 region.write_back(line);
                 let stripe = self.stripe_of(at.place.bucket(at.index));
                 deferred.0.push(region.offset_of(self.lock_of(stripe)).raw());
+                shadow.left();
                 held.release_unfenced(stripe);
             }
             _ => {
@@ -258,6 +280,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                 if !planted::has(Bug::UnlockWithoutPersist) {
                     region.persist(line);
                 }
+                shadow.done(becomes);
             }
         }
     }

@@ -1,0 +1,187 @@
+//! How large the cached table should be, by what it was seen to spare.
+
+use super::bucket::SLOTS;
+use super::table::BUCKET_BYTES;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Between which sizes an index may have a cache in DRAM, in bytes. A largest size of 0 is no cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheBounds {
+    /// It has this much at least.
+    pub min: u64,
+    /// It has this much at most.
+    pub max: u64,
+}
+
+/// What a cache in DRAM does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Its size now, as if all of it had been needed already.
+    pub bytes: u64,
+    /// Keys that it has room for.
+    pub slots: u64,
+    /// Searches that it answered, that a key is absent among them.
+    pub hits: u64,
+    /// Searches that it left to the index.
+    pub misses: u64,
+    /// How often it has grown.
+    pub grown: u64,
+    /// How often it has shrunk.
+    pub shrunk: u64,
+}
+
+impl CacheBounds {
+    /// The binary logarithms of the fewest and the most buckets; `None` if there is no cache.
+    pub(super) fn logs(self) -> Option<(u32, u32)> {
+        const LOG2_MAX: u32 = 33;
+        let most = self.max / BUCKET_BYTES;
+        let log2 = |buckets: u64| buckets.max(1).ilog2().min(LOG2_MAX);
+        (most > 0).then(|| (log2(self.min.min(self.max) / BUCKET_BYTES), log2(most)))
+    }
+}
+
+/// What is counted, one line of counters a seat (of sixteen): so threads do not share a line. Two that have the same seat in different sixteens may lose a count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(super) enum Event {
+    Hit,
+    Miss,
+    /// A hit that half the cache would have missed.
+    OldHit,
+    /// A miss that twice the cache would have hit, as far as ghosts tell.
+    GhostMiss,
+    /// Buckets of the table that misses have read.
+    Bucket,
+    Change,
+    /// A key came into a slot that was free.
+    Filling,
+}
+const EVENTS: usize = Event::Filling as usize + 1;
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Stripe([AtomicU64; EVENTS]);
+
+const STRIPES: usize = 16;
+
+#[derive(Default)]
+pub(super) struct Tally([Stripe; STRIPES]);
+
+impl Tally {
+    /// Adds to a count, and returns what it is now at this seat.
+    #[inline(always)]
+    pub(super) fn add(&self, seat: u64, event: Event, by: u64) -> u64 {
+        let count = &self.0[seat as usize % STRIPES].0[event as usize];
+        let now = count.load(Relaxed).wrapping_add(by);
+        count.store(now, Relaxed);
+        now
+    }
+
+    pub(super) fn sum(&self) -> Counted {
+        let each = |event: usize| self.0.iter().map(|stripe| stripe.0[event].load(Relaxed)).sum();
+        Counted(std::array::from_fn(each))
+    }
+}
+
+/// Counts, of a time or of all times.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Counted([u64; EVENTS]);
+
+/// What to do about the size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Advice {
+    Keep,
+    Double,
+    Halve,
+}
+
+/// Of operations, those that have to be spared a bucket before the cache is doubled for it: one in so many; and those that still are, before it is halved.
+const WORTH_DOUBLING: u64 = 32;
+const WORTH_KEEPING: u64 = 128;
+
+impl Counted {
+    pub(super) fn of(self, event: Event) -> u64 {
+        self.0[event as usize]
+    }
+
+    pub(super) fn since(self, before: Self) -> Self {
+        Self(std::array::from_fn(|event| self.0[event].saturating_sub(before.0[event])))
+    }
+
+    pub(super) fn operations(self) -> u64 {
+        self.of(Event::Hit) + self.of(Event::Miss) + self.of(Event::Change)
+    }
+
+    /// Whether enough has been seen of a cache with so many slots.
+    pub(super) fn is_enough_for(self, slots: u64) -> bool {
+        self.operations() >= (4 * slots).max(512 * SLOTS as u64)
+    }
+
+    /// Whether keys still come into free slots, so that nobody knows yet what it is good for.
+    pub(super) fn is_filling(self) -> bool {
+        self.of(Event::Filling) * 16 > self.operations()
+    }
+
+    /// What twice or half the size would spare, or cost, in buckets that are read: the searches that it would answer, or would not, times what one reads that is not answered.
+    /// Writes count among the operations, for they pay for the cache, and it spares them nothing.
+    pub(super) fn advice(self) -> Advice {
+        let misses = self.of(Event::Miss).max(1);
+        let buckets = |searches: u64| searches * self.of(Event::Bucket).max(misses) / misses;
+        let operations = self.operations();
+        if buckets(self.of(Event::GhostMiss)) * WORTH_DOUBLING >= operations {
+            Advice::Double
+        } else if buckets(self.of(Event::OldHit)) * WORTH_KEEPING < operations {
+            Advice::Halve
+        } else {
+            Advice::Keep
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(counts: &[(Event, u64)]) -> Counted {
+        let tally = Tally::default();
+        counts.iter().for_each(|&(event, by)| _ = tally.add(3, event, by));
+        tally.sum()
+    }
+
+    #[test]
+    fn the_size_follows_what_is_spared() {
+        use Event::*;
+        let reads = [(Hit, 600), (Miss, 400), (Bucket, 400)];
+        let with = |more: &[(Event, u64)]| counted(&[&reads, more].concat()).advice();
+        assert_eq!(with(&[(GhostMiss, 32), (OldHit, 100)]), Advice::Double);
+        assert_eq!(with(&[(GhostMiss, 31), (OldHit, 100)]), Advice::Keep);
+        assert_eq!(
+            with(&[(GhostMiss, 16), (Bucket, 400), (OldHit, 100)]),
+            Advice::Double,
+            "two buckets a miss"
+        );
+        assert_eq!(with(&[(OldHit, 8)]), Advice::Keep);
+        assert_eq!(with(&[(OldHit, 7)]), Advice::Halve);
+        assert_eq!(with(&[(OldHit, 8), (Change, 1000)]), Advice::Halve, "for so many writes");
+    }
+
+    #[test]
+    fn bounds_are_rounded_to_a_power_of_two_below() {
+        let logs = |min, max| CacheBounds { min, max }.logs();
+        assert_eq!(logs(0, 0), None);
+        assert_eq!(logs(0, 127), None, "less than a bucket");
+        assert_eq!(logs(0, 128), Some((0, 0)));
+        assert_eq!(logs(1000, 1 << 20), Some((2, 13)));
+        assert_eq!(logs(1 << 20, 1 << 10), Some((3, 3)), "the largest counts");
+    }
+
+    #[test]
+    fn it_is_judged_after_it_was_used_and_filled() {
+        let seen = |operations| counted(&[(Event::Hit, operations)]);
+        assert!(!seen(3583).is_enough_for(7) && seen(3584).is_enough_for(7));
+        assert!(!seen(3999).is_enough_for(1000) && seen(4000).is_enough_for(1000));
+        assert!(counted(&[(Event::Miss, 159), (Event::Filling, 10)]).is_filling());
+        assert!(!counted(&[(Event::Miss, 160), (Event::Filling, 10)]).is_filling());
+    }
+}

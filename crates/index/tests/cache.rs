@@ -1,0 +1,273 @@
+//! Rewo-Hash's cached table: what it answers, what it spares, and that it never tells what is not so.
+#![allow(missing_docs, clippy::print_stdout, reason = "tests, whose figures are printed")]
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_index::hash::{Nests, Rewo};
+use terrace_index::{Bytes, CacheBounds, CacheStats, Deferred, Inserted, PointIndex, Stored, Swapped, U64};
+use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
+use terrace_pool::{Guard, Pool, PoolOptions};
+use terrace_testkit::{Counting, Counts, Jittery, TestKeys, TestRecord};
+
+fn pool<M: MappedMedium>() -> Pool<M> {
+    PoolOptions::anonymous().size(64 << 20).hash_seed(11).create().expect("memory for a pool")
+}
+
+fn cached<M: MappedMedium>(min: u64, max: u64) -> Rewo<M, U64> {
+    Rewo::with_shape(&pool(), "rewo", 10, 8).expect("room for a table").with_cache(CacheBounds { min, max })
+}
+
+/// The key with number `n`: no order in them.
+fn key(n: u64) -> u64 {
+    let z = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+fn told(index: &impl PointIndex) -> CacheStats {
+    index.cache().expect("a cache")
+}
+
+/// What searching costs, and how many of them the cache answered.
+fn searching<M: MappedMedium>(index: &Rewo<Counting<M>, U64>, keys: std::ops::Range<u64>) -> (Counts, u64) {
+    let (guard, hits) = (index.pool().pin(), told(index).hits);
+    let searches = || keys.clone().for_each(|n| _ = index.get(&guard, &key(n)));
+    let counts = index.pool().medium().during(searches).0;
+    (counts, told(index).hits - hits)
+}
+
+#[test]
+fn a_hit_reads_no_line_of_the_medium_nor_does_a_miss_that_a_complete_cache_answers() {
+    let index = cached::<Counting<Pmem>>(1 << 20, 1 << 20);
+    let guard = index.pool().pin();
+    (0..3000).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
+    let (counts, hits) = searching(&index, 0..6000);
+    assert_eq!((counts, hits), (Counts::default(), 6000));
+    let keys: Vec<u64> = (2990..3010).map(key).collect();
+    let (counts, ()) = index.pool().medium().during(|| {
+        index.get_many(&guard, &keys, |nth, word| assert_eq!(word, (nth < 10).then_some(2990 + nth as u64)));
+        assert_eq!(index.get_sound(&guard, &key(1)), Ok(Some(1)));
+        assert_eq!(index.get_sound(&guard, &key(4000)), Ok(None));
+    });
+    assert_eq!(counts, Counts::default());
+}
+
+#[test]
+fn what_is_read_is_cached_and_what_was_not_used_for_longest_gives_way() {
+    let index = cached::<Counting<Pmem>>(128, 128);
+    let guard = index.pool().pin();
+    (0..100).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
+    let hits = |n: u64| searching(&index, n..n + 1).1;
+    // Seven keys fit.
+    let all: Vec<u64> = (50..57).map(hits).collect();
+    assert!(all.iter().all(|&hits| hits == 0), "{all:?}");
+    assert!((50..57).all(|n| hits(n) == 1));
+    assert_eq!((hits(60), hits(51), hits(50), hits(51)), (0, 1, 0, 1), "50 gave way to 60, and 52 to 50");
+    assert_eq!((hits(52), hits(60), hits(53)), (0, 1, 0));
+}
+
+#[test]
+fn changes_are_seen_at_once_and_settled_ones_are_cached() {
+    let index = cached::<Counting<Pmem>>(1 << 16, 1 << 16);
+    let guard = index.pool().pin();
+    for n in 0..50 {
+        assert_eq!(index.upsert(&guard, &key(n), n), Ok(None));
+        assert_eq!(index.upsert(&guard, &key(n), n + 1), Ok(Some(n)));
+        assert_eq!(index.update(&guard, &key(n), n + 2), Some(n + 1));
+    }
+    for n in 0..25 {
+        assert_eq!(index.remove(&guard, &key(n)), Some(n + 2));
+    }
+    let (counts, hits) = searching(&index, 0..50);
+    assert_eq!((counts.lines_read, hits), (0, 50));
+    for n in 0..50 {
+        assert_eq!(index.get(&guard, &key(n)), (n >= 25).then_some(n + 2));
+    }
+}
+
+#[test]
+fn a_deferred_change_is_read_from_the_table_and_made_durable_before_it_is_cached() {
+    let index = cached::<Counting<Pmem>>(1 << 16, 1 << 16);
+    let guard = index.pool().pin();
+    let mut deferred = Deferred::default();
+    for n in 0..3 {
+        let done = index.compare_and_swap_deferred(&guard, &key(n), None, Some(n), &mut deferred);
+        assert_eq!(done, Ok(Swapped::Done));
+    }
+    let (counts, hits) = searching(&index, 0..1);
+    assert!(hits == 0 && counts.fences == 1, "the reader sees to it: {counts:?}");
+    let (counts, hits) = searching(&index, 0..1);
+    assert_eq!((counts, hits), (Counts::default(), 1));
+    index.settle(&guard, deferred);
+    let (counts, hits) = searching(&index, 1..3);
+    assert!(hits == 0 && counts.fences == 0, "{counts:?}");
+    assert_eq!(searching(&index, 0..100).1, 100, "nothing is missing in it");
+    let mut deferred = Deferred::default();
+    let done = index.compare_and_swap_deferred(&guard, &key(1), Some(1), None, &mut deferred);
+    assert_eq!((done, index.get(&guard, &key(1))), (Ok(Swapped::Done), None));
+    index.settle(&guard, deferred);
+}
+
+#[test]
+fn what_was_there_before_is_not_denied() {
+    let pool = pool::<Shm>();
+    let bounds = CacheBounds { min: 1 << 18, max: 1 << 18 };
+    let index = Rewo::<Shm, U64>::create(&pool, "rewo", 1000).unwrap();
+    let guard = pool.pin();
+    (0..1000).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
+    drop(index);
+    let index = Rewo::<Shm, U64>::recover(&pool, "rewo").unwrap().unwrap().with_cache(bounds);
+    for round in 0..2 {
+        assert!((0..1000).all(|n| index.get(&guard, &key(n)) == Some(n)));
+        assert!((1000..2000).all(|n| index.get(&guard, &key(n)).is_none()));
+        let stats = told(&index);
+        assert_eq!((stats.hits, stats.misses), (round * 1000, 2000 + round * 1000));
+    }
+    let full = Rewo::<Shm, U64>::create(&pool, "more", 1000).unwrap();
+    (0..1000).for_each(|n| assert_eq!(full.insert(&guard, &key(n), n), Ok(Inserted::New)));
+    let full = full.with_cache(bounds);
+    assert!((0..1000).all(|n| full.get(&guard, &key(n)) == Some(n)), "it came too late to have seen them");
+}
+
+#[test]
+fn without_bounds_there_is_none() {
+    let index = cached::<Dram>(0, 0);
+    assert_eq!(index.cache(), None);
+}
+
+#[test]
+fn byte_strings_are_found_by_hash_and_told_by_their_records() {
+    let pool = pool::<Counting<Pmem>>();
+    type Kind = Bytes<TestRecord>;
+    let bounds = CacheBounds { min: 1 << 16, max: 1 << 16 };
+    let index = Rewo::<_, Kind>::create(&pool, "rewo", 1000).unwrap().with_cache(bounds);
+    let guard = pool.pin();
+    let keys: Vec<_> = (0..500).map(Kind::key).collect();
+    for (n, key) in keys.iter().enumerate() {
+        let word = Kind::word(&guard, key, n as u64, 0).unwrap();
+        index.insert(&guard, key, word).unwrap();
+    }
+    let reading = || keys.iter().for_each(|key| assert!(index.get(&guard, key).is_some()));
+    let with = pool.medium().during(reading).0;
+    let index = Rewo::<_, Kind>::recover(&pool, "rewo").unwrap().unwrap();
+    let reading = || keys.iter().for_each(|key| assert!(index.get(&guard, key).is_some()));
+    let without = pool.medium().during(reading).0;
+    println!("500 byte strings: {} lines read with a cache, {} without", with.lines_read, without.lines_read);
+    assert!(with.lines_read * 2 <= without.lines_read, "{with:?}, {without:?}");
+}
+
+/// A draw between 0 and `n`, most of them small.
+fn skewed(dice: &mut u64, n: u64) -> u64 {
+    *dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    let fraction = (*dice >> 33) as f64 / (1u64 << 31) as f64;
+    ((n as f64).powf(fraction) as u64).min(n - 1)
+}
+
+#[test]
+fn its_size_follows_what_it_spares() {
+    const KEYS: u64 = 100_000;
+    let index = cached::<Dram>(4 << 10, 1 << 20);
+    let guard = index.pool().pin();
+    (0..KEYS).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
+    let mut dice = 7;
+    let mut sizes = vec![told(&index).bytes];
+    for _ in 0..2_000_000 {
+        let n = skewed(&mut dice, KEYS);
+        assert_eq!(index.get(&guard, &key(n)), Some(n));
+    }
+    sizes.push(told(&index).bytes);
+    for _ in 0..2_000_000 {
+        let n = skewed(&mut dice, 100);
+        assert_eq!(index.get(&guard, &key(n)), Some(n));
+    }
+    sizes.push(told(&index).bytes);
+    for n in 0..500_000 {
+        assert_eq!(index.update(&guard, &key(n % KEYS), n % KEYS), Some(n % KEYS));
+        assert_eq!(index.get(&guard, &key(n % 1000)), Some(n % 1000));
+    }
+    println!("{sizes:?}, {:?}", told(&index));
+    assert_eq!(sizes[0], 4 << 10);
+    assert!(sizes[1] >= 64 << 10, "so many keys are asked for: {sizes:?}");
+    assert!(sizes[2] <= sizes[1] / 4, "so few: {sizes:?}");
+}
+
+/// The number and version of a word.
+fn told_by<M: MappedMedium, K: TestKeys>(guard: &Guard<'_, M>, word: u64) -> (u64, u64) {
+    K::read(guard, word)
+}
+
+/// One writer a key, whose values only grow; readers never see them shrink, nor a key that was there again before it was removed; the cache is replaced and evicts all the while.
+fn never_back<M: MappedMedium, K: TestKeys + Nests>()
+where
+    K::Owned: Sync + Send,
+{
+    use std::borrow::Borrow;
+    const KEYS: u64 = 24;
+    const ROUNDS: u64 = 1500;
+    let pool = pool::<M>();
+    let index = Rewo::<M, K>::with_shape(&pool, "rewo", 4, 1).unwrap();
+    let index = index.with_cache(CacheBounds { min: 256, max: 256 });
+    let keys: Vec<K::Owned> = (0..KEYS).map(K::key).collect();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let (index, keys, is_over, pool) = (&index, &keys, &is_over, &pool);
+        let writers: Vec<_> = (0..2)
+            .map(|mine: u64| {
+                threads.spawn(move || {
+                    for round in 1..=ROUNDS {
+                        for number in (mine..KEYS).step_by(2) {
+                            let guard = pool.pin();
+                            let key = keys[number as usize].borrow();
+                            let word = K::word(&guard, key, number, round).unwrap();
+                            let old = index.upsert(&guard, key, word).unwrap();
+                            old.into_iter().for_each(|old| K::give_back(&guard, old, true));
+                            if (round + number).is_multiple_of(4) {
+                                let old = index.remove(&guard, key).expect("its own");
+                                assert_eq!(index.get(&guard, key), None);
+                                K::give_back(&guard, old, true);
+                            } else {
+                                let found =
+                                    index.get(&guard, key).map(|word| told_by::<M, K>(&guard, word).1);
+                                assert_eq!(found, Some(round), "its own");
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        for reader in 0..2 {
+            threads.spawn(move || {
+                let mut seen = vec![0; KEYS as usize];
+                let mut turn: u64 = reader;
+                while !is_over.load(Relaxed) {
+                    turn += 7;
+                    let number = turn * turn / 3 % KEYS;
+                    let guard = pool.pin();
+                    let found = index.get(&guard, keys[number as usize].borrow());
+                    let Some((whose, round)) = found.map(|word| told_by::<M, K>(&guard, word)) else {
+                        continue;
+                    };
+                    assert_eq!(whose, number);
+                    assert!(round >= seen[number as usize], "key {number} went back to {round}: {seen:?}");
+                    seen[number as usize] = round;
+                    if turn.is_multiple_of(97) {
+                        index.resize_cache(128 << (turn % 3));
+                    }
+                }
+            });
+        }
+        // A writer that failed has said why.
+        let failed =
+            writers.into_iter().map(|writer| writer.join().is_err()).filter(|&failed| failed).count();
+        is_over.store(true, Relaxed);
+        assert_eq!(failed, 0);
+    });
+    assert_eq!(index.verify(&pool.pin()), []);
+}
+
+#[test]
+fn nothing_goes_back_while_all_of_it_changes() {
+    never_back::<Jittery<Dram>, U64>();
+    never_back::<Jittery<Pmem>, U64>();
+    never_back::<Jittery<Pmem>, Bytes<TestRecord>>();
+}
