@@ -146,11 +146,22 @@ fn plan_of_nests<K: LabKeys>(seed: u64, slots: u64) -> Plan {
             plan_of::<K>(seed, &mut dice, keys as usize, before as usize, in_two_of_eight)
         }
         Nest::Evicting => {
-            let (keys, before) = (slots * 5 / 2 + dice.roll(6), slots * 3 + dice.roll(slots));
-            plan_of::<K>(seed, &mut dice, keys as usize, before as usize, at_two_homes_of_four)
+            // Only where both buckets of a key are full is another evicted, which is when nearly all of the four are; and soon after that the table grows.
+            let room = 4 * slots;
+            let put = room * 11 / 16 + dice.roll(room / 4);
+            let before = (0..put).map(|key| Op::Put(key as usize, key + 1)).collect();
+            let keys = room as usize + 4;
+            let mut plan =
+                plan_after::<K>(seed, &mut dice, keys, (before, put + 1), false, at_two_homes_of_four);
+            let more = put as usize..(put as usize + 10).min(keys);
+            plan.ops.splice(0..0, more.map(|key| Op::Put(key, EVICTING + key as u64)));
+            plan
         }
     }
 }
+
+/// The versions of puts that evict are higher than those of the rest.
+const EVICTING: u64 = 1 << 12;
 
 /// What a run of Rewo-Hash is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -246,6 +257,7 @@ fn plan_after<K: LabKeys>(
         .collect();
     let creation = dice.roll(16) == 0;
     let ops = if dice.roll(3) == 0 { using_again(dice, ops) } else { ops };
+    let ops = if seed >> 43 & 7 == 1 { ending_elsewhere(seed, &ops) } else { ops };
     let names = Arc::new(crowd::<K>(seed, keys, is_here));
     let revived = twice_four(&after);
     Plan { seed, keys, threads: 1, names, before, ops, after, revived, creation }
@@ -262,6 +274,15 @@ fn using_again(dice: &mut Dice, ops: Vec<Op>) -> Vec<Op> {
         }
     }
     more
+}
+
+/// With a resize that another thread ends as soon as a write has begun it, and that has no further fence; and then all memory of the sizes of tables used again, with zeros, which look
+/// like buckets that have not moved.
+fn ending_elsewhere(seed: u64, ops: &[Op]) -> Vec<Op> {
+    /// See `Index::write` and `Index::scribble`.
+    const ENDS: u64 = 3 | 1 << 32 | 1 << 53 | 1 << 54 | 1 << 55;
+    let writes = ops.iter().filter(|op| !matches!(op, Op::Background(_))).take(12);
+    writes.flat_map(|op| [op.clone(), Op::Background(ENDS | (seed >> 50 & 1) << 33)]).collect()
 }
 
 /// The kinds of keys that both the indexes and the test know.
@@ -451,7 +472,7 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
             }
             Op::Background(step) if step % 4 == 3 && self.is_alone => {
                 drop(guard);
-                self.end_elsewhere();
+                self.end_elsewhere(step >> 55 & 1 == 1);
                 self.pool().relieve();
                 self.scribble(step >> 32);
                 Ok(None)
@@ -463,10 +484,19 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
         }
     }
 
-    /// Another thread ends a resize, and does nothing more: it has no further fence.
-    fn end_elsewhere(&self) {
+    /// Another thread ends a resize, and does nothing more: it has no further fence. If it `has_given_back` something already, it needs no memory either in which to note
+    /// the old table, which would take one.
+    fn end_elsewhere(&self, has_given_back: bool) {
         const STEPS: usize = 16;
-        elsewhere(|| _ = (0..STEPS).any(|_| !self.index.maintain(&self.pool().pin())));
+        const BYTES: usize = 64;
+        elsewhere(|| {
+            if has_given_back {
+                let guard = self.pool().pin();
+                let block = guard.alloc(BYTES).map(|block| block.persist().into_offset());
+                block.into_iter().for_each(|block| guard.retire(block, BYTES));
+            }
+            _ = (0..STEPS).any(|_| !self.index.maintain(&self.pool().pin()));
+        });
     }
 
     /// Takes what was given back, writes all over it and gives it back again, as anything else in the pool may at any time: whoever still needs what was

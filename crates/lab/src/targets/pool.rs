@@ -35,6 +35,7 @@ impl Target for Roots {
         let count = 4 + dice.roll(20) as usize;
         let ops = MIX.draw(&mut dice, count, &mut next, &mut model);
         let ops = if dice.roll(4) == 0 { in_slabs_of_others(&mut dice, ops, next, keys) } else { ops };
+        let ops = if seed >> 43 & 7 == 1 { only_slabs_of_others(keys) } else { ops };
         let mut after: Vec<Op> = (0..keys).map(|key| Op::Put(key, 5 * (1 << 20) + 5 * key as u64)).collect();
         after.extend([Op::Background(0), Op::Background(3), Op::Remove(0), Op::Put(0, 3)]);
         let creation = dice.roll(16) == 0;
@@ -56,6 +57,14 @@ fn in_slabs_of_others(dice: &mut Dice, ops: Vec<Op>, mut next: Version, keys: us
         }
     }
     more
+}
+
+/// One block in each of the slabs that another thread has just begun, and nothing else.
+fn only_slabs_of_others(keys: usize) -> Vec<Op> {
+    let sizes = 0..RARE_BYTES.len() as u64;
+    let begun_and_used =
+        |size| [Op::Background(8 * size + 6), Op::Put(size as usize % keys, RARE + (8 << 20) + size)];
+    sizes.flat_map(begun_and_used).collect()
 }
 
 /// Bytes of the block of a version: small ones, whole lines, larger than any class.
