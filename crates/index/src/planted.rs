@@ -152,7 +152,8 @@ impl Bug {
     ];
 
     /// Those of Level hashing.
-    pub const OF_LEVEL: [Self; 20] = [
+    pub const OF_LEVEL: [Self; 21] = [
+        Self::DoubleKept,
         Self::PublishBeforePair,
         Self::UnlockWithoutPersist,
         Self::ForgottenCount,

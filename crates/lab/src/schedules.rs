@@ -12,38 +12,61 @@ use terrace_testkit::schedule::{
     Crashes, Faulty, Finding, Flaw, LIMITS, Policy, Scenario, Sites, Stage, minimise, rehearse, run,
 };
 
+/// Who dies in a run whose threads are participants of a shared pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Deaths {
+    /// Nobody, and the pool is not shared.
+    #[default]
+    None,
+    /// Some, while the others go on.
+    Some,
+    /// The first one, and the others come one after the other to what it has left.
+    First,
+}
+
 /// What happens to the threads of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accident {
-    /// Whether they are participants of a shared pool, of which some die while the others go on.
-    pub one_dies: bool,
+    /// Who dies.
+    pub deaths: Deaths,
     /// The memory whose crash all of it is put through; none if it does not crash.
     pub crash: Option<Profile>,
 }
 
-/// What a run is called in which participants die.
+/// What runs are called in which participants die.
 const ONE_DIES: &str = "one-dies";
+const HEIRS: &str = "heirs";
 
 impl Accident {
     /// All that a run is put through if nothing else is said: every kind of death, without a crash and with.
-    pub const DEATHS: [Self; 2] =
-        [Self { one_dies: true, crash: None }, Self { one_dies: true, crash: Some(Profile::Pmem) }];
+    pub const DEATHS: [Self; 3] = [
+        Self { deaths: Deaths::Some, crash: None },
+        Self { deaths: Deaths::Some, crash: Some(Profile::Pmem) },
+        Self { deaths: Deaths::First, crash: Some(Profile::Pmem) },
+    ];
 
-    /// The one with this name: none, pmem, one-dies, one-dies+pmem and so on.
+    /// The one with this name: none, pmem, one-dies, one-dies+pmem, heirs, heirs+pmem and so on.
     pub fn named(name: &str) -> Result<Self, String> {
-        let (one_dies, crash) = match name.strip_prefix(ONE_DIES) {
-            Some("") => return Ok(Self { one_dies: true, crash: None }),
-            Some(rest) => (true, rest.strip_prefix('+').unwrap_or(rest)),
+        let some = name.strip_prefix(ONE_DIES).map(|rest| (Deaths::Some, rest));
+        let first = name.strip_prefix(HEIRS).map(|rest| (Deaths::First, rest));
+        let (deaths, crash) = match some.or(first) {
+            Some((deaths, "")) => return Ok(Self { deaths, crash: None }),
+            Some((deaths, rest)) => (deaths, rest.strip_prefix('+').unwrap_or(rest)),
             None if name == "none" => return Ok(Self::default()),
-            None => (false, name),
+            None => (Deaths::None, name),
         };
         match Profile::ALL.into_iter().find(|profile| profile.name() == crash) {
-            Some(profile) => Ok(Self { one_dies, crash: Some(profile) }),
+            Some(profile) => Ok(Self { deaths, crash: Some(profile) }),
             None => Err(format!(
-                "there is no crash `{name}`; there are none, {}, {ONE_DIES}, and {ONE_DIES}+pmem and so on",
+                "there is no crash `{name}`; there are none, {}, {ONE_DIES}, {HEIRS}, and {ONE_DIES}+pmem and so on",
                 Profile::ALL.map(Profile::name).join(", ")
             )),
         }
+    }
+
+    /// Whether anybody dies.
+    pub fn is_mortal(self) -> bool {
+        self.deaths != Deaths::None
     }
 
     /// What happens, for a story.
@@ -54,11 +77,14 @@ impl Accident {
 
 impl fmt::Display for Accident {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.one_dies, self.crash.map(Profile::name)) {
-            (false, None) => f.pad("none"),
-            (false, Some(crash)) => f.pad(crash),
-            (true, None) => f.pad(ONE_DIES),
-            (true, Some(crash)) => f.pad(&format!("{ONE_DIES}+{crash}")),
+        let who = match self.deaths {
+            Deaths::None => return f.pad(self.crash.map_or("none", Profile::name)),
+            Deaths::Some => ONE_DIES,
+            Deaths::First => HEIRS,
+        };
+        match self.crash.map(Profile::name) {
+            None => f.pad(who),
+            Some(crash) => f.pad(&format!("{who}+{crash}")),
         }
     }
 }
@@ -126,13 +152,13 @@ pub struct Meeting {
     /// Its name.
     pub name: &'static str,
     once: Once,
-    deaths: Deaths,
+    deaths: Mortals,
     smaller: fn(&Stage, Option<Profile>, Finding, usize) -> Finding,
     flawed: fn(&Stage, Option<Flaw>, u64, &mut Sites) -> Option<Wrong>,
     faults: fn(&Crashes<'_>, &Stage, &Scenario, &Policy, u64) -> BTreeSet<Fault>,
 }
 
-type Deaths = fn(&Stage, Option<Profile>, &Scenario, &Policy, u64) -> Result<Scenario, Wrong>;
+type Mortals = fn(&Stage, Accident, &Scenario, &Policy, u64) -> Result<Scenario, Wrong>;
 type Once = fn(&Stage, &Watch<'_>, Option<Profile>, &Scenario, &Policy, u64) -> Done;
 
 /// Who looks on: states that anyone has judged, and whether to stop.
@@ -161,7 +187,7 @@ impl Meeting {
 
     /// Does a run.
     pub fn run(&self, stage: &Stage, watch: &Watch<'_>, seed: ScheduleSeed) -> Done {
-        let policy = Scenario::policy(seed.run);
+        let policy = policy(seed);
         match self.scenario(stage, seed, &policy) {
             Ok(scenario) => (self.once)(stage, watch, seed.accident.crash, &scenario, &policy, seed.run),
             Err(finding) => Done { finding: Some(*finding), ..Done::default() },
@@ -171,16 +197,16 @@ impl Meeting {
     /// What is done in a run, and who dies. What is wrong before anybody does is a finding.
     fn scenario(&self, stage: &Stage, seed: ScheduleSeed, policy: &Policy) -> Result<Scenario, Box<Finding>> {
         let scenario = self::scenario(self.name, seed);
-        if !seed.accident.one_dies {
+        if !seed.accident.is_mortal() {
             return Ok(scenario);
         }
-        let deaths = (self.deaths)(stage, seed.accident.crash, &scenario, policy, seed.run);
+        let deaths = (self.deaths)(stage, seed.accident, &scenario, policy, seed.run);
         deaths.map_err(|wrong| Box::new(Finding::without_threads(&scenario, wrong)))
     }
 
     /// The faults that can be planted in what the threads of a run do that crashes on `profile`.
     pub fn faults(&self, stage: &Stage, profile: Profile, seed: ScheduleSeed) -> BTreeSet<Fault> {
-        let policy = Scenario::policy(seed.run);
+        let policy = policy(seed);
         let Ok(scenario) = self.scenario(stage, seed, &policy) else { return BTreeSet::new() };
         let seen = Seen::new();
         let crashes = Crashes { profile, limits: LIMITS, seen: &seen, is_over: &|| false, fault: None };
@@ -234,25 +260,38 @@ fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
 
 fn drawn<T: Target>(seed: ScheduleSeed) -> Scenario {
     match seed.accident {
-        Accident { one_dies: true, .. } => Scenario::draw_shared::<T>(seed.run),
+        Accident { deaths: Deaths::Some, .. } => Scenario::draw_shared::<T>(seed.run),
+        Accident { deaths: Deaths::First, .. } => Scenario::draw_heirs::<T>(seed.run),
         Accident { crash: Some(_), .. } => Scenario::draw_to_crash::<T>(seed.run),
         Accident { crash: None, .. } => Scenario::draw::<T>(seed.run),
+    }
+}
+
+/// How the threads of a run take turns.
+fn policy(seed: ScheduleSeed) -> Policy {
+    match seed.accident.deaths {
+        Deaths::First => Scenario::one_after_the_other(),
+        _ => Scenario::policy(seed.run),
     }
 }
 
 /// The same, with deaths, which are drawn from how the run goes in which nobody dies.
 fn deaths<T: Target>(
     stage: &Stage,
-    crash: Option<Profile>,
+    accident: Accident,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
 ) -> Result<Scenario, Wrong> {
-    let ran = match crash.map_or(has_volatile_cache(scenario), Profile::has_volatile_cache) {
+    let ran = match accident.crash.map_or(has_volatile_cache(scenario), Profile::has_volatile_cache) {
         true => rehearse::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed)?,
         false => rehearse::<T, false>(stage, zeroed::<T, false>(), scenario, policy, seed)?,
     };
-    ran.wrong.clone().map_or_else(|| Ok(scenario.draw_deaths(&ran, seed)), Err)
+    match (ran.wrong.clone(), accident.deaths) {
+        (Some(wrong), _) => Err(wrong),
+        (None, Deaths::First) => Ok(scenario.draw_legacy(&ran, seed)),
+        (None, _) => Ok(scenario.draw_deaths(&ran, seed)),
+    }
 }
 
 /// Half of the runs that do not crash are as on persistent memory, half as on shared memory: the code differs.

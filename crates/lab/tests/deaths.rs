@@ -1,15 +1,22 @@
 //! Participants of a shared pool die, and the others go on: a sample of each target. `cargo lab schedules all --crash one-dies` does more.
 
-use terrace_lab::{Accident, ScheduleSeed, Watch, meeting};
+use terrace_lab::{Accident, Deaths, ScheduleSeed, Watch, meeting};
 use terrace_testkit::crash::{Profile, Seen};
 use terrace_testkit::schedule::Stage;
 
+/// So many runs in which some die while the others go on, and half as many in which the others come once the first one has died.
 fn die(target: &str, crash: Option<Profile>, runs: u64) {
+    die_as(Deaths::Some, target, crash, runs);
+    die_as(Deaths::First, target, crash, runs / 2);
+}
+
+fn die_as(deaths: Deaths, target: &str, crash: Option<Profile>, runs: u64) {
     let (stage, seen, meeting) = (Stage::new(), Seen::new(), meeting(target).expect("a target"));
     let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
+    let accident = Accident { deaths, crash };
     let (mut deaths, mut states) = (0, 0);
     for number in 0..runs {
-        let seed = ScheduleSeed::new(meeting.name, Accident { one_dies: true, crash }, 0xdead, number);
+        let seed = ScheduleSeed::new(meeting.name, accident, 0xdead, number);
         let done = meeting.run(&stage, &watch, seed);
         if let Some(finding) = done.finding {
             panic!("{seed}: {}; `cargo lab replay {seed}` tells its story", finding.wrong);

@@ -2,16 +2,17 @@
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "it says how fast it was")]
 
 use std::time::Instant;
-use terrace_lab::{Accident, MEETINGS, ScheduleSeed, Watch, meeting};
+use terrace_lab::{Accident, Deaths, MEETINGS, ScheduleSeed, Watch, meeting};
 use terrace_testkit::crash::{Explored, Profile, Seen};
 use terrace_testkit::schedule::{Stage, Story};
 
 #[test]
 fn the_word_of_a_run_is_read_back() {
-    let kinds = [(false, None), (false, Some(Profile::Pmem)), (true, None), (true, Some(Profile::Shm))];
-    for (one_dies, crash) in kinds {
-        let seed = ScheduleSeed::new("cells", Accident { one_dies, crash }, 7, 3);
-        assert_eq!(seed.to_string().parse(), Ok(seed));
+    for deaths in [Deaths::None, Deaths::Some, Deaths::First] {
+        for crash in [None, Some(Profile::Pmem), Some(Profile::Shm)] {
+            let seed = ScheduleSeed::new("cells", Accident { deaths, crash }, 7, 3);
+            assert_eq!(seed.to_string().parse(), Ok(seed));
+        }
     }
     assert!("clht/none".parse::<ScheduleSeed>().is_err());
     assert!("clht/one-dies+/0x1".parse::<ScheduleSeed>().is_err());
@@ -25,7 +26,8 @@ fn the_same_word_gives_the_same_run() {
     let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
     for meeting in &MEETINGS {
         for number in 0..40 {
-            let accident = Accident { one_dies: number % 2 == 1, crash: None };
+            let deaths = [Deaths::None, Deaths::Some, Deaths::First][number as usize % 3];
+            let accident = Accident { deaths, crash: None };
             let seed = ScheduleSeed::new(meeting.name, accident, 1, number);
             let [one, two] = [&stage, &other].map(|stage| meeting.run(stage, &watch, seed));
             assert_eq!((one.steps, one.turns), (two.steps, two.turns), "{seed}");
@@ -40,7 +42,8 @@ fn explore(target: &str, crash: Option<Profile>, runs: u64) {
     let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
     let (mut steps, mut turns, mut explored) = (0, 0, Explored::default());
     for run in 0..runs {
-        let seed = ScheduleSeed { target: meeting.name, accident: Accident { one_dies: false, crash }, run };
+        let seed =
+            ScheduleSeed { target: meeting.name, accident: Accident { crash, ..Accident::default() }, run };
         let done = meeting.run(&stage, &watch, seed);
         (steps, turns) = (steps + done.steps, turns + done.turns);
         explored += done.explored;

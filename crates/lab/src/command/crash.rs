@@ -56,8 +56,10 @@ enum Asked {
 
 fn asked(text: &str) -> Result<Asked, String> {
     match Accident::named(text) {
-        Ok(accident) if accident.one_dies => Ok(Asked::Deaths(accident)),
-        _ => profile(text).map(Asked::Crash).map_err(|why| format!("{why}, one-dies, one-dies+pmem")),
+        Ok(accident) if accident.is_mortal() => Ok(Asked::Deaths(accident)),
+        _ => profile(text)
+            .map(Asked::Crash)
+            .map_err(|why| format!("{why}, one-dies, one-dies+pmem, heirs+pmem")),
     }
 }
 

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use terrace_lab::{Accident, MEETINGS, Meeting, RunSeed, ScheduleSeed, Suite, Watch};
+use terrace_lab::{Accident, Deaths, MEETINGS, Meeting, RunSeed, ScheduleSeed, Suite, Watch};
 use terrace_testkit::crash::{Fault, Lab, Limits, Profile, Seen};
 use terrace_testkit::schedule::Stage;
 
@@ -42,7 +42,7 @@ impl Look {
 
 #[derive(Args)]
 pub(crate) struct Mutants {
-    /// pool, clht, clht-bytes, turbo, turbo-bytes, rewo, rewo-bytes, direct, full, or all.
+    /// pool, clht, clht-bytes, turbo, turbo-bytes, rewo, rewo-bytes, level, level-bytes, direct, full, or all.
     target: String,
     /// Distinct states of each target after which a mutant has survived.
     #[arg(long, default_value_t = 200_000)]
@@ -143,9 +143,10 @@ impl Mutants {
         found
     }
 
-    /// What happens to threads: power fails, and it fails after some of them have died.
-    fn accidents(&self) -> [Accident; 2] {
-        [false, true].map(|one_dies| Accident { one_dies, crash: Some(self.profile) })
+    /// What happens to threads: power fails, and it fails after some of them have died, while the others went on or before they came.
+    fn accidents(&self) -> [Accident; 3] {
+        [Deaths::None, Deaths::Some, Deaths::First]
+            .map(|deaths| Accident { deaths, crash: Some(self.profile) })
     }
 
     /// What the targets themselves store is no part of what is tested.

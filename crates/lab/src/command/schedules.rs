@@ -27,7 +27,7 @@ pub(crate) struct Schedules {
     #[arg(long)]
     seconds: Option<u64>,
     /// Crashes each run at its stores, on this kind of memory: none, pmem, shm, eadr, remote. Or lets some of its threads die, as participants of a shared pool whose others go on: one-dies; and then crashes
-    /// that: one-dies+pmem and so on.
+    /// that: one-dies+pmem and so on. Or lets the first one die, and the others come after it: heirs, heirs+pmem.
     #[arg(long, default_value = "none", value_parser = Accident::named)]
     crash: Accident,
     /// Stops each target after so many crash states, or, where nothing crashes, deaths.
@@ -159,7 +159,7 @@ impl Schedules {
             tally.elapsed.as_secs_f64(),
             tally.runs as f64 / tally.elapsed.as_secs_f64(),
         );
-        if self.crash.one_dies {
+        if self.crash.is_mortal() {
             text += &format!("; {} deaths", tally.deaths);
         }
         if self.crash.crash.is_some() {

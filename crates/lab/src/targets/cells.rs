@@ -107,6 +107,8 @@ impl<M: MappedMedium> Celled<M> {
             let old = self.cell(key).load(self.pool.medium(), Acquire);
             let before = (old != 0).then(|| self.version(key, old).expect("a block of the key"));
             let Some(to) = decide(before).filter(|to| (before, *to) != (None, None)) else {
+                // PERSIST: what is answered is durable, whoever stored it: it may have died before that was.
+                self.pool.region().persist(self.cell(key));
                 return Ok(before);
             };
             let new = to.map(|version| self.block(&guard, key, version)).transpose()?;

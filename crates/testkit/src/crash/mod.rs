@@ -23,7 +23,7 @@ pub use faults::{Fault, Kind};
 pub use memory::Memory;
 pub(crate) use memory::hash;
 pub use oracles::{Expectation, Oracles, Step};
-pub(crate) use oracles::{caught, check_memory, check_scan, do_it, note_begin, note_end, read};
+pub(crate) use oracles::{Manner, caught, check_memory, check_scan, do_it, note_begin, note_end, read};
 pub use rules::{Profile, Rules};
 pub use run::{Finding, History, Lab, Outcome, record};
 pub use seen::Seen;

@@ -6,7 +6,7 @@
 //! 4. After the collection: the same answers, `verify` finds nothing, every reachable block lies apart from the others, and what they take is all
 //!    that is in use: nothing leaks, nothing is handed out twice.
 //! 5. Every other key is removed, then others are written until the store has grown; each operation answers as the model does. So locks are free.
-//!    Then 2 to 4 again.
+//!    Then 2 to 4 again. (In one state of four this comes before 4: writers meet what the collector would have put in order.)
 //! 6. Recovered once more, nothing has changed (of one state in four).
 //!
 //! After a crash of the machine under a file of which nothing was synced, another thing: the store is refused, and what is salvaged was written once.
@@ -113,6 +113,27 @@ pub struct Oracles<'h, T, const VOLATILE: bool> {
     target: std::marker::PhantomData<T>,
 }
 
+/// How a state is judged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    Brief,
+    /// It is looked once more at what a collection leaves, and recovered a second time.
+    Thorough,
+    /// Writers come before the collector.
+    Eager,
+}
+
+impl Manner {
+    /// One state of four thoroughly, and one with the writers first.
+    pub(crate) fn of(number: u64) -> Self {
+        match number % 4 {
+            0 => Self::Thorough,
+            1 => Self::Eager,
+            _ => Self::Brief,
+        }
+    }
+}
+
 /// Says whether a store may hold this.
 pub(crate) type Expected<'e> = dyn Fn(&[Option<Version>]) -> Result<(), Wrong> + 'e;
 
@@ -180,16 +201,16 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         T::Subject::recover(medium, self.plan).map_err(|why| format!("it cannot be opened: {why}"))
     }
 
-    fn judge_all(&self, memory: &Memory<VOLATILE>, thorough: bool) -> Result<(), Wrong> {
+    fn judge_all(&self, memory: &Memory<VOLATILE>, manner: Manner) -> Result<(), Wrong> {
         let expected = |found: &[Option<Version>]| self.expectation.check(found);
-        self.judge_by(memory, thorough, self.expectation.may_be_absent, &expected)
+        self.judge_by(memory, manner, self.expectation.may_be_absent, &expected)
     }
 
     /// Recovers and judges all there is to judge, with `expected` to say what the store may hold.
     pub(crate) fn judge_by(
         &self,
         memory: &Memory<VOLATILE>,
-        thorough: bool,
+        manner: Manner,
         may_be_absent: bool,
         expected: &Expected<'_>,
     ) -> Result<(), Wrong> {
@@ -200,16 +221,41 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         let found = read(&subject, self.plan.keys)?;
         expected(&found)?;
         check_scan(&subject, &found)?;
-        subject.collect();
-        if thorough {
-            same(&subject, &found, "once lost memory was collected")?;
-        }
-        check_memory(&subject)?;
-        let after = self.change(&subject, found)?;
-        same(&subject, &after, "after further operations")?;
-        check_scan(&subject, &after)?;
+        let after = if manner == Manner::Eager {
+            let after = self.change_and_check(&subject, found)?;
+            self.collect_and_check(&subject, &after, manner)?;
+            after
+        } else {
+            self.collect_and_check(&subject, &found, manner)?;
+            self.change_and_check(&subject, found)?
+        };
         subject.abandon();
-        if thorough { self.again(memory, &after) } else { Ok(()) }
+        if manner == Manner::Thorough { self.again(memory, &after) } else { Ok(()) }
+    }
+
+    /// What is left to nobody comes back, and nothing else changes.
+    fn collect_and_check<M: MappedMedium>(
+        &self,
+        subject: &T::Subject<M>,
+        model: &[Option<Version>],
+        manner: Manner,
+    ) -> Result<(), Wrong> {
+        subject.collect();
+        if manner != Manner::Brief {
+            same(subject, model, "once lost memory was collected")?;
+        }
+        check_memory(subject)
+    }
+
+    fn change_and_check<M: MappedMedium>(
+        &self,
+        subject: &T::Subject<M>,
+        model: Vec<Option<Version>>,
+    ) -> Result<Vec<Option<Version>>, Wrong> {
+        let after = self.change(subject, model)?;
+        same(subject, &after, "after further operations")?;
+        check_scan(subject, &after)?;
+        Ok(after)
     }
 
     fn judge_salvage(&self, memory: &Memory<VOLATILE>) -> Result<(), Wrong> {
@@ -279,8 +325,8 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
     }
 
     fn judge(&mut self, memory: &Memory<VOLATILE>, point: u64) -> Result<(), Wrong> {
-        let thorough = hash(self.plan.seed, point).is_multiple_of(4);
-        caught(|| if self.is_lost { self.judge_salvage(memory) } else { self.judge_all(memory, thorough) })
+        let manner = Manner::of(hash(self.plan.seed, point));
+        caught(|| if self.is_lost { self.judge_salvage(memory) } else { self.judge_all(memory, manner) })
     }
 
     fn recovery(&mut self, image: &[u64]) -> Option<Trace> {

@@ -14,8 +14,8 @@ use super::run::{act, begin};
 use super::scenario::Scenario;
 use super::stage::{Ran, Stage, number};
 use crate::crash::{
-    Expectation, Explored, Explorer, Fault, Found, Judge, Limits, Memory, Oracles, Profile, Seen, Subject,
-    Target, Wrong, caught, read, scratch,
+    Expectation, Explored, Explorer, Fault, Found, Judge, Limits, Manner, Memory, Oracles, Profile, Seen,
+    Subject, Target, Wrong, caught, read, scratch,
 };
 use crate::{Layered, Recording, Role, Trace, What};
 use std::collections::BTreeSet;
@@ -122,6 +122,8 @@ impl Crashes<'_> {
         };
         let rest = Box::new(policy.clone());
         let policy = match self.fault {
+            // The run is directed already.
+            _ if matches!(policy, Policy::Script(_)) => policy,
             // Who has left something out stays behind, so that others come to feel it; or it says at once what it was told, before others mend it.
             Some(Fault { site, .. }) if seed % 4 == 1 => &Policy::Hurrying { at: site, rest },
             Some(Fault { site, .. }) if !seed.is_multiple_of(4) => &Policy::Holding { at: site, rest },
@@ -195,8 +197,8 @@ impl Crashes<'_> {
 }
 
 fn broken(wrong: Wrong) -> Crashed {
-    let (changes, died) = (Vec::new(), Vec::new());
-    let ran = Ran { turns: Vec::new(), steps: 0, wrong: None, changes, died };
+    let (changes, died, asked) = (Vec::new(), Vec::new(), Vec::new());
+    let ran = Ran { turns: Vec::new(), steps: 0, wrong: None, changes, died, asked };
     let (calls, trace) = (Calls::default(), Trace::default());
     Crashed { finding: Some(Box::new(Crash { ran, calls, trace, found: None, wrong })), ..Crashed::default() }
 }
@@ -315,8 +317,8 @@ impl<T: Target, const V: bool> Judge<V> for Durable<'_, T, V> {
     }
 
     fn judge(&mut self, memory: &Memory<V>, point: u64) -> Result<(), Wrong> {
-        let thorough = (self.scenario.plan.seed ^ point).is_multiple_of(8);
-        caught(|| self.oracles.judge_by(memory, thorough, false, &|found| self.check(found)))
+        let manner = Manner::of((self.scenario.plan.seed ^ point) >> 1);
+        caught(|| self.oracles.judge_by(memory, manner, false, &|found| self.check(found)))
     }
 
     fn recovery(&mut self, image: &[u64]) -> Option<Trace> {

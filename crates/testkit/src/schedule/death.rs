@@ -1,7 +1,9 @@
 //! Where a thread dies: as a process does that is killed between two of its stores, while others go on.
 
 use crate::crash::Dice;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 
 /// A thread dies before one of the changes (stores, write-backs, fences) that it makes in one of its calls. Told by the call and not by all that the thread has done, a
@@ -22,6 +24,9 @@ impl fmt::Display for Death {
     }
 }
 
+/// Where a thread could die that has just asked for durability, and the place in the source that asks.
+pub type Asked = (Death, &'static Location<'static>);
+
 /// Changes that a recovery may take, about, when it is not known.
 const RECOVERY: u64 = 64;
 
@@ -40,6 +45,21 @@ impl Death {
             deaths.push(Self::of(dice, thread, &changes[thread], nth > 0));
         }
         deaths
+    }
+
+    /// The death of the first thread, mostly where it has just asked for durability: what it has stored by then, others see, and a loss of power may still take. Places that ask are alike, for
+    /// those that are seldom come by (the steps of a resize) would hardly be met otherwise.
+    pub(super) fn of_first(dice: &mut Dice, changes: &[u64], asked: &[Asked]) -> Self {
+        let mut by_place: BTreeMap<_, Vec<Self>> = BTreeMap::new();
+        for (death, place) in asked.iter().filter(|(it, _)| it.thread == 0 && it.call + 1 < changes.len()) {
+            by_place.entry(*place).or_default().push(*death);
+        }
+        let places: Vec<Vec<Self>> = by_place.into_values().collect();
+        if places.is_empty() || dice.roll(8) == 0 {
+            return Self::of(dice, 0, changes, false);
+        }
+        let at = dice.pick(&places);
+        *dice.pick(at)
     }
 
     /// The death of one thread; of one that is not the first to die mostly while it looks after those.

@@ -9,6 +9,7 @@ mod crew;
 mod death;
 mod faulty;
 mod finding;
+mod heirs;
 mod medium;
 mod policy;
 mod run;
@@ -18,7 +19,7 @@ mod stage;
 
 pub use calls::{Answer, Call, Calls, Contents, Outcomes};
 pub use crash::{Crash, Crashed, Crashes, LIMITS};
-pub use death::Death;
+pub use death::{Asked, Death};
 pub use faulty::{Faulty, Flaw, FlawKind, Seen, Sites};
 pub use finding::{Finding, Story, minimise};
 pub use medium::Scheduled;

@@ -165,7 +165,7 @@ impl Scenario {
 }
 
 /// What `count` threads do in a store that has gone through `plan.before`, in operations like these.
-fn draw_threads(
+pub(super) fn draw_threads(
     dice: &mut Dice,
     plan: &Plan,
     like: &[Op],
@@ -191,7 +191,7 @@ fn draw_threads(
 
 impl Plan {
     /// A version that is higher than any of the plan.
-    fn all_versions(&self) -> Version {
+    pub(super) fn all_versions(&self) -> Version {
         let ops = self.before.iter().chain(&self.ops);
         // The plan's last operations may be at the end of what a version can be.
         ops.flat_map(written_by).map(|(_, version)| version).max().unwrap_or(0) + 0x1000
@@ -224,7 +224,13 @@ impl Op {
     }
 
     /// The same kind of operation on another key, with versions of its own. A swap expects one of the `known` versions of the key, or none.
-    fn moved_to(&self, key: Key, next: &mut Version, known: &[(Key, Version)], dice: &mut Dice) -> Self {
+    pub(super) fn moved_to(
+        &self,
+        key: Key,
+        next: &mut Version,
+        known: &[(Key, Version)],
+        dice: &mut Dice,
+    ) -> Self {
         let mut version = || {
             *next += 1;
             *next

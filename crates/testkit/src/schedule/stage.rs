@@ -14,7 +14,7 @@
 //! A thread can die: at a place that was chosen it is parked and not run again, and so stores nothing more, while the others go on. Once all that they left was judged it is
 //! *buried*: it unwinds, and what it stores meanwhile nobody looks at.
 
-use super::death::{Death, Mortality};
+use super::death::{Asked, Death, Mortality};
 use super::policy::{Director, Policy, Slice, Threads};
 use super::spin::Spin;
 use crate::crash::Wrong;
@@ -70,6 +70,8 @@ pub struct Ran {
     pub changes: Vec<Vec<u64>>,
     /// Threads that died, in this order, each with the moment.
     pub died: Vec<(usize, u64)>,
+    /// Where each thread could die that has just asked for durability and has not been given it, and the place that asks.
+    pub asked: Vec<Asked>,
 }
 
 impl Ran {
@@ -91,6 +93,7 @@ struct State {
     mortality: Mortality,
     changes: Vec<Vec<u64>>,
     died: Vec<(usize, u64)>,
+    asked: Vec<Asked>,
 }
 
 /// What the threads of a stage share.
@@ -145,7 +148,9 @@ pub(super) fn persisted(site: &'static Location<'static>) {
         if let Ok(stage) = stage.try_borrow()
             && let Some((turns, me)) = &*stage
         {
-            lock(&turns.state).director.persisted(*me, site, turns.steps.load(Relaxed));
+            let mut state = lock(&turns.state);
+            state.director.persisted(*me, site, turns.steps.load(Relaxed));
+            state.note_asked(*me, site);
         }
     });
 }
@@ -250,6 +255,7 @@ impl Stage {
             wrong: state.wrong.take(),
             changes: std::mem::take(&mut state.changes),
             died: std::mem::take(&mut state.died),
+            asked: std::mem::take(&mut state.asked),
         }
     }
 
@@ -327,6 +333,14 @@ impl State {
             mortality: Mortality::default(),
             changes: vec![Vec::new(); THREADS_MAX],
             died: Vec::new(),
+            asked: Vec::new(),
+        }
+    }
+
+    /// Notes that `thread` asks for durability, with its next change.
+    fn note_asked(&mut self, thread: usize, site: &'static Location<'static>) {
+        if let Some(call) = self.changes[thread].len().checked_sub(1) {
+            self.asked.push((Death { thread, call, change: self.changes[thread][call] + 1 }, site));
         }
     }
 

@@ -132,7 +132,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             let bucket = self.bucket(at);
             if let Found::Here(slot, word, meta) = K::find(guard, bucket, probe) {
                 let place = Place { bucket, slot, side: nth % 2 };
-                let place = match meta.is_marked::<K>(slot) {
+                let place = match meta.is_marked::<K>(slot) && !planted::has(Bug::DoubleKept) {
                     true => self.remove_duplicate(guard, held, probe, place),
                     false => place,
                 };
