@@ -514,6 +514,27 @@ fn a_unit_whose_arrival_was_left_unfinished_is_brought_in() {
 }
 
 #[test]
+fn a_slab_that_a_collector_looks_into_stays_one_until_it_has() {
+    let rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
+    let guard = rig.pool.pin();
+    let blocks: Vec<u64> = (0..100).map(|_| fill(&guard, 512)).collect();
+    blocks.iter().for_each(|&offset| guard.free(offset, 512));
+    rig.inner().empty_caches(guard.seat());
+    let empty = |unit: &u64| {
+        let class = rig.inner().memory.classes.get(rig.state(*unit).class().unwrap()).unwrap();
+        rig.inner().holding(*unit, class) == Holding::Nothing
+    };
+    let unit = rig.units(Use::Listed).into_iter().find(empty).unwrap();
+    let after = rig.inner().look_into(unit, |before| {
+        rig.inner().release_empty_slabs();
+        assert_eq!(rig.state(unit).0, before.0);
+        rig.inner().release_empty_slabs();
+        rig.state(unit).usage()
+    });
+    assert_eq!((after, rig.inner().release_empty_slabs()), (Use::Listed, 1));
+}
+
+#[test]
 fn an_empty_slab_that_a_collector_died_over_holds_nobody_up() {
     let rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
     let guard = rig.pool.pin();
