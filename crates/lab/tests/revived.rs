@@ -45,8 +45,8 @@ fn rewo_survives_a_kill_and_then_a_power_failure() {
 
 #[test]
 fn level_survives_a_kill_and_then_a_power_failure() {
-    survives("level", 0..3, 8);
-    survives("level-bytes", 0..2, 8);
+    survives("level", 0..2, 8);
+    survives("level-bytes", 0..1, 8);
 }
 
 #[test]
