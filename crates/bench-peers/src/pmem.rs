@@ -185,10 +185,9 @@ fn beside_bound<I: PointIndex<Medium = Pmem, Kind = U64> + Stored<Medium = Pmem>
     let bound: Measure<'_> = Box::new(|| {
         needs.fences * probe.persist_cached_ns() + needs.lines_missed * probe.dependent_read_ns()
     });
-    let mut row = Row::from_measured(name, plan.runner().row(&mut [ours, bound]));
+    let row = Row::from_measured(name, plan.runner().row(&mut [ours, bound]));
     let needs = format!("{:.2} fences and {:.2} lines missed a change", needs.fences, needs.lines_missed);
-    row.note = Some(row.note.map_or(needs.clone(), |note| format!("{needs}; {note}")));
-    row.against(0, Bound::AtMost(1.5))
+    row.noting(needs).against(0, Bound::AtMost(1.5))
 }
 
 /// The row of inserts into an index of `keys` keys.

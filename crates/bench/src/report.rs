@@ -75,6 +75,12 @@ impl Row {
         }
     }
 
+    /// With one more remark, in front of those that it has.
+    pub fn noting(mut self, remark: String) -> Self {
+        self.note = Some(self.note.map_or(remark.clone(), |note| format!("{remark}; {note}")));
+        self
+    }
+
     /// Judges our figure against the highest of the peers'.
     pub fn against_highest(mut self, bound: Bound) -> Self {
         let highest = self.peers.iter().flatten().copied().reduce(f64::max);

@@ -247,34 +247,37 @@ impl<M: MappedMedium> Pool<M> {
         let collected = self.0.wait_for_collector();
         let before = self.0.freed_in_all();
         self.0.for_each_vacant_seat(|vacant| self.0.hand_over(vacant));
-        self.wait_for_readers();
+        self.outwait_readers();
         let guard = self.pin();
         self.0.reclaim(guard.seat()) || self.0.freed_in_all() != before || collected
     }
 
     /// Waits until nobody is pinned any more who was when it was called, and frees what they held up: for as long as there is hope.
-    fn wait_for_readers(&self) {
+    fn outwait_readers(&self) {
         let began = self.0.epoch();
         let naps = if self.0.held_up_at.load(Relaxed) == began { 0 } else { NAPS };
         for turn in 0..PATIENCE + naps {
             let epoch = self.0.epoch();
-            let now = self.drain_all();
-            match now {
-                _ if now > began + GRACE || self.0.waiting() == 0 => return,
-                _ if now > epoch => {}
-                _ if turn < PATIENCE => std::thread::yield_now(),
-                _ => {
-                    nap();
-                    // Who holds it up may have died.
-                    self.0.recover_all();
-                }
+            let now = self.drain();
+            if now > began + GRACE || self.0.waiting() == 0 {
+                return;
+            }
+            if now > epoch {
+                continue;
+            }
+            if turn < PATIENCE {
+                std::thread::yield_now();
+            } else {
+                nap();
+                // Who holds it up may have died.
+                self.0.recover_all();
             }
         }
         self.0.held_up_at.store(self.0.epoch(), Relaxed);
     }
 
     /// Moves the epoch on if nobody holds it up, and frees what is past its time then. Returns the epoch.
-    fn drain_all(&self) -> u64 {
+    fn drain(&self) -> u64 {
         let guard = self.pin();
         self.0.close_page(guard.seat());
         let now = self.0.try_advance();

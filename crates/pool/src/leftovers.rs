@@ -513,13 +513,20 @@ fn a_unit_whose_arrival_was_left_unfinished_is_brought_in() {
     }
 }
 
-#[test]
-fn a_slab_that_a_collector_looks_into_stays_one_until_it_has() {
+/// With slabs in lists of which no block is taken.
+fn with_empty_slabs() -> Rig<Dram> {
     let rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
     let guard = rig.pool.pin();
     let blocks: Vec<u64> = (0..100).map(|_| fill(&guard, 512)).collect();
     blocks.iter().for_each(|&offset| guard.free(offset, 512));
     rig.inner().empty_caches(guard.seat());
+    drop(guard);
+    rig
+}
+
+#[test]
+fn a_slab_that_a_collector_looks_into_stays_one_until_it_has() {
+    let rig = with_empty_slabs();
     let empty = |unit: &u64| {
         let class = rig.inner().memory.classes.get(rig.state(*unit).class().unwrap()).unwrap();
         rig.inner().holding(*unit, class) == Holding::Nothing
@@ -536,12 +543,7 @@ fn a_slab_that_a_collector_looks_into_stays_one_until_it_has() {
 
 #[test]
 fn an_empty_slab_that_a_collector_died_over_holds_nobody_up() {
-    let rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
-    let guard = rig.pool.pin();
-    let blocks: Vec<u64> = (0..100).map(|_| fill(&guard, 512)).collect();
-    blocks.iter().for_each(|&offset| guard.free(offset, 512));
-    rig.inner().empty_caches(guard.seat());
-    drop(guard);
+    let rig = with_empty_slabs();
     for unit in rig.units(Use::Listed) {
         // Were it popped and listed again and again, this would not end.
         rig.inner().shared().sweeping.store(rig.pool.medium(), unit + 1, SeqCst);

@@ -114,6 +114,13 @@ mod tests {
         Memory::zeroed(64 << 10, 64 << 10).unwrap()
     }
 
+    /// Two members that share a new pool, and their numbers.
+    fn pair(company: &Company) -> [(u64, Pool<Shared>); 2] {
+        let (medium, (first, one), (second, two)) = (medium(), company.join(), company.join());
+        let one = options().create_shared_on(medium.clone(), one).unwrap();
+        [(first, one), (second, options().share_on(medium, two).unwrap())]
+    }
+
     fn word(pool: &Pool<Shared>) -> &Word {
         let offset = pool.root("word", "test").unwrap().unwrap_or_else(|| {
             let block = pool.pin().alloc(8).unwrap().persist().into_offset();
@@ -151,10 +158,8 @@ mod tests {
     #[test]
     #[allow(clippy::disallowed_methods, reason = "it dies while the other one waits for it already")]
     fn who_waits_for_memory_notices_that_its_holder_has_died_meanwhile() {
-        let (company, medium) = (Company::default(), medium());
-        let one = options().create_shared_on(medium.clone(), company.join().1).unwrap();
-        let (second, member) = company.join();
-        let two = options().share_on(medium, member).unwrap();
+        let company = Company::default();
+        let [(_, one), (second, two)] = pair(&company);
         std::mem::forget(two.pin());
         loop {
             let guard = one.pin();
@@ -168,6 +173,7 @@ mod tests {
             });
             assert!(one.relieve());
         });
+        assert_eq!(one.recover_dead(), 0, "it has taken care of that already");
         drop(one.pin().alloc(64).unwrap());
         two.abandon();
         one.close().unwrap();
@@ -175,10 +181,8 @@ mod tests {
 
     #[test]
     fn who_is_elected_stays_until_it_dies() {
-        let (company, medium) = (Company::default(), medium());
-        let (first, member) = company.join();
-        let one = options().create_shared_on(medium.clone(), member).unwrap();
-        let two = options().share_on(medium, company.join().1).unwrap();
+        let company = Company::default();
+        let [(first, one), (_, two)] = pair(&company);
         let (ones, twos) = (Lock::of(word(&one)), Lock::of(word(&two)));
         word(&one).store(one.medium(), 0, Relaxed);
         for _ in 0..2 {
@@ -194,10 +198,8 @@ mod tests {
 
     #[test]
     fn who_looks_after_a_lock_frees_it_only_of_the_dead() {
-        let (company, medium) = (Company::default(), medium());
-        let one = options().create_shared_on(medium.clone(), company.join().1).unwrap();
-        let (second, member) = company.join();
-        let two = options().share_on(medium, member).unwrap();
+        let company = Company::default();
+        let [(_, one), (second, two)] = pair(&company);
         let lock = Lock::of(word(&one));
         word(&one).store(one.medium(), 0, Relaxed);
         lock.look_after(&one.pin());

@@ -96,11 +96,8 @@ where
         Box::new(|| missed * 1000.0 / probe.prefetched_reads_per_us()),
     ];
     let many = Row::from_measured(format!("{name}, get_many of 16"), plan.runner().row(&mut many));
-    [single, many].map(|row| {
-        let lines = format!("{missed:.2} lines missed a get");
-        let note = row.note.as_ref().map_or(lines.clone(), |note| format!("{lines}; {note}"));
-        Row { note: Some(note), ..row.against(0, Bound::AtMost(WITHIN)) }
-    })
+    [single, many]
+        .map(|row| row.noting(format!("{missed:.2} lines missed a get")).against(0, Bound::AtMost(WITHIN)))
 }
 
 /// Lines that a get of one of `keys` keys reads and no cache holds.

@@ -205,7 +205,7 @@ fn rewo(plan: &Plan) -> Outcome<Section> {
         let [during, between] = figures.map(|figures| median(&figures));
         let row = Row { ours: Some(during), peers: vec![Some(between)], ..Row::new(name) };
         let note = format!("{} resizes, of {:.1} ms in the median", lasted.len(), median(&lasted));
-        section.rows.push(Row { note: Some(note), ..row }.against(0, Bound::AtLeast(0.96)));
+        section.rows.push(row.noting(note).against(0, Bound::AtLeast(0.96)));
     }
     Ok(section)
 }

@@ -22,7 +22,7 @@ use super::{Baseline, Space, SpaceFull, hashes};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use terrace_medium::{LINE, Line, Medium, Offset, Word};
+use terrace_medium::{LINE, Line, Medium, Offset};
 
 const BUCKETS: u64 = 256;
 const SEGMENT: u64 = BUCKETS * LINE as u64;
@@ -84,27 +84,19 @@ impl<M: Medium> Cceh<M> {
         let directory = space.alloc(8 << depth)?;
         for nth in 0..1 << depth {
             let entry = space.alloc(SEGMENT)? | u64::from(depth);
-            space.region().at(Offset::<Word>::new(directory + 8 * nth)).store(space.medium(), entry, Relaxed);
+            space.word(directory + 8 * nth).store(space.medium(), entry, Relaxed);
         }
         let root = space.alloc(8)?;
         // PERSIST: the directory before the word that names it.
         space.region().write_back_bytes(directory, 8 << depth);
         space.region().fence();
-        let word: &Word = space.region().at(Offset::new(root));
+        let word = space.word(root);
         word.store(space.medium(), directory | u64::from(depth), Release);
         // PERSIST: the table is there, before anyone uses it.
         space.region().persist(word);
         let locks = (0..LOCKS).map(|_| Mutex::new(())).collect();
         let (keys, segments) = (AtomicU64::new(0), AtomicU64::new(1 << depth));
         Ok(Self { space, root, locks, growing: Mutex::new(()), keys, segments })
-    }
-
-    fn word(&self, at: u64) -> &Word {
-        self.space.region().at(Offset::new(at))
-    }
-
-    fn load(&self, at: u64) -> u64 {
-        self.word(at).load(self.space.medium(), Acquire)
     }
 
     #[inline(always)]
@@ -118,8 +110,8 @@ impl<M: Medium> Cceh<M> {
 
     #[inline(always)]
     fn entry(&self, hash: u64) -> Entry {
-        let root = Entry(self.load(self.root));
-        Entry(self.load(root.segment() + 8 * top(hash, root.depth())))
+        let root = Entry(self.space.load(self.root));
+        Entry(self.space.load(root.segment() + 8 * top(hash, root.depth())))
     }
 
     fn lock(&self, entry: Entry) -> MutexGuard<'_, ()> {
@@ -261,7 +253,7 @@ impl<M: Medium> Cceh<M> {
         // PERSIST: the copies before the directory names them.
         region.fence();
         let _growing = held(&self.growing);
-        let mut root = Entry(self.load(self.root));
+        let mut root = Entry(self.space.load(self.root));
         if root.depth() == entry.depth() {
             root = self.double(root)?;
         }
@@ -277,8 +269,9 @@ impl<M: Medium> Cceh<M> {
         let first = root.segment() + 8 * words * top(hash_of_segment, entry.depth());
         let half = words / 2;
         for (at, named) in [(first + 8 * half, sibling), (first, entry.segment())] {
-            (0..half)
-                .for_each(|nth| self.word(at + 8 * nth).store(self.space.medium(), named | depth, Release));
+            (0..half).for_each(|nth| {
+                self.space.word(at + 8 * nth).store(self.space.medium(), named | depth, Release)
+            });
             self.space.region().write_back_bytes(at, 8 * half as usize);
             // PERSIST: the new segment is named before the old one's slots can be used again.
             self.space.region().fence();
@@ -290,18 +283,18 @@ impl<M: Medium> Cceh<M> {
         let (region, medium, words) = (self.space.region(), self.space.medium(), 1u64 << root.depth());
         let directory = self.space.alloc(16 * words)?;
         for nth in 0..words {
-            let entry = self.load(root.segment() + 8 * nth);
+            let entry = self.space.load(root.segment() + 8 * nth);
             for half in [0, 8] {
-                self.word(directory + 16 * nth + half).store(medium, entry, Relaxed);
+                self.space.word(directory + 16 * nth + half).store(medium, entry, Relaxed);
             }
         }
         region.write_back_bytes(directory, 16 * words as usize);
         // PERSIST: the new directory before the root names it.
         region.fence();
         let doubled = Entry(directory | (root.depth() + 1));
-        self.word(self.root).store(medium, doubled.0, Release);
+        self.space.word(self.root).store(medium, doubled.0, Release);
         // PERSIST: the new directory is the directory, before anyone stores to it.
-        region.persist(self.word(self.root));
+        region.persist(self.space.word(self.root));
         Ok(doubled)
     }
 }
@@ -324,7 +317,7 @@ impl<M: Medium> Baseline<M> for Cceh<M> {
 
     /// Directories that it no longer uses are not counted.
     fn bytes(&self) -> u64 {
-        self.segments.load(Relaxed) * SEGMENT + (8 << Entry(self.load(self.root)).depth())
+        self.segments.load(Relaxed) * SEGMENT + (8 << Entry(self.space.load(self.root)).depth())
     }
 
     fn get(&self, key: u64) -> Option<u64> {

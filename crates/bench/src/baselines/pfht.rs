@@ -11,7 +11,7 @@
 use super::bucket::{Buckets, Place, SLOTS};
 use super::{Baseline, Space, SpaceFull, hashes};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Release;
 use terrace_medium::{Medium, Offset, Word};
 
 /// Of all slots, those of the stash.
@@ -36,14 +36,6 @@ pub struct Pfht<M> {
 }
 
 impl<M: Medium> Pfht<M> {
-    fn word(&self, at: u64) -> &Word {
-        self.space.region().at(Offset::new(at))
-    }
-
-    fn load(&self, at: u64) -> u64 {
-        self.word(at).load(self.space.medium(), Acquire)
-    }
-
     fn node(&self, at: u64) -> &Node {
         self.space.region().at(Offset::new(at))
     }
@@ -61,11 +53,11 @@ impl<M: Medium> Pfht<M> {
         }
         let mut link = self.head(key);
         loop {
-            let node = self.load(link);
+            let node = self.space.load(link);
             if node == 0 {
                 return None;
             }
-            if self.load(node + 8 * KEY as u64) == key {
+            if self.space.load(node + 8 * KEY as u64) == key {
                 return Some((link, node));
             }
             link = node + 8 * NEXT as u64;
@@ -76,14 +68,14 @@ impl<M: Medium> Pfht<M> {
         let at = self.free.pop().ok_or(SpaceFull)?;
         let (head, region, medium) = (self.head(key), self.space.region(), self.space.medium());
         let node = self.node(at);
-        for (word, value) in [(KEY, key), (VALUE, value), (NEXT, self.load(head))] {
+        for (word, value) in [(KEY, key), (VALUE, value), (NEXT, self.space.load(head))] {
             node[word].store(medium, value, Release);
         }
         // PERSIST: the node before the word that names it.
         region.persist(node);
-        self.word(head).store(medium, at, Release);
+        self.space.word(head).store(medium, at, Release);
         // PERSIST: the node is there, before the caller answers.
-        region.persist(self.word(head));
+        region.persist(self.space.word(head));
         Ok(())
     }
 
@@ -131,7 +123,7 @@ impl<M: Medium> Baseline<M> for Pfht<M> {
     fn get(&self, key: u64) -> Option<u64> {
         match self.buckets.find(key) {
             Some(place) => Some(self.buckets.value(place)),
-            None => self.stashed(key).map(|(_, node)| self.load(node + 8 * VALUE as u64)),
+            None => self.stashed(key).map(|(_, node)| self.space.load(node + 8 * VALUE as u64)),
         }
     }
 
@@ -168,10 +160,11 @@ impl<M: Medium> Baseline<M> for Pfht<M> {
             }
             None => {
                 let (link, node) = self.stashed(key)?;
-                let (value, next) = (self.load(node + 8 * VALUE as u64), self.load(node + 8 * NEXT as u64));
-                self.word(link).store(self.space.medium(), next, Release);
+                let (value, next) =
+                    (self.space.load(node + 8 * VALUE as u64), self.space.load(node + 8 * NEXT as u64));
+                self.space.word(link).store(self.space.medium(), next, Release);
                 // PERSIST: the node is out of its chain before it can be another's.
-                self.space.region().persist(self.word(link));
+                self.space.region().persist(self.space.word(link));
                 self.free.push(node);
                 value
             }

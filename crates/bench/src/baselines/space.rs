@@ -1,6 +1,7 @@
 //! Memory for baselines.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{BLOCK, LINE, MapError, Mapping, Medium, Offset, Region, Word};
 
 /// Memory of a medium that is given out once and never taken back. Handing it out costs nothing and persists nothing, as the hot path of the pool's allocator.
@@ -40,6 +41,16 @@ impl<M: Medium> Space<M> {
         let end = (self.region.medium().len() / LINE * LINE) as u64;
         let take = |next: u64| next.checked_add(bytes).filter(|&after| after <= end);
         self.next.fetch_update(Relaxed, Relaxed, take).map_err(|_| SpaceFull)
+    }
+
+    #[inline(always)]
+    pub(super) fn word(&self, at: u64) -> &Word {
+        self.region.at(Offset::new(at))
+    }
+
+    #[inline(always)]
+    pub(super) fn load(&self, at: u64) -> u64 {
+        self.word(at).load(self.medium(), Acquire)
     }
 
     #[inline(always)]

@@ -225,17 +225,20 @@ mod tests {
 
     type Store<M> = Direct<Clht<M, Bytes<Key>>>;
 
-    fn open<M: MappedMedium>(path: &Path) -> Store<M> {
-        let pool =
-            PoolOptions::at(path).size(4 << 20).assume_persistent(M::VOLATILE_CACHE).open_or_create::<M>();
-        let settings = Settings {
+    fn settings() -> Settings {
+        Settings {
             expected_keys: 100,
             index_cache: CacheBounds::default(),
             verify_reads: true,
             read_only: false,
             clock: Arc::new(ManualClock::at(1000)),
-        };
-        Store::<M>::open(pool.unwrap(), settings).unwrap()
+        }
+    }
+
+    fn open<M: MappedMedium>(path: &Path) -> Store<M> {
+        let pool =
+            PoolOptions::at(path).size(4 << 20).assume_persistent(M::VOLATILE_CACHE).open_or_create::<M>();
+        Store::<M>::open(pool.unwrap(), settings()).unwrap()
     }
 
     fn put<M: MappedMedium>(store: &Store<M>, key: &[u8], value: &[u8]) {
@@ -333,13 +336,7 @@ mod tests {
         let happened = matches!(cut, Cut::Committed | Cut::Settled);
         // Read-only, nothing is ended; the descriptor is asked.
         let options = PoolOptions::at(&copy).assume_persistent(M::VOLATILE_CACHE).read_only(true);
-        let settings = Settings {
-            expected_keys: 0,
-            index_cache: CacheBounds::default(),
-            verify_reads: true,
-            read_only: false,
-            clock: Arc::new(ManualClock::at(1000)),
-        };
+        let settings = Settings { expected_keys: 0, ..settings() };
         let frozen = Store::<M>::open(options.open::<M>().unwrap(), settings).unwrap();
         assert_state(&frozen, happened, cut);
         drop(frozen);
@@ -374,14 +371,7 @@ mod tests {
     #[test]
     fn what_was_expected_in_vain_changes_nothing() {
         let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
-        let settings = Settings {
-            expected_keys: 100,
-            index_cache: CacheBounds::default(),
-            verify_reads: true,
-            read_only: false,
-            clock: Arc::new(ManualClock::at(1000)),
-        };
-        let store = Store::open(pool, settings).unwrap();
+        let store = Store::open(pool, settings()).unwrap();
         put(&store, b"a", b"1");
         put(&store, b"b", b"1");
         let (a, b) = (store.version(b"a").unwrap(), store.version(b"b").unwrap());
@@ -403,13 +393,7 @@ mod tests {
     fn a_key_that_came_and_went_is_not_as_it_was() {
         let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
         let clock = Arc::new(ManualClock::at(1000));
-        let settings = Settings {
-            expected_keys: 100,
-            index_cache: CacheBounds::default(),
-            verify_reads: true,
-            read_only: false,
-            clock: clock.clone(),
-        };
+        let settings = Settings { clock: clock.clone(), ..settings() };
         let store = Store::open(pool, settings).unwrap();
         let value = |expires_at| What::Put { value: b"1", expires_at };
         let write = |what| [Write { key: b"a", what }, Write { key: b"b", what }];
@@ -446,14 +430,7 @@ mod tests {
     #[test]
     fn a_store_that_has_stopped_is_read_and_not_written() {
         let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
-        let settings = Settings {
-            expected_keys: 100,
-            index_cache: CacheBounds::default(),
-            verify_reads: true,
-            read_only: false,
-            clock: Arc::new(ManualClock::at(1000)),
-        };
-        let store = Store::open(pool, settings).unwrap();
+        let store = Store::open(pool, settings()).unwrap();
         put(&store, b"a", b"1");
         store.stop("it was told to".into());
         assert_eq!(read(&store, b"a"), Some(b"1".to_vec()));

@@ -35,7 +35,7 @@ pub struct Rewo<M: MappedMedium, K> {
     pub(super) seed: u64,
     pub(super) damage: OnceLock<Damage>,
     pub(super) cache: Option<Box<Cache>>,
-    /// Whether it was made by this handle, and nobody has written to it yet.
+    /// Whether this handle has made it.
     pub(super) is_new: bool,
     pub(super) kind: PhantomData<fn() -> K>,
 }
@@ -313,19 +313,16 @@ impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
             for key in keys.by_ref().take(BATCH) {
                 let probe = Probe::<K>::new(key, self.seed);
                 let known = self.cache.as_ref().map(|cache| self.look(cache, guard, &probe));
-                let ticket = match known {
-                    Some(Look::Unknown(ticket)) => Ok(Some(ticket)),
-                    Some(Look::Word(word)) => Err(Some(word)),
-                    Some(Look::Absent) => Err(None),
-                    None => Ok(None),
+                let step = match known {
+                    Some(Look::Word(word)) => Step::Found(Some(word)),
+                    Some(Look::Absent) => Step::Found(None),
+                    Some(Look::Unknown(ticket)) => Step::Seek(probe, Some(ticket)),
+                    None => Step::Seek(probe, None),
                 };
-                batch[len] = Some(match ticket {
-                    Ok(ticket) => {
-                        self.prefetch(&probe);
-                        Step::Seek(probe, ticket)
-                    }
-                    Err(found) => Step::Found(found),
-                });
+                if let Step::Seek(probe, _) = &step {
+                    self.prefetch(probe);
+                }
+                batch[len] = Some(step);
                 len += 1;
             }
             for step in batch[..len].iter().flatten() {
