@@ -61,6 +61,7 @@ mod scan;
 mod shape;
 mod stored;
 mod stripes;
+mod together;
 mod verify;
 mod view;
 mod write;

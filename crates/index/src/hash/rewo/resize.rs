@@ -3,8 +3,8 @@
 //! The root names a *view*, which is written once: the table of each cell of the directory, and during a resize the cells whose keys move, and where. So a resize begins and ends with one store, and whoever
 //! crashes in between finds the one view or the other:
 //! 1. write the new table's meta words, the view of the resize, and the view after it; fence; name the view of the resize in the root; write back, fence;
-//! 2. bucket by bucket, in order, under the bucket's lock: lock the slots whose keys move, copy each of them as an insert would, then invalidate all of them in one store. `count` says how many buckets are done; every
-//!    write moves some of them in passing, and no key is added before its writer has;
+//! 2. bucket by bucket, in order, under the bucket's lock: lock the slots whose keys move, copy them as inserts would, as many at a time as share their fences (`together.rs`), then invalidate all of
+//!    them in one store. `count` says how many buckets are done; every write moves some of them in passing, and no key is added before its writer has;
 //! 3. name the view that follows; write back, fence; retire the tables that no cell has any more.
 //!
 //! Meanwhile a key that moves is in its old table, or in the new one, and is added to the new one only. Writers lock its buckets in both. `count` may be too low after a crash, and then
@@ -17,6 +17,7 @@ use super::ops::Rewo;
 use super::place::{BUCKETS_LOG2_MAX, Place};
 use super::shape::Nests;
 use super::stripes::Held;
+use super::together::Together;
 use super::view::*;
 use super::write::Blocked;
 use crate::planted::{self, Bug};
@@ -219,14 +220,16 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             return self.move_cleared(guard, view, (place, index), slots, held);
         }
         let (base, mut gone, mut outcome) = (held.len(), 0, Ok(()));
+        let mut copies = Together::default();
         for slot in (0..K::SLOTS).filter(leaving) {
-            outcome = self.move_key(guard, &mut held, view, (place, index), slot);
-            held.release_after(base);
+            outcome = self.move_key(guard, (&mut held, base), view, (place, index), slot, &mut copies);
             if outcome.is_err() {
                 break;
             }
             gone |= 1 << slot;
         }
+        self.publish_together(&mut copies);
+        held.release_after(base);
         self.clear(place, index, gone);
         outcome
     }
@@ -260,14 +263,16 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         Ok(())
     }
 
-    /// Copies the key of a slot to the new table.
+    /// Copies the key of a slot to the new table: together with the others that are being copied, or, where that cannot be, behind them. Locks after the first `base` are those of copies, and are freed once
+    /// these are durable.
     fn move_key<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
-        held: &mut Held<'g, M>,
+        (held, base): (&mut Held<'g, M>, usize),
         view: View<'_, M>,
         (place, index): (Place, u64),
         slot: usize,
+        copies: &mut Together,
     ) -> Result<(), Blocked> {
         let (Some(to), Some(entry)) = (view.directory().to, K::read(guard, self.bucket(place, index), slot))
         else {
@@ -277,6 +282,14 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             self.note_damage(entry.word, "a slot of the index is damaged");
         }
         let home = self.home_in(guard, to, (place, index), entry);
+        if self.copy_together(guard, held, (to, home), entry, copies) {
+            return Ok(());
+        }
+        self.publish_together(copies);
+        held.release_after(base);
+        if self.copy_together(guard, held, (to, home), entry, copies) {
+            return Ok(());
+        }
         for index in [home, to.second(home, entry.tag)] {
             if !self.try_hold(guard, held, to.bucket(index)) {
                 return Err(Blocked::Busy(self.stripe_of(to.bucket(index))));
@@ -285,6 +298,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let at = self.vacancy(guard, held, view, to, (home, entry.tag))?;
         self.pass(home, at, entry.tag);
         self.install(guard, at, K::turned(entry, at.index != home));
+        held.release_after(base);
         Ok(())
     }
 

@@ -1,0 +1,79 @@
+//! Copies of several keys that share their fences: what a resize moves out of one bucket.
+//!
+//! Each step of a move is fenced before the next, and it is one step for all of them: (1) the slots of the old bucket are locked; (2) the copies are written; (3) they are made valid; (4) the old slots are invalid. So a
+//! crash between (3) and (4) leaves some of the keys, or all, in both tables, alike, with their old slots locked, as if they had moved one by one.
+//!
+//! Under one lock only one bucket may be not durable. So of a stripe only one bucket is among those that are written together, and their locks are held until they are durable.
+
+use super::bucket::*;
+use super::ops::Rewo;
+use super::place::Place;
+use super::shape::{Entry, Nests};
+use super::stripes::Held;
+use super::write::Slot;
+use crate::planted::{self, Bug};
+use terrace_medium::{MappedMedium, Offset};
+use terrace_pool::Guard;
+
+/// Copies that are written and not valid yet.
+#[derive(Default)]
+pub(super) struct Together(Vec<(Slot, u8)>);
+
+impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+    /// Writes a copy of a key into its first bucket in table `to`, if that has plenty of room, and nobody else has its lock. Whether it has.
+    pub(super) fn copy_together<'g>(
+        &'g self,
+        guard: &'g Guard<'_, M>,
+        held: &mut Held<'g, M>,
+        (to, home): (Place, u64),
+        entry: Entry,
+        copies: &mut Together,
+    ) -> bool {
+        let at = to.bucket(home);
+        if self.is_crowding(copies, at) || !self.try_hold(guard, held, at) {
+            return false;
+        }
+        let (region, bucket) = (self.pool.region(), self.bucket(to, home));
+        let meta = meta(region.medium(), bucket);
+        let taken = copies.0.iter().filter(|(slot, _)| slot.place == to && slot.index == home);
+        let free = meta.free::<K>() & !taken.fold(0, |taken, (slot, _)| taken | 1 << slot.slot);
+        // As `vacancy` has it.
+        if meta.mark::<K>() != Mark::None || free.count_ones() as usize * 4 <= K::SLOTS {
+            return false;
+        }
+        let slot = choose::<K>(free, entry.tag);
+        self.announce(at);
+        K::write(guard, bucket, slot, K::turned(entry, false));
+        // PERSIST: fenced before it is valid.
+        region.write_back(&bucket[line_of::<K>(slot)]);
+        copies.0.push((Slot { place: to, index: home, slot }, entry.tag));
+        true
+    }
+
+    /// Whether another bucket with the lock of this one is written to.
+    fn is_crowding(&self, copies: &Together, at: Offset<Bucket>) -> bool {
+        let mut others = copies.0.iter().map(|(slot, _)| slot.place.bucket(slot.index));
+        others.any(|other| other != at && self.stripe_of(other) == self.stripe_of(at))
+    }
+
+    /// Makes the copies valid, for good.
+    pub(super) fn publish_together(&self, copies: &mut Together) {
+        if copies.0.is_empty() {
+            return;
+        }
+        let region = self.pool.region();
+        // PERSIST: every copy, before it is valid.
+        region.fence();
+        for (nth, &(at, tag)) in copies.0.iter().enumerate() {
+            self.publish(at, tag);
+            let is_last = copies.0[nth + 1..].iter().all(|(other, _)| other.index != at.index);
+            if is_last && !planted::has(Bug::CopyUnfenced) {
+                // PERSIST: fenced below.
+                region.write_back(&self.bucket(at.place, at.index)[0]);
+            }
+        }
+        // PERSIST: every copy is valid before its slot is not.
+        region.fence();
+        copies.0.clear();
+    }
+}
