@@ -131,7 +131,11 @@ impl Bug {
     ];
 
     /// Those of Rewo-Hash.
-    pub const OF_REWO: [Self; 17] = [
+    pub const OF_REWO: [Self; 21] = [
+        Self::CacheFillUnchecked,
+        Self::CacheSyncLate,
+        Self::CacheKeepsDeleted,
+        Self::CacheOverflowForgotten,
         Self::PassedUnsaid,
         Self::PublishBeforePair,
         Self::UnlockWithoutPersist,

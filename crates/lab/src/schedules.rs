@@ -263,7 +263,7 @@ fn drawn<T: Target>(seed: ScheduleSeed) -> Scenario {
         Accident { deaths: Deaths::Some, .. } => Scenario::draw_shared::<T>(seed.run),
         Accident { deaths: Deaths::First, .. } => Scenario::draw_heirs::<T>(seed.run),
         Accident { crash: Some(_), .. } => Scenario::draw_to_crash::<T>(seed.run),
-        Accident { crash: None, .. } => Scenario::draw::<T>(seed.run),
+        Accident { crash: None, .. } => Scenario::draw_to_race::<T>(seed.run),
     }
 }
 

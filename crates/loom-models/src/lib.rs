@@ -1,4 +1,4 @@
-//! Models of the four places where the order of plain memory accesses decides, each in every order that the C11 memory model allows (loom).
+//! Models of the five places where the order of plain memory accesses decides, each in every order that the C11 memory model allows (loom).
 //!
 //! The schedules of `testkit` run the product itself, but every access there is seen by all threads at once, as on no processor. Here it is the other way round: what
 //! runs is a restatement of a few lines, but loads may return any value that the orderings permit. What ties a model to the product is only
@@ -16,6 +16,8 @@ mod bucket;
 mod epoch;
 #[cfg(test)]
 mod lock;
+#[cfg(test)]
+mod shadow;
 #[cfg(test)]
 mod slab;
 

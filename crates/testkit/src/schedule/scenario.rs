@@ -21,6 +21,16 @@ pub enum Act {
     LookAfter,
 }
 
+impl Act {
+    /// The keys that it may change.
+    fn changes(&self) -> Vec<Key> {
+        match self {
+            Self::Do(op) => op.keys(),
+            _ => Vec::new(),
+        }
+    }
+}
+
 impl fmt::Display for Act {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -72,6 +82,20 @@ impl Scenario {
         let mut draw = |threads| draw_threads(&mut dice, &plan, &like, threads, &mut versions);
         let (threads, first) = (draw(threads), draw(2));
         Self { plan, threads, first, moment: None, is_shared: false, deaths: Vec::new() }
+    }
+
+    /// As [`Scenario::draw`], for a run that nothing happens to but that its threads meet: some of them scan, and then read a key that another one changes. What a scan has shown, no read may take back.
+    pub fn draw_to_race<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::draw::<T>(seed);
+        let mut dice = Dice::new(seed ^ 0x0073_6565_6e21);
+        let changed: Vec<Key> = scenario.threads.iter().flatten().flat_map(Act::changes).collect();
+        for acts in scenario.threads.iter_mut().filter(|_| !changed.is_empty()) {
+            if dice.roll(4) == 0 {
+                let place = dice.roll(acts.len() as u64 + 1) as usize;
+                acts.splice(place..place, [Act::Scan, Act::Get(*dice.pick(&changed))]);
+            }
+        }
+        scenario
     }
 
     /// As [`Scenario::draw`], for participants of a shared pool. Who dies is [drawn](Scenario::draw_deaths) once it is known how long they live.
