@@ -21,10 +21,13 @@ const HISTORIES: u64 = 200;
 const MEETING_SHARE: u64 = 8;
 /// Runs of several threads, and as many in which some of them die, that are looked through.
 const MEETING_RUNS: u64 = 40;
+/// A short look has one in so many of the states, histories and runs.
+const SHORT: u64 = 20;
+
 /// How long and at what a target looks for a mutant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
-    /// First, at this share of the states: most mutants do not live longer, and those that one target cannot kill may fall in another.
+    /// First, at [`SHORT`] of everything: most mutants do not live longer, and those that one target cannot kill may fall in another, or where threads meet.
     Short,
     Long,
     /// At what a process leaves to one that comes after it, and hardly anything else.
@@ -32,11 +35,12 @@ enum Look {
 }
 
 impl Look {
-    const ALL: [Self; 3] = [Self::Short, Self::Long, Self::AtKills];
+    /// The search by one thread, which that by several follows each time.
+    const ROUNDS: [&[Self]; 2] = [&[Self::Short], &[Self::Long, Self::AtKills]];
 
-    /// One in so many of all states.
-    fn share(self) -> u64 {
-        if self == Self::Short { 20 } else { 1 }
+    /// This one's share of `all`.
+    fn share(self, all: u64) -> u64 {
+        if self == Self::Short { all.div_ceil(SHORT) } else { all }
     }
 }
 
@@ -171,25 +175,35 @@ impl Mutants {
     /// Whether any of the targets that come by the fault shows that something is wrong.
     fn is_killed(&self, fault: Fault, passers: &[Passer<'_>], meets: &[Meet], progress: &Progress) -> bool {
         let mut states = 0;
-        for look in Look::ALL {
-            for &passer in passers {
-                let tally = self.session(passer, fault, look).run(progress);
-                states += tally.explored.distinct;
-                if let Some((seed, finding)) = tally.finding {
-                    let (target, replay) = (passer.suite.name, seed.to_string());
-                    self.report(fault, states, Some(Killer { target, replay, wrong: finding.wrong }));
-                    return true;
-                }
-            }
-        }
-        let killer = self.killed_by_threads(fault, meets, &mut states);
+        let killer = Look::ROUNDS.iter().find_map(|looks| {
+            let alone = looks.iter().find_map(|&look| {
+                passers
+                    .iter()
+                    .find_map(|&passer| self.killed_by_one(fault, passer, look, &mut states, progress))
+            });
+            alone.or_else(|| self.killed_by_threads(fault, meets, looks[0].share(self.runs), &mut states))
+        });
         let is_killed = killer.is_some();
         self.report(fault, states, killer);
         is_killed
     }
 
+    fn killed_by_one(
+        &self,
+        fault: Fault,
+        passer: Passer<'_>,
+        look: Look,
+        states: &mut u64,
+        progress: &Progress,
+    ) -> Option<Killer> {
+        let tally = self.session(passer, fault, look).run(progress);
+        *states += tally.explored.distinct;
+        let (seed, finding) = tally.finding?;
+        Some(Killer { target: passer.suite.name, replay: seed.to_string(), wrong: finding.wrong })
+    }
+
     /// What one thread makes durable for another shows only where they meet.
-    fn killed_by_threads(&self, fault: Fault, meets: &[Meet], states: &mut u64) -> Option<Killer> {
+    fn killed_by_threads(&self, fault: Fault, meets: &[Meet], runs: u64, states: &mut u64) -> Option<Killer> {
         let (stop, next) = (AtomicBool::new(false), AtomicU64::new(0));
         let (seen, killer) = (Seen::new(), Mutex::new(None));
         let is_over = || stop.load(Relaxed) || seen.len() >= MEETING_SHARE * self.states;
@@ -200,7 +214,7 @@ impl Mutants {
                     let watch = Watch { seen: &seen, is_over: &is_over, fault: Some(fault) };
                     while !is_over() {
                         let run = next.fetch_add(1, Relaxed);
-                        if run >= self.runs {
+                        if run >= runs {
                             break;
                         }
                         if let Some(found) = self.killed_by_meeting(&stage, &watch, meets, run) {
@@ -250,12 +264,12 @@ impl Mutants {
             suite: passer.suite,
             profile: self.profile,
             seed: self.seed,
-            states: (self.states / look.share()).max(1),
+            states: look.share(self.states).max(1),
             jobs: cores(),
             limits,
             fault: Some(fault),
             only_faulty: !passer.in_recovery,
-            runs_max: (self.histories / look.share()).max(1),
+            runs_max: look.share(self.histories).max(1),
         }
     }
 
