@@ -12,6 +12,7 @@ mod classes;
 mod clock;
 mod collect;
 mod doubt;
+mod ending;
 mod epoch;
 mod error;
 mod file;

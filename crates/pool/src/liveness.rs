@@ -4,10 +4,12 @@
 //! process dies, whatever it dies of, and not before: a process that is merely stopped still holds it. Hosts without a common kernel will have leases instead. The trait
 //! stands between: nothing else in a pool that is open relies on its participants having a kernel in common.
 
+use crate::ending::is_past_storing;
 use crate::fork::Watched;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 
 /// Tells the participants of a shared pool that are alive from the dead. Each participant has one of its own.
 ///
@@ -29,6 +31,11 @@ pub trait Liveness: Send + Sync {
     fn release(&self, index: u32);
     /// Whether somebody alive has the place, other than through `self`.
     fn is_alive(&self, index: u32) -> bool;
+    /// Whether somebody who has the place is known not to store anything any more: process `pid`, as the pool says. It counts as dead then for whoever has asked, though [`Liveness::is_alive`] will deny it
+    /// later only. No need to know.
+    fn is_ending(&self, _index: u32, _pid: u32) -> bool {
+        false
+    }
     /// Waits until nobody else is opening or closing the pool, and keeps others from it until [`Liveness::leave`], or death.
     fn enter(&self) -> io::Result<()>;
     /// See [`Liveness::enter`].
@@ -146,6 +153,10 @@ impl Liveness for FileLocks {
     fn is_alive(&self, index: u32) -> bool {
         // Where the kernel does not say, nobody is taken for dead.
         self.is_held(Place::Participant(index)).unwrap_or(true)
+    }
+    fn is_ending(&self, index: u32, pid: u32) -> bool {
+        let inode = self.file.metadata().map(|metadata| metadata.ino());
+        inode.is_ok_and(|inode| is_past_storing(pid, inode, Place::Participant(index).byte()))
     }
     fn enter(&self) -> io::Result<()> {
         self.call(libc::F_OFD_SETLKW, Hold::Alone, Place::Gate).map(|_| ())

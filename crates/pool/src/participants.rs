@@ -98,6 +98,22 @@ pub(crate) fn holder_of<M: MappedMedium>(region: &Region<M>, layout: &Layout, in
     (word & TAKEN != 0).then_some(incarnation(word) as u32)
 }
 
+/// The process that says it has slot `index`; believed by nobody who does not look.
+pub(crate) fn process_of<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) -> u32 {
+    slot(region, layout, index).0[1].load(region.medium(), Relaxed) as u32
+}
+
+/// Tells this life of slot `index` from every other. The incarnation begins again some time, but not within the millisecond. Never 0.
+pub(crate) fn life_of<M: MappedMedium>(
+    region: &Region<M>,
+    layout: &Layout,
+    index: u32,
+    incarnation: u32,
+) -> u64 {
+    let opened_ms = slot(region, layout, index).0[3].load(region.medium(), Relaxed);
+    opened_ms.wrapping_mul(INCARNATIONS) | u64::from(incarnation)
+}
+
 /// Gives slot `index` back, unless it is another incarnation's by now.
 pub(crate) fn release<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32, incarnation: u32) {
     let free = u64::from(incarnation) << INCARNATION_SHIFT;
@@ -185,11 +201,15 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
     matches!(field_of(pid, 3).as_deref(), Some("T" | "t"))
 }
 
-/// A field from the third on of /proc/PID/stat, counted as in proc_pid_stat(5). (The second one, the program in parentheses, may hold spaces and parentheses itself.)
-fn field_of(pid: u32, field: usize) -> Option<String> {
+fn field_of(pid: u32, number: usize) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    field(&stat, number).map(str::to_string)
+}
+
+/// A field from the third on of /proc/PID/stat, counted as in proc_pid_stat(5). (The second one, the program in parentheses, may hold spaces and parentheses itself.)
+pub(crate) fn field(stat: &str, number: usize) -> Option<&str> {
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(field - 3).map(str::to_string)
+    fields.split_whitespace().nth(number - 3)
 }
 
 #[cfg(test)]

@@ -128,6 +128,8 @@ pub(crate) struct Inner<M: MappedMedium> {
     roots: Mutex<()>,
     /// Who of the participants is alive; `None` if this process has the pool for itself.
     pub(crate) liveness: Option<Arc<dyn Liveness>>,
+    /// Of each participant the last life that was found to be ending; 0 for none. See `recover`.
+    pub(crate) ending: Box<[AtomicU64]>,
     /// Whether this process may store to the zones.
     pub(crate) protected: Protected,
     /// Whether [`Pool::close`] has done its work.
@@ -183,6 +185,7 @@ impl<M: MappedMedium> Pool<M> {
             region.medium().mapping().follow();
         }
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let ending = if life.liveness.is_some() { layout.geometry.participants } else { 0 };
         let shared = Anchor::new(&region, Offset::new(layout.allocator))
             .expect("every layout has its allocator's words");
         Self(Arc::new(Inner {
@@ -200,6 +203,7 @@ impl<M: MappedMedium> Pool<M> {
             superblock: Mutex::new(life.superblock),
             roots: Mutex::new(()),
             liveness: life.liveness,
+            ending: (0..ending).map(|_| AtomicU64::new(0)).collect(),
             protected: Protected::default(),
             closed: false,
             family: fork::generation(),

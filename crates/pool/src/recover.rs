@@ -15,6 +15,7 @@
 //! itself has more than one word to change, the queues of limbo and the superblock, the recovery ends what was begun.
 
 use crate::epoch::DEPTH;
+use crate::liveness::Liveness;
 use crate::lock::{Lock, holder_in};
 use crate::notes::NOTES;
 use crate::participants;
@@ -72,8 +73,25 @@ impl<M: MappedMedium> Inner<M> {
             return false;
         }
         // Asked first: a slot is taken only by who is alive already, so one that changes hands now is not taken for dead.
-        let is_alive = participant == u32::from(self.owner.participant) || liveness.is_alive(participant);
+        let is_alive = participant == u32::from(self.owner.participant)
+            || liveness.is_alive(participant) && !self.is_ending(&**liveness, participant, incarnation);
         !is_alive || participants::holder_of(&self.region, &self.layout, participant) != Some(incarnation)
+    }
+
+    /// Whether a participant that has its place still will not store any more. Once found so it stays so: for a time nobody can tell any more, and a recovery must not stop halfway.
+    fn is_ending(&self, liveness: &dyn Liveness, participant: u32, incarnation: u32) -> bool {
+        let (region, layout) = (&self.region, &self.layout);
+        let found = &self.ending[participant as usize];
+        let life = || participants::life_of(region, layout, participant, incarnation);
+        if found.load(Relaxed) == life() {
+            return true;
+        }
+        let is_ending =
+            liveness.is_ending(participant, participants::process_of(region, layout, participant));
+        if is_ending {
+            found.store(life(), Relaxed);
+        }
+        is_ending
     }
 
     fn recover_if_dead(&self, index: u32) -> bool {

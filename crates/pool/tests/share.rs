@@ -247,6 +247,46 @@ fn a_stopped_process_keeps_its_locks() {
     Lock::of(&words(&pool)[0]).try_acquire(&pool.pin()).unwrap().release();
 }
 
+/// Holds a lock, and has so much memory that the kernel needs a while to take it apart.
+#[test]
+#[ignore = "a child of the other tests"]
+fn holds_a_lock_and_much_memory() {
+    let pool = open::<Shm>(&argument());
+    let guard = pool.pin();
+    let held = Lock::of(&words(&pool)[0]).acquire(&guard);
+    let memory = vec![1_u8; 256 << 20];
+    say("ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    drop(memory);
+    held.release();
+}
+
+/// The letter of /proc/PID/stat for what a process is at; `Z` once it has closed its files.
+fn state_of(pid: u32) -> Option<char> {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?.rsplit(") ").next()?.chars().next()
+}
+
+#[test]
+fn nobody_waits_until_the_kernel_has_taken_a_dead_one_apart() {
+    const TRIES: u32 = 20;
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    words(&pool);
+    let was_early = || {
+        let (mut process, mut lines) = child("holds_a_lock_and_much_memory", &path);
+        expect(&mut lines, "ready");
+        assert_eq!(pool.recover_dead(), 0);
+        process.kill().unwrap();
+        while pool.recover_dead() == 0 {}
+        let state = state_of(process.id());
+        Lock::of(&words(&pool)[0]).try_acquire(&pool.pin()).unwrap().release();
+        process.wait().unwrap();
+        assert_eq!(pool.recover_dead(), 0, "that has been done");
+        state != Some('Z')
+    };
+    assert!((0..TRIES).any(|_| was_early()), "of {TRIES} none was missed before it had closed its files");
+}
+
 /// Forks with the pool open twice; the child tries to use it, closes one of them, and opens it for itself; then the parent dies and the child lives on.
 #[test]
 #[ignore = "a child of the other tests"]

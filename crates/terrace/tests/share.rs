@@ -36,6 +36,8 @@ fn child() {
     let mut number = || parts.next().unwrap().parse::<u64>().unwrap();
     let (round, process) = (number(), number());
     let medium = if parts.next() == Some("pmem") { Medium::Pmem } else { Medium::Shm };
+    // The survivor that judges is one thread among many.
+    rustix::process::nice(5).unwrap();
     let store = shared(Path::new(parts.next().unwrap()), medium).size(SIZE).open().unwrap();
     write_until_killed(&store, process * THREADS..(process + 1) * THREADS, |writer| seed(round, writer));
 }

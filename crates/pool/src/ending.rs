@@ -1,0 +1,179 @@
+//! A process that is ending: it stores nothing any more, and still has its locks.
+//!
+//! The kernel takes the memory of a dying process apart before it closes its files, and its locks go with those. Of many GB, or where others keep the kernel busy, that takes seconds. Nobody has to
+//! wait for it: who has no memory stores nothing. /proc says both, which of a process's threads have memory and which locks its files have (proc_pid_stat(5), proc_pid_fdinfo(5)).
+
+use crate::participants::field;
+use rustix::fs::{Dir, Mode, OFlags, openat};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Whether process `pid` has no memory, and has `byte` of the file with this inode number locked for itself. False where the system does not say.
+pub(crate) fn is_past_storing(pid: u32, inode: u64, byte: i64) -> bool {
+    has_no_memory(pid, |process| holds(process, inode, byte)).unwrap_or(false)
+}
+
+/// Whether no thread of process `pid` has memory, while `also` holds.
+fn has_no_memory(pid: u32, also: impl FnOnce(&OwnedFd) -> io::Result<bool>) -> io::Result<bool> {
+    // It stays the same process, whoever gets its number.
+    let process = directory(rustix::fs::CWD, &format!("/proc/{pid}"))?;
+    // The first thread ends last, or leaves the others alone: mostly one look is enough.
+    if has_memory(&process, "stat")? {
+        return Ok(false);
+    }
+    let threads = names(&process, "task")?;
+    for thread in &threads {
+        if has_memory(&process, &format!("task/{thread}/stat"))? {
+            return Ok(false);
+        }
+    }
+    // A thread is begun by one that has memory, which the second list would show if the first one had missed it.
+    let is_all = names(&process, "task")?.iter().all(|thread| threads.contains(thread));
+    Ok(is_all && also(&process)?)
+}
+
+/// Whether the thread with this `stat` maps anything. One that has gone does not.
+fn has_memory(process: &OwnedFd, stat: &str) -> io::Result<bool> {
+    const MAPPED_BYTES: usize = 23;
+    let stat = match read(process, stat) {
+        Err(error) if is_gone(&error) => return Ok(false),
+        read => read?,
+    };
+    Ok(field(&stat, MAPPED_BYTES) != Some("0"))
+}
+
+/// Whether a file of the process has `byte` of the file with this inode number locked for itself.
+fn holds(process: &OwnedFd, inode: u64, byte: i64) -> io::Result<bool> {
+    for file in names(process, "fdinfo")? {
+        match read(process, &format!("fdinfo/{file}")) {
+            Ok(text) if text.lines().any(|line| is_lock_of(line, inode, byte)) => return Ok(true),
+            Err(error) if !is_gone(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a line of a file's `fdinfo` is such a lock: `lock: 1: OFDLCK ADVISORY WRITE -1 00:1b:7 16 16`, the file's device and inode and the first and the last byte at the end.
+fn is_lock_of(line: &str, inode: u64, byte: i64) -> bool {
+    let mut words = line.split_whitespace();
+    if words.next() != Some("lock:")
+        || !words.any(|word| word == "OFDLCK")
+        || !words.any(|word| word == "WRITE")
+    {
+        return false;
+    }
+    let words: Vec<&str> = words.collect();
+    let [.., file, first, last] = words[..] else { return false };
+    let of = file.rsplit(':').next().and_then(|number| number.parse().ok());
+    of == Some(inode) && first.parse() == Ok(byte) && last.parse() == Ok(byte)
+}
+
+fn directory(at: impl AsFd, path: &str) -> io::Result<OwnedFd> {
+    Ok(openat(at, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// What is in a directory of the process, but for what begins with a dot.
+fn names(process: &OwnedFd, path: &str) -> io::Result<Vec<String>> {
+    let entries = Dir::read_from(directory(process, path)?)?;
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    names.filter(|name| !name.as_ref().is_ok_and(|name| name.starts_with('.'))).collect()
+}
+
+fn read(process: &OwnedFd, path: &str) -> io::Result<String> {
+    let mut text = String::new();
+    let file = openat(process, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    File::from(file).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// No such file, or no such process any more.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::liveness::{FileLocks, Liveness};
+    use std::os::unix::fs::MetadataExt;
+
+    const PLACE_3: i64 = (1 << 62) + 16 + 3;
+
+    fn has_none(pid: u32) -> bool {
+        has_no_memory(pid, |_| Ok(true)).unwrap()
+    }
+
+    #[test]
+    fn who_is_alive_has_memory_and_its_locks_are_found() {
+        let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        let open = || File::options().read(true).write(true).open(file.path()).unwrap();
+        let (inode, locks) = (file.as_file().metadata().unwrap().ino(), FileLocks::new(open()));
+        let me = directory(rustix::fs::CWD, "/proc/self").unwrap();
+        assert!(!holds(&me, inode, PLACE_3).unwrap());
+        assert!(locks.claim(3).unwrap());
+        assert!(holds(&me, inode, PLACE_3).unwrap());
+        assert!(!holds(&me, inode, PLACE_3 + 1).unwrap() && !holds(&me, inode + 1, PLACE_3).unwrap());
+        assert!(!has_none(std::process::id()) && !FileLocks::new(open()).is_ending(3, std::process::id()));
+    }
+
+    #[test]
+    fn only_a_write_lock_of_an_opening_on_that_byte_alone_is_one() {
+        let is_lock = |line: &str| is_lock_of(line, 7, 16);
+        assert!(is_lock("lock:\t1: OFDLCK  ADVISORY  WRITE -1 00:1b:7 16 16"));
+        for other in [
+            "",
+            "lock:",
+            "pos:\t0",
+            "lock:\t1: OFDLCK  ADVISORY  WRITE",
+            "lock:\t1: OFDLCK  ADVISORY  READ -1 00:1b:7 16 16",
+            "lock:\t1: POSIX  ADVISORY  WRITE 5 00:1b:7 16 16",
+            "lock:\t1: OFDLCK  ADVISORY  WRITE -1 00:1b:8 16 16",
+            "lock:\t1: OFDLCK  ADVISORY  WRITE -1 00:1b:7 0 EOF",
+            "lock:\t1: OFDLCK  ADVISORY  WRITE -1 00:1b:7 15 16",
+            "lock:\t1: OFDLCK  ADVISORY  WRITE -1 00:1b:7 16 17",
+        ] {
+            assert!(!is_lock(other), "{other}");
+        }
+    }
+
+    /// Waits until the kernel says that the first thread of process `pid` has ended.
+    fn wait_for_end(pid: u32) {
+        let process = directory(rustix::fs::CWD, &format!("/proc/{pid}")).unwrap();
+        while field(&read(&process, "stat").unwrap(), 3) != Some("Z") {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a thread that outlives the first one of its process")]
+    fn who_goes_on_without_its_first_thread_has_memory() {
+        // SAFETY: the child has one thread, the first of its process, and what that calls may be called after a fork.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: it is killed if the test fails.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            let other = std::thread::spawn(|| {
+                loop {
+                    std::thread::park();
+                }
+            });
+            std::mem::forget(other);
+            // SAFETY: nothing of this thread's is needed any more.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        }
+        let pid = child as u32;
+        wait_for_end(pid);
+        assert!(!has_none(pid));
+        // SAFETY: the child has not been waited for, so the number is its.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+        while !has_none(pid) {
+            std::thread::yield_now();
+        }
+        let mut status = 0;
+        // SAFETY: it waits for the child of above.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(!is_past_storing(pid, 0, 0), "nobody can tell");
+    }
+}
