@@ -13,6 +13,7 @@
 //!
 //! An opening touches no unit for this, so it takes no longer in a large pool; a close goes through all of them.
 
+use crate::backoff::Backoff;
 use crate::classes::Class;
 use crate::pool::{Inner, Start};
 use crate::slabs::Holding;
@@ -50,23 +51,24 @@ impl<M: MappedMedium> Inner<M> {
 
     #[cold]
     fn arrive_now(&self, unit: u64) -> State {
-        /// Far more than an arrival takes: a unit that is still arriving then is damaged, and nothing is done with it.
-        const TURNS_MAX: u32 = 1 << 20;
-        /// The same when it may well be that who was at it has died: the collector will see to it. Whoever comes by waits that long each time until then.
-        const TURNS_DOUBTED: u32 = 1 << 6;
+        /// Sleeps of two milliseconds, most of them; far more than an arrival takes: a unit that is still arriving then is damaged, and nothing is done with it.
+        const NAPS_MAX: u32 = 2500;
         let (entry, medium) = (self.unit(unit), self.medium());
-        for turn in 0..TURNS_MAX {
-            // Who has died may not be known to be dead yet. (It is not recovered here: whoever comes here may hold locks that this takes.)
-            let is_time = turn >= TURNS_DOUBTED && turn.is_multiple_of(TURNS_DOUBTED);
-            if is_time && (self.is_doubted() || self.is_anyone_dead()) {
-                return State(entry.state.load(medium, Acquire));
-            }
+        let (mut backoff, mut naps) = (Backoff::new(), 0);
+        while naps < NAPS_MAX {
             let state = State(entry.state.load(medium, Acquire));
             if state.era() == self.era {
                 if state.usage() != Use::Arriving {
                     return state;
                 }
-                std::thread::yield_now();
+                if backoff.spin() {
+                    naps += 1;
+                    // Who was at it may have died: the collector will see to it, and whoever comes by waits that long each time until then. (He may not be known to be dead yet, and is not
+                    // recovered here: whoever comes here may hold locks that this takes.)
+                    if self.is_doubted() || self.is_anyone_dead() {
+                        return State(entry.state.load(medium, Acquire));
+                    }
+                }
                 continue;
             }
             let fate = self.fate(unit, state);

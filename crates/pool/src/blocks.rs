@@ -1,21 +1,21 @@
 //! Blocks: asking for memory, filling it, making it durable, giving it back.
 
+use crate::backoff::Backoff;
 use crate::epoch::{GRACE, Guard};
 use crate::limbo::add;
 use crate::pool::{Inner, Pool};
 use crate::seats::Seat;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 use terrace_medium::{LINE, Line, MappedMedium, Offset, Word};
 
-/// Times that a thread which needs memory gives the processor to those who hold some up.
-const PATIENCE: u32 = 300;
-
-/// How often it sleeps after that, and for how long: with some dozens of threads a processor, one that is pinned may not have its turn for a tenth of a second, in which the others
-/// give back whole pools.
-const NAPS: u32 = 1000;
-const NAP: Duration = Duration::from_millis(1);
+/// Turns that a thread which needs memory waits for those who hold some up: most are sleeps of two milliseconds, so ten seconds. A pinned thread that is ready may have to wait for a processor for more than
+/// one: sixteen threads on two processors were seen to, for 1.5 seconds.
+const PATIENCE: u32 = 5000;
+/// The same where it was in vain before, or will be.
+const LITTLE_PATIENCE: u32 = 4;
+/// Turns between two looks at whether one of them has died.
+const LOOK_EVERY: u32 = 8;
 
 /// The pool has no room for what was asked.
 ///
@@ -241,7 +241,7 @@ impl<M: MappedMedium> Pool<M> {
     /// what a crash left, it waits for that first. Call it without a guard, and without a lock that a trace may want, after [`PoolFull`] and before
     /// trying again. Returns whether anything came back.
     ///
-    /// It waits for readers that hold memory up, for a second if one of them stands still; but once in vain, not again for the same one.
+    /// It waits for readers that hold memory up, for ten seconds if one of them stands still; but once in vain, not again for the same one, and not for this thread itself.
     pub fn relieve(&self) -> bool {
         self.0.recover_all();
         let collected = self.0.wait_for_collector();
@@ -255,21 +255,16 @@ impl<M: MappedMedium> Pool<M> {
     /// Waits until nobody is pinned any more who was when it was called, and frees what they held up: for as long as there is hope.
     fn outwait_readers(&self) {
         let began = self.0.epoch();
-        let naps = if self.0.held_up_at.load(Relaxed) == began { 0 } else { NAPS };
-        for turn in 0..PATIENCE + naps {
+        let is_in_vain = self.0.held_up_at.load(Relaxed) == began || self.pin().depth() > 1;
+        let patience = if is_in_vain { LITTLE_PATIENCE } else { PATIENCE };
+        let mut backoff = Backoff::new();
+        for turn in 1..=patience {
             let epoch = self.0.epoch();
             let now = self.drain();
             if now > began + GRACE || self.0.waiting() == 0 {
                 return;
             }
-            if now > epoch {
-                continue;
-            }
-            if turn < PATIENCE {
-                std::thread::yield_now();
-            } else {
-                nap();
-                // Who holds it up may have died.
+            if now == epoch && backoff.rest() && turn.is_multiple_of(LOOK_EVERY) {
                 self.0.recover_all();
             }
         }
@@ -284,14 +279,6 @@ impl<M: MappedMedium> Pool<M> {
         self.0.drain_all(guard.seat());
         now
     }
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "who is not pinned any more tells nobody, or pins would cost more"
-)]
-fn nap() {
-    std::thread::sleep(NAP);
 }
 
 impl<M: MappedMedium> Inner<M> {

@@ -13,6 +13,7 @@
 //!
 //! What somebody leaves behind who dies in this era, while others go on, is another matter: see `doubt`.
 
+use crate::backoff::Backoff;
 use crate::epoch::GRACE;
 use crate::pool::{Inner, Pool};
 use crate::shared::SETTLED;
@@ -34,8 +35,6 @@ pub struct CollectReport {
     pub units: u64,
 }
 
-/// Turns of waiting for who is pinned between two looks at whether they are alive.
-const LOOK_EVERY: u32 = 1000;
 /// Small blocks whose marks are on their way from memory.
 const QUEUE: usize = 16;
 
@@ -254,10 +253,10 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Waits while someone collects. Returns whether someone did.
     pub(crate) fn wait_for_collector(&self) -> bool {
-        let mut waited = false;
+        let (mut waited, mut backoff) = (false, Backoff::new());
         while self.is_pending() && self.shared().collector.is_held_in(self) {
             waited = true;
-            std::thread::yield_now();
+            backoff.rest();
         }
         waited
     }
@@ -265,15 +264,11 @@ impl<M: MappedMedium> Inner<M> {
     /// Waits until everyone who is pinned now has been unpinned.
     pub(crate) fn wait_for_readers(&self) {
         let until = self.epoch() + GRACE;
-        let (mut epoch, mut turns) = (self.epoch(), 0u32);
+        let (mut epoch, mut backoff) = (self.epoch(), Backoff::new());
         while epoch < until {
             let now = self.try_advance();
-            if now == epoch {
-                turns = turns.wrapping_add(1);
-                if turns.is_multiple_of(LOOK_EVERY) {
-                    self.recover_all();
-                }
-                std::thread::yield_now();
+            if now == epoch && backoff.rest() {
+                self.recover_all();
             }
             epoch = now;
         }

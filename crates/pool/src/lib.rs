@@ -5,6 +5,7 @@
 
 mod accounting;
 mod arrival;
+mod backoff;
 mod barrier;
 mod blocks;
 mod check;
@@ -47,6 +48,7 @@ mod watch;
 mod zones;
 
 pub use accounting::Space;
+pub use backoff::{Backoff, rest_with};
 pub use blocks::{Durable, Fence, Fresh, PoolFull};
 pub use check::{Finding, Remedy};
 pub use collect::{CollectReport, Marker};

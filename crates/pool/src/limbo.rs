@@ -8,6 +8,7 @@
 //!   page: | next page | epoch of the last entry (63:8), entries (7:0) | offset 0 | bytes 0 | offset 1 | bytes 1 | ... |
 //! ```
 
+use crate::backoff::Backoff;
 use crate::epoch::{GRACE, SPILLED, TEMPORARY};
 use crate::pool::{Inner, Start};
 use crate::seats::Seat;
@@ -21,8 +22,8 @@ const PAGES_AN_EPOCH: u64 = 8;
 const ENTRIES: u64 = 31;
 /// A page is closed early when it holds more than 1 MiB, or this fraction of the pool.
 const FRACTION: u64 = 64;
-/// Turns that a thread waits for others to be unpinned when there is no memory to note what it retires.
-const PATIENCE: u32 = 10_000;
+/// Turns that a thread waits for others to be unpinned when there is no memory to note what it retires: most are sleeps of two milliseconds.
+const PATIENCE: u32 = 1000;
 /// Pages that a closing page drains: more than one, so that queues shrink.
 const DRAIN: u32 = 3;
 
@@ -135,13 +136,14 @@ impl<M: MappedMedium> Inner<M> {
     /// only if little room for notes is left, it waits for others to be unpinned.
     #[cold]
     pub(crate) fn retire_spilled(&self, seat: &Seat) {
+        let mut backoff = Backoff::new();
         for _ in 0..PATIENCE {
             let left = self.note_spilled_pinned(seat);
             if left <= seat.spills.len() / 2 {
                 return;
             }
             self.try_advance();
-            std::thread::yield_now();
+            backoff.rest();
         }
     }
 

@@ -14,6 +14,7 @@
 //! for a lock looks now and then whether its holder is alive. A pool that one process has for itself does none of this: for its locks, a killed process and a
 //! new generation are the same.
 
+use crate::backoff::Backoff;
 use crate::epoch::Guard;
 use crate::notes::Note;
 use crate::participants::Owner;
@@ -31,11 +32,6 @@ const PARTICIPANT_SHIFT: u32 = 2;
 const INCARNATION_SHIFT: u32 = 14;
 const GENERATION_SHIFT: u32 = 32;
 const INCARNATION_BITS: u32 = 18;
-
-/// Turns of the spin loop before the processor is given to someone else.
-const SPINS: u32 = 100;
-/// Turns before the first look at whether the holder is alive, and between two looks, each a system call: longer than any lock is held by who runs.
-const LOOK_EVERY: u32 = 4 * SPINS;
 
 /// What this process writes into lock words, put together once.
 pub(crate) struct LockWords {
@@ -108,21 +104,15 @@ impl Lock {
         pool: &'g Inner<M>,
         try_again: impl Fn() -> Option<Locked<'g, M>>,
     ) -> Locked<'g, M> {
-        let mut spins = 0u32;
+        let mut backoff = Backoff::new();
         loop {
             if !is_held_word(self.0.load(pool.medium(), Relaxed), pool.owner)
                 && let Some(locked) = try_again()
             {
                 return locked;
             }
-            spins = spins.wrapping_add(1);
-            if spins.is_multiple_of(LOOK_EVERY) {
+            if backoff.spin() {
                 self.look_after_in(pool);
-            }
-            if spins.is_multiple_of(SPINS) {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
             }
         }
     }

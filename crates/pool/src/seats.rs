@@ -10,6 +10,7 @@
 //! goes on with it, caches and all. (One that holds more locks than its seat has notes for takes another beside it: see `notes`.) When more than three quarters of the seats are taken, a thread takes a seat for one pin only. When all are taken,
 //! a pin waits for one.
 
+use crate::backoff::Backoff;
 use crate::classes::CLASSES_MAX;
 use crate::epoch::{HEAVY, SPILLED, TEMPORARY};
 use crate::fork::Forked;
@@ -205,6 +206,7 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Takes a seat: to keep, if many are free. Waits while none is.
     fn take_seat(&self) -> (u32, bool) {
+        let mut backoff = Backoff::new();
         loop {
             if let Some(seat) = self.memory.abandoned.pop() {
                 return (seat, !self.remember(seat, false));
@@ -219,7 +221,7 @@ impl<M: MappedMedium> Inner<M> {
                 return (seat, !self.remember(seat, !self.may_keep(taken)));
             }
             self.recover_all();
-            std::thread::yield_now();
+            backoff.rest();
         }
     }
 

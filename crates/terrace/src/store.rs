@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_engine::{Commit, Each, Engine};
+use terrace_pool::Backoff;
 
 /// A place in a scan: 0 is the start, and as a result the end. Means the same whatever happens to the store meanwhile.
 pub type Cursor = u64;
@@ -284,13 +285,14 @@ impl Store {
                 return Ok(None);
             }
         }
+        let mut backoff = Backoff::new();
         loop {
             let mut transaction = Transaction::new(self.engine());
             let result = body(&mut transaction);
             match transaction.commit(watched)? {
                 Commit::Done => return Ok(Some(result)),
                 Commit::Changed(nth) if nth < watched.len() => return Ok(None),
-                Commit::Changed(_) => std::thread::yield_now(),
+                Commit::Changed(_) => _ = backoff.spin(),
             }
         }
     }

@@ -32,12 +32,7 @@ use crate::{ReadError, WriteError};
 use std::sync::atomic::Ordering::Acquire;
 use terrace_index::PointIndex;
 use terrace_medium::{Offset, Word};
-use terrace_pool::Guard;
-
-/// Turns of the spin loop before the processor is given to someone else.
-const SPINS: u32 = 100;
-/// Turns between two looks at whether the batch's thread is alive.
-const LOOK_EVERY: u32 = 4 * SPINS;
+use terrace_pool::{Backoff, Guard};
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
     pub(super) fn pending(
@@ -72,20 +67,14 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         guard: &Guard<'_, I::Medium>,
         key: &[u8],
     ) -> Result<Option<u64>, WriteError> {
-        let mut spins = 0u32;
+        let mut backoff = Backoff::new();
         loop {
             match self.index.get(guard, key) {
                 Some(word) if self.is_claimed(guard, word) => self.is_running()?,
                 word => return Ok(word),
             }
-            spins = spins.wrapping_add(1);
-            if spins.is_multiple_of(LOOK_EVERY) && self.pool().is_shared() {
+            if backoff.spin() && self.pool().is_shared() {
                 self.end_orphan(guard);
-            }
-            if spins.is_multiple_of(SPINS) {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::engine::Salvage;
 use crate::{ReadError, Report};
 use std::ops::Range;
 use terrace_index::{PointIndex, Stored};
-use terrace_pool::{Finding, Guard, Remedy};
+use terrace_pool::{Backoff, Finding, Guard, Remedy};
 
 /// Findings after which a check says no more: the rest would tell nothing new.
 const FINDINGS_MAX: usize = 1000;
@@ -75,13 +75,13 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     /// What is wrong with a record, unless it is only on its way: one that a batch has published is settled a moment after that has ended.
     fn stays_unsound(&self, guard: &Guard<'_, I::Medium>, word: u64) -> Option<Finding> {
-        const LOOKS: u32 = 10_000;
-        let mut looks = 0;
+        const LOOKS: u32 = 1000;
+        let (mut looks, mut backoff) = (0, Backoff::new());
         while let Err(ReadError::Corrupt { offset, what }) = self.check_record(guard, word) {
             looks += 1;
             match Record::at(guard, word) {
                 Ok(record) if self.index.get(guard, record.body.key) != Some(word) => return None,
-                Ok(_) if looks < LOOKS => std::thread::yield_now(),
+                Ok(_) if looks < LOOKS => _ = backoff.rest(),
                 _ => return Some(finding(guard, word, offset, what)),
             }
         }

@@ -7,7 +7,7 @@ use crate::ReadError;
 use crate::engine::Each;
 use std::collections::BTreeMap;
 use terrace_index::PointIndex;
-use terrace_pool::Guard;
+use terrace_pool::{Backoff, Guard};
 
 /// Double reads that are tried before writers are kept out.
 const TRIES: usize = 16;
@@ -61,13 +61,13 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             let live = |key| word(key).map_or(Ok(None), |word| self.live(guard, word));
             return keys.iter().map(|key| Seen { record: live(key), removals: 0 }).collect();
         }
-        let mut first = self.see(guard, keys);
+        let (mut first, mut backoff) = (self.see(guard, keys), Backoff::new());
         loop {
             let second = self.see(guard, keys);
             if same(&first, &second) {
                 return second;
             }
-            std::thread::yield_now();
+            backoff.rest();
             first = second;
         }
     }

@@ -1,7 +1,5 @@
 //! Whether a thread waits: it reads the same words again and again, and changes nothing.
 
-/// Loads of one word in a row, and rounds through the same words, after which a thread waits.
-const ROUNDS: u32 = 3;
 /// Words of a round at most. Who waits for a seat in a pool looks at all of them.
 const ROUND_MAX: u32 = 64;
 
@@ -20,6 +18,9 @@ pub(super) struct Spin {
 }
 
 impl Spin {
+    /// Loads of one word in a row, and rounds through the same words, after which a thread waits.
+    pub(super) const ROUNDS: u32 = 3;
+
     /// Notes a step, which is a load of this word or something else. Whether the thread waits.
     pub(super) fn note(&mut self, load: Option<u64>) -> bool {
         let Some(word) = load else {
@@ -29,7 +30,7 @@ impl Spin {
         self.in_a_row = if self.last == Some(word) { self.in_a_row + 1 } else { 1 };
         self.last = Some(word);
         self.note_round(word);
-        self.in_a_row > ROUNDS || self.rounds >= ROUNDS
+        self.in_a_row > Self::ROUNDS || self.rounds >= Self::ROUNDS
     }
 
     fn note_round(&mut self, word: u64) {

@@ -166,6 +166,11 @@ pub(crate) fn pause() {
     std::thread::yield_now();
 }
 
+/// This thread would sleep until another has done something.
+fn give_way() {
+    (0..=Spin::ROUNDS).for_each(|_| step(Some(NOWHERE)));
+}
+
 /// This thread begins its call number `call`, from 0 on, which is what deaths are told by.
 pub(super) fn begin_call(call: usize) {
     STAGE.with_borrow(|stage| {
@@ -204,6 +209,7 @@ impl Stage {
             std::thread::spawn(move || {
                 core.stay();
                 terrace_pool::number_this_thread(me as u32 + 1);
+                terrace_pool::rest_with(give_way);
                 STAGE.set(Some((turns.clone(), me)));
                 turns.serve(me);
             })

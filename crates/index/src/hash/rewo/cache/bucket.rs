@@ -10,6 +10,7 @@
 use crate::planted::{self, Bug};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use terrace_pool::Backoff;
 
 /// Pairs of a bucket.
 pub(super) const SLOTS: usize = 7;
@@ -143,11 +144,12 @@ impl CacheBucket {
     }
 
     fn lock(&self) -> u64 {
+        let mut backoff = Backoff::new();
         loop {
             if let Some(meta) = self.try_lock() {
                 return meta;
             }
-            std::hint::spin_loop();
+            backoff.spin();
         }
     }
 
