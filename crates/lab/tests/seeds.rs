@@ -1,7 +1,8 @@
 //! What was found once, by its seed.
 
-use terrace_lab::{RunSeed, SUITES};
+use terrace_lab::{RunSeed, SUITES, ScheduleSeed, Watch, meeting};
 use terrace_testkit::crash::{Lab, Limits, Seen};
+use terrace_testkit::schedule::Stage;
 
 /// Repeats a run, as far as `states`, which it has.
 fn is_sound(seed: &str, states: u64) {
@@ -26,4 +27,14 @@ fn a_recovery_that_dies_leaves_a_full_pool_its_reserve() {
 #[test]
 fn a_salvage_comes_to_an_end_though_the_superblock_is_older_than_the_rest() {
     is_sound("0x3385b66190125042", 12_000);
+}
+
+/// Who died between a batch's last record and its end left a descriptor that names records which others replaced and freed: what lay there by then was taken for the batch's when it was ended.
+#[test]
+fn a_batch_that_others_end_names_nothing_that_was_freed() {
+    let seed: ScheduleSeed = "direct/heirs/0x1fc23e7737e36c".parse().expect("the seed of a finding");
+    let (stage, seen) = (Stage::new(), Seen::new());
+    let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
+    let done = meeting(seed.target).expect("a target").run(&stage, &watch, seed);
+    assert_eq!((done.finding.map(|finding| finding.wrong), done.deaths), (None, 1));
 }

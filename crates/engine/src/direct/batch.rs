@@ -15,24 +15,26 @@
 //!
 //! **Readers** never wait. One that meets a record with a batch word asks the descriptor: if the batch is committed the record counts, else the
 //! old one. So all keys change at the instant at which the status is stored. (Whoever reads that on a volatile cache makes the status durable before
-//! it answers.) **Writers** of single keys wait from publish to settle: a change in between would have to be undone.
+//! it answers.) **Writers** of single keys wait from publish to the end: a change before settle would have to be undone,
+//! and what is replaced after it could be freed while the descriptor names it.
 //! That also makes the expectations sound: every key that a transaction has read has a record of the batch in its slot (role `Keep`: it changes
 //! nothing) from before the commit until after it, so all of them hold at the instant of the commit.
 //!
 //! **A crash** before (2) leaves blocks that nobody names. After (2) and before (4) is durable, recovery goes through the descriptor and puts the old record
 //! into each slot that names the new one; a slot that does so was stored after its old record was durable. After (4) it settles what
 //! is not settled. Both can be done any number of times over, so a crash during recovery, or during a taking back, adds nothing new. After (6) nothing
-//! is left to do. Through all of this the batch's thread is pinned, so no block that the descriptor names is reused before (6).
+//! is left to do. Through all of this the batch's thread is pinned, so no block that the descriptor names is reused before (6). If it dies while others go on, one of them ends the batch in its place. The new records
+//! are there until then, as nobody replaces them; an old one is for as long as its slot has the new one, and else nobody asks for it.
 
-use super::descriptor::{Pending, pending};
+use super::descriptor::{Descriptor, Pending, pending};
 use super::record::{Role, Shape};
 use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::{ReadError, WriteError};
 use std::sync::atomic::Ordering::Acquire;
 use terrace_index::PointIndex;
-use terrace_medium::{Offset, Word};
-use terrace_pool::{Backoff, Guard};
+use terrace_medium::{Medium, Offset, Word};
+use terrace_pool::{Backoff, Guard, Lock};
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
     pub(super) fn pending(
@@ -50,8 +52,23 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let shape = region.get(Offset::<Word>::new(word)).map(|shape| shape.load(region.medium(), Acquire));
         match shape.and_then(Shape::decode) {
             Some(Shape { role: Role::Single, .. }) | None => false,
-            Some(_) => self.is_unsettled(guard, word),
+            Some(_) => self.is_unsettled(guard, word) || self.is_named(guard, word),
         }
+    }
+
+    /// Whether the batch that is under way names this record. Settled or not, it stays where it is until that has ended: whoever is at the batch may die, and is pinned no more then; who ends it in
+    /// his place must find what it names.
+    #[cold]
+    fn is_named(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {
+        let lock = Lock::of(self.root.lock());
+        let at = match self.root.active() {
+            0 if I::Medium::VOLATILE_CACHE && Lock::may_be_unsettled(lock.peek(guard.pool().medium())) => {
+                self.root.settled_active()
+            }
+            at => at,
+        };
+        let descriptor = (at != 0).then(|| Descriptor::find(guard.pool().region(), at)).flatten();
+        descriptor.is_some_and(|batch| (0..batch.count()).any(|index| batch.entry(index).0 == word))
     }
 
     #[cold]

@@ -45,15 +45,13 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
     }
 
-    /// What the batch that is under way names: whoever was at it may have died, and somebody will end it.
+    /// What the batch that is under way names: whoever was at it may have died, and somebody will end it. An old record is found in its slot, or behind the new one that is there.
     fn mark_batch(&self, guard: &Guard<'_, I::Medium>, marker: &mut Marker<'_>) {
-        let Some(descriptor) = Descriptor::find(self.pool().region(), self.root.active()) else { return };
+        let at = self.root.settled_active();
+        let Some(descriptor) = Descriptor::find(self.pool().region(), at) else { return };
         marker.mark(descriptor.offset(), descriptor.size());
-        for (new, old) in (0..descriptor.count()).map(|index| descriptor.entry(index)) {
-            let records =
-                [Some(new), old].into_iter().flatten().filter_map(|word| Record::at(guard, word).ok());
-            records.for_each(|record| mark_record(marker, &record));
-        }
+        let news = (0..descriptor.count()).map(|index| descriptor.entry(index).0);
+        news.filter_map(|new| Record::at(guard, new).ok()).for_each(|record| mark_record(marker, &record));
     }
 
     fn mark(&self, guard: &Guard<'_, I::Medium>, marker: &mut Marker<'_>, word: u64, tally: &mut Tally) {

@@ -60,14 +60,16 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         // PERSIST: before anything is settled by it. Whoever decided may have been killed before it was durable; a loss of power would then find some keys settled,
         // and the batch open again.
         descriptor.persist_status();
-        for index in 0..descriptor.count() {
-            let (new, old) = descriptor.entry(index);
-            for offset in [Some(new), old].into_iter().flatten() {
-                let sound = Record::at(&guard, offset).and_then(|record| record.verify());
-                sound.map_err(|_| OpenError::Damaged {
-                    offset,
-                    what: "a record of the batch that was under way",
-                })?;
+        let sound = |offset| {
+            let record = Record::at(&guard, offset).and_then(|record| record.verify().map(|()| record));
+            let what = "a record of the batch that was under way";
+            record.map_err(|_| OpenError::Damaged { offset, what })
+        };
+        for (new, old) in (0..descriptor.count()).map(|index| descriptor.entry(index)) {
+            let is_there = self.index.get(&guard, sound(new)?.body.key) == Some(new);
+            // Of an old record that is in its slot, or has been replaced there since, nothing is known.
+            if let Some(old) = old.filter(|_| is_there && status != Status::Committed) {
+                sound(old)?;
             }
         }
         self.settle_entries(&guard, &descriptor, status);
