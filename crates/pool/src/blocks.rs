@@ -12,7 +12,7 @@ use terrace_medium::{LINE, Line, MappedMedium, Offset, Word};
 /// Turns that a thread which needs memory waits for those who hold some up: most are sleeps of two milliseconds, so ten seconds. A pinned thread that is ready may have to wait for a processor for more than
 /// one: sixteen threads on two processors were seen to, for 1.5 seconds.
 const PATIENCE: u32 = 5000;
-/// The same where it was in vain before, or will be.
+/// The same where it was in vain before.
 const LITTLE_PATIENCE: u32 = 4;
 /// Turns between two looks at whether one of them has died.
 const LOOK_EVERY: u32 = 8;
@@ -255,8 +255,12 @@ impl<M: MappedMedium> Pool<M> {
     /// Waits until nobody is pinned any more who was when it was called, and frees what they held up: for as long as there is hope.
     fn outwait_readers(&self) {
         let began = self.0.epoch();
-        let is_in_vain = self.0.held_up_at.load(Relaxed) == began || self.pin().depth() > 1;
-        let patience = if is_in_vain { LITTLE_PATIENCE } else { PATIENCE };
+        if self.pin().depth() > 1 {
+            // It would wait for itself.
+            self.drain();
+            return;
+        }
+        let patience = if self.0.held_up_at.load(Relaxed) == began { LITTLE_PATIENCE } else { PATIENCE };
         let mut backoff = Backoff::new();
         for turn in 1..=patience {
             let epoch = self.0.epoch();

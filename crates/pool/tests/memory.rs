@@ -219,6 +219,45 @@ fn a_full_pool_waits_for_a_reader_that_is_not_there_for_a_while() {
     verify(&pool);
 }
 
+/// How often `work` rests.
+fn rests(work: impl FnOnce()) -> u32 {
+    thread_local!(static RESTS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
+    RESTS.set(0);
+    terrace_pool::rest_with(|| RESTS.set(RESTS.get() + 1));
+    work();
+    RESTS.get()
+}
+
+#[test]
+fn a_full_pool_waits_neither_for_this_thread_nor_in_vain_twice() {
+    const LITTLE: u32 = 10;
+    let pool = pool::<Dram>(128 << 10, Geometry::tiny());
+    let relieve = || rests(|| _ = pool.relieve());
+    let (gone, pinned) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let reader = pool.pin();
+            pinned.wait();
+            gone.wait();
+            drop(reader);
+        });
+        pinned.wait();
+        while let Ok(offset) = take(&pool.pin(), 40) {
+            pool.pin().retire(offset, 40);
+        }
+        let own = pool.pin();
+        assert!(relieve() < LITTLE, "it is pinned itself");
+        drop(own);
+        let first = relieve();
+        assert!(first > 100 * LITTLE, "{first} rests");
+        assert!(relieve() < LITTLE, "it was in vain before");
+        gone.wait();
+    });
+    assert!(pool.relieve());
+    take(&pool.pin(), 40).unwrap();
+    verify(&pool);
+}
+
 #[test]
 fn a_full_pool_still_takes_what_is_retired() {
     let pool = pool::<Dram>(128 << 10, Geometry::tiny());
