@@ -47,6 +47,8 @@ pub fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     const NUMBER: u32 = 9;
     let number_and_work = || {
         terrace_pool::number_this_thread(NUMBER);
+        // Who could be waited for waits for this.
+        terrace_pool::rest_with(|| {});
         work()
     };
     let outcome = std::thread::scope(|scope| scope.spawn(number_and_work).join());

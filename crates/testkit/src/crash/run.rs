@@ -139,6 +139,7 @@ impl Lab<'_> {
 
     /// The faults that can be planted in the run of `plan`, and in the recovery from where it ends or where it is killed.
     pub fn faults<T: Target>(&self, plan: &Plan) -> [BTreeSet<Fault>; 2] {
+        alone();
         let Ok(history) = self.record::<T>(plan) else { return Default::default() };
         let recovered = match self.profile.has_volatile_cache() {
             true => self.faults_of_recoveries::<T, true>(plan, &history),
@@ -167,6 +168,7 @@ impl Lab<'_> {
     }
 
     fn run_on<T: Target, const VOLATILE: bool>(&self, plan: &Plan) -> Outcome {
+        alone();
         let operations = plan.ops.len();
         let failed =
             |history, found, wrong| Some(Box::new(Finding { plan: plan.clone(), history, found, wrong }));
@@ -258,4 +260,9 @@ impl History {
         });
         self.from = sound.unwrap_or(self.from);
     }
+}
+
+/// Nobody else runs, so nothing comes of waiting: who waits in vain, as where a lock is left held, soon has done more steps than anything takes.
+fn alone() {
+    terrace_pool::rest_with(|| {});
 }
