@@ -6,7 +6,7 @@ use crate::worker::{Worker, pool_size};
 use std::cell::RefCell;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use terrace::Store;
+use terrace::{Index, Store};
 use terrace_bench::{Bound, Measure, Row, Section};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -44,7 +44,7 @@ fn row(plan: &Plan, name: String, records: u64) -> Outcome<Row> {
     let directory = tempfile::tempdir_in("/dev/shm")?;
     let pool = directory.path().join("restart.pool");
     // Made once; every round opens what the last one left.
-    drop(Worker::start(&pool, records, false)?);
+    drop(Worker::start(&pool, Index::Clht, records, false)?);
     let failure = RefCell::new(None);
     let mut round = 0;
     let measure: Measure<'_> = Box::new(|| {
@@ -63,7 +63,7 @@ fn row(plan: &Plan, name: String, records: u64) -> Outcome<Row> {
 
 /// Milliseconds from open to first answer, after a worker was killed in the middle of writing.
 fn restart(pool: &Path, records: u64, round: u64) -> Outcome<f64> {
-    let mut worker = Worker::start(pool, records, true)?;
+    let mut worker = Worker::start(pool, Index::Clht, records, true)?;
     std::thread::sleep(Duration::from_millis(200 + round * 7));
     worker.kill();
     let number = (round * 7919) % records;

@@ -4,7 +4,7 @@ use crate::records::{key, value};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use terrace::{ByteSize, Put, Stats, Store};
+use terrace::{ByteSize, Index, Put, Stats, Store};
 use terrace_bench::Random;
 
 /// The first argument that makes this program a worker.
@@ -21,13 +21,14 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker that sees to it that `pool` holds `records` records, says what the pool looks like then, and goes on overwriting them if
+    /// Starts a worker that sees to it that `pool`, made with `index`, holds `records` records, says what the pool looks like then, and goes on overwriting them if
     /// `load` says so, until it is killed. Returns once it has said so.
-    pub(crate) fn start(pool: &Path, records: u64, load: bool) -> Outcome<Self> {
+    pub(crate) fn start(pool: &Path, index: Index, records: u64, load: bool) -> Outcome<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args([
                 WORKER.as_ref(),
                 pool.as_os_str(),
+                index.name().as_ref(),
                 records.to_string().as_ref(),
                 load.to_string().as_ref(),
             ])
@@ -65,12 +66,13 @@ pub(crate) fn pool_size(records: u64) -> ByteSize {
     ByteSize::mib(64 + records * 300 / (1 << 20))
 }
 
-/// The worker's life. `arguments`: the pool, the number of records, whether to go on writing.
+/// The worker's life. `arguments`: the pool, its index, the number of records, whether to go on writing.
 pub(crate) fn run(arguments: &[String]) -> Outcome<()> {
-    let [pool, records, load] = arguments else { return Err("a worker takes three arguments".into()) };
+    let [pool, index, records, load] = arguments else { return Err("a worker takes four arguments".into()) };
+    let index = Index::named(index).ok_or("a worker knows no such index")?;
     let (records, load) = (records.parse::<u64>()?, load.parse::<bool>()?);
     // Huge pages are left out: what a store costs in memory is looked at here, and those would round it up.
-    let options = Store::options().path(pool).size(pool_size(records)).huge_pages(false);
+    let options = Store::options().path(pool).index(index).size(pool_size(records)).huge_pages(false);
     let store = options.open_or_create()?;
     fill(&store, records)?;
     writeln!(io::stdout(), "{}", describe(&store.stats()))?;

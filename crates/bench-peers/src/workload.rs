@@ -75,6 +75,6 @@ fn insert_share<M: Map>(map: &M, keys: u64, thread: usize, threads: usize) {
     let share = keys / threads as u64;
     let first = share * thread as u64;
     for i in first..first + share {
-        assert!(map.insert(spread(i), i + 1), "a new key was there already");
+        assert!(map.insert(spread(i), i + 1), "a new key was there already, or there was no room for it");
     }
 }

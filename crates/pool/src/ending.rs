@@ -3,6 +3,7 @@
 //! The kernel takes the memory of a dying process apart before it closes its files, and its locks go with those. Of many GB, or where others keep the kernel busy, that takes seconds. Nobody has to
 //! wait for it: who has no memory stores nothing. /proc says both, which of a process's threads have memory and which locks its files have (proc_pid_stat(5), proc_pid_fdinfo(5)).
 
+use crate::kernel_lock::KernelLock;
 use crate::participants::field;
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use std::fs::File;
@@ -55,19 +56,12 @@ fn holds(process: &OwnedFd, inode: u64, byte: i64) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether a line of a file's `fdinfo` is such a lock: `lock: 1: OFDLCK ADVISORY WRITE -1 00:1b:7 16 16`, the file's device and inode and the first and the last byte at the end.
+/// Whether a line of a file's `fdinfo` is such a lock.
 fn is_lock_of(line: &str, inode: u64, byte: i64) -> bool {
-    let mut words = line.split_whitespace();
-    if words.next() != Some("lock:")
-        || !words.any(|word| word == "OFDLCK")
-        || !words.any(|word| word == "WRITE")
-    {
-        return false;
-    }
-    let words: Vec<&str> = words.collect();
-    let [.., file, first, last] = words[..] else { return false };
-    let of = file.rsplit(':').next().and_then(|number| number.parse().ok());
-    of == Some(inode) && first.parse() == Ok(byte) && last.parse() == Ok(byte)
+    KernelLock::parse(line).is_some_and(|lock| {
+        let is_ours = lock.kind == "OFDLCK" && lock.is_exclusive && lock.inode() == Some(inode);
+        is_ours && lock.bytes == (byte, Some(byte))
+    })
 }
 
 fn directory(at: impl AsFd, path: &str) -> io::Result<OwnedFd> {

@@ -1,6 +1,7 @@
 //! The file that a pool lies in: opening it, holding it against others.
 
 use crate::error::{Holder, Problem};
+use crate::kernel_lock::KernelLock;
 use crate::layout::Layout;
 use crate::liveness::{FileLocks, Hold, Place};
 use crate::participants::{is_stopped, living, program_of};
@@ -111,13 +112,8 @@ fn named_in_table(file: &File) -> Option<Holder> {
 fn locker(metadata: &std::fs::Metadata, locks: &str) -> Option<u32> {
     let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
     let file = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
-    locks.lines().find_map(|line| {
-        // 1: FLOCK  ADVISORY  WRITE 4211 fe:00:131075 0 EOF
-        let mut fields = line.split_whitespace().skip(1);
-        let flock = fields.next()? == "FLOCK";
-        let pid = fields.nth(2)?.parse().ok();
-        (flock && fields.next()? == file).then_some(pid).flatten()
-    })
+    let mut locks = locks.lines().filter_map(KernelLock::parse);
+    locks.find(|lock| lock.kind == "FLOCK" && lock.file == file && lock.pid.is_some())?.pid
 }
 
 /// Bytes that `file` has, or the device below it.

@@ -20,6 +20,7 @@ mod file;
 mod fixed;
 mod fork;
 mod grow;
+mod kernel_lock;
 mod layout;
 #[cfg(test)]
 mod leftovers;

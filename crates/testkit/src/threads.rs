@@ -48,9 +48,14 @@ pub fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let number_and_work = || {
         terrace_pool::number_this_thread(NUMBER);
         // Who could be waited for waits for this.
-        terrace_pool::rest_with(|| {});
+        never_rest();
         work()
     };
     let outcome = std::thread::scope(|scope| scope.spawn(number_and_work).join());
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// From now on this thread does not sleep where it waits: nobody else runs, so nothing comes of it, and who waits in vain, as where a lock is left held, soon has done more steps than anything takes.
+pub(crate) fn never_rest() {
+    terrace_pool::rest_with(|| {});
 }

@@ -103,6 +103,11 @@ impl Trace {
         &self.events
     }
 
+    /// Whether no fault is planted in it.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.events.iter().all(|event| event.role == Role::Done)
+    }
+
     /// The words of a copy: their places (counted in words from the medium's base) and what the copy left there.
     pub fn words(&self, piece: Piece) -> impl Iterator<Item = (u64, u64)> + '_ {
         let words = &self.copied[piece.first..piece.first + piece.words()];

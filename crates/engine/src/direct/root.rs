@@ -86,6 +86,7 @@ impl<M: MappedMedium> Root<M> {
     }
 
     /// As [`Root::active`], durable on return: whoever named it, or nothing, may have been killed before that was.
+    #[track_caller]
     pub(super) fn settled_active(&self) -> u64 {
         // PERSIST: before the caller does what follows from it. If the old name came back with a loss of power, its blocks would long be used again.
         self.pool.region().persist(self.word(0, 1));

@@ -34,7 +34,7 @@ impl Focus {
     /// Of a trace with a fault, under these rules.
     pub(crate) fn of(trace: &Trace, rules: &Rules) -> Self {
         let mut focus = Self::default();
-        if trace.events().iter().all(|event| event.role == Role::Done) {
+        if trace.is_sound() {
             return focus;
         }
         let mut both = Both::default();
@@ -48,6 +48,11 @@ impl Focus {
             });
         }
         focus
+    }
+
+    /// Whether no event of the trace shows it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty()
     }
 
     /// Whether a crash behind this event may show the fault.

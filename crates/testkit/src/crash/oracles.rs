@@ -149,6 +149,8 @@ pub(crate) fn note_end(index: usize) -> u64 {
 pub(crate) const NOTE_CREATED: u64 = 1;
 /// Operations of a process that has recovered after a kill, before it collects.
 const REVIVED: usize = 4;
+/// In one history of so many it collects before anything else.
+const COLLECTS_FIRST: u64 = 4;
 /// The note behind its reads.
 const NOTE_READ: u64 = u64::MAX;
 
@@ -342,6 +344,10 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
         }
         let (mut found, mut revived) = (Vec::new(), Vec::new());
         let trace = self.record(image, |subject| {
+            if self.plan.seed.is_multiple_of(COLLECTS_FIRST) {
+                // Before anybody has read: a reader makes durable what it sees unsettled.
+                elsewhere(|| subject.collect());
+            }
             found = read(subject, self.plan.keys)?;
             let (medium, mut model) = (subject.pool().medium(), found.clone());
             medium.note(NOTE_READ);

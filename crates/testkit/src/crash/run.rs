@@ -9,6 +9,7 @@ use super::oracles::{
 use super::rules::Profile;
 use super::seen::Seen;
 use super::subject::{Plan, Subject, Target, Version, scratch};
+use crate::threads::never_rest;
 use crate::{Event, Layered, Recording, Role, Trace};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -139,7 +140,7 @@ impl Lab<'_> {
 
     /// The faults that can be planted in the run of `plan`, and in the recovery from where it ends or where it is killed.
     pub fn faults<T: Target>(&self, plan: &Plan) -> [BTreeSet<Fault>; 2] {
-        alone();
+        never_rest();
         let Ok(history) = self.record::<T>(plan) else { return Default::default() };
         let recovered = match self.profile.has_volatile_cache() {
             true => self.faults_of_recoveries::<T, true>(plan, &history),
@@ -168,7 +169,7 @@ impl Lab<'_> {
     }
 
     fn run_on<T: Target, const VOLATILE: bool>(&self, plan: &Plan) -> Outcome {
-        alone();
+        never_rest();
         let operations = plan.ops.len();
         let failed =
             |history, found, wrong| Some(Box::new(Finding { plan: plan.clone(), history, found, wrong }));
@@ -251,7 +252,7 @@ impl History {
         let is_belated = |event: &&Event| event.role == Role::Belated;
         let whole = std::mem::take(&mut self.trace);
         self.trace = fault.planted_in(&whole);
-        self.is_faulty = self.trace.events().iter().any(|event| event.role != Role::Done);
+        self.is_faulty = !self.trace.is_sound();
         let mut left = self.from;
         let sound = self.trace.events().iter().position(|event| {
             let is_it = left == 0;
@@ -260,9 +261,4 @@ impl History {
         });
         self.from = sound.unwrap_or(self.from);
     }
-}
-
-/// Nobody else runs, so nothing comes of waiting: who waits in vain, as where a lock is left held, soon has done more steps than anything takes.
-fn alone() {
-    terrace_pool::rest_with(|| {});
 }

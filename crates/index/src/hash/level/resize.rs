@@ -87,7 +87,9 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     /// Keys for which there is no place although most slots are free collide more than chance makes them, and a larger table would not help.
     fn check_load(&self, view: &View) -> Result<(), PoolFull> {
         let is_full_grown = view.state.top() == LOG2_MAX;
-        if !is_full_grown && self.load_permille(view) >= 250 {
+        let has_room = !is_full_grown && self.load_permille(view) >= 250;
+        // What a resize has moved out of these tiers meanwhile is not free room.
+        if has_room || self.state() != view.state {
             return Ok(());
         }
         Err(PoolFull {
@@ -491,4 +493,26 @@ fn cursor_word(state: State, unit: u64) -> u64 {
 fn cursor_in(word: u64, state: State) -> Option<u64> {
     let unit = word & ((1 << CURSOR_BITS) - 1);
     (cursor_word(state, unit) == word).then_some(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PointIndex, Stored, U64};
+    use terrace_medium::Dram;
+    use terrace_pool::Pool;
+
+    #[test]
+    fn who_found_no_place_in_a_table_that_others_have_made_grow_since_looks_again() {
+        let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
+        let table = Level::<Dram, U64>::create(&pool, "table", 0).unwrap();
+        let guard = pool.pin();
+        let before = table.view();
+        for key in 0..10_000 {
+            table.insert(&guard, &key, key).unwrap();
+            let has_changed = table.state() != before.state;
+            assert!(!has_changed || table.check_load(&before).is_ok(), "after {key} keys");
+        }
+        assert!(before.state.top() + 2 < table.state().top());
+    }
 }

@@ -40,7 +40,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         decide: impl Fn(Option<u64>) -> Change,
     ) -> Result<Option<u64>, PoolFull> {
         let probe = Probe::new(key, self.seed);
-        self.prefetch_to_write(&probe);
+        self.prefetch_to_write(&probe, matches!(decide(None), Change::To(Some(_))));
         // The view of the resize that this writer has helped along.
         let mut helped = None;
         loop {
@@ -103,13 +103,19 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 
-    /// The lines of the first bucket that a write will most likely need, while locks are taken.
+    /// The lines that a write will most likely need, while locks are taken. Who adds a key looks into both of its buckets for room: at the same time, not one after the other.
     #[inline(always)]
-    fn prefetch_to_write(&self, probe: &Probe<'_, K>) {
-        let place = self.view().route(probe.hash).from;
-        let at = place.bucket(place.home(probe.hash)).raw();
-        self.pool.region().prefetch_to_write(at);
-        self.pool.region().prefetch_to_write(at + 64 * line_for(probe.tag()) as u64);
+    fn prefetch_to_write(&self, probe: &Probe<'_, K>, adds: bool) {
+        let (region, view) = (self.pool.region(), self.view());
+        let route = view.route(probe.hash);
+        let at = route.from.bucket(route.from.home(probe.hash)).raw();
+        region.prefetch_to_write(at);
+        region.prefetch_to_write(at + 64 * line_for(probe.tag()) as u64);
+        if adds {
+            let target = route.target();
+            region
+                .prefetch_to_write(target.bucket(target.second(target.home(probe.hash), probe.tag())).raw());
+        }
     }
 
     /// Waits until a stripe is free. Called with none held.

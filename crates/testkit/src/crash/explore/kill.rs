@@ -25,7 +25,11 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
             trace.replay(&mut image, event + 1);
             judge.revival(&image)
         });
-        let found = revival.as_ref().and_then(|revival| {
+        let shows = |revival: &&Trace| match &self.focus {
+            Some(focus) => !focus.is_empty() || !revival.is_sound(),
+            None => true,
+        };
+        let found = revival.as_ref().filter(shows).and_then(|revival| {
             let whole = trace.followed_by(event + 1, revival);
             let mut nested = self.nested.take().unwrap_or_else(|| self.deeper());
             let begin = Begin::Behind(event + 1);
