@@ -1,5 +1,6 @@
 //! Small numbers for the threads that are alive, so that counters can be kept a thread without a map; and work done in another thread.
 
+use std::cell::Cell;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -26,10 +27,14 @@ impl Drop for Number {
 
 thread_local! {
     static MINE: Number = Number::take();
-    static IDENTITY: u64 = STARTED.fetch_add(1, Ordering::Relaxed);
+    static IDENTITY: Cell<u64> = Cell::new(another());
 }
 
-static STARTED: AtomicU64 = AtomicU64::new(0);
+/// An identity that nobody has had.
+fn another() -> u64 {
+    static STARTED: AtomicU64 = AtomicU64::new(0);
+    STARTED.fetch_add(1, Ordering::Relaxed)
+}
 
 /// This thread's number: as small as the number of threads alive at once allows.
 pub(crate) fn number() -> usize {
@@ -38,7 +43,19 @@ pub(crate) fn number() -> usize {
 
 /// A number that no other thread of this process ever has.
 pub(crate) fn identity() -> u64 {
-    IDENTITY.try_with(|identity| *identity).unwrap_or(u64::MAX)
+    IDENTITY.try_with(Cell::get).unwrap_or(u64::MAX)
+}
+
+/// Does something as another thread would, as far as a medium can tell: what this one has written back and not fenced, no fence of `work` covers. Costs no thread.
+pub(crate) fn as_another<R>(work: impl FnOnce() -> R) -> R {
+    struct Back(u64);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            IDENTITY.set(self.0);
+        }
+    }
+    let _back = Back(IDENTITY.replace(another()));
+    work()
 }
 
 /// Does something in another thread, to its end: what it has written back and not fenced, no fence of this one covers.

@@ -1,5 +1,6 @@
 //! What a recording medium has seen, in order.
 
+use std::ops::Range;
 use std::panic::Location;
 
 /// One change of a medium, or one step on the way to its durability.
@@ -131,7 +132,12 @@ impl Trace {
     /// # Panics
     /// If there are fewer events, or the image is smaller than what they stored to.
     pub fn replay(&self, image: &mut [u64], events: usize) {
-        for event in &self.events[..events] {
+        self.replay_some(image, 0..events);
+    }
+
+    /// As [`Trace::replay`], of an image in which the events before these are already.
+    pub(crate) fn replay_some(&self, image: &mut [u64], events: Range<usize>) {
+        for event in &self.events[events] {
             for (word, value) in self.stored(event) {
                 image[word as usize] = value;
             }

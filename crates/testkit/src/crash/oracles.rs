@@ -16,7 +16,8 @@ use super::faults::Fault;
 use super::memory::{Memory, hash};
 use super::rules::Profile;
 use super::subject::{Effect, Op, Plan, Reply, Subject, Target, Version};
-use crate::{Layered, Recording, Trace, elsewhere};
+use crate::threads::as_another;
+use crate::{Layered, Recording, Trace};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -346,14 +347,14 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
         let trace = self.record(image, |subject| {
             if self.plan.seed.is_multiple_of(COLLECTS_FIRST) {
                 // Before anybody has read: a reader makes durable what it sees unsettled.
-                elsewhere(|| subject.collect());
+                as_another(|| subject.collect());
             }
             found = read(subject, self.plan.keys)?;
             let (medium, mut model) = (subject.pool().medium(), found.clone());
             medium.note(NOTE_READ);
             let (plan, done) = (self.plan, self.steps.len());
             // In another thread: what the one that recovered has not fenced is not fenced by what comes then.
-            elsewhere(|| {
+            as_another(|| {
                 for (index, op) in plan.revived.iter().enumerate() {
                     if index == REVIVED {
                         // From here on the memory is used again that the dead left.

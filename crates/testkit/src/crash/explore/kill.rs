@@ -20,10 +20,14 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
     ) -> Option<Found> {
         let expectation = judge.remember();
         let revival = self.revival.take().unwrap_or_else(|| {
-            let mut image = vec![0; self.memory.lines() * WORDS];
-            image[..base.len()].copy_from_slice(base);
-            trace.replay(&mut image, event + 1);
-            judge.revival(&image)
+            let (done, image) = self.left_behind.get_or_insert_with(|| {
+                let mut image = vec![0; self.memory.lines() * WORDS];
+                image[..base.len()].copy_from_slice(base);
+                (0, image)
+            });
+            trace.replay_some(image, *done..event + 1);
+            *done = event + 1;
+            judge.revival(image)
         });
         let shows = |revival: &&Trace| match &self.focus {
             Some(focus) => !focus.is_empty() || !revival.is_sound(),
