@@ -17,7 +17,7 @@ pub(crate) struct KernelLock<'l> {
 impl<'l> KernelLock<'l> {
     /// The lock that `line` tells of; none if it tells of none, or of somebody who waits for one.
     pub(crate) fn parse(line: &'l str) -> Option<Self> {
-        let words: Vec<&str> = line.trim_start_matches("lock:").split_whitespace().collect();
+        let words: Vec<&str> = line.strip_prefix("lock:").unwrap_or(line).split_whitespace().collect();
         let [_, kind, _, access, pid, file, first, last] = words[..] else { return None };
         let bytes = (first.parse().ok()?, last.parse().ok());
         Some(Self { kind, is_exclusive: access == "WRITE", pid: pid.parse().ok(), file, bytes })

@@ -98,6 +98,28 @@ pub struct Trace {
     copied: Vec<u64>,
 }
 
+/// What the caches hold behind one event of a trace after another, each replayed once.
+pub(crate) struct Replay {
+    image: Vec<u64>,
+    done: usize,
+}
+
+impl Replay {
+    /// Before the first event: what a trace starts at, and zeros behind it, so many words.
+    pub(crate) fn from(base: &[u64], words: usize) -> Self {
+        let mut image = vec![0; words];
+        image[..base.len()].copy_from_slice(base);
+        Self { image, done: 0 }
+    }
+
+    /// Behind the first `events` events of `trace`, the same one each time, and no fewer than the last time.
+    pub(crate) fn go_on(&mut self, trace: &Trace, events: usize) -> &[u64] {
+        trace.replay_some(&mut self.image, self.done..events);
+        self.done = events;
+        &self.image
+    }
+}
+
 impl Trace {
     /// The events, first to last.
     pub fn events(&self) -> &[Event] {
@@ -135,8 +157,7 @@ impl Trace {
         self.replay_some(image, 0..events);
     }
 
-    /// As [`Trace::replay`], of an image in which the events before these are already.
-    pub(crate) fn replay_some(&self, image: &mut [u64], events: Range<usize>) {
+    fn replay_some(&self, image: &mut [u64], events: Range<usize>) {
         for event in &self.events[events] {
             for (word, value) in self.stored(event) {
                 image[word as usize] = value;

@@ -19,7 +19,7 @@ use super::memory::{Memory, WORDS};
 use super::oracles::Expectation;
 use super::rules::Rules;
 use super::seen::Seen;
-use crate::trace::{Event, Trace, What};
+use crate::trace::{Event, Replay, Trace, What};
 use std::collections::BTreeSet;
 
 mod events;
@@ -156,8 +156,8 @@ pub struct Explorer<'e, const VOLATILE: bool> {
     focus_one_in: u64,
     /// What a process does that comes after a kill here, if nothing was stored since that was last asked.
     revival: Option<Option<Trace>>,
-    /// What the caches held at the last kill of this trace, and how many events that was behind.
-    left_behind: Option<(usize, Vec<u64>)>,
+    /// What the caches held at the last kill of this trace.
+    caches: Option<Replay>,
     /// What was explored so far.
     pub explored: Explored,
 }
@@ -190,7 +190,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
             focus: None,
             focus_one_in: 1,
             revival: None,
-            left_behind: None,
+            caches: None,
             explored: Explored::default(),
         }
     }
@@ -309,7 +309,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         self.notes = [0; 3];
         self.dice = Dice::new(seed);
         self.knows_reads = false;
-        (self.revival, self.left_behind) = (None, None);
+        (self.revival, self.caches) = (None, None);
         true
     }
 }

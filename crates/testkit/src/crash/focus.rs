@@ -50,8 +50,8 @@ impl Focus {
         focus
     }
 
-    /// Whether no event of the trace shows it.
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether no fault is planted in the trace.
+    pub(crate) fn is_of_sound(&self) -> bool {
         self.events.is_empty()
     }
 

@@ -10,6 +10,7 @@ use super::rules::Profile;
 use super::seen::Seen;
 use super::subject::{Plan, Subject, Target, Version, scratch};
 use crate::threads::never_rest;
+use crate::trace::Replay;
 use crate::{Event, Layered, Recording, Role, Trace};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -160,10 +161,10 @@ impl Lab<'_> {
         let events = history.trace.events().len();
         let first = history.from + plan.seed as usize % KILLS_APART;
         let kills = (first..events).step_by(KILLS_APART).chain([events]);
+        let mut caches = Replay::from(&[], T::BYTES.1 / 8);
         let traces = kills.flat_map(|events| {
-            let mut image = vec![0; T::BYTES.1 / 8];
-            history.trace.replay(&mut image, events);
-            [judge.recovery(&image), judge.revival(&image)]
+            let image = caches.go_on(&history.trace, events);
+            [judge.recovery(image), judge.revival(image)]
         });
         traces.flatten().flat_map(|trace| Fault::of(&trace)).collect()
     }

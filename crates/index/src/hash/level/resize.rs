@@ -87,9 +87,9 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     /// Keys for which there is no place although most slots are free collide more than chance makes them, and a larger table would not help.
     fn check_load(&self, view: &View) -> Result<(), PoolFull> {
         let is_full_grown = view.state.top() == LOG2_MAX;
-        let has_room = !is_full_grown && self.load_permille(view) >= 250;
-        // What a resize has moved out of these tiers meanwhile is not free room.
-        if has_room || self.state() != view.state {
+        let would_help = !is_full_grown && self.load_permille(view) >= 250;
+        // Others may have resized it meanwhile, and emptied these tiers: then that says nothing.
+        if would_help || self.state() != view.state {
             return Ok(());
         }
         Err(PoolFull {

@@ -113,8 +113,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         region.prefetch_to_write(at + 64 * line_for(probe.tag()) as u64);
         if adds {
             let target = route.target();
-            region
-                .prefetch_to_write(target.bucket(target.second(target.home(probe.hash), probe.tag())).raw());
+            let second = target.second(target.home(probe.hash), probe.tag());
+            region.prefetch_to_write(target.bucket(second).raw());
         }
     }
 

@@ -1,7 +1,7 @@
 //! Crashes that follow something else: the death of a process, or a recovery.
 
 use super::{Begin, Choice, Explorer, Found, Judge, Memory, Point, WORDS, pick};
-use crate::trace::Trace;
+use crate::trace::{Replay, Trace};
 
 impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
     /// Whether a kill here makes a difference to a crash of the machine, and is to be tried.
@@ -20,17 +20,12 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
     ) -> Option<Found> {
         let expectation = judge.remember();
         let revival = self.revival.take().unwrap_or_else(|| {
-            let (done, image) = self.left_behind.get_or_insert_with(|| {
-                let mut image = vec![0; self.memory.lines() * WORDS];
-                image[..base.len()].copy_from_slice(base);
-                (0, image)
-            });
-            trace.replay_some(image, *done..event + 1);
-            *done = event + 1;
-            judge.revival(image)
+            let words = self.memory.lines() * WORDS;
+            let caches = self.caches.get_or_insert_with(|| Replay::from(base, words));
+            judge.revival(caches.go_on(trace, event + 1))
         });
         let shows = |revival: &&Trace| match &self.focus {
-            Some(focus) => !focus.is_empty() || !revival.is_sound(),
+            Some(focus) => !focus.is_of_sound() || !revival.is_sound(),
             None => true,
         };
         let found = revival.as_ref().filter(shows).and_then(|revival| {
