@@ -63,7 +63,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let lock = Lock::of(self.root.lock());
         let at = match self.root.active() {
             0 if I::Medium::VOLATILE_CACHE && Lock::may_be_unsettled(lock.peek(guard.pool().medium())) => {
-                self.root.settled_active()
+                self.root.settling_active()
             }
             at => at,
         };

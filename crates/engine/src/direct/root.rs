@@ -86,10 +86,16 @@ impl<M: MappedMedium> Root<M> {
     }
 
     /// As [`Root::active`], durable on return: whoever named it, or nothing, may have been killed before that was.
-    #[track_caller]
     pub(super) fn settled_active(&self) -> u64 {
         // PERSIST: before the caller does what follows from it. If the old name came back with a loss of power, its blocks would long be used again.
         self.pool.region().persist(self.word(0, 1));
+        self.active()
+    }
+
+    /// As [`Root::active`], durable at the next fence of the caller.
+    pub(super) fn settling_active(&self) -> u64 {
+        // PERSIST: fenced with the change that the caller makes, before a record that it replaces can be used again.
+        self.pool.region().write_back(self.word(0, 1));
         self.active()
     }
 

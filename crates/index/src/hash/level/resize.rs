@@ -27,7 +27,7 @@ use super::shape::{Buckets, Entry, Probe, positions};
 use crate::planted::{self, Bug};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::MappedMedium;
-use terrace_pool::{Guard, Lock, PoolFull};
+use terrace_pool::{Guard, Lock, Locked, PoolFull};
 
 /// Units that a writer moves in passing. A table with m of them has moved after m / 2 writes, long before the next resize is due.
 const HELP: usize = 2;
@@ -149,24 +149,26 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         prepare: impl FnOnce() -> Result<(), PoolFull>,
     ) -> Result<bool, PoolFull> {
         let (region, medium) = (self.pool.region(), self.pool.medium());
+        // Who died here may have stored a state and not made it durable. It lies in the same line, before what is stored now, and its tiers' blocks are given back by nobody but
+        // who made the next one durable: a crash that loses it loses all that follows from it.
         let lock = Lock::of(&self.root[0].0[ROOT_LOCK]).acquire(guard);
-        if M::VOLATILE_CACHE && lock.was_unfenced() {
-            // PERSIST: who died here may have stored a state and not made it durable.
+        if self.state() != view.state {
+            free_as_found(lock);
+            return Ok(false);
+        }
+        if let Err(full) = prepare() {
+            free_as_found(lock);
+            return Err(full);
+        }
+        let next = view.state.next(top, phase);
+        self.root[0].0[CURSOR].store(medium, cursor_word(next, 0), Relaxed);
+        store_state(medium, &self.root, next);
+        // PERSIST: before any unit moves. The word of a new tier lies in the same line, before it: a crash keeps it if it keeps the state.
+        if !planted::has(Bug::StateUnfenced) {
             region.persist(&self.root[0]);
         }
-        let is_due = self.state() == view.state;
-        if is_due {
-            prepare()?;
-            let next = view.state.next(top, phase);
-            self.root[0].0[CURSOR].store(medium, cursor_word(next, 0), Relaxed);
-            store_state(medium, &self.root, next);
-            // PERSIST: before any unit moves. The word of a new tier lies in the same line, before it: a crash keeps it if it keeps the state.
-            if !planted::has(Bug::StateUnfenced) {
-                region.persist(&self.root[0]);
-            }
-        }
         lock.release();
-        Ok(is_due)
+        Ok(true)
     }
 
     /// Takes a block for a tier of 2^`log2` buckets and names it where it does not count yet.
@@ -262,12 +264,12 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         }
     }
 
-    /// As `settle_read`, for the root: a state is durable before anything that follows from it.
+    /// As `settle_read`, for the root: a state is durable before anything that follows from it, all of which the thread fences for itself before it makes it count.
     fn settle_state(&self) {
         let root = &self.root[0];
         if M::VOLATILE_CACHE && Lock::may_be_unsettled(root.0[ROOT_LOCK].load(self.pool.medium(), Acquire)) {
-            // PERSIST: see `turn`.
-            self.pool.region().persist(root);
+            // PERSIST: fenced before the mark of a unit that moves, or the slot of a key, at the latest; see `turn`.
+            self.pool.region().write_back(root);
         }
     }
 
@@ -307,7 +309,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let (region, medium, word) = (self.pool.region(), self.pool.medium(), &self.root[0].0[CURSOR]);
         let Some(lock) = Lock::of(&self.root[0].0[ROOT_LOCK]).try_acquire(guard) else { return };
         if self.state() != view.state {
-            return;
+            return free_as_found(lock);
         }
         let start = cursor_in(word.load(medium, Relaxed), view.state).unwrap_or(0).min(view.low.buckets());
         let end = (start + PIECE).min(view.low.buckets());
@@ -477,6 +479,15 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     }
 }
 
+/// Frees the root's lock. If the last holder died over it, it goes on to say that the state may not be durable.
+fn free_as_found<M: MappedMedium>(lock: Locked<'_, M>) {
+    if lock.was_unfenced() {
+        lock.release_unfenced();
+    } else {
+        lock.release();
+    }
+}
+
 /// An entry of one of the highest tier's buckets.
 struct Above {
     index: u64,
@@ -499,8 +510,24 @@ fn cursor_in(word: u64, state: State) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::{PointIndex, Stored, U64};
-    use terrace_medium::Dram;
+    use terrace_medium::{Dram, Pmem};
     use terrace_pool::Pool;
+
+    #[test]
+    fn who_changes_no_state_leaves_it_open_whether_the_last_one_is_durable() {
+        let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
+        let table = Level::<Pmem, U64>::create(&pool, "table", 0).unwrap();
+        let (guard, view) = (pool.pin(), table.view());
+        let is_open = || Lock::may_be_unsettled(table.root[0].0[ROOT_LOCK].load(pool.medium(), Relaxed));
+        Lock::of(&table.root[0].0[ROOT_LOCK]).acquire(&guard).release_unfenced();
+        let full = || Err(PoolFull { wanted: 0, size: 0, longest: None, waiting: 0, collecting: false });
+        assert!(table.turn(&guard, &view, (2, Phase::Expand), full).is_err() && is_open());
+        let stale = View { state: view.state.next(2, Phase::Expand), ..view };
+        assert!(!table.turn(&guard, &stale, (2, Phase::Two), || Ok(())).unwrap());
+        assert!(is_open());
+        table.start_expanding(&guard, &view).unwrap();
+        assert!(!is_open(), "the next state is durable, and so is the last");
+    }
 
     #[test]
     fn who_found_no_place_in_a_table_that_others_have_made_grow_since_looks_again() {

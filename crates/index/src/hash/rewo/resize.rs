@@ -23,7 +23,7 @@ use super::write::Blocked;
 use crate::planted::{self, Bug};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_medium::{BLOCK, MappedMedium, Offset};
-use terrace_pool::{Fresh, Guard, Locked, PoolFull};
+use terrace_pool::{Fresh, Guard, PoolFull};
 
 /// Buckets that a writer moves in passing, and one that waits for room.
 const HELP: u64 = 8;
@@ -37,7 +37,9 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     /// Moves some buckets, unless another thread is at it. Whether it has.
     #[inline(never)]
     pub(super) fn help(&self, guard: &Guard<'_, M>) -> bool {
-        self.resize_lock().try_acquire(guard).map(|lock| self.help_under(guard, &lock)).is_some()
+        let Some(_lock) = self.resize_lock().try_acquire(guard) else { return false };
+        self.help_locked(guard);
+        true
     }
 
     /// Moves some buckets, after another thread if one is at it. Every insert does: so they cannot fill the new table before the keys that move have come, however long who moves
@@ -45,23 +47,17 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     #[cold]
     #[inline(never)]
     pub(super) fn help_in_turn(&self, guard: &Guard<'_, M>) {
-        self.help_under(guard, &self.resize_lock().acquire(guard));
+        let _lock = self.resize_lock().acquire(guard);
+        self.help_locked(guard);
     }
 
-    fn help_under(&self, guard: &Guard<'_, M>, lock: &Locked<'_, M>) {
-        self.settle_root(lock);
+    /// The resizes' lock is held.
+    fn help_locked(&self, guard: &Guard<'_, M>) {
         let view = self.view();
+        self.settle_view(view.offset);
         if view.is_moving() {
             // Where the new table has no room, the key stays where it is.
             let _ = self.advance(guard, view, HELP);
-        }
-    }
-
-    /// What the last holder of the resizes' lock left unfenced, if it died.
-    fn settle_root(&self, lock: &Locked<'_, M>) {
-        if M::VOLATILE_CACHE && lock.was_unfenced() {
-            // PERSIST: the view in the root.
-            self.pool.region().persist(&self.root[1]);
         }
     }
 
@@ -74,8 +70,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         view: View<'_, M>,
         place: Place,
     ) -> Result<(), PoolFull> {
-        let lock = self.resize_lock().acquire(guard);
-        self.settle_root(&lock);
+        let _lock = self.resize_lock().acquire(guard);
+        self.settle_view(self.view_offset());
         if self.view_offset() != view.offset {
             return Ok(());
         }
@@ -136,10 +132,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         // PERSIST: the new table's meta words and both views, before any of them can be reached.
         region.fence();
         self.root[1].0[VIEW].store(medium, view.offset(), Release);
-        if !planted::has(Bug::SwitchUnfenced) {
-            // PERSIST: before any key moves, or is added to the new table. (Who sees the view before does the same: `settle_view`.)
-            region.persist(&self.root[1]);
-        }
+        // Before any key moves, or is added to the new table, and before the old view's block is given back; who sees the view before does the same.
+        self.settle_view(view_at(view.offset()));
         for block in [table, after, view] {
             let _ = block.fenced_later().into_offset();
         }
@@ -212,8 +206,6 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
         if !planted::has(Bug::UnmarkedMove) {
             self.lock_slots(place, index, Mark::Moving);
-            // PERSIST: under one lock only one bucket may be not durable, and the new ones may be of the same stripe.
-            self.pool.region().fence();
         }
         if planted::has(Bug::EvictedBeforeCopy) {
             let slots = (0..K::SLOTS).filter(leaving).fold(0, |bits, slot| bits | 1u64 << slot);
@@ -304,11 +296,11 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 
     /// Every key has moved: the view that follows takes over. The resizes' lock is held.
     fn end(&self, guard: &Guard<'_, M>, view: View<'_, M>, directory: &Directory) {
-        let (region, medium) = (self.pool.region(), self.pool.medium());
+        let medium = self.pool.medium();
         self.root[2].0[SETTLED].store(medium, 0, Release);
         self.root[1].0[VIEW].store(medium, directory.after, Release);
-        // PERSIST: before what the old view names is given back, or the next resize begins.
-        region.persist(&self.root[1]);
+        // Before what the old view names is given back, or the next resize begins.
+        self.settle_view(view_at(directory.after));
         self.root[2].0[RESIZES].fetch_add(medium, 1, Relaxed);
         let now = self.view().directory();
         for (place, _) in directory.tables(u64::MAX).filter(|(place, _)| !now.cells.contains(place)) {
@@ -333,8 +325,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         if wanted * 2 > buckets {
             return;
         }
-        let Some(lock) = self.resize_lock().try_acquire(guard) else { return };
-        self.settle_root(&lock);
+        let Some(_lock) = self.resize_lock().try_acquire(guard) else { return };
+        self.settle_view(self.view_offset());
         if self.view_offset() == view.offset {
             // A full pool leaves it as it is.
             let _ = self.begin(guard, &directory, u64::from(u16::MAX), wanted.ilog2());

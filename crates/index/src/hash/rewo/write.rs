@@ -7,10 +7,10 @@ use super::ops::{Path, Rewo};
 use super::place::Place;
 use super::shape::{Entry, Nests, Probe};
 use super::stripes::Held;
-use super::view::{SETTLED, VIEW};
+use super::view::{SETTLED, ViewBlock};
 use crate::planted::{self, Bug};
 use std::sync::atomic::Ordering::{Acquire, Release};
-use terrace_medium::MappedMedium;
+use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Guard, PoolFull};
 
 /// A slot of a data table.
@@ -56,7 +56,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             if self.view_offset() != view.offset {
                 continue;
             }
-            self.settle_view(view.offset.raw());
+            self.settle_view(view.offset);
             if let Err(stripe) = self.mend(guard, &mut held, view, (&path, probe.tag())) {
                 drop(held);
                 self.wait_for(guard, stripe);
@@ -125,16 +125,19 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         self.hold_stripe(guard, &mut held, stripe);
     }
 
-    /// The view that this writer builds upon is durable: what it adds to a new table must not be lost with the way there.
+    /// The view that this thread builds upon is durable: what it adds to a new table must not be lost with the way there. Whoever stored the view may not have come to its fence, or may have died.
     #[inline(always)]
-    fn settle_view(&self, offset: u64) {
+    pub(super) fn settle_view(&self, view: Offset<ViewBlock>) {
         let (medium, settled) = (self.pool.medium(), &self.root[2].0[SETTLED]);
         // ORDER: Acquire: pairs with the Release of who has fenced it.
-        if M::VOLATILE_CACHE && settled.load(medium, Acquire) != offset {
-            // PERSIST: `view` in the root, which a resize has stored and not fenced yet.
+        if M::VOLATILE_CACHE
+            && settled.load(medium, Acquire) != view.raw()
+            && !planted::has(Bug::SwitchUnfenced)
+        {
+            // PERSIST: `view` in the root, before anything follows from it.
             self.pool.region().persist(&self.root[1]);
-            if self.root[1].0[VIEW].load(medium, Acquire) == offset {
-                settled.store(medium, offset, Release);
+            if self.view_offset() == view {
+                settled.store(medium, view.raw(), Release);
             }
         }
     }
