@@ -11,7 +11,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use terrace_lab::{Accident, Deaths, MEETINGS, Meeting, RunSeed, ScheduleSeed, Suite, Watch};
+use terrace_lab::{Accident, Deaths, MEETINGS, RunSeed, ScheduleSeed, Suite, Watch};
 use terrace_testkit::crash::{Fault, Lab, Limits, Profile, Seen};
 use terrace_testkit::schedule::Stage;
 
@@ -21,6 +21,8 @@ const HISTORIES: u64 = 200;
 const MEETING_SHARE: u64 = 8;
 /// Runs of several threads, and as many in which some of them die, that are looked through.
 const MEETING_RUNS: u64 = 40;
+/// So many times the runs that were asked for are tried at most, for those that come by a place.
+const TRIES: u64 = 32;
 /// A short look has one in so many of the states, histories and runs.
 const SHORT: u64 = 20;
 
@@ -36,11 +38,16 @@ enum Look {
 
 impl Look {
     /// The search by one thread, which that by several follows each time.
-    const ROUNDS: [&[Self]; 2] = [&[Self::Short], &[Self::Long, Self::AtKills]];
+    const ROUNDS: [&[Self]; 2] = [&[Self::Short], &[Self::AtKills, Self::Long]];
 
     /// This one's share of `all`.
     fn share(self, all: u64) -> u64 {
         if self == Self::Short { all.div_ceil(SHORT) } else { all }
+    }
+
+    /// Histories of so many: one that is killed at every other event takes as long as hundreds that are not.
+    fn histories(self, all: u64) -> u64 {
+        if self == Self::Long { all } else { all.div_ceil(SHORT) }
     }
 }
 
@@ -54,7 +61,7 @@ pub(crate) struct Mutants {
     /// Histories of each target that a mutant has survived, too, however few of their states show it.
     #[arg(long, default_value_t = 20_000)]
     histories: u64,
-    /// Runs of several threads that a mutant has survived besides, of each target whose threads come by it, and as many in which some of them die.
+    /// Runs of several threads, of each target and kind of accident, that come by its place and that a mutant has survived besides; at most 32 times as many that do not.
     #[arg(long, default_value_t = 2000)]
     runs: u64,
     /// Another seed, other histories.
@@ -79,8 +86,8 @@ struct Passer<'s> {
     in_recovery: bool,
 }
 
-/// Threads that meet and come by the place of a fault, and what happens to them.
-type Meet = (&'static Meeting, Accident);
+/// The targets whose threads may come by the place of a fault, by name.
+type Meets = BTreeSet<&'static str>;
 
 /// The run that killed a mutant.
 struct Killer {
@@ -96,14 +103,16 @@ impl Mutants {
             Ok(targets) => targets,
             Err(why) => return failed(&why),
         };
-        let mut mutants: BTreeMap<Fault, (Vec<Passer<'_>>, Vec<Meet>)> = BTreeMap::new();
+        let mut mutants: BTreeMap<Fault, (Vec<Passer<'_>>, Meets)> = BTreeMap::new();
         for (place, suite) in targets {
             for (fault, in_recovery) in self.faults(place, suite) {
-                mutants.entry(fault).or_default().0.push(Passer { place, suite, in_recovery });
+                let (passers, meets) = mutants.entry(fault).or_default();
+                passers.push(Passer { place, suite, in_recovery });
+                meets.insert(suite.name);
             }
         }
         for (fault, meets) in self.faults_of_meetings() {
-            mutants.entry(fault).or_default().1 = meets;
+            mutants.entry(fault).or_default().1.extend(meets);
         }
         mutants.retain(|fault, _| self.is_wanted(fault));
         let all = mutants.len();
@@ -134,15 +143,14 @@ impl Mutants {
     }
 
     /// Every fault of every place that threads come by where they meet, or survivors after a death: some histories of one thread never do.
-    fn faults_of_meetings(&self) -> BTreeMap<Fault, Vec<Meet>> {
+    fn faults_of_meetings(&self) -> BTreeMap<Fault, Meets> {
         let stage = Stage::new();
         let meetings = MEETINGS.iter().filter(|meeting| self.target == "all" || self.target == meeting.name);
-        let mut found: BTreeMap<Fault, Vec<Meet>> = BTreeMap::new();
+        let mut found: BTreeMap<Fault, Meets> = BTreeMap::new();
         for (meeting, accident) in meetings.flat_map(|meeting| self.accidents().map(|it| (meeting, it))) {
             let seed = |number| ScheduleSeed::new(meeting.name, accident, self.seed, number);
             let faults = (0..MEETING_RUNS).flat_map(|run| meeting.faults(&stage, self.profile, seed(run)));
-            let faults: BTreeSet<Fault> = faults.collect();
-            faults.into_iter().for_each(|fault| found.entry(fault).or_default().push((meeting, accident)));
+            faults.for_each(|fault| _ = found.entry(fault).or_default().insert(meeting.name));
         }
         found
     }
@@ -173,7 +181,7 @@ impl Mutants {
     }
 
     /// Whether any of the targets that come by the fault shows that something is wrong.
-    fn is_killed(&self, fault: Fault, passers: &[Passer<'_>], meets: &[Meet], progress: &Progress) -> bool {
+    fn is_killed(&self, fault: Fault, passers: &[Passer<'_>], meets: &Meets, progress: &Progress) -> bool {
         let mut states = 0;
         let killer = Look::ROUNDS.iter().find_map(|looks| {
             let alone = looks.iter().find_map(|&look| {
@@ -202,23 +210,41 @@ impl Mutants {
         Some(Killer { target: passer.suite.name, replay: seed.to_string(), wrong: finding.wrong })
     }
 
-    /// What one thread makes durable for another shows only where they meet.
-    fn killed_by_threads(&self, fault: Fault, meets: &[Meet], runs: u64, states: &mut u64) -> Option<Killer> {
-        let (stop, next) = (AtomicBool::new(false), AtomicU64::new(0));
-        let (seen, killer) = (Seen::new(), Mutex::new(None));
-        let is_over = || stop.load(Relaxed) || seen.len() >= MEETING_SHARE * self.states;
+    /// What one thread makes durable for another shows only where they meet. Of a place that threads seldom come by, most runs tell nothing, and take little time.
+    fn killed_by_threads(&self, fault: Fault, meets: &Meets, runs: u64, states: &mut u64) -> Option<Killer> {
+        let meetings = MEETINGS.iter().filter(|meeting| meets.contains(meeting.name));
+        let kinds: Vec<_> = meetings.flat_map(|it| self.accidents().map(|accident| (it, accident))).collect();
+        let (next, came) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (stop, seen, killer) = (AtomicBool::new(false), Seen::new(), Mutex::new(None));
+        let is_over = || {
+            let enough = came.load(Relaxed) >= runs * kinds.len() as u64;
+            enough || stop.load(Relaxed) || seen.len() >= MEETING_SHARE * self.states
+        };
         std::thread::scope(|scope| {
             for _ in 0..cores() {
                 scope.spawn(|| {
                     let stage = Stage::new();
                     let watch = Watch { seen: &seen, is_over: &is_over, fault: Some(fault) };
                     while !is_over() {
-                        let run = next.fetch_add(1, Relaxed);
-                        if run >= runs {
+                        // No kinds, no runs: enough of them before the first.
+                        let number = next.fetch_add(1, Relaxed);
+                        let (run, kind) = (number / kinds.len() as u64, number as usize % kinds.len());
+                        if run >= TRIES * runs {
                             break;
                         }
-                        if let Some(found) = self.killed_by_meeting(&stage, &watch, meets, run) {
+                        let (meeting, accident) = kinds[kind];
+                        let seed = ScheduleSeed::new(meeting.name, accident, self.seed, run);
+                        let done = meeting.run(&stage, &watch, seed);
+                        if done.explored.runs > 0 {
+                            came.fetch_add(1, Relaxed);
+                        }
+                        if let Some(finding) = done.finding {
                             stop.store(true, Relaxed);
+                            let found = Killer {
+                                target: meeting.name,
+                                replay: seed.to_string(),
+                                wrong: finding.wrong,
+                            };
                             *killer.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
                         }
                     }
@@ -227,21 +253,6 @@ impl Mutants {
         });
         *states += seen.len();
         killer.into_inner().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The run with this number, of each target whose threads come by the fault.
-    fn killed_by_meeting(
-        &self,
-        stage: &Stage,
-        watch: &Watch<'_>,
-        meets: &[Meet],
-        run: u64,
-    ) -> Option<Killer> {
-        meets.iter().find_map(|&(meeting, accident)| {
-            let seed = ScheduleSeed::new(meeting.name, accident, self.seed, run);
-            let finding = meeting.run(stage, watch, seed).finding?;
-            Some(Killer { target: meeting.name, replay: seed.to_string(), wrong: finding.wrong })
-        })
     }
 
     fn session<'s>(&self, passer: Passer<'s>, fault: Fault, look: Look) -> Session<'s> {
@@ -269,7 +280,7 @@ impl Mutants {
             limits,
             fault: Some(fault),
             only_faulty: !passer.in_recovery,
-            runs_max: look.share(self.histories).max(1),
+            runs_max: look.histories(self.histories).max(1),
         }
     }
 

@@ -8,7 +8,7 @@
 use super::explore::is_of_lock;
 use super::rules::Rules;
 use crate::trace::{Event, Role, Trace, What};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// What an event does to the difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,9 @@ impl Focus {
         let mut both = Both::default();
         for (number, event) in (0..).zip(trace.events()) {
             let more = both.step(trace, (number, event), rules);
-            focus.lines.extend(&both.differing);
+            if more {
+                focus.lines.extend(&both.differing);
+            }
             focus.events.push(match (more, both.differing.is_empty()) {
                 (_, true) => Here::Alike,
                 (false, _) => Here::Differs,
@@ -84,7 +86,8 @@ type Stores = Vec<(u32, Option<u32>)>;
 struct Both {
     sound: Durable,
     faulty: Durable,
-    stores: BTreeMap<u32, Stores>,
+    /// By line.
+    stores: Vec<Stores>,
     /// Lines of which the faulty program may lose more.
     differing: BTreeSet<u32>,
 }
@@ -93,36 +96,45 @@ struct Both {
 #[derive(Default)]
 struct Durable {
     /// By thread, lines written back since its last fence, and the event.
-    written_back: BTreeMap<u32, Vec<(u32, u32)>>,
+    written_back: Vec<Vec<(u32, u32)>>,
     /// By thread, lines streamed to since its last fence.
-    streamed: BTreeMap<u32, Vec<u32>>,
-    /// By line, the last ordinary store that is durable may be this event.
-    until: BTreeMap<u32, u32>,
-    /// By thread, its last fence.
-    fenced: BTreeMap<u32, u32>,
+    streamed: Vec<Vec<u32>>,
+    /// By line, ordinary stores before this event are durable.
+    until: Vec<u32>,
+    /// By thread, streamed ones before this event are.
+    fenced: Vec<u32>,
+}
+
+/// What is at this place, which is there from now on.
+fn at<T: Default>(all: &mut Vec<T>, place: u32) -> &mut T {
+    let place = place as usize;
+    if place >= all.len() {
+        all.resize_with(place + 1, T::default);
+    }
+    &mut all[place]
 }
 
 impl Durable {
     fn keep_written_back(&mut self, thread: u32, touched: &mut Vec<u32>) {
-        for (line, event) in self.written_back.remove(&thread).unwrap_or_default() {
-            let until = self.until.entry(line).or_default();
-            *until = event.max(*until);
+        for (line, event) in at(&mut self.written_back, thread).drain(..) {
+            let until = at(&mut self.until, line);
+            *until = (event + 1).max(*until);
             touched.push(line);
         }
     }
 
     fn keep_streamed(&mut self, thread: u32, event: u32, touched: &mut Vec<u32>) {
-        self.fenced.insert(thread, event);
-        touched.extend(self.streamed.remove(&thread).unwrap_or_default());
+        *at(&mut self.fenced, thread) = event;
+        touched.append(at(&mut self.streamed, thread));
     }
 
     /// Whether a store to a line is certainly durable.
     fn has(&self, line: u32, (event, streamed_by): (u32, Option<u32>)) -> bool {
         let until = match streamed_by {
-            Some(thread) => self.fenced.get(&thread),
-            None => self.until.get(&line),
+            Some(thread) => self.fenced.get(thread as usize),
+            None => self.until.get(line as usize),
         };
-        until.is_some_and(|&until| event <= until)
+        until.is_some_and(|&until| event < until)
     }
 }
 
@@ -149,7 +161,7 @@ impl Both {
                     program.keep_written_back(event.thread, &mut touched);
                 }
                 What::WriteBack { line } => {
-                    program.written_back.entry(event.thread).or_default().push(((line / 64) as u32, number));
+                    at(&mut program.written_back, event.thread).push(((line / 64) as u32, number));
                 }
                 What::Fence if rules.fences_keep => {
                     program.keep_written_back(event.thread, &mut touched);
@@ -171,13 +183,13 @@ impl Both {
         let streamed_by = matches!(event.what, What::StreamedCopy(_)).then_some(event.thread);
         for (word, _) in trace.stored(event) {
             let line = (word / 8) as u32;
-            let stores = self.stores.entry(line).or_default();
+            let stores = at(&mut self.stores, line);
             if stores.last() != Some(&(number, streamed_by)) {
                 stores.push((number, streamed_by));
             }
             if streamed_by.is_some() {
                 for program in [&mut self.sound, &mut self.faulty] {
-                    let lines = program.streamed.entry(event.thread).or_default();
+                    let lines = at(&mut program.streamed, event.thread);
                     if lines.last() != Some(&line) {
                         lines.push(line);
                     }
@@ -189,7 +201,7 @@ impl Both {
     /// Looks again whether a line differs. Whether it does now and did not before.
     fn compare(&mut self, line: u32) -> bool {
         let Self { sound, faulty, stores, differing } = self;
-        let Some(stores) = stores.get_mut(&line) else { return false };
+        let Some(stores) = stores.get_mut(line as usize) else { return false };
         stores.retain(|&store| !faulty.has(line, store));
         let differs = stores.iter().any(|&store| sound.has(line, store));
         if differs {

@@ -49,8 +49,7 @@ pub const LIMITS: Limits = Limits {
 };
 
 /// As [`LIMITS`], for a search for a planted fault, which looks only where it shows.
-const FAULTY: Limits =
-    Limits { exhaustive: [64, 1, 1], samples: [32, 1, 1], events_one_in: [1; 3], ..LIMITS };
+const FAULTY: Limits = Limits { exhaustive: [16, 1, 1], samples: [8, 1, 1], events_one_in: [1; 3], ..LIMITS };
 
 /// A run and the crash of it that is wrong.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 //! Where threads meet by chance, a death seldom falls between a store and its fence, and seldom is the next one to come answered by that very store, does nothing
 //! itself that would make it durable, and is followed by another who builds upon it. Here that is what runs are made of:
 //!
-//! * the **dead** one writes, mostly to one key, and dies within one of its calls;
+//! * the **dead** one writes, mostly to one key, or to many until the store grows, or removes until it shrinks, and dies within one of its calls;
 //! * the **heir** does one thing more with that key, which mostly changes nothing: what it is answered must last;
 //! * the **next** ones write, to any key, now and then after a collection, so that the memory of the dead is used again before the heir has fenced anything more.
 
@@ -30,7 +30,11 @@ impl Scenario {
         let plan = &scenario.plan;
         let mut next = plan.all_versions() + 0x1000;
         let key = dice.roll(plan.keys as u64) as Key;
-        let dead = draw_last_acts(&mut dice, plan, &like, key, &mut next);
+        let mut dead = draw_last_acts(&mut dice, plan, &like, key, &mut next);
+        let mut emptying = Dice::new(seed ^ 0x656d_7074_7921);
+        if emptying.roll(4) == 0 {
+            dead = draw_removals(&mut emptying, plan, &like, &mut next);
+        }
         // It does something else in the end: see `draw_legacy`.
         let heir = Act::Get(key);
         let mut others = draw_threads(&mut dice, plan, &like, 1, &mut next);
@@ -51,7 +55,8 @@ impl Scenario {
             Some(Act::Do(op)) => op.keys().first().copied(),
             _ => None,
         };
-        drawn.threads[1] = vec![draw_heir(&mut dice, key.unwrap_or(0), HEIRS_VERSION)];
+        let heir = draw_heir(&mut dice, key.unwrap_or(0), HEIRS_VERSION);
+        drawn.threads[1] = vec![if dice.roll(6) == 0 { Act::Scan } else { heir }];
         drawn
     }
 
@@ -75,6 +80,18 @@ fn draw_last_acts(dice: &mut Dice, plan: &Plan, like: &[Op], hot: Key, next: &mu
         }
     };
     (0..count).map(one).collect()
+}
+
+/// Many removals, and now and then something else.
+fn draw_removals(dice: &mut Dice, plan: &Plan, like: &[Op], next: &mut Version) -> Vec<Act> {
+    let one = |_| {
+        let key = dice.roll(plan.keys as u64) as Key;
+        match like {
+            [_, ..] if dice.roll(4) == 0 => Act::Do(dice.pick(like).moved_to(key, next, &[], dice)),
+            _ => Act::Do(Op::Remove(key)),
+        }
+    };
+    (0..MANY_ACTS).map(one).collect()
 }
 
 /// One look at what the dead one has done to a key.

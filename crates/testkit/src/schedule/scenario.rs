@@ -119,7 +119,7 @@ impl Scenario {
         Self { deaths: Death::draw(&mut dice, changes), ..self.clone() }
     }
 
-    /// As [`Scenario::draw`], for a run that crashes: one in four has a first crash behind it, and one of its threads collects.
+    /// As [`Scenario::draw`], for a run that crashes: one in four has a first crash behind it, and one of its threads collects. In one in three somebody scans besides: what a scan has shown is durable, too.
     pub fn draw_to_crash<T: Target>(seed: u64) -> Self {
         let mut scenario = Self::draw::<T>(seed);
         let mut dice = Dice::new(seed ^ 0x7477_6963_6521);
@@ -128,6 +128,11 @@ impl Scenario {
             if let Some(last) = scenario.threads.last_mut() {
                 last.insert(0, Act::Collect);
             }
+        }
+        if dice.roll(3) == 0 {
+            let acts = dice.roll(scenario.threads.len() as u64) as usize;
+            let acts = &mut scenario.threads[acts];
+            acts.insert(dice.roll(acts.len() as u64 + 1) as usize, Act::Scan);
         }
         scenario
     }
