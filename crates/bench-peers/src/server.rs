@@ -98,8 +98,11 @@ fn pinned(cpu: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// The terrace program beside this one, built now.
+/// The terrace program beside this one, built now; or the one that `TERRACE_PROGRAM` names, as it is.
 pub(crate) fn terrace_program() -> Outcome<PathBuf> {
+    if let Some(given) = std::env::var_os("TERRACE_PROGRAM") {
+        return Ok(given.into());
+    }
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let built = Command::new(cargo).args(["build", "--quiet", "--release", "--bin", "terrace"]).status()?;
     let program = std::env::current_exe()?.with_file_name("terrace");

@@ -22,7 +22,7 @@ const MEETING_SHARE: u64 = 8;
 /// Runs of several threads, and as many in which some of them die, that are looked through.
 const MEETING_RUNS: u64 = 40;
 /// So many times the runs that were asked for are tried at most, for those that come by a place.
-const TRIES: u64 = 32;
+const TRIES: u64 = 8;
 /// A short look has one in so many of the states, histories and runs.
 const SHORT: u64 = 20;
 
@@ -61,7 +61,7 @@ pub(crate) struct Mutants {
     /// Histories of each target that a mutant has survived, too, however few of their states show it.
     #[arg(long, default_value_t = 20_000)]
     histories: u64,
-    /// Runs of several threads, of each target and kind of accident, that come by its place and that a mutant has survived besides; at most 32 times as many that do not.
+    /// Runs of several threads, of each target and kind of accident, that come by its place and that a mutant has survived besides; at most 8 times as many that do not.
     #[arg(long, default_value_t = 2000)]
     runs: u64,
     /// Another seed, other histories.
