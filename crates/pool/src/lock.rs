@@ -273,6 +273,16 @@ impl<M: MappedMedium> Locked<'_, M> {
         std::mem::forget(self);
     }
 
+    /// Frees the lock of which nothing was built upon what the last holder left: if that may not be durable, the lock goes on to say so.
+    #[inline(always)]
+    pub fn release_as_found(self) {
+        if self.was_unfenced() {
+            // No thread's note: none that fences something else takes it back.
+            self.free(self.pool.lock_words.free | UNFENCED);
+            std::mem::forget(self);
+        }
+    }
+
     #[inline(always)]
     fn free(&self, word: u64) {
         if planted::has(Bug::NoteStruckEarly)
@@ -419,6 +429,18 @@ mod tests {
         // Free, but what its holder did may still be in the processor's cache.
         let held = lock.try_acquire(&guard).unwrap();
         assert!(held.was_unfenced());
+    }
+
+    #[test]
+    fn who_builds_upon_nothing_leaves_a_lock_as_it_was_found() {
+        let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
+        let (guard, lock) = (pool.pin(), Lock::of(word(&pool)));
+        lock.acquire(&guard).release_as_found();
+        assert!(!lock.is_held(&pool) && !Lock::may_be_unsettled(lock.peek(pool.medium())));
+        lock.acquire(&guard).release_unfenced();
+        lock.acquire(&guard).release_as_found();
+        lock.settle(&guard);
+        assert!(!lock.is_held(&pool) && Lock::may_be_unsettled(lock.peek(pool.medium())));
     }
 
     #[test]

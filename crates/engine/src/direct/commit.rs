@@ -438,4 +438,15 @@ mod tests {
         assert!(error.to_string().contains("it was told to"), "{error}");
         assert!(store.remove(b"a").is_err() && store.clear().is_err());
     }
+
+    #[test]
+    fn who_finds_no_batch_to_end_leaves_it_open_whether_its_end_is_durable() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let store = open::<Pmem>(&directory.path().join("pool"));
+        let guard = store.pool().pin();
+        let lock = Lock::of(store.root.lock());
+        lock.acquire(&guard).release_unfenced();
+        store.end_orphan(&guard);
+        assert!(Lock::may_be_unsettled(lock.peek(store.pool().medium())));
+    }
 }

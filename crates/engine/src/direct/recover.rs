@@ -23,12 +23,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let lock = Lock::of(self.root.lock());
         match lock.try_acquire(guard) {
             Some(locked) => {
-                let was_orphaned = self.end_orphan_locked();
-                if locked.was_unfenced() && !was_orphaned {
-                    // Whoever ended the batch died before its fence, perhaps: the lock goes on to say so.
-                    locked.release_unfenced();
-                } else {
-                    locked.release();
+                // Without a batch: whoever ended it died before its fence, perhaps.
+                match self.end_orphan_locked() {
+                    true => locked.release(),
+                    false => locked.release_as_found(),
                 }
             }
             None => lock.look_after(guard),
@@ -54,7 +52,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Finishes the batch that was under way if it was committed, else takes it back; says which, or `None` if there was none.
     /// Nobody else is at it. Its blocks are left to the collector.
     ///
-    /// That it was begun, or has ended, may not be durable yet. A batch whose beginning is lost has not changed anything; and until the lock of batches is taken again, it says that a batch's end may be
+    /// That it was begun, or has ended, may not be durable yet. A batch whose beginning is lost has not changed anything; and until another batch begins, the lock of batches says that the end of this one may be
     /// lost, to the writers and the collector who would use its blocks again.
     pub(super) fn end_batch(&self) -> Result<Option<bool>, OpenError> {
         let at = self.root.active();
@@ -84,35 +82,5 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         self.settle_entries(&guard, &descriptor, status);
         self.root.set_active(0);
         Ok(Some(status == Status::Committed))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ManualClock;
-    use crate::direct::{Key, Settings};
-    use std::sync::Arc;
-    use terrace_index::{Bytes, CacheBounds, hash::Clht};
-    use terrace_medium::Pmem;
-    use terrace_pool::PoolOptions;
-
-    #[test]
-    fn who_finds_no_batch_to_end_leaves_it_open_whether_its_end_is_durable() {
-        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        let options = PoolOptions::at(dir.path().join("pool")).size(4 << 20).assume_persistent(true);
-        let settings = Settings {
-            expected_keys: 100,
-            index_cache: CacheBounds::default(),
-            verify_reads: true,
-            read_only: false,
-            clock: Arc::new(ManualClock::at(1000)),
-        };
-        let store = Direct::<Clht<Pmem, Bytes<Key>>>::open(options.create().unwrap(), settings).unwrap();
-        let guard = store.pool().pin();
-        let lock = Lock::of(store.root.lock());
-        lock.acquire(&guard).release_unfenced();
-        store.end_orphan(&guard);
-        assert!(Lock::may_be_unsettled(lock.peek(store.pool().medium())));
     }
 }

@@ -31,6 +31,7 @@ impl Scenario {
         let mut next = plan.all_versions() + 0x1000;
         let key = dice.roll(plan.keys as u64) as Key;
         let mut dead = draw_last_acts(&mut dice, plan, &like, key, &mut next);
+        // Of dice of its own, so that the other runs stay what they were: seeds are kept.
         let mut emptying = Dice::new(seed ^ 0x656d_7074_7921);
         if emptying.roll(4) == 0 {
             dead = draw_removals(&mut emptying, plan, &like, &mut next);

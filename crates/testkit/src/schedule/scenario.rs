@@ -130,8 +130,8 @@ impl Scenario {
             }
         }
         if dice.roll(3) == 0 {
-            let acts = dice.roll(scenario.threads.len() as u64) as usize;
-            let acts = &mut scenario.threads[acts];
+            let thread = dice.roll(scenario.threads.len() as u64) as usize;
+            let acts = &mut scenario.threads[thread];
             acts.insert(dice.roll(acts.len() as u64 + 1) as usize, Act::Scan);
         }
         scenario

@@ -27,7 +27,7 @@ use super::shape::{Buckets, Entry, Probe, positions};
 use crate::planted::{self, Bug};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::MappedMedium;
-use terrace_pool::{Guard, Lock, Locked, PoolFull};
+use terrace_pool::{Guard, Lock, PoolFull};
 
 /// Units that a writer moves in passing. A table with m of them has moved after m / 2 writes, long before the next resize is due.
 const HELP: usize = 2;
@@ -153,11 +153,11 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         // who made the next one durable: a crash that loses it loses all that follows from it.
         let lock = Lock::of(&self.root[0].0[ROOT_LOCK]).acquire(guard);
         if self.state() != view.state {
-            free_as_found(lock);
+            lock.release_as_found();
             return Ok(false);
         }
         if let Err(full) = prepare() {
-            free_as_found(lock);
+            lock.release_as_found();
             return Err(full);
         }
         let next = view.state.next(top, phase);
@@ -309,7 +309,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let (region, medium, word) = (self.pool.region(), self.pool.medium(), &self.root[0].0[CURSOR]);
         let Some(lock) = Lock::of(&self.root[0].0[ROOT_LOCK]).try_acquire(guard) else { return };
         if self.state() != view.state {
-            return free_as_found(lock);
+            return lock.release_as_found();
         }
         let start = cursor_in(word.load(medium, Relaxed), view.state).unwrap_or(0).min(view.low.buckets());
         let end = (start + PIECE).min(view.low.buckets());
@@ -476,15 +476,6 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         if planted::has(Bug::ResizeForgotten) && self.state().is_moving() {
             store_state(medium, &self.root, self.state().next(self.state().top(), Phase::Two));
         }
-    }
-}
-
-/// Frees the root's lock. If the last holder died over it, it goes on to say that the state may not be durable.
-fn free_as_found<M: MappedMedium>(lock: Locked<'_, M>) {
-    if lock.was_unfenced() {
-        lock.release_unfenced();
-    } else {
-        lock.release();
     }
 }
 
