@@ -9,7 +9,8 @@ use std::str::FromStr;
 use terrace_testkit::Noted;
 use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Profile, Seen, Target, Wrong};
 use terrace_testkit::schedule::{
-    Crashes, Faulty, Finding, Flaw, LIMITS, Policy, Scenario, Sites, Stage, minimise, rehearse, run,
+    Crashes, Finding, LIMITS, Policy, Reach, Scenario, Stage, Weakened, Weakening, Weakenings, minimise,
+    rehearse, run,
 };
 
 /// Who dies in a run whose threads are participants of a shared pool.
@@ -154,7 +155,8 @@ pub struct Meeting {
     once: Once,
     deaths: Mortals,
     smaller: fn(&Stage, Option<Profile>, Finding, usize) -> Finding,
-    flawed: fn(&Stage, Option<Flaw>, u64, &mut Sites) -> Option<Wrong>,
+    passed: fn(&Stage, u64) -> Result<Weakenings, Wrong>,
+    weakened: fn(&Stage, Weakening, u64) -> Option<Wrong>,
     faults: fn(&Crashes<'_>, &Stage, &Scenario, &Policy, u64) -> BTreeSet<Fault>,
 }
 
@@ -178,7 +180,11 @@ impl Meeting {
             once: once::<T>,
             deaths: deaths::<T>,
             smaller: smaller::<T>,
-            flawed: flawed::<T>,
+            passed: |stage, run| match weakened::<T>(stage, None, run) {
+                (_, Some(wrong)) => Err(wrong),
+                (passed, None) => Ok(passed),
+            },
+            weakened: |stage, weakening, run| weakened::<T>(stage, Some(weakening), run).1,
             faults: |crashes, stage, scenario, policy, seed| {
                 crashes.faults::<T>(stage, scenario, policy, seed)
             },
@@ -218,9 +224,14 @@ impl Meeting {
         (self.smaller)(stage, crash, finding, tries)
     }
 
-    /// Does a run with a bug planted, without a crash, and says what is wrong then. Adds the places that store.
-    pub fn flawed(&self, stage: &Stage, flaw: Option<Flaw>, run: u64, sites: &mut Sites) -> Option<Wrong> {
-        (self.flawed)(stage, flaw, run, sites)
+    /// What a run, of which nothing crashes and nobody dies, passes that could be weakened; or what is wrong with it as it is.
+    pub fn passed(&self, stage: &Stage, run: u64) -> Result<Weakenings, Wrong> {
+        (self.passed)(stage, run)
+    }
+
+    /// Does it with an order that is missing, and says what is wrong then.
+    pub fn weakened(&self, stage: &Stage, weakening: Weakening, run: u64) -> Option<Wrong> {
+        (self.weakened)(stage, weakening, run)
     }
 }
 
@@ -355,11 +366,36 @@ fn smaller<T: Target>(stage: &Stage, crash: Option<Profile>, finding: Finding, t
     })
 }
 
-fn flawed<T: Target>(stage: &Stage, flaw: Option<Flaw>, run: u64, sites: &mut Sites) -> Option<Wrong> {
-    let scenario = Scenario::draw::<T>(run);
-    let medium = Faulty::over(zeroed::<T, false>(), flaw);
-    let seen = medium.seen();
-    let done = plain::<T, false>(stage, medium, &scenario, &Scenario::policy(run), run);
-    sites.extend(seen.sites());
-    done.finding.map(|finding| finding.wrong)
+/// One run in three has a pool that threads share as participants; in one of two, threads linger where the order is missing.
+fn weakened<T: Target>(stage: &Stage, weakening: Option<Weakening>, run: u64) -> (Weakenings, Option<Wrong>) {
+    let seed = Dice::new(run).bits() >> 8;
+    let scenario = match run % 3 {
+        0 => Scenario::draw_shared::<T>(seed),
+        1 => Scenario::draw_to_race::<T>(seed),
+        _ => Scenario::draw_crowd::<T>(seed),
+    };
+    let rest = Scenario::policy(seed);
+    let policy = match weakening {
+        Some(Weakening { site, .. }) if run.is_multiple_of(2) => {
+            Policy::Lingering { at: site, rest: Box::new(rest) }
+        }
+        _ => rest,
+    };
+    match has_volatile_cache(&scenario) {
+        true => weakened_on::<T, true>(stage, weakening, run, &scenario, &policy),
+        false => weakened_on::<T, false>(stage, weakening, run, &scenario, &policy),
+    }
+}
+
+fn weakened_on<T: Target, const V: bool>(
+    stage: &Stage,
+    weakening: Option<Weakening>,
+    run: u64,
+    scenario: &Scenario,
+    policy: &Policy,
+) -> (Weakenings, Option<Wrong>) {
+    let medium = Weakened::over(zeroed::<T, V>(), weakening, Reach::of_run(run));
+    let passed = medium.passed();
+    let done = plain::<T, V>(stage, medium, scenario, policy, scenario.plan.seed);
+    (passed.weakenings(), done.finding.map(|finding| finding.wrong))
 }

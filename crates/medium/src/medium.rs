@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 use std::ptr::NonNull;
+use std::sync::atomic::{Ordering, fence};
 
 /// Bytes of a cache line: the unit of write-back, and the unit within which stores persist in their order.
 pub const LINE: usize = 64;
@@ -27,9 +28,30 @@ pub enum Access {
     Read(usize),
 }
 
+/// How an access of words, or a barrier, is ordered against what the same thread does to other words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// A load, or several of one line.
+    Load(Ordering),
+    /// A store.
+    Store(Ordering),
+    /// A read-modify-write that stores.
+    Rmw(Ordering),
+    /// Everything before it comes before everything behind it.
+    Barrier,
+}
+
+/// A full barrier between what this thread does to `medium` before it and behind it.
+#[inline(always)]
+#[track_caller]
+pub fn full_barrier(medium: &impl Medium) {
+    medium.ordered(Order::Barrier, Location::caller());
+    fence(Ordering::SeqCst);
+}
+
 /// Memory that words are stored in, and what makes a store durable there.
 ///
-/// Production media implement the first five items; the four hooks below them are empty there and compile to
+/// Production media implement the first five items; the five hooks below them are empty there and compile to
 /// nothing. Test media use the hooks to count, record, delay, schedule and crash.
 ///
 /// # Safety
@@ -58,6 +80,9 @@ pub unsafe trait Medium: Send + Sync + 'static {
     /// Waits until every write-back and streamed copy that this thread started is durable.
     fn fence(&self);
 
+    /// Called before an access of words that has an order, and at a barrier: a test medium weakens it here.
+    #[inline(always)]
+    fn ordered(&self, _order: Order, _site: &'static Location<'static>) {}
     /// Called before an access: a test medium chooses the schedule here.
     #[inline(always)]
     fn before_access(&self, _access: Access, _at: *const u8) {}

@@ -1,6 +1,6 @@
 //! The only thing a medium holds that threads share: an atomic 64-bit word.
 
-use crate::{Access, Medium};
+use crate::{Access, Medium, Order};
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,6 +32,7 @@ impl Line {
     pub fn equal<const FIRST: usize, const COUNT: usize>(&self, medium: &impl Medium, value: u64) -> u64 {
         const { assert!(FIRST + 4 <= 8 && COUNT <= 4, "four words of the line from FIRST on are read together") };
         let words = &self.0[FIRST..FIRST + COUNT];
+        medium.ordered(Order::Load(Ordering::Acquire), Location::caller());
         words.iter().for_each(|word| medium.before_access(Access::Load, word.at()));
         // SAFETY: four words of this line (asserted above), which are atomics.
         let equal = unsafe { crate::compare::equal_words(self.0[FIRST].at(), COUNT, value) };
@@ -46,6 +47,7 @@ impl Line {
     pub fn equal_bytes<const FIRST: usize, const WORDS: usize>(&self, medium: &impl Medium, byte: u8) -> u32 {
         const { assert!(FIRST + WORDS <= 8, "the words lie in the line") };
         let words = &self.0[FIRST..FIRST + WORDS];
+        medium.ordered(Order::Load(Ordering::Acquire), Location::caller());
         words.iter().for_each(|word| medium.before_access(Access::Load, word.at()));
         // SAFETY: words of this line (asserted above), which are atomics.
         let equal = unsafe { crate::match_bytes::equal_bytes::<WORDS>(self.0[FIRST].at(), byte) };
@@ -59,6 +61,7 @@ impl Word {
     #[inline(always)]
     #[track_caller]
     pub fn load<M: Medium>(&self, medium: &M, order: Ordering) -> u64 {
+        medium.ordered(Order::Load(order), Location::caller());
         medium.before_access(Access::Load, self.at());
         let value = self.0.load(order);
         medium.accessed(Access::Load, self.at(), Location::caller());
@@ -69,6 +72,7 @@ impl Word {
     #[inline(always)]
     #[track_caller]
     pub fn store<M: Medium>(&self, medium: &M, value: u64, order: Ordering) {
+        medium.ordered(Order::Store(order), Location::caller());
         medium.before_access(Access::Store, self.at());
         self.0.store(value, order);
         medium.accessed(Access::Store, self.at(), Location::caller());
@@ -85,6 +89,7 @@ impl Word {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64> {
+        medium.ordered(Order::Rmw(success), Location::caller());
         medium.before_access(Access::Rmw, self.at());
         let outcome = self.0.compare_exchange(current, new, success, failure);
         let access = if outcome.is_ok() { Access::Rmw } else { Access::RmwFailed };
@@ -96,42 +101,42 @@ impl Word {
     #[inline(always)]
     #[track_caller]
     pub fn swap<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
-        self.rmw(medium, Location::caller(), |word| word.swap(value, order))
+        self.rmw(medium, order, Location::caller(), |word| word.swap(value, order))
     }
 
     /// Adds `value`, wrapping, and returns what was there.
     #[inline(always)]
     #[track_caller]
     pub fn fetch_add<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
-        self.rmw(medium, Location::caller(), |word| word.fetch_add(value, order))
+        self.rmw(medium, order, Location::caller(), |word| word.fetch_add(value, order))
     }
 
     /// Subtracts `value`, wrapping, and returns what was there.
     #[inline(always)]
     #[track_caller]
     pub fn fetch_sub<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
-        self.rmw(medium, Location::caller(), |word| word.fetch_sub(value, order))
+        self.rmw(medium, order, Location::caller(), |word| word.fetch_sub(value, order))
     }
 
     /// Sets the bits of `value` and returns what was there.
     #[inline(always)]
     #[track_caller]
     pub fn fetch_or<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
-        self.rmw(medium, Location::caller(), |word| word.fetch_or(value, order))
+        self.rmw(medium, order, Location::caller(), |word| word.fetch_or(value, order))
     }
 
     /// Keeps only the bits of `value` and returns what was there.
     #[inline(always)]
     #[track_caller]
     pub fn fetch_and<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
-        self.rmw(medium, Location::caller(), |word| word.fetch_and(value, order))
+        self.rmw(medium, order, Location::caller(), |word| word.fetch_and(value, order))
     }
 
     /// Raises the word to `value` if it is lower and returns what was there.
     #[inline(always)]
     #[track_caller]
     pub fn fetch_max<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
-        self.rmw(medium, Location::caller(), |word| word.fetch_max(value, order))
+        self.rmw(medium, order, Location::caller(), |word| word.fetch_max(value, order))
     }
 
     /// The word's address, for write-backs.
@@ -144,9 +149,11 @@ impl Word {
     fn rmw<M: Medium>(
         &self,
         medium: &M,
+        order: Ordering,
         site: &'static Location<'static>,
         operation: impl FnOnce(&AtomicU64) -> u64,
     ) -> u64 {
+        medium.ordered(Order::Rmw(order), site);
         medium.before_access(Access::Rmw, self.at());
         let before = operation(&self.0);
         medium.accessed(Access::Rmw, self.at(), site);

@@ -44,8 +44,7 @@ use crate::shared::{MARKING, SETTLED};
 use crate::zones::{State, Use};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
-use terrace_medium::MappedMedium;
+use terrace_medium::{MappedMedium, full_barrier};
 
 impl<M: MappedMedium> Pool<M> {
     /// As if somebody had died who used this pool. For tests.
@@ -149,7 +148,7 @@ impl<M: MappedMedium> Inner<M> {
         if self.light_pins {
             crate::barrier::heavy();
         } else {
-            fence(SeqCst);
+            full_barrier(medium);
         }
     }
 

@@ -12,9 +12,8 @@ use crate::fork::Forked;
 use crate::pool::{Inner, Pool};
 use crate::seats::Seat;
 use std::marker::PhantomData;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
-use terrace_medium::{MappedMedium, Word};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use terrace_medium::{MappedMedium, Word, full_barrier};
 
 /// Epochs that must have begun after the one in which a block was retired before it is free.
 pub(crate) const GRACE: u64 = 3;
@@ -199,7 +198,7 @@ impl<M: MappedMedium> Inner<M> {
         if depth_and_flags & HEAVY == 0 {
             barrier::light();
         } else {
-            fence(SeqCst);
+            full_barrier(self.medium());
         }
     }
 
@@ -289,7 +288,7 @@ impl<M: MappedMedium> Inner<M> {
         if self.light_pins {
             barrier::heavy();
         } else {
-            fence(SeqCst);
+            full_barrier(self.medium());
         }
         if self.is_held_up(epoch) {
             return epoch;

@@ -35,8 +35,7 @@ impl<M: MappedMedium> Pool<M> {
         grown.store(self.region(), 0).map_err(GrowError::Map)?;
         *superblock = grown;
         self.0.set_size(asked);
-        // Once more: where the pool ended, others may have cleared the hints of a unit that was full as far as it was there.
-        self.0.add_memory(size);
+        self.0.tell_of_memory();
         Ok(asked)
     }
 
@@ -59,7 +58,7 @@ impl<M: MappedMedium> Pool<M> {
 }
 
 impl<M: MappedMedium> Inner<M> {
-    /// Ends what somebody was at with the superblock who died: both copies are what the newer whole one says, and memory that it says there is can be had. Whoever calls this has the
+    /// Ends what somebody was at with the superblock who died: both copies are what the newer whole one says, and memory that it says there is can be had (its hints were there before). Whoever calls this has the
     /// superblock's lock; if it dies, too, the next one does the same.
     pub(crate) fn mend_superblock(&self) {
         // At least one copy is whole at any time; if none can be read, the pool is damaged in another way, and `verify` says so.
@@ -69,14 +68,15 @@ impl<M: MappedMedium> Inner<M> {
         // whoever stores the superblock next is told.)
         let _ = found.superblock.store(&self.region, 1 - found.copy);
         self.set_size(size);
-        // All of it, for it is not known how large the pool was before: a unit that has no room is looked into once in vain.
-        self.add_memory(0);
+        self.tell_of_memory();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::zones::Hint;
+    use std::sync::atomic::Ordering::Relaxed;
     use terrace_medium::Dram;
 
     #[test]
@@ -91,5 +91,30 @@ mod tests {
         assert!(error.to_string().contains("cannot grow to 8.0 MiB while it is open: 4.0 MiB were reserved"));
         assert!(matches!(pool.grow(u64::MAX), Err(GrowError::Reserved { .. })));
         assert_eq!(pool.size(), 1 << 20);
+    }
+
+    #[test]
+    fn a_unit_that_is_full_as_far_as_it_is_there_is_looked_into_once_the_pool_has_grown() {
+        let options = crate::PoolOptions::anonymous().size((1 << 20) + PAGE).max_size(4 << 20);
+        let pool = options.create::<Dram>().unwrap();
+        let (size, zones) = (pool.size(), &pool.0.memory.zones);
+        let last = zones.units(size) - 1;
+        let there = zones.usable(last, size);
+        assert!(there != 0 && there != !0, "a part of the last unit is there: {there:#x}");
+        let guard = pool.pin();
+        for bytes in [PAGE as usize, 64] {
+            while let Ok(block) = guard.alloc(bytes) {
+                block.fenced_later().into_offset();
+            }
+        }
+        let zone = zones.of_unit(last);
+        let is_hinted = |hint| {
+            let (word, bit) = pool.0.hint_word(hint, &zone, last);
+            word.load(pool.medium(), Relaxed) & bit != 0
+        };
+        assert!(is_hinted(Hint::Empty) && is_hinted(Hint::Room));
+        drop(guard);
+        pool.grow(size + PAGE).unwrap();
+        assert!(pool.pin().alloc(PAGE as usize).is_ok(), "what is new lies in that unit alone");
     }
 }

@@ -287,6 +287,7 @@ mod tests {
             // Up to where the superblock says the new size, or everybody knows it.
             std::mem::forget(dead.0.superblock_lock().acquire_in(&dead.0));
             dead.medium().mapping().grow(2 * SIZE as usize).unwrap();
+            dead.0.hint_memory(SIZE, 2 * SIZE);
             let mut grown = superblock::load(dead.region()).unwrap().superblock;
             (grown.size, grown.sequence) = (2 * SIZE, grown.sequence + 1);
             grown.store(dead.region(), 0).unwrap();

@@ -20,9 +20,8 @@ use crate::notes::NOTES;
 use crate::pool::Inner;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::fence;
 use std::sync::{Arc, Mutex};
-use terrace_medium::{MappedMedium, Offset, Persistent, Word};
+use terrace_medium::{MappedMedium, Offset, Persistent, Word, full_barrier};
 
 /// Free blocks of one class that a seat has to itself.
 #[repr(C)]
@@ -247,7 +246,7 @@ impl<M: MappedMedium> Inner<M> {
     /// were kept, who comes late would wait for ever: so they are counted.
     fn may_keep(&self, taken: u64) -> bool {
         // ORDER: SeqCst: of two threads that take seats at once, one counts the other's.
-        fence(SeqCst);
+        full_barrier(self.medium());
         let is_full = self.is_crowded(taken) || (self.is_shared() && self.is_crowded(self.count_seats()));
         !is_full
     }

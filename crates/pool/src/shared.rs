@@ -172,15 +172,12 @@ impl<M: MappedMedium> Inner<M> {
         self.set_reserve_aside();
     }
 
-    /// Makes what lies behind the first `before` bytes ready for use. The size of the pool says already that it is there.
-    pub(crate) fn add_memory(&self, before: u64) {
-        self.hint_memory(before, self.size());
-        // PERSIST: those hints that somebody had cleared since the first time: see `grow`.
-        self.region.fence();
+    /// Whoever looked for memory in vain looks again: there is more.
+    pub(crate) fn tell_of_memory(&self) {
         self.shared().fruitless.store(self.medium(), 0, Release);
     }
 
-    /// Makes what lies between the first `before` bytes and `size` ready for use, whether or not the pool says already that it is there. There is storage for it.
+    /// Makes what lies between the first `before` bytes and `size` ready for use. There is storage for it; the pool does not say yet that it is there.
     pub(crate) fn hint_memory(&self, before: u64, size: u64) {
         // PERSIST: that the new units may have room, before the superblock says that they are there; it fences before it changes anything. Hints of later times are
         // not persisted, but the sweep after a crash corrects them; until it has been by, a full pool would not know that it has grown.

@@ -19,9 +19,8 @@ use crate::fork::Forked;
 use crate::lock::Lock;
 use crate::pool::{Inner, Pool};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
-use terrace_medium::{MappedMedium, Offset, Persistent, Word};
+use terrace_medium::{MappedMedium, Offset, Persistent, Word, full_barrier};
 
 /// Bytes of a prefix that are compared.
 const PREFIX_BYTES: usize = 40;
@@ -101,7 +100,7 @@ impl<M: MappedMedium> Pool<M> {
         if inner.light_pins {
             barrier::heavy();
         } else {
-            fence(SeqCst);
+            full_barrier(inner.medium());
         }
         Ok(Watch { pool: self.clone(), index, seen })
     }
@@ -128,7 +127,7 @@ impl<M: MappedMedium> Inner<M> {
         if self.light_pins {
             barrier::light();
         } else {
-            fence(SeqCst);
+            full_barrier(self.medium());
         }
         self.shared().watching.load(self.medium(), Acquire)
     }
@@ -178,7 +177,7 @@ impl Line {
     fn tell<M: MappedMedium>(&self, medium: &M) {
         // ORDER: either the one who goes to sleep sees the count, or this sees that he sleeps.
         self.changes.fetch_add(medium, 1, SeqCst);
-        fence(SeqCst);
+        full_barrier(medium);
         if self.about.load(medium, Relaxed) & SLEEPS != 0 {
             self.changes.wake_all();
         }
@@ -213,7 +212,7 @@ impl<M: MappedMedium> Watch<M> {
         let about = line.about.load(medium, Relaxed);
         line.about.store(medium, about | SLEEPS, Relaxed);
         // ORDER: see `Line::tell`. The kernel compares the count once more.
-        fence(SeqCst);
+        full_barrier(medium);
         line.changes.sleep_while(self.seen, time);
         line.about.store(medium, about, Relaxed);
     }

@@ -314,7 +314,8 @@ impl<M: MappedMedium> Inner<M> {
             // ORDER: SeqCst here, on the changes of `taken` and on the bitmap: of one who clears the bit and one who frees a granule, at
             // least one sees what the other did.
             let taken = self.unit(unit).taken.load(self.medium(), SeqCst);
-            if hint == Hint::Empty { taken == 0 && usable == !0 } else { taken & usable != usable }
+            // A unit of which a part is not there yet keeps its hints: it may have room as soon as the pool has grown, and was hinted at durably before.
+            usable != !0 || if hint == Hint::Empty { taken == 0 } else { taken != !0 }
         };
         let set = word.load(self.medium(), SeqCst) & bit != 0;
         match (applies(), set) {

@@ -7,7 +7,7 @@ use crate::crash::Memory;
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use terrace_medium::{Access, MappedMedium, Mapping, Medium};
+use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
 
 /// A medium that is told of calls, too.
 pub trait Noted: MappedMedium {
@@ -42,6 +42,7 @@ trait Layers: Send + Sync {
     fn mapping_below(&self) -> &Mapping;
     fn write_back_all(&self, at: *const u8);
     fn fence_all(&self);
+    fn ordered_all(&self, order: Order, site: &'static Location<'static>);
     fn before(&self, access: Access, at: *const u8);
     fn after(&self, access: Access, at: *const u8, site: &'static Location<'static>);
     fn persisted(&self, site: &'static Location<'static>);
@@ -57,6 +58,9 @@ impl<M: Noted> Layers for M {
     }
     fn fence_all(&self) {
         self.fence();
+    }
+    fn ordered_all(&self, order: Order, site: &'static Location<'static>) {
+        self.ordered(order, site);
     }
     fn before(&self, access: Access, at: *const u8) {
         self.before_access(access, at);
@@ -96,6 +100,9 @@ unsafe impl<const VOLATILE: bool> Medium for Layered<VOLATILE> {
     }
     fn fence(&self) {
         self.0.fence_all();
+    }
+    fn ordered(&self, order: Order, site: &'static Location<'static>) {
+        self.0.ordered_all(order, site);
     }
     fn before_access(&self, access: Access, at: *const u8) {
         self.0.before(access, at);

@@ -40,8 +40,8 @@ pub(super) fn why_equivalent(fault: Fault) -> Option<&'static str> {
     ALL.iter().find(is_it).map(|one| one.because)
 }
 
-/// The line of the source.
-fn line(site: &Location<'_>) -> Option<String> {
+/// The line of the source, if this is run at the root of the project.
+pub(super) fn line(site: &Location<'_>) -> Option<String> {
     let text = std::fs::read_to_string(site.file()).ok()?;
     text.lines().nth(site.line() as usize - 1).map(|line| line.trim().to_string())
 }

@@ -3,6 +3,7 @@
 mod crash;
 mod equivalent;
 mod mutants;
+mod orders;
 #[cfg(feature = "planted")]
 mod planted;
 mod progress;
@@ -10,9 +11,17 @@ mod replay;
 mod schedules;
 mod session;
 
+use std::io::Write;
+
 pub(crate) use crash::Crash;
 pub(crate) use mutants::Mutants;
+pub(crate) use orders::Orders;
 #[cfg(feature = "planted")]
 pub(crate) use planted::Planted;
 pub(crate) use replay::Replay;
-pub(crate) use schedules::{Flaws, Schedules};
+pub(crate) use schedules::Schedules;
+
+/// A line of what a command has found.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

@@ -3,11 +3,11 @@
 use super::crash::{cores, failed, number, profile, targets};
 use super::equivalent::why_equivalent;
 use super::progress::Progress;
+use super::say;
 use super::session::Session;
 use clap::Args;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -321,8 +321,4 @@ impl Mutants {
             "{killed} of {all} mutants killed by some target, {share:.1}%; {equivalent} equivalent"
         ));
     }
-}
-
-fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -2,10 +2,10 @@
 
 use super::crash::{cores, failed, number};
 use super::progress::Progress;
+use super::say;
 use super::schedules::Schedules;
 use super::session::{Session, Tally};
 use clap::Args;
-use std::io::Write;
 use std::process::ExitCode;
 use terrace_index::{Bug, plant};
 use terrace_lab::{Accident, Deaths, meeting, suite};
@@ -172,8 +172,4 @@ fn is_in(bug: Bug, target: &str) -> bool {
     };
     let of_pairs = target.ends_with("-bytes") && matches!(bug, PublishBeforePair | TwoWordReplace);
     !of_pairs && !late.contains(&bug)
-}
-
-fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
 }

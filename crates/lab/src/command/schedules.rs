@@ -1,4 +1,4 @@
-//! `cargo lab schedules` and `cargo lab flaws`.
+//! `cargo lab schedules`.
 
 use super::crash::{cores, failed, number};
 use super::progress::Progress;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use terrace_lab::{Accident, Done, MEETINGS, Meeting, ScheduleSeed, Watch, meeting};
 use terrace_testkit::crash::{Explored, Seen};
-use terrace_testkit::schedule::{Finding, Flaw, FlawKind, Sites, Stage, Story};
+use terrace_testkit::schedule::{Finding, Stage, Story};
 
 /// Runs that a finding may take to be made smaller.
 const TRIES: usize = 3000;
@@ -45,7 +45,7 @@ pub(crate) struct Schedules {
 }
 
 /// The targets that a name stands for.
-fn named(name: &str) -> Result<Vec<&'static Meeting>, String> {
+pub(super) fn named(name: &str) -> Result<Vec<&'static Meeting>, String> {
     match (name, meeting(name)) {
         ("all", _) => Ok(MEETINGS.iter().collect()),
         (_, Some(found)) => Ok(vec![found]),
@@ -230,102 +230,4 @@ pub(crate) fn replay(seed: ScheduleSeed, as_json: bool) -> ExitCode {
     };
     let _ = writeln!(std::io::stdout(), "{text}");
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-#[derive(Args)]
-pub(crate) struct Flaws {
-    /// clht, clht-bytes, cells, direct, or all.
-    target: String,
-    /// Runs that each flaw may take to be found.
-    #[arg(long, default_value_t = 300)]
-    runs: u64,
-    /// Only places whose file and line contain this.
-    #[arg(long, default_value = "")]
-    only: String,
-    /// Prints one JSON object a flaw instead of text.
-    #[arg(long)]
-    json: bool,
-}
-
-impl Flaws {
-    pub(crate) fn run(&self) -> ExitCode {
-        match named(&self.target) {
-            Ok(targets) => targets.into_iter().for_each(|meeting| self.sweep(meeting)),
-            Err(why) => return failed(&why),
-        }
-        ExitCode::SUCCESS
-    }
-
-    fn sweep(&self, meeting: &Meeting) {
-        let stage = Stage::new();
-        let mut sites = Sites::new();
-        for run in 0..self.runs {
-            meeting.flawed(&stage, None, run, &mut sites);
-        }
-        let (mut found, mut all) = (0, 0);
-        for flaw in flaws(&sites).filter(|flaw| place(flaw).contains(&self.only)) {
-            all += 1;
-            let hit = (0..self.runs)
-                .find_map(|run| Some((run, meeting.flawed(&stage, Some(flaw), run, &mut Sites::new())?)));
-            found += u32::from(hit.is_some());
-            self.say(&self.fate(meeting, &flaw, hit));
-        }
-        self.say(&match self.json {
-            true => json!({ "target": meeting.name, "flaws": all, "found": found }).to_string(),
-            false => format!("{}: {found} of {all} flaws were found", meeting.name),
-        });
-    }
-
-    /// The first run that has found a flaw, or that none has.
-    fn fate(&self, meeting: &Meeting, flaw: &Flaw, hit: Option<(u64, String)>) -> String {
-        if self.json {
-            let (runs, wrong) = hit.map(|(run, wrong)| (run + 1, wrong)).unzip();
-            return json!({
-                "target": meeting.name,
-                "place": place(flaw),
-                "flaw": kind_of(flaw),
-                "found": runs.is_some(),
-                "runs": runs.unwrap_or(self.runs),
-                "wrong": wrong,
-            })
-            .to_string();
-        }
-        match hit {
-            Some((run, wrong)) => format!("{:>6} runs  {}: {wrong}", run + 1, tell_flaw(flaw)),
-            None => format!("  not found  {}", tell_flaw(flaw)),
-        }
-    }
-
-    fn say(&self, line: &str) {
-        let _ = writeln!(std::io::stdout(), "{line}");
-    }
-}
-
-/// Every flaw that there is at these places.
-fn flaws(sites: &Sites) -> impl Iterator<Item = Flaw> + '_ {
-    sites.iter().filter(|(site, _)| !site.file().contains("lab/src")).flat_map(|&(site, is_rmw)| {
-        let kinds = [FlawKind::Lost, FlawKind::Late(1), FlawKind::Late(u32::MAX)];
-        let count = if is_rmw { 1 } else { kinds.len() };
-        kinds.into_iter().take(count).map(move |kind| Flaw { site, kind })
-    })
-}
-
-fn place(flaw: &Flaw) -> String {
-    format!("{}:{}", flaw.site.file(), flaw.site.line())
-}
-
-fn kind_of(flaw: &Flaw) -> String {
-    match flaw.kind {
-        FlawKind::Lost => "lost".to_string(),
-        FlawKind::Late(u32::MAX) => "late until its call ends".to_string(),
-        FlawKind::Late(after) => format!("late by {after}"),
-        FlawKind::Keeps(mask) => format!("keeps the bits {mask:#x}"),
-    }
-}
-
-fn tell_flaw(flaw: &Flaw) -> String {
-    let kind = kind_of(flaw);
-    let text = std::fs::read_to_string(flaw.site.file()).unwrap_or_default();
-    let line = text.lines().nth(flaw.site.line() as usize - 1).unwrap_or_default().trim();
-    format!("{} {kind} `{}`", place(flaw), line.chars().take(80).collect::<String>())
 }

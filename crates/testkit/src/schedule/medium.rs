@@ -4,7 +4,7 @@ use super::stage;
 use crate::Noted;
 use std::panic::Location;
 use std::ptr::NonNull;
-use terrace_medium::{Access, MappedMedium, Mapping, Medium};
+use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
 
 /// Before each access, write-back and fence of the medium below, the thread waits until the [`Stage`](super::Stage) that runs it says it is its turn. Threads of no
 /// stage pass.
@@ -58,6 +58,10 @@ unsafe impl<M: Medium> Medium for Scheduled<M> {
     fn fence(&self) {
         stage::step(None);
         self.0.fence();
+    }
+    fn ordered(&self, order: Order, site: &'static Location<'static>) {
+        self.0.ordered(order, site);
+        stage::ordered(site);
     }
     fn before_access(&self, access: Access, at: *const u8) {
         stage::step((access == Access::Load).then(|| self.offset(at)));

@@ -49,6 +49,13 @@ pub enum Policy {
         /// Otherwise, who is next.
         rest: Box<Policy>,
     },
+    /// A thread that comes to an access with an order at a place stays behind, before it or right behind it, until the others have ended or wait for it.
+    Lingering {
+        /// The place.
+        at: &'static Location<'static>,
+        /// Otherwise, who is next.
+        rest: Box<Policy>,
+    },
     /// As these slices say; behind the last, each thread to its end.
     Script(Vec<Slice>),
 }
@@ -80,6 +87,9 @@ pub(crate) struct Director {
 /// Steps that a thread still does before it is held, at most: among them those in which it lets go of its locks.
 const HELD_AFTER: u64 = 32;
 
+/// Steps that a thread still does before it lingers, less than.
+const LINGERS: u64 = 3;
+
 enum Rule {
     Random { one_in: u64 },
     Pct { priorities: [u64; Threads::BITS as usize], changes: Vec<u64>, lowest: u64 },
@@ -90,7 +100,7 @@ impl Director {
     pub(crate) fn new(policy: &Policy, seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let rule = match policy {
-            Policy::Holding { at, rest } => {
+            Policy::Holding { at, rest } | Policy::Lingering { at, rest } => {
                 return Self { hold_at: Some(*at), ..Self::new(rest, seed) };
             }
             Policy::Hurrying { at, rest } => {
@@ -114,6 +124,13 @@ impl Director {
             self.held = Some((thread, step + after));
         } else if self.hurries && self.held.is_none() && self.lags.is_none() && self.dice.roll(4) == 0 {
             self.lags = Some(thread);
+        }
+    }
+
+    /// A thread comes to an access with an order, behind step number `step`.
+    pub(crate) fn ordered(&mut self, thread: usize, site: &'static Location<'static>, step: u64) {
+        if self.hold_at == Some(site) && self.held.is_none() && self.dice.roll(2) == 0 {
+            self.held = Some((thread, step + 1 + self.dice.roll(LINGERS)));
         }
     }
 
@@ -276,6 +293,20 @@ mod tests {
             assert_eq!(hurries, turns.iter().all(|&thread| thread == 0), "{turns:?}");
             director.next(7, Some(0), true, 42);
             assert_eq!(director.held, None, "it waits, perhaps for another");
+        }
+    }
+
+    #[test]
+    fn who_lingers_does_so_before_the_access_or_right_behind_it() {
+        let at = Location::caller();
+        for seed in 0..200 {
+            let rest = Box::new(Policy::Random { one_in: 2 });
+            let mut director = Director::new(&Policy::Lingering { at, rest }, seed);
+            director.ordered(0, at, 1);
+            let lingers = director.held.is_some();
+            let others: Vec<usize> =
+                (1 + LINGERS..41).map(|step| director.next(7, Some(1), false, step)).collect();
+            assert_eq!(lingers, !others.contains(&0), "{others:?}");
         }
     }
 

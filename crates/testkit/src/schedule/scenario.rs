@@ -22,6 +22,14 @@ pub enum Act {
 }
 
 impl Act {
+    /// The versions that it may write.
+    fn written(&self) -> Vec<Version> {
+        match self {
+            Self::Do(op) => written_by(op).into_iter().map(|(_, version)| version).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The keys that it may change.
     fn changes(&self) -> Vec<Key> {
         match self {
@@ -62,6 +70,8 @@ pub struct Scenario {
 
 /// Operations of a thread at most.
 const EACH: u64 = 4;
+/// Operations of a thread where they crowd.
+const CROWD: u64 = 6;
 /// Keys that threads meet at, at most.
 const HOT: u64 = 3;
 
@@ -95,6 +105,45 @@ impl Scenario {
                 acts.splice(place..place, [Act::Scan, Act::Get(*dice.pick(&changed))]);
             }
         }
+        scenario
+    }
+
+    /// As [`Scenario::draw`], for a run in which one or two threads take keys away and bring them back, so that what one had is another's soon, while others read just those.
+    pub fn draw_crowd<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::draw::<T>(seed);
+        let mut dice = Dice::new(seed ^ 0x0063_726f_7764);
+        let (plan, like) = (&scenario.plan, T::plan(seed).ops);
+        let hot: Vec<Key> = (0..2 + dice.roll(2)).map(|_| dice.roll(plan.keys as u64) as Key).collect();
+        let mut next = scenario
+            .threads
+            .iter()
+            .flatten()
+            .flat_map(Act::written)
+            .max()
+            .unwrap_or(0)
+            .max(plan.all_versions());
+        let mut known = Vec::new();
+        let mut change = |dice: &mut Dice| {
+            let key = *dice.pick(&hot);
+            if like.is_empty() || dice.roll(2) == 0 {
+                return Act::Do(Op::Remove(key));
+            }
+            let op = dice.pick(&like).moved_to(key, &mut next, &known, dice);
+            known.extend(written_by(&op));
+            Act::Do(op)
+        };
+        let read = |dice: &mut Dice| match dice.roll(8) {
+            0 => Act::Scan,
+            _ => Act::Get(*dice.pick(&hot)),
+        };
+        let writers = 1 + dice.roll(2);
+        scenario.threads = (0..writers + 1 + dice.roll(THREADS_MAX as u64 - 1 - writers))
+            .map(|thread| {
+                (0..CROWD)
+                    .map(|_| if thread < writers { change(&mut dice) } else { read(&mut dice) })
+                    .collect()
+            })
+            .collect();
         scenario
     }
 

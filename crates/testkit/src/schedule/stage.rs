@@ -104,6 +104,8 @@ struct Turns {
     state: Mutex<State>,
     steps: AtomicU64,
     clock: AtomicU64,
+    /// Whether the director asks who comes to an access that has an order.
+    minds_order: AtomicBool,
     /// Threads that have a job.
     busy: AtomicUsize,
     given_up: AtomicBool,
@@ -151,6 +153,19 @@ pub(super) fn persisted(site: &'static Location<'static>) {
             let mut state = lock(&turns.state);
             state.director.persisted(*me, site, turns.steps.load(Relaxed));
             state.note_asked(*me, site);
+        }
+    });
+}
+
+/// Notes that this thread comes to an access that has an order.
+#[inline]
+pub(super) fn ordered(site: &'static Location<'static>) {
+    let _ = STAGE.try_with(|stage| {
+        if let Ok(stage) = stage.try_borrow()
+            && let Some((turns, me)) = &*stage
+            && turns.minds_order.load(Relaxed)
+        {
+            lock(&turns.state).director.ordered(*me, site, turns.steps.load(Relaxed));
         }
     });
 }
@@ -240,6 +255,7 @@ impl Stage {
         turns.given_up.store(false, Relaxed);
         turns.steps.store(0, Relaxed);
         turns.clock.store(0, Relaxed);
+        turns.minds_order.store(matches!(policy, Policy::Lingering { .. }), Relaxed);
         turns.busy.store(count, Relaxed);
         for (thread, job) in jobs {
             *lock(&turns.jobs[thread]) = Some(job);
@@ -387,6 +403,7 @@ impl Turns {
             state: Mutex::new(State::new(Director::new(&Policy::Script(Vec::new()), 0), 0)),
             steps: AtomicU64::new(0),
             clock: AtomicU64::new(0),
+            minds_order: AtomicBool::new(false),
             busy: AtomicUsize::new(0),
             given_up: AtomicBool::new(false),
             closing: AtomicBool::new(false),
