@@ -170,6 +170,12 @@ pub trait Engine: Send + Sync {
     /// Reads everything and compares it with what it should be, while nobody writes. `progress` is told the records done and those there are.
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report;
 
+    /// What of that can be told while others write: every record.
+    fn check_records(&self, progress: &mut dyn FnMut(u64, u64)) -> Report;
+
+    /// Whether this thread keeps entries: a collection would wait for it.
+    fn keeps_entries(&self) -> bool;
+
     /// Shows every entry that its checksums prove, and what is wrong where they do not. Entries that have expired are left out.
     fn salvage(&self, each: &mut Salvage<'_>);
 

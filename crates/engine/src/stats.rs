@@ -120,7 +120,7 @@ pub struct Report {
     pub buckets: u64,
     /// Named roots of the pool.
     pub roots: u64,
-    /// Whether other processes had the store open, so that only the records were looked at.
+    /// Whether others may have written meanwhile, so that only the records were looked at: see [`Engine::check_records`](crate::Engine::check_records).
     pub beside_others: bool,
     /// What is not as it should be. Only the first thousand or so.
     pub findings: Vec<Finding>,

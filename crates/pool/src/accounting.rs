@@ -137,7 +137,7 @@ impl<M: MappedMedium> Inner<M> {
         shared.counted.load(self.medium(), Relaxed) == shared.doubts.load(self.medium(), Relaxed)
     }
 
-    /// Bytes in small blocks and in extents, by the bitmaps. Nobody allocates or frees meanwhile.
+    /// Bytes in small blocks, also in those that seats have to hand out, and in extents; by the bitmaps. Nobody allocates or frees meanwhile.
     fn count_all(&self) -> (u64, u64) {
         let (mut small, mut large) = (0u64, 0u64);
         for (zone, unit) in self.zones().flat_map(|zone| self.units_in(&zone).map(move |unit| (zone, unit))) {
@@ -159,19 +159,16 @@ impl<M: MappedMedium> Inner<M> {
                 }
             }
         }
-        (small.wrapping_sub(self.cached()), large)
+        (small, large)
     }
 
-    /// Bytes of blocks that seats have to hand out.
-    fn cached(&self) -> u64 {
-        let of_seat = |seat: &crate::seats::Seat| {
-            let caches = (0..self.memory.classes.len()).filter_map(|number| {
-                let free = seat.caches[number].free.load(self.medium(), Relaxed);
-                Some(u64::from(free.count_ones()) * u64::from(self.memory.classes.get(number)?.size))
-            });
-            caches.sum::<u64>()
-        };
-        self.used_seats().map(of_seat).sum()
+    /// Bytes of blocks that a seat has to hand out.
+    fn cached(&self, seat: &crate::seats::Seat) -> u64 {
+        let caches = (0..self.memory.classes.len()).filter_map(|number| {
+            let free = seat.caches[number].free.load(self.medium(), Relaxed);
+            Some(u64::from(free.count_ones()) * u64::from(self.memory.classes.get(number)?.size))
+        });
+        caches.sum()
     }
 
     /// Counts the bytes in blocks and in limbo anew, if nobody allocates or frees meanwhile. Returns whether that was so. By the collector.
@@ -185,7 +182,7 @@ impl<M: MappedMedium> Inner<M> {
             return false;
         }
         let sum = |count: usize| before.iter().map(|seat| seat[count]).fold(0, u64::wrapping_add);
-        shared.small_base.store(medium, small.wrapping_sub(sum(0)), Relaxed);
+        shared.small_base.store(medium, small.wrapping_sub(sum(4)).wrapping_sub(sum(0)), Relaxed);
         shared.large_base.store(medium, large.wrapping_sub(sum(1)), Relaxed);
         for (seat, missing) in self.used_seats().zip(missing) {
             let _locked = seat.limbo.acquire_in(self);
@@ -195,15 +192,19 @@ impl<M: MappedMedium> Inner<M> {
         true
     }
 
-    /// What all seats have counted, if nobody is pinned.
-    fn quiet(&self) -> Option<Vec<[u64; 4]>> {
+    /// What all seats have counted, and what is in their caches, if nobody is pinned. Two of these that are the same have nothing between them that allocates, frees,
+    /// or empties a cache.
+    fn quiet(&self) -> Option<Vec<[u64; 5]>> {
         let now = self.epoch();
+        // ORDER: Acquire: what was read before is not newer than what is read here.
+        fence(Acquire);
         let seats = self.used_seats().map(|seat| {
             // ORDER: Acquire: pairs with `withdraw`: all that was done under the last pin is seen.
             let is_pinned = self.is_behind(seat, now).is_some();
             fence(Acquire);
-            let counts = [&seat.small, &seat.large, &seat.freed, &seat.retired];
-            (!is_pinned).then(|| counts.map(|count| count.load(self.medium(), Relaxed)))
+            let [small, large, freed, retired] = [&seat.small, &seat.large, &seat.freed, &seat.retired]
+                .map(|count| count.load(self.medium(), Relaxed));
+            (!is_pinned).then(|| [small, large, freed, retired, self.cached(seat)])
         });
         seats.collect()
     }

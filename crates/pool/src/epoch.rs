@@ -81,7 +81,7 @@ impl<'p, M: MappedMedium> Guard<'p, M> {
     }
 
     /// Guards that this thread has.
-    pub(crate) fn depth(&self) -> u64 {
+    pub fn depth(&self) -> u64 {
         self.seat.announced.load(self.pool.medium(), Relaxed) & DEPTH
     }
 

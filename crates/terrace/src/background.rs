@@ -1,7 +1,7 @@
 //! The threads that a store has of its own. All have ended before its pool is closed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use terrace_engine::Engine;
@@ -41,6 +41,8 @@ pub(crate) struct Background {
 struct Signal {
     state: Mutex<State>,
     changed: Condvar,
+    /// Held for reading by whoever changes the store, for writing by who wants it to stay as it is.
+    changing: RwLock<()>,
 }
 
 #[derive(Default)]
@@ -52,6 +54,11 @@ struct State {
 impl Signal {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This thread changes the store until it drops what it gets.
+    fn change(&self) -> RwLockReadGuard<'_, ()> {
+        self.changing.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits that long, or less when it is time to end. Whether it is.
@@ -100,6 +107,11 @@ impl Background {
         Ok(())
     }
 
+    /// Waits until none of the threads changes the store, and holds them up for as long as the caller keeps what it gets.
+    pub(crate) fn pause(&self) -> RwLockWriteGuard<'_, ()> {
+        self.signal.changing.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn wait_until_collected(&self) {
         let waited = self.signal.changed.wait_while(self.signal.state(), |state| state.collecting);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
@@ -123,7 +135,9 @@ fn finish_collecting(signal: &Signal) {
 }
 
 fn collect(engine: &dyn Engine, signal: &Signal) {
+    let changing = signal.change();
     engine.collect(&|| signal.state().stopping);
+    drop(changing);
     finish_collecting(signal);
 }
 
@@ -136,6 +150,7 @@ fn look_after_others(engine: &dyn Engine, signal: &Signal, work: Work) {
         if !work.take_over {
             continue;
         }
+        let _changing = signal.change();
         engine.look_after_others();
         // What a crash left before this store was opened is the business of another thread.
         if !signal.state().collecting && engine.needs_collection() {
@@ -176,6 +191,7 @@ impl Stopped {
 fn sweep(engine: &dyn Engine, signal: &Signal) {
     while !signal.rest(SWEEP_EVERY) {
         if engine.is_to_sweep() {
+            let _changing = signal.change();
             engine.sweep_expired(SWEEP_BUDGET);
             engine.maintain();
         }

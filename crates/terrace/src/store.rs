@@ -374,11 +374,16 @@ impl Store {
         }
     }
 
-    /// Reads everything and compares it with its checksums and with what it should be. For a store that nobody writes to meanwhile; if
-    /// other processes have it open, only the records are compared, beside their work, and the report says so. `progress` is
-    /// told the records that are done, and how many there are.
+    /// Reads everything and compares it with its checksums and with what it should be. For a store that nobody writes to meanwhile; it waits for the store's own
+    /// threads, and they for it. If other processes have the store open, or this thread keeps an entry of it, only the records are compared, beside the work
+    /// of others, and the report says so. `progress` is told the records that are done, and how many there are.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
-        self.0.engine.check(progress)
+        let inner = &*self.0;
+        if inner.engine.keeps_entries() {
+            return inner.engine.check_records(progress);
+        }
+        let _paused = inner.background.pause();
+        inner.engine.check(progress)
     }
 
     /// The other processes that share the store now: see [`Options::shared`].
@@ -387,11 +392,17 @@ impl Store {
     }
 
     /// In a store that several processes share: takes over now what those have left that died, their memory too, and returns how many there were. A thread of the store
-    /// does so ten times a second; nobody needs to wait for it.
+    /// does so ten times a second; nobody needs to wait for it. While this thread keeps an entry, their memory is left to that one.
     pub fn look_after_others(&self) -> u32 {
-        let dead = self.0.engine.look_after_others();
-        if self.0.engine.needs_collection() {
-            self.0.engine.collect(&|| false);
+        let engine = &self.0.engine;
+        if engine.keeps_entries() {
+            return engine.look_after_others();
+        }
+        // What the store's own thread is at is done when this returns.
+        let _paused = self.0.background.pause();
+        let dead = engine.look_after_others();
+        if engine.needs_collection() {
+            engine.collect(&|| false);
         }
         dead
     }

@@ -129,6 +129,20 @@ fn a_sweep_finds_the_few_that_expire_among_many() {
 }
 
 #[test]
+fn a_check_finds_nothing_wrong_while_the_store_has_entries_to_sweep() {
+    let site = Site::new(Medium::Dram, ByteSize::mib(64));
+    let store = site.options().expiry_thread(true).create().unwrap();
+    const ENTRIES: u64 = 20_000;
+    for n in 0..ENTRIES {
+        store.put_expiring(&n.to_le_bytes(), b"goes", Duration::from_millis(5)).unwrap();
+    }
+    site.clock.advance(5);
+    while store.stats().expired < ENTRIES {
+        assert_sound(&store);
+    }
+}
+
+#[test]
 fn a_store_that_is_closed_while_it_collects_is_collected_later() {
     let site = Site::new(Medium::Shm, ByteSize::mib(64));
     let store = site.create();

@@ -106,6 +106,26 @@ fn a_check_beside_writers_reads_all_records_and_finds_nothing_wrong() {
     assert!(report.is_sound() && !report.beside_others, "{:#?}", report.findings);
 }
 
+#[test]
+fn who_keeps_an_entry_waits_for_nobody_that_waits_for_it() {
+    let directory = common::directory();
+    let path = directory.path().join("pool");
+    let store = shared(&path, Medium::Shm).create().unwrap();
+    store.put(b"key", b"value").unwrap();
+    let entry = store.get(b"key").unwrap().unwrap();
+    for _ in 0..20 {
+        let victim = writer(&store, &path);
+        victim.kill();
+        store.look_after_others();
+        assert!(store.others().is_empty());
+        let report = store.check(&mut |_, _| {});
+        assert!(report.is_sound() && report.beside_others, "{:#?}", report.findings);
+    }
+    drop(entry);
+    store.look_after_others();
+    assert_sound(&store);
+}
+
 /// The reader's mapping refuses stores to all data, so whatever it stored there would end this test.
 #[test]
 fn one_that_only_reads_stores_nothing_to_the_data_whoever_dies_beside_it() {

@@ -51,7 +51,7 @@ where
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// What can be checked while other processes write: every record. That the index and the allocator agree with themselves and each other can be seen only when nothing changes.
-    fn check_beside(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
+    pub(super) fn check_beside(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         let (total, mut records, mut position) = (self.index.len(), 0, 0);
         let mut findings = Vec::new();
         loop {

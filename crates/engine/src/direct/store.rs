@@ -264,6 +264,12 @@ where
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         self.check_all(progress)
     }
+    fn check_records(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
+        self.check_beside(progress)
+    }
+    fn keeps_entries(&self) -> bool {
+        self.pool().try_pin().is_ok_and(|guard| guard.depth() > 1)
+    }
     fn salvage(&self, each: &mut Salvage<'_>) {
         self.salvage_all(each);
     }
