@@ -6,6 +6,6 @@ mod seed;
 mod suite;
 pub mod targets;
 
-pub use schedules::{Accident, Deaths, Done, MEETINGS, Meeting, ScheduleSeed, Watch, meeting};
+pub use schedules::{Accident, Deaths, Done, MEETINGS, Meeting, ScheduleSeed, Watch, Weakly, meeting};
 pub use seed::RunSeed;
 pub use suite::{SUITES, Suite, suite};

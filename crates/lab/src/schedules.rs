@@ -9,8 +9,8 @@ use std::str::FromStr;
 use terrace_testkit::Noted;
 use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Profile, Seen, Target, Wrong};
 use terrace_testkit::schedule::{
-    Crashes, Finding, LIMITS, Policy, Reach, Scenario, Stage, Weakened, Weakening, Weakenings, minimise,
-    rehearse, run,
+    Crashes, Finding, LIMITS, Passed, Policy, Reach, Scenario, Stage, Weakened, Weakening, Weakenings,
+    minimise, rehearse, run,
 };
 
 /// Who dies in a run whose threads are participants of a shared pool.
@@ -32,34 +32,44 @@ pub struct Accident {
     pub deaths: Deaths,
     /// The memory whose crash all of it is put through; none if it does not crash.
     pub crash: Option<Profile>,
+    /// Whether threads see what others store as late as the memory model lets them.
+    pub is_weak: bool,
 }
 
 /// What runs are called in which participants die.
 const ONE_DIES: &str = "one-dies";
 const HEIRS: &str = "heirs";
+/// And those in which the memory is weak.
+const WEAK: &str = "weak";
 
 impl Accident {
     /// All that a run is put through if nothing else is said: every kind of death, without a crash and with.
     pub const DEATHS: [Self; 3] = [
-        Self { deaths: Deaths::Some, crash: None },
-        Self { deaths: Deaths::Some, crash: Some(Profile::Pmem) },
-        Self { deaths: Deaths::First, crash: Some(Profile::Pmem) },
+        Self::of(Deaths::Some, None),
+        Self::of(Deaths::Some, Some(Profile::Pmem)),
+        Self::of(Deaths::First, Some(Profile::Pmem)),
     ];
 
-    /// The one with this name: none, pmem, one-dies, one-dies+pmem, heirs, heirs+pmem and so on.
+    /// The memory is not weak.
+    pub const fn of(deaths: Deaths, crash: Option<Profile>) -> Self {
+        Self { deaths, crash, is_weak: false }
+    }
+
+    /// The one with this name: none, weak, pmem, one-dies, one-dies+pmem, heirs, heirs+pmem and so on.
     pub fn named(name: &str) -> Result<Self, String> {
         let some = name.strip_prefix(ONE_DIES).map(|rest| (Deaths::Some, rest));
         let first = name.strip_prefix(HEIRS).map(|rest| (Deaths::First, rest));
         let (deaths, crash) = match some.or(first) {
-            Some((deaths, "")) => return Ok(Self { deaths, crash: None }),
+            Some((deaths, "")) => return Ok(Self::of(deaths, None)),
             Some((deaths, rest)) => (deaths, rest.strip_prefix('+').unwrap_or(rest)),
             None if name == "none" => return Ok(Self::default()),
+            None if name == WEAK => return Ok(Self { is_weak: true, ..Self::default() }),
             None => (Deaths::None, name),
         };
         match Profile::ALL.into_iter().find(|profile| profile.name() == crash) {
-            Some(profile) => Ok(Self { deaths, crash: Some(profile) }),
+            Some(profile) => Ok(Self::of(deaths, Some(profile))),
             None => Err(format!(
-                "there is no crash `{name}`; there are none, {}, {ONE_DIES}, {HEIRS}, and {ONE_DIES}+pmem and so on",
+                "there is no crash `{name}`; there are none, {WEAK}, {}, {ONE_DIES}, {HEIRS}, and {ONE_DIES}+pmem and so on",
                 Profile::ALL.map(Profile::name).join(", ")
             )),
         }
@@ -79,6 +89,7 @@ impl Accident {
 impl fmt::Display for Accident {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let who = match self.deaths {
+            Deaths::None if self.is_weak => return f.pad(WEAK),
             Deaths::None => return f.pad(self.crash.map_or("none", Profile::name)),
             Deaths::Some => ONE_DIES,
             Deaths::First => HEIRS,
@@ -154,14 +165,22 @@ pub struct Meeting {
     pub name: &'static str,
     once: Once,
     deaths: Mortals,
-    smaller: fn(&Stage, Option<Profile>, Finding, usize) -> Finding,
+    smaller: fn(&Stage, Accident, Finding, usize) -> Finding,
     passed: fn(&Stage, u64) -> Result<Weakenings, Wrong>,
-    weakened: fn(&Stage, Weakening, u64) -> Option<Wrong>,
+    weakened: fn(&Stage, Weakening, u64) -> Weakly,
     faults: fn(&Crashes<'_>, &Stage, &Scenario, &Policy, u64) -> BTreeSet<Fault>,
 }
 
 type Mortals = fn(&Stage, Accident, &Scenario, &Policy, u64) -> Result<Scenario, Wrong>;
-type Once = fn(&Stage, &Watch<'_>, Option<Profile>, &Scenario, &Policy, u64) -> Done;
+type Once = fn(&Stage, &Watch<'_>, Accident, &Scenario, &Policy, u64) -> Done;
+
+/// What came of a run with an order that is missing.
+pub struct Weakly {
+    /// Loads that could be of something older for it.
+    pub differences: u64,
+    /// What was wrong.
+    pub wrong: Option<Wrong>,
+}
 
 /// Who looks on: states that anyone has judged, and whether to stop.
 pub struct Watch<'w> {
@@ -181,8 +200,8 @@ impl Meeting {
             deaths: deaths::<T>,
             smaller: smaller::<T>,
             passed: |stage, run| match weakened::<T>(stage, None, run) {
-                (_, Some(wrong)) => Err(wrong),
-                (passed, None) => Ok(passed),
+                (_, Weakly { wrong: Some(wrong), .. }) => Err(wrong),
+                (passed, _) => Ok(passed),
             },
             weakened: |stage, weakening, run| weakened::<T>(stage, Some(weakening), run).1,
             faults: |crashes, stage, scenario, policy, seed| {
@@ -195,7 +214,7 @@ impl Meeting {
     pub fn run(&self, stage: &Stage, watch: &Watch<'_>, seed: ScheduleSeed) -> Done {
         let policy = policy(seed);
         match self.scenario(stage, seed, &policy) {
-            Ok(scenario) => (self.once)(stage, watch, seed.accident.crash, &scenario, &policy, seed.run),
+            Ok(scenario) => (self.once)(stage, watch, seed.accident, &scenario, &policy, seed.run),
             Err(finding) => Done { finding: Some(*finding), ..Done::default() },
         }
     }
@@ -220,8 +239,8 @@ impl Meeting {
     }
 
     /// Makes a finding smaller, with at most `tries` runs.
-    pub fn smaller(&self, stage: &Stage, crash: Option<Profile>, finding: Finding, tries: usize) -> Finding {
-        (self.smaller)(stage, crash, finding, tries)
+    pub fn smaller(&self, stage: &Stage, accident: Accident, finding: Finding, tries: usize) -> Finding {
+        (self.smaller)(stage, accident, finding, tries)
     }
 
     /// What a run, of which nothing crashes and nobody dies, passes that could be weakened; or what is wrong with it as it is.
@@ -229,8 +248,8 @@ impl Meeting {
         (self.passed)(stage, run)
     }
 
-    /// Does it with an order that is missing, and says what is wrong then.
-    pub fn weakened(&self, stage: &Stage, weakening: Weakening, run: u64) -> Option<Wrong> {
+    /// Does it with an order that is missing.
+    pub fn weakened(&self, stage: &Stage, weakening: Weakening, run: u64) -> Weakly {
         (self.weakened)(stage, weakening, run)
     }
 }
@@ -274,7 +293,17 @@ fn drawn<T: Target>(seed: ScheduleSeed) -> Scenario {
         Accident { deaths: Deaths::Some, .. } => Scenario::draw_shared::<T>(seed.run),
         Accident { deaths: Deaths::First, .. } => Scenario::draw_heirs::<T>(seed.run),
         Accident { crash: Some(_), .. } => Scenario::draw_to_crash::<T>(seed.run),
+        Accident { is_weak: true, .. } => drawn_to_meet::<T>(seed.run, seed.run),
         Accident { crash: None, .. } => Scenario::draw_to_race::<T>(seed.run),
+    }
+}
+
+/// In most scenarios threads crowd on few keys, for only who meets another can see what he should not; in some the pool is one that they share as participants.
+fn drawn_to_meet<T: Target>(number: u64, seed: u64) -> Scenario {
+    match number % 6 {
+        0 => Scenario::draw_shared::<T>(seed),
+        1 => Scenario::draw_to_race::<T>(seed),
+        _ => Scenario::draw_crowd::<T>(seed),
     }
 }
 
@@ -313,12 +342,15 @@ fn has_volatile_cache(scenario: &Scenario) -> bool {
 fn once<T: Target>(
     stage: &Stage,
     watch: &Watch<'_>,
-    crash: Option<Profile>,
+    accident: Accident,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
 ) -> Done {
-    let Some(profile) = crash else {
+    if accident.is_weak {
+        return weak::<T>(stage, None, Reach::of_run(seed), scenario, policy).0;
+    }
+    let Some(profile) = accident.crash else {
         return match has_volatile_cache(scenario) {
             true => plain::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed),
             false => plain::<T, false>(stage, zeroed::<T, false>(), scenario, policy, seed),
@@ -357,45 +389,53 @@ fn plain<T: Target, const V: bool>(
     }
 }
 
-fn smaller<T: Target>(stage: &Stage, crash: Option<Profile>, finding: Finding, tries: usize) -> Finding {
+fn smaller<T: Target>(stage: &Stage, accident: Accident, finding: Finding, tries: usize) -> Finding {
     minimise(finding, tries, |scenario, policy, seed| {
         // Looking again must not stop at what was seen before.
         let seen = Seen::new();
         let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
-        once::<T>(stage, &watch, crash, scenario, policy, seed).finding
+        once::<T>(stage, &watch, accident, scenario, policy, seed).finding
     })
 }
 
-/// One run in three has a pool that threads share as participants; in one of two, threads linger where the order is missing.
-fn weakened<T: Target>(stage: &Stage, weakening: Option<Weakening>, run: u64) -> (Weakenings, Option<Wrong>) {
+/// In most runs, threads linger where the order is missing.
+fn weakened<T: Target>(stage: &Stage, weakening: Option<Weakening>, run: u64) -> (Weakenings, Weakly) {
     let seed = Dice::new(run).bits() >> 8;
-    let scenario = match run % 3 {
-        0 => Scenario::draw_shared::<T>(seed),
-        1 => Scenario::draw_to_race::<T>(seed),
-        _ => Scenario::draw_crowd::<T>(seed),
-    };
     let rest = Scenario::policy(seed);
     let policy = match weakening {
-        Some(Weakening { site, .. }) if run.is_multiple_of(2) => {
+        Some(Weakening { site, .. }) if !run.is_multiple_of(5) => {
             Policy::Lingering { at: site, rest: Box::new(rest) }
         }
         _ => rest,
     };
-    match has_volatile_cache(&scenario) {
-        true => weakened_on::<T, true>(stage, weakening, run, &scenario, &policy),
-        false => weakened_on::<T, false>(stage, weakening, run, &scenario, &policy),
+    let (done, passed) =
+        weak::<T>(stage, weakening, Reach::of_run(run), &drawn_to_meet::<T>(run, seed), &policy);
+    let wrong = done.finding.map(|finding| finding.wrong);
+    (passed.weakenings(), Weakly { differences: passed.differences(), wrong })
+}
+
+/// Threads that meet on a memory that is weak.
+fn weak<T: Target>(
+    stage: &Stage,
+    weakening: Option<Weakening>,
+    reach: Reach,
+    scenario: &Scenario,
+    policy: &Policy,
+) -> (Done, Passed) {
+    match has_volatile_cache(scenario) {
+        true => weak_on::<T, true>(stage, weakening, reach, scenario, policy),
+        false => weak_on::<T, false>(stage, weakening, reach, scenario, policy),
     }
 }
 
-fn weakened_on<T: Target, const V: bool>(
+fn weak_on<T: Target, const V: bool>(
     stage: &Stage,
     weakening: Option<Weakening>,
-    run: u64,
+    reach: Reach,
     scenario: &Scenario,
     policy: &Policy,
-) -> (Weakenings, Option<Wrong>) {
-    let medium = Weakened::over(zeroed::<T, V>(), weakening, Reach::of_run(run));
+) -> (Done, Passed) {
+    let medium = Weakened::over(zeroed::<T, V>(), weakening, reach);
     let passed = medium.passed();
-    let done = plain::<T, V>(stage, medium, scenario, policy, scenario.plan.seed);
-    (passed.weakenings(), done.finding.map(|finding| finding.wrong))
+    (plain::<T, V>(stage, medium, scenario, policy, scenario.plan.seed), passed)
 }

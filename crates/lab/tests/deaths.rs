@@ -13,7 +13,7 @@ fn die(target: &str, crash: Option<Profile>, runs: u64) {
 fn die_as(deaths: Deaths, target: &str, crash: Option<Profile>, runs: u64) {
     let (stage, seen, meeting) = (Stage::new(), Seen::new(), meeting(target).expect("a target"));
     let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
-    let accident = Accident { deaths, crash };
+    let accident = Accident::of(deaths, crash);
     let (mut deaths, mut states) = (0, 0);
     for number in 0..runs {
         let seed = ScheduleSeed::new(meeting.name, accident, 0xdead, number);

@@ -22,6 +22,6 @@ mod word;
 pub use flush::FlushInstruction;
 pub use mapping::{Backing, HugePages, MapError, Mapping, Protection};
 pub use media::{Dram, Pmem, Shm};
-pub use medium::{Access, BLOCK, LINE, MappedMedium, Medium, Order, full_barrier};
+pub use medium::{Access, BLOCK, LINE, MappedMedium, Medium, Order, elsewhere, full_barrier};
 pub use region::{Offset, Persistent, Region};
 pub use word::{Line, Word};

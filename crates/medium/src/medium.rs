@@ -39,6 +39,15 @@ pub enum Order {
     Rmw(Ordering),
     /// Everything before it comes before everything behind it.
     Barrier,
+    /// What is next is an atomic or a lock outside of the medium, by which threads synchronise.
+    Elsewhere,
+}
+
+/// Says that threads synchronise by what comes next, though it is not in `medium`: for who judges orders by what they see of the medium.
+#[inline(always)]
+#[track_caller]
+pub fn elsewhere(medium: &impl Medium) {
+    medium.ordered(Order::Elsewhere, Location::caller());
 }
 
 /// A full barrier between what this thread does to `medium` before it and behind it.

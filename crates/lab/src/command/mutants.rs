@@ -157,8 +157,7 @@ impl Mutants {
 
     /// What happens to threads: power fails, and it fails after some of them have died, while the others went on or before they came.
     fn accidents(&self) -> [Accident; 3] {
-        [Deaths::None, Deaths::Some, Deaths::First]
-            .map(|deaths| Accident { deaths, crash: Some(self.profile) })
+        [Deaths::None, Deaths::Some, Deaths::First].map(|deaths| Accident::of(deaths, Some(self.profile)))
     }
 
     /// What the targets themselves store is no part of what is tested.

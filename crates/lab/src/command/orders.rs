@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use terrace_lab::Meeting;
+use terrace_lab::{Meeting, Weakly};
 use terrace_testkit::crash::Wrong;
 use terrace_testkit::schedule::{Stage, Weak, Weakening};
 
@@ -44,6 +44,15 @@ struct Missed {
     wrong: Wrong,
 }
 
+/// What came of an order that was missing.
+#[derive(Default)]
+struct Fate {
+    missed: Option<Missed>,
+    runs: u64,
+    /// Runs in which somebody could load something older for it.
+    differing: u64,
+}
+
 impl Orders {
     pub(crate) fn run(&self) -> ExitCode {
         let targets = match named(&self.target) {
@@ -60,11 +69,12 @@ impl Orders {
                 scope.spawn(|| {
                     let stage = Stage::new();
                     while let Some((weakening, passers)) = all.get(next.fetch_add(1, Relaxed)) {
-                        let missed = self.missed(&stage, *weakening, passers);
-                        if missed.is_none() {
-                            survivors.lock().unwrap_or_else(PoisonError::into_inner).push(*weakening);
+                        let fate = self.fate(&stage, *weakening, passers);
+                        self.report(*weakening, &fate);
+                        if fate.missed.is_none() {
+                            let mut survivors = survivors.lock().unwrap_or_else(PoisonError::into_inner);
+                            survivors.push((*weakening, fate.differing != 0));
                         }
-                        self.report(*weakening, missed);
                     }
                 });
             }
@@ -98,21 +108,26 @@ impl Orders {
         Ok(all.into_iter().collect())
     }
 
-    fn missed(&self, stage: &Stage, weakening: Weakening, passers: &Passers) -> Option<Missed> {
-        let short = self.runs.div_ceil(SHORT);
-        let looks = [0..short, short..self.runs];
-        looks
-            .into_iter()
-            .flat_map(|runs| passers.iter().map(move |meeting| (meeting, runs.clone())))
-            .find_map(|(meeting, mut runs)| {
-                runs.find_map(|run| {
-                    let wrong = meeting.weakened(stage, weakening, run)?;
-                    Some(Missed { target: meeting.name, run, wrong })
-                })
-            })
+    fn fate(&self, stage: &Stage, weakening: Weakening, passers: &Passers) -> Fate {
+        let (short, mut fate) = (self.runs.div_ceil(SHORT), Fate::default());
+        for looks in [0..short, short..self.runs] {
+            for meeting in passers {
+                for run in looks.clone() {
+                    let Weakly { differences, wrong } = meeting.weakened(stage, weakening, run);
+                    fate.runs += 1;
+                    fate.differing += u64::from(differences != 0);
+                    if let Some(wrong) = wrong {
+                        fate.missed = Some(Missed { target: meeting.name, run, wrong });
+                        return fate;
+                    }
+                }
+            }
+        }
+        fate
     }
 
-    fn report(&self, weakening: Weakening, missed: Option<Missed>) {
+    fn report(&self, weakening: Weakening, fate: &Fate) {
+        let Fate { missed, runs, differing } = fate;
         if self.json {
             let missed = missed.as_ref();
             return say(&json!({
@@ -122,31 +137,36 @@ impl Orders {
                 "target": missed.map(|missed| missed.target),
                 "run": missed.map(|missed| missed.run),
                 "wrong": missed.map(|missed| &missed.wrong),
+                "runs": runs,
+                "differing": differing,
             })
             .to_string());
         }
         let fate = match missed {
             Some(Missed { target, run, wrong }) => format!("missed by {target} in run {run}: {wrong}"),
-            None => "NOT MISSED".to_string(),
+            None => format!("NOT MISSED in {runs} runs, {differing} of which it makes a difference to"),
         };
         say(&format!("{:<28} {:<8} {fate}", weakening.place(), lost(weakening)));
     }
 
-    fn sum_up(&self, all: usize, survivors: &[Weakening]) {
+    fn sum_up(&self, all: usize, survivors: &[(Weakening, bool)]) {
         let missed = all - survivors.len();
+        let without = survivors.iter().filter(|(_, differs)| !differs).count();
         if self.json {
-            return say(&json!({ "orders": all, "missed": missed }).to_string());
+            let sum = json!({ "orders": all, "missed": missed, "without a difference": without });
+            return say(&sum.to_string());
         }
-        for survivor in survivors {
+        for (survivor, differs) in survivors {
             say(&format!(
-                "not missed: {} {:<8} {}",
+                "{} {} {:<8} {}",
+                if *differs { "not missed:          " } else { "without a difference:" },
                 survivor.place(),
                 lost(*survivor),
                 line(survivor.site).unwrap_or_default()
             ));
         }
         say(&format!(
-            "{missed} of {all} orders were missed, {:.1}%",
+            "{missed} of {all} orders were missed, {:.1}%; {without} others made no difference to what anybody could load",
             100.0 * missed as f64 / all.max(1) as f64
         ));
     }

@@ -100,8 +100,7 @@ impl Planted {
             QueueNotMended | SuperblockLeft => ("cells", None, self.deaths),
             _ => ("clht", None, self.deaths),
         };
-        let session =
-            Schedules::of_deaths(Accident { deaths: Deaths::Some, crash }, target, states, self.seed);
+        let session = Schedules::of_deaths(Accident::of(Deaths::Some, crash), target, states, self.seed);
         let tally = session.session(meeting(target)?, &Progress::new(false));
         let (_, finding) = tally.finding?;
         Some(format!("{target:<10} after {} deaths, {}", tally.deaths, finding.wrong))

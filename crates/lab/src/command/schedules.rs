@@ -26,7 +26,7 @@ pub(crate) struct Schedules {
     /// Stops each target after so many seconds, even with fewer runs.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Crashes each run at its stores, on this kind of memory: none, pmem, shm, eadr, remote. Or lets some of its threads die, as participants of a shared pool whose others go on: one-dies; and then crashes
+    /// Crashes each run at its stores, on this kind of memory: none, pmem, shm, eadr, remote. Or lets threads see what others store as late as the C11 memory model does: weak. Or lets some of its threads die, as participants of a shared pool whose others go on: one-dies; and then crashes
     /// that: one-dies+pmem and so on. Or lets the first one die, and the others come after it: heirs, heirs+pmem.
     #[arg(long, default_value = "none", value_parser = Accident::named)]
     crash: Accident,
@@ -203,7 +203,7 @@ impl Schedules {
 fn tell(meeting: &Meeting, seed: ScheduleSeed, finding: Finding) -> String {
     let size = |finding: &Finding| (finding.scenario.len(), finding.turns.len());
     let (operations, turns) = size(&finding);
-    let finding = meeting.smaller(&Stage::new(), seed.accident.crash, finding, TRIES);
+    let finding = meeting.smaller(&Stage::new(), seed.accident, finding, TRIES);
     let (operations_left, turns_left) = size(&finding);
     let story = Story { crash: seed.accident.story(), finding: &finding };
     format!(

@@ -1,7 +1,7 @@
 //! Chance, from a seed (SplitMix64).
 
 /// Throws that the same seed repeats.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Dice(u64);
 
 impl Dice {

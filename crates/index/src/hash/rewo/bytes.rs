@@ -129,16 +129,20 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         if !Self::is_sealed(before.0) {
             return Some(guard.pool().region().offset_of(bucket).raw());
         }
-        let tagged = u64::from(bucket[0].equal_bytes::<TAGS, 4>(medium, probe.tag()));
-        // A key that came since the search, under its own tag, is as good as one that came after it.
-        let is_wrong = |slot: usize, offset| match R::key(guard, offset) == Some(probe.key) {
-            true => tagged >> slot & 1 == 0 && meta(medium, bucket) == before,
-            false => !R::is_sound(guard, offset),
+        // A key that came since the search, under its own tag, is as good as one that came after it. By its slot's word it comes before its tag, and by that before the meta word, which may then say
+        // what it said before another key left that slot. So the tag counts that is there once the meta word says so, if the slot has its word still; no record comes back while this thread is pinned.
+        let is_wrong = |slot, packed| match R::key(guard, offset_in(packed)) == Some(probe.key) {
+            true => {
+                meta(medium, bucket) == before
+                    && tag_of(medium, bucket, slot) != probe.tag()
+                    && slot_word(bucket, slot).load(medium, Acquire) == packed
+            }
+            false => !R::is_sound(guard, offset_in(packed)),
         };
         let slots = (0..SLOTS).filter(|&slot| before.valid::<Self>() >> slot & 1 == 1);
         let packed = slots.map(|slot| (slot, slot_word(bucket, slot).load(medium, Acquire)));
         let mut suspects = packed.filter(|&(_, packed)| may_be(packed, probe.hash));
-        let found = suspects.find(|&(slot, packed)| !is_whole(packed) || is_wrong(slot, offset_in(packed)));
+        let found = suspects.find(|&(slot, packed)| !is_whole(packed) || is_wrong(slot, packed));
         // What was filled again meanwhile is no damage.
         found.filter(|_| meta(medium, bucket) == before).map(|(_, packed)| offset_in(packed))
     }

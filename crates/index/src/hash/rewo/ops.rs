@@ -11,7 +11,7 @@ use crate::{Damage, Deferred, IndexStats, PointIndex, Position, Swapped};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use terrace_medium::{BLOCK, Line, MappedMedium, Offset};
+use terrace_medium::{BLOCK, Line, MappedMedium, Offset, elsewhere};
 use terrace_pool::{Fixed, FixedRow, Guard, Lock, Marker, Pool, PoolFull};
 
 /// A cuckoo hash table of large data tables. See the module's head for the algorithm.
@@ -131,7 +131,11 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 
     #[inline(always)]
     fn look(&self, cache: &Cache, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> Look {
-        cache.look(guard.seat_index(), Self::cache_key(probe), |word| K::is_word_of(guard, word, probe))
+        elsewhere(self.pool.medium());
+        let look =
+            cache.look(guard.seat_index(), Self::cache_key(probe), |word| K::is_word_of(guard, word, probe));
+        elsewhere(self.pool.medium());
+        look
     }
 
     /// As `search_table`, for a key that is not cached, but will be.
@@ -144,6 +148,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         ticket: &Ticket,
     ) -> Option<u64> {
         let (found, buckets) = self.search_table(guard, probe);
+        elsewhere(self.pool.medium());
         cache.fill(guard.seat_index(), Self::cache_key(probe), ticket, found, buckets);
         found
     }

@@ -10,7 +10,7 @@ use super::stripes::Held;
 use super::view::{SETTLED, ViewBlock};
 use crate::planted::{self, Bug};
 use std::sync::atomic::Ordering::{Acquire, Release};
-use terrace_medium::{MappedMedium, Offset};
+use terrace_medium::{MappedMedium, Offset, elsewhere};
 use terrace_pool::{Guard, PoolFull};
 
 /// A slot of a data table.
@@ -193,7 +193,10 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     fn shadow(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>, is_insert: bool) -> Shadow<'_> {
         match &self.cache {
             None => Shadow::NONE,
-            Some(cache) => cache.begin(guard.seat_index(), Self::cache_key(probe), is_insert),
+            Some(cache) => {
+                elsewhere(self.pool.medium());
+                cache.begin(guard.seat_index(), Self::cache_key(probe), is_insert)
+            }
         }
     }
 
@@ -275,6 +278,9 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     ) {
         let region = self.pool.region();
         let line = &self.bucket(at.place, at.index)[line];
+        if self.cache.is_some() {
+            elsewhere(region.medium());
+        }
         match fencing {
             Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {
                 // PERSIST: written back now, fenced by `settle`. Until then the lock word tells every reader and writer so.
