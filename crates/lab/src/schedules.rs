@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use terrace_testkit::Noted;
-use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Profile, Seen, Target, Wrong};
+use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Op, Profile, Seen, Target, Wrong};
 use terrace_testkit::schedule::{
-    Crashes, Finding, LIMITS, Passed, Policy, Reach, Scenario, Stage, Weakened, Weakening, Weakenings,
-    minimise, rehearse, run,
+    Act, Crashes, Finding, LIMITS, Passed, Policy, Reach, Scenario, Slice, Stage, Weakened, Weakening,
+    Weakenings, minimise, rehearse, run,
 };
 
 /// Who dies in a run whose threads are participants of a shared pool.
@@ -217,6 +217,15 @@ impl Meeting {
             Ok(scenario) => (self.once)(stage, watch, seed.accident, &scenario, &policy, seed.run),
             Err(finding) => Done { finding: Some(*finding), ..Done::default() },
         }
+    }
+
+    /// Threads that do just this, after `before`, and take turns like that.
+    pub fn follow(&self, stage: &Stage, before: Vec<Op>, threads: Vec<Vec<Act>>, turns: &[Slice]) -> Done {
+        let seed = ScheduleSeed { target: self.name, accident: Accident::default(), run: 1 };
+        let mut scenario = self::scenario(self.name, seed);
+        (scenario.plan.before, scenario.threads) = (before, threads);
+        let watch = Watch { seen: &Seen::new(), is_over: &|| false, fault: None };
+        (self.once)(stage, &watch, seed.accident, &scenario, &Policy::Script(turns.to_vec()), seed.run)
     }
 
     /// What is done in a run, and who dies. What is wrong before anybody does is a finding.

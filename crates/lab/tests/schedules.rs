@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 use terrace_lab::{Accident, Deaths, MEETINGS, ScheduleSeed, Watch, meeting};
-use terrace_testkit::crash::{Explored, Profile, Seen};
-use terrace_testkit::schedule::{Stage, Story, Weak, Weakening};
+use terrace_testkit::crash::{Explored, Op, Profile, Seen};
+use terrace_testkit::schedule::{Act, Slice, Stage, Story, Weak, Weakening};
 
 #[test]
 fn the_word_of_a_run_is_read_back() {
@@ -144,6 +144,29 @@ fn direct_crashes() {
 #[test]
 fn on_a_memory_that_is_weak() {
     MEETINGS.iter().for_each(|meeting| explore(meeting.name, "weak", 300));
+}
+
+/// One reads a key, again and again, while another takes it away and brings it back: wherever the reader is held up, and however long.
+#[test]
+fn a_key_that_comes_back_is_there_once_for_all() {
+    let stage = Stage::new();
+    let turn = |thread, steps| Slice { thread, steps };
+    let get = Act::Get(0);
+    for meeting in MEETINGS.iter().filter(|meeting| meeting.name != "cells") {
+        let follow = |turns: &[Slice]| {
+            let writer = vec![Act::Do(Op::Remove(0)), Act::Do(Op::Put(0, 2))];
+            let done = meeting.follow(&stage, vec![Op::Put(0, 1)], vec![vec![get.clone(); 3], writer], turns);
+            assert_eq!(done.finding.map(|it| it.wrong), None, "{}: {turns:?}", meeting.name);
+            done.steps as u32
+        };
+        let (all, start) = (follow(&[]), Instant::now());
+        for read in 1..16 {
+            for written in 1..all {
+                follow(&[turn(0, read), turn(1, written), turn(0, u32::MAX)]);
+            }
+        }
+        println!("{}: {all} steps, {:?}", meeting.name, start.elapsed());
+    }
 }
 
 #[test]

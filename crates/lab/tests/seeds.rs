@@ -50,3 +50,10 @@ fn a_key_that_comes_into_the_slot_of_another_is_no_damage() {
     let done = repeated("turbo-bytes/weak/0x3a76437f9a4a4f");
     assert_eq!(done.finding.map(|finding| finding.wrong), None);
 }
+
+/// A reader that held that a slot was filled met the key there that was on its way back into it, which the next reader did not find yet.
+#[test]
+fn a_key_that_comes_back_into_its_slot_is_not_there_too_soon() {
+    let done = repeated("rewo-bytes/weak/0x9644e2444d8db3");
+    assert_eq!(done.finding.map(|finding| finding.wrong), None);
+}

@@ -10,7 +10,7 @@
 //! (its lowest bit is set). A search that ends without its key compares both checks in the buckets that it read, and the tops of all slots, in case a tag was changed.
 
 use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, OFFSET, check, offset_in};
-use super::bucket::{Bucket, TAGS, meta, tag_of, word};
+use super::bucket::{Bucket, TAGS, meta, meta_again, tag_of, word};
 use super::place::{Place, TOP_BITS};
 use super::shape::{Entry, Probe, sealed::Shape};
 use crate::{Bytes, KeyKind, RecordKeys};
@@ -98,25 +98,30 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         probe: &Probe<'_, Self>,
     ) -> Option<(usize, u64)> {
         let medium = guard.pool().medium();
-        let before = meta(medium, bucket);
-        let tagged = bucket[0].equal_bytes::<TAGS, 4>(medium, probe.tag());
-        let mut matches = u64::from(tagged) & before.valid::<Self>();
-        while matches != 0 {
-            let slot = matches.trailing_zeros() as usize;
-            // ORDER: Acquire: pairs with the Release of write and replace; the record that the slot points to is seen. The slot may have been filled again since its tag matched;
-            // the record's own key decides.
-            let packed = slot_word(bucket, slot).load(medium, Acquire);
-            let offset = offset_in(packed);
-            if top_in(packed) == top_of(probe.hash)
-                && is_whole(packed)
-                && R::key(guard, offset) == Some(probe.key)
-            {
-                // Taken away in the meantime, it may be another's by now; then this is as good as looking before.
-                return Some((slot, offset));
+        'again: loop {
+            let before = meta(medium, bucket);
+            let tagged = bucket[0].equal_bytes::<TAGS, 4>(medium, probe.tag());
+            let mut matches = u64::from(tagged) & before.valid::<Self>();
+            while matches != 0 {
+                let slot = matches.trailing_zeros() as usize;
+                // ORDER: Acquire: pairs with the Release of write and replace; the record that the slot points to is seen, and that the slot was free before. It may have been filled again
+                // since its tag matched; the record's own key decides.
+                let packed = slot_word(bucket, slot).load(medium, Acquire);
+                let offset = offset_in(packed);
+                if top_in(packed) == top_of(probe.hash)
+                    && is_whole(packed)
+                    && R::key(guard, offset) == Some(probe.key)
+                {
+                    // The key may have gone and be on its way back into the same slot: not there before the meta word says so. One that is gone by now was there before.
+                    match meta_again(medium, bucket).valid::<Self>() >> slot & 1 {
+                        1 => return Some((slot, offset)),
+                        _ => continue 'again,
+                    }
+                }
+                matches &= matches - 1;
             }
-            matches &= matches - 1;
+            return None;
         }
-        None
     }
 
     fn suspect<M: MappedMedium>(

@@ -10,7 +10,7 @@
 //! (its lowest bit is set). A search that ends without its key compares both checks on its path, and the places of all slots, in case a tag was changed.
 
 use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, HASH_BITS, OFFSET, check, offset_in};
-use super::bucket::{Bucket, Image, Meta, TAGS, meta, tag_of, with_tag, word};
+use super::bucket::{Bucket, Image, Meta, TAGS, meta, meta_again, tag_of, with_tag, word};
 use super::shape::{Entry, Found, Probe, sealed::Shape};
 use crate::{Bytes, KeyKind, RecordKeys};
 use std::ops::ControlFlow;
@@ -83,25 +83,30 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     #[inline(always)]
     fn find<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, probe: &Probe<'_, Self>) -> Found {
         let medium = guard.pool().medium();
-        let before = meta(medium, bucket);
-        let tagged = bucket[0].equal_bytes::<TAGS, 4>(medium, probe.tag);
-        let mut matches = u64::from(tagged) & before.live::<Self>();
-        while matches != 0 {
-            let slot = matches.trailing_zeros() as usize;
-            // ORDER: Acquire: pairs with the Release of write and replace; the record that the slot points to is seen. The slot may have been filled again since its tag matched;
-            // the record's own key decides.
-            let packed = slot_word(bucket, slot).load(medium, Acquire);
-            let offset = offset_in(packed);
-            if packed >> HASH_AT == place(probe.inner)
-                && is_whole(packed)
-                && R::key(guard, offset) == Some(probe.key)
-            {
-                // Taken away in the meantime, it may be another's by now; then this is as good as looking before.
-                return Found::Here(slot, offset);
+        'again: loop {
+            let before = meta(medium, bucket);
+            let tagged = bucket[0].equal_bytes::<TAGS, 4>(medium, probe.tag);
+            let mut matches = u64::from(tagged) & before.live::<Self>();
+            while matches != 0 {
+                let slot = matches.trailing_zeros() as usize;
+                // ORDER: Acquire: pairs with the Release of write and replace; the record that the slot points to is seen, and that the slot was free before. It may have been filled again
+                // since its tag matched; the record's own key decides.
+                let packed = slot_word(bucket, slot).load(medium, Acquire);
+                let offset = offset_in(packed);
+                if packed >> HASH_AT == place(probe.inner)
+                    && is_whole(packed)
+                    && R::key(guard, offset) == Some(probe.key)
+                {
+                    // The key may have gone and be on its way back into the same slot: not there before the meta word says so. One that is gone by now was there before.
+                    match meta_again(medium, bucket).live::<Self>() >> slot & 1 {
+                        1 => return Found::Here(slot, offset),
+                        _ => continue 'again,
+                    }
+                }
+                matches &= matches - 1;
             }
-            matches &= matches - 1;
+            return Found::Missing(before);
         }
-        Found::Missing(before)
     }
 
     fn suspect<M: MappedMedium>(
