@@ -168,3 +168,25 @@ fn threads_at_a_full_pool() {
         assert_sound(&store);
     }
 }
+
+/// What many writers give back comes back to some of them sooner than to others.
+#[test]
+fn a_pool_whose_memory_is_on_its_way_back_is_not_full() {
+    const THREADS: u64 = 24;
+    for medium in MEDIA {
+        let site = Site::new(medium, ByteSize::mib(8));
+        let store = site.create();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let store = &store;
+                scope.spawn(move || {
+                    for n in 0..2000u64 {
+                        let key = [thread.to_le_bytes(), (n % 4).to_le_bytes()].concat();
+                        store.put(&key, &[n as u8; 6000]).unwrap();
+                    }
+                });
+            }
+        });
+        assert_sound(&store);
+    }
+}

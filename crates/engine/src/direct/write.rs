@@ -18,6 +18,9 @@ const TOGETHER: usize = 64;
 /// Bytes after which no more puts are added to those.
 const BYTES_TOGETHER: usize = 1 << 20;
 
+/// How often a write that finds the pool full waits for what is on its way back.
+const RELIEFS: u32 = 64;
+
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// The word of `key`, once no batch is at it.
     #[inline(always)]
@@ -51,14 +54,21 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
     }
 
-    /// Runs `write`, and once more if the pool was full but could be relieved of something meanwhile. No guard is alive between the two.
+    /// Runs `write`, and again while the pool is full but can be relieved of something that others have given back: they may be sooner to use it, each time. No guard is alive in between.
     pub(super) fn with_relief<T>(
         &self,
         mut write: impl FnMut() -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
-        match write() {
-            Err(WriteError::PoolFull { .. }) if self.pool().relieve() => write(),
-            done => done,
+        let mut tries = 0;
+        loop {
+            match write() {
+                Err(WriteError::PoolFull { wanted, waiting, .. })
+                    if tries < RELIEFS && (tries == 0 || waiting >= wanted) && self.pool().relieve() =>
+                {
+                    tries += 1;
+                }
+                done => return done,
+            }
         }
     }
 
