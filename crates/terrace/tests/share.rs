@@ -135,11 +135,14 @@ fn kill_often(medium: Medium, index: Index, kills: u64, progress: &AtomicU64) ->
         if stands_still {
             writers[stopped].victim.as_mut().unwrap().stop().unwrap();
         }
-        let ended = writers[nth].victim.take().unwrap().kill();
+        let victim = writers[nth].victim.take().unwrap();
+        victim.strike();
         if stands_still {
+            // Not until the kernel has taken the dead one apart, which was seen to take more than ten seconds: so long a full pool waits for one who stands still.
             pause(Duration::from_millis(draws.below(20)));
             writers[stopped].victim.as_mut().unwrap().resume().unwrap();
         }
+        let ended = victim.wait();
         lab.settle(&mut writers[nth], &ended);
         // Nobody is held up by the dead.
         store.put(b"survivor", round.to_string().as_bytes()).unwrap();

@@ -123,9 +123,14 @@ impl Victim {
     }
 
     /// Kills it as `kill -9` does, stopped or not.
-    pub fn kill(mut self) -> Ended {
+    pub fn kill(self) -> Ended {
+        self.strike();
+        self.wait()
+    }
+
+    /// Kills it and does not wait for its end, which may take the kernel a while: see [`Victim::wait`].
+    pub fn strike(&self) {
         let _ = self.signal(Signal::KILL);
-        self.finish()
     }
 
     /// Waits until it ends by itself or by what it was told.
