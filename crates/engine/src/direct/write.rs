@@ -54,7 +54,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
     }
 
-    /// Runs `write`, and again while the pool is full but can be relieved of something that others have given back: they may be sooner to use it, each time. No guard is alive in between.
+    /// Runs `write`, and again while the pool is full but can be relieved of something that others have given back, or they have got that back themselves: they may be sooner to
+    /// use it, each time. No guard is alive in between.
     pub(super) fn with_relief<T>(
         &self,
         mut write: impl FnMut() -> Result<T, WriteError>,
@@ -63,13 +64,19 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         loop {
             match write() {
                 Err(WriteError::PoolFull { wanted, waiting, .. })
-                    if tries < RELIEFS && (tries == 0 || waiting >= wanted) && self.pool().relieve() =>
+                    if tries < RELIEFS && (tries == 0 || waiting >= wanted) && self.relieve(waiting) =>
                 {
                     tries += 1;
                 }
                 done => return done,
             }
         }
+    }
+
+    /// Whether anything came back of the pool, of which `waiting` bytes waited when it was full.
+    fn relieve(&self, waiting: u64) -> bool {
+        let has_come_back = self.pool().space().waiting < waiting;
+        self.pool().relieve() || has_come_back
     }
 
     pub(super) fn put_one(&self, put: &Put<'_>) -> Result<(), WriteError> {
@@ -299,5 +306,49 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
         self.succeed(guard, draft.key, seen, Some(facts));
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::{Key, Settings};
+    use crate::{Engine, ManualClock};
+    use std::sync::Arc;
+    use terrace_index::{Bytes, CacheBounds, hash::Clht};
+    use terrace_medium::Shm;
+    use terrace_pool::PoolOptions;
+
+    #[test]
+    fn what_another_has_got_back_is_room_for_a_write_that_was_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = PoolOptions::at(folder.path().join("pool")).size(4 << 20).open_or_create::<Shm>().unwrap();
+        let settings = Settings {
+            expected_keys: 100,
+            index_cache: CacheBounds::default(),
+            verify_reads: true,
+            read_only: false,
+            clock: Arc::new(ManualClock::at(1000)),
+        };
+        let store = Direct::<Clht<Shm, Bytes<Key>>>::open(pool, settings).unwrap();
+        let replace = || store.put(Put { key: b"key", value: &[7; 9000], expires_at: None }).unwrap();
+        // Nothing is left to be reclaimed but what waits.
+        while store.pool().relieve() {}
+        replace();
+        replace();
+        let waiting = store.pool().space().waiting;
+        assert!(waiting >= 9000);
+
+        let mut tries = 0;
+        let written = store.with_relief(|| {
+            tries += 1;
+            if tries > 1 {
+                return Ok(tries);
+            }
+            // Another one, between the refusal and what follows.
+            while store.pool().relieve() {}
+            Err(WriteError::PoolFull { wanted: 100, size: 4 << 20, longest: None, waiting })
+        });
+        assert_eq!(written.unwrap(), 2);
     }
 }
