@@ -4,7 +4,8 @@ use crate::TestKeys;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use terrace_index::{Inserted, PointIndex, Stored, Swapped};
-use terrace_pool::{Guard, PoolFull};
+use terrace_medium::MappedMedium;
+use terrace_pool::{Guard, Pool, PoolFull, PoolOptions};
 
 /// The name under which suites make and find the index.
 pub const NAME: &str = "conformance";
@@ -19,6 +20,18 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// A pool of that size, in anonymous memory. Its hash seed is fixed, so that a failure can be repeated.
+    ///
+    /// # Panics
+    /// If there is no memory for it.
+    pub fn pool<M: MappedMedium>(self) -> Pool<M> {
+        PoolOptions::anonymous()
+            .size(self.pool_bytes)
+            .hash_seed(0x7e44_ace0)
+            .create()
+            .expect("memory for a pool")
+    }
+
     pub(super) fn with_capacity(capacity: u64) -> Self {
         Self { pool_bytes: 256 << 20, capacity }
     }

@@ -1,0 +1,71 @@
+//! P-CLHT on every medium, for both kinds of keys, through the suite that every index passes.
+
+use terrace_index::hash::{Clht, Slots};
+use terrace_index::{Bytes, Stored, U64};
+use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
+use terrace_testkit::conformance::{NAME, Setup, point_index, point_index_races};
+use terrace_testkit::{Counting, Jittery, TestRecord};
+
+fn clht<M: MappedMedium, K: Slots>(setup: Setup) -> Clht<M, K> {
+    Clht::create(&setup.pool(), NAME, setup.capacity).expect("room for a table")
+}
+
+#[test]
+fn on_dram() {
+    point_index(clht::<Dram, U64>);
+}
+
+#[test]
+fn on_shm() {
+    point_index(clht::<Shm, U64>);
+}
+
+#[test]
+fn on_pmem() {
+    point_index(clht::<Pmem, U64>);
+}
+
+#[test]
+fn on_counted_pmem() {
+    point_index(clht::<Counting<Pmem>, U64>);
+}
+
+#[test]
+fn of_byte_strings_on_dram() {
+    point_index(clht::<Dram, Bytes<TestRecord>>);
+}
+
+#[test]
+fn of_byte_strings_on_shm() {
+    point_index(clht::<Shm, Bytes<TestRecord>>);
+}
+
+#[test]
+fn of_byte_strings_on_pmem() {
+    point_index(clht::<Pmem, Bytes<TestRecord>>);
+}
+
+#[test]
+fn of_byte_strings_on_counted_shm() {
+    point_index(clht::<Counting<Shm>, Bytes<TestRecord>>);
+}
+
+#[test]
+fn races_on_dram() {
+    point_index_races(clht::<Jittery<Dram>, U64>);
+}
+
+#[test]
+fn races_on_pmem() {
+    point_index_races(clht::<Jittery<Pmem>, U64>);
+}
+
+#[test]
+fn races_of_byte_strings_on_dram() {
+    point_index_races(clht::<Jittery<Dram>, Bytes<TestRecord>>);
+}
+
+#[test]
+fn races_of_byte_strings_on_pmem() {
+    point_index_races(clht::<Jittery<Pmem>, Bytes<TestRecord>>);
+}

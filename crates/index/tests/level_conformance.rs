@@ -1,0 +1,66 @@
+//! Level hashing on every medium, for both kinds of keys, through the suite that every index passes.
+
+use terrace_index::hash::{Level, LevelBuckets};
+use terrace_index::{Bytes, Stored, U64};
+use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
+use terrace_testkit::conformance::{NAME, Setup, point_index, point_index_races};
+use terrace_testkit::{Counting, Jittery, TestRecord};
+
+fn level<M: MappedMedium, K: LevelBuckets>(setup: Setup) -> Level<M, K> {
+    Level::create(&setup.pool(), NAME, setup.capacity).expect("room for a table")
+}
+
+#[test]
+fn on_dram() {
+    point_index(level::<Dram, U64>);
+}
+
+#[test]
+fn on_shm() {
+    point_index(level::<Shm, U64>);
+}
+
+#[test]
+fn on_pmem() {
+    point_index(level::<Pmem, U64>);
+}
+
+#[test]
+fn on_counted_pmem() {
+    point_index(level::<Counting<Pmem>, U64>);
+}
+
+#[test]
+fn of_byte_strings_on_dram() {
+    point_index(level::<Dram, Bytes<TestRecord>>);
+}
+
+#[test]
+fn of_byte_strings_on_shm() {
+    point_index(level::<Shm, Bytes<TestRecord>>);
+}
+
+#[test]
+fn of_byte_strings_on_pmem() {
+    point_index(level::<Pmem, Bytes<TestRecord>>);
+}
+
+#[test]
+fn races_on_dram() {
+    point_index_races(level::<Jittery<Dram>, U64>);
+}
+
+#[test]
+fn races_on_pmem() {
+    point_index_races(level::<Jittery<Pmem>, U64>);
+}
+
+#[test]
+fn races_of_byte_strings_on_dram() {
+    point_index_races(level::<Jittery<Dram>, Bytes<TestRecord>>);
+}
+
+#[test]
+fn races_of_byte_strings_on_pmem() {
+    point_index_races(level::<Jittery<Pmem>, Bytes<TestRecord>>);
+}

@@ -1,0 +1,91 @@
+//! Rewo-Hash on every medium, with its cached table and without, for both kinds of keys, through the suite that every index passes.
+
+use terrace_index::hash::{Nests, Rewo};
+use terrace_index::{Bytes, CacheBounds, Stored, U64};
+use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
+use terrace_testkit::conformance::{NAME, Setup, point_index, point_index_races};
+use terrace_testkit::{Counting, Jittery, TestRecord};
+
+fn rewo<M: MappedMedium, K: Nests>(setup: Setup) -> Rewo<M, K> {
+    Rewo::create(&setup.pool(), NAME, setup.capacity).expect("room for a table")
+}
+
+/// From a single bucket, with two locks for all: every eviction and every resize there is, and every key meets every other.
+fn smallest<M: MappedMedium, K: Nests>(setup: Setup) -> Rewo<M, K> {
+    Rewo::with_shape(&setup.pool(), NAME, 1, 0).expect("room for a table")
+}
+
+/// The smallest under a cache of so many bytes: one bucket has seven keys, and keys give way in it all the time; a large one knows all of them.
+fn cached<M: MappedMedium, K: Nests>(setup: Setup, bytes: u64) -> Rewo<M, K> {
+    smallest(setup).with_cache(CacheBounds { min: bytes, max: bytes })
+}
+
+#[test]
+fn on_dram() {
+    point_index(rewo::<Dram, U64>);
+}
+
+#[test]
+fn on_shm() {
+    point_index(smallest::<Shm, U64>);
+}
+
+#[test]
+fn on_pmem() {
+    point_index(rewo::<Pmem, U64>);
+}
+
+#[test]
+fn on_counted_pmem() {
+    point_index(smallest::<Counting<Pmem>, U64>);
+}
+
+#[test]
+fn of_byte_strings_on_dram() {
+    point_index(smallest::<Dram, Bytes<TestRecord>>);
+}
+
+#[test]
+fn of_byte_strings_on_pmem() {
+    point_index(rewo::<Pmem, Bytes<TestRecord>>);
+}
+
+#[test]
+fn races_on_dram() {
+    point_index_races(rewo::<Jittery<Dram>, U64>);
+}
+
+#[test]
+fn races_on_pmem() {
+    point_index_races(smallest::<Jittery<Pmem>, U64>);
+}
+
+#[test]
+fn races_of_byte_strings_on_dram() {
+    point_index_races(smallest::<Jittery<Dram>, Bytes<TestRecord>>);
+}
+
+#[test]
+fn races_of_byte_strings_on_pmem() {
+    point_index_races(rewo::<Jittery<Pmem>, Bytes<TestRecord>>);
+}
+
+#[test]
+fn under_a_large_cache() {
+    point_index(|setup| cached::<Dram, U64>(setup, 64 << 10));
+}
+
+#[test]
+fn under_a_small_cache() {
+    point_index(|setup| cached::<Pmem, Bytes<TestRecord>>(setup, 256));
+}
+
+#[test]
+fn races_under_a_large_cache() {
+    point_index_races(|setup| cached::<Jittery<Pmem>, U64>(setup, 64 << 10));
+}
+
+#[test]
+fn races_under_a_small_cache() {
+    point_index_races(|setup| cached::<Jittery<Pmem>, U64>(setup, 128));
+}

@@ -1,0 +1,71 @@
+//! TurboHash on every medium, for both kinds of keys, through the suite that every index passes.
+
+use terrace_index::hash::{Buckets, Turbo};
+use terrace_index::{Bytes, Stored, U64};
+use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
+use terrace_testkit::conformance::{NAME, Setup, point_index, point_index_races};
+use terrace_testkit::{Counting, Jittery, TestRecord};
+
+fn turbo<M: MappedMedium, K: Buckets>(setup: Setup) -> Turbo<M, K> {
+    Turbo::create(&setup.pool(), NAME, setup.capacity).expect("room for a table")
+}
+
+/// With a single shard: every key meets every other.
+fn one_shard<M: MappedMedium, K: Buckets>(setup: Setup) -> Turbo<M, K> {
+    Turbo::with_shards(&setup.pool(), NAME, 0, setup.capacity).expect("room for a table")
+}
+
+#[test]
+fn on_dram() {
+    point_index(turbo::<Dram, U64>);
+}
+
+#[test]
+fn on_shm() {
+    point_index(turbo::<Shm, U64>);
+}
+
+#[test]
+fn on_pmem() {
+    point_index(turbo::<Pmem, U64>);
+}
+
+#[test]
+fn of_one_shard_on_counted_pmem() {
+    point_index(one_shard::<Counting<Pmem>, U64>);
+}
+
+#[test]
+fn of_byte_strings_on_dram() {
+    point_index(turbo::<Dram, Bytes<TestRecord>>);
+}
+
+#[test]
+fn of_byte_strings_on_pmem() {
+    point_index(turbo::<Pmem, Bytes<TestRecord>>);
+}
+
+#[test]
+fn of_byte_strings_in_one_shard_on_shm() {
+    point_index(one_shard::<Shm, Bytes<TestRecord>>);
+}
+
+#[test]
+fn races_on_dram() {
+    point_index_races(turbo::<Jittery<Dram>, U64>);
+}
+
+#[test]
+fn races_on_pmem() {
+    point_index_races(one_shard::<Jittery<Pmem>, U64>);
+}
+
+#[test]
+fn races_of_byte_strings_on_dram() {
+    point_index_races(one_shard::<Jittery<Dram>, Bytes<TestRecord>>);
+}
+
+#[test]
+fn races_of_byte_strings_on_pmem() {
+    point_index_races(turbo::<Jittery<Pmem>, Bytes<TestRecord>>);
+}
