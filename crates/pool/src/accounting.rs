@@ -2,7 +2,7 @@
 
 use crate::pool::{Inner, Pool, Start};
 use crate::zones::{State, Use};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
 use terrace_medium::{MappedMedium, Word};
 
@@ -174,7 +174,8 @@ impl<M: MappedMedium> Inner<M> {
     /// Counts the bytes in blocks and in limbo anew, if nobody allocates or frees meanwhile. Returns whether that was so. By the collector.
     pub(crate) fn count_if_quiet(&self) -> bool {
         let (medium, shared) = (self.medium(), self.shared());
-        let doubts = shared.doubts.load(medium, SeqCst);
+        // ORDER: Relaxed: the fence in `quiet` keeps it before what is counted; one that is too old only says that the count is not to be believed.
+        let doubts = shared.doubts.load(medium, Relaxed);
         let Some(before) = self.quiet() else { return false };
         let (small, large) = self.count_all();
         let missing: Vec<u64> = self.used_seats().map(|seat| self.missing_in_limbo(seat)).collect();

@@ -11,7 +11,7 @@ use crate::layout::PAGE;
 use crate::pool::Inner;
 use crate::zones::{Hint, State, Use, Zone, low_bits};
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 use terrace_medium::MappedMedium;
 
 /// Searches for an extent that go on where the last one ended, before one begins at the front.
@@ -87,7 +87,8 @@ impl<M: MappedMedium> Inner<M> {
         if note != 0 {
             entry.link.store(self.medium(), note, Relaxed);
         }
-        entry.state.store(self.medium(), State::slab(self.era, class, usage).0, SeqCst);
+        // ORDER: Release: who sees the slab sees the note (see `orphans`).
+        entry.state.store(self.medium(), State::slab(self.era, class, usage).0, Release);
         // PERSIST: that the unit is a slab of this class, before any block of it can be linked. A crash before leaves a unit that the
         // collector finds without live blocks. Two write-backs and a fence a slab. (The hint is for the first search after a crash, which
         // would go through all that is taken.)
@@ -115,8 +116,8 @@ impl<M: MappedMedium> Inner<M> {
         let mut unit = units.start;
         while unit < units.end {
             let inside = (unit - zone.first) % 64;
-            // ORDER: Acquire: pairs with the update of the hint; a stale one only costs time.
-            let bits = self.hint_word(hint, zone, unit).0.load(self.medium(), Acquire) >> inside;
+            // ORDER: Relaxed: a stale one only costs time; who takes what it leads to acquires by `taken`.
+            let bits = self.hint_word(hint, zone, unit).0.load(self.medium(), Relaxed) >> inside;
             if bits != 0 {
                 let found = unit + u64::from(bits.trailing_zeros());
                 return (found < units.end).then_some(found);
@@ -132,11 +133,12 @@ impl<M: MappedMedium> Inner<M> {
             let taken = &self.unit(unit).taken;
             // A unit that is taken stays in its era: after an unclean open the search passes all of those that were in use, and bringing
             // a slab into this era touches the slab itself.
-            // ORDER: SeqCst: see `update_hint`; it also acquires what the last user of the unit did.
+            // ORDER: Acquire: what the last user of the unit did. Release: who counts bytes and finds it taken finds this thread pinned (see `quiet`). The
+            // load before decides nothing.
             let is_mine = usable == !0
-                && taken.load(self.medium(), SeqCst) == 0
+                && taken.load(self.medium(), Relaxed) == 0
                 && self.arrive(unit).usage() == Use::Granules
-                && taken.compare_exchange(self.medium(), 0, !0, SeqCst, Relaxed).is_ok();
+                && taken.compare_exchange(self.medium(), 0, !0, AcqRel, Relaxed).is_ok();
             self.update_hints(unit);
             if is_mine {
                 return Some(unit);
@@ -280,8 +282,8 @@ impl<M: MappedMedium> Inner<M> {
         let entry = self.unit(piece.unit);
         let mut taken = entry.taken.load(self.medium(), Relaxed);
         while taken & piece.bits == 0 {
-            // ORDER: SeqCst: see `update_hint`; it also acquires what the last user of the granules did.
-            match entry.taken.compare_exchange(self.medium(), taken, taken | piece.bits, SeqCst, Relaxed) {
+            // ORDER: Acquire: what the last user of the granules did. Release: as in `take_unit_among`.
+            match entry.taken.compare_exchange(self.medium(), taken, taken | piece.bits, AcqRel, Relaxed) {
                 Ok(_) => {
                     if self.note() != 0 {
                         // Whatever was seen of them when the collection began.

@@ -107,10 +107,11 @@ impl<M: MappedMedium> Inner<M> {
             let free = !taken.load(self.medium(), Relaxed) & class.valid(word);
             if free != 0 {
                 if self.note() != 0 {
-                    // ORDER: Release, and before the bits are taken: a sweep that sees them taken sees them marked.
-                    self.mark_word(unit, class, word).fetch_or(self.medium(), free, Release);
+                    // ORDER: before the bits are taken, with Release: a sweep that sees them taken sees them marked.
+                    self.mark_word(unit, class, word).fetch_or(self.medium(), free, Relaxed);
                 }
-                // ORDER: Acquire: pairs with the Release of whoever freed them: their last use is over.
+                // ORDER: Acquire: pairs with the Release of whoever freed them: their last use is over. Release: the marks; and who counts bytes and finds these
+                // taken finds this thread pinned (see `quiet`).
                 taken.fetch_or(self.medium(), free, AcqRel);
             }
             (free != 0).then_some((word, free))
@@ -160,8 +161,8 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn list_if_full(&self, unit: u64, full: State) {
         let entry = self.unit(unit);
         let listed = full.with(Use::Listed);
-        // ORDER: AcqRel: the next owner acquires, through the list's head, what the last one did.
-        if entry.state.compare_exchange(self.medium(), full.0, listed.0, AcqRel, Relaxed).is_ok() {
+        // ORDER: Acquire: the next owner acquires, through the list's head, what the last one did.
+        if entry.state.compare_exchange(self.medium(), full.0, listed.0, Acquire, Relaxed).is_ok() {
             self.push(unit, entry, listed);
         }
     }
@@ -215,8 +216,8 @@ impl<M: MappedMedium> Inner<M> {
         }
         let listed = State::slab(self.era, class, Use::Listed);
         let owned = listed.with(Use::Owned);
-        // ORDER: AcqRel: as in `list_if_full`.
-        self.unit(unit).state.compare_exchange(self.medium(), listed.0, owned.0, AcqRel, Relaxed).is_ok()
+        // ORDER: Release: who sees it owned sees that it has left its list (see `orphans`). What the last owner did came with the list's head, or the state.
+        self.unit(unit).state.compare_exchange(self.medium(), listed.0, owned.0, Release, Relaxed).is_ok()
     }
 
     /// A list that leads to what is not a listed slab of its class is damaged: it is given up, so that nobody follows it further. What was in it is
@@ -321,7 +322,8 @@ impl<M: MappedMedium> Inner<M> {
             let Some(class) = self.memory.classes.get(number).filter(|_| place != 0) else { continue };
             let unit = self.memory.zones.unit_of(place);
             let word = place - self.memory.zones.start_of(unit);
-            self.taken_word(unit, word).fetch_and(self.medium(), !free, SeqCst);
+            // ORDER: Release: who counts bytes and finds these free finds the cache empty (see `quiet`).
+            self.taken_word(unit, word).fetch_and(self.medium(), !free, Release);
             cache.place.store(self.medium(), 0, Relaxed);
             self.give_up(unit, number, class);
         }
@@ -369,10 +371,10 @@ impl<M: MappedMedium> Inner<M> {
                     break;
                 }
                 if self.note() != 0 {
-                    // ORDER: Release: as in `grab`.
-                    self.mark_word(unit, class, word).fetch_or(self.medium(), bit, Release);
+                    // ORDER: as in `grab`.
+                    self.mark_word(unit, class, word).fetch_or(self.medium(), bit, Relaxed);
                 }
-                // ORDER: Acquire: pairs with the Release of whoever freed it.
+                // ORDER: Acquire: pairs with the Release of whoever freed it. Release: as in `grab`.
                 if taken.fetch_or(self.medium(), bit, AcqRel) & bit == 0 {
                     let block = word * 64 + u64::from(bit.trailing_zeros());
                     return Some(self.memory.zones.start_of(unit) + class.position(block));

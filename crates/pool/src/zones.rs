@@ -22,7 +22,7 @@ use crate::classes::GRANULES;
 use crate::layout::Layout;
 use crate::pool::Inner;
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use terrace_medium::{MappedMedium, Offset, Persistent, Word};
 
 /// What is known about a unit.
@@ -311,8 +311,8 @@ impl<M: MappedMedium> Inner<M> {
         let (word, bit) = self.hint_word(hint, zone, unit);
         let usable = self.memory.zones.usable(unit, self.size());
         let applies = || {
-            // ORDER: SeqCst here, on the changes of `taken` and on the bitmap: of one who clears the bit and one who frees a granule, at
-            // least one sees what the other did.
+            // ORDER: SeqCst here, where granules are freed, and where the bit is looked at and cleared: of one who clears the bit and one who frees a
+            // granule, at least one sees what the other did. Taking granules or setting the bit leaves no bit clear, so these need no order for it.
             let taken = self.unit(unit).taken.load(self.medium(), SeqCst);
             // A unit of which a part is not there yet keeps its hints: it may have room as soon as the pool has grown, and was hinted at durably before.
             usable != !0 || if hint == Hint::Empty { taken == 0 } else { taken != !0 }
@@ -320,7 +320,7 @@ impl<M: MappedMedium> Inner<M> {
         let set = word.load(self.medium(), SeqCst) & bit != 0;
         match (applies(), set) {
             (true, false) => {
-                word.fetch_or(self.medium(), bit, SeqCst);
+                word.fetch_or(self.medium(), bit, Relaxed);
             }
             (false, true) => {
                 word.fetch_and(self.medium(), !bit, SeqCst);
@@ -355,7 +355,8 @@ impl<M: MappedMedium> Inner<M> {
             let bits = low_bits(units.end - word) & !low_bits(unit - word);
             for hint in [Hint::Empty, Hint::Room] {
                 let word = self.hint_word(hint, zone, word).0;
-                word.fetch_or(self.medium(), bits, Release);
+                // ORDER: Relaxed: who looks there has seen the size of the pool that comes after (see `set_size`).
+                word.fetch_or(self.medium(), bits, Relaxed);
                 self.region.write_back(word);
             }
             unit = word + 64;

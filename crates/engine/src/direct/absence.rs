@@ -12,7 +12,7 @@ use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::entry::Absence;
 use crate::{ReadError, Version};
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::{Acquire, Release};
 use terrace_index::PointIndex;
 use terrace_medium::{Line, MappedMedium, Word};
 use terrace_pool::{Geometry, Guard};
@@ -42,8 +42,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     /// To be called before `key` is removed.
     pub(super) fn count_removal(&self, key: &[u8]) {
-        // ORDER: AcqRel: who sees the key removed sees this.
-        self.root.removals(key).fetch_add(self.pool().medium(), 1, AcqRel);
+        // ORDER: Release: who counts this one sees the key as it was before, or gone. Who sees it gone sees this, by the Release of what removes it.
+        self.root.removals(key).fetch_add(self.pool().medium(), 1, Release);
     }
 
     /// How a key stands whose removals were `removals` before the index was asked and had this word for it.

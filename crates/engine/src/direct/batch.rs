@@ -31,7 +31,7 @@ use super::record::{Role, Shape};
 use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::{ReadError, WriteError};
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::PointIndex;
 use terrace_medium::{Medium, Offset, Word};
 use terrace_pool::{Backoff, Guard, Lock};
@@ -49,7 +49,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     #[inline(always)]
     pub(super) fn is_claimed(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {
         let region = guard.pool().region();
-        let shape = region.get(Offset::<Word>::new(word)).map(|shape| shape.load(region.medium(), Acquire));
+        // ORDER: Relaxed: the index has loaded the word for it with Acquire.
+        let shape = region.get(Offset::<Word>::new(word)).map(|shape| shape.load(region.medium(), Relaxed));
         match shape.and_then(Shape::decode) {
             Some(Shape { role: Role::Single, .. }) | None => false,
             Some(_) => self.is_unsettled(guard, word) || self.is_named(guard, word),

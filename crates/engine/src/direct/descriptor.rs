@@ -58,12 +58,15 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
     }
 
     /// The descriptor at `at`, if there is one.
+    ///
+    /// ORDER: its words are loaded and stored Relaxed, but for the status: what leads here, the root's name for it or the slot of one of its records, was stored with Release after
+    /// them and loaded with Acquire. An old record that is noted anew counts only if the slot has the new one.
     pub(super) fn find(region: &'p Region<M>, at: u64) -> Option<Self> {
         let head = region.get(Offset::<[Word; 3]>::new(at))?;
-        let count = usize::try_from(head[2].load(region.medium(), Acquire)).ok()?;
+        let count = usize::try_from(head[2].load(region.medium(), Relaxed)).ok()?;
         let fits =
             count <= ENTRIES_MAX && at.checked_add(size(count) as u64)? <= region.medium().len() as u64;
-        (head[0].load(region.medium(), Acquire) == MAGIC && fits).then_some(Self { region, at, count })
+        (head[0].load(region.medium(), Relaxed) == MAGIC && fits).then_some(Self { region, at, count })
     }
 
     fn word(&self, at: usize) -> &'p Word {
@@ -115,16 +118,16 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
 
     /// The new record and the old one of an entry.
     pub(super) fn entry(&self, index: usize) -> (u64, Option<u64>) {
-        let word = |at| self.word(64 + 16 * index + at).load(self.region.medium(), Acquire);
+        let word = |at| self.word(64 + 16 * index + at).load(self.region.medium(), Relaxed);
         (word(0), Some(word(8)).filter(|&old| old != 0))
     }
 
     pub(super) fn set_new(&self, index: usize, new: u64) {
-        self.word(64 + 16 * index).store(self.region.medium(), new, Release);
+        self.word(64 + 16 * index).store(self.region.medium(), new, Relaxed);
     }
 
     pub(super) fn set_old(&self, index: usize, old: Option<u64>) {
-        self.word(64 + 16 * index + 8).store(self.region.medium(), old.unwrap_or(0), Release);
+        self.word(64 + 16 * index + 8).store(self.region.medium(), old.unwrap_or(0), Relaxed);
     }
 
     /// The old record has changed since the descriptor was made durable.

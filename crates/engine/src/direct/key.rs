@@ -2,7 +2,7 @@
 
 use super::record::Shape;
 use super::view::Record;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::RecordKeys;
 use terrace_medium::{MappedMedium, Offset, Word};
 use terrace_pool::Guard;
@@ -14,7 +14,8 @@ impl RecordKeys for Key {
     #[inline(always)]
     fn key<'g, M: MappedMedium>(guard: &'g Guard<'_, M>, offset: u64) -> Option<&'g [u8]> {
         let region = guard.pool().region();
-        let shape = Shape::decode(region.get(Offset::<Word>::new(offset))?.load(region.medium(), Acquire))?;
+        // ORDER: Relaxed: the index has loaded the offset with Acquire.
+        let shape = Shape::decode(region.get(Offset::<Word>::new(offset))?.load(region.medium(), Relaxed))?;
         guard.bytes(offset + shape.key_at() as u64, shape.key_len)
     }
 

@@ -2,7 +2,7 @@
 
 use super::record::{Body, Outline, Role, Shape, checksum, value_checksum};
 use crate::{ReadError, Token};
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Offset, Word};
 use terrace_pool::Guard;
 
@@ -49,8 +49,8 @@ impl<'g> Record<'g> {
     fn find<M: MappedMedium>(guard: &'g Guard<'_, M>, offset: u64) -> Option<Self> {
         let region = guard.pool().region();
         let words = region.get(Offset::<[Word; 2]>::new(offset))?;
-        // ORDER: Acquire: pairs with the Release of the index's word, in case that was loaded earlier without.
-        let head = [words[0].load(region.medium(), Acquire), words[1].load(region.medium(), Relaxed)];
+        // ORDER: Relaxed: what names a record, the index's word or the batch that is under way, was loaded with Acquire, and was stored after the record.
+        let head = [words[0].load(region.medium(), Relaxed), words[1].load(region.medium(), Relaxed)];
         let shape = Shape::decode(head[0])?;
         let at = shape.body_at();
         let bytes = guard.bytes(offset + at as u64, shape.size() - at)?;

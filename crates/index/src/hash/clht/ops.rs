@@ -92,7 +92,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             if next == 0 {
                 return View { current, next: None };
             }
-            if line.0[ROOT_NEXT].load(medium, Acquire) == next {
+            // ORDER: Relaxed: behind the Acquire of `current`. What it equals was acquired above.
+            if line.0[ROOT_NEXT].load(medium, Relaxed) == next {
                 // A finished resize stores `current` first, then clears `next`.
                 return View { current, next: Some(Table::from_word(next)).filter(|&next| next != current) };
             }

@@ -7,7 +7,7 @@ use super::slots::{Entry, Probe, shape::Shape};
 use super::table::Table;
 use crate::planted::{self, Bug};
 use crate::{KeyKind, U64};
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{Line, MappedMedium, Medium, Word};
 use terrace_pool::Guard;
 
@@ -85,7 +85,8 @@ impl Shape for U64 {
             if !before.is_valid(pair) {
                 return None;
             }
-            let key = key_word(bucket, pair).load(medium, Acquire);
+            // ORDER: Relaxed: who reads without the lock asks for the word only. The word's Acquire: as in `find`.
+            let key = key_word(bucket, pair).load(medium, Relaxed);
             let word = value_word(bucket, pair).load(medium, Acquire);
             if before == link_again(medium, bucket) {
                 return Some(Entry { key, word });

@@ -152,7 +152,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn settle_read_root(&self) {
         if M::VOLATILE_CACHE {
             let root = &self.root()[0];
-            let lock = root.0[ROOT_LOCK].load(self.pool.medium(), Acquire);
+            // ORDER: Relaxed: behind the Acquire of `next`, which was stored under this lock; and if it is settled, the fence is over.
+            let lock = root.0[ROOT_LOCK].load(self.pool.medium(), Relaxed);
             if Lock::may_be_unsettled(lock) {
                 // PERSIST: see `start`. `redraw` fences before any group's move is stored, and nothing else follows from `next`.
                 self.pool.region().write_back(root);

@@ -59,7 +59,7 @@ pub(super) mod shape {
         }
         /// Fetches what [`Shape::find`] will read besides the bucket.
         fn prefetch<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line, probe: &Probe<'_, Self>);
-        /// What slot `slot` holds, as one atomic snapshot.
+        /// What slot `slot` holds. Without the chain's lock the word is one that was there together with a key; [`Entry::key`] may be that of the next one.
         fn read<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line, slot: usize) -> Option<Entry>;
         /// A slot that holds nothing.
         fn vacancy<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line) -> Option<usize>;

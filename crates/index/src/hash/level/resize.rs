@@ -267,7 +267,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     /// As `settle_read`, for the root: a state is durable before anything that follows from it, all of which the thread fences for itself before it makes it count.
     fn settle_state(&self) {
         let root = &self.root[0];
-        if M::VOLATILE_CACHE && Lock::may_be_unsettled(root.0[ROOT_LOCK].load(self.pool.medium(), Acquire)) {
+        // ORDER: Relaxed: behind the Acquire of the state, which was stored under this lock; and if it is settled, the fence is over.
+        if M::VOLATILE_CACHE && Lock::may_be_unsettled(root.0[ROOT_LOCK].load(self.pool.medium(), Relaxed)) {
             // PERSIST: fenced before the mark of a unit that moves, or the slot of a key, at the latest; see `turn`.
             self.pool.region().write_back(root);
         }
@@ -297,7 +298,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let (region, medium) = (self.pool.region(), self.pool.medium());
         let bucket = self.bucket(view.low.bucket(unit));
         let has_moved = meta(medium, bucket).is_fine::<K>() == (view.state.phase() != Phase::Shrink);
-        if M::VOLATILE_CACHE && has_moved && Lock::may_be_unsettled(lock_word(bucket).load(medium, Acquire)) {
+        // ORDER: Relaxed: as in `settle_state`, for the meta word and the unit's lock.
+        if M::VOLATILE_CACHE && has_moved && Lock::may_be_unsettled(lock_word(bucket).load(medium, Relaxed)) {
             // PERSIST: see `expand` and `merge`.
             region.persist(&bucket[0]);
         }

@@ -126,15 +126,15 @@ fn pass_bit<K: Nests>(tag: u8) -> u64 {
 /// Whether a key with such a tag whose first bucket this is may be in its second.
 #[inline(always)]
 pub(super) fn has_passed<M: Medium, K: Nests>(medium: &M, bucket: &Bucket, tag: u8) -> bool {
-    // ORDER: Acquire: behind the search in this bucket. A key that it missed since it has moved on is said to have.
-    bucket[0].0[K::PASSED].load(medium, Acquire) & pass_bit::<K>(tag) != 0
+    // ORDER: Relaxed: behind the search in this bucket by the Acquire of its loads: a key that it missed since it has moved on is said to have, and its copy is seen.
+    bucket[0].0[K::PASSED].load(medium, Relaxed) & pass_bit::<K>(tag) != 0
 }
 
 /// Says that a key with this tag, whose first bucket this is, lies in its second, or will.
 #[inline(always)]
 pub(super) fn store_passed<M: Medium, K: Nests>(medium: &M, bucket: &Bucket, tag: u8) {
     let word = &bucket[0].0[K::PASSED];
-    // ORDER: Release: before the meta words that move the key.
+    // ORDER: Release: behind the note of `announce`, by which survivors make it durable. The meta words that move the key come behind it by their own Release.
     word.store(medium, word.load(medium, Relaxed) | pass_bit::<K>(tag), Release);
 }
 

@@ -124,7 +124,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let view = Directory { moving, to: Some(to), after: after.offset(), ..*from };
         let view = new_view(guard, &view)?;
         let before = self.view_offset();
-        self.root[2].0[SETTLED].store(medium, 0, Release);
+        // ORDER: Relaxed: before the view, by the Release of that. 0 lets nobody do without a fence.
+        self.root[2].0[SETTLED].store(medium, 0, Relaxed);
         if planted::has(Bug::SwitchBeforeTable) {
             self.root[1].0[VIEW].store(medium, view.offset(), Release);
             region.persist(&self.root[1]);
@@ -297,7 +298,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     /// Every key has moved: the view that follows takes over. The resizes' lock is held.
     fn end(&self, guard: &Guard<'_, M>, view: View<'_, M>, directory: &Directory) {
         let medium = self.pool.medium();
-        self.root[2].0[SETTLED].store(medium, 0, Release);
+        // ORDER: Relaxed: before the view, by the Release of that. 0 lets nobody do without a fence.
+        self.root[2].0[SETTLED].store(medium, 0, Relaxed);
         self.root[1].0[VIEW].store(medium, directory.after, Release);
         // Before what the old view names is given back, or the next resize begins.
         self.settle_view(view_at(directory.after));

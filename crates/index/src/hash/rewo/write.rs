@@ -9,7 +9,7 @@ use super::shape::{Entry, Nests, Probe};
 use super::stripes::Held;
 use super::view::{SETTLED, ViewBlock};
 use crate::planted::{self, Bug};
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Offset, elsewhere};
 use terrace_pool::{Guard, PoolFull};
 
@@ -129,15 +129,16 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     #[inline(always)]
     pub(super) fn settle_view(&self, view: Offset<ViewBlock>) {
         let (medium, settled) = (self.pool.medium(), &self.root[2].0[SETTLED]);
-        // ORDER: Acquire: pairs with the Release of who has fenced it.
+        // ORDER: Relaxed, both: it tells of a fence, and of nothing that lies in memory. The store is kept behind that fence by it; and what follows from the view are stores with
+        // Release, which the load stays before, or, where something is given back, what this branch decides.
         if M::VOLATILE_CACHE
-            && settled.load(medium, Acquire) != view.raw()
+            && settled.load(medium, Relaxed) != view.raw()
             && !planted::has(Bug::SwitchUnfenced)
         {
             // PERSIST: `view` in the root, before anything follows from it.
             self.pool.region().persist(&self.root[1]);
             if self.view_offset() == view {
-                settled.store(medium, view.raw(), Release);
+                settled.store(medium, view.raw(), Relaxed);
             }
         }
     }

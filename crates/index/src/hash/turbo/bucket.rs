@@ -117,14 +117,15 @@ pub(super) fn goes_on<M: Medium, K: Buckets>(medium: &M, bucket: &Bucket, meta: 
 
 #[inline(always)]
 pub(super) fn has_passed<M: Medium, K: Buckets>(medium: &M, bucket: &Bucket, tag: u8) -> bool {
-    bucket[0].0[K::PASSED].load(medium, Acquire) & pass_bit::<K>(tag) != 0
+    // ORDER: Relaxed: a key keeps its slot, so one that must be found was said to have passed before the search began. What the next bucket holds is ordered by its meta word.
+    bucket[0].0[K::PASSED].load(medium, Relaxed) & pass_bit::<K>(tag) != 0
 }
 
 /// Says that a key with this tag lies behind the bucket, or will.
 #[inline(always)]
 pub(super) fn store_passed<M: Medium, K: Buckets>(medium: &M, bucket: &Bucket, tag: u8) {
     let word = &bucket[0].0[K::PASSED];
-    // ORDER: Release: before the meta word that adds the key.
+    // ORDER: Release: behind the note of `set_pending`, by which survivors make it durable. The meta word that adds the key comes behind it by its own Release.
     word.store(medium, word.load(medium, Relaxed) | pass_bit::<K>(tag), Release);
 }
 

@@ -155,8 +155,8 @@ impl<'t> Descriptor<'t> {
     }
 
     fn version<M: Medium>(self, medium: &M) -> usize {
-        // ORDER: Acquire: the place that it chooses was stored before.
-        (self.0.0[VERSION].load(medium, Acquire) & 1) as usize
+        // ORDER: Relaxed: under the shard's lock, or while nobody writes. Who opens the table beside writers asks only whether the place can be one: it can in either version.
+        (self.0.0[VERSION].load(medium, Relaxed) & 1) as usize
     }
 
     /// Where the shard is, by what outlives a crash.
@@ -167,7 +167,8 @@ impl<'t> Descriptor<'t> {
 
     /// Writes a place where it does not count yet.
     pub(super) fn prepare<M: Medium>(self, medium: &M, place: Place) {
-        self.0.0[PLACES + 1 - self.version(medium)].store(medium, place.word(), Release);
+        // ORDER: Relaxed: nobody looks there before the Release of `switch`.
+        self.0.0[PLACES + 1 - self.version(medium)].store(medium, place.word(), Relaxed);
     }
 
     /// From now on the place that was prepared counts: the one store that makes a rehash happen.
