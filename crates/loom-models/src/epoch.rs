@@ -20,9 +20,11 @@ struct Orders {
     heavy: bool,
     /// Epochs that a retired block waits.
     grace: u64,
+    /// Whether it waits from the epoch on that is found when it is retired, and not from the one that the thread announced.
+    late: bool,
 }
 
-const PRODUCT: Orders = Orders { light: true, heavy: true, grace: 3 };
+const PRODUCT: Orders = Orders { light: true, heavy: true, grace: 3, late: true };
 
 const FIRST: u64 = 4;
 const SOUND: u64 = 1;
@@ -30,7 +32,8 @@ const REUSED: u64 = 2;
 
 struct Pool {
     epoch: AtomicU64,
-    announced: AtomicU64,
+    /// By the reader, and by who retires.
+    announced: [AtomicU64; 2],
     /// 1 while the block can be reached.
     link: AtomicU64,
     block: AtomicU64,
@@ -38,8 +41,11 @@ struct Pool {
 
 impl Pool {
     fn is_held_up(&self, epoch: u64) -> bool {
-        let announced = self.announced.load(Acquire);
-        announced != 0 && announced != epoch
+        let is_behind = |announced: &AtomicU64| {
+            let announced = announced.load(Acquire);
+            announced != 0 && announced != epoch
+        };
+        self.announced.iter().any(is_behind)
     }
 
     fn try_advance(&self, orders: Orders) -> u64 {
@@ -61,7 +67,7 @@ impl Pool {
 fn model(orders: Orders) {
     let pool = Arc::new(Pool {
         epoch: AtomicU64::new(FIRST),
-        announced: AtomicU64::new(0),
+        announced: [AtomicU64::new(0), AtomicU64::new(0)],
         link: AtomicU64::new(1),
         block: AtomicU64::new(SOUND),
     });
@@ -69,14 +75,14 @@ fn model(orders: Orders) {
         let pool = pool.clone();
         thread::spawn(move || {
             let epoch = pool.epoch.load(Acquire);
-            pool.announced.store(epoch, Relaxed);
+            pool.announced[0].store(epoch, Relaxed);
             if orders.light {
                 fence(SeqCst);
             }
             if pool.link.load(Acquire) == 1 {
                 assert_eq!(pool.block.load(Relaxed), SOUND, "a block was used again under its reader");
             }
-            pool.announced.store(0, Release);
+            pool.announced[0].store(0, Release);
         })
     };
     // Retired in the epoch that the writer found when it pinned.
@@ -92,9 +98,51 @@ fn model(orders: Orders) {
     reader.join().expect("the thread of the model");
 }
 
+/// A thread looks at the epoch, and is on its way into its pin while the other moves the epoch on, pins and reads a block. Then it unlinks that, retires it and leaves.
+fn model_of_a_slow_pin(orders: Orders) {
+    let pool = Arc::new(Pool {
+        epoch: AtomicU64::new(FIRST),
+        announced: [AtomicU64::new(0), AtomicU64::new(0)],
+        link: AtomicU64::new(1),
+        block: AtomicU64::new(SOUND),
+    });
+    let reader = {
+        let pool = pool.clone();
+        thread::spawn(move || {
+            for _ in 0..orders.grace {
+                pool.try_advance(orders);
+            }
+            let epoch = pool.epoch.load(Acquire);
+            pool.announced[0].store(epoch, Relaxed);
+            fence(SeqCst);
+            if pool.link.load(Acquire) == 1 {
+                assert_eq!(pool.block.load(Relaxed), SOUND, "a block was used again under its reader");
+            }
+            pool.announced[0].store(0, Release);
+        })
+    };
+    let found = pool.epoch.load(Acquire);
+    pool.announced[1].store(found, Relaxed);
+    fence(SeqCst);
+    pool.link.store(0, Release);
+    let retired = if orders.late { pool.epoch.load(Acquire) } else { found };
+    pool.announced[1].store(0, Release);
+    let now = pool.try_advance(orders);
+    if now >= retired + orders.grace {
+        pool.block.store(REUSED, Relaxed);
+    }
+    reader.join().expect("the thread of the model");
+}
+
 #[test]
 fn no_block_is_used_again_under_its_reader() {
     holds(PRODUCT, 3, model);
+    holds(PRODUCT, 3, model_of_a_slow_pin);
+}
+
+#[test]
+fn a_block_waits_from_the_epoch_on_in_which_it_is_retired() {
+    breaks("the epoch of the pin", Orders { late: false, ..PRODUCT }, 3, model_of_a_slow_pin);
 }
 
 #[test]

@@ -76,7 +76,8 @@ impl<M: MappedMedium> Inner<M> {
                 Fate::Damaged => State::damaged(self.era),
                 _ => state.in_era(self.era).with(Use::Arriving),
             };
-            if entry.state.compare_exchange(medium, state.0, next.0, Acquire, Relaxed).is_ok() {
+            // ORDER: Relaxed: what it takes the place of is of an earlier life, which was over when the pool was opened.
+            if entry.state.compare_exchange(medium, state.0, next.0, Relaxed, Relaxed).is_ok() {
                 let arrived = self.take_stock(unit, state, fate);
                 // ORDER: Release: whoever sees the unit in this era sees what is old in it.
                 entry.state.store(medium, arrived.0, Release);

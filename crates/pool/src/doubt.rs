@@ -91,13 +91,15 @@ impl<M: MappedMedium> Inner<M> {
     /// Somebody died who was pinned, or was collecting: it may have left blocks that nobody can reach. Called before its announcement is withdrawn, so that
     /// it is not forgotten if the caller dies, too; what the caller hands over and empties for the dead it does pinned.
     pub(crate) fn doubt(&self) {
-        self.shared().doubts.fetch_add(self.medium(), 1, SeqCst);
+        // ORDER: Release: who sees the doubt sees what was said to be lost before. (An announcement that is withdrawn, or a lock that is freed, comes behind it by its own.)
+        self.shared().doubts.fetch_add(self.medium(), 1, Release);
     }
 
     /// Whether there has been a doubt that no collection has settled.
     pub(crate) fn is_doubted(&self) -> bool {
         let shared = self.shared();
-        shared.collected.load(self.medium(), Acquire) != shared.doubts.load(self.medium(), Acquire)
+        // ORDER: Acquire: who is told that all has been collected may have the memory, and knows the doubt. The other is Relaxed: who collects for it loads it anew.
+        shared.collected.load(self.medium(), Acquire) != shared.doubts.load(self.medium(), Relaxed)
     }
 
     pub(crate) fn needs_collection(&self) -> bool {
@@ -107,7 +109,8 @@ impl<M: MappedMedium> Inner<M> {
     /// Collects what the dead have left. Everything of earlier eras has been collected.
     pub(crate) fn collect_beside(&self, trace: &mut dyn FnMut(&mut Marker<'_>), report: &mut CollectReport) {
         let (medium, shared) = (self.medium(), self.shared());
-        let doubts = shared.doubts.load(medium, SeqCst);
+        // ORDER: Acquire: before the bytes that are lost, which this subtracts. A doubt that is not seen is one for the next collection.
+        let doubts = shared.doubts.load(medium, Acquire);
         let lost = shared.lost.load(medium, Relaxed);
         self.finish_arrivals();
         self.clear_marks();
@@ -143,8 +146,8 @@ impl<M: MappedMedium> Inner<M> {
         // 0 is no number.
         let number = u64::from(last.checked_add(1).unwrap_or(1));
         shared.collections.store(medium, number, Relaxed);
-        // ORDER: SeqCst, and the barrier: a thread that does not see the phase is seen to be pinned.
-        shared.phase.store(medium, number << 32 | MARKING, SeqCst);
+        // ORDER: Release: who waits for the end of PENDING may find this in its place. The barrier: a thread that does not see the phase is seen to be pinned.
+        shared.phase.store(medium, number << 32 | MARKING, Release);
         if self.light_pins {
             crate::barrier::heavy();
         } else {
@@ -172,7 +175,8 @@ impl<M: MappedMedium> Inner<M> {
     /// Brings units into this era whose arrival has been left unfinished by somebody who died; and in doubt, all others. Returns whether there were any
     /// of the former.
     pub(crate) fn finish_arrivals(&self) -> bool {
-        let state = |unit: u64| State(self.unit(unit).state.load(self.medium(), Acquire));
+        // ORDER: Relaxed: only `Arriving` is acted upon, which releases nothing. Who was at it and lives has gone before the second look.
+        let state = |unit: u64| State(self.unit(unit).state.load(self.medium(), Relaxed));
         let is_arriving = |state: State| state.era() == self.era && state.usage() == Use::Arriving;
         let mut arriving = Vec::new();
         for unit in self.all_units() {
@@ -220,7 +224,8 @@ impl<M: MappedMedium> Inner<M> {
         for zone in self.zones() {
             for unit in self.units_in(&zone) {
                 let entry = self.unit(unit);
-                let state = State(entry.state.load(self.medium(), Acquire));
+                // ORDER: Relaxed, both: what has changed since the grace began may be seen in any mixture, and is settled after the next one.
+                let state = State(entry.state.load(self.medium(), Relaxed));
                 let taken = entry.taken.load(self.medium(), Relaxed);
                 let head = self.memory.zones.head_granules(&zone, unit);
                 let old = if state.usage() == Use::Granules { taken & !head } else { 0 };
@@ -234,8 +239,9 @@ impl<M: MappedMedium> Inner<M> {
         for unit in self.all_units() {
             let entry = self.unit(unit);
             let old = entry.old.load(self.medium(), Relaxed);
-            let state = State(entry.state.load(self.medium(), Acquire));
-            let taken = entry.taken.load(self.medium(), SeqCst);
+            // ORDER: Relaxed: what they did is seen by the grace; who frees, takes or makes a slab since sees to `old` itself, or leaves none that is swept.
+            let state = State(entry.state.load(self.medium(), Relaxed));
+            let taken = entry.taken.load(self.medium(), Relaxed);
             let gone = if state.usage() == Use::Granules { old & !taken } else { old };
             if gone != 0 {
                 entry.old.fetch_and(self.medium(), !gone, Relaxed);
@@ -302,9 +308,9 @@ impl<M: MappedMedium> Inner<M> {
 
     fn sweep_word(&self, unit: u64, class: &crate::classes::Class, word: u64) -> u64 {
         let taken = self.taken_word(unit, word);
-        // ORDER: Acquire, and before the marks: see `grab`.
+        // ORDER: Acquire, and before the marks: see `grab`. These say all that there is to know by themselves.
         let is_taken = taken.load(self.medium(), Acquire) & class.valid(word);
-        let garbage = is_taken & !self.mark_word(unit, class, word).load(self.medium(), Acquire);
+        let garbage = is_taken & !self.mark_word(unit, class, word).load(self.medium(), Relaxed);
         if garbage == 0 {
             return 0;
         }

@@ -1,11 +1,12 @@
 //! Epochs: who may still be looking at what.
 //!
 //! A pinned thread has announced, in its seat, the global epoch that it found. The global epoch `g` moves on only when every pinned thread has
-//! announced `g`. So while a thread is pinned in epoch `e`, the global epoch is at most `e + 1`.
+//! announced `g`. (Between the look at the epoch and its announcement nothing holds it up, so what is announced may be long past; then it does not move at all until that thread has left.)
 //!
-//! What a thread retires while it is pinned in `e` was reachable when the global epoch was at most `e + 1`, so nobody who can see it is pinned in a
-//! later one than that. Once the global epoch is `e + 3`, all of those have gone: it has moved from `e + 2` on, which they would have held up.
-//! (See `limbo` for where it waits.)
+//! What a thread retires, it has unlinked before it looks at the global epoch again and finds `e`, by which the block is noted. While that thread is pinned the epoch is at most
+//! `e + 1`: who moved it from there on either saw the thread gone, and all that it unlinked, or saw it on its way in, and then its look behind its barrier would have found `e + 1`.
+//! So nobody who can see the block is pinned in a later epoch than `e + 1`. Once the global epoch is `e + 3`, all of those have gone: it has moved from `e + 2` on, which they
+//! would have held up. (See `limbo` for where it waits.)
 
 use crate::barrier;
 use crate::fork::Forked;
@@ -191,7 +192,12 @@ impl<M: MappedMedium> Inner<M> {
     #[inline(always)]
     pub(crate) fn announce(&self, seat: &Seat, depth_and_flags: u64) {
         // ORDER: Acquire: pairs with the move to this epoch, so that what was unlinked before it is seen unlinked.
-        let epoch = self.shared().epoch.load(self.medium(), Acquire);
+        self.announce_in(self.epoch(), seat, depth_and_flags);
+    }
+
+    /// Announces an epoch that was found before.
+    #[inline(always)]
+    pub(crate) fn announce_in(&self, epoch: u64, seat: &Seat, depth_and_flags: u64) {
         // ORDER: a full barrier behind the store, here or in `try_advance`: the announcement is visible before anything is read under it, or
         // else whoever moves the epoch on looked before.
         seat.announced.store(self.medium(), epoch << EPOCH_SHIFT | depth_and_flags, Relaxed);
@@ -250,14 +256,6 @@ impl<M: MappedMedium> Inner<M> {
         seat.announced.store(self.medium(), word | flag, Relaxed);
     }
 
-    /// The epoch in which the owner of `seat`, which is this thread, is pinned. The announcement has its lower half; the global epoch, which is
-    /// at most one further, the rest.
-    #[inline(always)]
-    pub(crate) fn pinned_epoch(&self, seat: &Seat) -> u64 {
-        let (announced, now) = (seat.announced.load(self.medium(), Relaxed) >> EPOCH_SHIFT, self.epoch());
-        now - u64::from((now as u32).wrapping_sub(announced as u32))
-    }
-
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u64 {
         // ORDER: Acquire: pairs with the moves up to this epoch.
@@ -279,7 +277,7 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Moves the global epoch on if every pinned thread has announced it. Returns the epoch then.
     pub(crate) fn try_advance(&self) -> u64 {
-        let epoch = self.shared().epoch.load(self.medium(), Relaxed);
+        let epoch = self.epoch();
         if self.is_held_up(epoch) {
             return epoch;
         }
@@ -293,8 +291,8 @@ impl<M: MappedMedium> Inner<M> {
         if self.is_held_up(epoch) {
             return epoch;
         }
-        // ORDER: Release: pairs with the loads of the epoch.
-        match self.shared().epoch.compare_exchange(self.medium(), epoch, epoch + 1, Release, Relaxed) {
+        // ORDER: Release: pairs with the loads of the epoch. Acquire, if others were first: who waits for it to move has all that those have seen done.
+        match self.shared().epoch.compare_exchange(self.medium(), epoch, epoch + 1, Release, Acquire) {
             Ok(_) => epoch + 1,
             Err(now) => now,
         }

@@ -93,7 +93,7 @@ impl<M: MappedMedium> Inner<M> {
         let entry = &page.entries[count.min(ENTRIES - 1) as usize];
         entry[0].store(self.medium(), offset, Relaxed);
         entry[1].store(self.medium(), bytes, Relaxed);
-        page.tag.store(self.medium(), self.pinned_epoch(seat) << 8 | (count + 1), Relaxed);
+        page.tag.store(self.medium(), self.epoch() << 8 | (count + 1), Relaxed);
         seat.page_count.store(self.medium(), count + 1, Relaxed);
         let waiting = seat.page_bytes.load(self.medium(), Relaxed) + bytes;
         seat.page_bytes.store(self.medium(), waiting, Relaxed);
@@ -210,7 +210,7 @@ impl<M: MappedMedium> Inner<M> {
         add(self.medium(), &seat.small, PAGE_BYTES);
         let page = self.page(offset)?;
         page.next.store(self.medium(), 0, Relaxed);
-        page.tag.store(self.medium(), self.pinned_epoch(seat) << 8, Relaxed);
+        page.tag.store(self.medium(), self.epoch() << 8, Relaxed);
         seat.page_count.store(self.medium(), 0, Relaxed);
         seat.page_bytes.store(self.medium(), 0, Relaxed);
         // ORDER: Release: whoever finds the page, the collector or who goes on with the seat of one that died, finds it without entries.
@@ -378,4 +378,43 @@ impl<M: MappedMedium> Inner<M> {
 #[inline(always)]
 pub(crate) fn add<M: MappedMedium>(medium: &M, word: &Word, by: u64) {
     word.store(medium, word.load(medium, Relaxed).wrapping_add(by), Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pool;
+    use std::sync::Barrier;
+    use terrace_medium::Dram;
+
+    #[test]
+    fn a_thread_that_was_long_on_its_way_into_its_pin_frees_nothing_under_readers_who_came_meanwhile() {
+        let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
+        let block = pool.pin().alloc(40).unwrap().fenced_later().into_offset();
+        // It has looked at the epoch, and others move that on before it announces what it found.
+        let found = pool.0.epoch();
+        (0..GRACE).for_each(|_| _ = pool.0.try_advance());
+        assert_eq!(pool.0.epoch(), found + GRACE);
+        let (pinned, gone) = (Barrier::new(2), Barrier::new(2));
+        let mut waiting = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _reader = pool.pin();
+                pinned.wait();
+                gone.wait();
+            });
+            pinned.wait();
+            let guard = pool.pin();
+            pool.0.announce_in(found, guard.seat(), 1);
+            guard.retire(block, 40);
+            pool.0.close_page(guard.seat());
+            pool.0.drain_all(guard.seat());
+            waiting = pool.space().waiting;
+            drop(guard);
+            gone.wait();
+        });
+        assert_eq!(waiting, 40, "it was freed under its reader");
+        pool.relieve();
+        assert_eq!(pool.space().waiting, 0);
+    }
 }

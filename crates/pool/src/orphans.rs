@@ -78,10 +78,10 @@ impl<M: MappedMedium> Inner<M> {
                 }
             });
         }
-        let reserve = self.shared().reserve.load(self.medium(), Acquire);
+        // ORDER: Relaxed, this and the states: what was so when the grace began is seen. What has changed since is noted, and `adopt` asks again after a grace and sees the note.
+        let reserve = self.shared().reserve.load(self.medium(), Relaxed);
         let is_suspect = |&unit: &u64| {
-            // ORDER: Acquire: who has owned it since has noted it before.
-            let state = State(self.unit(unit).state.load(self.medium(), Acquire));
+            let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
             let is_apart = match (state.usage(), state.class()) {
                 (Use::Owned, Some(_)) => !owned.contains(&unit),
                 (Use::Listed, Some(class)) => {

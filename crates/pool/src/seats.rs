@@ -19,7 +19,7 @@ use crate::lock::{Lock, thread_number};
 use crate::notes::NOTES;
 use crate::pool::Inner;
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use terrace_medium::{MappedMedium, Offset, Persistent, Word, full_barrier};
 
@@ -152,7 +152,8 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Every seat that has been taken since the pool was opened.
     pub(crate) fn used_seats(&self) -> impl Iterator<Item = &Seat> {
-        let used = self.shared().seats_used.load(self.medium(), SeqCst);
+        // ORDER: Relaxed: see `claim`.
+        let used = self.shared().seats_used.load(self.medium(), Relaxed);
         (0..self.layout.geometry.seats.min(used as u32)).map(|index| self.seat(index))
     }
 
@@ -274,8 +275,9 @@ impl<M: MappedMedium> Inner<M> {
     fn claim(&self, index: u32) -> Option<u64> {
         std::mem::forget(self.seat(index).claim.try_acquire_in(self)?);
         let taken = self.shared().seats_taken.fetch_add(self.medium(), 1, Relaxed) + 1;
-        // ORDER: SeqCst: before the announcement; who moves the epoch on and does not see this seat was first.
-        self.shared().seats_used.fetch_max(self.medium(), u64::from(index) + 1, SeqCst);
+        // ORDER: Relaxed: before the barrier behind the announcement (see `announce`) and that in `may_keep`: who looks behind its own barrier and misses this seat was first.
+        // It says nothing about what is in the seat.
+        self.shared().seats_used.fetch_max(self.medium(), u64::from(index) + 1, Relaxed);
         Some(taken)
     }
 
@@ -317,7 +319,8 @@ impl<M: MappedMedium> Inner<M> {
         while let Some(seat) = self.memory.abandoned.pop() {
             self.unclaim(seat);
         }
-        let used = self.shared().seats_used.load(self.medium(), SeqCst) as u32;
+        // ORDER: Relaxed: each seat is acquired by its claim; one that is not seen yet is left out.
+        let used = self.shared().seats_used.load(self.medium(), Relaxed) as u32;
         for index in 0..used.min(self.layout.geometry.seats) {
             if self.claim(index).is_some() {
                 each(self.seat(index));

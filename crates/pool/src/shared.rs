@@ -174,7 +174,8 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Whoever looked for memory in vain looks again: there is more.
     pub(crate) fn tell_of_memory(&self) {
-        self.shared().fruitless.store(self.medium(), 0, Release);
+        // ORDER: Relaxed, as all accesses of it: a hint. The memory itself is seen by the pool's size.
+        self.shared().fruitless.store(self.medium(), 0, Relaxed);
     }
 
     /// Makes what lies between the first `before` bytes and `size` ready for use. There is storage for it; the pool does not say yet that it is there.

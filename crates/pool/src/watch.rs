@@ -129,7 +129,8 @@ impl<M: MappedMedium> Inner<M> {
         } else {
             full_barrier(self.medium());
         }
-        self.shared().watching.load(self.medium(), Acquire)
+        // The load itself is Relaxed: of the two barriers either this one's is later, and all of a watch that is seen is there, or the other's, and it sees the change.
+        self.shared().watching.load(self.medium(), Relaxed)
     }
 
     #[cold]
