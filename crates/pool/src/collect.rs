@@ -207,11 +207,11 @@ pub(crate) fn run(
 impl<M: MappedMedium> Inner<M> {
     /// Collects what earlier eras left. Returns whether it has.
     fn collect_old(&self, trace: &mut dyn FnMut(&mut Marker<'_>), report: &mut CollectReport) -> bool {
-        if self.finish_arrivals() {
-            // Who retired a block of such a unit could not mark it.
-            self.wait_for_readers();
-            self.mark_limbo(&|offset, bytes| self.mark(offset, bytes));
-        }
+        // A unit that arrives only now has no mark, and one that is on its way takes none.
+        self.finish_arrivals();
+        // Who retired a block of a unit that was on its way could not mark it.
+        self.wait_for_readers();
+        self.mark_limbo(&|offset, bytes| self.mark(offset, bytes));
         if !run(trace, self, report) {
             return false;
         }

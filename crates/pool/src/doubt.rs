@@ -172,27 +172,24 @@ impl<M: MappedMedium> Inner<M> {
         self.zones().flat_map(|zone| self.units_in(&zone))
     }
 
-    /// Brings units into this era whose arrival has been left unfinished by somebody who died; and in doubt, all others. Returns whether there were any
-    /// of the former.
-    pub(crate) fn finish_arrivals(&self) -> bool {
+    /// Brings all units into this era, those too whose arrival has been left unfinished by somebody who died. From now on none arrives: what is marked in it is marked.
+    pub(crate) fn finish_arrivals(&self) {
         // ORDER: Relaxed: only `Arriving` is acted upon, which releases nothing. Who was at it and lives has gone before the second look.
         let state = |unit: u64| State(self.unit(unit).state.load(self.medium(), Relaxed));
         let is_arriving = |state: State| state.era() == self.era && state.usage() == Use::Arriving;
         let mut arriving = Vec::new();
         for unit in self.all_units() {
-            match state(unit) {
-                state if is_arriving(state) => arriving.push(unit),
-                _ if !self.is_pending() => _ = self.arrive(unit),
-                _ => {}
+            // It does not wait for who is at it, who may be dead.
+            if is_arriving(state(unit)) || is_arriving(self.arrive(unit)) {
+                arriving.push(unit);
             }
         }
         if arriving.is_empty() {
-            return false;
+            return;
         }
         self.wait_for_readers();
         arriving.retain(|&unit| is_arriving(state(unit)));
         arriving.iter().for_each(|&unit| self.arrive_again(unit, state(unit)));
-        !arriving.is_empty()
     }
 
     pub(crate) fn clear_marks(&self) {

@@ -543,6 +543,30 @@ fn a_unit_whose_arrival_was_left_unfinished_is_brought_in() {
     }
 }
 
+#[test]
+fn what_is_reached_in_a_unit_that_another_is_bringing_in_is_kept() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let options = PoolOptions::at(dir.path().join("pool")).size(SIZE).geometry(geometry());
+    let Rig { pool, kept } = Rig::new(options.create::<Shm>().unwrap());
+    pool.abandon();
+    let rig = Rig { pool: options.open::<Shm>().unwrap(), kept };
+    // Somebody has died, for whom nobody waits long.
+    rig.inner().doubt();
+    let inner = rig.inner();
+    rig.pool.collect(&mut |marker| {
+        let _guard = rig.pool.pin();
+        // Others come by units that nobody has touched yet, and are slow.
+        let slow: Vec<_> = inner.all_units().filter(|&unit| rig.state(unit).era() != inner.era).collect();
+        let found: Vec<_> = slow.iter().map(|&unit| rig.state(unit)).collect();
+        for (&unit, found) in slow.iter().zip(&found) {
+            rig.set_state(unit, found.in_era(inner.era).with(Use::Arriving));
+        }
+        rig.kept.iter().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
+        slow.iter().for_each(|&unit| inner.arrive_again(unit, rig.state(unit)));
+    });
+    rig.check("kept");
+}
+
 /// With slabs in lists of which no block is taken.
 fn with_empty_slabs() -> Rig<Dram> {
     let rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
