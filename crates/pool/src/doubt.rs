@@ -39,6 +39,7 @@
 //! raises another doubt, and another collection finds what it left.
 
 use crate::collect::{CollectReport, Marker, Marks, Place, run};
+use crate::orphans::Suspects;
 use crate::pool::{Inner, Pool};
 use crate::shared::{MARKING, SETTLED};
 use crate::zones::{State, Use};
@@ -277,11 +278,11 @@ impl<M: MappedMedium> Inner<M> {
         });
     }
 
-    fn sweep_beside(&self, suspects: &BTreeSet<u64>, report: &mut CollectReport) {
+    fn sweep_beside(&self, suspects: &Suspects, report: &mut CollectReport) {
         let shared = self.shared();
         for unit in self.all_units() {
             report.units += 1;
-            let adopted = suspects.contains(&unit) && self.adopt(unit);
+            let adopted = suspects.get(&unit).is_some_and(|&state| self.adopt(unit, state));
             let (small, large) = self.look_into(unit, |state| self.sweep_in(unit, state));
             shared.small_base.fetch_sub(self.medium(), small, Relaxed);
             shared.large_base.fetch_sub(self.medium(), large, Relaxed);

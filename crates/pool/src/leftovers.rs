@@ -567,6 +567,27 @@ fn what_is_reached_in_a_unit_that_another_is_bringing_in_is_kept() {
     rig.check("kept");
 }
 
+#[test]
+fn a_slab_that_its_owner_has_left_and_another_is_about_to_list_is_nobody_else_s() {
+    let mut rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
+    let (unit, number) = rig.full_slab();
+    let (word, bit) = rig.forget_one_of(unit, number);
+    let full = rig.state(unit);
+    // It is in its owner's cache no more, and that one is about to say that it is full.
+    rig.set_state(unit, full.with(Use::Owned));
+    rig.inner().doubt();
+    rig.pool.collect(&mut |marker| {
+        let _guard = rig.pool.pin();
+        rig.kept.iter().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
+        // It does, another frees a block of it, and is about to put it into the list.
+        rig.inner().taken_word(unit, word).fetch_and(rig.pool.medium(), !bit, SeqCst);
+        rig.set_state(unit, full.with(Use::Listed));
+    });
+    rig.inner().push(unit, rig.inner().unit(unit), full.with(Use::Listed));
+    let findings = rig.pool.verify_memory();
+    assert!(findings.is_empty(), "{findings:?}");
+}
+
 /// With slabs in lists of which no block is taken.
 fn with_empty_slabs() -> Rig<Dram> {
     let rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());

@@ -18,7 +18,7 @@
 use crate::pool::Inner;
 use crate::shared::NOTE;
 use crate::zones::{State, Use};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use terrace_medium::MappedMedium;
 
@@ -58,13 +58,16 @@ enum Known {
     Nothing,
 }
 
+/// Slabs that may be nobody's, and what each said when that was found.
+pub(crate) type Suspects = BTreeMap<u64, State>;
+
 impl<M: MappedMedium> Inner<M> {
     fn is_noted(&self, unit: u64) -> bool {
         self.unit(unit).link.load(self.medium(), Relaxed) & NOTE == self.note()
     }
 
-    /// The slabs that may be nobody's, where those in `owned` are in caches. And whether all lists could be walked.
-    pub(crate) fn suspects(&self, owned: &BTreeSet<u64>) -> (BTreeSet<u64>, bool) {
+    /// The slabs that may be nobody's, where those in `owned` are in caches, with what they say. And whether all lists could be walked.
+    pub(crate) fn suspects(&self, owned: &BTreeSet<u64>) -> (Suspects, bool) {
         let words = self.memory.zones.units(self.size()).div_ceil(64) as usize;
         let (mut listed, mut complete) = (Units(vec![0; words]), true);
         let mut known = Vec::new();
@@ -80,7 +83,7 @@ impl<M: MappedMedium> Inner<M> {
         }
         // ORDER: Relaxed, this and the states: what was so when the grace began is seen. What has changed since is noted, and `adopt` asks again after a grace and sees the note.
         let reserve = self.shared().reserve.load(self.medium(), Relaxed);
-        let is_suspect = |&unit: &u64| {
+        let suspect = |unit: u64| {
             let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
             let is_apart = match (state.usage(), state.class()) {
                 (Use::Owned, Some(_)) => !owned.contains(&unit),
@@ -90,9 +93,9 @@ impl<M: MappedMedium> Inner<M> {
                 (Use::Reserve, Some(_)) => self.memory.zones.start_of(unit) != reserve,
                 _ => false,
             };
-            is_apart && state.era() == self.era && !self.is_noted(unit)
+            (is_apart && state.era() == self.era && !self.is_noted(unit)).then_some((unit, state))
         };
-        (self.all_units().filter(is_suspect).collect(), complete)
+        (self.all_units().filter_map(suspect).collect(), complete)
     }
 
     /// Walks the list of class `number` until it has seen everything in it that has no note.
@@ -133,10 +136,13 @@ impl<M: MappedMedium> Inner<M> {
         if undisturbed() { Walk::Damaged } else { Walk::Disturbed }
     }
 
-    /// Takes a suspect over if it is nobody's: then it is owned, by the collector.
-    pub(crate) fn adopt(&self, unit: u64) -> bool {
-        let state = State(self.unit(unit).state.load(self.medium(), Acquire));
-        let Some(number) = state.class().filter(|_| !self.is_noted(unit)) else { return false };
+    /// Takes over a slab that was suspect in `state` if it is nobody's: then it is owned, by the collector.
+    pub(crate) fn adopt(&self, unit: u64, state: State) -> bool {
+        // One that says something else now was somebody's, who has taken the second step; and another may be at the first one of the next change, of which there is no note yet.
+        let says_the_same = self.unit(unit).state.load(self.medium(), Acquire) == state.0;
+        let Some(number) = state.class().filter(|_| says_the_same && !self.is_noted(unit)) else {
+            return false;
+        };
         match state.usage() {
             Use::Owned => true,
             Use::Listed => self.own(unit, number),

@@ -167,7 +167,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    fn push(&self, unit: u64, entry: &Unit, listed: State) {
+    pub(crate) fn push(&self, unit: u64, entry: &Unit, listed: State) {
         let Some(list) = listed.class().and_then(|class| self.shared().lists.get(class)) else { return };
         let mut head = list.head.load(self.medium(), Relaxed);
         let note = self.note();
