@@ -140,7 +140,8 @@ impl Lock {
 
     #[cold]
     fn look_after_in<M: MappedMedium>(&self, pool: &Inner<M>) {
-        let word = self.0.load(pool.medium(), Relaxed);
+        // ORDER: Acquire, as wherever it is asked whether a holder lives: that it has come is seen, too.
+        let word = self.0.load(pool.medium(), Acquire);
         if pool.is_shared() && is_held_word(word, pool.owner) && pool.is_dead_holder(word) {
             pool.recover(holder_in(word).0);
         }
@@ -185,7 +186,7 @@ impl Lock {
 
     /// Frees the lock if it is held by somebody who died. What he changed under it may not be durable.
     pub(crate) fn free_of_dead<M: MappedMedium>(&self, pool: &Inner<M>) {
-        let word = self.0.load(pool.medium(), Relaxed);
+        let word = self.0.load(pool.medium(), Acquire);
         if is_held_word(word, pool.owner) && pool.is_dead_holder(word) {
             let is_unfenced = M::VOLATILE_CACHE && !planted::has(Bug::UnfencedForgotten);
             let free = pool.lock_words.free | if is_unfenced { UNFENCED } else { 0 };
@@ -196,7 +197,7 @@ impl Lock {
 
     /// Takes the lock over if it is held by somebody who died. It is freed by [`Lock::free_in`].
     pub(crate) fn take_from_dead<M: MappedMedium>(&self, pool: &Inner<M>) -> bool {
-        let word = self.0.load(pool.medium(), Relaxed);
+        let word = self.0.load(pool.medium(), Acquire);
         let mine = pool.lock_words.held | if M::VOLATILE_CACHE { UNFENCED } else { 0 };
         is_held_word(word, pool.owner)
             && pool.is_dead_holder(word)
