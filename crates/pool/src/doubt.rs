@@ -288,7 +288,7 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Frees what is garbage in a unit in `state`. Returns how many bytes in small blocks and in granules.
-    fn sweep_in(&self, unit: u64, state: State) -> (u64, u64) {
+    pub(crate) fn sweep_in(&self, unit: u64, state: State) -> (u64, u64) {
         match (state.usage(), state.class().and_then(|number| self.memory.classes.get(number))) {
             (Use::Owned | Use::Full | Use::Listed | Use::Reserve, Some(class)) => {
                 let words = 0..u64::from(class.words);

@@ -6,7 +6,7 @@
 //! A search goes on where the last one ended, and now and then begins at the front again, so that what is in use stays together there. The largest
 //! extents are taken from the end: between them and the rest, what is free stays in one piece.
 
-use crate::classes::GRANULES;
+use crate::classes::{Class, GRANULES};
 use crate::layout::PAGE;
 use crate::pool::Inner;
 use crate::zones::{Hint, State, Use, Zone, low_bits};
@@ -74,8 +74,8 @@ impl Run {
 }
 
 impl<M: MappedMedium> Inner<M> {
-    /// Takes an empty unit for a slab of `class`, in use `usage`. Its bitmaps are the caller's to write.
-    pub(crate) fn take_unit(&self, class: usize, usage: Use) -> Option<u64> {
+    /// Takes an empty unit for a slab of class `number`, in use `usage`. No block of it is taken.
+    pub(crate) fn take_unit(&self, number: usize, class: &Class, usage: Use) -> Option<u64> {
         let hint = &self.shared().slab_hint;
         let from = hint.load(self.medium(), Relaxed);
         let unit = self.search(from, |zone, units| self.take_unit_among(zone, units))?;
@@ -87,8 +87,11 @@ impl<M: MappedMedium> Inner<M> {
         if note != 0 {
             entry.link.store(self.medium(), note, Relaxed);
         }
-        // ORDER: Release: who sees the slab sees the note (see `orphans`).
-        entry.state.store(self.medium(), State::slab(self.era, class, usage).0, Release);
+        // Not durable: of a slab that a crash leaves, all blocks are taken until the sweep.
+        self.clear_bitmap(unit, class);
+        // ORDER: Release: who sees the slab sees the note (see `orphans`), and no bits of what lay there before: a sweep would take them for garbage, and
+        // free what is taken there next.
+        entry.state.store(self.medium(), State::slab(self.era, number, usage).0, Release);
         // PERSIST: that the unit is a slab of this class, before any block of it can be linked. A crash before leaves a unit that the
         // collector finds without live blocks. Two write-backs and a fence a slab. (The hint is for the first search after a crash, which
         // would go through all that is taken.)

@@ -1,0 +1,108 @@
+//! Tests: what others do, or look at, between two accesses of one thread.
+
+use crate::PoolOptions;
+use crate::layout::Geometry;
+use crate::pool::{Inner, Pool};
+use crate::zones::State;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{Access, MappedMedium, Mapping, Medium, Shm, Word};
+
+const SIZE: u64 = 1 << 20;
+
+type Hook = Box<dyn FnMut(Access, u64)>;
+
+thread_local! {
+    static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+}
+
+/// Memory that calls a thread's hook after each of its accesses, but for those of the hook, with the offset.
+struct Hooked(Shm);
+
+// SAFETY: base and length are those of the medium below, which promises the same.
+unsafe impl Medium for Hooked {
+    const VOLATILE_CACHE: bool = false;
+    fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn has_grown(&self) -> bool {
+        self.0.has_grown()
+    }
+    fn write_back(&self, _: *const u8) {}
+    fn fence(&self) {}
+    fn accessed(&self, access: Access, at: *const u8, _: &'static std::panic::Location<'static>) {
+        if let Ok(Some(mut hook)) = HOOK.try_with(|hook| hook.borrow_mut().take()) {
+            hook(access, (at.addr() - self.base().addr().get()) as u64);
+            HOOK.set(Some(hook));
+        }
+    }
+}
+
+impl MappedMedium for Hooked {
+    fn new(mapping: Mapping) -> Self {
+        Self(Shm::new(mapping))
+    }
+    fn mapping(&self) -> &Mapping {
+        self.0.mapping()
+    }
+}
+
+/// Runs `run` with a hook in this thread.
+fn hooked<R>(hook: impl FnMut(Access, u64) + 'static, run: impl FnOnce() -> R) -> R {
+    HOOK.set(Some(Box::new(hook)));
+    let result = run();
+    HOOK.set(None);
+    result
+}
+
+fn geometry() -> Geometry {
+    Geometry { zone_log2: 18, ..Geometry::tiny() }
+}
+
+fn pool() -> Pool<Hooked> {
+    PoolOptions::anonymous().size(SIZE).geometry(geometry()).create().unwrap()
+}
+
+fn offset_of(inner: &Inner<Hooked>, word: &Word) -> u64 {
+    inner.region.offset_of(word).raw()
+}
+
+#[test]
+fn whoever_sees_a_slab_sees_its_bitmap_clear() {
+    let pool = pool();
+    let guard = pool.pin();
+    let mut blocks = Vec::new();
+    while let Ok(block) = guard.alloc(4096) {
+        // As the bitmaps of a slab: taken, and not marked.
+        block.write(0, &[0xff; 8]);
+        block.write(8, &[0; 4088]);
+        blocks.push(block);
+    }
+    drop(blocks);
+    pool.0.begin_marking();
+    let units: BTreeMap<u64, u64> =
+        pool.0.all_units().map(|unit| (offset_of(&pool.0, &pool.0.unit(unit).state), unit)).collect();
+    let (collector, freed) = (pool.clone(), Rc::new(RefCell::new(Vec::new())));
+    let sweep = {
+        let freed = freed.clone();
+        move |access, offset| {
+            if let (Access::Store, Some(&unit)) = (access, units.get(&offset)) {
+                let swept = |state: State| (state.usage(), collector.0.sweep_in(unit, state));
+                freed.borrow_mut().push(collector.0.look_into(unit, swept));
+            }
+        }
+    };
+    hooked(sweep, || {
+        pool.0.shared().reserve.store(pool.medium(), 0, Relaxed);
+        pool.0.set_reserve_aside();
+        let _ = guard.alloc(64).unwrap().fenced_later().into_offset();
+    });
+    use crate::zones::Use::{Owned, Reserve};
+    assert_eq!(*freed.borrow(), [(Reserve, (0, 0)), (Owned, (0, 0))]);
+}
