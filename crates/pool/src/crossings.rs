@@ -3,12 +3,12 @@
 use crate::PoolOptions;
 use crate::layout::Geometry;
 use crate::pool::{Inner, Pool};
-use crate::zones::State;
+use crate::zones::{State, Use};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::rc::Rc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use terrace_medium::{Access, MappedMedium, Mapping, Medium, Shm, Word};
 
 const SIZE: u64 = 1 << 20;
@@ -103,6 +103,56 @@ fn whoever_sees_a_slab_sees_its_bitmap_clear() {
         pool.0.set_reserve_aside();
         let _ = guard.alloc(64).unwrap().fenced_later().into_offset();
     });
-    use crate::zones::Use::{Owned, Reserve};
-    assert_eq!(*freed.borrow(), [(Reserve, (0, 0)), (Owned, (0, 0))]);
+    assert_eq!(*freed.borrow(), [(Use::Reserve, (0, 0)), (Use::Owned, (0, 0))]);
+}
+
+#[test]
+fn granules_that_were_freed_while_they_were_noted_are_not_old_in_the_slab_that_comes_there() {
+    let pool = pool();
+    let guard = pool.pin();
+    let extent = guard.alloc(4096).unwrap().fenced_later().into_offset();
+    let unit = pool.0.unit_at(extent).unwrap();
+    let entry = pool.0.unit(unit);
+    let taken = offset_of(&pool.0, &entry.taken);
+    let [collector, other] = [pool.clone(), pool.clone()];
+    pool.0.begin_marking();
+    let free = move |access, offset| {
+        if (access, offset) == (Access::Load, taken)
+            && other.0.unit(unit).link.load(other.medium(), Relaxed) != 0
+        {
+            assert!(other.0.free_extent(extent, 4096));
+        }
+    };
+    hooked(free, || pool.0.note_granules());
+    assert_eq!(entry.taken.load(pool.medium(), Relaxed), 0);
+    let settle = move |access, offset| {
+        if (access, offset) == (Access::Rmw, taken) {
+            collector.0.settle_granules();
+        }
+    };
+    pool.0.shared().slab_hint.store(pool.medium(), unit, Relaxed);
+    hooked(settle, || _ = guard.alloc(64).unwrap().fenced_later().into_offset());
+    assert!(State(entry.state.load(pool.medium(), Relaxed)).class().is_some());
+    assert_eq!(entry.old.load(pool.medium(), Relaxed), 0);
+}
+
+#[test]
+fn a_slab_that_is_not_given_back_after_all_has_no_old_granules() {
+    let pool = pool();
+    let guard = pool.pin();
+    let unit = pool.0.unit_at(guard.alloc(64).unwrap().offset()).unwrap();
+    let entry = pool.0.unit(unit);
+    let (state, collector) = (offset_of(&pool.0, &entry.state), pool.clone());
+    let note = move |access, offset| {
+        let entry = collector.0.unit(unit);
+        if (access, offset) == (Access::Store, state)
+            && State(entry.state.load(collector.medium(), Relaxed)).usage() == Use::Granules
+        {
+            collector.0.note_granules();
+            collector.0.shared().sweeping.store(collector.medium(), unit + 1, SeqCst);
+        }
+    };
+    hooked(note, || pool.0.empty_caches(guard.seat()));
+    assert_eq!(State(entry.state.load(pool.medium(), Relaxed)).usage(), Use::Listed);
+    assert_eq!(entry.old.load(pool.medium(), Relaxed), 0);
 }

@@ -230,7 +230,7 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// What was freed, or became a slab, while it was noted is not garbage. Everybody who did that has gone.
-    fn settle_granules(&self) {
+    pub(crate) fn settle_granules(&self) {
         for unit in self.all_units() {
             let entry = self.unit(unit);
             let old = entry.old.load(self.medium(), Relaxed);

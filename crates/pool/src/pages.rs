@@ -85,6 +85,8 @@ impl<M: MappedMedium> Inner<M> {
         let entry = self.unit(unit);
         let note = self.note();
         if note != 0 {
+            // Whatever was seen of its granules when the collection began.
+            entry.old.store(self.medium(), 0, Relaxed);
             entry.link.store(self.medium(), note, Relaxed);
         }
         // Not durable: of a slab that a crash leaves, all blocks are taken until the sweep.
@@ -158,13 +160,14 @@ impl<M: MappedMedium> Inner<M> {
         let entry = self.unit(unit);
         // ORDER: SeqCst, this and the next: of this and the collector, which says what it looks at and then whether it is a slab, one sees the other.
         entry.state.store(self.medium(), State::granules(self.era).0, SeqCst);
-        if self.shared().sweeping.load(self.medium(), SeqCst) == unit + 1 {
+        let stays = self.shared().sweeping.load(self.medium(), SeqCst) == unit + 1;
+        // The collector may have noted granules here. A slab has none that are old, and neither has what takes them next.
+        entry.old.store(self.medium(), 0, Relaxed);
+        if stays {
             entry.state.store(self.medium(), State::slab(self.era, number, Use::Owned).0, SeqCst);
             return false;
         }
         entry.link.store(self.medium(), 0, Relaxed);
-        // What takes its granules next is not old.
-        entry.old.store(self.medium(), 0, Relaxed);
         // ORDER: SeqCst: see `update_hint`; whoever takes the granules acquires this.
         entry.taken.swap(self.medium(), 0, SeqCst);
         self.shared().slab_units.fetch_sub(self.medium(), 1, Relaxed);
