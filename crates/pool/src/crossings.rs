@@ -156,3 +156,29 @@ fn a_slab_that_is_not_given_back_after_all_has_no_old_granules() {
     assert_eq!(State(entry.state.load(pool.medium(), Relaxed)).usage(), Use::Listed);
     assert_eq!(entry.old.load(pool.medium(), Relaxed), 0);
 }
+
+#[test]
+fn who_leaves_is_waited_for_while_it_gives_up_its_slabs() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let options = PoolOptions::at(directory.path().join("pool")).size(SIZE).geometry(geometry()).shared(true);
+    let [leaver, other] = [(), ()].map(|()| options.open_or_create::<Hooked>().unwrap());
+    let guard = leaver.pin();
+    let kept = guard.alloc(64).unwrap().fenced_later().into_offset();
+    let seat = other.0.seat(guard.seat_index() as u32);
+    let caches: Vec<u64> = seat.caches.iter().map(|cache| offset_of(&other.0, &cache.place)).collect();
+    drop(guard);
+    let (emptied, looker) = (Rc::new(RefCell::new(Vec::new())), other.clone());
+    let look = {
+        let (emptied, at) = (emptied.clone(), other.0.index_of(seat) as u32);
+        move |access, offset| {
+            if access == Access::Store && caches.contains(&offset) {
+                emptied.borrow_mut().push(looker.0.is_behind(looker.0.seat(at), looker.0.epoch()).is_some());
+            }
+        }
+    };
+    hooked(look, || leaver.close().unwrap());
+    assert_eq!(*emptied.borrow(), [true], "a cache is emptied, and a collector waits for it");
+    other.doubt();
+    assert_eq!(other.collect(&mut |marker| marker.mark(kept, 64)).freed, 0);
+    assert_eq!(other.verify_memory(), []);
+}
