@@ -195,17 +195,21 @@ impl<M: MappedMedium> Inner<M> {
     /// What all seats have counted, and what is in their caches, if nobody is pinned. Two of these that are the same have nothing between them that allocates, frees,
     /// or empties a cache.
     fn quiet(&self) -> Option<Vec<[u64; 5]>> {
-        let now = self.epoch();
+        let is_anyone_pinned = || self.readers().0 > 0;
         // ORDER: what was read before is not newer than what is read here. An acquire fence would do, of which the medium cannot be told.
         full_barrier(self.medium());
-        let seats = self.used_seats().map(|seat| {
-            // ORDER: Acquire: pairs with `withdraw`: all that was done under the last pin is seen.
-            let is_pinned = self.is_behind(seat, now).is_some();
+        if is_anyone_pinned() {
+            return None;
+        }
+        let count = |seat: &crate::seats::Seat| {
             let [small, large, freed, retired] = [&seat.small, &seat.large, &seat.freed, &seat.retired]
                 .map(|count| count.load(self.medium(), Relaxed));
-            (!is_pinned).then(|| [small, large, freed, retired, self.cached(seat)])
-        });
-        seats.collect()
+            [small, large, freed, retired, self.cached(seat)]
+        };
+        let counts = self.used_seats().map(count).collect();
+        // ORDER: who has come since and is not seen below has counted nothing that was read above. What others did whose pins are seen to be over is seen, too (`is_behind`).
+        full_barrier(self.medium());
+        (!is_anyone_pinned()).then_some(counts)
     }
 
     /// Bytes in limbo.

@@ -215,3 +215,39 @@ fn of_a_note_in_a_seat_a_collector_sees_both_words_or_none() {
     assert!(marked.contains(&(blocks[0], sizes[0] as u64)), "{marked:x?}");
     assert!(!marked.contains(&(blocks[0], sizes[1] as u64)), "{marked:x?}");
 }
+
+#[test]
+fn bytes_are_not_counted_while_one_who_came_meanwhile_empties_a_cache() {
+    let pool = pool();
+    let guard = pool.pin();
+    let offset = guard.alloc(64).unwrap().fenced_later().into_offset();
+    let index = guard.seat_index() as u32;
+    drop(guard);
+    let number = pool.0.memory.classes.of(64).unwrap();
+    let announced = offset_of(&pool.0, &pool.0.seat(index).announced);
+    let taken = offset_of(&pool.0, pool.0.taken_word(pool.0.unit_at(offset).unwrap(), 0));
+    let (owner, medium) = (pool.clone(), pool.clone());
+    let mut had = None;
+    let empty = move |access, offset| {
+        let (inner, medium) = (&*owner.0, medium.medium());
+        let seat = inner.seat(index);
+        let free = &seat.caches[number].free;
+        match had {
+            // It has begun to empty it,
+            None if (access, offset) == (Access::Load, announced) => {
+                inner.announce(seat, inner.barrier_flag() | 1);
+                had = Some(free.swap(medium, 0, Relaxed));
+            }
+            // and goes on, up to the end.
+            Some(bits) if bits != 0 && (access, offset) == (Access::Load, taken) => {
+                free.store(medium, bits, Relaxed);
+                inner.empty_caches(seat);
+                inner.withdraw(seat, 0);
+                had = Some(0);
+            }
+            _ => {}
+        }
+    };
+    let is_counted = hooked(empty, || pool.0.count_if_quiet());
+    assert!(!is_counted || pool.verify_memory().is_empty(), "{:?}", pool.verify_memory());
+}
