@@ -33,7 +33,7 @@ struct Slab {
 impl Slab {
     fn list_if_full(&self, orders: Orders) {
         let mine = if orders.swaps {
-            self.state.compare_exchange(FULL, LISTED, AcqRel, Relaxed).is_ok()
+            self.state.compare_exchange(FULL, LISTED, Acquire, Relaxed).is_ok()
         } else {
             let is_full = self.state.load(Acquire) == FULL;
             self.state.store(LISTED, SeqCst);

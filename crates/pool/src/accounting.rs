@@ -2,9 +2,8 @@
 
 use crate::pool::{Inner, Pool, Start};
 use crate::zones::{State, Use};
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::fence;
-use terrace_medium::{MappedMedium, Word};
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{MappedMedium, Word, full_barrier};
 
 /// Where a pool's bytes are. While others allocate, the figures are those of about the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -196,18 +195,21 @@ impl<M: MappedMedium> Inner<M> {
     /// What all seats have counted, and what is in their caches, if nobody is pinned. Two of these that are the same have nothing between them that allocates, frees,
     /// or empties a cache.
     fn quiet(&self) -> Option<Vec<[u64; 5]>> {
-        let now = self.epoch();
-        // ORDER: Acquire: what was read before is not newer than what is read here.
-        fence(Acquire);
-        let seats = self.used_seats().map(|seat| {
-            // ORDER: Acquire: pairs with `withdraw`: all that was done under the last pin is seen.
-            let is_pinned = self.is_behind(seat, now).is_some();
-            fence(Acquire);
+        let is_anyone_pinned = || self.readers().0 > 0;
+        // ORDER: what was read before is not newer than what is read here. An acquire fence would do, of which the medium cannot be told.
+        full_barrier(self.medium());
+        if is_anyone_pinned() {
+            return None;
+        }
+        let count = |seat: &crate::seats::Seat| {
             let [small, large, freed, retired] = [&seat.small, &seat.large, &seat.freed, &seat.retired]
                 .map(|count| count.load(self.medium(), Relaxed));
-            (!is_pinned).then(|| [small, large, freed, retired, self.cached(seat)])
-        });
-        seats.collect()
+            [small, large, freed, retired, self.cached(seat)]
+        };
+        let counts = self.used_seats().map(count).collect();
+        // ORDER: who has come since and is not seen below has counted nothing that was read above. What others did whose pins are seen to be over is seen, too (`is_behind`).
+        full_barrier(self.medium());
+        (!is_anyone_pinned()).then_some(counts)
     }
 
     /// Bytes in limbo.

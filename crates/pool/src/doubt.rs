@@ -233,7 +233,7 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// What was freed, or became a slab, while it was noted is not garbage. Everybody who did that has gone.
-    fn settle_granules(&self) {
+    pub(crate) fn settle_granules(&self) {
         for unit in self.all_units() {
             let entry = self.unit(unit);
             let old = entry.old.load(self.medium(), Relaxed);
@@ -292,7 +292,7 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Frees what is garbage in a unit in `state`. Returns how many bytes in small blocks and in granules.
-    fn sweep_in(&self, unit: u64, state: State) -> (u64, u64) {
+    pub(crate) fn sweep_in(&self, unit: u64, state: State) -> (u64, u64) {
         match (state.usage(), state.class().and_then(|number| self.memory.classes.get(number))) {
             (Use::Owned | Use::Full | Use::Listed | Use::Reserve, Some(class)) => {
                 let words = 0..u64::from(class.words);

@@ -254,11 +254,11 @@ fn unit_without_hints<M: MappedMedium>(rig: &mut Rig<M>) {
 
 fn new_slabs<M: MappedMedium>(rig: &mut Rig<M>) {
     for (number, usage) in [(3, Use::Owned), (3, Use::Reserve), (9, Use::Owned)] {
-        let unit = rig.inner().take_unit(number, usage).unwrap();
         let class = rig.inner().memory.classes.get(number).unwrap();
-        // Its bitmaps are what was there before.
-        (0..2 * u64::from(class.words)).for_each(|word| {
-            rig.inner().taken_word(unit, word).store(
+        let unit = rig.inner().take_unit(number, class, usage).unwrap();
+        // Its marks are what was there before.
+        (0..u64::from(class.words)).for_each(|word| {
+            rig.inner().mark_word(unit, class, word).store(
                 rig.pool.medium(),
                 0x5a5a_1234_5678_9abc >> word,
                 Relaxed,

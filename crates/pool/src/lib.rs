@@ -12,6 +12,8 @@ mod check;
 mod classes;
 mod clock;
 mod collect;
+#[cfg(test)]
+mod crossings;
 mod doubt;
 mod ending;
 mod epoch;

@@ -93,7 +93,8 @@ impl<M: MappedMedium> Inner<M> {
         let entry = &page.entries[count.min(ENTRIES - 1) as usize];
         entry[0].store(self.medium(), offset, Relaxed);
         entry[1].store(self.medium(), bytes, Relaxed);
-        page.tag.store(self.medium(), self.epoch() << 8 | (count + 1), Relaxed);
+        // ORDER: Release: a collector that counts the entry finds it written.
+        page.tag.store(self.medium(), self.epoch() << 8 | (count + 1), Release);
         seat.page_count.store(self.medium(), count + 1, Relaxed);
         let waiting = seat.page_bytes.load(self.medium(), Relaxed) + bytes;
         seat.page_bytes.store(self.medium(), waiting, Relaxed);
@@ -111,10 +112,12 @@ impl<M: MappedMedium> Inner<M> {
     /// Not a byte for a page is to be had: the block is noted in the seat itself until its owner is not pinned any more, and can wait for
     /// others without holding them up.
     #[cold]
-    fn spill(&self, seat: &Seat, offset: u64, bytes: u64) {
+    pub(crate) fn spill(&self, seat: &Seat, offset: u64, bytes: u64) {
         let count = seat.spilled.load(self.medium(), Relaxed);
         match seat.spills.get(count as usize) {
             Some(entry) => {
+                // A collector may be looking at what was noted here before.
+                let _locked = seat.limbo.acquire_in(self);
                 entry[0].store(self.medium(), offset, Relaxed);
                 entry[1].store(self.medium(), bytes, Relaxed);
                 seat.spilled.store(self.medium(), count + 1, Relaxed);
@@ -297,7 +300,8 @@ impl<M: MappedMedium> Inner<M> {
                 mark(offset, PAGE_BYTES);
                 self.noted_in(page).for_each(|(offset, bytes)| mark(offset, bytes));
             });
-            let spilled = seat.spilled.load(self.medium(), Acquire).min(seat.spills.len() as u64);
+            // Notes are written under the lock; one that is taken out meanwhile stays as it was.
+            let spilled = seat.spilled.load(self.medium(), Relaxed).min(seat.spills.len() as u64);
             for [offset, bytes] in &seat.spills[..spilled as usize] {
                 mark(offset.load(self.medium(), Relaxed), bytes.load(self.medium(), Relaxed));
             }
@@ -334,6 +338,7 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Offsets and bytes of what is noted in a page.
     fn noted_in<'p>(&'p self, page: &'p Page) -> impl Iterator<Item = (u64, u64)> + 'p {
+        // ORDER: Acquire: pairs with `note_retired`.
         let entries = (page.tag.load(self.medium(), Acquire) & 0xff).min(ENTRIES);
         let load = |word: &Word| word.load(self.medium(), Relaxed);
         page.entries[..entries as usize].iter().map(move |[offset, bytes]| (load(offset), load(bytes)))

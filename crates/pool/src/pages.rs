@@ -6,7 +6,7 @@
 //! A search goes on where the last one ended, and now and then begins at the front again, so that what is in use stays together there. The largest
 //! extents are taken from the end: between them and the rest, what is free stays in one piece.
 
-use crate::classes::GRANULES;
+use crate::classes::{Class, GRANULES};
 use crate::layout::PAGE;
 use crate::pool::Inner;
 use crate::zones::{Hint, State, Use, Zone, low_bits};
@@ -74,8 +74,8 @@ impl Run {
 }
 
 impl<M: MappedMedium> Inner<M> {
-    /// Takes an empty unit for a slab of `class`, in use `usage`. Its bitmaps are the caller's to write.
-    pub(crate) fn take_unit(&self, class: usize, usage: Use) -> Option<u64> {
+    /// Takes an empty unit for a slab of class `number`, in use `usage`. No block of it is taken.
+    pub(crate) fn take_unit(&self, number: usize, class: &Class, usage: Use) -> Option<u64> {
         let hint = &self.shared().slab_hint;
         let from = hint.load(self.medium(), Relaxed);
         let unit = self.search(from, |zone, units| self.take_unit_among(zone, units))?;
@@ -85,10 +85,15 @@ impl<M: MappedMedium> Inner<M> {
         let entry = self.unit(unit);
         let note = self.note();
         if note != 0 {
+            // Whatever was seen of its granules when the collection began.
+            entry.old.store(self.medium(), 0, Relaxed);
             entry.link.store(self.medium(), note, Relaxed);
         }
-        // ORDER: Release: who sees the slab sees the note (see `orphans`).
-        entry.state.store(self.medium(), State::slab(self.era, class, usage).0, Release);
+        // Not durable: of a slab that a crash leaves, all blocks are taken until the sweep.
+        self.clear_bitmap(unit, class);
+        // ORDER: Release: who sees the slab sees the note (see `orphans`), and no bits of what lay there before: a sweep would take them for garbage, and
+        // free what is taken there next.
+        entry.state.store(self.medium(), State::slab(self.era, number, usage).0, Release);
         // PERSIST: that the unit is a slab of this class, before any block of it can be linked. A crash before leaves a unit that the
         // collector finds without live blocks. Two write-backs and a fence a slab. (The hint is for the first search after a crash, which
         // would go through all that is taken.)
@@ -155,13 +160,14 @@ impl<M: MappedMedium> Inner<M> {
         let entry = self.unit(unit);
         // ORDER: SeqCst, this and the next: of this and the collector, which says what it looks at and then whether it is a slab, one sees the other.
         entry.state.store(self.medium(), State::granules(self.era).0, SeqCst);
-        if self.shared().sweeping.load(self.medium(), SeqCst) == unit + 1 {
+        let stays = self.shared().sweeping.load(self.medium(), SeqCst) == unit + 1;
+        // The collector may have noted granules here. A slab has none that are old, and neither has what takes them next.
+        entry.old.store(self.medium(), 0, Relaxed);
+        if stays {
             entry.state.store(self.medium(), State::slab(self.era, number, Use::Owned).0, SeqCst);
             return false;
         }
         entry.link.store(self.medium(), 0, Relaxed);
-        // What takes its granules next is not old.
-        entry.old.store(self.medium(), 0, Relaxed);
         // ORDER: SeqCst: see `update_hint`; whoever takes the granules acquires this.
         entry.taken.swap(self.medium(), 0, SeqCst);
         self.shared().slab_units.fetch_sub(self.medium(), 1, Relaxed);

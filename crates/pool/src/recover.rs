@@ -181,11 +181,7 @@ impl<M: MappedMedium> Inner<M> {
             // It was in the middle of something: there may be memory that nobody knows.
             self.doubt();
         }
-        // Whoever collects waits for all that is pinned, and so for this: the seat is ours, and announces us.
-        self.announce(seat, self.barrier_flag() | 1);
-        self.note_spilled(seat);
-        self.close_page(seat);
-        self.empty_caches(seat);
+        self.empty_seat(seat);
         if !planted::has(Bug::MarkLeft) {
             self.withdraw(seat, 0);
         }

@@ -306,12 +306,21 @@ impl<M: MappedMedium> Inner<M> {
         for index in 0..self.layout.geometry.seats {
             let seat = self.seat(index);
             if seat.claim.holder(self) == Some(me) {
+                self.empty_seat(seat);
                 self.withdraw(seat, 0);
-                self.hand_over(seat);
-                self.empty_caches(seat);
                 self.unclaim(index);
             }
         }
+    }
+
+    /// Leaves in a seat nothing that is of use to others. The seat is this participant's, none of its threads sits in it, and it stays announced.
+    pub(crate) fn empty_seat(&self, seat: &Seat) {
+        // Whoever collects waits for all that is pinned, and so for this: a slab that is in a cache no more and owned still would be taken for nobody's. And if this
+        // participant dies in the middle of it, that raises a doubt.
+        self.announce(seat, self.barrier_flag() | 1);
+        self.note_spilled(seat);
+        self.close_page(seat);
+        self.empty_caches(seat);
     }
 
     /// Calls `each` on every used seat that no thread is sitting in; nobody sits down in it meanwhile.

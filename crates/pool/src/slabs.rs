@@ -92,7 +92,7 @@ impl<M: MappedMedium> Inner<M> {
                 cache.place.store(self.medium(), 0, Relaxed);
                 self.leave(unit, number, class);
             }
-            let unit = self.pop(number).or_else(|| self.new_slab(number, class))?;
+            let unit = self.pop(number).or_else(|| self.take_unit(number, class, Use::Owned))?;
             // The last word, so that the search begins at the first.
             let place = self.memory.zones.start_of(unit) + u64::from(class.words) - 1;
             cache.place.store(self.medium(), place, Relaxed);
@@ -116,12 +116,6 @@ impl<M: MappedMedium> Inner<M> {
             }
             (free != 0).then_some((word, free))
         })
-    }
-
-    fn new_slab(&self, number: usize, class: &Class) -> Option<u64> {
-        let unit = self.take_unit(number, Use::Owned)?;
-        self.clear_bitmap(unit, class);
-        Some(unit)
     }
 
     /// Which blocks of a slab are allocated.
@@ -391,8 +385,7 @@ impl<M: MappedMedium> Inner<M> {
             return;
         }
         let Some(class) = self.memory.classes.get(number) else { return };
-        let Some(unit) = self.take_unit(number, Use::Reserve) else { return };
-        self.clear_bitmap(unit, class);
+        let Some(unit) = self.take_unit(number, class, Use::Reserve) else { return };
         let offset = self.memory.zones.start_of(unit);
         // ORDER: Release: whoever takes a block of it sees the bitmap.
         if reserve.compare_exchange(self.medium(), 0, offset, Release, Relaxed).is_err() {
@@ -423,7 +416,7 @@ impl<M: MappedMedium> Inner<M> {
         true
     }
 
-    fn clear_bitmap(&self, unit: u64, class: &Class) {
+    pub(crate) fn clear_bitmap(&self, unit: u64, class: &Class) {
         for word in 0..u64::from(class.words) {
             self.taken_word(unit, word).store(self.medium(), 0, Relaxed);
         }

@@ -1,0 +1,253 @@
+//! Tests: what others do, or look at, between two accesses of one thread.
+
+use crate::PoolOptions;
+use crate::layout::Geometry;
+use crate::pool::{Inner, Pool};
+use crate::zones::{State, Use};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::mpsc;
+use std::time::Duration;
+use terrace_medium::{Access, MappedMedium, Mapping, Medium, Shm, Word};
+
+const SIZE: u64 = 1 << 20;
+
+type Hook = Box<dyn FnMut(Access, u64)>;
+
+thread_local! {
+    static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+}
+
+/// Memory that calls a thread's hook after each of its accesses, but for those of the hook, with the offset.
+struct Hooked(Shm);
+
+// SAFETY: base and length are those of the medium below, which promises the same.
+unsafe impl Medium for Hooked {
+    const VOLATILE_CACHE: bool = false;
+    fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn has_grown(&self) -> bool {
+        self.0.has_grown()
+    }
+    fn write_back(&self, _: *const u8) {}
+    fn fence(&self) {}
+    fn accessed(&self, access: Access, at: *const u8, _: &'static std::panic::Location<'static>) {
+        if let Ok(Some(mut hook)) = HOOK.try_with(|hook| hook.borrow_mut().take()) {
+            hook(access, (at.addr() - self.base().addr().get()) as u64);
+            HOOK.set(Some(hook));
+        }
+    }
+}
+
+impl MappedMedium for Hooked {
+    fn new(mapping: Mapping) -> Self {
+        Self(Shm::new(mapping))
+    }
+    fn mapping(&self) -> &Mapping {
+        self.0.mapping()
+    }
+}
+
+/// Runs `run` with a hook in this thread.
+fn hooked<R>(hook: impl FnMut(Access, u64) + 'static, run: impl FnOnce() -> R) -> R {
+    HOOK.set(Some(Box::new(hook)));
+    let result = run();
+    HOOK.set(None);
+    result
+}
+
+fn geometry() -> Geometry {
+    Geometry { zone_log2: 18, ..Geometry::tiny() }
+}
+
+fn pool() -> Pool<Hooked> {
+    PoolOptions::anonymous().size(SIZE).geometry(geometry()).create().unwrap()
+}
+
+fn offset_of(inner: &Inner<Hooked>, word: &Word) -> u64 {
+    inner.region.offset_of(word).raw()
+}
+
+#[test]
+fn whoever_sees_a_slab_sees_its_bitmap_clear() {
+    let pool = pool();
+    let guard = pool.pin();
+    let mut blocks = Vec::new();
+    while let Ok(block) = guard.alloc(4096) {
+        // As the bitmaps of a slab: taken, and not marked.
+        block.write(0, &[0xff; 8]);
+        block.write(8, &[0; 4088]);
+        blocks.push(block);
+    }
+    drop(blocks);
+    pool.0.begin_marking();
+    let units: BTreeMap<u64, u64> =
+        pool.0.all_units().map(|unit| (offset_of(&pool.0, &pool.0.unit(unit).state), unit)).collect();
+    let (collector, freed) = (pool.clone(), Rc::new(RefCell::new(Vec::new())));
+    let sweep = {
+        let freed = freed.clone();
+        move |access, offset| {
+            if let (Access::Store, Some(&unit)) = (access, units.get(&offset)) {
+                let swept = |state: State| (state.usage(), collector.0.sweep_in(unit, state));
+                freed.borrow_mut().push(collector.0.look_into(unit, swept));
+            }
+        }
+    };
+    hooked(sweep, || {
+        pool.0.shared().reserve.store(pool.medium(), 0, Relaxed);
+        pool.0.set_reserve_aside();
+        let _ = guard.alloc(64).unwrap().fenced_later().into_offset();
+    });
+    assert_eq!(*freed.borrow(), [(Use::Reserve, (0, 0)), (Use::Owned, (0, 0))]);
+}
+
+#[test]
+fn granules_that_were_freed_while_they_were_noted_are_not_old_in_the_slab_that_comes_there() {
+    let pool = pool();
+    let guard = pool.pin();
+    let extent = guard.alloc(4096).unwrap().fenced_later().into_offset();
+    let unit = pool.0.unit_at(extent).unwrap();
+    let entry = pool.0.unit(unit);
+    let taken = offset_of(&pool.0, &entry.taken);
+    let [collector, other] = [pool.clone(), pool.clone()];
+    pool.0.begin_marking();
+    let free = move |access, offset| {
+        if (access, offset) == (Access::Load, taken)
+            && other.0.unit(unit).link.load(other.medium(), Relaxed) != 0
+        {
+            assert!(other.0.free_extent(extent, 4096));
+        }
+    };
+    hooked(free, || pool.0.note_granules());
+    assert_eq!(entry.taken.load(pool.medium(), Relaxed), 0);
+    let settle = move |access, offset| {
+        if (access, offset) == (Access::Rmw, taken) {
+            collector.0.settle_granules();
+        }
+    };
+    pool.0.shared().slab_hint.store(pool.medium(), unit, Relaxed);
+    hooked(settle, || _ = guard.alloc(64).unwrap().fenced_later().into_offset());
+    assert!(State(entry.state.load(pool.medium(), Relaxed)).class().is_some());
+    assert_eq!(entry.old.load(pool.medium(), Relaxed), 0);
+}
+
+#[test]
+fn a_slab_that_is_not_given_back_after_all_has_no_old_granules() {
+    let pool = pool();
+    let guard = pool.pin();
+    let unit = pool.0.unit_at(guard.alloc(64).unwrap().offset()).unwrap();
+    let entry = pool.0.unit(unit);
+    let (state, collector) = (offset_of(&pool.0, &entry.state), pool.clone());
+    let note = move |access, offset| {
+        let entry = collector.0.unit(unit);
+        if (access, offset) == (Access::Store, state)
+            && State(entry.state.load(collector.medium(), Relaxed)).usage() == Use::Granules
+        {
+            collector.0.note_granules();
+            collector.0.shared().sweeping.store(collector.medium(), unit + 1, SeqCst);
+        }
+    };
+    hooked(note, || pool.0.empty_caches(guard.seat()));
+    assert_eq!(State(entry.state.load(pool.medium(), Relaxed)).usage(), Use::Listed);
+    assert_eq!(entry.old.load(pool.medium(), Relaxed), 0);
+}
+
+#[test]
+fn who_leaves_is_waited_for_while_it_gives_up_its_slabs() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let options = PoolOptions::at(directory.path().join("pool")).size(SIZE).geometry(geometry()).shared(true);
+    let [leaver, other] = [(), ()].map(|()| options.open_or_create::<Hooked>().unwrap());
+    let guard = leaver.pin();
+    let kept = guard.alloc(64).unwrap().fenced_later().into_offset();
+    let seat = other.0.seat(guard.seat_index() as u32);
+    let caches: Vec<u64> = seat.caches.iter().map(|cache| offset_of(&other.0, &cache.place)).collect();
+    drop(guard);
+    let (emptied, looker) = (Rc::new(RefCell::new(Vec::new())), other.clone());
+    let look = {
+        let (emptied, at) = (emptied.clone(), other.0.index_of(seat) as u32);
+        move |access, offset| {
+            if access == Access::Store && caches.contains(&offset) {
+                emptied.borrow_mut().push(looker.0.is_behind(looker.0.seat(at), looker.0.epoch()).is_some());
+            }
+        }
+    };
+    hooked(look, || leaver.close().unwrap());
+    assert_eq!(*emptied.borrow(), [true], "a cache is emptied, and a collector waits for it");
+    other.doubt();
+    assert_eq!(other.collect(&mut |marker| marker.mark(kept, 64)).freed, 0);
+    assert_eq!(other.verify_memory(), []);
+}
+
+#[test]
+fn of_a_note_in_a_seat_a_collector_sees_both_words_or_none() {
+    let pool = pool();
+    let guard = pool.pin();
+    let sizes = [64, 3000];
+    let blocks = sizes.map(|bytes| guard.alloc(bytes).unwrap().fenced_later().into_offset());
+    let (seat, index) = (guard.seat(), guard.seat_index() as u32);
+    pool.0.spill(seat, blocks[0], sizes[0] as u64);
+    let (seen, resume) = (mpsc::channel(), mpsc::channel());
+    let (collector, word) = (pool.clone(), offset_of(&pool.0, &seat.spills[0][0]));
+    let marking = std::thread::spawn(move || {
+        let look = move |access, offset| {
+            if (access, offset) == (Access::Load, word) {
+                seen.0.send(()).unwrap();
+                // The owner may have to wait until all is marked.
+                let _ = resume.1.recv_timeout(Duration::from_millis(100));
+            }
+        };
+        let marked = RefCell::new(Vec::new());
+        hooked(look, || collector.0.mark_limbo(&|offset, bytes| marked.borrow_mut().push((offset, bytes))));
+        marked.into_inner()
+    });
+    seen.1.recv().unwrap();
+    assert_eq!(pool.0.note_spilled(pool.0.seat(index)), 0);
+    pool.0.spill(seat, blocks[1], sizes[1] as u64);
+    let _ = resume.0.send(());
+    let marked = marking.join().unwrap();
+    assert!(marked.contains(&(blocks[0], sizes[0] as u64)), "{marked:x?}");
+    assert!(!marked.contains(&(blocks[0], sizes[1] as u64)), "{marked:x?}");
+}
+
+#[test]
+fn bytes_are_not_counted_while_one_who_came_meanwhile_empties_a_cache() {
+    let pool = pool();
+    let guard = pool.pin();
+    let offset = guard.alloc(64).unwrap().fenced_later().into_offset();
+    let index = guard.seat_index() as u32;
+    drop(guard);
+    let number = pool.0.memory.classes.of(64).unwrap();
+    let announced = offset_of(&pool.0, &pool.0.seat(index).announced);
+    let taken = offset_of(&pool.0, pool.0.taken_word(pool.0.unit_at(offset).unwrap(), 0));
+    let (owner, medium) = (pool.clone(), pool.clone());
+    let mut had = None;
+    let empty = move |access, offset| {
+        let (inner, medium) = (&*owner.0, medium.medium());
+        let seat = inner.seat(index);
+        let free = &seat.caches[number].free;
+        match had {
+            // It has begun to empty it,
+            None if (access, offset) == (Access::Load, announced) => {
+                inner.announce(seat, inner.barrier_flag() | 1);
+                had = Some(free.swap(medium, 0, Relaxed));
+            }
+            // and goes on, up to the end.
+            Some(bits) if bits != 0 && (access, offset) == (Access::Load, taken) => {
+                free.store(medium, bits, Relaxed);
+                inner.empty_caches(seat);
+                inner.withdraw(seat, 0);
+                had = Some(0);
+            }
+            _ => {}
+        }
+    };
+    let is_counted = hooked(empty, || pool.0.count_if_quiet());
+    assert!(!is_counted || pool.verify_memory().is_empty(), "{:?}", pool.verify_memory());
+}
