@@ -167,7 +167,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let word = &region.at(to.header()).0[HEADER_CURSOR];
         let start = word.load(region.medium(), Acquire).min(from.groups());
         let end = (start + SKIP).min(from.groups());
-        let is_there = |&group: &u64| !self.has_moved(from, from.first_hash(group * GROUP));
+        // Durably: once the last group is passed, `next` becomes the current table, and who writes there looks at no mark.
+        let is_there = |&group: &u64| !self.has_moved_durably(from, from.first_hash(group * GROUP));
         let cursor = (start..end).find(is_there).unwrap_or(end);
         if planted::has(Bug::CursorEarly) && cursor + 1 == from.groups() {
             return from.groups();
@@ -380,5 +381,85 @@ impl<K: Slots> Drawing<K> {
             let _ = block.fenced_later().into_offset();
         });
         Ok(chained)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::power::{Medium, Power};
+    use super::*;
+    use crate::{KeyKind, PointIndex, Stored, U64};
+    use terrace_pool::Locked;
+
+    type Index = Clht<Medium, U64>;
+
+    /// A table of so many groups that is about to double, and its tables.
+    fn growing(power: &Power, groups: u64) -> (Index, Table, Table) {
+        let index = Index::create(&power.pool, "index", groups * GROUP * 2).unwrap();
+        let from = index.view().current;
+        assert_eq!(from.groups(), groups);
+        index.start(&power.pool.pin(), from, from.log2() + 1);
+        let to = index.view().next.unwrap();
+        (index, from, to)
+    }
+
+    /// What the index holds of a key after a loss of power.
+    fn kept(power: &Power, key: u64) -> Option<u64> {
+        let pool = power.lost();
+        let index = Index::recover(&pool, "index").unwrap().unwrap();
+        let found = index.get(&pool.pin(), &key);
+        pool.abandon();
+        found
+    }
+
+    /// Moves a group as somebody does who has not come to the fence behind it. The locks stay held.
+    fn move_unfenced<'g>(
+        index: &'g Index,
+        guard: &'g Guard<'_, Medium>,
+        (from, to, group): (Table, Table, u64),
+    ) -> Vec<Locked<'g, Medium>> {
+        let (region, first) = (index.pool.region(), group * GROUP);
+        let buckets = || (first..first + GROUP).map(|bucket| region.at(from.bucket(bucket)));
+        let locks = buckets().map(|bucket| Lock::of(lock_word(bucket)).acquire(guard)).collect();
+        index.redraw(guard, from, to, first).unwrap();
+        buckets()
+            .for_each(|bucket| store_link(region.medium(), bucket, link(region.medium(), bucket).moved()));
+        locks
+    }
+
+    /// Ends a resize as somebody does who has not come to the fence behind it.
+    fn finish_unfenced(index: &Index, to: Table) {
+        let (medium, root) = (index.pool.medium(), &index.root()[0]);
+        root.0[ROOT_CURRENT].store(medium, to.word(), Release);
+        root.0[ROOT_NEXT].store(medium, 0, Release);
+    }
+
+    #[test]
+    fn a_resize_has_ended_when_all_its_moves_are_durable() {
+        let power = Power::new();
+        let (index, from, to) = growing(&power, 1);
+        let guard = power.pool.pin();
+        let locks = move_unfenced(&index, &guard, (from, to, 0));
+        assert_eq!(index.pass_moved_groups(from, to), 1);
+        finish_unfenced(&index, to);
+        index.insert(&guard, &7, 70).unwrap();
+        assert_eq!(kept(&power, 7), Some(70));
+        drop(locks);
+    }
+
+    #[test]
+    fn nobody_follows_the_chain_of_a_group_that_has_moved() {
+        let power = Power::new();
+        let (index, from, to) = growing(&power, 2);
+        let guard = power.pool.pin();
+        let locks = move_unfenced(&index, &guard, (from, to, 0));
+        // He died; a collection has freed the chain, and somebody else has its memory.
+        locks.into_iter().for_each(|lock| lock.release_unfenced());
+        let leader = power.pool.region().at(from.bucket(0));
+        let gone = link(power.pool.medium(), leader).with_next(Offset::new(1 << 40));
+        store_link(power.pool.medium(), leader, gone);
+        let key = (0..).find(|key| from.index(U64::hash(key, index.seed)) == 0).unwrap();
+        index.insert(&guard, &key, 70).unwrap();
+        assert_eq!((index.damage(), kept(&power, key)), (None, Some(70)));
     }
 }
