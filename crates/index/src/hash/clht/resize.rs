@@ -149,13 +149,13 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     }
 
     /// As `settle_read`, for the root: `next` is durable before any group's move is.
-    fn settle_read_root(&self) {
+    pub(super) fn settle_read_root(&self) {
         if M::VOLATILE_CACHE {
             let root = &self.root()[0];
-            // ORDER: Relaxed: behind the Acquire of `next`, which was stored under this lock; and if it is settled, the fence is over.
+            // ORDER: Relaxed: behind the Acquire of what the root names, which was stored under this lock; and if it is settled, the fence is over.
             let lock = root.0[ROOT_LOCK].load(self.pool.medium(), Relaxed);
             if Lock::may_be_unsettled(lock) {
-                // PERSIST: see `start`. `redraw` fences before any group's move is stored, and nothing else follows from `next`.
+                // PERSIST: see `start`. `redraw` fences before any group's move is stored, and `trace_all` before anything is freed; nothing else follows from it.
                 self.pool.region().write_back(root);
             }
         }
@@ -461,5 +461,26 @@ mod tests {
         let key = (0..).find(|key| from.index(U64::hash(key, index.seed)) == 0).unwrap();
         index.insert(&guard, &key, 70).unwrap();
         assert_eq!((index.damage(), kept(&power, key)), (None, Some(70)));
+    }
+
+    #[test]
+    fn what_a_collection_frees_the_root_does_not_name_after_a_loss_of_power() {
+        let power = Power::new();
+        let (index, from, to) = growing(&power, 1);
+        index.help(&power.pool.pin(), from, to);
+        let guard = power.pool.pin();
+        let lock = Lock::of(&index.root()[0].0[ROOT_LOCK]).acquire(&guard);
+        finish_unfenced(&index, to);
+        // He died.
+        lock.release_unfenced();
+        drop(guard);
+        power.pool.doubt();
+        let report =
+            power.pool.collect(&mut |marker| index.trace(&power.pool.pin(), marker, |_, _| unreachable!()));
+        assert!(report.freed >= from.bytes() as u64, "{report:?}");
+        let pool = power.lost();
+        let after = Index::recover(&pool, "index").unwrap().unwrap().view();
+        assert!(after == View { current: to, next: None });
+        pool.abandon();
     }
 }

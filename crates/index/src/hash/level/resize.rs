@@ -149,8 +149,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         prepare: impl FnOnce() -> Result<(), PoolFull>,
     ) -> Result<bool, PoolFull> {
         let (region, medium) = (self.pool.region(), self.pool.medium());
-        // Who died here may have stored a state and not made it durable. It lies in the same line, before what is stored now, and its tiers' blocks are given back by nobody but
-        // who made the next one durable: a crash that loses it loses all that follows from it.
+        // Who died here may have stored a state and not made it durable. It lies in the same line, before what is stored now, and the tiers of the one before it are given back by who makes the
+        // next one durable, or by a collection, which makes durable what it has seen: a crash that loses it loses all that follows from it.
         let lock = Lock::of(&self.root[0].0[ROOT_LOCK]).acquire(guard);
         if self.state() != view.state {
             lock.release_as_found();
@@ -265,11 +265,11 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     }
 
     /// As `settle_read`, for the root: a state is durable before anything that follows from it, all of which the thread fences for itself before it makes it count.
-    fn settle_state(&self) {
+    pub(super) fn settle_state(&self) {
         let root = &self.root[0];
         // ORDER: Relaxed: behind the Acquire of the state, which was stored under this lock; and if it is settled, the fence is over.
         if M::VOLATILE_CACHE && Lock::may_be_unsettled(root.0[ROOT_LOCK].load(self.pool.medium(), Relaxed)) {
-            // PERSIST: fenced before the mark of a unit that moves, or the slot of a key, at the latest; see `turn`.
+            // PERSIST: fenced before the mark of a unit that moves, the slot of a key, or what a collection frees, at the latest; see `turn`.
             self.pool.region().write_back(root);
         }
     }
@@ -501,6 +501,7 @@ fn cursor_in(word: u64, state: State) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::power::{Medium, Power};
     use super::*;
     use crate::{PointIndex, Stored, U64};
     use terrace_medium::{Dram, Pmem};
@@ -534,5 +535,30 @@ mod tests {
             assert!(!has_changed || table.check_load(&before).is_ok(), "after {key} keys");
         }
         assert!(before.state.top() + 2 < table.state().top());
+    }
+
+    #[test]
+    fn what_a_collection_frees_the_root_does_not_name_after_a_loss_of_power() {
+        let power = Power::new();
+        let table = Level::<Medium, U64>::create(&power.pool, "table", 0).unwrap();
+        let guard = power.pool.pin();
+        table.start_expanding(&guard, &table.view()).unwrap();
+        let view = table.view();
+        (0..view.low.buckets()).for_each(|unit| _ = table.move_unit(&guard, &view, unit, false));
+        let lock = Lock::of(&table.root[0].0[ROOT_LOCK]).acquire(&guard);
+        let next = view.state.next(view.state.top(), Phase::Two);
+        store_state(power.pool.medium(), &table.root, next);
+        // He died.
+        lock.release_unfenced();
+        drop(guard);
+        power.pool.doubt();
+        let report =
+            power.pool.collect(&mut |marker| table.trace(&power.pool.pin(), marker, |_, _| unreachable!()));
+        assert!(report.freed >= view.low.bytes() as u64, "{report:?}");
+        let pool = power.lost();
+        let after = Level::<Medium, U64>::recover(&pool, "table").unwrap().unwrap();
+        assert!(after.state() == next);
+        drop(after);
+        pool.abandon();
     }
 }
