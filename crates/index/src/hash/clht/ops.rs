@@ -251,6 +251,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let lock = Lock::of(lock_word(head)).try_acquire(guard)?;
         // A resize that has begun since cannot have moved the bucket without a mark in it.
         if link(self.pool.medium(), head).has_moved() {
+            lock.release_as_found();
             return None;
         }
         Some(self.settled(Held { table, head, lock }))
@@ -277,6 +278,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             if self.is_home(table, hash) {
                 return self.settled(Held { table, head, lock });
             }
+            // It may say of the group's mark that it is not durable.
+            lock.release_as_found();
         }
     }
 

@@ -115,15 +115,14 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn start(&self, guard: &Guard<'_, M>, from: Table, log2: u32) {
         let (region, root) = (self.pool.region(), &self.root()[0]);
         let Some(lock) = Lock::of(&root.0[ROOT_LOCK]).try_acquire(guard) else { return };
-        let view = self.view();
-        if view.next.is_none()
-            && view.current == from
-            && let Ok(to) = Self::new_table(guard, log2)
-        {
-            root.0[ROOT_NEXT].store(region.medium(), to.word(), Release);
-            // PERSIST: before any group moves (whoever sees `next` while the lock is held makes it durable first, in `help`).
-            region.persist(root);
+        // Who died here may have left a root that is not durable: then the lock says so until somebody has made it so.
+        if self.view() != (View { current: from, next: None }) {
+            return lock.release_as_found();
         }
+        let Ok(to) = Self::new_table(guard, log2) else { return lock.release_as_found() };
+        root.0[ROOT_NEXT].store(region.medium(), to.word(), Release);
+        // PERSIST: before any group moves (whoever sees `next` while the lock is held makes it durable first, in `help`).
+        region.persist(root);
         lock.release();
     }
 
@@ -189,13 +188,21 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         }
         let Some(leader_lock) = Lock::of(lock_word(leader)).try_acquire(guard) else { return Ok(Step::Busy) };
         if link(medium, leader).has_moved() {
-            leader_lock.release();
+            // The mover may have died before the mark was durable.
+            leader_lock.release_as_found();
             return Ok(Step::Already);
         }
         let others: [_; GROUP as usize - 1] = std::array::from_fn(|i| {
             Lock::of(lock_word(region.at(from.bucket(first + 1 + i as u64)))).acquire(guard)
         });
-        let overflow = self.redraw(guard, from, to, first)?;
+        let overflow = match self.redraw(guard, from, to, first) {
+            Ok(overflow) => overflow,
+            Err(full) => {
+                // What others have left in these chains, and fence later, stays as it is.
+                others.into_iter().chain([leader_lock]).for_each(|lock| lock.release_as_found());
+                return Err(full);
+            }
+        };
         // The others are marked as well, and first: whoever looked at the root before the resize began and locks one now sees that he has to look again. More
         // the mark does not say there; what counts is the leader's.
         for follower in (first + 1..first + GROUP).map(|index| region.at(from.bucket(index))) {
@@ -291,22 +298,19 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn finish_resize(&self, guard: &Guard<'_, M>, from: Table, to: Table) {
         let (region, root) = (self.pool.region(), &self.root()[0]);
         let Some(lock) = Lock::of(&root.0[ROOT_LOCK]).try_acquire(guard) else { return };
-        let view = self.view();
-        let is_due = view == (View { current: from, next: Some(to) });
-        if is_due {
-            if planted::has(Bug::NextClearedFirst) {
-                root.0[ROOT_NEXT].store(region.medium(), 0, Release);
-            }
-            root.0[ROOT_CURRENT].store(region.medium(), to.word(), Release);
+        if self.view() != (View { current: from, next: Some(to) }) {
+            return lock.release_as_found();
+        }
+        if planted::has(Bug::NextClearedFirst) {
             root.0[ROOT_NEXT].store(region.medium(), 0, Release);
-            root.0[ROOT_RESIZES].fetch_add(region.medium(), 1, Relaxed);
-            // PERSIST: one line, in this order. After a crash that kept only the first store both words name the new table, which reads as done.
-            region.persist(root);
         }
+        root.0[ROOT_CURRENT].store(region.medium(), to.word(), Release);
+        root.0[ROOT_NEXT].store(region.medium(), 0, Release);
+        root.0[ROOT_RESIZES].fetch_add(region.medium(), 1, Relaxed);
+        // PERSIST: one line, in this order. After a crash that kept only the first store both words name the new table, which reads as done.
+        region.persist(root);
         lock.release();
-        if is_due {
-            guard.retire(from.start(), from.bytes());
-        }
+        guard.retire(from.start(), from.bytes());
     }
 
     /// One piece of a resize, for when nobody writes. Whether there is more to do.
@@ -386,10 +390,12 @@ impl<K: Slots> Drawing<K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::{Medium, Power};
+    use super::super::super::power::{Medium, Power, interrupted};
     use super::*;
-    use crate::{KeyKind, PointIndex, Stored, U64};
+    use crate::{Deferred, KeyKind, PointIndex, Stored, Swapped, U64};
+    use std::sync::Arc;
     use terrace_pool::Locked;
+    use terrace_testkit::schedule::Stage;
 
     type Index = Clht<Medium, U64>;
 
@@ -412,7 +418,16 @@ mod tests {
         found
     }
 
-    /// Moves a group as somebody does who has not come to the fence behind it. The locks stay held.
+    /// Keys of the hashes that begin like this.
+    fn keys(seed: u64, bits: u32, begin: u64) -> impl Iterator<Item = u64> {
+        (0..).filter(move |key| U64::hash(key, seed) >> (64 - bits) == begin)
+    }
+
+    fn is_open(index: &Index, lock: &terrace_medium::Word) -> bool {
+        Lock::may_be_unsettled(lock.load(index.pool.medium(), Relaxed))
+    }
+
+    /// Moves a group, unless it has moved, as somebody does who has not come to the fence behind it. The locks stay held.
     fn move_unfenced<'g>(
         index: &'g Index,
         guard: &'g Guard<'_, Medium>,
@@ -421,6 +436,9 @@ mod tests {
         let (region, first) = (index.pool.region(), group * GROUP);
         let buckets = || (first..first + GROUP).map(|bucket| region.at(from.bucket(bucket)));
         let locks = buckets().map(|bucket| Lock::of(lock_word(bucket)).acquire(guard)).collect();
+        if index.has_moved(from, from.first_hash(first)) {
+            return locks;
+        }
         index.redraw(guard, from, to, first).unwrap();
         buckets()
             .for_each(|bucket| store_link(region.medium(), bucket, link(region.medium(), bucket).moved()));
@@ -458,7 +476,7 @@ mod tests {
         let leader = power.pool.region().at(from.bucket(0));
         let gone = link(power.pool.medium(), leader).with_next(Offset::new(1 << 40));
         store_link(power.pool.medium(), leader, gone);
-        let key = (0..).find(|key| from.index(U64::hash(key, index.seed)) == 0).unwrap();
+        let key = keys(index.seed, from.log2(), 0).next().unwrap();
         index.insert(&guard, &key, 70).unwrap();
         assert_eq!((index.damage(), kept(&power, key)), (None, Some(70)));
     }
@@ -482,5 +500,77 @@ mod tests {
         let after = Index::recover(&pool, "index").unwrap().unwrap().view();
         assert!(after == View { current: to, next: None });
         pool.abandon();
+    }
+
+    #[test]
+    fn who_changes_nothing_about_a_resize_leaves_it_open_whether_the_root_is_durable() {
+        let power = Power::new();
+        let index = Index::create(&power.pool, "index", 0).unwrap();
+        let (guard, from) = (power.pool.pin(), index.view().current);
+        let root = &index.root()[0].0;
+        Lock::of(&root[ROOT_LOCK]).acquire(&guard).release_unfenced();
+        index.start(&guard, from, 30);
+        assert!(is_open(&index, &root[ROOT_LOCK]), "the pool has no room");
+        let to = Index::new_table(&guard, 4).unwrap();
+        root[ROOT_NEXT].store(power.pool.medium(), to.word(), Release);
+        index.start(&guard, from, 4);
+        index.finish_resize(&guard, to, from);
+        assert!(is_open(&index, &root[ROOT_LOCK]));
+        index.help(&guard, from, to);
+        index.insert(&guard, &7, 70).unwrap();
+        assert_eq!(kept(&power, 7), Some(70));
+    }
+
+    #[test]
+    fn a_group_that_the_pool_has_no_room_to_move_is_as_durable_as_before() {
+        let power = Power::new();
+        let index = Index::create(&power.pool, "index", 0).unwrap();
+        let (guard, from) = (power.pool.pin(), index.view().current);
+        keys(index.seed, 4, 0).take(4).for_each(|key| _ = index.insert(&guard, &key, key).unwrap());
+        index.start(&guard, from, 4);
+        let to = index.view().next.unwrap();
+        while let Ok(block) = guard.alloc(64) {
+            let _ = block.persist().into_offset();
+        }
+        let (key, mut deferred) = (keys(index.seed, 3, 5).next().unwrap(), Deferred::default());
+        let swapped = index.compare_and_swap_deferred(&guard, &key, None, Some(70), &mut deferred);
+        assert_eq!(swapped, Ok(Swapped::Done));
+        assert!(index.migrate(&guard, from, to, 0).is_err());
+        assert_eq!((index.get(&guard, &key), kept(&power, key)), (Some(70), Some(70)));
+    }
+
+    /// Somebody moves a group and dies before that is durable, while another writes one of its keys: whoever of them is held up, and wherever that is.
+    fn a_mover_dies(has_begun: bool) {
+        let stage = Stage::new();
+        for run in 2..160 {
+            let power = Power::new();
+            let index = Arc::new(Index::create(&power.pool, "index", 32).unwrap());
+            let from = index.view().current;
+            let key = keys(index.seed, from.log2(), 0).next().unwrap();
+            if has_begun {
+                index.start(&power.pool.pin(), from, 5);
+            }
+            let [writer, mover] = [index.clone(), index];
+            let write = move || _ = writer.insert(&writer.pool.pin(), &key, 70).unwrap();
+            let moving = move || {
+                let guard = mover.pool.pin();
+                mover.start(&guard, from, 5);
+                if let Some(to) = mover.view().next {
+                    let locks = move_unfenced(&mover, &guard, (from, to, 0));
+                    locks.into_iter().for_each(|lock| lock.release_unfenced());
+                }
+            };
+            match run % 2 {
+                0 => interrupted(&stage, run / 2, write, moving),
+                _ => interrupted(&stage, run / 2, moving, write),
+            }
+            assert_eq!(kept(&power, key), Some(70), "run {run}");
+        }
+    }
+
+    #[test]
+    fn a_writer_who_comes_by_a_move_that_is_not_durable_knows_it() {
+        a_mover_dies(true);
+        a_mover_dies(false);
     }
 }

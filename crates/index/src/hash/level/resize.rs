@@ -336,6 +336,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let lock = if wait { Some(lock.acquire(guard)) } else { lock.try_acquire(guard) };
         let Some(lock) = lock else { return Step::Busy };
         if self.state() != view.state || meta(medium, bucket).is_fine::<K>() == is_expanding {
+            // The mover may have died before the mark was durable.
+            lock.release_as_found();
             return Step::Already;
         }
         let middle = [2 * unit, 2 * unit + 1].map(|index| self.bucket(view.mid.bucket(index)));
@@ -501,11 +503,13 @@ fn cursor_in(word: u64, state: State) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::{Medium, Power};
+    use super::super::super::power::{Medium, Power, interrupted};
     use super::*;
-    use crate::{PointIndex, Stored, U64};
+    use crate::{Deferred, PointIndex, Stored, Swapped, U64};
+    use std::sync::{Arc, Mutex};
     use terrace_medium::{Dram, Pmem};
     use terrace_pool::Pool;
+    use terrace_testkit::schedule::Stage;
 
     #[test]
     fn who_changes_no_state_leaves_it_open_whether_the_last_one_is_durable() {
@@ -560,5 +564,59 @@ mod tests {
         assert!(after.state() == next);
         drop(after);
         pool.abandon();
+    }
+
+    #[test]
+    fn who_finds_that_a_unit_is_not_what_it_was_leaves_it_open_whether_it_is_durable() {
+        let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
+        let table = Level::<Pmem, U64>::create(&pool, "table", 0).unwrap();
+        let (guard, before) = (pool.pin(), table.view());
+        let side = table.side(&before, 0);
+        let is_open = || Lock::may_be_unsettled(table.lock(&side).peek(pool.medium()));
+        table.lock(&side).acquire(&guard).release_unfenced();
+        table.start_expanding(&guard, &before).unwrap();
+        assert!(table.try_hold_third(&guard, &before, &side).is_none() && is_open());
+        let stale = View { state: before.state, ..table.view() };
+        assert!(matches!(table.move_unit(&guard, &stale, 0, false), Step::Already) && is_open());
+        assert!(matches!(table.move_unit(&guard, &table.view(), 0, false), Step::Moved) && !is_open());
+    }
+
+    /// Somebody writes and fences later, and while another looks at what he wrote, held up wherever that is, a resize begins.
+    fn a_state_turns(look: impl Fn(&Level<Medium, U64>) + Clone + Send + 'static) {
+        const KEY: u64 = 7;
+        let stage = Stage::new();
+        for steps in 1..100 {
+            let power = Power::new();
+            let table = Arc::new(Level::<Medium, U64>::create(&power.pool, "table", 0).unwrap());
+            let mut deferred = Deferred::default();
+            let guard = power.pool.pin();
+            let swapped = table.compare_and_swap_deferred(&guard, &KEY, None, Some(70), &mut deferred);
+            assert_eq!(swapped, Ok(Swapped::Done));
+            drop(guard);
+            let [reader, other] = [table.clone(), table];
+            let found = Arc::new(Mutex::new(None));
+            let (look, answer) = (look.clone(), found.clone());
+            let read = move || {
+                look(&reader);
+                *answer.lock().unwrap() = reader.get(&reader.pool.pin(), &KEY);
+            };
+            interrupted(&stage, steps, read, move || {
+                other.start_expanding(&other.pool.pin(), &other.view()).unwrap();
+            });
+            assert_eq!(*found.lock().unwrap(), Some(70));
+            let pool = power.lost();
+            let after = Level::<Medium, U64>::recover(&pool, "table").unwrap().unwrap();
+            assert_eq!(after.get(&pool.pin(), &KEY), Some(70), "held up after {steps} steps");
+            drop(after);
+            pool.abandon();
+        }
+    }
+
+    #[test]
+    fn who_is_held_up_while_a_state_turns_knows_what_is_not_durable() {
+        a_state_turns(|table| _ = table.insert(&table.pool.pin(), &7, 71));
+        a_state_turns(|table| {
+            table.pool.reachable(&mut |marker| table.trace(&table.pool.pin(), marker, |_, _| ()));
+        });
     }
 }

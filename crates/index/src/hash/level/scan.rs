@@ -95,6 +95,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
                 }
                 return (view, side, lock);
             }
+            lock.release_as_found();
         }
     }
 
