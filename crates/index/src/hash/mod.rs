@@ -5,6 +5,8 @@ mod clht;
 mod count;
 mod level;
 mod packed;
+#[cfg(test)]
+mod power;
 mod rewo;
 mod turbo;
 

@@ -251,6 +251,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let lock = Lock::of(lock_word(head)).try_acquire(guard)?;
         // A resize that has begun since cannot have moved the bucket without a mark in it.
         if link(self.pool.medium(), head).has_moved() {
+            lock.release_as_found();
             return None;
         }
         Some(self.settled(Held { table, head, lock }))
@@ -277,6 +278,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             if self.is_home(table, hash) {
                 return self.settled(Held { table, head, lock });
             }
+            // It may say of the group's mark that it is not durable.
+            lock.release_as_found();
         }
     }
 
@@ -290,10 +293,15 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     }
 
     /// As [`Clht::has_moved`], for writers: what they write to the next table counts only if the move itself is durable (invariant 4).
-    fn has_moved_durably(&self, table: Table, hash: u64) -> bool {
+    pub(super) fn has_moved_durably(&self, table: Table, hash: u64) -> bool {
+        let (region, medium) = (self.pool.region(), self.pool.medium());
         let moved = self.has_moved(table, hash);
         if moved && M::VOLATILE_CACHE {
-            self.settle_read(self.pool.region().at(table.leader(table.index(hash))));
+            let leader = region.at(table.leader(table.index(hash)));
+            if Lock::may_be_unsettled(lock_word(leader).load(medium, Acquire)) {
+                // PERSIST: see `migrate`. Not the leader's chain: what it names may be another's memory, now that the group has moved.
+                region.persist(leader);
+            }
         }
         moved
     }

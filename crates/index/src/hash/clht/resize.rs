@@ -115,15 +115,14 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn start(&self, guard: &Guard<'_, M>, from: Table, log2: u32) {
         let (region, root) = (self.pool.region(), &self.root()[0]);
         let Some(lock) = Lock::of(&root.0[ROOT_LOCK]).try_acquire(guard) else { return };
-        let view = self.view();
-        if view.next.is_none()
-            && view.current == from
-            && let Ok(to) = Self::new_table(guard, log2)
-        {
-            root.0[ROOT_NEXT].store(region.medium(), to.word(), Release);
-            // PERSIST: before any group moves (whoever sees `next` while the lock is held makes it durable first, in `help`).
-            region.persist(root);
+        // Who died here may have left a root that is not durable: then the lock says so until somebody has made it so.
+        if self.view() != (View { current: from, next: None }) {
+            return lock.release_as_found();
         }
+        let Ok(to) = Self::new_table(guard, log2) else { return lock.release_as_found() };
+        root.0[ROOT_NEXT].store(region.medium(), to.word(), Release);
+        // PERSIST: before any group moves (whoever sees `next` while the lock is held makes it durable first, in `help`).
+        region.persist(root);
         lock.release();
     }
 
@@ -149,13 +148,13 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     }
 
     /// As `settle_read`, for the root: `next` is durable before any group's move is.
-    fn settle_read_root(&self) {
+    pub(super) fn settle_read_root(&self) {
         if M::VOLATILE_CACHE {
             let root = &self.root()[0];
-            // ORDER: Relaxed: behind the Acquire of `next`, which was stored under this lock; and if it is settled, the fence is over.
+            // ORDER: Relaxed: behind the Acquire of what the root names, which was stored under this lock; and if it is settled, the fence is over.
             let lock = root.0[ROOT_LOCK].load(self.pool.medium(), Relaxed);
             if Lock::may_be_unsettled(lock) {
-                // PERSIST: see `start`. `redraw` fences before any group's move is stored, and nothing else follows from `next`.
+                // PERSIST: see `start`. `redraw` fences before any group's move is stored, and `trace_all` before anything is freed; nothing else follows from it.
                 self.pool.region().write_back(root);
             }
         }
@@ -167,7 +166,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let word = &region.at(to.header()).0[HEADER_CURSOR];
         let start = word.load(region.medium(), Acquire).min(from.groups());
         let end = (start + SKIP).min(from.groups());
-        let is_there = |&group: &u64| !self.has_moved(from, from.first_hash(group * GROUP));
+        // Durably: once the last group is passed, `next` becomes the current table, and who writes there looks at no mark.
+        let is_there = |&group: &u64| !self.has_moved_durably(from, from.first_hash(group * GROUP));
         let cursor = (start..end).find(is_there).unwrap_or(end);
         if planted::has(Bug::CursorEarly) && cursor + 1 == from.groups() {
             return from.groups();
@@ -188,13 +188,21 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         }
         let Some(leader_lock) = Lock::of(lock_word(leader)).try_acquire(guard) else { return Ok(Step::Busy) };
         if link(medium, leader).has_moved() {
-            leader_lock.release();
+            // The mover may have died before the mark was durable.
+            leader_lock.release_as_found();
             return Ok(Step::Already);
         }
         let others: [_; GROUP as usize - 1] = std::array::from_fn(|i| {
             Lock::of(lock_word(region.at(from.bucket(first + 1 + i as u64)))).acquire(guard)
         });
-        let overflow = self.redraw(guard, from, to, first)?;
+        let overflow = match self.redraw(guard, from, to, first) {
+            Ok(overflow) => overflow,
+            Err(full) => {
+                // What others have left in these chains, and fence later, stays as it is.
+                others.into_iter().chain([leader_lock]).for_each(|lock| lock.release_as_found());
+                return Err(full);
+            }
+        };
         // The others are marked as well, and first: whoever looked at the root before the resize began and locks one now sees that he has to look again. More
         // the mark does not say there; what counts is the leader's.
         for follower in (first + 1..first + GROUP).map(|index| region.at(from.bucket(index))) {
@@ -290,22 +298,19 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn finish_resize(&self, guard: &Guard<'_, M>, from: Table, to: Table) {
         let (region, root) = (self.pool.region(), &self.root()[0]);
         let Some(lock) = Lock::of(&root.0[ROOT_LOCK]).try_acquire(guard) else { return };
-        let view = self.view();
-        let is_due = view == (View { current: from, next: Some(to) });
-        if is_due {
-            if planted::has(Bug::NextClearedFirst) {
-                root.0[ROOT_NEXT].store(region.medium(), 0, Release);
-            }
-            root.0[ROOT_CURRENT].store(region.medium(), to.word(), Release);
+        if self.view() != (View { current: from, next: Some(to) }) {
+            return lock.release_as_found();
+        }
+        if planted::has(Bug::NextClearedFirst) {
             root.0[ROOT_NEXT].store(region.medium(), 0, Release);
-            root.0[ROOT_RESIZES].fetch_add(region.medium(), 1, Relaxed);
-            // PERSIST: one line, in this order. After a crash that kept only the first store both words name the new table, which reads as done.
-            region.persist(root);
         }
+        root.0[ROOT_CURRENT].store(region.medium(), to.word(), Release);
+        root.0[ROOT_NEXT].store(region.medium(), 0, Release);
+        root.0[ROOT_RESIZES].fetch_add(region.medium(), 1, Relaxed);
+        // PERSIST: one line, in this order. After a crash that kept only the first store both words name the new table, which reads as done.
+        region.persist(root);
         lock.release();
-        if is_due {
-            guard.retire(from.start(), from.bytes());
-        }
+        guard.retire(from.start(), from.bytes());
     }
 
     /// One piece of a resize, for when nobody writes. Whether there is more to do.
@@ -380,5 +385,192 @@ impl<K: Slots> Drawing<K> {
             let _ = block.fenced_later().into_offset();
         });
         Ok(chained)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::power::{Medium, Power, interrupted};
+    use super::*;
+    use crate::{Deferred, KeyKind, PointIndex, Stored, Swapped, U64};
+    use std::sync::Arc;
+    use terrace_pool::Locked;
+    use terrace_testkit::schedule::Stage;
+
+    type Index = Clht<Medium, U64>;
+
+    /// A table of so many groups that is about to double, and its tables.
+    fn growing(power: &Power, groups: u64) -> (Index, Table, Table) {
+        let index = Index::create(&power.pool, "index", groups * GROUP * 2).unwrap();
+        let from = index.view().current;
+        assert_eq!(from.groups(), groups);
+        index.start(&power.pool.pin(), from, from.log2() + 1);
+        let to = index.view().next.unwrap();
+        (index, from, to)
+    }
+
+    /// What the index holds of a key after a loss of power.
+    fn kept(power: &Power, key: u64) -> Option<u64> {
+        let pool = power.lost();
+        let index = Index::recover(&pool, "index").unwrap().unwrap();
+        let found = index.get(&pool.pin(), &key);
+        pool.abandon();
+        found
+    }
+
+    /// Keys of the hashes that begin like this.
+    fn keys(seed: u64, bits: u32, begin: u64) -> impl Iterator<Item = u64> {
+        (0..).filter(move |key| U64::hash(key, seed) >> (64 - bits) == begin)
+    }
+
+    fn is_open(index: &Index, lock: &terrace_medium::Word) -> bool {
+        Lock::may_be_unsettled(lock.load(index.pool.medium(), Relaxed))
+    }
+
+    /// Moves a group, unless it has moved, as somebody does who has not come to the fence behind it. The locks stay held.
+    fn move_unfenced<'g>(
+        index: &'g Index,
+        guard: &'g Guard<'_, Medium>,
+        (from, to, group): (Table, Table, u64),
+    ) -> Vec<Locked<'g, Medium>> {
+        let (region, first) = (index.pool.region(), group * GROUP);
+        let buckets = || (first..first + GROUP).map(|bucket| region.at(from.bucket(bucket)));
+        let locks = buckets().map(|bucket| Lock::of(lock_word(bucket)).acquire(guard)).collect();
+        if index.has_moved(from, from.first_hash(first)) {
+            return locks;
+        }
+        index.redraw(guard, from, to, first).unwrap();
+        buckets()
+            .for_each(|bucket| store_link(region.medium(), bucket, link(region.medium(), bucket).moved()));
+        locks
+    }
+
+    /// Ends a resize as somebody does who has not come to the fence behind it.
+    fn finish_unfenced(index: &Index, to: Table) {
+        let (medium, root) = (index.pool.medium(), &index.root()[0]);
+        root.0[ROOT_CURRENT].store(medium, to.word(), Release);
+        root.0[ROOT_NEXT].store(medium, 0, Release);
+    }
+
+    #[test]
+    fn a_resize_has_ended_when_all_its_moves_are_durable() {
+        let power = Power::new();
+        let (index, from, to) = growing(&power, 1);
+        let guard = power.pool.pin();
+        let locks = move_unfenced(&index, &guard, (from, to, 0));
+        assert_eq!(index.pass_moved_groups(from, to), 1);
+        finish_unfenced(&index, to);
+        index.insert(&guard, &7, 70).unwrap();
+        assert_eq!(kept(&power, 7), Some(70));
+        drop(locks);
+    }
+
+    #[test]
+    fn nobody_follows_the_chain_of_a_group_that_has_moved() {
+        let power = Power::new();
+        let (index, from, to) = growing(&power, 2);
+        let guard = power.pool.pin();
+        let locks = move_unfenced(&index, &guard, (from, to, 0));
+        // He died; a collection has freed the chain, and somebody else has its memory.
+        locks.into_iter().for_each(|lock| lock.release_unfenced());
+        let leader = power.pool.region().at(from.bucket(0));
+        let gone = link(power.pool.medium(), leader).with_next(Offset::new(1 << 40));
+        store_link(power.pool.medium(), leader, gone);
+        let key = keys(index.seed, from.log2(), 0).next().unwrap();
+        index.insert(&guard, &key, 70).unwrap();
+        assert_eq!((index.damage(), kept(&power, key)), (None, Some(70)));
+    }
+
+    #[test]
+    fn what_a_collection_frees_the_root_does_not_name_after_a_loss_of_power() {
+        let power = Power::new();
+        let (index, from, to) = growing(&power, 1);
+        index.help(&power.pool.pin(), from, to);
+        let guard = power.pool.pin();
+        let lock = Lock::of(&index.root()[0].0[ROOT_LOCK]).acquire(&guard);
+        finish_unfenced(&index, to);
+        // He died.
+        lock.release_unfenced();
+        drop(guard);
+        power.pool.doubt();
+        let report =
+            power.pool.collect(&mut |marker| index.trace(&power.pool.pin(), marker, |_, _| unreachable!()));
+        assert!(report.freed >= from.bytes() as u64, "{report:?}");
+        let pool = power.lost();
+        let after = Index::recover(&pool, "index").unwrap().unwrap().view();
+        assert!(after == View { current: to, next: None });
+        pool.abandon();
+    }
+
+    #[test]
+    fn who_changes_nothing_about_a_resize_leaves_it_open_whether_the_root_is_durable() {
+        let power = Power::new();
+        let index = Index::create(&power.pool, "index", 0).unwrap();
+        let (guard, from) = (power.pool.pin(), index.view().current);
+        let root = &index.root()[0].0;
+        Lock::of(&root[ROOT_LOCK]).acquire(&guard).release_unfenced();
+        index.start(&guard, from, 30);
+        assert!(is_open(&index, &root[ROOT_LOCK]), "the pool has no room");
+        let to = Index::new_table(&guard, 4).unwrap();
+        root[ROOT_NEXT].store(power.pool.medium(), to.word(), Release);
+        index.start(&guard, from, 4);
+        index.finish_resize(&guard, to, from);
+        assert!(is_open(&index, &root[ROOT_LOCK]));
+        index.help(&guard, from, to);
+        index.insert(&guard, &7, 70).unwrap();
+        assert_eq!(kept(&power, 7), Some(70));
+    }
+
+    #[test]
+    fn a_group_that_the_pool_has_no_room_to_move_is_as_durable_as_before() {
+        let power = Power::new();
+        let index = Index::create(&power.pool, "index", 0).unwrap();
+        let (guard, from) = (power.pool.pin(), index.view().current);
+        keys(index.seed, 4, 0).take(4).for_each(|key| _ = index.insert(&guard, &key, key).unwrap());
+        index.start(&guard, from, 4);
+        let to = index.view().next.unwrap();
+        while let Ok(block) = guard.alloc(64) {
+            let _ = block.persist().into_offset();
+        }
+        let (key, mut deferred) = (keys(index.seed, 3, 5).next().unwrap(), Deferred::default());
+        let swapped = index.compare_and_swap_deferred(&guard, &key, None, Some(70), &mut deferred);
+        assert_eq!(swapped, Ok(Swapped::Done));
+        assert!(index.migrate(&guard, from, to, 0).is_err());
+        assert_eq!((index.get(&guard, &key), kept(&power, key)), (Some(70), Some(70)));
+    }
+
+    /// Somebody moves a group and dies before that is durable, while another writes one of its keys: whoever of them is held up, and wherever that is.
+    fn a_mover_dies(has_begun: bool) {
+        let stage = Stage::new();
+        for run in 2..160 {
+            let power = Power::new();
+            let index = Arc::new(Index::create(&power.pool, "index", 32).unwrap());
+            let from = index.view().current;
+            let key = keys(index.seed, from.log2(), 0).next().unwrap();
+            if has_begun {
+                index.start(&power.pool.pin(), from, 5);
+            }
+            let [writer, mover] = [index.clone(), index];
+            let write = move || _ = writer.insert(&writer.pool.pin(), &key, 70).unwrap();
+            let moving = move || {
+                let guard = mover.pool.pin();
+                mover.start(&guard, from, 5);
+                if let Some(to) = mover.view().next {
+                    let locks = move_unfenced(&mover, &guard, (from, to, 0));
+                    locks.into_iter().for_each(|lock| lock.release_unfenced());
+                }
+            };
+            match run % 2 {
+                0 => interrupted(&stage, run / 2, write, moving),
+                _ => interrupted(&stage, run / 2, moving, write),
+            }
+            assert_eq!(kept(&power, key), Some(70), "run {run}");
+        }
+    }
+
+    #[test]
+    fn a_writer_who_comes_by_a_move_that_is_not_durable_knows_it() {
+        a_mover_dies(true);
+        a_mover_dies(false);
     }
 }

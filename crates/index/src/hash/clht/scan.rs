@@ -52,6 +52,9 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let (mut position, mut total) = (0, 0);
         // A table that comes later is younger than the collection, which leaves it alone.
         let view = self.view();
+        self.settle_read_root();
+        // PERSIST: what the root names, before anything is freed that it named before: who stored that may have died before it was durable.
+        self.pool.region().fence();
         for table in [Some(view.current), view.next].into_iter().flatten() {
             marker.mark(table.start(), table.bytes());
         }

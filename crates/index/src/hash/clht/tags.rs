@@ -48,10 +48,12 @@ fn unpack(slot: u64) -> Entry {
 }
 
 /// A bit for each slot with this tag, compared without a branch (see `pairs`). An empty slot has the tag 0 and is told apart by its offset.
+///
+/// ORDER: Acquire: pairs with the Release of publish, replace and clear: who finds that a key has gone sees what was done before, and looks at the lock afterwards.
 #[inline(always)]
 fn matching<M: Medium>(medium: &M, bucket: &Line, tag: u64) -> u64 {
     (0..6).fold(0, |bits, slot| {
-        bits | u64::from(slot_word(bucket, slot).load(medium, Relaxed) >> HASH_AT == tag) << slot
+        bits | u64::from(slot_word(bucket, slot).load(medium, Acquire) >> HASH_AT == tag) << slot
     })
 }
 

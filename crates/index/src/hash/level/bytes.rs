@@ -46,10 +46,12 @@ fn unpack(slot: u64) -> Entry {
 }
 
 /// A bit for each slot with this tag, with a token or not, found without a branch.
+///
+/// ORDER: Acquire: who does not find a key looks at the meta word once more, and at the lock, after the slots; else the slot may be another's already.
 #[inline(always)]
 fn matching<M: Medium>(medium: &M, bucket: &Bucket, tag: u64) -> u64 {
     (0..SLOTS).fold(0, |bits, slot| {
-        bits | u64::from(slot_word(bucket, slot).load(medium, Relaxed) >> HASH_AT == tag) << slot
+        bits | u64::from(slot_word(bucket, slot).load(medium, Acquire) >> HASH_AT == tag) << slot
     })
 }
 

@@ -136,7 +136,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     }
 
     /// The lock of a unit that is neither of the key's own: taken only if it is free, for others may hold it and wait for one of those.
-    fn try_hold_third<'g>(
+    pub(super) fn try_hold_third<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
         view: &View,
@@ -145,6 +145,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let lock = Lock::of(lock_word(self.bucket(side.lower_at()))).try_acquire(guard)?;
         // With the locks of the key's own units held, a resize may have begun, and moved this one.
         if !self.is_current(view, side) {
+            lock.release_as_found();
             return None;
         }
         if M::VOLATILE_CACHE && lock.was_unfenced() {

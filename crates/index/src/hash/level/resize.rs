@@ -149,8 +149,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         prepare: impl FnOnce() -> Result<(), PoolFull>,
     ) -> Result<bool, PoolFull> {
         let (region, medium) = (self.pool.region(), self.pool.medium());
-        // Who died here may have stored a state and not made it durable. It lies in the same line, before what is stored now, and its tiers' blocks are given back by nobody but
-        // who made the next one durable: a crash that loses it loses all that follows from it.
+        // Who died here may have stored a state and not made it durable. It lies in the same line, before what is stored now, and the tiers of the one before it are given back by who makes the
+        // next one durable, or by a collection, which makes durable what it has seen: a crash that loses it loses all that follows from it.
         let lock = Lock::of(&self.root[0].0[ROOT_LOCK]).acquire(guard);
         if self.state() != view.state {
             lock.release_as_found();
@@ -265,11 +265,11 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     }
 
     /// As `settle_read`, for the root: a state is durable before anything that follows from it, all of which the thread fences for itself before it makes it count.
-    fn settle_state(&self) {
+    pub(super) fn settle_state(&self) {
         let root = &self.root[0];
         // ORDER: Relaxed: behind the Acquire of the state, which was stored under this lock; and if it is settled, the fence is over.
         if M::VOLATILE_CACHE && Lock::may_be_unsettled(root.0[ROOT_LOCK].load(self.pool.medium(), Relaxed)) {
-            // PERSIST: fenced before the mark of a unit that moves, or the slot of a key, at the latest; see `turn`.
+            // PERSIST: fenced before the mark of a unit that moves, the slot of a key, or what a collection frees, at the latest; see `turn`.
             self.pool.region().write_back(root);
         }
     }
@@ -336,6 +336,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let lock = if wait { Some(lock.acquire(guard)) } else { lock.try_acquire(guard) };
         let Some(lock) = lock else { return Step::Busy };
         if self.state() != view.state || meta(medium, bucket).is_fine::<K>() == is_expanding {
+            // The mover may have died before the mark was durable.
+            lock.release_as_found();
             return Step::Already;
         }
         let middle = [2 * unit, 2 * unit + 1].map(|index| self.bucket(view.mid.bucket(index)));
@@ -501,10 +503,13 @@ fn cursor_in(word: u64, state: State) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::power::{Medium, Power, interrupted};
     use super::*;
-    use crate::{PointIndex, Stored, U64};
+    use crate::{Deferred, PointIndex, Stored, Swapped, U64};
+    use std::sync::{Arc, Mutex};
     use terrace_medium::{Dram, Pmem};
     use terrace_pool::Pool;
+    use terrace_testkit::schedule::Stage;
 
     #[test]
     fn who_changes_no_state_leaves_it_open_whether_the_last_one_is_durable() {
@@ -534,5 +539,84 @@ mod tests {
             assert!(!has_changed || table.check_load(&before).is_ok(), "after {key} keys");
         }
         assert!(before.state.top() + 2 < table.state().top());
+    }
+
+    #[test]
+    fn what_a_collection_frees_the_root_does_not_name_after_a_loss_of_power() {
+        let power = Power::new();
+        let table = Level::<Medium, U64>::create(&power.pool, "table", 0).unwrap();
+        let guard = power.pool.pin();
+        table.start_expanding(&guard, &table.view()).unwrap();
+        let view = table.view();
+        (0..view.low.buckets()).for_each(|unit| _ = table.move_unit(&guard, &view, unit, false));
+        let lock = Lock::of(&table.root[0].0[ROOT_LOCK]).acquire(&guard);
+        let next = view.state.next(view.state.top(), Phase::Two);
+        store_state(power.pool.medium(), &table.root, next);
+        // He died.
+        lock.release_unfenced();
+        drop(guard);
+        power.pool.doubt();
+        let report =
+            power.pool.collect(&mut |marker| table.trace(&power.pool.pin(), marker, |_, _| unreachable!()));
+        assert!(report.freed >= view.low.bytes() as u64, "{report:?}");
+        let pool = power.lost();
+        let after = Level::<Medium, U64>::recover(&pool, "table").unwrap().unwrap();
+        assert!(after.state() == next);
+        drop(after);
+        pool.abandon();
+    }
+
+    #[test]
+    fn who_finds_that_a_unit_is_not_what_it_was_leaves_it_open_whether_it_is_durable() {
+        let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
+        let table = Level::<Pmem, U64>::create(&pool, "table", 0).unwrap();
+        let (guard, before) = (pool.pin(), table.view());
+        let side = table.side(&before, 0);
+        let is_open = || Lock::may_be_unsettled(table.lock(&side).peek(pool.medium()));
+        table.lock(&side).acquire(&guard).release_unfenced();
+        table.start_expanding(&guard, &before).unwrap();
+        assert!(table.try_hold_third(&guard, &before, &side).is_none() && is_open());
+        let stale = View { state: before.state, ..table.view() };
+        assert!(matches!(table.move_unit(&guard, &stale, 0, false), Step::Already) && is_open());
+        assert!(matches!(table.move_unit(&guard, &table.view(), 0, false), Step::Moved) && !is_open());
+    }
+
+    /// Somebody writes and fences later, and while another looks at what he wrote, held up wherever that is, a resize begins.
+    fn a_state_turns(look: impl Fn(&Level<Medium, U64>) + Clone + Send + 'static) {
+        const KEY: u64 = 7;
+        let stage = Stage::new();
+        for steps in 1..100 {
+            let power = Power::new();
+            let table = Arc::new(Level::<Medium, U64>::create(&power.pool, "table", 0).unwrap());
+            let mut deferred = Deferred::default();
+            let guard = power.pool.pin();
+            let swapped = table.compare_and_swap_deferred(&guard, &KEY, None, Some(70), &mut deferred);
+            assert_eq!(swapped, Ok(Swapped::Done));
+            drop(guard);
+            let [reader, other] = [table.clone(), table];
+            let found = Arc::new(Mutex::new(None));
+            let (look, answer) = (look.clone(), found.clone());
+            let read = move || {
+                look(&reader);
+                *answer.lock().unwrap() = reader.get(&reader.pool.pin(), &KEY);
+            };
+            interrupted(&stage, steps, read, move || {
+                other.start_expanding(&other.pool.pin(), &other.view()).unwrap();
+            });
+            assert_eq!(*found.lock().unwrap(), Some(70));
+            let pool = power.lost();
+            let after = Level::<Medium, U64>::recover(&pool, "table").unwrap().unwrap();
+            assert_eq!(after.get(&pool.pin(), &KEY), Some(70), "held up after {steps} steps");
+            drop(after);
+            pool.abandon();
+        }
+    }
+
+    #[test]
+    fn who_is_held_up_while_a_state_turns_knows_what_is_not_durable() {
+        a_state_turns(|table| _ = table.insert(&table.pool.pin(), &7, 71));
+        a_state_turns(|table| {
+            table.pool.reachable(&mut |marker| table.trace(&table.pool.pin(), marker, |_, _| ()));
+        });
     }
 }

@@ -95,6 +95,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
                 }
                 return (view, side, lock);
             }
+            lock.release_as_found();
         }
     }
 
@@ -112,6 +113,9 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         count.start_recount();
         // A tier that comes later is younger than the collection, which leaves it alone.
         let view = self.view();
+        self.settle_state();
+        // PERSIST: the state, before anything is freed that the one before it named: who stored it may have died before it was durable.
+        self.pool.region().fence();
         for log2 in view.state.tiers() {
             let tier = [view.high, view.mid, view.low][(view.state.top() - log2) as usize];
             marker.mark(tier.start(), tier.bytes());

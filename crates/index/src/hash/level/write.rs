@@ -56,6 +56,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
                 self.settle_held(&held);
                 return held;
             }
+            locks.into_iter().flatten().for_each(|lock| lock.release_as_found());
         }
     }
 

@@ -1,0 +1,78 @@
+//! A pool that a test takes the power from: of what was stored, only what was written back and fenced is there after that.
+
+use std::sync::Arc;
+use terrace_pool::{Geometry, Pool, PoolOptions};
+use terrace_testkit::crash::Memory;
+use terrace_testkit::schedule::{Job, Policy, Scheduled, Slice, Stage};
+use terrace_testkit::{Layered, Recording, What};
+
+/// What the pool lies on.
+pub(super) type Medium = Layered<true>;
+
+const BYTES: usize = 256 << 10;
+
+/// A pool, and all that was ever done to it.
+pub(super) struct Power {
+    pub(super) pool: Pool<Medium>,
+    medium: Arc<Scheduled<Recording<Memory<true>>>>,
+}
+
+fn options(boot: u128) -> PoolOptions {
+    PoolOptions::anonymous().geometry(Geometry::tiny()).hash_seed(11).boot_id(boot)
+}
+
+fn memory() -> Memory<true> {
+    Memory::zeroed(BYTES, BYTES).expect("memory")
+}
+
+impl Power {
+    pub(super) fn new() -> Self {
+        let medium = Arc::new(Scheduled::over(Recording::over(memory())));
+        let pool = options(1).create_on(Layered::over(medium.clone())).expect("a pool");
+        Self { pool, medium }
+    }
+
+    /// The pool as somebody finds it after a loss of power, which has kept as little as it may.
+    pub(super) fn lost(&self) -> Pool<Medium> {
+        let trace = self.medium.below().trace();
+        let (mut seen, mut durable) = (vec![0; BYTES / 8], vec![0; BYTES / 8]);
+        let mut asked = Vec::new();
+        for event in trace.events() {
+            trace.stored(event).for_each(|(word, value)| seen[word as usize] = value);
+            match event.what {
+                What::WriteBack { line } => {
+                    let words = line / 8..line / 8 + 8;
+                    asked.extend(words.map(|word| (event.thread, word, seen[word as usize])));
+                }
+                What::StreamedCopy(_) => {
+                    asked.extend(trace.stored(event).map(|(word, value)| (event.thread, word, value)));
+                }
+                What::Fence => {
+                    let mine = asked.extract_if(.., |(thread, ..)| *thread == event.thread);
+                    mine.for_each(|(_, word, value)| durable[word as usize] = value);
+                }
+                _ => {}
+            }
+        }
+        let memory = memory();
+        memory.set_all(&durable);
+        options(2).open_on(Layered::over(Arc::new(memory))).expect("the pool")
+    }
+}
+
+/// Who reads a word a few times in a row gives way, though it does not wait for anybody. It goes on so often all the same.
+const GIVES_WAY: usize = 64;
+
+/// Runs `one` for so many steps, then `other` until it ends or waits, and so on.
+pub(super) fn interrupted(
+    stage: &Stage,
+    steps: u32,
+    one: impl FnOnce() + Send + 'static,
+    other: impl FnOnce() + Send + 'static,
+) {
+    let jobs: Vec<Job> = vec![Box::new(one), Box::new(other)];
+    let others = [(1, u32::MAX); GIVES_WAY];
+    let turns = std::iter::once((0, steps)).chain(others).map(|(thread, steps)| Slice { thread, steps });
+    let ran = stage.run(jobs, &Policy::Script(turns.collect()), 0);
+    assert_eq!(ran.wrong, None, "after {steps} steps");
+}
