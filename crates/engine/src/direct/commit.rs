@@ -428,6 +428,25 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_was_absent_as_a_batch_came_and_expired_since_is_not_as_it_was() {
+        let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
+        let clock = Arc::new(ManualClock::at(1000));
+        let store = Store::open(pool, Settings { clock: clock.clone(), ..settings() }).unwrap();
+        let what = Some(What::Put { value: b"1", expires_at: Some(2000) });
+        let steps = [Step { key: b"a", what, expected: None }];
+        let guard = store.pool().pin();
+        let mut flight = store.prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
+        assert!(flight.publish().is_ok());
+        let absent = store.version(b"a").unwrap();
+        assert_eq!(absent.token(), None);
+        flight.commit();
+        assert_eq!(read(&store, b"a"), Some(b"1".to_vec()));
+        clock.advance(1000);
+        assert_eq!(store.commit(&[], &[(b"a", absent)]), Ok(Commit::Changed(0)));
+        store.retire_blocks(&flight.remains());
+    }
+
+    #[test]
     fn a_store_that_has_stopped_is_read_and_not_written() {
         let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
         let store = Store::open(pool, settings()).unwrap();
