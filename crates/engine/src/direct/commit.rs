@@ -8,9 +8,9 @@ use super::stage::{Draft, Source, Staged};
 use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::engine::{Commit, Expected, What, Write};
-use crate::{Version, WriteError};
+use crate::{ReadError, Version, WriteError};
 use terrace_index::PointIndex;
-use terrace_pool::{Guard, Lock};
+use terrace_pool::{Backoff, Guard, Lock};
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
     pub(super) fn commit_all(
@@ -47,15 +47,43 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
     }
 
-    /// Nothing is written: what was read before this call and has not changed until it was all there at the instant of the call.
+    /// Nothing is written. What has an entry still had it at any instant of this call, and so it is with what was absent and has been so all along. Of what is only to be
+    /// absent nothing is known from before: it is looked at twice, and all the others at the second time, so that everything was as expected between the two.
     fn confirm(&self, expected: &[Expected<'_>]) -> Result<(), Trouble> {
         let guard = self.pool().try_pin()?;
-        for (nth, &(key, version)) in expected.iter().enumerate() {
-            if !self.find_version(&guard, key)?.meets(&version) {
-                return Err(Trouble::Changed(nth));
+        let mut backoff = Backoff::new();
+        loop {
+            let mut since = Vec::with_capacity(expected.len());
+            for (nth, &(key, version)) in expected.iter().enumerate() {
+                let is_known = version.token.is_some() || version.absence.is_some();
+                let seen = if is_known { version } else { self.find_version(&guard, key)? };
+                if seen.token != version.token {
+                    return Err(Trouble::Changed(nth));
+                }
+                since.push(seen);
+            }
+            match self.changed(&guard, expected, &since)? {
+                None => return Ok(()),
+                // It may have come and gone, or another of its stripe has gone.
+                Some(nth) if since[nth] != expected[nth].1 => _ = backoff.spin(),
+                Some(nth) => return Err(Trouble::Changed(nth)),
             }
         }
-        Ok(())
+    }
+
+    /// The first of these keys that has not stayed as it was.
+    fn changed(
+        &self,
+        guard: &Guard<'_, I::Medium>,
+        expected: &[Expected<'_>],
+        since: &[Version],
+    ) -> Result<Option<usize>, ReadError> {
+        for (nth, (&(key, _), since)) in expected.iter().zip(since).enumerate() {
+            if !self.has_stayed(key, since, self.find_version(guard, key)?) {
+                return Ok(Some(nth));
+            }
+        }
+        Ok(None)
     }
 
     /// A single key needs no descriptor.

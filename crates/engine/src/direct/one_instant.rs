@@ -5,7 +5,7 @@
 use super::Key;
 use super::store::{Direct, Settings};
 use crate::engine::Each;
-use crate::{Change, Clock, Engine, Put};
+use crate::{Change, Clock, Commit, Engine, Put, Value, Version};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use terrace_index::{Bytes, CacheBounds, hash::Clht};
@@ -77,6 +77,37 @@ fn snapshot(store: &Store) -> Option<Values> {
     Some(values(|each| store.snapshot_many(&KEYS, each)))
 }
 
+/// What one has read, key by key, if a commit says that it was all there at once. `order` is that in which the commit is told of the keys.
+fn transaction(store: &Store, order: [usize; 5], expected: fn(&Store, &[u8]) -> Version) -> Option<Values> {
+    let (mut read, mut versions) = (Vec::new(), Vec::new());
+    for key in KEYS {
+        let version = expected(store, key);
+        let value = store.get(key).unwrap();
+        let token = value.as_ref().map(Value::token);
+        read.push(value.map(|value| value.to_vec()));
+        if token != version.token() {
+            return None;
+        }
+        versions.push((key, version));
+    }
+    match store.commit(&[], &order.map(|nth| versions[nth])).unwrap() {
+        Commit::Done => Some(read),
+        Commit::Changed(_) => None,
+    }
+}
+
+const ORDERS: [[usize; 5]; 3] = [[0, 1, 2, 3, 4], [2, 1, 0, 3, 4], [4, 3, 2, 1, 0]];
+
+/// How a key stands, as a transaction that has read it knows: it must be so in the end.
+fn now(store: &Store, key: &[u8]) -> Version {
+    store.token(key).unwrap().into()
+}
+
+/// How a key stands, as one who has looked before knows: it must be so all along.
+fn all_along(store: &Store, key: &[u8]) -> Version {
+    store.version(key).unwrap()
+}
+
 /// Reads once for every way in which these writes may be done when the clock is asked for the nth time, up to `asked`.
 fn all_ways(prepare: Write, writes: [Write; 4], asked: usize, read: impl Fn(&Store) -> Option<Values>) {
     let ways = (0..asked.pow(4)).map(|way| [1, 2, 3, 4].map(|nth| way / asked.pow(4 - nth) % asked));
@@ -134,6 +165,16 @@ const EXPIRED: (Write, [Write; 4]) = (
 fn a_snapshot_has_no_key_absent_beside_what_came_while_it_was_there() {
     for (prepare, writes) in [REMOVED, EXPIRED] {
         all_ways(prepare, writes, 8, snapshot);
+    }
+}
+
+#[test]
+fn nor_has_what_a_transaction_has_read() {
+    for (prepare, writes) in [REMOVED, EXPIRED] {
+        for order in ORDERS {
+            all_ways(prepare, writes, 8, |store| transaction(store, order, now));
+            all_ways(prepare, writes, 8, |store| transaction(store, order, all_along));
+        }
     }
 }
 
