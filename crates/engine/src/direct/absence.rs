@@ -1,8 +1,8 @@
 //! Whether a key that has no entry had none all along.
 //!
 //! An entry has a token that no other version of its key has; a key without one has nothing that could tell. So removals are counted, in stripes by
-//! the key's hash: a count goes up *before* a removal can be seen. If a key was absent when somebody looked, the count of its stripe is what it was before that look,
-//! and the key is absent now, then it was absent all along: had it come, it would be there still, or its removal would have been counted. A removal of another key of the
+//! the key's hash: a count goes up *before* a removal can be seen. If a key was absent when somebody looked, it is absent at a second look, and the count of its stripe is *behind* that
+//! what it was *before* the first one, then it was absent all the while: had it come, it would be there still, or its removal would have been counted. A removal of another key of the
 //! stripe looks the same; then somebody is told of a change that was none.
 //!
 //! An entry that has expired is not there for anyone, and goes without a trace when another takes its place: its token is part of the absence.
@@ -34,7 +34,7 @@ impl<M: MappedMedium> Root<M> {
 }
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
-    /// To be called before a look that may find `key` absent.
+    /// To be called before a look that may find `key` absent, and behind a second one.
     pub(super) fn removals(&self, key: &[u8]) -> u64 {
         // ORDER: Acquire: what is read after this is read after it.
         self.root.removals(key).load(self.pool().medium(), Acquire)
@@ -46,10 +46,20 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         self.root.removals(key).fetch_add(self.pool().medium(), 1, Release);
     }
 
-    /// How a key stands whose removals were `removals` before the index was asked and had this word for it.
-    fn absence(&self, guard: &Guard<'_, I::Medium>, removals: u64, word: Option<u64>) -> Absence {
-        let expired = word.and_then(|word| Record::at(guard, word).ok()).map(|record| record.token());
-        Absence { removals, expired }
+    /// How a key stands whose record that counts this is, expired or not, and whose removals were `removals` before it was looked for.
+    pub(super) fn version_of(&self, removals: u64, record: Option<&Record<'_>>) -> Version {
+        let token = record.map(Record::token);
+        match record {
+            Some(record) if !self.has_expired(record) => Version { token, absence: None },
+            _ => Version { token: None, absence: Some(Absence { removals, expired: token }) },
+        }
+    }
+
+    /// Whether `key` has been `before` all along until a look, behind which this is called, that found it to be `now`. Before must have been counted before it was looked for.
+    pub(super) fn has_stayed(&self, key: &[u8], before: &Version, now: Version) -> bool {
+        // ORDER: the count comes behind the look: a search that finds nothing has loaded with Acquire what it found instead. So who saw a key gone counts its removal.
+        let counted = now.absence.map(|absence| Absence { removals: self.removals(key), ..absence });
+        Version { absence: counted, ..now }.meets(before)
     }
 
     /// Whether a key that is claimed, and had this word before, has been absent since `absence`.
@@ -60,7 +70,9 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         key: &[u8],
         word: Option<u64>,
     ) -> bool {
-        self.absence(guard, self.removals(key), word) == absence
+        let record = word.and_then(|word| self.standing(guard, word).ok()?);
+        let expired = record.map(|record| record.token());
+        Absence { removals: self.removals(key), expired } == absence
     }
 
     /// How `key` stands.
@@ -71,8 +83,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     ) -> Result<Version, ReadError> {
         let removals = self.removals(key);
         let word = self.word(guard, key)?;
-        let token = self.token_at(guard, word)?;
-        let absence = if token.is_none() { Some(self.absence(guard, removals, word)) } else { None };
-        Ok(Version { token, absence })
+        let record = word.map_or(Ok(None), |word| self.standing(guard, word))?;
+        if self.settings.verify_reads {
+            record.as_ref().map_or(Ok(()), Record::verify)?;
+        }
+        Ok(self.version_of(removals, record.as_ref()))
     }
 }

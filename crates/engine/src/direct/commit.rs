@@ -8,9 +8,9 @@ use super::stage::{Draft, Source, Staged};
 use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::engine::{Commit, Expected, What, Write};
-use crate::{Version, WriteError};
+use crate::{ReadError, Version, WriteError};
 use terrace_index::PointIndex;
-use terrace_pool::{Guard, Lock};
+use terrace_pool::{Backoff, Guard, Lock};
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
     pub(super) fn commit_all(
@@ -47,15 +47,43 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
     }
 
-    /// Nothing is written: what was read before this call and has not changed until it was all there at the instant of the call.
+    /// Nothing is written. What has an entry still had it at any instant of this call, and so it is with what was absent and has been so all along. Of what is only to be
+    /// absent nothing is known from before: it is looked at twice, and all the others at the second time, so that everything was as expected between the two.
     fn confirm(&self, expected: &[Expected<'_>]) -> Result<(), Trouble> {
         let guard = self.pool().try_pin()?;
-        for (nth, &(key, version)) in expected.iter().enumerate() {
-            if !self.find_version(&guard, key)?.meets(&version) {
-                return Err(Trouble::Changed(nth));
+        let mut backoff = Backoff::new();
+        loop {
+            let mut since = Vec::with_capacity(expected.len());
+            for (nth, &(key, version)) in expected.iter().enumerate() {
+                let is_known = version.token.is_some() || version.absence.is_some();
+                let seen = if is_known { version } else { self.find_version(&guard, key)? };
+                if seen.token != version.token {
+                    return Err(Trouble::Changed(nth));
+                }
+                since.push(seen);
+            }
+            match self.changed(&guard, expected, &since)? {
+                None => return Ok(()),
+                // It may have come and gone, or another of its stripe has gone.
+                Some(nth) if since[nth] != expected[nth].1 => _ = backoff.spin(),
+                Some(nth) => return Err(Trouble::Changed(nth)),
             }
         }
-        Ok(())
+    }
+
+    /// The first of these keys that has not stayed as it was.
+    fn changed(
+        &self,
+        guard: &Guard<'_, I::Medium>,
+        expected: &[Expected<'_>],
+        since: &[Version],
+    ) -> Result<Option<usize>, ReadError> {
+        for (nth, (&(key, _), since)) in expected.iter().zip(since).enumerate() {
+            if !self.has_stayed(key, since, self.find_version(guard, key)?) {
+                return Ok(Some(nth));
+            }
+        }
+        Ok(None)
     }
 
     /// A single key needs no descriptor.
@@ -425,6 +453,25 @@ mod tests {
         let absent = store.version(b"a").unwrap();
         assert_eq!(store.commit(&write(value(None))[..1], &[(b"a", absent)]), Ok(Commit::Done));
         assert_eq!(store.commit(&write(value(None))[..1], &[(b"a", absent)]), Ok(Commit::Changed(0)));
+    }
+
+    #[test]
+    fn a_key_that_was_absent_as_a_batch_came_and_expired_since_is_not_as_it_was() {
+        let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
+        let clock = Arc::new(ManualClock::at(1000));
+        let store = Store::open(pool, Settings { clock: clock.clone(), ..settings() }).unwrap();
+        let what = Some(What::Put { value: b"1", expires_at: Some(2000) });
+        let steps = [Step { key: b"a", what, expected: None }];
+        let guard = store.pool().pin();
+        let mut flight = store.prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
+        assert!(flight.publish().is_ok());
+        let absent = store.version(b"a").unwrap();
+        assert_eq!(absent.token(), None);
+        flight.commit();
+        assert_eq!(read(&store, b"a"), Some(b"1".to_vec()));
+        clock.advance(1000);
+        assert_eq!(store.commit(&[], &[(b"a", absent)]), Ok(Commit::Changed(0)));
+        store.retire_blocks(&flight.remains());
     }
 
     #[test]

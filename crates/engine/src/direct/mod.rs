@@ -22,6 +22,8 @@ mod descriptor;
 mod expiry;
 mod flight;
 mod key;
+#[cfg(test)]
+mod one_instant;
 mod plan;
 mod read;
 mod record;

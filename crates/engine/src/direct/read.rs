@@ -18,18 +18,37 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         guard: &'g Guard<'_, I::Medium>,
         word: u64,
     ) -> Result<Option<Record<'g>>, ReadError> {
-        let record = Record::at(guard, word)?;
-        let record =
-            if record.shape.role == Role::Single { Some(record) } else { self.settled(guard, record)? };
-        match record {
-            Some(record) if self.has_expired(&record) => self.expired(&record),
+        self.live_at(guard, word, || self.settings.clock.now_ms())
+    }
+
+    /// As [`Direct::live`], at the time that `now` says; it is asked only about a record that expires.
+    #[inline(always)]
+    pub(super) fn live_at<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        word: u64,
+        now: impl FnOnce() -> u64,
+    ) -> Result<Option<Record<'g>>, ReadError> {
+        match self.standing(guard, word)? {
+            Some(record) if record.body.expires_at.is_some_and(|at| at <= now()) => self.expired(&record),
             record => Ok(record),
         }
     }
 
+    /// The record that counts where the index has this word, expired or not.
+    #[inline(always)]
+    pub(super) fn standing<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        word: u64,
+    ) -> Result<Option<Record<'g>>, ReadError> {
+        let record = Record::at(guard, word)?;
+        if record.shape.role == Role::Single { Ok(Some(record)) } else { self.settled(guard, record) }
+    }
+
     /// A record that says that it has expired: believed if its checksum says so too.
     #[cold]
-    fn expired<'g>(&self, record: &Record<'_>) -> Result<Option<Record<'g>>, ReadError> {
+    pub(super) fn expired<'g>(&self, record: &Record<'_>) -> Result<Option<Record<'g>>, ReadError> {
         if self.settings.verify_reads {
             record.verify()?;
         }

@@ -3,8 +3,8 @@
 use super::plan::Step;
 use super::store::{Direct, Kind};
 use super::view::Record;
-use crate::ReadError;
 use crate::engine::Each;
+use crate::{ReadError, Version};
 use std::collections::BTreeMap;
 use terrace_index::PointIndex;
 use terrace_pool::{Backoff, Guard};
@@ -12,15 +12,11 @@ use terrace_pool::{Backoff, Guard};
 /// Double reads that are tried before writers are kept out.
 const TRIES: usize = 16;
 
-/// What a reader sees of a key, and how often keys of its stripe had been removed before.
-struct Seen<'g> {
-    record: Result<Option<Record<'g>>, ReadError>,
-    removals: u64,
-}
+/// How a key stands, and the record that counts, expired or not.
+type Seen<'g> = Result<(Version, Option<Record<'g>>), ReadError>;
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
-    /// Reads all keys twice. If no key had another version the second time, all of them were so between the two: a version that has gone never
-    /// comes back, and what was absent both times was so in between if nothing of its stripe was removed.
+    /// Reads all keys twice. If each was the second time as it had been all along since the first, all of them were so between the two.
     pub(super) fn snapshot(&self, keys: &[&[u8]], each: &mut Each<'_>) {
         if keys.len() < 2 {
             return self.get_each(keys, each);
@@ -30,8 +26,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let mut first = self.see(&guard, keys);
         for _ in 0..TRIES {
             let second = self.see(&guard, keys);
-            if same(&first, &second) {
-                return self.show(&guard, second, each);
+            if self.is_same(keys, &first, &second) {
+                return self.show(&guard, shown(second), each);
             }
             first = second;
         }
@@ -40,53 +36,84 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     fn see<'g>(&self, guard: &'g Guard<'_, I::Medium>, keys: &[&[u8]]) -> Vec<Seen<'g>> {
-        let counted = |key: &&[u8]| Seen { record: Ok(None), removals: self.removals(key) };
-        let mut seen: Vec<Seen<'g>> = keys.iter().map(counted).collect();
+        let removals: Vec<u64> = keys.iter().map(|key| self.removals(key)).collect();
+        let mut seen = Vec::with_capacity(keys.len());
         self.index.get_many(guard, keys.iter().copied(), |nth, word| {
-            seen[nth].record = self.found(guard, keys[nth], word);
+            seen.push(self.see_one(guard, keys[nth], removals[nth], word));
         });
         seen
     }
 
+    fn see_one<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        key: &[u8],
+        removals: u64,
+        word: Option<u64>,
+    ) -> Seen<'g> {
+        let word = word.map_or_else(|| self.word(guard, key), |word| Ok(Some(word)))?;
+        let record = word.map_or(Ok(None), |word| self.standing(guard, word))?;
+        let version = self.version_of(removals, record.as_ref());
+        if version.token.is_none() {
+            record.as_ref().map_or(Ok(None), |record| self.expired(record))?;
+        }
+        Ok((version, record))
+    }
+
+    /// Whether nothing has changed from one to the other, the last look of all.
+    fn is_same(&self, keys: &[&[u8]], first: &[Seen<'_>], second: &[Seen<'_>]) -> bool {
+        keys.iter().zip(first.iter().zip(second)).all(|(key, seen)| match seen {
+            (Ok((before, _)), Ok((now, _))) => self.has_stayed(key, before, *now),
+            (Err(before), Err(now)) => before == now,
+            _ => false,
+        })
+    }
+
     /// Keeps writers out of the keys while it looks. Where that takes more memory than there is, it goes on trying.
-    fn see_frozen<'g>(&self, guard: &'g Guard<'_, I::Medium>, keys: &[&[u8]]) -> Vec<Seen<'g>> {
+    pub(super) fn see_frozen<'g>(&self, guard: &'g Guard<'_, I::Medium>, keys: &[&[u8]]) -> Vec<Shown<'g>> {
         let mut places: BTreeMap<&[u8], usize> = BTreeMap::new();
         let writable = keys.iter().filter(|key| self.may_write(key, 0).is_ok());
         places.extend(writable.map(|&key| (key, 0)));
         places.values_mut().enumerate().for_each(|(place, value)| *value = place);
         let steps: Vec<Step<'_>> = places.keys().map(|key| Step::keep(key)).collect();
-        let mut words = vec![None; steps.len()];
-        if self.freeze(guard, &steps, |place, word| words[place] = word).is_ok() {
+        let (mut words, mut now) = (vec![None; steps.len()], 0);
+        let note = |place: usize, word| {
+            words[place] = word;
+            // The time goes on: all have expired, or not, by one moment of it at which nobody writes.
+            now = self.settings.clock.now_ms();
+        };
+        if self.freeze(guard, &steps, note).is_ok() {
             let word = |key: &&[u8]| places.get(*key).and_then(|&place| words[place]);
-            let live = |key| word(key).map_or(Ok(None), |word| self.live(guard, word));
-            return keys.iter().map(|key| Seen { record: live(key), removals: 0 }).collect();
+            let live = |key| word(key).map_or(Ok(None), |word| self.live_at(guard, word, || now));
+            return keys.iter().map(live).collect();
         }
         let (mut first, mut backoff) = (self.see(guard, keys), Backoff::new());
         loop {
             let second = self.see(guard, keys);
-            if same(&first, &second) {
-                return second;
+            if self.is_same(keys, &first, &second) {
+                return shown(second).collect();
             }
             backoff.rest();
             first = second;
         }
     }
 
-    fn show<'g>(&self, guard: &'g Guard<'_, I::Medium>, seen: Vec<Seen<'g>>, each: &mut Each<'_>) {
-        for (nth, seen) in seen.into_iter().enumerate() {
-            let entry =
-                |record: Option<Record<'g>>| record.map(|record| self.entry(guard, &record)).transpose();
-            each(nth, seen.record.and_then(entry));
+    pub(super) fn show<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        shown: impl IntoIterator<Item = Shown<'g>>,
+        each: &mut Each<'_>,
+    ) {
+        for (nth, shown) in shown.into_iter().enumerate() {
+            each(nth, shown.and_then(|record| self.entry_of(guard, record)));
         }
     }
 }
 
-/// Whether both show the same versions.
-fn same(first: &[Seen<'_>], second: &[Seen<'_>]) -> bool {
-    let version = |seen: &Seen<'_>| {
-        let token = seen.record.clone().map(|record| record.map(|record| record.token()));
-        let removals = if token == Ok(None) { seen.removals } else { 0 };
-        (token, removals)
-    };
-    first.iter().zip(second).all(|(first, second)| version(first) == version(second))
+/// What a reader is shown of a key.
+type Shown<'g> = Result<Option<Record<'g>>, ReadError>;
+
+fn shown(seen: Vec<Seen<'_>>) -> impl Iterator<Item = Shown<'_>> {
+    let live = |(version, record): (Version, _)| version.token.and(record);
+    seen.into_iter().map(move |seen| seen.map(live))
 }

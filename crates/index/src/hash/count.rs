@@ -4,7 +4,7 @@
 //!   stripes: a line a writer, by its seat              | column 0 | column 1 | 0 ... |
 //!   a line of the root                                 | mode | base | frontier | ... |
 //! ```
-//! `len` is `base` plus the sum of the active column. The counters are not persisted: a killed process may leave a count off by
+//! `len` is `base`, which never changes, plus the sum of the active column. The counters are not persisted: a killed process may leave a count off by
 //! one a thread, a power failure may leave anything. So the collector's walk counts again, under each bucket's lock, while writers go on:
 //! a writer adds to the other column too if the walk has already passed its bucket. At the end the walk's own total and that column are the
 //! exact count, and the columns swap roles in one store.
@@ -65,7 +65,17 @@ impl<M: Medium> Count<'_, M> {
     }
 
     pub(super) fn len(&self) -> u64 {
-        let mode = self.word(MODE).load(self.medium, Acquire);
+        loop {
+            let mode = self.word(MODE).load(self.medium, Acquire);
+            let len = self.len_in(mode);
+            // ORDER: Relaxed: behind the Acquire of the columns. A recount has ended and another one begun by now, perhaps: who saw a word that it has cleared sees another mode.
+            if self.word(MODE).load(self.medium, Relaxed) & COLUMN == mode & COLUMN {
+                return len;
+            }
+        }
+    }
+
+    fn len_in(&self, mode: u64) -> u64 {
         let base = self.word(BASE).load(self.medium, Relaxed);
         let len = base.wrapping_add(self.sum((mode & COLUMN) as usize)) as i64;
         len.max(0) as u64
@@ -73,12 +83,18 @@ impl<M: Medium> Count<'_, M> {
 
     /// Starts a recount. One at a time.
     pub(super) fn start_recount(&self) {
+        self.clear();
         let column = self.word(MODE).load(self.medium, Relaxed) & COLUMN;
-        for stripe in self.stripes {
-            stripe.0[1 - column as usize].store(self.medium, 0, Relaxed);
-        }
-        self.word(FRONTIER).store(self.medium, 0, Relaxed);
         self.word(MODE).store(self.medium, column | RECOUNTING, Release);
+    }
+
+    /// Clears the column that is not active. A recount may be under way still, if it was given up or its collector died: the frontier comes first, so that nobody adds to what is cleared
+    /// before the walk has passed. (But who has seen the old one and is about to add, one a thread.)
+    fn clear(&self) {
+        self.word(FRONTIER).store(self.medium, 0, Relaxed);
+        let other = 1 - (self.word(MODE).load(self.medium, Relaxed) & COLUMN) as usize;
+        // ORDER: Release: see `len`.
+        self.stripes.iter().for_each(|stripe| stripe.0[other].store(self.medium, 0, Release));
     }
 
     /// The walk has counted every bucket up to the hash `end` (0: all of them). Called under the lock of the last one.
@@ -89,9 +105,16 @@ impl<M: Medium> Count<'_, M> {
 
     /// Ends a recount that found `total` keys.
     pub(super) fn finish_recount(&self, total: u64) {
+        self.fill(total);
         let column = self.word(MODE).load(self.medium, Relaxed) & COLUMN;
-        self.word(BASE).store(self.medium, total, Relaxed);
         self.word(MODE).store(self.medium, COLUMN ^ column, Release);
+    }
+
+    /// Adds what the walk has found to the column that becomes the active one. The base stays: it counts for both, until a single store selects the other.
+    fn fill(&self, total: u64) {
+        let other = 1 - (self.word(MODE).load(self.medium, Relaxed) & COLUMN) as usize;
+        let missing = total.wrapping_sub(self.word(BASE).load(self.medium, Relaxed));
+        self.stripes[OWN as usize].0[other].fetch_add(self.medium, missing, Relaxed);
     }
 
     /// After a crash no recount is under way, and a column may be selected that was never finished.
@@ -105,7 +128,78 @@ impl<M: Medium> Count<'_, M> {
     }
 
     fn sum(&self, column: usize) -> u64 {
-        let columns = self.stripes.iter().map(|stripe| stripe.0[column].load(self.medium, Relaxed));
+        let columns = self.stripes.iter().map(|stripe| stripe.0[column].load(self.medium, Acquire));
         columns.fold(0, u64::wrapping_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_medium::{Dram, MappedMedium, Mapping, Offset, Region};
+
+    const KEY: u64 = 1 << 40;
+
+    fn with_count(test: impl FnOnce(&Count<'_, Dram>)) {
+        let region = Region::new(Dram::new(Mapping::anonymous(1 << 16, 1 << 16).unwrap()));
+        let line = region.at(Offset::<Line>::new(0));
+        let stripes = region.at(Offset::<Stripes>::new(64));
+        test(&Count { medium: region.medium(), line, stripes });
+    }
+
+    fn recount(count: &Count<'_, Dram>, total: u64) {
+        count.start_recount();
+        count.advance_frontier(0);
+        count.finish_recount(total);
+    }
+
+    #[test]
+    fn who_has_read_the_mode_before_a_recount_ended_gets_what_was_counted_or_looks_again() {
+        with_count(|count| {
+            (0..7).for_each(|seat| count.add(seat, KEY, 1));
+            for keys in [7, 8, 9, 10] {
+                let mode = count.word(MODE).load(count.medium, Acquire);
+                count.start_recount();
+                count.advance_frontier(0);
+                count.add(30, KEY, 1);
+                count.finish_recount(keys);
+                assert_eq!((count.len(), count.len_in(mode)), (keys + 1, keys + 1));
+                let before = count.word(MODE).load(count.medium, Acquire);
+                count.start_recount();
+                assert_ne!(mode & COLUMN, before & COLUMN, "before the column was cleared");
+                assert_eq!(count.len(), keys + 1);
+            }
+        });
+    }
+
+    #[test]
+    fn a_collector_that_dies_leaves_the_count_as_it_was() {
+        with_count(|count| {
+            count.add(1, KEY, 1);
+            recount(count, 20);
+            assert_eq!(count.len(), 20);
+            count.start_recount();
+            assert_eq!(count.len(), 20);
+            count.advance_frontier(0);
+            count.fill(30);
+            assert_eq!(count.len(), 20);
+            recount(count, 21);
+            assert_eq!(count.len(), 21);
+        });
+    }
+
+    #[test]
+    fn what_comes_while_a_recount_begins_anew_is_counted_once() {
+        with_count(|count| {
+            count.start_recount();
+            count.advance_frontier(0);
+            // Its collector has died; the next one begins, and somebody adds a key before the walk.
+            count.clear();
+            count.add(1, KEY, 1);
+            count.word(MODE).store(count.medium, RECOUNTING, Release);
+            count.advance_frontier(0);
+            count.finish_recount(1);
+            assert_eq!(count.len(), 1);
+        });
     }
 }
