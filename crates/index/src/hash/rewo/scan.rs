@@ -11,6 +11,7 @@ use super::shape::{Entry, Nests, cell_of};
 use super::stripes::{Held, STRIPE_BYTES};
 use super::view::*;
 use crate::Position;
+use crate::planted::{self, Bug};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::{BLOCK, MappedMedium};
@@ -136,6 +137,9 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let mut is_locked = false;
         let mut read = |index: u64, seconds: bool| {
             let bucket = self.bucket(place, index);
+            let is_marked = || meta(self.pool.medium(), bucket).mark::<K>() != Mark::None;
+            // ORDER: before the slots, by its Acquire: an eviction that was counted before this scan takes the mark away with the slot, so who meets the slot has met the mark.
+            is_locked |= !planted::has(Bug::MarkSeenLate) && is_marked();
             for slot in 0..K::SLOTS {
                 let Some(entry) = K::read(guard, bucket, slot) else { continue };
                 let is_second = K::is_second(entry, place, index, self.seed);
@@ -144,7 +148,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                     each(entry);
                 }
             }
-            is_locked |= meta(self.pool.medium(), bucket).mark::<K>() != Mark::None;
+            is_locked |= planted::has(Bug::MarkSeenLate) && is_marked();
             if self.may_be_unsettled(place.bucket(index)) {
                 // PERSIST: what a writer stored to this bucket, before it is answered.
                 self.pool.region().persist(bucket);
