@@ -90,6 +90,8 @@ pub enum Bug {
     CacheKeepsDeleted,
     /// A bucket of the cache that has no room for a key does not say so.
     CacheOverflowForgotten,
+    /// A scan looks whether a bucket has a locked slot once it has read the slots.
+    MarkSeenLate,
 }
 
 impl Bug {
@@ -131,7 +133,8 @@ impl Bug {
     ];
 
     /// Those of Rewo-Hash.
-    pub const OF_REWO: [Self; 21] = [
+    pub const OF_REWO: [Self; 22] = [
+        Self::MarkSeenLate,
         Self::CacheFillUnchecked,
         Self::CacheSyncLate,
         Self::CacheKeepsDeleted,

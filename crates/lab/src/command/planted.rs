@@ -153,7 +153,7 @@ fn fate(tally: &Tally) -> (bool, String) {
 
 /// Whether it takes two threads: a bug of one that is wrong between two accesses only.
 fn is_race(bug: Bug) -> bool {
-    matches!(bug, Bug::CacheFillUnchecked | Bug::CacheSyncLate)
+    matches!(bug, Bug::CacheFillUnchecked | Bug::CacheSyncLate | Bug::MarkSeenLate)
 }
 
 /// Whether the target has the code that the bug is in, byte strings have no pairs; and finds it soon: those that are late take a million states, or a hundred thousand runs, of byte

@@ -585,6 +585,12 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
         self.index.damage().map_or(Ok(()), |damage| Err(damage.what.into()))
     }
 
+    /// Not of Level hashing, whose inserts move keys, nor of a table that was resized: it may have shrunk.
+    fn finds_once(&self) -> bool {
+        let stats = self.index.stats(&self.pool().pin());
+        I::NAME != <Level<M, K> as PointIndex>::NAME && stats.resizes == 0 && !stats.resizing
+    }
+
     fn collect(&self) {
         self.pool().collect(&mut |marker| self.trace(marker));
     }

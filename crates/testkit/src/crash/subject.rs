@@ -190,6 +190,10 @@ pub trait Subject<M: MappedMedium>: Sized + Send + Sync + 'static {
     fn get(&self, key: Key) -> Result<Option<Version>, String>;
     /// Calls `each` on every key that a scan finds, with its version.
     fn scan(&self, each: &mut dyn FnMut(Key, Version)) -> Result<(), String>;
+    /// Whether every scan until now has found a key that was there throughout once only. By default that is not said.
+    fn finds_once(&self) -> bool {
+        false
+    }
     /// Takes back the memory that a crash left to nobody.
     fn collect(&self);
     /// What does not hold of its invariants.

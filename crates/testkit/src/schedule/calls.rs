@@ -201,6 +201,23 @@ impl Calls {
         self.differs(&outcomes, end)
     }
 
+    /// Whether no scan has found a key twice that nobody took away meanwhile.
+    pub(super) fn found_once(&self) -> Result<(), Wrong> {
+        for scan in &self.calls {
+            let Some((returned, Answer::Scanned(found))) = &scan.returned else { continue };
+            let is_meanwhile = |call: &&Call| {
+                call.called < *returned && call.returned.as_ref().is_none_or(|(at, _)| *at > scan.called)
+            };
+            let taken: Vec<Key> =
+                self.calls.iter().filter(is_meanwhile).flat_map(|call| call.act.takes_away()).collect();
+            let mut keys = BTreeSet::new();
+            if let Some((key, _)) = found.iter().find(|(key, _)| !keys.insert(key) && !taken.contains(key)) {
+                return Err(format!("thread {}'s scan finds k{key} twice", scan.thread));
+            }
+        }
+        Ok(())
+    }
+
     /// Says in which key `end` is none of `outcomes`.
     pub(super) fn differs(&self, outcomes: &Outcomes, end: &Contents) -> Result<(), Wrong> {
         let say = |version: Option<Version>| Answer::Found(version).to_string();
@@ -299,6 +316,20 @@ mod tests {
         let seen = call(1, (2, Some(3)), Act::Get(0), Answer::Found(Some(7)));
         let calls = Calls { initial: vec![None], calls: vec![put, seen] };
         assert_eq!(calls.outcomes(9).of(0), [Some(7)].into(), "a reader has been told of it");
+    }
+
+    #[test]
+    fn a_scan_finds_a_key_twice_only_if_somebody_took_it_away_meanwhile() {
+        let scan = call(0, (3, Some(6)), Act::Scan, Answer::Scanned(vec![(0, 7), (0, 7)]));
+        let other = |times, op| call(1, times, Act::Do(op), Answer::Done);
+        let found_once = |calls: Vec<Call>| {
+            let calls = std::iter::once(scan.clone()).chain(calls).collect();
+            Calls { initial: vec![Some(7)], calls }.found_once()
+        };
+        assert_eq!(found_once(vec![]), Err("thread 0's scan finds k0 twice".into()));
+        let back = || other((5, Some(9)), Op::Put(0, 7));
+        assert_eq!(found_once(vec![other((1, Some(4)), Op::Remove(0)), back()]), Ok(()));
+        assert!(found_once(vec![other((1, Some(2)), Op::Remove(0)), back()]).is_err(), "it was gone before");
     }
 
     #[test]

@@ -194,7 +194,7 @@ fn judge<T: Target, const V: bool>(
     let living = crew.living(scenario.threads.len());
     let judge = living[seed as usize % living.len()];
     let (subject, keys) = (crew.of(judge), scenario.plan.keys);
-    let end = stage.alone_in(judge, {
+    let (end, finds_once) = stage.alone_in(judge, {
         let (subject, is_shared) = (subject.clone(), scenario.is_shared);
         move || {
             if is_shared {
@@ -202,10 +202,13 @@ fn judge<T: Target, const V: bool>(
             }
             let end = read(&*subject, keys)?;
             check_scan(&*subject, &end)?;
-            Ok::<_, Wrong>(end)
+            Ok::<_, Wrong>((end, subject.finds_once()))
         }
     })??;
     calls.explain(&end)?;
+    if finds_once {
+        calls.found_once()?;
+    }
     if scenario.is_shared {
         collected::<T, V>(stage, crew, judge, living.len())?;
     }

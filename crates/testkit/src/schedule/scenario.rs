@@ -30,6 +30,17 @@ impl Act {
         }
     }
 
+    /// The keys that it may remove.
+    pub(super) fn takes_away(&self) -> Vec<Key> {
+        match self {
+            Self::Do(Op::Remove(key) | Op::Swap(key, _, None)) => vec![*key],
+            Self::Do(Op::Batch(effects)) => {
+                effects.iter().filter(|(_, to)| to.is_none()).map(|&(key, _)| key).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// The keys that it may change.
     fn changes(&self) -> Vec<Key> {
         match self {

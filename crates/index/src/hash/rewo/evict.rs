@@ -195,7 +195,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         if !planted::has(Bug::UnmarkedMove) {
             self.lock_slots(at.place, at.index, Mark::Slot(at.slot));
         }
-        // ORDER: Release: behind the lock bit and before the copy: a scan that meets both records has seen the one change or the other.
+        // ORDER: Release: behind the lock bit and before the copy: a scan that meets both records has seen the one change or the other, for it looks for the bit before it reads the slots.
         self.root[3].0[EVICTIONS].fetch_add(medium, 1, Release);
         self.fence_between(at.place, at.index, to);
         if planted::has(Bug::EvictedBeforeCopy) {

@@ -11,6 +11,7 @@ use super::shape::{Entry, Nests, cell_of};
 use super::stripes::{Held, STRIPE_BYTES};
 use super::view::*;
 use crate::Position;
+use crate::planted::{self, Bug};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::{BLOCK, MappedMedium};
@@ -136,6 +137,9 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let mut is_locked = false;
         let mut read = |index: u64, seconds: bool| {
             let bucket = self.bucket(place, index);
+            let is_marked = || meta(self.pool.medium(), bucket).mark::<K>() != Mark::None;
+            // ORDER: before the slots, by its Acquire: an eviction that was counted before this scan takes the mark away with the slot, so who meets the slot has met the mark.
+            is_locked |= !planted::has(Bug::MarkSeenLate) && is_marked();
             for slot in 0..K::SLOTS {
                 let Some(entry) = K::read(guard, bucket, slot) else { continue };
                 let is_second = K::is_second(entry, place, index, self.seed);
@@ -144,7 +148,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                     each(entry);
                 }
             }
-            is_locked |= meta(self.pool.medium(), bucket).mark::<K>() != Mark::None;
+            is_locked |= planted::has(Bug::MarkSeenLate) && is_marked();
             if self.may_be_unsettled(place.bucket(index)) {
                 // PERSIST: what a writer stored to this bucket, before it is answered.
                 self.pool.region().persist(bucket);
@@ -182,6 +186,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         (0..self.stripes()).for_each(|stripe| self.count_stripe(guard, stripe));
         loop {
             let view = self.view();
+            // Who stored it may have died before its fence, and what is not named here is given to others.
+            self.settle_view(view.offset);
             let directory = view.directory();
             for offset in
                 [view.offset, view_at(directory.after)].into_iter().filter(|offset| !offset.is_null())
@@ -239,6 +245,35 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{PointIndex, U64};
+    use std::sync::atomic::Ordering::Relaxed;
+    use terrace_medium::Pmem;
+    use terrace_pool::Pool;
+    use terrace_testkit::Counting;
+
+    /// Who begins a resize, or ends one, may die between its store of the view and the fence behind that. What the view has taken the place of is the collector's then.
+    #[test]
+    fn the_collector_makes_a_view_durable_before_it_follows_it() {
+        let pool = Pool::<Counting<Pmem>>::anonymous(16 << 20).unwrap();
+        let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 2).unwrap();
+        let guard = pool.pin();
+        let trace = || {
+            let mut trace = |marker: &mut Marker<'_>| map.trace(&guard, marker, |_, _| {});
+            let (counts, _) = pool.medium().during(|| pool.reachable(&mut trace));
+            (counts.write_backs, counts.fences)
+        };
+        let mut keys = 0..;
+        for is_moving in [true, false] {
+            while map.view().is_moving() != is_moving {
+                map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
+            }
+            assert_eq!(trace(), (0, 0));
+            // As it is between the store and the fence.
+            map.root[2].0[SETTLED].store(pool.medium(), 0, Relaxed);
+            assert_eq!(trace(), (1, 1), "moving: {is_moving}");
+            assert_eq!(trace(), (0, 0));
+        }
+    }
 
     fn directory(tables: u64) -> Directory {
         let cells = std::array::from_fn(|cell| Place::new(64 + 64 * (cell as u64 * tables / 16), 3));
