@@ -106,7 +106,15 @@ impl<M: Medium> Region<M> {
     #[cold]
     #[inline(never)]
     fn is_inside_by_now(&self, offset: u64, len: usize) -> bool {
-        self.0.has_grown() && offset.checked_add(len as u64).is_some_and(|end| end <= self.0.len() as u64)
+        offset.checked_add(len as u64).is_some_and(|end| end <= self.len_by_now() as u64)
+    }
+
+    /// How long it is, with what another process has added since this one looked.
+    #[cold]
+    pub fn len_by_now(&self) -> usize {
+        // Whether it has, or another thread has seen it before, is the same.
+        self.0.has_grown();
+        self.0.len()
     }
 
     /// The `T` at `offset`.

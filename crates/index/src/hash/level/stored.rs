@@ -81,11 +81,12 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
 
 /// Whether the state and the tiers that it names can be. Others that share the pool may resize the table meanwhile: then it is looked at again.
 fn has_sound_tiers<M: MappedMedium>(pool: &Pool<M>, root: &Root) -> bool {
-    let (medium, len) = (pool.medium(), pool.medium().len());
+    let medium = pool.medium();
     loop {
         let before = state(medium, root);
         let tier = |log2: u32| Tier(tier_word(root, log2).load(medium, Acquire));
-        let is_sound = before.is_sound() && before.tiers().all(|log2| tier(log2).is_sound(log2, len));
+        let fits = |log2: u32| tier(log2).is_sound(log2, pool.region().len_by_now());
+        let is_sound = before.is_sound() && before.tiers().all(fits);
         if is_sound || state(medium, root) == before {
             return is_sound;
         }

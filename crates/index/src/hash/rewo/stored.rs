@@ -117,12 +117,14 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 
     /// Whether the root names a view, and that one another, if keys move.
     fn has_sound_views(&self) -> bool {
-        let (region, len) = (self.pool.region(), self.pool.medium().len());
+        let region = self.pool.region();
+        // Others may resize meanwhile: a view's block is not used again while this looks at it.
+        let _guard = self.pool.pin();
         let is_sound = |offset: Offset<ViewBlock>| {
             let block = region.get(offset).filter(|_| !offset.is_null());
             block
                 .map(|block| View { offset, block, medium: region.medium() })
-                .filter(|view| view.is_sound(len))
+                .filter(|view| view.is_sound(region.len_by_now()))
         };
         let now = is_sound(self.view_offset()).map(View::directory);
         now.is_some_and(|now| now.moving == 0 || is_sound(Offset::new(now.after)).is_some())

@@ -2,7 +2,7 @@
 
 use super::bucket::Bucket;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use terrace_medium::{BLOCK, Line, Medium, Offset, Word};
+use terrace_medium::{BLOCK, Line, Medium, Offset, Region, Word};
 use terrace_pool::Lock;
 
 /// Buckets of a path beyond which a shard grows, if it is at least half full.
@@ -177,9 +177,11 @@ impl<'t> Descriptor<'t> {
     }
 
     /// Whether version and place are as they were stored.
-    pub(super) fn is_sound<M: Medium>(self, medium: &M) -> bool {
-        let version = self.0.0[VERSION].load(medium, Relaxed);
-        (version == 0 || version == u64::MAX) && self.place(medium).is_sound(medium.len())
+    pub(super) fn is_sound<M: Medium>(self, region: &Region<M>) -> bool {
+        let medium = region.medium();
+        let (version, place) = (self.0.0[VERSION].load(medium, Relaxed), self.place(medium));
+        (version == 0 || version == u64::MAX)
+            && (place.is_sound(medium.len()) || place.is_sound(region.len_by_now()))
     }
 
     #[inline(always)]

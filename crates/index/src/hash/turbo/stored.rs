@@ -106,7 +106,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
             damage: OnceLock::new(),
             kind: PhantomData,
         };
-        match (0..index.shards()).find(|&shard| !index.descriptor(shard).is_sound(pool.medium())) {
+        match (0..index.shards()).find(|&shard| !index.descriptor(shard).is_sound(pool.region())) {
             Some(_) => Err(damaged("a descriptor names no shard of the pool")),
             None => Ok(index),
         }
