@@ -191,27 +191,31 @@ fn of_a_note_in_a_seat_a_collector_sees_both_words_or_none() {
     let guard = pool.pin();
     let sizes = [64, 3000];
     let blocks = sizes.map(|bytes| guard.alloc(bytes).unwrap().fenced_later().into_offset());
-    let (seat, index) = (guard.seat(), guard.seat_index() as u32);
+    let seat = guard.seat();
     pool.0.spill(seat, blocks[0], sizes[0] as u64);
     let (seen, resume) = (mpsc::channel(), mpsc::channel());
     let (collector, word) = (pool.clone(), offset_of(&pool.0, &seat.spills[0][0]));
-    let marking = std::thread::spawn(move || {
-        let look = move |access, offset| {
-            if (access, offset) == (Access::Load, word) {
-                seen.0.send(()).unwrap();
-                // The owner may have to wait until all is marked.
-                let _ = resume.1.recv_timeout(Duration::from_millis(100));
-            }
-        };
-        let marked = RefCell::new(Vec::new());
-        hooked(look, || collector.0.mark_limbo(&|offset, bytes| marked.borrow_mut().push((offset, bytes))));
-        marked.into_inner()
+    let marked = std::thread::scope(|scope| {
+        let marking = scope.spawn(move || {
+            let look = move |access, offset| {
+                if (access, offset) == (Access::Load, word) {
+                    seen.0.send(()).unwrap();
+                    // The owner may have to wait until all is marked.
+                    let _ = resume.1.recv_timeout(Duration::from_millis(100));
+                }
+            };
+            let marked = RefCell::new(Vec::new());
+            hooked(look, || {
+                collector.0.mark_limbo(&|offset, bytes| marked.borrow_mut().push((offset, bytes)))
+            });
+            marked.into_inner()
+        });
+        seen.1.recv().unwrap();
+        assert_eq!(pool.0.note_spilled(seat), 0);
+        pool.0.spill(seat, blocks[1], sizes[1] as u64);
+        let _ = resume.0.send(());
+        marking.join().unwrap()
     });
-    seen.1.recv().unwrap();
-    assert_eq!(pool.0.note_spilled(pool.0.seat(index)), 0);
-    pool.0.spill(seat, blocks[1], sizes[1] as u64);
-    let _ = resume.0.send(());
-    let marked = marking.join().unwrap();
     assert!(marked.contains(&(blocks[0], sizes[0] as u64)), "{marked:x?}");
     assert!(!marked.contains(&(blocks[0], sizes[1] as u64)), "{marked:x?}");
 }
