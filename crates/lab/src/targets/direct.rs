@@ -28,6 +28,7 @@ const MIX: Mix =
 impl Target for DirectEngine {
     const NAME: &'static str = "direct";
     const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    const SNAPSHOTS: bool = true;
     type Subject<M: MappedMedium> = Engineered<M>;
 
     fn plan(seed: u64) -> Plan {
@@ -175,6 +176,34 @@ impl<M: MappedMedium> Engineered<M> {
         Err(WriteError::Stopped("a commit says that another changed a key".into()))
     }
 
+    fn snapshot_many(&self, keys: &[Key]) -> Result<Vec<Option<Version>>, String> {
+        let mut found = Vec::new();
+        let bytes: Vec<&[u8]> = keys.iter().map(|&key| &*self.keys[key]).collect();
+        self.store.snapshot_many(&bytes, &mut |nth, entry| {
+            let entry = entry.map_err(|error| error.to_string());
+            found.push(entry.and_then(|entry| entry.map(|entry| version_of(keys[nth], entry)).transpose()));
+        });
+        found.into_iter().collect()
+    }
+
+    /// Reads key by key, as a transaction does that writes nothing; nothing if it has to begin anew. What is absent has to be so `all_along`, or in the end.
+    fn read_as_one(&self, keys: &[Key], all_along: bool) -> Result<Option<Vec<Option<Version>>>, String> {
+        let (mut found, mut expected) = (Vec::new(), Vec::new());
+        for &key in keys {
+            let known = self.store.version(&self.keys[key]).map_err(|error| error.to_string())?;
+            let value = self.store.get(&self.keys[key]).map_err(|error| error.to_string())?;
+            let token = value.as_ref().map(|value| value.token());
+            found.push(value.map(|value| version_of(key, value.entry())).transpose()?);
+            let version = if all_along && known.token() == token { known } else { token.into() };
+            expected.push((&*self.keys[key], version));
+        }
+        match self.store.commit(&[], &expected) {
+            Ok(Commit::Done) => Ok(Some(found)),
+            Ok(Commit::Changed(_)) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
     /// Work that nobody notices.
     fn background(&self, step: u64) -> Result<(), WriteError> {
         match step % 3 {
@@ -260,6 +289,17 @@ impl<M: MappedMedium> Subject<M> for Engineered<M> {
     fn get(&self, key: Key) -> Result<Option<Version>, String> {
         let value = self.store.get(&self.keys[key]).map_err(|error| error.to_string())?;
         value.map(|value| version_of(key, value.entry())).transpose()
+    }
+
+    fn snapshot(&self, keys: &[Key]) -> Result<Vec<Option<Version>>, String> {
+        match keys[0] % 3 {
+            0 => self.snapshot_many(keys),
+            kind => loop {
+                if let Some(found) = self.read_as_one(keys, kind == 1)? {
+                    return Ok(found);
+                }
+            },
+        }
     }
 
     fn scan(&self, each: &mut dyn FnMut(Key, Version)) -> Result<(), String> {

@@ -158,6 +158,8 @@ pub trait Target: 'static {
     const NAME: &'static str;
     /// Bytes of its pool, and those that it can grow to.
     const BYTES: (usize, usize);
+    /// Whether it reads several keys at one instant.
+    const SNAPSHOTS: bool = false;
     /// The store on one medium.
     type Subject<M: MappedMedium>: Subject<M>;
     /// What the run with this seed does.
@@ -188,6 +190,10 @@ pub trait Subject<M: MappedMedium>: Sized + Send + Sync + 'static {
     }
     /// What a key holds, from a point read.
     fn get(&self, key: Key) -> Result<Option<Version>, String>;
+    /// What these keys hold, all at one instant: of a target that has [`Target::SNAPSHOTS`].
+    fn snapshot(&self, _keys: &[Key]) -> Result<Vec<Option<Version>>, String> {
+        Err("it reads one key at a time".into())
+    }
     /// Calls `each` on every key that a scan finds, with its version.
     fn scan(&self, each: &mut dyn FnMut(Key, Version)) -> Result<(), String>;
     /// Whether every scan until now has found a key that was there throughout once only. By default that is not said.

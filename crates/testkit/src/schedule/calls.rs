@@ -71,6 +71,8 @@ struct Moment {
 enum What {
     /// The key is read to hold this.
     Read(Key, Option<Version>),
+    /// These keys are read to hold this, all at once.
+    ReadAll(Vec<(Key, Option<Version>)>),
     /// The operation takes effect, and finds this if its answer is known.
     Change(Op, Option<Option<Version>>),
 }
@@ -79,6 +81,7 @@ impl Moment {
     fn apply(&self, state: &Contents) -> Option<Contents> {
         match &self.what {
             What::Read(key, found) => (state[*key] == *found).then(|| state.clone()),
+            What::ReadAll(all) => all.iter().all(|&(key, found)| state[key] == found).then(|| state.clone()),
             What::Change(op, found) => {
                 if found.is_some_and(|found| found != op.answer(state)) {
                     return None;
@@ -92,12 +95,12 @@ impl Moment {
     }
 }
 
-/// What a store may hold: keys that no call changes together are independent of each other, so what they may hold is told apart. (Linearizability is a local property:
+/// What a store may hold: keys that no call changes or reads together are independent of each other, so what they may hold is told apart. (Linearizability is a local property:
 /// M. Herlihy, J. Wing: *Linearizability*, TOPLAS 1990, section 3.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcomes(Vec<Part>);
 
-/// Keys that some call changes together, and what they may hold.
+/// Keys that some call changes or reads together, and what they may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Part {
     keys: Vec<Key>,
@@ -174,12 +177,15 @@ impl Calls {
         Part { keys, states }
     }
 
-    /// Keys by what is changed together in any of the calls.
+    /// Keys by what is changed or read together in any of the calls.
     fn parts(&self) -> Vec<Vec<Key>> {
         let mut parts: Vec<Vec<Key>> = (0..self.initial.len()).map(|key| vec![key]).collect();
         for call in &self.calls {
-            let Act::Do(op @ Op::Batch(_)) = &call.act else { continue };
-            let together = op.keys();
+            let together = match &call.act {
+                Act::Do(op @ Op::Batch(_)) => op.keys(),
+                Act::Snapshot(keys) => keys.clone(),
+                _ => continue,
+            };
             let (joined, rest): (Vec<_>, Vec<_>) =
                 parts.into_iter().partition(|part| part.iter().any(|key| together.contains(key)));
             parts = rest;
@@ -255,6 +261,10 @@ fn parts(act: &Act, answer: Option<&Answer>, keys: usize) -> Vec<What> {
             let of = |key: Key| found.iter().find(|found| found.0 == key).map(|found| found.1);
             (0..keys).map(|key| What::Read(key, of(key))).collect()
         }
+        (Act::Snapshot(keys), Some(Answer::Scanned(found))) => {
+            let of = |key: Key| found.iter().find(|found| found.0 == key).map(|found| found.1);
+            vec![What::ReadAll(keys.iter().map(|&key| (key, of(key))).collect())]
+        }
         (Act::Do(Op::Puts(puts)), _) => {
             puts.iter().map(|&(key, version)| What::Change(Op::Put(key, version), None)).collect()
         }
@@ -270,13 +280,14 @@ impl Moment {
     fn keys(&self) -> Vec<Key> {
         match &self.what {
             What::Read(key, _) => vec![*key],
+            What::ReadAll(all) => all.iter().map(|read| read.0).collect(),
             What::Change(op, _) => op.keys(),
         }
     }
 
     fn changes(&self) -> Vec<Key> {
         match &self.what {
-            What::Read(..) => Vec::new(),
+            What::Read(..) | What::ReadAll(_) => Vec::new(),
             What::Change(op, _) => op.keys(),
         }
     }
@@ -305,6 +316,23 @@ mod tests {
         assert!(half.explain(&vec![Some(5), Some(6)]).is_err_and(|wrong| wrong.contains("no order")));
         let wrong = calls(vec![]).explain(&vec![Some(5), None]).unwrap_err();
         assert!(wrong.contains("get(k1) = none, and every order of these calls leaves v6"), "{wrong}");
+    }
+
+    #[test]
+    fn what_is_read_at_once_was_there_at_once() {
+        let put =
+            |key, at, version| call(0, (at, Some(at + 1)), Act::Do(Op::Put(key, version)), Answer::Done);
+        let calls = |found: &[(Key, Version)]| Calls {
+            initial: vec![None, None],
+            calls: vec![
+                put(0, 1, 5),
+                put(1, 3, 6),
+                call(1, (0, Some(9)), Act::Snapshot(vec![0, 1]), Answer::Scanned(found.to_vec())),
+            ],
+        };
+        let end = vec![Some(5), Some(6)];
+        assert!(calls(&[(0, 5)]).explain(&end).is_ok() && calls(&[]).explain(&end).is_ok());
+        assert!(calls(&[(1, 6)]).explain(&end).is_err());
     }
 
     #[test]

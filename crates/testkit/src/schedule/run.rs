@@ -166,6 +166,11 @@ fn ask<M: MappedMedium>(subject: &impl Subject<M>, act: &Act) -> Result<Answer, 
             subject.scan(&mut |key, version| found.push((key, version)))?;
             Answer::Scanned(found)
         }
+        Act::Snapshot(keys) => {
+            let found = subject.snapshot(keys)?;
+            let found = keys.iter().zip(found).filter_map(|(&key, found)| Some((key, found?)));
+            Answer::Scanned(found.collect())
+        }
         Act::Collect => {
             subject.collect();
             Answer::Done

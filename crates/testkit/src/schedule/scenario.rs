@@ -15,6 +15,8 @@ pub enum Act {
     Get(Key),
     /// A scan.
     Scan,
+    /// A read of several keys at once.
+    Snapshot(Vec<Key>),
     /// A collection of what a crash left to nobody.
     Collect,
     /// A look after the others: what the dead among them have left is taken back.
@@ -56,6 +58,10 @@ impl fmt::Display for Act {
             Self::Do(op) => op.fmt(f),
             Self::Get(key) => write!(f, "get(k{key})"),
             Self::Scan => f.write_str("scan()"),
+            Self::Snapshot(keys) => {
+                let keys: Vec<String> = keys.iter().map(|key| format!("k{key}")).collect();
+                write!(f, "snapshot({})", keys.join(", "))
+            }
             Self::Collect => f.write_str("collect()"),
             Self::LookAfter => f.write_str("look_after_others()"),
         }
@@ -116,7 +122,7 @@ impl Scenario {
                 acts.splice(place..place, [Act::Scan, Act::Get(*dice.pick(&changed))]);
             }
         }
-        scenario
+        scenario.with_snapshots::<T>(seed)
     }
 
     /// As [`Scenario::draw`], for a run in which one or two threads take keys away and bring them back, so that what one had is another's soon, while others read just those.
@@ -155,7 +161,26 @@ impl Scenario {
                     .collect()
             })
             .collect();
-        scenario
+        scenario.with_snapshots::<T>(seed)
+    }
+
+    /// The same, where some of those who read a key read several at once, as far as the target can.
+    fn with_snapshots<T: Target>(mut self, seed: u64) -> Self {
+        let mut dice = Dice::new(seed ^ 0x736e_6170_7368);
+        let mut hot: Vec<Key> = self.threads.iter().flatten().flat_map(Act::changes).collect();
+        hot.sort_unstable();
+        hot.dedup();
+        if !T::SNAPSHOTS || hot.len() < 2 {
+            return self;
+        }
+        for act in self.threads.iter_mut().flatten().filter(|act| matches!(act, Act::Get(_))) {
+            if dice.roll(2) == 0 {
+                let count = 2 + dice.roll(hot.len() as u64 - 1) as usize;
+                (1..hot.len()).for_each(|nth| hot.swap(nth, dice.roll(nth as u64 + 1) as usize));
+                *act = Act::Snapshot(hot[..count].to_vec());
+            }
+        }
+        self
     }
 
     /// As [`Scenario::draw`], for participants of a shared pool. Who dies is [drawn](Scenario::draw_deaths) once it is known how long they live.
