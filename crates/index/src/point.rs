@@ -157,7 +157,7 @@ pub trait PointIndex: Send + Sync {
 
     /// Visits the words from `from` on, at least `at_least` of them unless the end comes first, and returns where to go on, 0
     /// at the end. A full scan from 0 visits every key that is there throughout, through any resize; one that comes, goes or changes
-    /// meanwhile perhaps, and a key may be visited twice if the table shrinks between two calls, or if an insert moves it (Level hashing).
+    /// meanwhile perhaps, and a key may be visited twice if the table shrinks between two pieces of a scan, or if an insert moves it (Level hashing).
     fn scan(
         &self,
         guard: &Guard<'_, Self::Medium>,

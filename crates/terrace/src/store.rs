@@ -255,8 +255,8 @@ impl Store {
         Batch::new(self)
     }
 
-    /// Runs `body`, then does what it wrote at one instant, to every reader and through a crash. If what it read has changed meanwhile, it
-    /// runs again. `None`, and nothing is done, if one of the `watched` keys has changed since its [`Store::version`] was that.
+    /// Runs `body`, then does what it wrote at one instant, to every reader and through a crash, at which all that it read was so, absent keys too: transactions are
+    /// serializable. If what it read has changed meanwhile, it runs again. `None`, and nothing is done, if one of the `watched` keys has changed since its [`Store::version`] was that.
     ///
     /// What `body` returns is passed on and decides nothing: what it has written is done also if it returns an error.
     ///
