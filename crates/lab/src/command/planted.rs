@@ -163,7 +163,7 @@ fn is_in(bug: Bug, target: &str) -> bool {
     let late: &[Bug] = match target {
         "clht-bytes" => &[LinkBeforeBucket, NextClearedFirst],
         "turbo-bytes" => &[SwitchBeforeShard],
-        "rewo-bytes" => &[CacheSyncLate],
+        "rewo-bytes" => &[CacheSyncLate, MarkSeenLate, SwitchBeforeTable],
         "level-bytes" => {
             &[OriginalKept, DoubleKept, MovedBeforeBuckets, Unmarked, CopyUnfenced, DuplicateSeen]
         }
