@@ -51,7 +51,7 @@ impl<I: PointIndex<Medium = Dram, Kind = U64> + Stored<Medium = Dram>> Map for O
     }
     #[inline]
     fn insert(&self, key: u64, value: u64) -> bool {
-        matches!(self.index.insert(&self.index.pool().pin(), &key, value), Ok(Inserted::New))
+        self.index.insert(&self.index.pool().pin(), &key, value).expect("room in the pool") == Inserted::New
     }
 }
 

@@ -279,3 +279,16 @@ fn a_bucket_of_byte_strings_with_any_one_byte_changed_is_found_out() {
     }
     assert!(keys.iter().all(|key| index.get_sound(&guard, key).is_ok()));
 }
+
+/// A shard without buckets is at offset 0, where the pool keeps its own header: nothing there is taken for a bucket, whatever the tag of the key.
+#[test]
+fn a_shard_without_buckets_has_no_keys() {
+    for seed in 0..600 {
+        let pool: Pool<Shm> = PoolOptions::anonymous().size(1 << 20).hash_seed(seed).create().unwrap();
+        let (index, guard) = (Turbo::<Shm, U64>::create(&pool, "index", 0).unwrap(), pool.pin());
+        for key in [0, 1, u64::MAX] {
+            assert_eq!(index.remove(&guard, &key), None, "key {key}, seed {seed}");
+            assert_eq!(index.insert(&guard, &key, 7).unwrap(), Inserted::New, "key {key}, seed {seed}");
+        }
+    }
+}

@@ -107,6 +107,10 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     /// Looks for a key on the whole of its path, and for the first slot on it that could take the key. Mostly the first bucket has the answer to both.
     #[inline(always)]
     fn survey<'t>(&'t self, guard: &Guard<'_, M>, place: Place, probe: &Probe<'_, K>) -> Survey<'t> {
+        // It has no home: what lies at its offset 0 is the pool's header, whose words a tag may take for a key.
+        if place.is_none() {
+            return Survey::Missing { vacancy: None, length: 0 };
+        }
         let bucket = self.bucket(place, place.home(probe.inner));
         match K::find(guard, bucket, probe) {
             Found::Here(slot, word) => Survey::Here(bucket, slot, word),
