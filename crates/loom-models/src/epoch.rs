@@ -40,6 +40,28 @@ struct Pool {
 }
 
 impl Pool {
+    fn new() -> Self {
+        Self {
+            epoch: AtomicU64::new(FIRST),
+            announced: [AtomicU64::new(0), AtomicU64::new(0)],
+            link: AtomicU64::new(1),
+            block: AtomicU64::new(SOUND),
+        }
+    }
+
+    /// Pins, and reads the block if it can be reached.
+    fn read(&self, orders: Orders) {
+        let epoch = self.epoch.load(Acquire);
+        self.announced[0].store(epoch, Relaxed);
+        if orders.light {
+            fence(SeqCst);
+        }
+        if self.link.load(Acquire) == 1 {
+            assert_eq!(self.block.load(Relaxed), SOUND, "a block was used again under its reader");
+        }
+        self.announced[0].store(0, Release);
+    }
+
     fn is_held_up(&self, epoch: u64) -> bool {
         let is_behind = |announced: &AtomicU64| {
             let announced = announced.load(Acquire);
@@ -65,25 +87,10 @@ impl Pool {
 
 /// One thread reads a block under a pin; the other unlinks it, retires it and uses it again once its epoch is past.
 fn model(orders: Orders) {
-    let pool = Arc::new(Pool {
-        epoch: AtomicU64::new(FIRST),
-        announced: [AtomicU64::new(0), AtomicU64::new(0)],
-        link: AtomicU64::new(1),
-        block: AtomicU64::new(SOUND),
-    });
+    let pool = Arc::new(Pool::new());
     let reader = {
         let pool = pool.clone();
-        thread::spawn(move || {
-            let epoch = pool.epoch.load(Acquire);
-            pool.announced[0].store(epoch, Relaxed);
-            if orders.light {
-                fence(SeqCst);
-            }
-            if pool.link.load(Acquire) == 1 {
-                assert_eq!(pool.block.load(Relaxed), SOUND, "a block was used again under its reader");
-            }
-            pool.announced[0].store(0, Release);
-        })
+        thread::spawn(move || pool.read(orders))
     };
     // Retired in the epoch that the writer found when it pinned.
     let retired = pool.epoch.load(Acquire);
@@ -100,25 +107,14 @@ fn model(orders: Orders) {
 
 /// A thread looks at the epoch, and is on its way into its pin while the other moves the epoch on, pins and reads a block. Then it unlinks that, retires it and leaves.
 fn model_of_a_slow_pin(orders: Orders) {
-    let pool = Arc::new(Pool {
-        epoch: AtomicU64::new(FIRST),
-        announced: [AtomicU64::new(0), AtomicU64::new(0)],
-        link: AtomicU64::new(1),
-        block: AtomicU64::new(SOUND),
-    });
+    let pool = Arc::new(Pool::new());
     let reader = {
         let pool = pool.clone();
         thread::spawn(move || {
             for _ in 0..orders.grace {
                 pool.try_advance(orders);
             }
-            let epoch = pool.epoch.load(Acquire);
-            pool.announced[0].store(epoch, Relaxed);
-            fence(SeqCst);
-            if pool.link.load(Acquire) == 1 {
-                assert_eq!(pool.block.load(Relaxed), SOUND, "a block was used again under its reader");
-            }
-            pool.announced[0].store(0, Release);
+            pool.read(orders);
         })
     };
     let found = pool.epoch.load(Acquire);

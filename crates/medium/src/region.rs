@@ -102,6 +102,13 @@ impl<M: Medium> Region<M> {
         Some(unsafe { self.0.base().add(offset.raw() as usize).cast().as_ref() })
     }
 
+    /// Whether `len` bytes at `offset` lie in the region, as long as it is by now.
+    #[inline(always)]
+    pub fn holds(&self, offset: u64, len: usize) -> bool {
+        offset.checked_add(len as u64).is_some_and(|end| end <= self.0.len() as u64)
+            || self.is_inside_by_now(offset, len)
+    }
+
     /// Whether the region has grown such that what did not lie in it does now.
     #[cold]
     #[inline(never)]
@@ -234,11 +241,9 @@ impl<M: Medium> Region<M> {
     #[inline(always)]
     #[track_caller]
     fn check(&self, offset: u64, len: usize) -> *mut u8 {
-        match offset.checked_add(len as u64) {
-            Some(end) if end <= self.0.len() as u64 || self.is_inside_by_now(offset, len) => {
-                self.0.base().as_ptr().wrapping_add(offset as usize)
-            }
-            _ => self.out_of_bounds(offset, len),
+        match self.holds(offset, len) {
+            true => self.0.base().as_ptr().wrapping_add(offset as usize),
+            false => self.out_of_bounds(offset, len),
         }
     }
 
@@ -250,7 +255,7 @@ impl<M: Medium> Region<M> {
     #[inline(always)]
     #[track_caller]
     pub unsafe fn bytes(&self, offset: u64, len: usize) -> Option<&[u8]> {
-        if offset.checked_add(len as u64)? > self.0.len() as u64 && !self.is_inside_by_now(offset, len) {
+        if !self.holds(offset, len) {
             return None;
         }
         let at = self.0.base().as_ptr().wrapping_add(offset as usize);

@@ -35,6 +35,11 @@ pub struct Space {
 }
 
 impl<M: MappedMedium> Pool<M> {
+    /// Bytes that were given back but may still be read by someone.
+    pub fn waiting(&self) -> u64 {
+        self.0.waiting()
+    }
+
     /// What its memory is used for. Looks at every unit of the pool: a millisecond for some ten GiB.
     pub fn space(&self) -> Space {
         let inner = &*self.0;
@@ -173,7 +178,7 @@ impl<M: MappedMedium> Inner<M> {
     /// Counts the bytes in blocks and in limbo anew, if nobody allocates or frees meanwhile. Returns whether that was so. By the collector.
     pub(crate) fn count_if_quiet(&self) -> bool {
         let (medium, shared) = (self.medium(), self.shared());
-        // ORDER: Relaxed: the fence in `quiet` keeps it before what is counted; one that is too old only says that the count is not to be believed.
+        // ORDER: Relaxed: the barrier in `quiet` keeps it before what is counted; one that is too old only says that the count is not to be believed.
         let doubts = shared.doubts.load(medium, Relaxed);
         let Some(before) = self.quiet() else { return false };
         let (small, large) = self.count_all();

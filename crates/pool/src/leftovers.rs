@@ -557,9 +557,8 @@ fn what_is_reached_in_a_unit_that_another_is_bringing_in_is_kept() {
         let _guard = rig.pool.pin();
         // Others come by units that nobody has touched yet, and are slow.
         let slow: Vec<_> = inner.all_units().filter(|&unit| rig.state(unit).era() != inner.era).collect();
-        let found: Vec<_> = slow.iter().map(|&unit| rig.state(unit)).collect();
-        for (&unit, found) in slow.iter().zip(&found) {
-            rig.set_state(unit, found.in_era(inner.era).with(Use::Arriving));
+        for &unit in &slow {
+            rig.set_state(unit, rig.state(unit).in_era(inner.era).with(Use::Arriving));
         }
         rig.kept.iter().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
         slow.iter().for_each(|&unit| inner.arrive_again(unit, rig.state(unit)));

@@ -64,9 +64,7 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
     pub(super) fn find(region: &'p Region<M>, at: u64) -> Option<Self> {
         let head = region.get(Offset::<[Word; 3]>::new(at))?;
         let count = usize::try_from(head[2].load(region.medium(), Relaxed)).ok()?;
-        let end = at.checked_add(size(count.min(ENTRIES_MAX)) as u64)?;
-        let fits = count <= ENTRIES_MAX
-            && (end <= region.medium().len() as u64 || end <= region.len_by_now() as u64);
+        let fits = count <= ENTRIES_MAX && region.holds(at, size(count));
         (head[0].load(region.medium(), Relaxed) == MAGIC && fits).then_some(Self { region, at, count })
     }
 

@@ -75,7 +75,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     /// Whether anything came back of the pool, of which `waiting` bytes waited when it was full.
     fn relieve(&self, waiting: u64) -> bool {
-        let has_come_back = self.pool().space().waiting < waiting;
+        let has_come_back = self.pool().waiting() < waiting;
         self.pool().relieve() || has_come_back
     }
 

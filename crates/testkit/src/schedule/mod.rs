@@ -13,6 +13,7 @@ mod medium;
 mod policy;
 mod run;
 mod scenario;
+mod seen;
 mod spin;
 mod stage;
 mod weak;

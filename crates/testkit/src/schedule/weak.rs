@@ -15,6 +15,7 @@
 //! barrier, for those who check its results go by the clock. What is not in the medium (a lock of the process, an atomic) orders nothing here unless the product says [`elsewhere`](terrace_medium::elsewhere); then
 //! it orders all who say so.
 
+use super::seen::{Seen, View};
 use super::stage::number;
 use crate::Noted;
 use crate::crash::Dice;
@@ -100,36 +101,6 @@ impl Reach {
     }
 }
 
-/// What a thread has to see: for each word that was stored to, the number of the value from which on it may load.
-#[derive(Clone, Default)]
-struct View(Arc<Vec<u32>>);
-
-impl View {
-    fn of(&self, word: usize) -> u32 {
-        self.0.get(word).copied().unwrap_or(0)
-    }
-
-    fn raise(&mut self, word: usize, to: u32) {
-        if self.of(word) < to {
-            let view = Arc::make_mut(&mut self.0);
-            view.resize(view.len().max(word + 1), 0);
-            view[word] = to;
-        }
-    }
-
-    fn join(&mut self, other: &Self) {
-        if Arc::ptr_eq(&self.0, &other.0) || other.0.is_empty() {
-            return;
-        }
-        if self.0.is_empty() {
-            return self.clone_from(other);
-        }
-        let view = Arc::make_mut(&mut self.0);
-        view.resize(view.len().max(other.0.len()), 0);
-        view.iter_mut().zip(&*other.0).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
-    }
-}
-
 /// What is, with an order that is missing, and what would be with all of them.
 type Both<T> = [T; 2];
 
@@ -151,30 +122,6 @@ struct Thread {
     /// Old values that it may still load in this call.
     old: u32,
     order: Option<(Order, &'static Location<'static>)>,
-}
-
-/// What a thread has to see.
-#[derive(Default)]
-struct Seen {
-    view: View,
-    /// What it has loaded without acquiring carries this: a barrier acquires it.
-    loaded: View,
-    /// What it had to see at its last barrier: what it stores afterwards carries this.
-    fenced: View,
-}
-
-impl Seen {
-    /// All loads and stores before are ordered against those behind, but for the stores before against the loads behind.
-    fn fence(&mut self) {
-        self.view.join(&self.loaded);
-        self.fenced = self.view.clone();
-    }
-
-    fn barrier(&mut self, common: &mut View) {
-        self.view.join(common);
-        self.fence();
-        common.join(&self.view);
-    }
 }
 
 #[derive(Default)]

@@ -46,6 +46,7 @@ mod slots;
 mod table;
 mod tags;
 mod verify;
+mod write;
 
 pub use ops::Clht;
 pub use slots::Slots;
