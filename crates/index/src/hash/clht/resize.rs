@@ -539,6 +539,23 @@ mod tests {
         assert_eq!((index.get(&guard, &key), kept(&power, key)), (Some(70), Some(70)));
     }
 
+    #[test]
+    fn who_reads_what_was_written_to_a_moved_group_need_not_know_that_it_has_moved() {
+        let power = Power::new();
+        let (index, from, to) = growing(&power, 8);
+        let (guard, last) = (power.pool.pin(), from.groups() - 1);
+        let key = keys(index.seed, 3, last).next().unwrap();
+        let locks = move_unfenced(&index, &guard, (from, to, last));
+        // Neither the mover nor the writer has come to the fence behind its change.
+        let mut deferred = Deferred::default();
+        let swapped = index.compare_and_swap_deferred(&guard, &key, None, Some(70), &mut deferred);
+        assert_eq!(swapped, Ok(Swapped::Done));
+        let read = || index.get(&index.pool.pin(), &key);
+        let answered = std::thread::scope(|threads| threads.spawn(read).join().unwrap());
+        assert_eq!((answered, kept(&power, key)), (Some(70), Some(70)));
+        drop(locks);
+    }
+
     /// Somebody moves a group and dies before that is durable, while another writes one of its keys: whoever of them is held up, and wherever that is.
     fn a_mover_dies(has_begun: bool) {
         let stage = Stage::new();
