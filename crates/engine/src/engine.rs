@@ -123,7 +123,7 @@ pub trait Engine: Send + Sync {
     /// again and again, it goes through the whole store.
     fn sweep_expired(&self, budget: usize) -> u64;
 
-    /// Does a bounded piece of background work on the index and says whether there is more.
+    /// Does a bounded piece of background work on the index and says whether there is more; gives memory back that index and records have left.
     fn maintain(&self) -> bool;
 
     /// In a store that several processes share: takes over what those have left that died, so that nobody waits for them; returns how many there were. Called

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Key, Settings};
 use terrace_engine::{Commit, Costs, Engine, ManualClock, Put, What, Write};
-use terrace_index::{Bytes, CacheBounds, hash::Clht};
+use terrace_index::hash::{Clht, Turbo};
+use terrace_index::{Bytes, CacheBounds};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
-use terrace_pool::{Pool, PoolOptions};
+use terrace_pool::{Geometry, Pool, PoolOptions};
 use terrace_testkit::{Counting, Counts};
 
 const KEYS: u64 = 2000;
@@ -124,4 +125,33 @@ fn nothing_is_flushed_where_no_cache_is_lost() {
     }
     run::<Dram>();
     run::<Shm>();
+}
+
+/// Each shard of TurboHash leaves a block of its old size whenever it doubles, and all double at about the same number of keys.
+#[test]
+fn what_a_growing_index_leaves_is_room_for_records() {
+    const RECORDS: u64 = 120_000;
+    // With the slabs of a large pool: the shards' blocks lie in some.
+    let options = PoolOptions::anonymous().size(96 << 20).geometry(Geometry::default()).hash_seed(5);
+    let pool: Pool<Shm> = options.create().unwrap();
+    let settings = Settings {
+        expected_keys: 0,
+        index_cache: CacheBounds::default(),
+        verify_reads: true,
+        read_only: false,
+        clock: Arc::new(ManualClock::at(0)),
+    };
+    let store: Direct<Turbo<Shm, Bytes<Key>>> = Direct::open(pool.clone(), settings).unwrap();
+    (0..RECORDS).for_each(|n| store.put(put(&key(n))).unwrap());
+    let before = pool.space();
+    let idle = before.slab_free + before.waiting;
+    // As the background does.
+    (0..5).for_each(|_| _ = store.maintain());
+    let (stats, space) = (store.stats(), pool.space());
+    let now = space.slab_free + space.waiting;
+    assert!(now < idle / 3, "{idle} bytes lay idle before, {now} do now");
+    // A block of 96 bytes each, the index, and some slabs of sizes that are in use no more, or hardly, which the thread keeps.
+    let over = stats.overhead_bytes - space.metadata;
+    let expected = RECORDS * 16 + stats.index_bytes;
+    assert!(over < expected + expected / 4, "{over} bytes over the data, {expected} of them needed");
 }

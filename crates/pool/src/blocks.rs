@@ -252,6 +252,19 @@ impl<M: MappedMedium> Pool<M> {
         self.0.reclaim(guard.seat()) || self.0.freed_in_all() != before || collected
     }
 
+    /// Gets back what can be had back without waiting for anyone: called a few times, what was retired and that no reader holds up; and slabs that have lost their last block, for blocks of
+    /// all sizes. Threads that allocate do the same for themselves once memory is short; called now and then in the background, this keeps it from lying idle until then.
+    /// Looks only where there is something to be found. Returns whether anything came back.
+    pub fn tidy(&self) -> bool {
+        let freed = self.0.freed_in_all();
+        if self.0.waiting() > 0 {
+            self.0.for_each_vacant_seat(|vacant| self.0.hand_over(vacant));
+            self.drain();
+        }
+        let _guard = self.pin();
+        self.0.release_emptied_slabs() > 0 || self.0.freed_in_all() != freed
+    }
+
     /// Waits until nobody is pinned any more who was when it was called, and frees what they held up: for as long as there is hope.
     fn outwait_readers(&self) {
         let began = self.0.epoch();

@@ -4,7 +4,7 @@
 //!   line 0     | epoch | watching | 0 ...                                                   read by every pin
 //!   line 1     | phase | collector's lock | seats used | seats taken | reserve | 0 ...      read mostly
 //!   line 2     | slab hint | extent hint | slab units | fruitless | small base | large base | lost | faults |
-//!   lines 3..  | list of class 0 | list of class 1 | ... 32 bytes each
+//!   lines 3..  | list of class 0 | list of class 1 | ... 32 bytes each: head | emptied | kept | 0
 //!   line 51    | doubts | collected | counted | collections | sweeping | 0 ...              see `doubt`
 //! ```
 //! Of these `reserve` and `slab hint` are persisted while the pool is open, and go on after an unclean open; the others start again from zero then.
@@ -23,7 +23,11 @@ use terrace_medium::{LINE, Line, MappedMedium, Offset, Persistent, Word};
 #[repr(C)]
 pub(crate) struct ListHead {
     pub(crate) head: Word,
-    _apart: [Word; 3],
+    /// How often a slab of the list lost its last block since the list was last looked through. Some of them have blocks again.
+    pub(crate) emptied: Word,
+    /// Slabs that were in the list then and stayed there.
+    pub(crate) kept: Word,
+    _apart: Word,
 }
 
 /// The allocator's shared words.

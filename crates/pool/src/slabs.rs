@@ -13,7 +13,8 @@
 //! - Whoever frees a block of a slab and then finds it full lists it; whoever leaves a slab full looks at its bitmap again after. Both are
 //!   sequentially consistent, so one of the two sees the other, and the compare-and-swap from Full to Listed lets only one push it: a slab with a
 //!   free block is owned or listed, always.
-//! - Listed slabs are popped, never removed from the middle. An entirely free one goes back to the units when memory is short.
+//! - Listed slabs are popped, never removed from the middle. So entirely free ones go back to the units by a look through the list: when memory is short, and in the background where
+//!   enough have lost their last block that a look pays.
 
 use crate::classes::Class;
 use crate::pool::Inner;
@@ -25,6 +26,8 @@ use terrace_medium::{LINE, MappedMedium, Word};
 /// The head of a list: `| 63:32 changes | 31:0 unit + 1, 0 for none |`. The changes are counted so that a head that comes back is not taken for one that
 /// stayed.
 const UNIT_BITS: u32 = 32;
+/// A list is looked through for entirely free slabs once more than one in so many of it may be one: so a look costs eight slabs for each that it gives back.
+const WORTH_A_LOOK: u64 = 8;
 
 /// How a search for a free block of a slab went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,7 +243,25 @@ impl<M: MappedMedium> Inner<M> {
         if state.usage() == Use::Full && state.era() == self.era {
             self.list_if_full(unit, state);
         }
+        if before == bit {
+            self.note_emptied(unit, number, class, state);
+        }
         before & bit != 0
+    }
+
+    /// The last block of a word of its bitmap has left a slab in `state`: takes note if that was the slab's last one.
+    #[cold]
+    fn note_emptied(&self, unit: u64, number: usize, class: &Class, state: State) {
+        if state.usage() == Use::Listed && self.is_empty(unit, class) {
+            // ORDER: Relaxed: a hint.
+            self.shared().lists[number].emptied.fetch_add(self.medium(), 1, Relaxed);
+        }
+    }
+
+    /// Whether no block of a slab is allocated, or in its owner's cache.
+    fn is_empty(&self, unit: u64, class: &Class) -> bool {
+        let taken = |word| self.taken_word(unit, word).load(self.medium(), Relaxed) & class.valid(word);
+        (0..u64::from(class.words)).all(|word| taken(word) == 0)
     }
 
     /// Asks for the memory that freeing the block at `offset` takes. Whatever the offset.
@@ -325,21 +346,37 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Gives entirely free slabs back to the units. Returns how many.
     pub(crate) fn release_empty_slabs(&self) -> u64 {
-        let mut released = 0;
-        for number in 0..self.memory.classes.len() {
-            let Some(class) = self.memory.classes.get(number) else { break };
-            let mut kept = Vec::new();
-            // As many as there can be, so that a list that others fill does not hold this up.
-            let units = self.memory.zones.units(self.size());
-            while let Some(unit) = if (kept.len() as u64) < units { self.pop(number) } else { None } {
-                if self.holding(unit, class) == Holding::Nothing && self.release_unit(unit, number) {
-                    released += 1;
-                } else {
-                    kept.push(unit);
-                }
+        (0..self.memory.classes.len()).map(|number| self.release_empty_slabs_of(number)).sum()
+    }
+
+    /// As [`Inner::release_empty_slabs`], in the lists in which one in [`WORTH_A_LOOK`] may be given back.
+    pub(crate) fn release_emptied_slabs(&self) -> u64 {
+        let is_worth_it = |&number: &usize| {
+            let list = &self.shared().lists[number];
+            let [emptied, kept] = [&list.emptied, &list.kept].map(|word| word.load(self.medium(), Relaxed));
+            emptied > kept / WORTH_A_LOOK
+        };
+        let lists = (0..self.memory.classes.len()).filter(is_worth_it);
+        lists.map(|number| self.release_empty_slabs_of(number)).sum()
+    }
+
+    fn release_empty_slabs_of(&self, number: usize) -> u64 {
+        let Some(class) = self.memory.classes.get(number) else { return 0 };
+        let list = &self.shared().lists[number];
+        // Before the first is looked at: one that loses its last block after that is counted anew.
+        list.emptied.store(self.medium(), 0, Relaxed);
+        let (mut released, mut kept) = (0, Vec::new());
+        // As many as there can be, so that a list that others fill does not hold this up.
+        let units = self.memory.zones.units(self.size());
+        while let Some(unit) = if (kept.len() as u64) < units { self.pop(number) } else { None } {
+            if self.holding(unit, class) == Holding::Nothing && self.release_unit(unit, number) {
+                released += 1;
+            } else {
+                kept.push(unit);
             }
-            kept.into_iter().rev().for_each(|unit| self.leave(unit, number, class));
         }
+        list.kept.store(self.medium(), kept.len() as u64, Relaxed);
+        kept.into_iter().rev().for_each(|unit| self.leave(unit, number, class));
         released
     }
 

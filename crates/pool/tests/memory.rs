@@ -170,6 +170,52 @@ fn a_pool_filled_with_one_size_can_be_emptied_and_filled_with_another() {
 }
 
 #[test]
+fn slabs_that_have_lost_their_last_block_are_free_for_other_sizes_while_there_is_room_elsewhere() {
+    for (size, geometry, _) in geometries() {
+        let pool = pool::<Dram>(size, geometry);
+        let slab = 1 << geometry.slab_log2;
+        let take_all = |count: u64, bytes: u64| -> Vec<u64> {
+            (0..count).map(|_| take(&pool.pin(), bytes).unwrap()).collect()
+        };
+        let free =
+            |blocks: &[u64], bytes: u64| blocks.iter().for_each(|&at| pool.pin().free(at, bytes as usize));
+        // Three slabs of each of two sizes, full.
+        let (small, large) = (take_all(3 * slab / 64, 64), take_all(3 * slab / 512, 512));
+        let before = pool.space();
+        assert!(!pool.tidy(), "all have blocks");
+        // One block in sixty-four of the small ones stays, so no slab of theirs is empty.
+        let stay: Vec<u64> = small.iter().copied().step_by(64).collect();
+        let go: Vec<u64> = small.iter().copied().filter(|at| !stay.contains(at)).collect();
+        free(&go, 64);
+        assert!(!pool.tidy() && pool.space().free == before.free);
+        free(&large, 512);
+        assert!(pool.tidy());
+        let after = pool.space();
+        // The thread keeps one slab to allocate from.
+        assert!(after.free >= before.free + 2 * slab, "{before:?} {after:?}");
+        assert!(!pool.tidy(), "nothing has changed since");
+        free(&stay, 64);
+        assert!(pool.tidy());
+        assert!(pool.space().free >= after.free + 2 * slab, "{after:?} {:?}", pool.space());
+        verify(&pool);
+        pool.relieve();
+        assert_eq!(pool.space().used_by_blocks, 0);
+    }
+}
+
+#[test]
+fn what_was_retired_comes_back_though_nobody_retires_anything_more() {
+    let pool = pool::<Dram>(4 << 20, Geometry::for_size(4 << 20));
+    let offset = take(&pool.pin(), 64).unwrap();
+    std::thread::scope(|scope| _ = scope.spawn(|| pool.pin().retire(offset, 64)));
+    let offset = take(&pool.pin(), 64).unwrap();
+    pool.pin().retire(offset, 64);
+    assert_eq!(pool.space().waiting, 128);
+    (0..4).for_each(|_| _ = pool.tidy());
+    assert_eq!((pool.space().waiting, pool.tidy()), (0, false));
+}
+
+#[test]
 fn what_a_thread_retires_stays_while_another_is_pinned() {
     let pool = pool::<Dram>(4 << 20, Geometry::for_size(4 << 20));
     let offset = take(&pool.pin(), 64).unwrap();

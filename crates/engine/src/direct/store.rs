@@ -217,7 +217,11 @@ where
         self.sweep(budget)
     }
     fn maintain(&self) -> bool {
-        self.is_running().is_ok() && self.index.maintain(&self.pool().pin())
+        if self.is_running().is_err() {
+            return false;
+        }
+        self.pool().tidy();
+        self.index.maintain(&self.pool().pin())
     }
     fn look_after_others(&self) -> u32 {
         self.take_over()

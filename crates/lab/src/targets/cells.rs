@@ -162,6 +162,7 @@ impl<M: MappedMedium> Celled<M> {
             }
             1 => {}
             2 => self.die(step),
+            3 => _ = self.pool.tidy(),
             _ => _ = self.pool.relieve(),
         }
     }

@@ -154,6 +154,7 @@ impl<M: MappedMedium> Rooted<M> {
                 let size = (self.pool.size() + (4096 << (step / 4 % 3))).min(Roots::BYTES.1 as u64);
                 let _ = self.pool.grow(size);
             }
+            2 if step / 8 % 2 == 1 => _ = self.pool.tidy(),
             2 => _ = self.pool.relieve(),
             6 => self.begin_slab(step / 8),
             _ => self.churn(step / 4 + 1),
