@@ -207,7 +207,8 @@ fn slabs_that_have_lost_their_last_block_are_free_for_other_sizes_while_there_is
 fn what_was_retired_comes_back_though_nobody_retires_anything_more() {
     let pool = pool::<Dram>(4 << 20, Geometry::for_size(4 << 20));
     let offset = take(&pool.pin(), 64).unwrap();
-    std::thread::scope(|scope| _ = scope.spawn(|| pool.pin().retire(offset, 64)));
+    // Joined, so that it has left its seat: a scope alone does not wait for that.
+    std::thread::scope(|scope| scope.spawn(|| pool.pin().retire(offset, 64)).join().unwrap());
     let offset = take(&pool.pin(), 64).unwrap();
     pool.pin().retire(offset, 64);
     assert_eq!(pool.space().waiting, 128);
