@@ -1,0 +1,57 @@
+//! The mutants of a package, as cargo-mutants lists them.
+
+use crate::Outcome;
+use serde::Deserialize;
+use std::process::Command;
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Mutant {
+    /// From the root of the workspace.
+    pub(crate) file: String,
+    /// Where it is and what becomes of it, for people.
+    pub(crate) name: String,
+    /// What is there instead.
+    pub(crate) replacement: String,
+    pub(crate) genre: Genre,
+    pub(crate) span: Span,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+pub(crate) enum Genre {
+    FnValue,
+    BinaryOperator,
+    UnaryOperator,
+    MatchArm,
+    MatchArmGuard,
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Span {
+    pub(crate) start: Place,
+    pub(crate) end: Place,
+}
+
+/// Both counted from 1, columns in characters.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Place {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+/// Asks cargo-mutants, which reads `.cargo/mutants.toml`.
+pub(crate) fn list(package: &str, files: &[String]) -> Outcome<Vec<Mutant>> {
+    let mut command = Command::new("cargo");
+    command.args(["mutants", "--list", "--json", "--package", package]);
+    files.iter().for_each(|file| _ = command.args(["--file", file]));
+    let output = command.output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!(
+            "cargo mutants lists nothing: {said}\n  is it there? cargo install --locked cargo-mutants"
+        )
+        .into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}

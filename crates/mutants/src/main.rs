@@ -1,0 +1,136 @@
+//! `cargo mutate PACKAGE`: all mutants of a package, as cargo-mutants lists them, in one program with a switch for each, and which of them no test notices.
+//!
+//! cargo-mutants builds each mutant by itself, which takes a minute for a test that takes a second. Here the package is compiled once, and a mutant costs those test programs that come by it.
+
+mod judge;
+mod list;
+mod program;
+mod rewrite;
+
+use clap::Parser;
+use judge::Verdict;
+use list::Mutant;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// Puts all mutants of a package into one program, and says which of them no test notices.
+#[derive(Parser)]
+#[command(name = "cargo mutate")]
+struct Arguments {
+    /// The package, for example terrace-pool.
+    package: String,
+    /// Only mutants of files that end in this; may be given several times.
+    #[arg(long)]
+    file: Vec<String>,
+    /// Also asks the tests of this package; may be given several times.
+    #[arg(long)]
+    ask: Vec<String>,
+    /// Only mutants whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
+    /// Only one mutant in so many, the same each time.
+    #[arg(long, default_value_t = 1)]
+    one_in: usize,
+    /// Mutants judged at a time; as many as there are processors if it is not given.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Where the copy of the workspace and its programs go.
+    #[arg(long, default_value = "target/mutants")]
+    directory: PathBuf,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            program::say(&format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Outcome<()> {
+    std::fs::create_dir_all(&arguments.directory)?;
+    let directory = arguments.directory.canonicalize()?;
+    let mutants = list::list(&arguments.package, &[])?;
+    let is_wanted = |mutant: &Mutant| {
+        (arguments.file.is_empty() || arguments.file.iter().any(|file| mutant.file.ends_with(file.as_str())))
+            && arguments.only.as_ref().is_none_or(|only| mutant.name.contains(only.as_str()))
+    };
+    // All are built, so that another choice finds the program as it is.
+    let workspace = program::Workspace::copy(&directory, &arguments.package)?;
+    program::say(&format!("{}: {} mutants, put into one program", arguments.package, mutants.len()));
+    let built = workspace.build(&mutants, &arguments.ask)?;
+    let witnesses = judge::witnesses(&built.programs, &directory.join("scratch"))?;
+    let wanted: Vec<usize> =
+        (0..mutants.len()).filter(|&number| is_wanted(&mutants[number])).step_by(arguments.one_in).collect();
+    let (left_out, asked): (Vec<usize>, Vec<usize>) =
+        wanted.into_iter().partition(|number| built.left_out.contains(number));
+    program::say(&format!(
+        "{}; {} mutants are left out, {} judged",
+        judge::describe(&witnesses),
+        left_out.len(),
+        asked.len()
+    ));
+    let next = AtomicUsize::new(0);
+    let verdicts = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for job in
+            0..arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+        {
+            let (next, verdicts, asked, witnesses, mutants) =
+                (&next, &verdicts, &asked, &witnesses, &mutants);
+            let scratch = directory.join(format!("scratch-{job}"));
+            scope.spawn(move || {
+                while let Some(&number) = asked.get(next.fetch_add(1, Relaxed)) {
+                    let verdict = judge::judge(number, witnesses, &scratch);
+                    if matches!(verdict, Verdict::Missed | Verdict::Unseen) {
+                        program::say(&format!("{verdict:?}: {}", mutants[number].name));
+                    }
+                    verdicts.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(number, verdict);
+                }
+            });
+        }
+    });
+    let verdicts = verdicts.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    report(&mutants, &left_out, &verdicts)
+}
+
+/// A table by file, and what was missed.
+fn report(mutants: &[Mutant], left_out: &[usize], verdicts: &BTreeMap<usize, Verdict>) -> Outcome<()> {
+    let mut out = std::io::stdout().lock();
+    let files: std::collections::BTreeSet<&str> =
+        verdicts.keys().chain(left_out).map(|&number| mutants[number].file.as_str()).collect();
+    writeln!(
+        out,
+        "| file | judged | killed | hung | missed | no test comes by | left out |\n|---|---|---|---|---|---|---|"
+    )?;
+    let row = |name: &str, is_its: &dyn Fn(usize) -> bool| {
+        let count = |wanted: Verdict| {
+            verdicts.iter().filter(|(number, verdict)| is_its(**number) && **verdict == wanted).count()
+        };
+        let [killed, hung, missed, unseen] =
+            [Verdict::Killed, Verdict::Hung, Verdict::Missed, Verdict::Unseen].map(count);
+        let out = left_out.iter().filter(|number| is_its(**number)).count();
+        format!(
+            "| {name} | {} | {killed} | {hung} | {missed} | {unseen} | {out} |",
+            killed + hung + missed + unseen
+        )
+    };
+    for file in files {
+        writeln!(out, "{}", row(&format!("`{file}`"), &|number| mutants[number].file == file))?;
+    }
+    writeln!(out, "{}", row("all", &|_| true))?;
+    for (number, verdict) in verdicts {
+        if matches!(verdict, Verdict::Missed | Verdict::Unseen) {
+            writeln!(out, "{verdict:?}: {}", mutants[*number].name)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,471 @@
+//! One source text with all of its mutants, each behind a switch.
+//!
+//! ```text
+//!   a < b                match (&a, &b) { (l, r) => if on(7) { l <= r } else { l < r } }
+//!   a && b               match a { l => if l == on(6) { l } else { b } }
+//!   !a                   match a { x => if on(8) { x } else { !x } }
+//!   fn f() -> u64 { .. } fn f() -> u64 { if on(9) { return 0; } .. }
+//!   P => ..              P if !on(10) => ..
+//!   P if g => ..         P if on(11) || !on(12) && g => ..
+//! ```
+//! An operand stands there once: twice, expressions in expressions would make a text that nobody can compile.
+//!
+//! What a switch can't do stays out: code that runs in the compiler (`const fn`), conditions that bind (`let`), values of functions that return `impl Trait`, fields.
+
+use crate::list::{Genre, Mutant, Place, Span};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+
+const COMPARISONS: [&str; 6] = ["==", "!=", "<", "<=", ">", ">="];
+
+/// A source with switches, and the mutants for which there is none.
+pub(crate) struct Rewritten {
+    pub(crate) text: String,
+    pub(crate) left_out: Vec<usize>,
+}
+
+/// Rewrites `text`, which has these mutants, each with its number.
+pub(crate) fn rewrite(text: &str, mutants: &[(usize, &Mutant)]) -> syn::Result<Rewritten> {
+    let lines = Lines::new(text);
+    let mut code = Code::new(&lines);
+    code.visit_file(&syn::parse_file(text)?);
+    let mut edits: BTreeMap<(usize, bool, Reverse<usize>, bool), Edit> = BTreeMap::new();
+    let mut left_out = Vec::new();
+    for &(number, mutant) in mutants {
+        match code.edit_for(mutant) {
+            Some(edit) => {
+                // What is put in comes before what begins there, and that before what it has in it; a guard before the expression that it is.
+                let is_guard = matches!(edit.kind, Kind::Guard);
+                let key = (edit.range.start, !edit.range.is_empty(), Reverse(edit.range.end), !is_guard);
+                edits.entry(key).or_insert(edit).mutants.push((number, mutant.clone()));
+            }
+            None => left_out.push(number),
+        }
+    }
+    let edits: Vec<Edit> = edits.into_values().collect();
+    let mut out = String::new();
+    render(text, 0..text.len(), &edits, &mut out);
+    Ok(Rewritten { text: out, left_out })
+}
+
+/// Which mutants a byte of a rewritten text belongs to: the innermost one whose own code it is in, or else those of the innermost switch.
+pub(crate) fn mutants_at(text: &str, at: usize) -> Vec<usize> {
+    let (mut inside, mut switches) = (Vec::new(), Vec::new());
+    let before = &text[..at.min(text.len())];
+    for (mark, _) in before.match_indices("/*~") {
+        let body = &before[mark + 3..];
+        let Some(end) = body.find("*/") else { continue };
+        let (kind, number) = body[..end].split_at(1);
+        let Ok(number) = number.parse::<usize>() else { continue };
+        match kind {
+            "<" => inside.push(number),
+            ">" => _ = inside.pop(),
+            "[" => switches.push(number),
+            "]" => _ = switches.pop(),
+            _ => {}
+        }
+    }
+    match (inside.last(), switches.last()) {
+        (Some(&number), _) => vec![number],
+        (None, Some(&number)) => vec![number],
+        (None, None) => Vec::new(),
+    }
+}
+
+/// Where lines begin, so that a line and a column, in characters, tell a byte.
+struct Lines<'t> {
+    text: &'t str,
+    starts: Vec<usize>,
+}
+
+impl<'t> Lines<'t> {
+    fn new(text: &'t str) -> Self {
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Self { text, starts }
+    }
+
+    /// The byte at a line, counted from 1, and a column, counted from 0.
+    fn byte(&self, line: usize, column: usize) -> usize {
+        let start = self.starts[line - 1];
+        let mut characters = self.text[start..].char_indices();
+        characters.nth(column).map_or(self.text.len(), |(at, _)| start + at)
+    }
+
+    fn place(&self, place: Place) -> usize {
+        self.byte(place.line, place.column - 1)
+    }
+
+    fn range(&self, span: Span) -> Range<usize> {
+        self.place(span.start)..self.place(span.end)
+    }
+
+    fn of(&self, node: &impl Spanned) -> Range<usize> {
+        let span = node.span();
+        let [start, end] = [span.start(), span.end()].map(|at| self.byte(at.line, at.column));
+        start..end
+    }
+}
+
+/// What mutants can be made of, by where they begin.
+struct Code<'t> {
+    lines: &'t Lines<'t>,
+    /// By where the operator begins.
+    operators: BTreeMap<usize, Edit>,
+    /// Bodies of functions.
+    bodies: Vec<Range<usize>>,
+    /// By where the arm begins.
+    arms: BTreeMap<usize, Edit>,
+    /// By where the guard begins.
+    guards: BTreeMap<usize, Edit>,
+    /// Whether this is run by the compiler.
+    is_const: bool,
+}
+
+/// One place of the source and what is to be there.
+#[derive(Clone)]
+struct Edit {
+    range: Range<usize>,
+    kind: Kind,
+    mutants: Vec<(usize, Mutant)>,
+}
+
+#[derive(Clone)]
+enum Kind {
+    /// With its operator.
+    Binary(Range<usize>),
+    /// With its operator.
+    Unary(Range<usize>),
+    /// An empty range behind the brace of a function's body.
+    Body,
+    /// An empty range behind the pattern of an arm.
+    Arm,
+    Guard,
+}
+
+impl Edit {
+    fn new(range: Range<usize>, kind: Kind) -> Self {
+        Self { range, kind, mutants: Vec::new() }
+    }
+}
+
+impl<'t> Code<'t> {
+    fn new(lines: &'t Lines<'t>) -> Self {
+        let (operators, arms, guards) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { lines, operators, bodies: Vec::new(), arms, guards, is_const: false }
+    }
+
+    fn edit_for(&self, mutant: &Mutant) -> Option<Edit> {
+        let span = self.lines.range(mutant.span);
+        match mutant.genre {
+            Genre::BinaryOperator | Genre::UnaryOperator => {
+                let edit = self.operators.get(&span.start)?;
+                let is_lazy = |operator: &str| matches!(operator, "&&" | "||");
+                let fits = is_lazy(&self.lines.text[span]) == is_lazy(&mutant.replacement);
+                fits.then(|| edit.clone())
+            }
+            Genre::FnValue => {
+                let around =
+                    self.bodies.iter().filter(|body| body.start <= span.start && span.end <= body.end);
+                let body = around.min_by_key(|body| body.len())?;
+                Some(Edit::new(body.start + 1..body.start + 1, Kind::Body))
+            }
+            Genre::MatchArm => self.arms.get(&span.start).cloned(),
+            Genre::MatchArmGuard => self.guards.get(&span.start).cloned(),
+            Genre::Other => None,
+        }
+    }
+
+    fn function(&mut self, signature: &syn::Signature, block: &syn::Block, visit: impl FnOnce(&mut Self)) {
+        let outer = std::mem::replace(&mut self.is_const, signature.constness.is_some());
+        // A type that only the body tells can't be that of a value besides.
+        let is_told = !self.lines.text[self.lines.of(&signature.output)].contains("impl ");
+        if !self.is_const && is_told {
+            self.bodies.push(self.lines.of(block));
+        }
+        visit(self);
+        self.is_const = outer;
+    }
+}
+
+fn binds(expression: &syn::Expr) -> bool {
+    match expression {
+        syn::Expr::Let(_) => true,
+        syn::Expr::Binary(binary) => binds(&binary.left) || binds(&binary.right),
+        _ => false,
+    }
+}
+
+impl<'ast> Visit<'ast> for Code<'_> {
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.function(&item.sig, &item.block, |code| visit::visit_item_fn(code, item));
+    }
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.function(&item.sig, &item.block, |code| visit::visit_impl_item_fn(code, item));
+    }
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        match &item.default {
+            Some(block) => self.function(&item.sig, block, |code| visit::visit_trait_item_fn(code, item)),
+            None => visit::visit_trait_item_fn(self, item),
+        }
+    }
+    fn visit_item_const(&mut self, _: &'ast syn::ItemConst) {}
+    fn visit_impl_item_const(&mut self, _: &'ast syn::ImplItemConst) {}
+    fn visit_trait_item_const(&mut self, _: &'ast syn::TraitItemConst) {}
+    fn visit_item_static(&mut self, _: &'ast syn::ItemStatic) {}
+    fn visit_type(&mut self, _: &'ast syn::Type) {}
+    fn visit_expr_const(&mut self, _: &'ast syn::ExprConst) {}
+    fn visit_expr_repeat(&mut self, repeat: &'ast syn::ExprRepeat) {
+        self.visit_expr(&repeat.expr);
+    }
+
+    fn visit_expr_binary(&mut self, binary: &'ast syn::ExprBinary) {
+        visit::visit_expr_binary(self, binary);
+        if !self.is_const && !binds(&binary.left) && !binds(&binary.right) {
+            let operator = self.lines.of(&binary.op);
+            let edit = Edit::new(self.lines.of(binary), Kind::Binary(operator.clone()));
+            self.operators.insert(operator.start, edit);
+        }
+    }
+
+    fn visit_expr_unary(&mut self, unary: &'ast syn::ExprUnary) {
+        visit::visit_expr_unary(self, unary);
+        if !self.is_const {
+            let operator = self.lines.of(&unary.op);
+            self.operators
+                .insert(operator.start, Edit::new(self.lines.of(unary), Kind::Unary(operator.clone())));
+        }
+    }
+
+    fn visit_expr_match(&mut self, expression: &'ast syn::ExprMatch) {
+        visit::visit_expr_match(self, expression);
+        // An arm with a guard counts for nothing where the compiler asks whether all cases are there.
+        let takes_the_rest = |arm: &syn::Arm| match &arm.pat {
+            _ if arm.guard.is_some() => false,
+            syn::Pat::Wild(_) => true,
+            // `None` looks like a name.
+            syn::Pat::Ident(name) => {
+                name.subpat.is_none() && name.ident.to_string().starts_with(char::is_lowercase)
+            }
+            _ => false,
+        };
+        let is_whole = expression.arms.iter().any(takes_the_rest);
+        for arm in expression.arms.iter().filter(|_| !self.is_const) {
+            let start = self.lines.of(arm).start;
+            match &arm.guard {
+                Some((_, guard)) if binds(guard) => {}
+                Some((_, guard)) => {
+                    let edit = Edit::new(self.lines.of(guard), Kind::Guard);
+                    self.guards.insert(edit.range.start, edit.clone());
+                    self.arms.insert(start, edit);
+                }
+                None if is_whole && !takes_the_rest(arm) => {
+                    let behind = self.lines.of(&arm.pat).end;
+                    self.arms.insert(start, Edit::new(behind..behind, Kind::Arm));
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// Writes a piece of the text, with the edits that lie in it, in their order, the outer before the inner.
+fn render(text: &str, piece: Range<usize>, edits: &[Edit], out: &mut String) {
+    let mut at = piece.start;
+    let mut rest = edits;
+    while let [edit, behind @ ..] = rest {
+        if edit.range.start >= piece.end && !edit.range.is_empty() || edit.range.start > piece.end {
+            break;
+        }
+        let inner = behind.iter().take_while(|inner| inner.range.start < edit.range.end).count();
+        out.push_str(&text[at..edit.range.start]);
+        render_edit(text, edit, &behind[..inner], out);
+        at = edit.range.end;
+        rest = &behind[inner..];
+    }
+    out.push_str(&text[at..piece.end]);
+}
+
+/// The edits that lie in a piece.
+fn inside<'e>(edits: &'e [Edit], piece: &Range<usize>) -> &'e [Edit] {
+    let from = edits.partition_point(|edit| edit.range.start < piece.start);
+    let to = edits.partition_point(|edit| edit.range.start < piece.end);
+    &edits[from..to.max(from)]
+}
+
+fn render_edit(text: &str, edit: &Edit, inner: &[Edit], out: &mut String) {
+    let part = |piece: Range<usize>, out: &mut String| {
+        out.push('(');
+        render(text, piece.clone(), inside(inner, &piece), out);
+        out.push(')');
+    };
+    let switch = |number: usize| format!("crate::__mutant::on({number})");
+    let first = edit.mutants[0].0;
+    out.push_str(&format!("/*~[{first}*/"));
+    match &edit.kind {
+        Kind::Binary(operator) => {
+            let (left, right) = (edit.range.start..operator.start, operator.end..edit.range.end);
+            let symbol = &text[operator.clone()];
+            let (one, other, end) = match symbol {
+                "&&" | "||" => {
+                    out.push_str("(match ");
+                    part(left, out);
+                    // Where it is as it should be, "and" answers at once what is false, "or" what is true.
+                    let equals = if symbol == "&&" { "==" } else { "!=" };
+                    out.push_str(&format!(" {{ __l => if __l {equals} {} {{ __l }} else {{ ", switch(first)));
+                    part(right, out);
+                    out.push_str(" } })");
+                    return out.push_str(&format!("/*~]{first}*/"));
+                }
+                _ if symbol.len() > 1 && symbol.ends_with('=') && !COMPARISONS.contains(&symbol) => {
+                    out.push_str("(match ");
+                    part(right, out);
+                    let mut place = String::new();
+                    part(left, &mut place);
+                    out.push_str(" { __r => ");
+                    (place, "__r", " })")
+                }
+                _ => {
+                    let by = if COMPARISONS.contains(&symbol) { "&" } else { "" };
+                    out.push_str(&format!("(match ({by}"));
+                    part(left, out);
+                    out.push_str(&format!(", {by}"));
+                    part(right, out);
+                    out.push_str(") { (__l, __r) => ");
+                    ("__l".into(), "__r", " })")
+                }
+            };
+            for (number, mutant) in &edit.mutants {
+                let wrong = &mutant.replacement;
+                let on = switch(*number);
+                out.push_str(&format!(
+                    "if {on} {{ /*~<{number}*/{one} {wrong} {other}/*~>{number}*/ }} else "
+                ));
+            }
+            out.push_str(&format!("{{ {one} {symbol} {other} }}{end}"));
+        }
+        Kind::Unary(operator) => {
+            out.push_str("(match ");
+            part(operator.end..edit.range.end, out);
+            let (wrong, right) = (&edit.mutants[0].1.replacement, &text[operator.clone()]);
+            let on = switch(first);
+            out.push_str(&format!(
+                " {{ __x => if {on} {{ /*~<{first}*/{wrong}__x/*~>{first}*/ }} else {{ {right}__x }} }})"
+            ));
+        }
+        Kind::Body => {
+            for (number, mutant) in &edit.mutants {
+                let value = &mutant.replacement;
+                out.push_str(&format!(
+                    " if {} {{ /*~<{number}*/ return {value}; /*~>{number}*/ }}",
+                    switch(*number)
+                ));
+            }
+        }
+        Kind::Arm => out.push_str(&format!(" if !{}", switch(first))),
+        Kind::Guard => {
+            for (number, _) in edit.mutants.iter().filter(|(_, mutant)| mutant.replacement == "true") {
+                out.push_str(&format!("{} || ", switch(*number)));
+            }
+            for (number, _) in edit.mutants.iter().filter(|(_, mutant)| mutant.replacement != "true") {
+                out.push_str(&format!("!{} && ", switch(*number)));
+            }
+            part(edit.range.clone(), out);
+        }
+    }
+    out.push_str(&format!("/*~]{first}*/"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mutant(text: &str, genre: Genre, what: &str, replacement: &str) -> Mutant {
+        let at = text.find(what).unwrap();
+        let place = |byte: usize| {
+            let before = &text[..byte];
+            let line = before.matches('\n').count() + 1;
+            Place { line, column: before.rsplit('\n').next().unwrap().chars().count() + 1 }
+        };
+        let span = Span { start: place(at), end: place(at + what.len()) };
+        Mutant { file: String::new(), name: String::new(), replacement: replacement.into(), genre, span }
+    }
+
+    /// Without marks.
+    fn rewritten(text: &str, mutants: &[Mutant]) -> (String, Vec<usize>) {
+        let mutants: Vec<(usize, &Mutant)> = mutants.iter().enumerate().collect();
+        let rewritten = rewrite(text, &mutants).unwrap();
+        let mut plain = String::new();
+        let mut rest = rewritten.text.as_str();
+        while let Some((before, behind)) = rest.split_once("/*~") {
+            plain.push_str(before);
+            rest = behind.split_once("*/").unwrap().1;
+        }
+        (plain + rest, rewritten.left_out)
+    }
+
+    #[test]
+    fn each_kind_of_mutant_gets_its_switch() {
+        let text = "fn f(é: u64) -> bool { match é { 1 => !g(), n if n + 2 < é => true, _ => false } }";
+        let mutants = [
+            mutant(text, Genre::FnValue, "match é", "true"),
+            mutant(text, Genre::MatchArm, "1 => !g()", ""),
+            mutant(text, Genre::UnaryOperator, "!", ""),
+            mutant(text, Genre::MatchArmGuard, "n + 2 < é", "true"),
+            mutant(text, Genre::BinaryOperator, "+", "-"),
+            mutant(text, Genre::BinaryOperator, "<", ">"),
+            mutant(text, Genre::BinaryOperator, "<", "=="),
+        ];
+        let (plain, left_out) = rewritten(text, &mutants);
+        assert!(left_out.is_empty());
+        let on = |number| format!("crate::__mutant::on({number})");
+        let expected = format!(
+            "fn f(é: u64) -> bool {{ if {} {{  return true;  }} match é {{ 1 if !{} => (match (g()) {{ __x => if {} {{ __x }} else {{ !__x }} }}), \
+             n if {} || ((match (&((match ((n ),( 2 )) {{ (__l, __r) => if {} {{ __l - __r }} else {{ __l + __r }} }})),&( é)) {{ (__l, __r) => \
+             if {} {{ __l > __r }} else if {} {{ __l == __r }} else {{ __l < __r }} }})) => true, _ => false }} }}",
+            on(0),
+            on(1),
+            on(2),
+            on(3),
+            on(4),
+            on(5),
+            on(6)
+        );
+        let without_spaces = |text: &str| text.split_whitespace().collect::<String>();
+        assert_eq!(without_spaces(&plain), without_spaces(&expected));
+        syn::parse_file(&plain).unwrap();
+    }
+
+    #[test]
+    fn what_a_switch_cannot_do_is_left_out() {
+        let text = "const fn f() -> u64 { 1 + 2 } fn g() -> impl Fn() { || () } fn h() { if let 1 = a() && b() {} match c() { None => {} Some(_) => {} } }";
+        let mutants = [
+            mutant(text, Genre::FnValue, "1 + 2", "0"),
+            mutant(text, Genre::BinaryOperator, "+", "-"),
+            mutant(text, Genre::FnValue, "|| ()", "0"),
+            mutant(text, Genre::BinaryOperator, "&&", "||"),
+            mutant(text, Genre::MatchArm, "None => {}", ""),
+        ];
+        assert_eq!(rewritten(text, &mutants), (text.to_string(), vec![0, 1, 2, 3, 4]));
+    }
+
+    #[test]
+    fn an_error_is_that_of_the_innermost_mutant() {
+        let text = "fn f() -> u64 { a + b * c }";
+        let mutants = [
+            mutant(text, Genre::BinaryOperator, "+", "-"),
+            mutant(text, Genre::BinaryOperator, "*", "/"),
+            mutant(text, Genre::FnValue, "a + b * c", "0"),
+        ];
+        let mutants: Vec<(usize, &Mutant)> = mutants.iter().enumerate().collect();
+        let text = rewrite(text, &mutants).unwrap().text;
+        let at = |what: &str| mutants_at(&text, text.find(what).unwrap());
+        assert_eq!(
+            [at("__l - "), at("__l / "), at("return 0"), at("__l + "), at("__l * ")],
+            [[0], [1], [2], [0], [1]]
+        );
+        assert_eq!(mutants_at(&text, 2), [0; 0]);
+    }
+}
