@@ -82,7 +82,7 @@ fn a_server_goes_on_when_another_one_is_killed() {
 fn a_stopped_process_is_named() {
     let place = Place::new();
     let served = Served::start(&place.pool(), SHARED);
-    served.signal("-STOP");
+    served.stop();
     let stats = place.run(&["stats", "--shared"]).ok();
     assert!(stats.text().contains("which stands still"), "{}", stats.text());
     // What it does not hold can be read and written.

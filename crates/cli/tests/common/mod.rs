@@ -149,6 +149,14 @@ impl Served {
         assert!(sent.success());
     }
 
+    /// Stops it, and returns once it stands still: until then, on a busy machine, others see it running.
+    pub(crate) fn stop(&self) {
+        self.signal("-STOP");
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let waited = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::UNTRACED);
+        assert!(waited.unwrap().is_some_and(|(_, status)| status.stopped()));
+    }
+
     /// Waits for its end; its code and what it wrote to standard error.
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
         let code = self.child.wait().unwrap().code();
