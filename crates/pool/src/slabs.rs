@@ -236,32 +236,27 @@ impl<M: MappedMedium> Inner<M> {
         if self.arrived(unit, entry).class() != Some(number) {
             return false;
         }
-        let bit = 1 << (block % 64);
+        let (word, bit) = (self.taken_word(unit, block / 64), 1 << (block % 64));
+        // Asked before: without a block the slab may be given back, and be anything.
+        let is_last = word.load(self.medium(), Relaxed) == bit && self.is_last(unit, class, block / 64);
         // ORDER: SeqCst: see the module's head. It releases the block to the next owner of its bit.
-        let before = self.taken_word(unit, block / 64).fetch_and(self.medium(), !bit, SeqCst);
+        let before = word.fetch_and(self.medium(), !bit, SeqCst);
         let state = State(entry.state.load(self.medium(), SeqCst));
         if state.usage() == Use::Full && state.era() == self.era {
             self.list_if_full(unit, state);
         }
-        if before == bit {
-            self.note_emptied(unit, number, class, state);
+        if is_last && state.usage() == Use::Listed {
+            // ORDER: Relaxed: a hint.
+            self.shared().lists[number].emptied.fetch_add(self.medium(), 1, Relaxed);
         }
         before & bit != 0
     }
 
-    /// The last block of a word of its bitmap has left a slab in `state`: takes note if that was the slab's last one.
+    /// Whether no block of a slab is allocated, or in its owner's cache, but one of this word of its bitmap. The caller has not freed that yet.
     #[cold]
-    fn note_emptied(&self, unit: u64, number: usize, class: &Class, state: State) {
-        if state.usage() == Use::Listed && self.is_empty(unit, class) {
-            // ORDER: Relaxed: a hint.
-            self.shared().lists[number].emptied.fetch_add(self.medium(), 1, Relaxed);
-        }
-    }
-
-    /// Whether no block of a slab is allocated, or in its owner's cache.
-    fn is_empty(&self, unit: u64, class: &Class) -> bool {
+    fn is_last(&self, unit: u64, class: &Class, of: u64) -> bool {
         let taken = |word| self.taken_word(unit, word).load(self.medium(), Relaxed) & class.valid(word);
-        (0..u64::from(class.words)).all(|word| taken(word) == 0)
+        (0..u64::from(class.words)).all(|word| word == of || taken(word) == 0)
     }
 
     /// Asks for the memory that freeing the block at `offset` takes. Whatever the offset.
