@@ -168,7 +168,8 @@ fn survives_whoever_is_killed(index: Index, kills: u64) {
     for medium in [Medium::Shm, Medium::Pmem] {
         let progress = AtomicU64::new(0);
         let operations = watched(&progress, || kill_often(medium, index, kills / 2, &progress));
-        assert!(operations > 10 * kills, "{medium:?}, {}: only {operations} operations", index.name());
+        // Else nothing was tried. How many there are is a question of speed.
+        assert!(operations > kills / 2, "{medium:?}, {}: only {operations} operations", index.name());
         say(medium, index, kills / 2, operations);
     }
 }
