@@ -28,18 +28,21 @@ fn put(key: &[u8]) -> Put<'_> {
     Put { key, value: &VALUE, expires_at: None }
 }
 
+fn settings(expected_keys: u64) -> Settings {
+    Settings {
+        expected_keys,
+        index_cache: CacheBounds::default(),
+        verify_reads: true,
+        read_only: false,
+        clock: Arc::new(ManualClock::at(0)),
+    }
+}
+
 impl<M: MappedMedium> Counted<M> {
     /// A store with keys in it, its index large enough for as many again.
     fn new() -> Self {
         let pool: Pool<Counting<M>> = PoolOptions::anonymous().size(64 << 20).hash_seed(5).create().unwrap();
-        let settings = Settings {
-            expected_keys: 20_000,
-            index_cache: CacheBounds::default(),
-            verify_reads: true,
-            read_only: false,
-            clock: Arc::new(ManualClock::at(0)),
-        };
-        let store = Direct::open(pool.clone(), settings).unwrap();
+        let store = Direct::open(pool.clone(), settings(20_000)).unwrap();
         (0..KEYS).for_each(|n| store.put(put(&key(n))).unwrap());
         Self { pool, store }
     }
@@ -134,14 +137,7 @@ fn what_a_growing_index_leaves_is_room_for_records() {
     // With the slabs of a large pool: the shards' blocks lie in some.
     let options = PoolOptions::anonymous().size(96 << 20).geometry(Geometry::default()).hash_seed(5);
     let pool: Pool<Shm> = options.create().unwrap();
-    let settings = Settings {
-        expected_keys: 0,
-        index_cache: CacheBounds::default(),
-        verify_reads: true,
-        read_only: false,
-        clock: Arc::new(ManualClock::at(0)),
-    };
-    let store: Direct<Turbo<Shm, Bytes<Key>>> = Direct::open(pool.clone(), settings).unwrap();
+    let store: Direct<Turbo<Shm, Bytes<Key>>> = Direct::open(pool.clone(), settings(0)).unwrap();
     (0..RECORDS).for_each(|n| store.put(put(&key(n))).unwrap());
     let before = pool.space();
     let idle = before.slab_free + before.waiting;

@@ -9,7 +9,7 @@ use crate::program::Program;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -110,7 +110,7 @@ fn wait(mut child: Child, limit: Duration) -> End {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => break End::Passed,
             Ok(Some(_)) | Err(_) => break End::Failed,
-            Ok(None) if began.elapsed() > limit || resident(child.id()) > MOST_MEMORY => break End::Hung,
+            Ok(None) if began.elapsed() > limit || takes_too_much(child.id()) => break End::Hung,
             Ok(None) => std::thread::sleep(LOOK_EVERY),
         }
     };
@@ -122,7 +122,6 @@ fn wait(mut child: Child, limit: Duration) -> End {
     end
 }
 
-fn resident(pid: u32) -> u64 {
-    let said = fs::read_to_string(PathBuf::from(format!("/proc/{pid}/statm"))).unwrap_or_default();
-    said.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+fn takes_too_much(pid: u32) -> bool {
+    terrace_bench::process_resident_bytes(pid).is_some_and(|bytes| bytes > MOST_MEMORY)
 }

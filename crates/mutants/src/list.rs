@@ -41,11 +41,9 @@ pub(crate) struct Place {
 }
 
 /// Asks cargo-mutants, which reads `.cargo/mutants.toml`.
-pub(crate) fn list(package: &str, files: &[String]) -> Outcome<Vec<Mutant>> {
-    let mut command = Command::new("cargo");
-    command.args(["mutants", "--list", "--json", "--package", package]);
-    files.iter().for_each(|file| _ = command.args(["--file", file]));
-    let output = command.output()?;
+pub(crate) fn list(package: &str) -> Outcome<Vec<Mutant>> {
+    let output =
+        Command::new("cargo").args(["mutants", "--list", "--json", "--package", package]).output()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(format!(

@@ -31,9 +31,9 @@ struct Arguments {
     /// Also asks the tests of this package; may be given several times.
     #[arg(long)]
     ask: Vec<String>,
-    /// Only mutants whose name contains this.
+    /// Only mutants whose name contains this; may be given several times.
     #[arg(long)]
-    only: Option<String>,
+    only: Vec<String>,
     /// Only one mutant in so many, the same each time.
     #[arg(long, default_value_t = 1)]
     one_in: usize,
@@ -58,10 +58,11 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Outcome<()> {
     std::fs::create_dir_all(&arguments.directory)?;
     let directory = arguments.directory.canonicalize()?;
-    let mutants = list::list(&arguments.package, &[])?;
+    let mutants = list::list(&arguments.package)?;
     let is_wanted = |mutant: &Mutant| {
         (arguments.file.is_empty() || arguments.file.iter().any(|file| mutant.file.ends_with(file.as_str())))
-            && arguments.only.as_ref().is_none_or(|only| mutant.name.contains(only.as_str()))
+            && (arguments.only.is_empty()
+                || arguments.only.iter().any(|only| mutant.name.contains(only.as_str())))
     };
     // All are built, so that another choice finds the program as it is.
     let workspace = program::Workspace::copy(&directory, &arguments.package)?;

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::list::Mutant;
-use crate::rewrite::{mutants_at, rewrite};
+use crate::rewrite::{mutant_at, rewrite};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -36,7 +36,10 @@ pub mod __mutant {
 
     #[cold]
     fn take_note(number: u32, path: &str) {
-        if !SEEN[number as usize].swap(true, Relaxed)
+        let seen = &SEEN[number as usize];
+        // Looked at first: threads that all come by would hand its line to and fro.
+        if !seen.load(Relaxed)
+            && !seen.swap(true, Relaxed)
             && let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path)
         {
             let _ = file.write_all(format!("{number}\n").as_bytes());
@@ -145,7 +148,7 @@ impl Workspace {
             let mut found = BTreeSet::new();
             for span in message.spans.iter().filter(|span| span.is_primary) {
                 let text = fs::read_to_string(self.tree.join(&span.file_name))?;
-                found.extend(mutants_at(&text, span.byte_start));
+                found.extend(mutant_at(&text, span.byte_start));
             }
             if found.is_empty() && !message.spans.is_empty() {
                 unexplained += &message.rendered.unwrap_or_default();

@@ -51,8 +51,8 @@ pub(crate) fn rewrite(text: &str, mutants: &[(usize, &Mutant)]) -> syn::Result<R
     Ok(Rewritten { text: out, left_out })
 }
 
-/// Which mutants a byte of a rewritten text belongs to: the innermost one whose own code it is in, or else those of the innermost switch.
-pub(crate) fn mutants_at(text: &str, at: usize) -> Vec<usize> {
+/// Which mutant a byte of a rewritten text belongs to: the innermost one whose own code it is in, or else the first of the innermost switch.
+pub(crate) fn mutant_at(text: &str, at: usize) -> Option<usize> {
     let (mut inside, mut switches) = (Vec::new(), Vec::new());
     let before = &text[..at.min(text.len())];
     for (mark, _) in before.match_indices("/*~") {
@@ -68,11 +68,7 @@ pub(crate) fn mutants_at(text: &str, at: usize) -> Vec<usize> {
             _ => {}
         }
     }
-    match (inside.last(), switches.last()) {
-        (Some(&number), _) => vec![number],
-        (None, Some(&number)) => vec![number],
-        (None, None) => Vec::new(),
-    }
+    inside.last().or(switches.last()).copied()
 }
 
 /// Where lines begin, so that a line and a column, in characters, tell a byte.
@@ -461,11 +457,8 @@ mod tests {
         ];
         let mutants: Vec<(usize, &Mutant)> = mutants.iter().enumerate().collect();
         let text = rewrite(text, &mutants).unwrap().text;
-        let at = |what: &str| mutants_at(&text, text.find(what).unwrap());
-        assert_eq!(
-            [at("__l - "), at("__l / "), at("return 0"), at("__l + "), at("__l * ")],
-            [[0], [1], [2], [0], [1]]
-        );
-        assert_eq!(mutants_at(&text, 2), [0; 0]);
+        let at = |what: &str| mutant_at(&text, text.find(what).unwrap()).unwrap();
+        assert_eq!([at("__l - "), at("__l / "), at("return 0"), at("__l + "), at("__l * ")], [0, 1, 2, 0, 1]);
+        assert_eq!(mutant_at(&text, 2), None);
     }
 }

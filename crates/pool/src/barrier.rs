@@ -31,3 +31,83 @@ pub(crate) fn heavy() {
     // It was not refused: only pools of a registered process come here.
     let _ = membarrier(MembarrierCommand::GlobalExpedited);
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+    const ROUNDS: u64 = 50;
+    const WORDS: usize = 32;
+
+    #[derive(Default)]
+    #[repr(align(128))]
+    struct Stored([AtomicU64; WORDS]);
+
+    /// Two threads that do each round together.
+    #[derive(Default)]
+    struct Two {
+        stored: [Stored; 2],
+        arrived: AtomicU64,
+    }
+
+    impl Two {
+        /// In each round, for each word: stores to the own one, passes the barrier, and looks at the other's. Whether the other's store of this round was there.
+        fn run(&self, me: usize, processor: usize, barrier: impl Fn()) -> Vec<bool> {
+            let mut only = CpuSet::new();
+            only.set(processor);
+            // Refused, they may be on the same one, and find less.
+            let _ = sched_setaffinity(None, &only);
+            let (mine, others) = (&self.stored[me].0, &self.stored[1 - me].0);
+            let mut seen = Vec::new();
+            for round in 1..=ROUNDS {
+                self.meet(round);
+                seen.extend(mine.iter().zip(others).map(|(mine, other)| {
+                    mine.store(round, Relaxed);
+                    barrier();
+                    other.load(Relaxed) == round
+                }));
+            }
+            seen
+        }
+
+        /// Returns when both have called it for this round.
+        fn meet(&self, round: u64) {
+            self.arrived.fetch_add(1, AcqRel);
+            for tries in 1_u64.. {
+                if self.arrived.load(Acquire) >= 2 * round {
+                    return;
+                }
+                // Not soon: who rests is not there when the other comes.
+                match tries % (1 << 16) {
+                    0 => std::thread::yield_now(),
+                    _ => std::hint::spin_loop(),
+                }
+            }
+        }
+    }
+
+    /// How often two threads, each of which stores, passes its barrier and looks, have both missed the other's store. `None` where they can't be at work at the same time.
+    pub(crate) fn missed(one: impl Fn() + Send, other: impl Fn() + Send) -> Option<usize> {
+        let processors = sched_getaffinity(None).unwrap_or_default();
+        let usable: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| processors.is_set(cpu)).collect();
+        let [first, second, ..] = usable[..] else { return None };
+        let two = &Two::default();
+        let (one, other) = std::thread::scope(|threads| {
+            let one = threads.spawn(move || two.run(0, first, one));
+            let other = threads.spawn(move || two.run(1, second, other));
+            (one.join().unwrap(), other.join().unwrap())
+        });
+        Some(one.iter().zip(&other).filter(|(one, other)| !**one && !**other).count())
+    }
+
+    #[test]
+    fn of_a_light_and_a_heavy_one_who_store_and_then_look_one_at_least_sees_the_other() {
+        // Where it is refused, nobody is light.
+        if register() {
+            assert!(matches!(missed(light, heavy), None | Some(0)));
+        }
+    }
+}

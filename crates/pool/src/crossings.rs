@@ -1,8 +1,8 @@
 //! Tests: what others do, or look at, between two accesses of one thread.
 
 use crate::PoolOptions;
-use crate::layout::Geometry;
 use crate::pool::{Inner, Pool};
+use crate::small::{geometry, participants};
 use crate::zones::{State, Use};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ thread_local! {
 }
 
 /// Memory that calls a thread's hook after each of its accesses, but for those of the hook, with the offset.
-struct Hooked(Shm);
+pub(crate) struct Hooked(Shm);
 
 // SAFETY: base and length are those of the medium below, which promises the same.
 unsafe impl Medium for Hooked {
@@ -56,22 +56,18 @@ impl MappedMedium for Hooked {
 }
 
 /// Runs `run` with a hook in this thread.
-fn hooked<R>(hook: impl FnMut(Access, u64) + 'static, run: impl FnOnce() -> R) -> R {
+pub(crate) fn hooked<R>(hook: impl FnMut(Access, u64) + 'static, run: impl FnOnce() -> R) -> R {
     HOOK.set(Some(Box::new(hook)));
     let result = run();
     HOOK.set(None);
     result
 }
 
-fn geometry() -> Geometry {
-    Geometry { zone_log2: 18, ..Geometry::tiny() }
-}
-
 fn pool() -> Pool<Hooked> {
     PoolOptions::anonymous().size(SIZE).geometry(geometry()).create().unwrap()
 }
 
-fn offset_of(inner: &Inner<Hooked>, word: &Word) -> u64 {
+pub(crate) fn offset_of(inner: &Inner<Hooked>, word: &Word) -> u64 {
     inner.region.offset_of(word).raw()
 }
 
@@ -161,9 +157,7 @@ fn a_slab_that_is_not_given_back_after_all_has_no_old_granules() {
 
 #[test]
 fn who_leaves_is_waited_for_while_it_gives_up_its_slabs() {
-    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-    let options = PoolOptions::at(directory.path().join("pool")).size(SIZE).geometry(geometry()).shared(true);
-    let [leaver, other] = [(), ()].map(|()| options.open_or_create::<Hooked>().unwrap());
+    let (_directory, [leaver, other]) = participants::<Hooked, 2>(geometry());
     let guard = leaver.pin();
     let kept = guard.alloc(64).unwrap().fenced_later().into_offset();
     let seat = other.0.seat(guard.seat_index() as u32);

@@ -331,3 +331,120 @@ impl<M: MappedMedium> Inner<M> {
         self.update_hints(unit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crossings::{Hooked, hooked, offset_of};
+    use crate::small::alone;
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use terrace_medium::{Access, Dram};
+
+    /// A block that nobody knows but the test.
+    fn block<M: MappedMedium>(pool: &Pool<M>, bytes: usize) -> u64 {
+        pool.pin().alloc(bytes).unwrap().fenced_later().into_offset()
+    }
+
+    #[test]
+    fn of_an_extent_that_the_trace_takes_for_a_small_block_the_granule_that_it_names_is_kept() {
+        let pool = alone::<Dram>();
+        let granule = 1 << pool.0.memory.zones.granule_log2();
+        let bytes = 140 * granule;
+        // The first and the last of a unit are among them, wherever the extent begins.
+        for at in 0..140 {
+            let extent = block(&pool, bytes as usize);
+            pool.doubt();
+            let named = extent + at * granule;
+            let report = pool.collect(&mut |marker| marker.mark(named + 8, 24));
+            assert_eq!((report.unsound, report.freed), (1, bytes - granule), "granule {at}");
+            assert!(pool.0.free_extent(named, granule), "granule {at} is free, and another is not");
+        }
+    }
+
+    #[test]
+    fn of_a_slab_the_block_that_the_trace_takes_for_a_larger_one_is_kept() {
+        let pool = alone::<Dram>();
+        let guard = pool.pin();
+        let blocks: Vec<u64> =
+            (0..150).map(|_| guard.alloc(24).unwrap().fenced_later().into_offset()).collect();
+        drop(guard);
+        pool.doubt();
+        let named = [0, 1, 63, 64, 149].map(|at: usize| blocks[at]);
+        let report =
+            pool.collect(&mut |marker| named.iter().for_each(|&offset| marker.mark(offset + 8, 200)));
+        assert_eq!((report.unsound, report.freed), (5, 145 * 24));
+        let guard = pool.pin();
+        named.iter().for_each(|&offset| guard.free(offset, 24));
+        drop(guard);
+        assert_eq!((pool.faults(), pool.verify_memory()), (0, vec![]));
+    }
+
+    #[test]
+    fn what_was_freed_or_became_a_slab_while_granules_were_noted_is_not_garbage() {
+        let pool = alone::<Dram>();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let extents: Vec<u64> = (0..12).map(|_| block(&pool, 1000)).collect();
+        let slab = inner.unit_at(block(&pool, 24)).unwrap();
+        let old = |unit| inner.unit(unit).old.load(medium, Relaxed);
+        inner.note_granules();
+        let noted: Vec<(u64, u64)> = inner.all_units().map(|unit| (unit, old(unit))).collect();
+        let guard = pool.pin();
+        extents.iter().step_by(2).for_each(|&offset| guard.free(offset, 1000));
+        drop(guard);
+        // The collector has read, before, that they are taken, and says so only now. Of the slab it has, too.
+        for &(unit, noted) in &noted {
+            let noted = if unit == slab { !0 } else { noted };
+            inner.unit(unit).old.store(medium, noted, Relaxed);
+        }
+        inner.settle_granules();
+        let granule = 1u64 << inner.memory.zones.granule_log2();
+        let is_noted = |&offset: &u64| {
+            let unit = inner.unit_at(offset).unwrap();
+            let first = (offset - inner.memory.zones.start_of(unit)) / granule;
+            old(unit) >> first & 1 == 1
+        };
+        let still: Vec<bool> = extents.iter().map(is_noted).collect();
+        assert_eq!(still, [false, true].repeat(6), "those that are taken, and no other");
+        assert_eq!(old(slab), 0);
+    }
+
+    #[test]
+    fn a_collection_says_how_many_units_it_has_been_through() {
+        let pool = alone::<Dram>();
+        let units = pool.0.memory.zones.units(pool.size());
+        assert!(units > 200, "a pool of 1 MiB has {units} slabs of 4 KiB");
+        for _ in 0..2 {
+            pool.doubt();
+            assert_eq!(pool.collect(&mut |_| ()).units, units);
+        }
+    }
+
+    #[test]
+    fn blocks_that_are_taken_while_the_sweep_is_at_their_word_are_not_garbage() {
+        let pool = alone::<Hooked>();
+        let (inner, kept) = (&pool.0, block(&pool, 24));
+        let (unit, class) = (inner.unit_at(kept).unwrap(), inner.memory.classes.of(24).unwrap());
+        inner.empty_caches(pool.pin().seat());
+        inner.clear_marks();
+        inner.begin_marking();
+        inner.mark_beside(unit, kept);
+        let class = inner.memory.classes.get(class).unwrap();
+        let marks = offset_of(inner, inner.mark_word(unit, class, 0));
+        let (other, fresh) = (pool.clone(), Rc::new(Cell::new(0)));
+        let take = {
+            let fresh = fresh.clone();
+            move |access, offset| {
+                // Another thread marks them and takes them after that.
+                if (access, offset) == (Access::Load, marks) && fresh.get() == 0 {
+                    fresh.set(block(&other, 24));
+                }
+            }
+        };
+        let swept = hooked(take, || inner.look_into(unit, |state| inner.sweep_in(unit, state)));
+        assert_eq!((swept, inner.unit_at(fresh.get())), ((0, 0), Some(unit)));
+        let guard = pool.pin();
+        [kept, fresh.get()].iter().for_each(|&offset| guard.free(offset, 24));
+        assert_eq!(pool.faults(), 0, "one of them was free");
+    }
+}

@@ -298,3 +298,85 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Geometry;
+    use crate::barrier::tests::missed;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use terrace_medium::{Dram, Offset, Word};
+
+    fn pool() -> Pool<Dram> {
+        Pool::anonymous_with(1 << 20, Geometry::tiny()).unwrap()
+    }
+
+    #[test]
+    fn where_pins_are_not_light_one_of_who_pins_and_who_moves_on_sees_the_other() {
+        let pool = pool();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let missed = missed(|| inner.announce(inner.seat(0), HEAVY | 1), || full_barrier(medium));
+        assert!(matches!(missed, None | Some(0)), "{missed:?}");
+        inner.withdraw(inner.seat(0), 0);
+    }
+
+    #[test]
+    fn a_thread_is_inside_until_its_last_guard_goes() {
+        let pool = pool();
+        for guards in [1, 2, 5] {
+            let mut held: Vec<_> = (0..guards).map(|_| pool.pin()).collect();
+            let seat = held[0].seat();
+            // As it is where pins are not light.
+            pool.0.ask_for_care(seat, HEAVY);
+            while let Some(guard) = held.pop() {
+                assert_eq!(guard.depth(), held.len() as u64 + 1);
+                assert_eq!(pool.0.is_behind(seat, pool.0.epoch()), Some(false));
+            }
+            assert_eq!(pool.0.is_behind(seat, pool.0.epoch()), None);
+            assert_eq!(seat.announced.load(pool.medium(), Relaxed), HEAVY, "of the flags this one stays");
+            pool.0.withdraw(seat, 0);
+        }
+    }
+
+    #[test]
+    fn care_that_is_asked_for_twice_is_taken() {
+        let pool = pool();
+        let guard = pool.pin();
+        let blocks = [(); 2].map(|()| guard.alloc(64).unwrap().fenced_later().into_offset());
+        blocks.iter().for_each(|&block| pool.0.spill(guard.seat(), block, 64));
+        let seat = guard.seat();
+        drop(guard);
+        assert_eq!(seat.spilled.load(pool.medium(), Relaxed), 0, "noted on a page");
+    }
+
+    #[test]
+    fn who_forgets_all_its_guards_is_told() {
+        let pool = pool();
+        let guard = pool.pin();
+        let announced = &guard.seat().announced;
+        announced.fetch_add(pool.medium(), DEPTH - 2, Relaxed);
+        drop(pool.pin());
+        announced.fetch_add(pool.medium(), 1, Relaxed);
+        let told = catch_unwind(AssertUnwindSafe(|| drop(pool.pin()))).unwrap_err();
+        let said = told.downcast_ref::<String>().unwrap();
+        assert!(said.starts_with("this thread holds 536870911 guards"), "{said}");
+        announced.fetch_sub(pool.medium(), DEPTH - 1, Relaxed);
+    }
+
+    #[test]
+    fn a_guard_that_does_not_name_its_medium_reads_what_it_keeps_and_nothing_beyond() {
+        let pool = pool();
+        let guard = pool.pin();
+        let block = guard.alloc(64).unwrap().fenced_later().into_offset();
+        pool.region().at(Offset::<Word>::new(block)).store(
+            pool.medium(),
+            u64::from_le_bytes(*b"terrace!"),
+            Relaxed,
+        );
+        let erased = guard.erase();
+        assert_eq!(erased.bytes(block, 8), Some(&b"terrace!"[..]));
+        assert_eq!((erased.bytes(pool.size() - 7, 8), erased.bytes(u64::MAX, 1)), (None, None));
+        let held = erased.hold(block, 7).unwrap();
+        assert_eq!(&*held, b"terrace");
+    }
+}

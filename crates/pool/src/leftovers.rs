@@ -1,9 +1,9 @@
 //! Tests: whatever a thread may leave behind that dies between two instructions, a collection beside others finds it, and nothing else.
 
-use crate::layout::Geometry;
 use crate::pool::{Inner, Pool, Start};
 use crate::shared::PENDING;
 use crate::slabs::Holding;
+use crate::small::{alone, geometry};
 use crate::zones::{State, Use};
 use crate::{CollectReport, Guard, PoolOptions};
 use std::sync::atomic::AtomicBool;
@@ -13,10 +13,6 @@ use terrace_medium::{Dram, MappedMedium, Shm};
 const SIZE: u64 = 1 << 20;
 /// Sizes of small blocks and of extents.
 const BYTES: [usize; 8] = [24, 64, 96, 200, 512, 700, 3000, 9000];
-
-fn geometry() -> Geometry {
-    Geometry { zone_log2: 18, ..Geometry::tiny() }
-}
 
 /// A pool, and the blocks in it that can be reached.
 struct Rig<M: MappedMedium> {
@@ -303,7 +299,7 @@ fn everything<M: MappedMedium>() -> Vec<(&'static str, Leave<M>)> {
 #[test]
 fn whatever_is_left_comes_back() {
     for (what, leave) in everything::<Dram>() {
-        let mut rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
+        let mut rig = Rig::new(alone::<Dram>());
         let all = rig.take_everything();
         let used = |rig: &Rig<Dram>| -> u64 {
             rig.kept.iter().map(|&(_, bytes)| rig.inner().memory.classes.footprint(bytes as u64)).sum()
@@ -345,7 +341,7 @@ fn all_of_it_together_comes_back_time_and_again() {
 
 #[test]
 fn what_is_alive_is_left_alone() {
-    let rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
+    let rig = Rig::new(alone::<Dram>());
     let guard = rig.pool.pin();
     (0..50).for_each(|i| guard.retire(fill(&guard, BYTES[i % 8]), BYTES[i % 8]));
     drop(guard);
@@ -361,7 +357,7 @@ fn what_is_alive_is_left_alone() {
 #[test]
 fn a_collector_that_died_anywhere_is_followed_by_another() {
     for stop in 0..6 {
-        let mut rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
+        let mut rig = Rig::new(alone::<Dram>());
         everything().iter().for_each(|(_, leave)| leave(&mut rig));
         rig.inner().doubt();
         // What a collection does, up to some point.
@@ -400,7 +396,7 @@ fn a_collector_that_died_anywhere_is_followed_by_another() {
 
 #[test]
 fn a_trace_that_gives_up_or_panics_frees_nothing() {
-    let mut rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
+    let mut rig = Rig::new(alone::<Dram>());
     everything().iter().for_each(|(_, leave)| leave(&mut rig));
     rig.inner().doubt();
     let report = rig.pool.collect(&mut |marker| marker.give_up());
@@ -416,7 +412,7 @@ fn a_trace_that_gives_up_or_panics_frees_nothing() {
 
 #[test]
 fn a_doubt_during_a_collection_is_not_forgotten() {
-    let rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
+    let rig = Rig::new(alone::<Dram>());
     rig.inner().doubt();
     rig.pool.collect(&mut |marker| {
         rig.kept.iter().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
@@ -432,7 +428,7 @@ fn a_doubt_during_a_collection_is_not_forgotten() {
 /// Emptying a cache changes nothing that is counted, and takes less time than counting.
 #[test]
 fn bytes_are_not_counted_while_a_cache_is_emptied() {
-    let rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
+    let rig = Rig::new(alone::<Dram>());
     let wait = |turns: usize| (0..turns).for_each(|_| std::hint::spin_loop());
     for round in 0..300 {
         let stop = AtomicBool::new(false);
@@ -460,7 +456,7 @@ fn bytes_are_not_counted_while_a_cache_is_emptied() {
 
 #[test]
 fn what_the_trace_contradicts_is_kept() {
-    let mut rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
+    let mut rig = Rig::new(alone::<Dram>());
     let guard = rig.pool.pin();
     let (small, large) = (fill(&guard, 64), fill(&guard, 9000));
     drop(guard);
@@ -568,7 +564,7 @@ fn what_is_reached_in_a_unit_that_another_is_bringing_in_is_kept() {
 
 #[test]
 fn a_slab_that_its_owner_has_left_and_another_is_about_to_list_is_nobody_else_s() {
-    let mut rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
+    let mut rig = Rig::new(alone::<Dram>());
     let (unit, number) = rig.full_slab();
     let (word, bit) = rig.forget_one_of(unit, number);
     let full = rig.state(unit);
@@ -589,7 +585,7 @@ fn a_slab_that_its_owner_has_left_and_another_is_about_to_list_is_nobody_else_s(
 
 /// With slabs in lists of which no block is taken.
 fn with_empty_slabs() -> Rig<Dram> {
-    let rig = Rig::new(Pool::<Dram>::anonymous_with(SIZE, geometry()).unwrap());
+    let rig = Rig::new(alone::<Dram>());
     let guard = rig.pool.pin();
     let blocks: Vec<u64> = (0..100).map(|_| fill(&guard, 512)).collect();
     blocks.iter().for_each(|&offset| guard.free(offset, 512));

@@ -44,6 +44,8 @@ mod roots;
 mod seats;
 mod shared;
 mod slabs;
+#[cfg(test)]
+mod small;
 mod stopped;
 mod superblock;
 mod verify;

@@ -371,14 +371,34 @@ pub(crate) fn thread_number() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Pool, PoolOptions};
-    use terrace_medium::{Dram, Offset, Pmem};
+    use crate::small::participants;
+    use crate::{Geometry, Pool, PoolOptions};
+    use terrace_medium::{Dram, Offset, Pmem, Shm};
 
     fn word<M: MappedMedium>(pool: &Pool<M>) -> &Word {
         let offset = pool.pin().alloc(8).unwrap().fenced_later().into_offset();
         let word: &Word = pool.region().at(Offset::new(offset));
         word.store(pool.medium(), 0, Relaxed);
         word
+    }
+
+    /// Participants of one pool.
+    fn shared<M: MappedMedium, const N: usize>() -> (tempfile::TempDir, [Pool<M>; N]) {
+        participants(Geometry { seats: 8, ..Geometry::tiny() })
+    }
+
+    /// Where a lock lies that is free.
+    fn place<M: MappedMedium>(pool: &Pool<M>) -> Offset<Word> {
+        pool.region().offset_of(word(pool))
+    }
+
+    fn at<M: MappedMedium>(pool: &Pool<M>, place: Offset<Word>) -> &Lock {
+        Lock::of(pool.region().at(place))
+    }
+
+    /// Takes the lock, and never frees it.
+    fn hold<M: MappedMedium>(pool: &Pool<M>, place: Offset<Word>) {
+        std::mem::forget(at(pool, place).acquire(&pool.pin()));
     }
 
     #[test]
@@ -515,5 +535,107 @@ mod tests {
             }
         });
         assert_eq!(count.into_inner(), 40_000);
+    }
+
+    #[test]
+    fn a_held_word_names_its_holder_and_nothing_else() {
+        for (participant, incarnation) in [(0, 1), (1, 2), (0xabc, 0x1_5555), (0xfff, 0x3_ffff)] {
+            for generation in [1, 0x5555_5555, u32::MAX] {
+                let owner = Owner { generation, incarnation, participant: participant as u16 };
+                for word in [held_word(owner), held_word(owner) | UNFENCED] {
+                    assert_eq!(holder_in(word), (participant, incarnation), "{word:#x}");
+                    assert!(is_held_word(word, owner));
+                    let next = Owner { generation: generation.wrapping_add(1), ..owner };
+                    assert!(!is_held_word(word, next), "in the next life it is free");
+                }
+                assert!(!is_held_word(unfenced_word(owner), owner) && !is_held_word(0, owner));
+            }
+        }
+    }
+
+    #[test]
+    fn each_thread_has_a_number_of_its_own_and_keeps_it() {
+        let numbers = || std::thread::scope(|scope| scope.spawn(|| [(); 3].map(|()| thread_number())).join());
+        let (one, other) = (numbers().unwrap(), numbers().unwrap());
+        assert!(one[0] != 0 && other[0] != 0 && one[0] != other[0]);
+        assert_eq!((one, other), ([one[0]; 3], [other[0]; 3]));
+    }
+
+    fn elect_one<M: MappedMedium>() {
+        let (_directory, [one, two, three]) = shared::<M, 3>();
+        let place = place(&one);
+        let elect = |pool: &Pool<M>| at(pool, place).elect(pool);
+        for _ in 0..2 {
+            assert!(elect(&one) && !elect(&two) && !elect(&three));
+        }
+        assert_eq!(at(&two, place).holder(&two.0), Some((0, one.owner().incarnation)));
+        one.abandon();
+        // Nobody need have noticed.
+        for _ in 0..2 {
+            assert!(elect(&two) && !elect(&three));
+        }
+        let left = if M::VOLATILE_CACHE { UNFENCED } else { 0 };
+        assert_eq!(at(&two, place).peek(two.medium()), held_word(two.owner()) | left);
+        two.close().unwrap();
+        assert!(elect(&three) && elect(&three));
+    }
+
+    #[test]
+    fn who_is_elected_is_so_until_it_has_gone() {
+        elect_one::<Shm>();
+        elect_one::<Pmem>();
+    }
+
+    #[test]
+    fn who_has_a_pool_for_itself_is_elected_once_for_all_and_by_a_lock_that_nobody_holds() {
+        let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
+        let (elected, other) = (Lock::of(word(&pool)), Lock::of(word(&pool)));
+        assert!(elected.elect(&pool) && elected.elect(&pool) && elected.is_held(&pool));
+        // One that is in use as any lock is, by this process too, elects nobody.
+        let participant = Owner { participant: pool.owner().participant + 1, ..pool.owner() };
+        other.0.store(pool.medium(), held_word(participant), Relaxed);
+        assert!(!other.elect(&pool));
+    }
+
+    #[test]
+    fn who_looks_after_a_lock_frees_all_that_its_holder_held_if_that_one_is_dead() {
+        let (_directory, [survivor, living, dead]) = shared::<Shm, 3>();
+        let places = [(); 4].map(|()| place(&survivor));
+        let [free, of_living, one, two] = places;
+        hold(&living, of_living);
+        hold(&dead, one);
+        hold(&dead, two);
+        dead.abandon();
+        let guard = survivor.pin();
+        let held = || places.map(|place| at(&survivor, place).is_held(&survivor));
+        // Of others nothing is asked, whoever has died.
+        at(&survivor, free).look_after(&guard);
+        at(&survivor, of_living).look_after(&guard);
+        assert_eq!(held(), [false, true, true, true]);
+        at(&survivor, one).look_after(&guard);
+        assert_eq!(held(), [false, true, false, false]);
+        assert_eq!(at(&survivor, of_living).holder(&survivor.0), Some((1, living.owner().incarnation)));
+    }
+
+    fn free_after_death<M: MappedMedium>() {
+        let (_directory, [dead, survivor]) = shared::<M, 2>();
+        let place = place(&survivor);
+        hold(&dead, place);
+        dead.abandon();
+        assert_eq!(survivor.recover_dead(), 1);
+        let (lock, guard) = (at(&survivor, place), survivor.pin());
+        // Nobody alive has fenced what it changed.
+        lock.settle(&guard);
+        assert!(!lock.is_held(&survivor));
+        assert_eq!(Lock::may_be_unsettled(lock.peek(survivor.medium())), M::VOLATILE_CACHE);
+        assert_eq!(lock.try_acquire(&guard).unwrap().was_unfenced(), M::VOLATILE_CACHE);
+        // Whoever took it has seen to that.
+        assert!(!Lock::may_be_unsettled(lock.peek(survivor.medium())));
+    }
+
+    #[test]
+    fn what_the_dead_changed_under_a_lock_is_unsettled_where_it_may_be_lost() {
+        free_after_death::<Shm>();
+        free_after_death::<Pmem>();
     }
 }

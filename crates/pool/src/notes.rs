@@ -97,8 +97,9 @@ impl Note {
 
 #[cfg(test)]
 mod tests {
-    use super::NOTES;
-    use crate::{Geometry, Lock, Locked, Pool, PoolOptions};
+    use super::{NOTES, Note};
+    use crate::small::participants;
+    use crate::{Geometry, Lock, Locked, Pool};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::Ordering::Relaxed;
     use terrace_medium::{Offset, Shm, Word};
@@ -106,12 +107,7 @@ mod tests {
     const SEATS: usize = 4;
 
     fn shared() -> (tempfile::TempDir, [Pool<Shm>; 2]) {
-        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let geometry = Geometry { seats: SEATS as u32, ..Geometry::tiny() };
-        let options =
-            PoolOptions::at(directory.path().join("pool")).size(1 << 20).geometry(geometry).shared(true);
-        let pools = [(), ()].map(|()| options.open_or_create::<Shm>().unwrap());
-        (directory, pools)
+        participants(Geometry { seats: SEATS as u32, ..Geometry::tiny() })
     }
 
     /// So many locks, all free.
@@ -181,5 +177,48 @@ mod tests {
         assert!((0..=room).all(|n| !lock(&pool, at, n).is_held(&pool)));
         assert_eq!(pool.0.count_seats(), 1);
         drop(lock(&pool, at, room).acquire(&guard));
+    }
+
+    #[test]
+    fn a_lock_that_the_dead_one_tried_and_a_living_one_holds_stays_with_that_one() {
+        let (_directory, [dead, survivor]) = shared();
+        let at = locks(&survivor, 2);
+        let guard = survivor.pin();
+        let held = lock(&survivor, at, 0).acquire(&guard);
+        let guard_of_dead = dead.pin();
+        drop(lock(&dead, at, 1).acquire(&guard_of_dead));
+        // It is killed between its note and its look at the lock; and the other one it holds.
+        Note::make(&dead.0, guard_of_dead.seat(), at);
+        std::mem::forget(lock(&dead, at, 1).acquire(&guard_of_dead));
+        std::mem::forget(guard_of_dead);
+        dead.abandon();
+        assert_eq!(survivor.recover_dead(), 1);
+        let me = (u32::from(survivor.owner().participant), survivor.owner().incarnation);
+        let holders = [0, 1].map(|n| lock(&survivor, at, n).holder(&survivor.0));
+        assert_eq!((holders, noted(&survivor)), ([Some(me), None], 1));
+        drop(held);
+        assert_eq!((lock(&survivor, at, 0).is_held(&survivor), noted(&survivor)), (false, 0));
+    }
+
+    #[test]
+    fn who_finds_a_lock_held_leaves_no_note() {
+        let (_directory, [pool, other]) = shared();
+        let at = locks(&pool, 1);
+        let (guard, guard_of_other) = (pool.pin(), other.pin());
+        let held = lock(&pool, at, 0).acquire(&guard);
+        assert!(lock(&other, at, 0).try_acquire(&guard_of_other).is_none());
+        assert_eq!(noted(&pool), 1, "its holder's");
+        drop(held);
+        assert_eq!(noted(&pool), 0);
+    }
+
+    #[test]
+    fn who_has_a_pool_for_itself_notes_nothing() {
+        let pool = Pool::<Shm>::anonymous(1 << 20).unwrap();
+        let at = locks(&pool, 2 * NOTES);
+        let guard = pool.pin();
+        let held: Vec<_> = (0..2 * NOTES).map(|n| lock(&pool, at, n).acquire(&guard)).collect();
+        assert_eq!((noted(&pool), pool.0.count_seats()), (0, 1));
+        drop(held);
     }
 }

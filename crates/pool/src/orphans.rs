@@ -157,3 +157,295 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crossings::{Hooked, hooked};
+    use crate::pool::Pool;
+    use crate::small::alone;
+    use terrace_medium::{Access, Dram, Word};
+
+    /// The class whose lists and slabs the tests look at.
+    const NUMBER: usize = 5;
+
+    /// A slab of class `number` in use `usage` that is nowhere.
+    fn slab_of<M: MappedMedium>(pool: &Pool<M>, number: usize, usage: Use) -> u64 {
+        pool.0.take_unit(number, pool.0.memory.classes.get(number).unwrap(), usage).unwrap()
+    }
+
+    fn slab<M: MappedMedium>(pool: &Pool<M>, usage: Use) -> u64 {
+        slab_of(pool, NUMBER, usage)
+    }
+
+    fn state<M: MappedMedium>(pool: &Pool<M>, unit: u64) -> State {
+        State(pool.0.unit(unit).state.load(pool.medium(), Relaxed))
+    }
+
+    fn set_state<M: MappedMedium>(pool: &Pool<M>, unit: u64, state: State) {
+        pool.0.unit(unit).state.store(pool.medium(), state.0, Relaxed);
+    }
+
+    fn link<M: MappedMedium>(pool: &Pool<M>, unit: u64) -> &Word {
+        &pool.0.unit(unit).link
+    }
+
+    fn head<M: MappedMedium>(pool: &Pool<M>) -> &Word {
+        &pool.0.shared().lists[NUMBER].head
+    }
+
+    /// Writes into a slab's link that somebody has owned or pushed it during this collection.
+    fn note<M: MappedMedium>(pool: &Pool<M>, unit: u64) {
+        link(pool, unit).fetch_or(pool.medium(), pool.0.note(), Relaxed);
+    }
+
+    /// A slab in the list, in front of those that are in it.
+    fn listed<M: MappedMedium>(pool: &Pool<M>) -> u64 {
+        let unit = slab(pool, Use::Listed);
+        pool.0.push(unit, pool.0.unit(unit), state(pool, unit));
+        unit
+    }
+
+    fn no_units() -> Units {
+        Units(vec![0; 8])
+    }
+
+    /// What is in the list, by one walk.
+    fn walk_once<M: MappedMedium>(pool: &Pool<M>) -> (Walk, Vec<u64>) {
+        let mut seen = no_units();
+        let ended = pool.0.walk_once(NUMBER, &mut seen);
+        (ended, (0..8 * 64).filter(|&unit| seen.contains(unit)).collect())
+    }
+
+    #[test]
+    fn a_set_has_what_was_put_into_it() {
+        let mut units = no_units();
+        let put_in = [0, 5, 63, 64, 130, 511];
+        put_in.iter().for_each(|&unit| units.insert(unit));
+        // There is none so large.
+        units.insert(512);
+        let found: Vec<u64> = (0..2000).filter(|&unit| units.contains(unit)).collect();
+        assert_eq!(found, put_in);
+    }
+
+    #[test]
+    fn a_walk_sees_what_is_in_the_list_whenever_it_was_put_there() {
+        let pool = alone::<Dram>();
+        assert_eq!(walk_once(&pool), (Walk::Whole, vec![]));
+        let mut all = vec![listed(&pool), listed(&pool)];
+        // During an earlier collection, whose notes are nobody's any more.
+        pool.0.begin_marking();
+        all.extend([listed(&pool), listed(&pool)]);
+        // And during this one.
+        pool.0.begin_marking();
+        all.extend([listed(&pool), listed(&pool)]);
+        slab(&pool, Use::Listed);
+        all.sort_unstable();
+        assert_eq!(walk_once(&pool), (Walk::Whole, all));
+        assert!(pool.0.walk(NUMBER, &mut no_units()) == Walk::Whole);
+    }
+
+    /// Ways to spoil a list, of which a slab is in front.
+    type Spoil = fn(&Pool<Hooked>, u64);
+
+    fn leads_out_of_the_pool(pool: &Pool<Hooked>, unit: u64) {
+        link(pool, unit).store(pool.medium(), 1 << 24, Relaxed);
+    }
+
+    fn leads_round(pool: &Pool<Hooked>, unit: u64) {
+        link(pool, unit).store(pool.medium(), unit + 1, Relaxed);
+    }
+
+    fn has_one_that_is_owned(pool: &Pool<Hooked>, unit: u64) {
+        set_state(pool, unit, state(pool, unit).with(Use::Owned));
+    }
+
+    fn has_one_of_another_class(pool: &Pool<Hooked>, unit: u64) {
+        set_state(pool, unit, State::slab(pool.0.era, NUMBER + 1, Use::Listed));
+    }
+
+    const SPOILT: [Spoil; 4] =
+        [leads_out_of_the_pool, leads_round, has_one_that_is_owned, has_one_of_another_class];
+
+    /// Walks the list once while another puts a slab into it, after the link of `at` was looked at. Returns how it ended, and what was seen.
+    fn walk_beside(pool: &Pool<Hooked>, at: u64) -> (Walk, Vec<u64>) {
+        let at = pool.0.region.offset_of(link(pool, at)).raw();
+        let (other, mut is_in) = (pool.clone(), false);
+        let put_one_in = move |access, offset| {
+            if (access, offset) == (Access::Load, at) && !std::mem::replace(&mut is_in, true) {
+                listed(&other);
+            }
+        };
+        hooked(put_one_in, || walk_once(pool))
+    }
+
+    #[test]
+    fn a_list_that_leads_nowhere_is_damaged_unless_others_have_changed_it_meanwhile() {
+        for spoil in SPOILT {
+            for beside in [false, true] {
+                let pool = alone::<Hooked>();
+                pool.0.begin_marking();
+                let unit = listed(&pool);
+                spoil(&pool, unit);
+                let (ended, _) = if beside { walk_beside(&pool, unit) } else { walk_once(&pool) };
+                assert_eq!(ended, if beside { Walk::Disturbed } else { Walk::Damaged });
+                // By now nobody changes it.
+                let ended = pool.0.walk(NUMBER, &mut no_units());
+                assert_eq!(ended, Walk::Damaged);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_in_the_list_before_the_collection_is_seen_under_what_others_put_on_it() {
+        let pool = alone::<Hooked>();
+        let mut all = [listed(&pool), listed(&pool), listed(&pool)];
+        pool.0.begin_marking();
+        let found = walk_beside(&pool, all[2]);
+        all.sort_unstable();
+        assert_eq!(found, (Walk::Whole, all.to_vec()));
+    }
+
+    #[test]
+    fn the_link_of_what_was_put_in_during_the_collection_is_followed_only_while_nobody_changes_the_list() {
+        let pool = alone::<Hooked>();
+        let before = listed(&pool);
+        pool.0.begin_marking();
+        let since = listed(&pool);
+        assert_eq!(walk_beside(&pool, since), (Walk::Disturbed, vec![]));
+        // The next walk sees what is there now.
+        let (ended, seen) = walk_once(&pool);
+        assert!(ended == Walk::Whole && seen.len() == 3);
+        assert!(seen.contains(&before) && seen.contains(&since));
+    }
+
+    /// As others who change the list after each look at the link of `at`, `times` times.
+    fn restless(pool: &Pool<Hooked>, at: u64, times: u32) -> impl FnMut(Access, u64) + 'static {
+        let at = pool.0.region.offset_of(link(pool, at)).raw();
+        let (other, mut left) = (pool.clone(), times);
+        move |access, offset| {
+            if (access, offset) == (Access::Load, at) && left > 0 {
+                left -= 1;
+                head(&other).fetch_add(other.medium(), 1 << 32, Relaxed);
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_is_walked_again_until_others_leave_it_alone_but_not_for_ever() {
+        for (times, ended) in [(0, Walk::Whole), (100, Walk::Whole), (u32::MAX, Walk::Disturbed)] {
+            let pool = alone::<Hooked>();
+            pool.0.begin_marking();
+            let (unit, mut seen) = (listed(&pool), no_units());
+            assert_eq!(hooked(restless(&pool, unit, times), || pool.0.walk(NUMBER, &mut seen)), ended);
+            assert_eq!(seen.contains(unit), ended == Walk::Whole);
+        }
+    }
+
+    /// The units that are suspect where those in `owned` are in caches, and whether all lists could be walked.
+    fn suspects<M: MappedMedium>(pool: &Pool<M>, owned: &[u64]) -> (Vec<u64>, bool) {
+        let (suspects, complete) = pool.0.suspects(&owned.iter().copied().collect());
+        assert!(suspects.iter().all(|(&unit, &said)| said == state(pool, unit)));
+        (suspects.into_keys().collect(), complete)
+    }
+
+    const LOSABLE: [Use; 3] = [Use::Owned, Use::Listed, Use::Reserve];
+
+    #[test]
+    fn what_is_where_it_says_is_not_suspect() {
+        let pool = alone::<Dram>();
+        // The pool has a reserve.
+        assert_ne!(pool.0.shared().reserve.load(pool.medium(), Relaxed), 0);
+        let (_, owned, _) = (listed(&pool), slab(&pool, Use::Owned), slab(&pool, Use::Full));
+        pool.0.begin_marking();
+        assert_eq!(suspects(&pool, &[owned]), (vec![], true));
+    }
+
+    #[test]
+    fn what_is_nowhere_is_suspect() {
+        let pool = alone::<Dram>();
+        let (_, owned) = (listed(&pool), slab(&pool, Use::Owned));
+        let mut lost = LOSABLE.map(|usage| slab(&pool, usage));
+        pool.0.begin_marking();
+        lost.sort_unstable();
+        assert_eq!(suspects(&pool, &[owned]), (lost.to_vec(), true));
+    }
+
+    #[test]
+    fn what_somebody_has_touched_during_the_collection_and_what_has_not_arrived_is_not_suspect() {
+        let pool = alone::<Dram>();
+        let [touched, older] = [(); 2].map(|()| LOSABLE.map(|usage| slab(&pool, usage)));
+        let lost = slab(&pool, Use::Owned);
+        // A collection that is over leaves its notes.
+        pool.0.begin_marking();
+        note(&pool, lost);
+        pool.0.begin_marking();
+        touched.iter().for_each(|&unit| note(&pool, unit));
+        older.iter().for_each(|&unit| set_state(&pool, unit, state(&pool, unit).in_era(pool.0.era - 1)));
+        assert_eq!(suspects(&pool, &[]), (vec![lost], true));
+    }
+
+    #[test]
+    fn of_a_list_that_is_damaged_nothing_is_suspect_and_of_the_others_it_is() {
+        let pool = alone::<Hooked>();
+        let unit = listed(&pool);
+        slab(&pool, Use::Listed);
+        let other = slab_of(&pool, NUMBER + 1, Use::Listed);
+        pool.0.begin_marking();
+        leads_out_of_the_pool(&pool, unit);
+        assert_eq!(suspects(&pool, &[]), (vec![other], true));
+    }
+
+    #[test]
+    fn of_a_list_that_could_not_be_walked_nothing_is_suspect_and_the_next_collection_has_to_see_to_it() {
+        let pool = alone::<Hooked>();
+        slab(&pool, Use::Listed);
+        pool.0.begin_marking();
+        let unit = listed(&pool);
+        let found = hooked(restless(&pool, unit, u32::MAX), || suspects(&pool, &[]));
+        assert_eq!(found, (vec![], false));
+    }
+
+    #[test]
+    fn what_was_suspect_and_says_so_still_becomes_the_collector_s() {
+        for usage in LOSABLE {
+            let pool = alone::<Dram>();
+            let unit = slab(&pool, usage);
+            pool.0.begin_marking();
+            let suspect = state(&pool, unit);
+            assert!(pool.0.adopt(unit, suspect), "{usage:?}");
+            assert!(state(&pool, unit) == suspect.with(Use::Owned), "{usage:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_suspect_and_has_been_touched_since_is_left_alone() {
+        for usage in LOSABLE {
+            let pool = alone::<Dram>();
+            let [noted, changed] = [(); 2].map(|()| slab(&pool, usage));
+            pool.0.begin_marking();
+            let suspect = state(&pool, noted);
+            note(&pool, noted);
+            assert!(!pool.0.adopt(noted, suspect), "{usage:?}");
+            assert!(state(&pool, noted) == suspect, "{usage:?}");
+            // It was another's, who has gone on with it.
+            for now in [suspect.with(Use::Full), State::granules(pool.0.era)] {
+                set_state(&pool, changed, now);
+                assert!(!pool.0.adopt(changed, suspect), "{usage:?}");
+                assert!(state(&pool, changed) == now, "{usage:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_reserve_and_what_nobody_can_lose_is_not_adopted() {
+        let pool = alone::<Dram>();
+        let reserve = pool.0.unit_at(pool.0.shared().reserve.load(pool.medium(), Relaxed)).unwrap();
+        let full = slab(&pool, Use::Full);
+        pool.0.begin_marking();
+        for unit in [reserve, full] {
+            let said = state(&pool, unit);
+            assert!(!pool.0.adopt(unit, said) && state(&pool, unit) == said);
+        }
+    }
+}

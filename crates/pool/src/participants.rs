@@ -216,6 +216,7 @@ pub(crate) fn field(stat: &str, number: usize) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::layout::Geometry;
+    use crate::liveness::tests::Hearsay;
     use terrace_medium::{Dram, Mapping};
 
     fn table() -> (Region<Dram>, Layout) {
@@ -282,5 +283,98 @@ mod tests {
         assert_eq!(attach_alone(&region, &layout, 1, &about("x")).incarnation, 1);
         state.0[0].store(region.medium(), u64::MAX, Relaxed);
         assert_eq!(attach_alone(&region, &layout, 1, &about("x")).incarnation, 1);
+    }
+
+    #[test]
+    fn each_life_of_a_slot_has_an_incarnation_of_its_own() {
+        let (region, layout) = table();
+        let incarnation = |index| attach(&region, &layout, 1, &about("x"), index).incarnation;
+        assert_eq!([3, 3, 3, 1, 3].map(incarnation), [1, 2, 3, 1, 4]);
+        // A new generation does not begin again.
+        assert_eq!(attach_alone(&region, &layout, 2, &about("x")).incarnation, 1);
+        assert_eq!([3, 1, 2].map(incarnation), [5, 2, 1]);
+    }
+
+    #[test]
+    fn who_is_alone_has_every_other_slot_free_and_nobody_recovers_what_was_left() {
+        let (region, layout) = table();
+        for index in 0..layout.geometry.participants {
+            attach(&region, &layout, 1, &about("x"), index);
+            slot(&region, &layout, index).0[7].store(region.medium(), 77, Relaxed);
+        }
+        attach_alone(&region, &layout, 2, &about("x"));
+        let others = 1..layout.geometry.participants;
+        assert_eq!(holder_of(&region, &layout, 0), Some(2));
+        assert!(others.into_iter().all(|index| holder_of(&region, &layout, index).is_none()));
+        let locks = (0..layout.geometry.participants).map(|index| recovery(&region, &layout, index));
+        assert!(locks.into_iter().all(|lock| lock.peek(region.medium()) == 0));
+    }
+
+    #[test]
+    fn a_life_is_told_from_those_with_its_incarnation_and_from_those_of_its_millisecond() {
+        let (region, layout) = table();
+        let mut lives = vec![0];
+        for opened_ms in [0, 1, 2, 1 << 40] {
+            slot(&region, &layout, 2).0[3].store(region.medium(), opened_ms, Relaxed);
+            lives.extend([1, 2, 3, INCARNATIONS - 1].map(|it| life_of(&region, &layout, 2, it as u32)));
+        }
+        lives.sort_unstable();
+        assert!(lives.is_sorted_by(|one, next| one < next), "{lives:x?}");
+    }
+
+    /// No process has a number so high.
+    const NOBODY: u32 = 1 << 22;
+
+    #[test]
+    fn a_process_that_there_is_not_is_not_named_whenever_it_says_it_began() {
+        let (region, layout) = table();
+        for started in [0, 1, process_start(std::process::id()).unwrap()] {
+            let nobody = About { pid: NOBODY, started, ..about("x") };
+            attach(&region, &layout, 1, &nobody, 0);
+            assert_eq!(living(&bytes(&region, &layout)), None);
+        }
+        assert_eq!((program_of(NOBODY), is_stopped(NOBODY)), (String::new(), false));
+    }
+
+    #[test]
+    fn a_process_is_named_as_the_kernel_names_it() {
+        let me = std::process::id();
+        let name = std::fs::read_to_string("/proc/self/comm").unwrap();
+        assert_eq!((program_of(me), is_stopped(me)), (name.trim_end().to_string(), false));
+        let (region, layout) = table();
+        attach(&region, &layout, 1, &about("x"), 2);
+        assert_eq!(process_of(&region, &layout, 2), me);
+    }
+
+    #[test]
+    fn who_is_alive_and_has_said_who_it_is_is_named_wherever_its_process_is() {
+        let (region, layout) = table();
+        for index in [0, 1, 2] {
+            attach(&region, &layout, 1, &About { pid: NOBODY + index, ..about("x") }, index);
+        }
+        let named = |alive, but| -> Vec<(u32, bool)> {
+            let all = all_living(&region, &layout, &Hearsay(alive), but);
+            all.into_iter().map(|holder| (holder.pid - NOBODY, holder.stopped)).collect()
+        };
+        assert_eq!(named(&[0, 1, 2], None), [(0, false), (1, false), (2, false)]);
+        assert_eq!(named(&[0, 1, 2], Some(1)), [(0, false), (2, false)]);
+        assert_eq!(named(&[1], None), [(1, false)]);
+        // One has its place already, and is about to take its slot.
+        assert_eq!(named(&[2, 3], Some(0)), [(2, false)]);
+        assert!(named(&[], None).is_empty());
+    }
+
+    #[test]
+    fn a_name_is_shown_without_what_would_upset_a_terminal() {
+        let (region, layout) = table();
+        attach_alone(&region, &layout, 1, &about("a\tb \u{1b}[c\u{7f}ä"));
+        assert_eq!(living(&bytes(&region, &layout)).unwrap().program, "ab [cä");
+    }
+
+    #[test]
+    fn what_the_kernel_says_of_a_process_is_counted_from_behind_its_name() {
+        let stat = "7 (a) (b) 3 c) R 1 22";
+        assert_eq!([3, 4, 5, 6].map(|number| field(stat, number)), [Some("R"), Some("1"), Some("22"), None]);
+        assert_eq!(field("7 a R 1 22", 3), None);
     }
 }

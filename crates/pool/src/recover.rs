@@ -196,28 +196,52 @@ impl<M: MappedMedium> Inner<M> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::protect::tests::takes_stores;
+    use crate::small;
     use crate::superblock;
     use crate::zones::{State, Use};
-    use crate::{Geometry, Pool, PoolOptions};
-    use std::sync::Barrier;
+    use crate::{Geometry, Locked, PoolOptions};
+    use std::collections::BTreeMap;
     use std::sync::atomic::AtomicUsize;
-    use std::sync::atomic::Ordering::Relaxed;
-    use terrace_medium::{MappedMedium, Offset, Shm, Word};
+    use std::sync::{Arc, Barrier, Mutex, MutexGuard};
+    use terrace_medium::{Mapping, Protection, Shm};
 
     const SIZE: u64 = 1 << 20;
 
+    fn directory() -> tempfile::TempDir {
+        tempfile::tempdir_in("/dev/shm").unwrap()
+    }
+
+    /// So many more participants of the pool in `directory`.
+    fn open<M: MappedMedium, const N: usize>(directory: &tempfile::TempDir) -> [Pool<M>; N] {
+        small::more(directory, small::geometry())
+    }
+
     /// Two participants of one pool.
     fn two() -> (tempfile::TempDir, Pool<Shm>, Pool<Shm>) {
-        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let directory = directory();
         let [one, two] = open(&directory);
         (directory, one, two)
     }
 
-    fn open(directory: &tempfile::TempDir) -> [Pool<Shm>; 2] {
-        let geometry = Geometry { zone_log2: 18, ..Geometry::tiny() };
-        let options =
-            PoolOptions::at(directory.path().join("pool")).size(SIZE).geometry(geometry).shared(true);
-        [(), ()].map(|()| options.open_or_create::<Shm>().unwrap())
+    /// Where a lock is that all know, and that nobody has.
+    fn new_lock<M: MappedMedium>(pool: &Pool<M>) -> u64 {
+        let block = pool.pin().alloc(8).unwrap().fenced_later().into_offset();
+        pool.region().at(Offset::<Word>::new(block)).store(pool.medium(), 0, Relaxed);
+        block
+    }
+
+    fn lock<M: MappedMedium>(pool: &Pool<M>, at: u64) -> &Lock {
+        Lock::of(pool.region().at(Offset::new(at)))
+    }
+
+    /// Dies inside the pool, with the lock.
+    fn die_with_lock<M: MappedMedium>(pool: Pool<M>, at: u64) {
+        let guard = pool.pin();
+        std::mem::forget(lock(&pool, at).try_acquire(&guard).expect("it is free"));
+        std::mem::forget(guard);
+        pool.abandon();
     }
 
     #[test]
@@ -242,7 +266,7 @@ mod tests {
         drop(guard);
         one.abandon();
         two.abandon();
-        let [dead, survivor] = open(&directory);
+        let [dead, survivor] = open::<Shm, 2>(&directory);
         let unit = survivor.0.unit_at(kept[0]).unwrap();
         let state = State(survivor.0.unit(unit).state.load(survivor.medium(), Relaxed));
         let arriving = state.in_era(survivor.0.era).with(Use::Arriving);
@@ -302,5 +326,277 @@ mod tests {
             assert!(had > SIZE + SIZE / 2, "only {had} bytes of the grown pool are to be had");
             assert_eq!(survivor.verify_head(), []);
         }
+    }
+
+    #[test]
+    fn who_is_alive_keeps_what_it_has_whoever_dies() {
+        let directory = directory();
+        let [dead, alive, survivor] = open::<Shm, 3>(&directory);
+        let [one, two] = [(); 2].map(|()| new_lock(&survivor));
+        assert_eq!(survivor.slots_taken(), 3);
+        let guard = alive.pin();
+        let held = lock(&alive, one).acquire(&guard);
+        let elected = alive.0.opening_lock().acquire_in(&alive.0);
+        die_with_lock(dead, two);
+        assert_eq!(survivor.recover_dead(), 1);
+        assert!(lock(&survivor, one).is_held(&survivor) && survivor.0.opening_lock().is_held(&survivor));
+        assert!(!lock(&survivor, two).is_held(&survivor));
+        assert_eq!((survivor.slots_taken(), survivor.space().readers), (2, 1));
+        assert!(!survivor.0.is_anyone_dead() && survivor.recover_dead() == 0);
+        drop((held, elected));
+        drop(guard);
+        assert!(!lock(&survivor, one).is_held(&survivor) && !survivor.0.opening_lock().is_held(&survivor));
+    }
+
+    #[test]
+    fn somebody_is_dead_until_it_is_recovered() {
+        let (_directory, dead, survivor) = two();
+        assert!(!survivor.0.is_anyone_dead());
+        dead.abandon();
+        assert!(survivor.0.is_anyone_dead());
+        survivor.recover_dead();
+        assert!(!survivor.0.is_anyone_dead());
+        let alone = Pool::<Shm>::anonymous(SIZE).unwrap();
+        assert!(!alone.0.is_anyone_dead() && alone.recover_dead() == 0);
+    }
+
+    #[test]
+    fn who_has_had_the_slot_of_a_living_one_before_is_dead() {
+        let (directory, dead, survivor) = two();
+        let at = new_lock(&survivor);
+        let guard = dead.pin();
+        std::mem::forget(lock(&dead, at).acquire(&guard));
+        std::mem::forget(guard);
+        let old = lock(&dead, at).peek(dead.medium());
+        dead.abandon();
+        survivor.recover_dead();
+        let [next] = open::<Shm, 1>(&directory);
+        let guard = next.pin();
+        let held = lock(&next, at).try_acquire(&guard).expect("it is free");
+        let new = lock(&next, at).peek(next.medium());
+        assert_eq!(holder_in(old).0, holder_in(new).0, "it has the slot");
+        for pool in [&survivor, &next] {
+            assert!(pool.0.is_dead_holder(old) && !pool.0.is_dead_holder(new));
+        }
+        drop(held);
+    }
+
+    #[test]
+    fn a_lock_whose_holder_there_is_no_room_for_is_nobody_s() {
+        let (_directory, one, two) = two();
+        let at = new_lock(&one);
+        let guard = one.pin();
+        std::mem::forget(lock(&one, at).acquire(&guard));
+        // Damaged: the highest participant that a lock can name.
+        one.region().at(Offset::<Word>::new(at)).fetch_or(one.medium(), 0xfff << 2, Relaxed);
+        assert!(lock(&two, at).is_held(&two) && two.0.is_dead_holder(lock(&two, at).peek(two.medium())));
+        assert!(!two.0.recover(0xfff));
+        lock(&two, at).free_of_dead(&two.0);
+        assert!(!lock(&two, at).is_held(&two));
+    }
+
+    /// What somebody has left who died in slot `index` with the lock at `at`: one survivor is to recover it, the other looks on.
+    struct Left {
+        directory: tempfile::TempDir,
+        recoverer: Pool<Shm>,
+        survivor: Pool<Shm>,
+        at: u64,
+        index: u32,
+    }
+
+    impl Left {
+        fn new() -> Self {
+            let directory = directory();
+            let [dead, recoverer, survivor] = open::<Shm, 3>(&directory);
+            let (at, index) = (new_lock(&survivor), u32::from(dead.owner().participant));
+            die_with_lock(dead, at);
+            Self { directory, recoverer, survivor, at, index }
+        }
+
+        /// Held by whoever recovers.
+        fn recovery(&self) -> Locked<'_, Shm> {
+            let Self { recoverer, index, .. } = self;
+            participants::recovery(recoverer.region(), recoverer.layout(), *index).acquire_in(&recoverer.0)
+        }
+    }
+
+    #[test]
+    fn while_one_recovers_the_others_leave_it_alone() {
+        let left = Left::new();
+        let (recoverer, survivor, at) = (&left.recoverer, &left.survivor, left.at);
+        let busy = left.recovery();
+        assert_eq!(survivor.recover_dead(), 0);
+        assert!(lock(survivor, at).is_held(survivor) && survivor.slots_taken() == 3);
+        drop(busy);
+        assert_eq!((survivor.recover_dead(), recoverer.recover_dead()), (1, 0));
+        assert!(!lock(survivor, at).is_held(survivor));
+    }
+
+    #[test]
+    fn a_recovery_that_was_cut_off_by_a_death_is_taken_up() {
+        let left = Left::new();
+        std::mem::forget(left.recovery());
+        let Left { directory, recoverer, survivor, at, index } = left;
+        recoverer.abandon();
+        assert_eq!(survivor.recover_dead(), 2);
+        assert!(!lock(&survivor, at).is_held(&survivor) && survivor.slots_taken() == 1);
+        // Whoever dies in that slot next is recovered, too.
+        let [next] = open::<Shm, 1>(&directory);
+        assert_eq!(u32::from(next.owner().participant), index);
+        die_with_lock(next, at);
+        assert_eq!(survivor.recover_dead(), 1);
+    }
+
+    #[test]
+    fn who_dies_inside_the_pool_may_leave_memory_that_nobody_knows() {
+        for depth in [0, 1, 2] {
+            let (_directory, dead, survivor) = two();
+            drop(dead.pin());
+            (0..depth).for_each(|_| std::mem::forget(dead.pin()));
+            dead.abandon();
+            assert_eq!(survivor.recover_dead(), 1);
+            assert_eq!(survivor.needs_collection(), depth > 0, "inside {depth} times");
+            // It holds nobody up any more.
+            assert_eq!((survivor.space().readers, survivor.0.count_seats()), (0, 0));
+            let epoch = survivor.0.epoch();
+            assert_eq!(survivor.0.try_advance(), epoch + 1);
+        }
+    }
+
+    #[test]
+    fn seats_of_the_dead_are_counted_no_more() {
+        let (_directory, dead, survivor) = two();
+        let guard = survivor.pin();
+        drop(dead.pin());
+        let taken = || survivor.0.shared().seats_taken.load(survivor.medium(), Relaxed);
+        assert_eq!(taken(), 2);
+        dead.abandon();
+        survivor.recover_dead();
+        assert_eq!((taken(), survivor.0.count_seats()), (1, 1));
+        drop(guard);
+    }
+
+    #[test]
+    fn who_died_over_a_collection_is_followed_by_another() {
+        let (_directory, dead, survivor) = two();
+        std::mem::forget(dead.0.shared().collector.acquire_in(&dead.0));
+        dead.abandon();
+        survivor.recover_dead();
+        assert!(survivor.needs_collection());
+        survivor.collect(&mut |_| {});
+        assert!(!survivor.needs_collection());
+    }
+
+    /// The pool's own locks.
+    fn pool_locks(pool: &Pool<Shm>) -> [&Lock; 5] {
+        let (inner, shared, seat) = (&*pool.0, pool.0.shared(), pool.0.seat(0));
+        [inner.superblock_lock(), inner.roots_lock(), inner.opening_lock(), &shared.collector, &seat.limbo]
+    }
+
+    #[test]
+    fn the_pool_s_own_locks_are_free_once_who_held_them_has_died() {
+        let (_directory, dead, survivor) = two();
+        drop(survivor.pin());
+        for lock in pool_locks(&dead) {
+            std::mem::forget(lock.acquire_in(&dead.0));
+        }
+        dead.abandon();
+        assert!(pool_locks(&survivor).iter().all(|lock| lock.is_held(&survivor)));
+        survivor.recover_dead();
+        assert!(!pool_locks(&survivor).iter().any(|lock| lock.is_held(&survivor)));
+    }
+
+    #[test]
+    fn who_only_reads_may_store_to_the_data_while_it_recovers_and_at_no_other_time() {
+        let directory = directory();
+        let [dead, reader] = open::<Shm, 2>(&directory);
+        let at = new_lock(&dead);
+        reader.protect_data().unwrap();
+        assert!(!takes_stores(&reader, at));
+        // There is a lock to free, and a cache to empty.
+        die_with_lock(dead, at);
+        assert_eq!(reader.recover_dead(), 1);
+        assert!(!takes_stores(&reader, at) && !lock(&reader, at).is_held(&reader));
+    }
+
+    /// What becomes of a participant.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Fate {
+        Lives,
+        /// Stores nothing any more, and has its place.
+        Ending,
+    }
+
+    /// Who has which place: what participants know that go by what they are told.
+    #[derive(Clone, Default)]
+    struct Register(Arc<Mutex<BTreeMap<u32, Fate>>>);
+
+    impl Register {
+        fn places(&self) -> MutexGuard<'_, BTreeMap<u32, Fate>> {
+            self.0.lock().unwrap()
+        }
+    }
+
+    /// What one of them knows of the others.
+    struct Member {
+        register: Register,
+        own: Mutex<Option<u32>>,
+    }
+
+    impl Liveness for Member {
+        fn claim(&self, index: u32) -> std::io::Result<bool> {
+            let is_free = !self.is_alive(index);
+            if is_free {
+                self.register.places().insert(index, Fate::Lives);
+                *self.own.lock().unwrap() = Some(index);
+            }
+            Ok(is_free)
+        }
+        fn release(&self, index: u32) {
+            self.register.places().remove(&index);
+        }
+        fn is_alive(&self, index: u32) -> bool {
+            *self.own.lock().unwrap() != Some(index) && self.register.places().contains_key(&index)
+        }
+        fn is_ending(&self, index: u32, pid: u32) -> bool {
+            assert_eq!(pid, std::process::id(), "the pool says which process it is");
+            self.register.places().get(&index) == Some(&Fate::Ending)
+        }
+        fn enter(&self) -> std::io::Result<()> {
+            Ok(())
+        }
+        fn leave(&self) {}
+    }
+
+    #[test]
+    fn who_was_found_to_be_ending_is_dead_until_another_has_its_place() {
+        let (file, register) = (tempfile::tempfile_in("/dev/shm").unwrap(), Register::default());
+        Mapping::allocate(&file, SIZE).unwrap();
+        let medium = || {
+            let file = file.try_clone().unwrap();
+            Shm::new(Mapping::file(file, SIZE as usize, SIZE as usize, Protection::ReadWrite).unwrap())
+        };
+        let member = || Arc::new(Member { register: register.clone(), own: Mutex::default() });
+        let options = PoolOptions::anonymous().geometry(Geometry::tiny()).shared(true);
+        let dying = options.create_shared_on(medium(), member()).unwrap();
+        let survivor = options.share_on(medium(), member()).unwrap();
+        let (at, index) = (new_lock(&survivor), u32::from(dying.owner().participant));
+        die_with_lock(dying, at);
+        let held = lock(&survivor, at);
+        let word = held.peek(survivor.medium());
+        // The kernel has not said yet that it is dying.
+        assert!(!survivor.0.is_dead_holder(word) && survivor.recover_dead() == 0 && held.is_held(&survivor));
+        register.places().insert(index, Fate::Ending);
+        assert!(survivor.0.is_dead_holder(word));
+        // Nobody can tell any more; who has begun to recover goes on.
+        register.places().insert(index, Fate::Lives);
+        assert!(survivor.0.is_dead_holder(word) && survivor.recover_dead() == 1 && !held.is_held(&survivor));
+        register.places().remove(&index);
+        let next = options.share_on(medium(), member()).unwrap();
+        assert_eq!(u32::from(next.owner().participant), index);
+        let guard = next.pin();
+        let kept = lock(&next, at).try_acquire(&guard).expect("it is free");
+        assert!(survivor.recover_dead() == 0 && held.is_held(&survivor));
+        drop(kept);
     }
 }

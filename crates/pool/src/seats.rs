@@ -338,3 +338,266 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::epoch::DEPTH;
+    use crate::lock::number_this_thread;
+    use crate::small::participants;
+    use crate::{Geometry, Pool, PoolOptions};
+    use std::sync::mpsc;
+    use terrace_medium::{Dram, Shm};
+
+    fn pool(seats: u32) -> Pool<Dram> {
+        Pool::anonymous_with(1 << 20, Geometry { seats, ..Geometry::tiny() }).unwrap()
+    }
+
+    /// Participants of one pool.
+    fn shared<const N: usize>(seats: u32) -> (tempfile::TempDir, [Pool<Shm>; N]) {
+        participants(Geometry { seats, ..Geometry::tiny() })
+    }
+
+    /// What a thread says that has gone when this returns.
+    fn in_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {
+        std::thread::scope(|scope| scope.spawn(run).join().unwrap())
+    }
+
+    /// Has `each` run in so many threads, one after the other, and then `run` while all of them are there still. When this returns they have gone.
+    fn beside<R>(threads: usize, each: impl Fn() + Sync, run: impl FnOnce() -> R) -> R {
+        std::thread::scope(|scope| {
+            // They end when these go, by a panic, too.
+            let (mut stay, mut there) = (Vec::new(), Vec::new());
+            for _ in 0..threads {
+                let (go, wait) = mpsc::channel::<()>();
+                let (say, done) = mpsc::channel();
+                let each = &each;
+                there.push(scope.spawn(move || {
+                    each();
+                    say.send(()).unwrap();
+                    let _ = wait.recv();
+                }));
+                done.recv().unwrap();
+                stay.push(go);
+            }
+            let said = run();
+            drop(stay);
+            // A scope alone does not wait for what threads do last, which is to leave their seats.
+            there.into_iter().for_each(|thread| thread.join().unwrap());
+            said
+        })
+    }
+
+    #[test]
+    fn seats_are_numbered_as_they_lie() {
+        let pool = pool(7);
+        assert!((0..7).all(|index| pool.0.index_of(pool.0.seat(index)) == u64::from(index)));
+    }
+
+    #[test]
+    fn the_seat_of_a_thread_that_has_ended_is_the_next_one_s_caches_and_all() {
+        let pool = pool(8);
+        let unit_of = |offset: u64| pool.0.unit_at(offset).unwrap();
+        let units: Vec<u64> = (0..20)
+            .map(|_| in_thread(|| unit_of(pool.pin().alloc(64).unwrap().fenced_later().into_offset())))
+            .collect();
+        assert_eq!((pool.0.count_seats(), pool.0.used_seats().count()), (1, 1));
+        assert!(units.iter().all(|&unit| unit == units[0]), "all from one slab: {units:?}");
+        // Two at a time need two.
+        beside(
+            1,
+            || drop(pool.pin()),
+            || {
+                drop(pool.pin());
+                assert_eq!((pool.0.count_seats(), pool.0.used_seats().count()), (2, 2));
+            },
+        );
+    }
+
+    #[test]
+    fn a_thread_has_one_seat_in_each_of_its_pools() {
+        let pools = [pool(8), pool(8), pool(8)];
+        for _ in 0..3 {
+            for pool in &pools {
+                assert_eq!(pool.try_pin().unwrap().seat_index(), 0);
+                assert_eq!(pool.0.count_seats(), 1);
+            }
+        }
+        // Another one comes into each, too.
+        in_thread(|| pools.iter().for_each(|pool| assert_eq!(pool.try_pin().unwrap().seat_index(), 1)));
+    }
+
+    #[test]
+    fn a_thread_forgets_the_pools_that_are_closed_and_no_other() {
+        in_thread(|| {
+            let kept = pool(8);
+            drop(kept.pin());
+            for _ in 0..20 {
+                drop(pool(8).pin());
+            }
+            assert!(SEATS.with(|seats| seats.0.borrow().len()) <= 2);
+            drop(kept.pin());
+            assert_eq!(kept.0.count_seats(), 1);
+        });
+    }
+
+    #[test]
+    fn three_quarters_of_the_seats_are_kept_and_one_at_least_is_not() {
+        for (seats, kept) in [(1, 0), (2, 1), (3, 2), (4, 3), (5, 3), (7, 5), (8, 6), (9, 6)] {
+            let pool = pool(seats);
+            for threads in 0..=seats as usize {
+                let taken = beside(threads, || drop(pool.pin()), || pool.0.count_seats());
+                assert_eq!(taken, kept.min(threads as u64), "of {seats}, by {threads} threads");
+                assert_eq!(pool.0.shared().seats_taken.load(pool.medium(), Relaxed), taken);
+                // Those that they leave are nobody's for the next round.
+                pool.0.for_each_vacant_seat(|_| ());
+                assert_eq!(pool.0.count_seats(), 0, "of {seats}, by {threads} threads");
+            }
+        }
+    }
+
+    #[test]
+    fn so_they_are_by_the_threads_of_all_participants() {
+        for (seats, kept) in [(4, 3), (8, 6)] {
+            let (_directory, [one, two]) = shared::<2>(seats);
+            let taken = beside(
+                seats as usize / 2,
+                || drop(one.pin()),
+                || beside(seats as usize / 2, || drop(two.pin()), || one.0.count_seats()),
+            );
+            assert_eq!(taken, kept, "of {seats}");
+        }
+    }
+
+    #[test]
+    fn a_seat_that_is_not_kept_is_free_after_the_pin_and_another_s_then() {
+        let (small, large) = (pool(1), pool(8));
+        let seat = large.pin().seat_index();
+        for _ in 0..3 {
+            let guard = small.pin();
+            assert_eq!((small.0.count_seats(), guard.seat_index()), (1, 0));
+            let inner = small.pin();
+            drop(guard);
+            assert_eq!((small.0.count_seats(), inner.depth()), (1, 1));
+            drop(inner);
+            assert_eq!(small.0.count_seats(), 0);
+            // What this thread has in another pool it has still.
+            assert_eq!((large.pin().seat_index(), large.0.count_seats()), (seat, 1));
+            in_thread(|| assert_eq!(small.pin().seat_index(), 0));
+        }
+    }
+
+    #[test]
+    fn who_keeps_its_seat_takes_the_first_and_who_does_not_begins_where_its_number_says() {
+        let pool = pool(16);
+        beside(
+            12,
+            || drop(pool.pin()),
+            || {
+                assert_eq!((pool.0.count_seats(), pool.0.used_seats().count()), (12, 12));
+                let seat_of = |number| {
+                    in_thread(|| {
+                        number_this_thread(number);
+                        pool.pin().seat_index()
+                    })
+                };
+                // From there on, and around.
+                let seats = [(12, 12), (14, 14), (15, 15), (16 + 13, 13), (16, 12), (16 + 5, 12)];
+                for (number, seat) in seats {
+                    assert_eq!(seat_of(number), seat, "number {number}");
+                }
+            },
+        );
+    }
+
+    #[test]
+    fn where_pins_are_not_light_each_has_its_barrier() {
+        let options =
+            |seats| PoolOptions::anonymous().size(1 << 20).geometry(Geometry { seats, ..Geometry::tiny() });
+        // In a seat that is kept, and in one that is not.
+        for seats in [8, 1] {
+            let heavy = options(seats).reproducible().create::<Dram>().unwrap();
+            let usual = options(seats).create::<Dram>().unwrap();
+            assert!(!heavy.0.light_pins);
+            for pool in [&heavy, &usual] {
+                for _ in 0..2 {
+                    let guard = pool.pin();
+                    let announced = guard.seat().announced.load(pool.medium(), Relaxed);
+                    assert_eq!((announced & HEAVY == 0, announced & DEPTH), (pool.0.light_pins, 1));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_thread_has_noted_in_its_seat_is_retired_by_the_next_one_in_it() {
+        let pool = pool(8);
+        in_thread(|| {
+            let guard = pool.pin();
+            let block = guard.alloc(64).unwrap().fenced_later().into_offset();
+            pool.0.spill(guard.seat(), block, 64);
+            // It ends before there was memory to note it elsewhere.
+            let seat = guard.seat();
+            std::mem::forget(guard);
+            pool.0.withdraw(seat, 0);
+        });
+        let waiting = |pool: &Pool<Dram>| {
+            let seat = pool.0.seat(0);
+            (seat.spilled.load(pool.medium(), Relaxed), seat.page_count.load(pool.medium(), Relaxed))
+        };
+        assert_eq!(waiting(&pool), (1, 0));
+        drop(pool.pin());
+        assert_eq!(waiting(&pool), (0, 1), "noted on a page");
+        pool.relieve();
+        assert_eq!((pool.space().waiting, pool.space().used_by_blocks), (0, 0));
+    }
+
+    #[test]
+    fn what_ended_threads_have_retired_comes_back() {
+        let pool = pool(8);
+        beside(
+            3,
+            || {
+                let guard = pool.pin();
+                guard.retire(guard.alloc(64).unwrap().fenced_later().into_offset(), 64);
+            },
+            || (),
+        );
+        assert_eq!(pool.space().waiting, 3 * 64);
+        pool.relieve();
+        assert_eq!((pool.space().waiting, pool.space().used_by_blocks), (0, 0));
+    }
+
+    #[test]
+    fn who_leaves_takes_its_seats_with_it_and_nobody_else_s() {
+        let (_directory, [leaver, other]) = shared::<2>(8);
+        let kept = [&leaver, &other].map(|pool| pool.pin().alloc(64).unwrap().fenced_later().into_offset());
+        let guard = other.pin();
+        let seat = guard.seat_index();
+        // Two of the leaver's, one of them left by its thread, and one of the other's.
+        in_thread(|| drop(leaver.pin()));
+        assert_eq!(other.0.count_seats(), 3);
+        leaver.close().unwrap();
+        assert_eq!((other.0.count_seats(), guard.depth()), (1, 1));
+        let holder = other.0.seat(seat as u32).claim.holder(&other.0);
+        assert_eq!(holder, Some((u32::from(other.owner().participant), other.owner().incarnation)));
+        assert_eq!(other.0.shared().seats_taken.load(other.medium(), Relaxed), 1);
+        kept.iter().for_each(|&offset| guard.free(offset, 64));
+        drop(guard);
+        assert_eq!((other.faults(), other.verify_memory()), (0, vec![]));
+    }
+
+    #[test]
+    fn a_seat_for_notes_is_any_that_is_free_and_there_may_be_none() {
+        let pool = pool(4);
+        let guard = pool.pin();
+        let mut taken = vec![guard.seat_index() as u32];
+        taken.extend([(); 3].map(|()| pool.0.claim_any()));
+        taken.sort();
+        assert_eq!((taken, pool.0.count_seats()), (vec![0, 1, 2, 3], 4));
+        let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.0.claim_any()));
+        assert!(refused.is_err());
+        pool.0.unclaim(2);
+        assert_eq!(pool.0.claim_any(), 2);
+    }
+}

@@ -236,8 +236,12 @@ impl<M: MappedMedium> Drop for Watch<M> {
 mod tests {
     use super::*;
     use crate::layout::Geometry;
+    use crate::participants::field;
+    use crate::small::participants;
+    use rustix::thread::{Pid, gettid};
     use std::sync::atomic::AtomicU64;
-    use terrace_medium::Dram;
+    use std::sync::mpsc;
+    use terrace_medium::{Dram, Shm};
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -300,6 +304,54 @@ mod tests {
             assert!(watch.wait(LONG));
         });
         assert!(!watch.wait(Duration::ZERO));
+    }
+
+    /// How often this thread has gone to sleep so far.
+    fn sleeps() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse().unwrap()
+    }
+
+    #[test]
+    fn who_waits_sleeps() {
+        const WAITS: u64 = 20;
+        let pool = pool();
+        let mut watch = pool.watch(b"k").unwrap();
+        let before = sleeps();
+        for _ in 0..WAITS {
+            assert!(!watch.wait(Duration::from_millis(2)));
+        }
+        // The time for one or the other may be over before it has begun to wait.
+        assert!(sleeps() - before >= WAITS / 2);
+    }
+
+    /// Whether a thread of this process sleeps, or has ended.
+    fn is_at_rest(thread: Pid) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", thread.as_raw_nonzero()));
+        stat.map_or(true, |stat| field(&stat, 3) == Some("S"))
+    }
+
+    #[test]
+    fn whoever_shares_the_pool_wakes_one_that_sleeps_whatever_its_prefix() {
+        let (_directory, [mine, other]) = participants::<Shm, 2>(Geometry::tiny());
+        let key = [b'k'; PREFIX_BYTES];
+        for prefix in [&key[..0], &key[..1], &key] {
+            let mut watch = mine.watch(prefix).unwrap();
+            let ((tell_thread, thread), (tell_end, end)) = (mpsc::channel(), mpsc::channel());
+            std::thread::scope(|threads| {
+                threads.spawn(move || {
+                    tell_thread.send(gettid()).unwrap();
+                    tell_end.send(watch.wait(2 * LONG)).unwrap();
+                });
+                let thread = thread.recv().unwrap();
+                while !is_at_rest(thread) {
+                    std::thread::yield_now();
+                }
+                other.tell_watches(&key);
+                assert_eq!(end.recv_timeout(LONG), Ok(true));
+            });
+        }
     }
 
     /// Each waits for the other and nothing else: one change that is missed would be waited for in vain.

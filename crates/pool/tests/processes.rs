@@ -2,10 +2,13 @@
 
 mod common;
 
-use common::{argument, child, expect, problem, say, tiny};
+use common::{TINY, argument, child, expect, problem, say, stop, tiny};
 use std::path::Path;
-use terrace_medium::Shm;
-use terrace_pool::{Holder, PoolOptions, Problem, Start};
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{MappedMedium, Mapping, Offset, Protection, Shm, Word};
+use terrace_pool::{Holder, Liveness, Pool, PoolOptions, Problem, Start};
 
 #[test]
 #[ignore = "a child of the other tests"]
@@ -50,6 +53,14 @@ fn makes_and_grows_pools_for_ever() {
     }
 }
 
+#[test]
+#[ignore = "a child of the other tests"]
+fn shares_the_pool() {
+    let _pool = tiny(&argument()).program("a child").shared(true).open_or_create::<Shm>().unwrap();
+    say("open");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
 fn places() -> [tempfile::TempDir; 2] {
     ["/dev/shm", env!("CARGO_TARGET_TMPDIR")].map(|place| tempfile::tempdir_in(place).unwrap())
 }
@@ -86,6 +97,95 @@ fn the_error_names_a_process_that_only_reads() {
     drop(process.stdin.take());
     process.wait().unwrap();
     tiny(&path).open::<Shm>().unwrap();
+}
+
+fn end(mut process: Child) {
+    process.kill().unwrap();
+    process.wait().unwrap();
+}
+
+#[test]
+fn the_error_says_so_if_the_process_that_has_the_pool_stands_still() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("a.pool");
+    let (process, mut lines) = child("holds_the_pool", &path);
+    expect(&mut lines, "open");
+    let stands_still = || match problem(tiny(&path).open::<Shm>()) {
+        Problem::InUse(Some(Holder { pid, stopped, .. })) if pid == process.id() => stopped,
+        found => panic!("{found:?}"),
+    };
+    assert!(!stands_still());
+    stop(&process);
+    assert!(stands_still());
+    end(process);
+}
+
+/// The process numbers of the others who share the pool, and whether they stand still.
+fn others(pool: &Pool<Shm>) -> Vec<(u32, bool)> {
+    pool.others().into_iter().map(|holder| (holder.pid, holder.stopped)).collect()
+}
+
+/// A pool that this process shares twice, and once a child that stands still; it has the slot between.
+fn shared_with_one_that_stands_still(path: &Path) -> ([Pool<Shm>; 2], Child) {
+    let open = || tiny(path).shared(true).open_or_create::<Shm>().unwrap();
+    let one = open();
+    let (process, mut lines) = child("shares_the_pool", path);
+    expect(&mut lines, "open");
+    let two = open();
+    assert_eq!(others(&one), [(process.id(), false), (std::process::id(), false)]);
+    stop(&process);
+    ([one, two], process)
+}
+
+#[test]
+fn of_those_who_share_a_pool_those_who_stand_still_are_said_to() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let ([one, two], process) = shared_with_one_that_stands_still(&dir.path().join("a.pool"));
+    let (me, it) = ((std::process::id(), false), (process.id(), true));
+    assert_eq!((others(&one), others(&two)), (vec![it, me], vec![me, it]));
+    end(process);
+    assert_eq!(others(&one), [me]);
+}
+
+#[test]
+fn a_process_that_began_at_another_time_is_not_the_one_that_shares_the_pool() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let ([pool, _two], process) = shared_with_one_that_stands_still(&dir.path().join("a.pool"));
+    // As a process of another view of this kernel that has the same number there: the third word of its slot says when it began.
+    let began: Offset<Word> = Offset::new(pool.layout().participants + 64 + 2 * 8);
+    pool.region().at(began).fetch_add(pool.medium(), 1, Relaxed);
+    assert_eq!(others(&pool), [(process.id(), false), (std::process::id(), false)]);
+    end(process);
+}
+
+/// Knows that the first two are alive, for somebody has said so, and of no kernel.
+struct Hearsay;
+
+impl Liveness for Hearsay {
+    fn claim(&self, index: u32) -> std::io::Result<bool> {
+        Ok(index > 1)
+    }
+    fn release(&self, _: u32) {}
+    fn is_alive(&self, index: u32) -> bool {
+        index < 2
+    }
+    fn enter(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+    fn leave(&self) {}
+}
+
+#[test]
+fn who_only_hears_of_the_others_takes_no_process_here_for_one_of_theirs() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("a.pool");
+    let ([_one, two], process) = shared_with_one_that_stands_still(&path);
+    two.close().unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let mapping = Mapping::file(file, TINY as usize, TINY as usize, Protection::ReadWrite).unwrap();
+    let far = tiny(&path).shared(true).share_on(Shm::new(mapping), Arc::new(Hearsay)).unwrap();
+    assert_eq!(others(&far), [(std::process::id(), false), (process.id(), false)]);
+    end(process);
 }
 
 #[test]

@@ -10,19 +10,23 @@ use std::path::Path;
 use terrace_medium::Shm;
 use terrace_pool::{Geometry, OpenError, Pool, PoolOptions};
 
-/// A system call, and what its second argument must be to be refused.
-type Call = (libc::c_long, Option<u64>);
+/// A system call, and what its nth argument, counted from 0, must be to be refused.
+type Call = (libc::c_long, Option<(u8, u64)>);
 
-const OFD_LOCK: Call = (libc::SYS_fcntl, Some(libc::F_OFD_SETLK as u64));
-const OFD_QUERY: Call = (libc::SYS_fcntl, Some(libc::F_OFD_GETLK as u64));
-const OFD_WAIT: Call = (libc::SYS_fcntl, Some(libc::F_OFD_SETLKW as u64));
+const OFD_LOCK: Call = (libc::SYS_fcntl, Some((1, libc::F_OFD_SETLK as u64)));
+const OFD_QUERY: Call = (libc::SYS_fcntl, Some((1, libc::F_OFD_GETLK as u64)));
+const OFD_WAIT: Call = (libc::SYS_fcntl, Some((1, libc::F_OFD_SETLKW as u64)));
 const FLOCK: Call = (libc::SYS_flock, None);
 const MEMBARRIER: Call = (libc::SYS_membarrier, None);
+const REGISTRATION: Call =
+    (libc::SYS_membarrier, Some((0, libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED as u64)));
+const BARRIER: Call = (libc::SYS_membarrier, Some((0, libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED as u64)));
 
 /// Runs `work` in a thread for which the system refuses `call` with `errno`.
 fn without<R: Send>(call: Call, errno: i32, work: impl FnOnce() -> R + Send) -> R {
-    let equal = |value| SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value).unwrap();
-    let rules = call.1.map(|value| SeccompRule::new(vec![equal(value)]).unwrap());
+    let is =
+        |(nth, value)| SeccompCondition::new(nth, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value).unwrap();
+    let rules = call.1.map(|argument| SeccompRule::new(vec![is(argument)]).unwrap());
     let filter = SeccompFilter::new(
         [(call.0, rules.into_iter().collect())].into(),
         SeccompAction::Allow,
@@ -82,8 +86,24 @@ fn a_pool_is_not_made_where_it_cannot_be_locked() {
 #[test]
 #[ignore = "a child of the other tests: the system is asked once in a process what it allows"]
 fn shares_without_a_barrier() {
+    shares_without(MEMBARRIER);
+}
+
+#[test]
+#[ignore = "as above"]
+fn shares_without_registration() {
+    shares_without(REGISTRATION);
+}
+
+#[test]
+#[ignore = "as above"]
+fn shares_where_no_barrier_follows_the_registration() {
+    shares_without(BARRIER);
+}
+
+fn shares_without(call: Call) {
     let path = argument();
-    match without(MEMBARRIER, libc::EPERM, || options(&path).open_or_create::<Shm>()) {
+    match without(call, libc::EPERM, || options(&path).open_or_create::<Shm>()) {
         Ok(_pool) => {
             say("open");
             std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -97,13 +117,21 @@ fn who_is_refused_a_barrier_does_not_join_those_who_rely_on_it() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("pool");
     let _first = options(&path).create::<Shm>().unwrap();
-    let (mut late, mut lines) = child("shares_without_a_barrier", &path);
-    expect(
-        &mut lines,
-        "the pool POOL cannot be shared by this process: the others rely on membarrier(2), which the system refuses \
-         here|  allow that system call (a container's seccomp profile may forbid it), or start this process first",
-    );
-    late.wait().unwrap();
+    for name in [
+        "shares_without_a_barrier",
+        "shares_without_registration",
+        "shares_where_no_barrier_follows_the_registration",
+    ] {
+        let (mut late, mut lines) = child(name, &path);
+        // One that is let in goes at once.
+        drop(late.stdin.take());
+        expect(
+            &mut lines,
+            "the pool POOL cannot be shared by this process: the others rely on membarrier(2), which the system refuses \
+             here|  allow that system call (a container's seccomp profile may forbid it), or start this process first",
+        );
+        late.wait().unwrap();
+    }
 }
 
 #[test]

@@ -2,11 +2,15 @@
 
 mod common;
 
-use common::{argument, child, expect, problem, say};
+use common::{argument, child, expect, problem, say, stop};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use std::io::BufReader;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Offset, Pmem, Shm, Word};
-use terrace_pool::{Geometry, Lock, Pool, PoolOptions, Problem, Start};
+use terrace_pool::{Geometry, Holder, Lock, Pool, PoolOptions, Problem, Start, Watch, WatchError};
 
 const SIZE: u64 = 4 << 20;
 
@@ -232,19 +236,153 @@ fn a_stopped_process_keeps_its_locks() {
     words(&pool);
     let (mut process, mut lines) = child("holds_locks", &path);
     expect(&mut lines, "held");
-    let signal = |signal| {
-        let pid = rustix::process::Pid::from_child(&process);
-        rustix::process::kill_process(pid, signal).unwrap();
-    };
-    signal(rustix::process::Signal::STOP);
+    let signal = |signal| kill_process(Pid::from_child(&process), signal).unwrap();
+    signal(Signal::STOP);
     pause(50);
     assert_eq!(pool.recover_dead(), 0);
     assert!(Lock::of(&words(&pool)[0]).try_acquire(&pool.pin()).is_none());
-    signal(rustix::process::Signal::CONT);
+    signal(Signal::CONT);
     process.kill().unwrap();
     process.wait().unwrap();
     assert_eq!(pool.recover_dead(), 1);
     Lock::of(&words(&pool)[0]).try_acquire(&pool.pin()).unwrap().release();
+}
+
+/// Has the pool open until it is told to go.
+#[test]
+#[ignore = "a child of the other tests"]
+fn stays() {
+    let pool = open::<Shm>(&argument());
+    say("here");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    pool.close().unwrap();
+    say("gone");
+}
+
+/// A process that does not outlive the test, whatever state it is in.
+struct Kept(Child);
+
+impl Kept {
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn stays_at(path: &Path) -> (Kept, BufReader<ChildStdout>) {
+    let (process, mut lines) = child("stays", path);
+    let process = Kept(process);
+    expect(&mut lines, "here");
+    (process, lines)
+}
+
+#[test]
+fn who_stands_still_is_ended_and_nobody_else() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    let [(mut still, _lines), (mut other, mut lines)] = [(), ()].map(|()| stays_at(&path));
+    let holder =
+        |process: &Kept| pool.others().into_iter().find(|holder| holder.pid == process.pid()).unwrap();
+    assert!(!pool.end_stopped(&holder(&still)).unwrap(), "it runs");
+    stop(&still.0);
+    let (stopped, running) = (holder(&still), holder(&other));
+    assert!(stopped.stopped && !running.stopped);
+    let since_ms = stopped.since_ms + 1;
+    for nobody in [
+        running.clone(),
+        // What was seen of the one that stands still is of another life, or of another process.
+        Holder { since_ms, ..stopped.clone() },
+        Holder { pid: running.pid, ..stopped.clone() },
+        // No process has such a number.
+        Holder { pid: 0, ..stopped.clone() },
+        Holder { pid: u32::MAX, ..stopped.clone() },
+    ] {
+        assert!(!pool.end_stopped(&nobody).unwrap(), "{nobody:?}");
+    }
+    assert!(pool.end_stopped(&stopped).unwrap());
+    assert_eq!(still.0.wait().unwrap().signal(), Some(libc::SIGKILL));
+    assert!(!pool.end_stopped(&stopped).unwrap(), "it is gone");
+    assert_eq!(pool.recover_dead(), 1);
+    // And the other one lives until it is told to go.
+    drop(other.0.stdin.take());
+    expect(&mut lines, "gone");
+}
+
+#[test]
+fn a_process_that_only_has_the_number_of_a_sharer_is_not_ended() {
+    let (_directory, path) = directory();
+    let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
+    let stranger = Kept(Command::new("sleep").arg("600").spawn().unwrap());
+    stop(&stranger.0);
+    // The slot of the second one, as if it ran where the numbers of processes mean others: its process, and when that started.
+    let says = [u64::from(stranger.pid()), field_of(stranger.pid(), 22).unwrap().parse().unwrap()];
+    for (nth, word) in (1..).zip(says) {
+        let at = Offset::<Word>::new(one.layout().participants + 64 + 8 * nth);
+        one.region().at(at).store(one.medium(), word, Release);
+    }
+    let others = one.others();
+    assert!(others.len() == 1 && others[0].pid == stranger.pid() && others[0].stopped, "{others:?}");
+    assert!(!one.end_stopped(&others[0]).unwrap());
+    drop(two);
+}
+
+#[test]
+fn a_pool_that_was_left_is_free_though_a_process_that_is_being_started_has_its_handle() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    let copy = pool.medium().mapping().as_file().unwrap().try_clone().unwrap();
+    drop(pool);
+    let alone = options(&path).shared(false).open::<Shm>().unwrap();
+    drop((copy, alone));
+}
+
+/// Watches whatever it can, until it is killed.
+#[test]
+#[ignore = "a child of the other tests"]
+fn watches() {
+    let pool = open::<Shm>(&argument());
+    let _watches: Vec<_> = std::iter::from_fn(|| pool.watch(b"dead").ok()).collect();
+    say("watching");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+#[test]
+fn the_watches_of_the_dead_are_free_again_and_those_of_the_living_go_on() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    let mut mine = pool.watch(b"mine").unwrap();
+    let (mut process, mut lines) = child("watches", &path);
+    expect(&mut lines, "watching");
+    assert!(pool.watch(b"new").is_err(), "it has all the others");
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert_eq!(pool.recover_dead(), 1);
+    let count = pool.layout().watch_count();
+    let mut new: Vec<_> = (1..count).map(|_| pool.watch(b"new").unwrap()).collect();
+    mine.has_changed();
+    pool.tell_watches(b"dead");
+    assert!(!mine.has_changed() && !new.iter_mut().any(Watch::has_changed));
+    pool.tell_watches(b"new");
+    assert!(!mine.has_changed() && new.iter_mut().all(Watch::has_changed));
+    pool.tell_watches(b"mine");
+    assert!(mine.has_changed() && !new.iter_mut().any(Watch::has_changed));
+}
+
+#[test]
+fn all_who_watch_are_told_when_somebody_has_died_who_may_have_changed_something() {
+    let (_directory, path) = directory();
+    let (pool, dead) = (open::<Shm>(&path), open::<Shm>(&path));
+    let mut watches = [&b""[..], b"a", b"b"].map(|prefix| pool.watch(prefix).unwrap());
+    dead.abandon();
+    assert!(!watches.iter_mut().any(Watch::has_changed));
+    assert_eq!(pool.recover_dead(), 1);
+    assert!(watches.iter_mut().all(Watch::has_changed));
 }
 
 /// Holds a lock, and has so much memory that the kernel needs a while to take it apart.
@@ -261,9 +399,15 @@ fn holds_a_lock_and_much_memory() {
     held.release();
 }
 
-/// The letter of /proc/PID/stat for what a process is at; `Z` once it has closed its files.
+/// A field of /proc/PID/stat from the third one on, counted as in proc_pid_stat(5).
+fn field_of(pid: u32, number: usize) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(stat.rsplit(") ").next()?.split_whitespace().nth(number - 3)?.to_string())
+}
+
+/// The letter for what a process is at; `Z` once it has closed its files.
 fn state_of(pid: u32) -> Option<char> {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?.rsplit(") ").next()?.chars().next()
+    field_of(pid, 3)?.chars().next()
 }
 
 #[test]
@@ -292,8 +436,11 @@ fn nobody_waits_until_the_kernel_has_taken_a_dead_one_apart() {
 #[ignore = "a child of the other tests"]
 fn forks() {
     let path = argument();
+    // In all, more than can be open at a time.
+    (0..200).for_each(|_| drop(open::<Shm>(&path)));
     let pool = open::<Shm>(&path);
     let kept = open::<Shm>(&path);
+    let parents = [(&pool, words(&pool)), (&kept, words(&kept))];
     let guard = pool.pin();
     let held = Lock::of(&words(&pool)[0]).acquire(&guard);
     // SAFETY: this process has one thread more, which only waits for this one; what the child calls is safe after that.
@@ -301,6 +448,12 @@ fn forks() {
         0 => {
             let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(pool.pin())));
             assert!(refused.is_err() && pool.try_pin().is_err(), "the pool is the parent's");
+            assert_eq!(pool.watch(b"").err(), Some(WatchError::Forked));
+            // What it held in the parent can be stored to, and is memory of the child's own.
+            for (pool, words) in parents {
+                assert!(words.iter().all(|word| word.load(pool.medium(), Acquire) == 0));
+                words[2].store(pool.medium(), 9, Release);
+            }
             let own = open::<Shm>(&path);
             assert_eq!(own.owner().participant, 3);
             words(&own)[1].store(own.medium(), 5, Release);
@@ -313,7 +466,8 @@ fn forks() {
             drop(kept);
             std::process::exit(0);
         }
-        _ => _ = std::io::stdin().read_line(&mut String::new()),
+        // It ends if its child fails, and has been killed otherwise.
+        child => _ = waitpid(Pid::from_raw(child), WaitOptions::empty()),
     }
 }
 
@@ -325,6 +479,7 @@ fn a_forked_child_neither_uses_its_parent_s_pool_nor_keeps_it_alive() {
     let (mut process, mut lines) = child("forks", &path);
     expect(&mut lines, "forked");
     assert_eq!(words(&pool)[1].load(pool.medium(), Acquire), 5);
+    assert_eq!(words(&pool)[2].load(pool.medium(), Acquire), 0, "nothing arrives of what the child stores");
     assert_eq!(pool.recover_dead(), 0);
     // The child lives as long as this end of the pipe, which waiting would close.
     let _open = process.stdin.take();
@@ -356,11 +511,7 @@ fn forks_after_closing() {
             say("has its files");
             std::process::exit(0);
         }
-        child => {
-            let mut status = 0;
-            // SAFETY: it waits for the child of above.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        }
+        child => _ = waitpid(Pid::from_raw(child), WaitOptions::empty()).unwrap(),
     }
 }
 
@@ -398,7 +549,7 @@ fn a_participant_whose_data_is_protected_reads_and_dies_of_its_first_store() {
     let (mut process, mut lines) = child("only_reads", &path);
     expect(&mut lines, "has read");
     let status = process.wait().unwrap();
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGSEGV));
+    assert_eq!(status.signal(), Some(libc::SIGSEGV));
     assert_eq!(words(&pool)[0].load(pool.medium(), Acquire), 7);
     assert_eq!(pool.recover_dead(), 1);
 }

@@ -1,6 +1,7 @@
 //! What the tests of whole pools share.
 #![allow(dead_code, reason = "each test uses a part")]
 
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
@@ -108,6 +109,14 @@ pub(crate) fn child(name: &str, argument: &Path) -> (Child, BufReader<ChildStdou
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap());
     (child, lines)
+}
+
+/// Makes a child stand still. When it returns, it does.
+pub(crate) fn stop(process: &Child) {
+    let pid = Pid::from_child(process);
+    kill_process(pid, Signal::STOP).unwrap();
+    let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
+    assert!(status.stopped());
 }
 
 /// Waits for the child to say `word`.

@@ -6,6 +6,8 @@ use std::env;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
 /// The variable that tells a child what to do.
@@ -47,6 +49,7 @@ impl Ended {
 pub struct Victim {
     child: Child,
     reader: Option<JoinHandle<Acknowledged>>,
+    heard: Arc<AtomicU64>,
 }
 
 impl Victim {
@@ -60,7 +63,8 @@ impl Victim {
         command.envs(variables.iter().copied()).stdout(Stdio::piped());
         let mut victim = Self::of(&mut command)?;
         let output = victim.child.stdout.take();
-        victim.reader = output.map(|output| std::thread::spawn(move || acknowledged(output)));
+        let heard = Arc::clone(&victim.heard);
+        victim.reader = output.map(|output| std::thread::spawn(move || acknowledged(output, &heard)));
         Ok(victim)
     }
 
@@ -69,7 +73,7 @@ impl Victim {
     /// # Errors
     /// If it cannot be started.
     pub fn of(command: &mut Command) -> io::Result<Self> {
-        Ok(Self { child: command.spawn()?, reader: None })
+        Ok(Self { child: command.spawn()?, reader: None, heard: Arc::default() })
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
@@ -80,6 +84,11 @@ impl Victim {
     /// Its process number.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// How often it has acknowledged something so far, as far as it was read.
+    pub fn heard(&self) -> u64 {
+        self.heard.load(Relaxed)
     }
 
     /// How it has ended, if it has.
@@ -154,7 +163,7 @@ impl Drop for Victim {
 }
 
 /// Reads what a child says until it is gone.
-fn acknowledged(output: ChildStdout) -> Acknowledged {
+fn acknowledged(output: ChildStdout, heard: &AtomicU64) -> Acknowledged {
     let mut done = Acknowledged::new();
     for line in BufReader::new(output).lines().map_while(Result::ok) {
         let words: Vec<&str> = line.split(' ').collect();
@@ -162,6 +171,7 @@ fn acknowledged(output: ChildStdout) -> Acknowledged {
             && let (Ok(thread), Ok(count)) = (thread.parse(), count.parse())
         {
             done.insert(thread, count);
+            heard.fetch_add(1, Relaxed);
         }
     }
     done

@@ -1,0 +1,442 @@
+use super::*;
+use crate::backoff::rest_with;
+use crate::crossings::{Hooked, hooked};
+use crate::epoch::{DEPTH, HEAVY};
+use crate::small::{alone, geometry, participants};
+use crate::zones::{State, Use};
+use crate::{Guard, Pool, PoolOptions};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Barrier;
+use terrace_medium::{Access, Dram, Shm};
+
+const SIZE: u64 = 1 << 20;
+
+/// Retires `count` new blocks of `bytes` bytes.
+fn retire<M: MappedMedium>(guard: &Guard<'_, M>, count: u64, bytes: usize) {
+    for _ in 0..count {
+        let block = guard.alloc(bytes).unwrap().fenced_later().into_offset();
+        guard.retire(block, bytes);
+    }
+}
+
+/// The pages in a seat's queue, from the oldest on.
+fn queue<M: MappedMedium>(pool: &Pool<M>, seat: &Seat) -> Vec<u64> {
+    let next = |&page: &u64| Some(pool.0.page(page)?.next.load(pool.medium(), Relaxed));
+    let oldest = seat.oldest.load(pool.medium(), Relaxed);
+    std::iter::successors(Some(oldest), next).take_while(|&page| page != 0).collect()
+}
+
+/// As [`queue`], of one that has both its ends.
+#[track_caller]
+fn whole_queue<M: MappedMedium>(pool: &Pool<M>, seat: &Seat) -> Vec<u64> {
+    let pages = queue(pool, seat);
+    assert_eq!(seat.newest.load(pool.medium(), Relaxed), pages.last().copied().unwrap_or(0));
+    pages
+}
+
+/// Two participants of one pool, the first of which has so many full pages in its queue, and one that is open; and is inside the pool.
+fn with_pages(pages: u64) -> (tempfile::TempDir, Pool<Shm>, Pool<Shm>) {
+    let (directory, [one, two]) = participants::<Shm, 2>(geometry());
+    let guard = one.pin();
+    retire(&guard, pages * ENTRIES + 1, 8);
+    assert_eq!(queue(&one, guard.seat()).len() as u64, pages);
+    std::mem::forget(guard);
+    (directory, one, two)
+}
+
+/// What becomes of the queue in seat 0 when its owner dies. What the survivor retires next gets to its end, and all of it comes back.
+fn queue_after_death(dead: Pool<Shm>, survivor: &Pool<Shm>) -> Vec<u64> {
+    dead.abandon();
+    assert_eq!(survivor.recover_dead(), 1);
+    let left = whole_queue(survivor, survivor.0.seat(0));
+    let guard = survivor.pin();
+    retire(&guard, ENTRIES, 8);
+    let pages = whole_queue(survivor, survivor.0.seat(0));
+    assert!(pages.starts_with(&left) && pages.len() == left.len() + 1);
+    drop(guard);
+    survivor.collect(&mut |_| {});
+    survivor.relieve();
+    assert_eq!((survivor.waiting(), survivor.verify_memory()), (0, vec![]));
+    left
+}
+
+#[test]
+fn a_queue_that_the_dead_one_was_putting_a_page_into_is_whole_again() {
+    for (pages, steps) in (0..3).flat_map(|pages| (0..3).map(move |steps| (pages, steps))) {
+        let (_directory, dead, survivor) = with_pages(pages);
+        let (seat, medium) = (dead.0.seat(0), dead.medium());
+        let mut expected = queue(&dead, seat);
+        std::mem::forget(seat.limbo.acquire_in(&dead.0));
+        let page = seat.page.swap(medium, 0, Relaxed);
+        if steps > 0 {
+            expected.push(page);
+            match dead.0.page(seat.newest.load(medium, Relaxed)).filter(|_| pages > 0) {
+                Some(newest) => newest.next.store(medium, page, Relaxed),
+                None => seat.oldest.store(medium, page, Relaxed),
+            }
+        }
+        if steps > 1 {
+            seat.newest.store(medium, page, Relaxed);
+        }
+        assert_eq!(queue_after_death(dead, &survivor), expected, "{steps} steps, {pages} pages");
+    }
+}
+
+#[test]
+fn a_queue_that_the_dead_one_was_taking_a_page_out_of_is_whole_again() {
+    for (pages, steps) in (1..3).flat_map(|pages| (0..3).map(move |steps| (pages, steps))) {
+        let (_directory, dead, survivor) = with_pages(pages);
+        let (seat, medium) = (dead.0.seat(0), dead.medium());
+        let mut expected = queue(&dead, seat);
+        // Its open page goes to the end when it is recovered.
+        expected.push(seat.page.load(medium, Relaxed));
+        std::mem::forget(seat.limbo.acquire_in(&dead.0));
+        if steps > 0 {
+            let oldest = dead.0.page(expected.remove(0)).unwrap();
+            seat.oldest.store(medium, oldest.next.load(medium, Relaxed), Relaxed);
+        }
+        if steps > 1 && pages == 1 {
+            seat.newest.store(medium, 0, Relaxed);
+        }
+        assert_eq!(queue_after_death(dead, &survivor), expected, "{steps} steps, {pages} pages");
+    }
+}
+
+#[test]
+fn who_looks_through_a_queue_that_leads_round_comes_to_an_end() {
+    let pool = alone::<Hooked>();
+    let guard = pool.pin();
+    retire(&guard, 2 * ENTRIES, 8);
+    let (seat, newest) = (guard.seat(), queue(&pool, guard.seat())[1]);
+    pool.0.page(newest).unwrap().next.store(pool.medium(), newest, Relaxed);
+    let most = 100 * pool.size() / PAGE_BYTES;
+    let count = || {
+        let mut looks = 0;
+        move |_, _| {
+            looks += 1;
+            assert!(looks < most, "it goes round and round");
+        }
+    };
+    hooked(count(), || pool.0.mend_queue(seat));
+    hooked(count(), || _ = pool.0.missing_in_limbo(seat));
+    drop(guard);
+    pool.relieve();
+    assert!(pool.faults() > 0, "what it had twice is told");
+    assert_eq!(pool.space().waiting, 0);
+}
+
+#[test]
+fn a_page_is_closed_with_its_last_entry_or_when_it_holds_much() {
+    // A 64th of the pool, but not more than a MiB.
+    for (size, bytes, count) in [(SIZE, 8, ENTRIES), (SIZE, 4096, 4), (128 << 20, 256 << 10, 4)] {
+        let pool = Pool::<Dram>::anonymous(size).unwrap();
+        let guard = pool.pin();
+        let pages = || (guard.seat().page.load(pool.medium(), Relaxed), queue(&pool, guard.seat()).len());
+        retire(&guard, count - 1, bytes);
+        assert!(pages().0 != 0 && pages().1 == 0, "after {} of {bytes} bytes", count - 1);
+        retire(&guard, 1, bytes);
+        assert_eq!(pages(), (0, 1), "after {count} of {bytes} bytes");
+    }
+}
+
+#[test]
+fn the_epoch_moves_on_with_each_eighth_page_and_with_much_but_not_while_something_can_be_drained() {
+    let pool = alone::<Dram>();
+    let began = pool.0.epoch();
+    let passed = |pages: u64, entries: u64, bytes: usize| {
+        (0..pages).for_each(|_| retire(&pool.pin(), entries, bytes));
+        pool.0.epoch() - began
+    };
+    assert_eq!(passed(PAGES_AN_EPOCH - 1, ENTRIES, 8), 0);
+    assert_eq!(passed(1, ENTRIES, 8), 1);
+    assert_eq!(passed(PAGES_AN_EPOCH - 1, ENTRIES, 8), 1);
+    assert_eq!(passed(1, ENTRIES, 8), 2);
+    assert_eq!(passed(1, 4, 4096), GRACE);
+    // The first pages are past their time.
+    assert_eq!(passed(1, 4, 4096), GRACE);
+    assert!(queue(&pool, pool.pin().seat()).len() < 2 * PAGES_AN_EPOCH as usize);
+}
+
+#[test]
+fn pages_past_their_time_are_drained_and_no_more_than_was_asked_for() {
+    let pool = alone::<Dram>();
+    retire(&pool.pin(), 5 * ENTRIES, 8);
+    let drain = |pages| {
+        let guard = pool.pin();
+        (pool.0.drain(guard.seat(), pages, guard.seat()), queue(&pool, guard.seat()).len())
+    };
+    for _ in 0..GRACE {
+        assert_eq!(drain(u32::MAX), (0, 5), "before its time");
+        pool.0.try_advance();
+    }
+    assert_eq!([0, 1, 2, 5, 5].map(drain), [(0, 5), (1, 4), (2, 2), (2, 0), (0, 0)]);
+    whole_queue(&pool, pool.pin().seat());
+    assert_eq!((pool.waiting(), pool.verify_memory()), (0, vec![]));
+}
+
+#[test]
+fn a_page_without_an_entry_waits_like_any_other() {
+    let pool = alone::<Dram>();
+    let guard = pool.pin();
+    assert!(pool.0.open_page(guard.seat()).is_some());
+    pool.0.close_page(guard.seat());
+    assert_eq!(pool.0.drain(guard.seat(), 1, guard.seat()), 0);
+    drop(guard);
+    (0..GRACE).for_each(|_| _ = pool.0.try_advance());
+    let guard = pool.pin();
+    assert_eq!(pool.0.drain(guard.seat(), 1, guard.seat()), 1);
+}
+
+#[test]
+fn a_count_of_entries_that_is_damaged_leads_to_no_entry_beyond_the_page() {
+    let pool = alone::<Dram>();
+    let guard = pool.pin();
+    retire(&guard, 1, 8);
+    guard.seat().page_count.store(pool.medium(), 1000, Relaxed);
+    retire(&guard, 1, 8);
+    assert_eq!(queue(&pool, guard.seat()).len(), 1);
+}
+
+#[test]
+fn what_is_forgotten_is_counted_and_collected_before_long_where_a_death_would_be() {
+    let unshared = alone::<Dram>();
+    let (_directory, shared, _) = with_pages(0);
+    unshared.0.lose(512);
+    shared.0.lose(512);
+    assert_eq!((unshared.space().lost, unshared.needs_collection()), (512, false));
+    assert_eq!((shared.space().lost, shared.needs_collection()), (512, true));
+}
+
+/// Notes `count` new blocks in the seat itself. Returns them.
+fn spill<M: MappedMedium>(guard: &Guard<'_, M>, count: u64) -> Vec<(u64, u64)> {
+    let spilled = |_| {
+        let block = guard.alloc(24).unwrap().fenced_later().into_offset();
+        guard.inner().spill(guard.seat(), block, 24);
+        (block, 24)
+    };
+    (0..count).map(spilled).collect()
+}
+
+fn spilled<M: MappedMedium>(pool: &Pool<M>) -> u64 {
+    pool.0.seat(0).spilled.load(pool.medium(), Relaxed)
+}
+
+fn announced<M: MappedMedium>(pool: &Pool<M>) -> u64 {
+    pool.0.seat(0).announced.load(pool.medium(), Relaxed)
+}
+
+/// A pool whose pins are, or are not, light.
+fn pinned_with(flag: u64) -> Pool<Dram> {
+    let options = PoolOptions::anonymous().size(SIZE).geometry(geometry());
+    let pool = if flag == 0 { options.create() } else { options.reproducible().create() }.unwrap();
+    assert_eq!(pool.0.barrier_flag(), flag);
+    pool
+}
+
+#[test]
+fn what_is_noted_in_a_seat_goes_to_a_page_once_its_owner_has_left() {
+    for flag in [0, HEAVY] {
+        let pool = pinned_with(flag);
+        let guard = pool.pin();
+        let mut noted = spill(&guard, 3);
+        assert_eq!((spilled(&pool), announced(&pool) & SPILLED), (3, SPILLED));
+        drop(guard);
+        let page = pool.0.page(pool.0.seat(0).page.load(pool.medium(), Relaxed)).unwrap();
+        noted.reverse();
+        assert_eq!(pool.0.noted_in(page).collect::<Vec<_>>(), noted);
+        assert_eq!((spilled(&pool), announced(&pool), pool.waiting()), (0, flag, 72));
+        pool.relieve();
+        assert_eq!((pool.waiting(), pool.space().used_by_blocks), (0, 0));
+    }
+}
+
+#[test]
+fn what_is_noted_in_a_seat_that_is_closed_with_the_pool_is_freed() {
+    let pool = alone::<Dram>();
+    let guard = pool.pin();
+    spill(&guard, 3);
+    pool.0.free_spilled(guard.seat());
+    assert_eq!((spilled(&pool), announced(&pool), pool.space().used_by_blocks), (0, 0, 0));
+    std::mem::forget(guard);
+}
+
+/// Guards of seat 0 whenever the word at `offset` is changed.
+fn depths_at(pool: &Pool<Hooked>, offset: u64, run: impl FnOnce()) -> Vec<u64> {
+    let (depths, looker) = (Rc::new(RefCell::new(Vec::new())), pool.clone());
+    let look = {
+        let depths = depths.clone();
+        move |access, at| {
+            if at == offset && matches!(access, Access::Store | Access::Rmw) {
+                depths.borrow_mut().push(announced(&looker) & DEPTH);
+            }
+        }
+    };
+    hooked(look, run);
+    depths.take()
+}
+
+#[test]
+fn a_seat_is_pinned_while_what_it_has_goes_from_one_place_to_another() {
+    let pool = alone::<Hooked>();
+    let seat = pool.0.seat(0);
+    let [spilled, page] = [&seat.spilled, &seat.page].map(|word| pool.0.region.offset_of(word).raw());
+    let guard = pool.pin();
+    spill(&guard, 3);
+    assert_eq!(depths_at(&pool, spilled, || drop(guard)), [1, 1, 1]);
+    assert_eq!(depths_at(&pool, page, || pool.0.hand_over(seat)), [1]);
+    assert_eq!(whole_queue(&pool, seat).len(), 1);
+    // There is nothing more to hand over.
+    assert_eq!(depths_at(&pool, page, || pool.0.hand_over(seat)), []);
+}
+
+#[test]
+fn a_seat_that_hands_over_what_it_has_goes_on_as_it_was() {
+    for pins in [0, HEAVY] {
+        for flags in [0, TEMPORARY, SPILLED, TEMPORARY | SPILLED] {
+            let pool = pinned_with(pins);
+            retire(&pool.pin(), 1, 8);
+            pool.0.seat(0).announced.store(pool.medium(), flags, Relaxed);
+            pool.0.hand_over(pool.0.seat(0));
+            assert_eq!((announced(&pool), whole_queue(&pool, pool.0.seat(0)).len()), (flags | pins, 1));
+        }
+    }
+}
+
+/// Takes all the memory there is, but for `count` blocks, which are returned: nothing that is retired finds a page.
+fn take_everything(guard: &Guard<'_, Dram>, count: usize) -> Vec<u64> {
+    let take = |bytes| guard.alloc(bytes).map(|block| block.fenced_later().into_offset());
+    let kept: Vec<_> = (0..count).map(|_| take(24).unwrap()).collect();
+    for bytes in [4096, 512, 64, 8] {
+        while take(bytes).is_ok() {}
+    }
+    let inner = guard.inner();
+    let class = inner.memory.classes.get(inner.page_class().unwrap()).unwrap();
+    while inner.take_reserved(class).is_some() {}
+    kept
+}
+
+#[test]
+fn what_there_is_no_page_for_stays_noted_until_there_is_one() {
+    for flag in [0, HEAVY] {
+        let pool = pinned_with(flag);
+        let guard = pool.pin();
+        let room = guard.alloc(512).unwrap().fenced_later().into_offset();
+        let blocks = take_everything(&guard, 5);
+        blocks.iter().for_each(|&block| guard.retire(block, 24));
+        drop(guard);
+        assert_eq!((spilled(&pool), announced(&pool)), (5, SPILLED | flag));
+        drop(pool.pin());
+        assert_eq!((spilled(&pool), announced(&pool)), (5, SPILLED | flag));
+        let guard = pool.pin();
+        guard.free(room, 512);
+        drop(guard);
+        assert_eq!((spilled(&pool), announced(&pool), pool.waiting()), (0, flag, 5 * 24));
+    }
+}
+
+#[test]
+fn a_thread_waits_for_others_only_when_little_room_for_its_notes_is_left() {
+    thread_local!(static RESTS: Cell<u32> = const { Cell::new(0) });
+    rest_with(|| RESTS.set(RESTS.get() + 1));
+    let pool = alone::<Dram>();
+    let guard = pool.pin();
+    let blocks = take_everything(&guard, 21);
+    blocks[..10].iter().for_each(|&block| guard.retire(block, 24));
+    drop(guard);
+    assert_eq!((spilled(&pool), RESTS.get()), (10, 0));
+    let guard = pool.pin();
+    guard.retire(blocks[10], 24);
+    drop(guard);
+    assert_eq!((spilled(&pool), RESTS.get()), (11, PATIENCE));
+    let guard = pool.pin();
+    blocks[11..].iter().for_each(|&block| guard.retire(block, 24));
+    assert_eq!((spilled(&pool), pool.space().lost), (20, 24));
+}
+
+#[test]
+fn who_has_no_memory_for_a_page_drains_what_others_have_retired() {
+    let pool = alone::<Dram>();
+    drop(pool.pin());
+    std::thread::scope(|scope| {
+        // In another seat, which stays as it leaves it.
+        scope.spawn(|| retire(&pool.pin(), ENTRIES, 512)).join().unwrap();
+    });
+    let guard = pool.pin();
+    let kept = take_everything(&guard, 1);
+    drop(guard);
+    (0..GRACE).for_each(|_| _ = pool.0.try_advance());
+    let guard = pool.pin();
+    guard.retire(kept[0], 24);
+    assert_eq!((spilled(&pool), pool.waiting()), (0, 24));
+}
+
+/// The class of limbo's pages, where the reserve is, and how many slabs there are.
+fn reserve(pool: &Pool<Shm>) -> (usize, u64, u64) {
+    let shared = pool.0.shared();
+    let [reserve, slabs] = [&shared.reserve, &shared.slab_units].map(|it| it.load(pool.medium(), Relaxed));
+    (pool.0.page_class().unwrap(), reserve, slabs)
+}
+
+#[test]
+fn the_reserve_goes_on_through_a_close_and_through_a_death_unless_it_is_none() {
+    for (clean, is_sound) in [(true, true), (true, false), (false, true), (false, false)] {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = PoolOptions::at(directory.path().join("pool")).size(SIZE).geometry(geometry());
+        let pool = options.create::<Shm>().unwrap();
+        let (number, before, slabs) = reserve(&pool);
+        let class = *pool.0.memory.classes.get(number).unwrap();
+        let left = if is_sound { before } else { before + (4 << 12) };
+        pool.0.shared().reserve.store(pool.medium(), left, Relaxed);
+        if clean {
+            pool.close().unwrap();
+        } else {
+            // Pages of it were in use.
+            (0..3).for_each(|_| _ = pool.0.take_reserved(&class));
+            pool.abandon();
+        }
+        let pool = options.open::<Shm>().unwrap();
+        let (_, after, slabs_after) = reserve(&pool);
+        let unit = pool.0.unit_at(after).unwrap();
+        let state = State(pool.0.unit(unit).state.load(pool.medium(), Relaxed));
+        assert!(state == State::slab(pool.0.era, number, Use::Reserve));
+        let pages = (0..).take_while(|_| pool.0.take_reserved(&class).is_some()).count();
+        assert_eq!(pages, class.blocks as usize);
+        if is_sound {
+            assert_eq!((after, slabs_after), (before, slabs), "{clean}");
+        } else {
+            assert_ne!(after, left);
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_was_long_on_its_way_into_its_pin_frees_nothing_under_readers_who_came_meanwhile() {
+    let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
+    let block = pool.pin().alloc(40).unwrap().fenced_later().into_offset();
+    // It has looked at the epoch, and others move that on before it announces what it found.
+    let found = pool.0.epoch();
+    (0..GRACE).for_each(|_| _ = pool.0.try_advance());
+    assert_eq!(pool.0.epoch(), found + GRACE);
+    let (pinned, gone) = (Barrier::new(2), Barrier::new(2));
+    let mut waiting = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _reader = pool.pin();
+            pinned.wait();
+            gone.wait();
+        });
+        pinned.wait();
+        let guard = pool.pin();
+        pool.0.announce_in(found, guard.seat(), 1);
+        guard.retire(block, 40);
+        pool.0.close_page(guard.seat());
+        pool.0.drain_all(guard.seat());
+        waiting = pool.space().waiting;
+        drop(guard);
+        gone.wait();
+    });
+    assert_eq!(waiting, 40, "it was freed under its reader");
+    pool.relieve();
+    assert_eq!(pool.space().waiting, 0);
+}
