@@ -11,9 +11,9 @@ use terrace_medium::{LINE, Line, MappedMedium, Offset, Word};
 
 /// Turns that a thread which needs memory waits for those who hold some up: most are sleeps of two milliseconds, so ten seconds. A pinned thread that is ready may have to wait for a processor for more than
 /// one: sixteen threads on two processors were seen to, for 1.5 seconds.
-const PATIENCE: u32 = 5000;
+pub(crate) const PATIENCE: u32 = 5000;
 /// The same where it was in vain before.
-const LITTLE_PATIENCE: u32 = 4;
+pub(crate) const LITTLE_PATIENCE: u32 = 4;
 /// Turns between two looks at whether one of them has died.
 const LOOK_EVERY: u32 = 8;
 
@@ -87,6 +87,22 @@ impl<M: MappedMedium> Guard<'_, M> {
     #[inline(always)]
     pub fn retire(&self, offset: u64, bytes: usize) {
         self.inner().retire(self.seat(), offset, bytes as u64);
+    }
+
+    /// Whether something that was retired under this guard, or before, waits in this thread's seat because there is no memory to note it in: there is room for few there. Who
+    /// removes many keys lets the guard go then before it removes more.
+    #[inline(always)]
+    pub fn is_short_of_notes(&self) -> bool {
+        self.inner().has_spilled(self.seat())
+    }
+
+    /// Looks whether `count` blocks could be retired now, for something that may as well be done later: what nobody can note is lost until the next collection.
+    ///
+    /// # Errors
+    /// There is no memory to note so many in.
+    #[inline(always)]
+    pub fn prepare_to_retire(&self, count: usize) -> Result<(), PoolFull> {
+        self.inner().prepare_to_note(self.seat(), count)
     }
 
     /// Waits until everything is durable that this thread has written back or streamed so far, of any number of blocks.
@@ -273,9 +289,8 @@ impl<M: MappedMedium> Pool<M> {
             self.drain();
             return;
         }
-        let patience = if self.0.held_up_at.load(Relaxed) == began { LITTLE_PATIENCE } else { PATIENCE };
         let mut backoff = Backoff::new();
-        for turn in 1..=patience {
+        for turn in 1..=self.0.patience() {
             let epoch = self.0.epoch();
             let now = self.drain();
             if now > began + GRACE || self.0.waiting() == 0 {
@@ -299,6 +314,11 @@ impl<M: MappedMedium> Pool<M> {
 }
 
 impl<M: MappedMedium> Inner<M> {
+    /// Turns to wait for readers: few in an epoch in which they were waited for in vain before.
+    pub(crate) fn patience(&self) -> u32 {
+        if self.held_up_at.load(Relaxed) == self.epoch() { LITTLE_PATIENCE } else { PATIENCE }
+    }
+
     /// Takes memory for `bytes` bytes, if there is any to be had at once.
     #[inline(always)]
     pub(crate) fn take(&self, seat: &Seat, bytes: u64) -> Option<u64> {
@@ -385,7 +405,7 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     #[cold]
-    fn pool_full(&self, wanted: u64) -> PoolFull {
+    pub(crate) fn pool_full(&self, wanted: u64) -> PoolFull {
         let longest = self.memory.classes.of(wanted).is_none().then(|| self.longest_free_run());
         let (size, waiting) = (self.size(), self.waiting());
         PoolFull { wanted, size, longest, waiting, collecting: self.needs_collection() }

@@ -9,6 +9,7 @@
 //! ```
 
 use crate::backoff::Backoff;
+use crate::blocks::PoolFull;
 use crate::epoch::{GRACE, SPILLED, TEMPORARY};
 use crate::pool::{Inner, Start};
 use crate::seats::Seat;
@@ -22,8 +23,6 @@ const PAGES_AN_EPOCH: u64 = 8;
 const ENTRIES: u64 = 31;
 /// A page is closed early when it holds more than 1 MiB, or this fraction of the pool.
 const FRACTION: u64 = 64;
-/// Turns that a thread waits for others to be unpinned when there is no memory to note what it retires: most are sleeps of two milliseconds.
-const PATIENCE: u32 = 1000;
 /// Pages that a closing page drains: more than one, so that queues shrink.
 const DRAIN: u32 = 3;
 
@@ -135,12 +134,32 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
+    /// Whether something is noted in the seat itself.
+    #[inline(always)]
+    pub(crate) fn has_spilled(&self, seat: &Seat) -> bool {
+        seat.spilled.load(self.medium(), Relaxed) != 0
+    }
+
+    /// Looks whether there is room to note `count` blocks: half of what can be noted in the seat, and pages, which are taken to see whether they are to be had, and freed again. That they are still
+    /// there when they are needed is likely, no more.
+    pub(crate) fn prepare_to_note(&self, seat: &Seat, count: usize) -> Result<(), PoolFull> {
+        let spilled = seat.spilled.load(self.medium(), Relaxed) as usize;
+        let missing = (spilled + count).saturating_sub(seat.spills.len() / 2);
+        let wanted = missing.div_ceil(ENTRIES as usize);
+        if wanted == 0 {
+            return Ok(());
+        }
+        let pages: Vec<_> = (0..wanted).map_while(|_| self.take(seat, PAGE_BYTES)).collect();
+        pages.iter().for_each(|&page| self.free(seat, page, PAGE_BYTES));
+        if pages.len() == wanted { Ok(()) } else { Err(self.pool_full(wanted as u64 * PAGE_BYTES)) }
+    }
+
     /// Retires what was noted in the seat, whose owner is not pinned. What there is no page for stays there, and is tried again after the next pin;
     /// only if little room for notes is left, it waits for others to be unpinned.
     #[cold]
     pub(crate) fn retire_spilled(&self, seat: &Seat) {
         let mut backoff = Backoff::new();
-        for _ in 0..PATIENCE {
+        for _ in 0..self.patience() {
             let left = self.note_spilled_pinned(seat);
             if left <= seat.spills.len() / 2 {
                 return;
@@ -148,6 +167,7 @@ impl<M: MappedMedium> Inner<M> {
             self.try_advance();
             backoff.rest();
         }
+        self.held_up_at.store(self.epoch(), Relaxed);
     }
 
     /// As `note_spilled`, for a seat whose owner is not pinned. If notes are left, the next pin ends with care again.

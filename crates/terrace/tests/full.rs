@@ -3,6 +3,8 @@
 mod common;
 
 use common::{MEDIA, Site, assert_sound};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 use terrace::{ByteSize, Change, Put, Store, WriteError};
 
 fn is_full<T>(done: &Result<T, WriteError>) -> bool {
@@ -57,6 +59,49 @@ fn a_full_pool_of_small_records_is_emptied_without_a_loss() {
         store.clear().unwrap();
         assert_eq!(store.stats().lost_bytes, 0);
     }
+}
+
+/// Empties full pools beside a reader who holds up what is given back, for a moment each time.
+fn emptied_beside_a_reader(rounds: u32, empty: impl Fn(&Store)) {
+    for _ in 0..rounds {
+        let site = Site::new(MEDIA[0], ByteSize::mib(2));
+        let store = site.create();
+        fill(&store, 3000);
+        store.clear().unwrap();
+        let put = |n: u32| store.put_expiring(&n.to_le_bytes(), &[n as u8; 100], Duration::from_secs(1));
+        store.put(b"held", b"").unwrap();
+        (0..).find(|&n| is_full(&put(n))).unwrap();
+        site.clock.advance(1000);
+        let is_empty = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_empty.load(Relaxed) {
+                    let held = store.get(b"held").unwrap();
+                    (0..2000u32).for_each(|_| assert!(store.get(b"none").unwrap().is_none()));
+                    drop(held);
+                }
+            });
+            empty(&store);
+            is_empty.store(true, Relaxed);
+        });
+        assert_eq!(store.stats().lost_bytes, 0);
+        assert_sound(&store);
+    }
+}
+
+/// Whoever empties the pool waits before there is more than it can note.
+#[test]
+fn a_full_pool_is_cleared_without_a_loss_beside_a_reader() {
+    emptied_beside_a_reader(40, |store| store.clear().unwrap());
+}
+
+#[test]
+fn a_full_pool_is_swept_without_a_loss_beside_a_reader() {
+    emptied_beside_a_reader(40, |store| {
+        while store.len() > 1 {
+            store.sweep_expired(1000);
+        }
+    });
 }
 
 #[test]

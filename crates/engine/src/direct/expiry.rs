@@ -52,7 +52,14 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             }
         });
         position.store(medium, next, Relaxed);
-        let removed = due.into_iter().filter(|&word| self.remove_due(&guard, word)).count();
+        let mut removed = 0;
+        for word in due {
+            removed += usize::from(self.remove_due(&guard, word));
+            if guard.is_short_of_notes() {
+                // The rest the next time round.
+                break;
+            }
+        }
         if removed > 0 {
             self.root.count_expired(&guard, removed as u64);
         }

@@ -147,9 +147,15 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Gives blocks back that were unlinked before, a few a pin: when the pool is full, there may be no memory to note more of them in.
     pub(super) fn retire_blocks(&self, blocks: &[Block]) {
-        for blocks in blocks.chunks(REMOVALS) {
+        let mut blocks = blocks.iter();
+        while !blocks.as_slice().is_empty() {
             let guard = self.pool().pin();
-            blocks.iter().for_each(|&(offset, size)| guard.retire(offset, size));
+            for &(offset, size) in blocks.by_ref().take(REMOVALS) {
+                guard.retire(offset, size);
+                if guard.is_short_of_notes() {
+                    break;
+                }
+            }
         }
     }
 }

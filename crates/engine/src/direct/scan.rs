@@ -99,13 +99,21 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let mut trouble = Ok(());
         loop {
             let guard = self.pool().try_pin()?;
-            position = self.index.scan(&guard, position, REMOVALS, |word| words.push(word));
-            for word in words.drain(..) {
-                trouble = trouble.and(self.remove_word(&guard, word));
+            let next = self.index.scan(&guard, position, REMOVALS, |word| words.push(word));
+            let is_cut_short = words.drain(..).any(|word| {
+                let removed = self.remove_word(&guard, word);
+                let is_to_end = removed.is_ok() && guard.is_short_of_notes();
+                trouble = std::mem::replace(&mut trouble, Ok(())).and(removed);
+                is_to_end
+            });
+            if is_cut_short {
+                // The rest is found again under the next guard.
+                continue;
             }
-            if position == 0 {
+            if next == 0 {
                 return trouble;
             }
+            position = next;
         }
     }
 

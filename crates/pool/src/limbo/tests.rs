@@ -1,5 +1,6 @@
 use super::*;
 use crate::backoff::rest_with;
+use crate::blocks::{LITTLE_PATIENCE, PATIENCE};
 use crate::crossings::{Hooked, hooked};
 use crate::epoch::{DEPTH, HEAVY};
 use crate::small::{alone, geometry, participants};
@@ -349,9 +350,33 @@ fn a_thread_waits_for_others_only_when_little_room_for_its_notes_is_left() {
     guard.retire(blocks[10], 24);
     drop(guard);
     assert_eq!((spilled(&pool), RESTS.get()), (11, PATIENCE));
+    // Once in vain, not for as long again in the same epoch.
+    drop(pool.pin());
+    assert_eq!(RESTS.get(), PATIENCE + LITTLE_PATIENCE);
     let guard = pool.pin();
     blocks[11..].iter().for_each(|&block| guard.retire(block, 24));
     assert_eq!((spilled(&pool), pool.space().lost), (20, 24));
+}
+
+#[test]
+fn a_guard_says_whether_there_is_room_to_note_what_is_to_be_retired() {
+    let pool = alone::<Dram>();
+    let guard = pool.pin();
+    let pages: Vec<_> = (0..2).map(|_| guard.alloc(512).unwrap().fenced_later().into_offset()).collect();
+    let blocks = take_everything(&guard, 3);
+    let most = |guard: &Guard<'_, Dram>| (0..200).take_while(|&n| guard.prepare_to_retire(n).is_ok()).last();
+    assert_eq!((most(&guard), guard.is_short_of_notes()), (Some(10), false));
+    guard.retire(blocks[0], 24);
+    assert_eq!((most(&guard), guard.is_short_of_notes()), (Some(9), true));
+    for (page, room) in pages.into_iter().zip([9 + 31, 9 + 62]) {
+        let before = pool.space().used_by_blocks;
+        guard.free(page, 512);
+        assert_eq!(most(&guard), Some(room));
+        // All of which is as free as before.
+        assert_eq!(pool.space().used_by_blocks, before - 512);
+    }
+    drop(guard);
+    assert!(!pool.pin().is_short_of_notes());
 }
 
 #[test]

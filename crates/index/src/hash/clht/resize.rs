@@ -243,7 +243,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
                 None
             });
         }
-        let chained = drawing.chain(guard)?;
+        let chained = drawing.chain(guard, overflow.len())?;
         if planted::has(Bug::MovedBeforeBuckets) {
             let leader = region.at(from.bucket(first));
             store_link(region.medium(), leader, link(region.medium(), leader).moved());
@@ -359,8 +359,9 @@ impl<K: Slots> Drawing<K> {
         self.used[target] += 1;
     }
 
-    /// Writes the overflow buckets and links them into the heads. Returns how many there are. If the pool is full, those that were had are given back.
-    fn chain<M: MappedMedium>(&mut self, guard: &Guard<'_, M>) -> Result<u64, PoolFull> {
+    /// Writes the overflow buckets and links them into the heads. Returns how many there are. If the pool is full, or has no room to note that the old ones are retired, those that
+    /// were had are given back.
+    fn chain<M: MappedMedium>(&mut self, guard: &Guard<'_, M>, old: usize) -> Result<u64, PoolFull> {
         if planted::has(Bug::LostOverflow) {
             self.rest.clear();
         }
@@ -379,6 +380,7 @@ impl<K: Slots> Drawing<K> {
                 blocks.push(fresh);
             }
         }
+        guard.prepare_to_retire(old)?;
         let chained = blocks.len() as u64;
         // PERSIST: these blocks are fenced with the heads, before `moved` makes any of them reachable.
         blocks.into_iter().for_each(|block| {
@@ -537,6 +539,28 @@ mod tests {
         assert_eq!(swapped, Ok(Swapped::Done));
         assert!(index.migrate(&guard, from, to, 0).is_err());
         assert_eq!((index.get(&guard, &key), kept(&power, key)), (Some(70), Some(70)));
+    }
+
+    #[test]
+    fn a_group_whose_old_buckets_nobody_could_note_waits() {
+        let power = Power::new();
+        let index = Index::create(&power.pool, "index", 0).unwrap();
+        let (guard, from) = (power.pool.pin(), index.view().current);
+        // So that nobody resizes it yet.
+        let lock = Lock::of(&index.root()[0].0[ROOT_LOCK]).acquire(&guard);
+        keys(index.seed, 3, 5).take(75).for_each(|key| _ = index.insert(&guard, &key, key).unwrap());
+        lock.release();
+        let to = Index::new_table(&guard, 4).unwrap();
+        // The new buckets shall have room.
+        let spare: Vec<_> = (0..40).map(|_| guard.alloc(64).unwrap().persist().into_offset()).collect();
+        for bytes in [512, 64] {
+            while let Ok(block) = guard.alloc(bytes) {
+                let _ = block.persist().into_offset();
+            }
+        }
+        spare.into_iter().for_each(|block| guard.free(block, 64));
+        assert!(index.migrate(&guard, from, to, 0).is_err());
+        assert_eq!((power.pool.space().lost, guard.is_short_of_notes()), (0, false));
     }
 
     #[test]
