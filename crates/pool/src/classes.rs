@@ -2,13 +2,15 @@
 //!
 //! Sizes are the multiples of 8 up to 128, then 8 to a doubling, up to 8 granules (a granule is a 64th of a slab). So a block
 //! is at most 1/9 larger than what was asked for, or 7 bytes. Whatever is larger is an extent: a run of whole granules, at most 1/9 larger too.
-//! Every size from 512 on and every multiple of 64 below is a multiple of 64, and blocks begin at a line: blocks of such sizes are aligned to lines.
+//! Every size from 512 on and every multiple of 64 below is a multiple of 64, and blocks begin at a line: blocks of such sizes are aligned to lines. Those of the multiples of 256 are
+//! aligned to media blocks, so what is laid out in media blocks lies in as many of them.
 //!
 //! ```text
-//! slab:   | alloc bitmap | mark bitmap |  to a line | block 0 | block 1 | ... | tail |
+//! slab:   | alloc bitmap | mark bitmap |  to a line, or a media block | block 0 | block 1 | ... | tail |
 //! ```
 
 use std::sync::OnceLock;
+use terrace_medium::{BLOCK, LINE};
 
 /// Granules in a slab: the bits of the word that says which of them are taken.
 pub(crate) const GRANULES: u64 = 64;
@@ -46,12 +48,12 @@ pub(crate) struct Classes {
 impl Class {
     fn new(size: u64, slab: u64) -> Self {
         let mut blocks = slab / size;
-        while header(blocks) + blocks * size > slab {
+        while header(blocks, size) + blocks * size > slab {
             blocks -= 1;
         }
         Self {
             size: size as u32,
-            first: header(blocks) as u32,
+            first: header(blocks, size) as u32,
             blocks: blocks as u32,
             words: blocks.div_ceil(64) as u32,
             reciprocal: (1 << 40) / size + 1,
@@ -90,9 +92,10 @@ impl Class {
     }
 }
 
-/// Bytes before the first block: two bitmaps, up to a line.
-fn header(blocks: u64) -> u64 {
-    (blocks.div_ceil(64) * 16).next_multiple_of(64)
+/// Bytes before the first block: two bitmaps, up to a line, or to a media block where the blocks are whole ones.
+fn header(blocks: u64, size: u64) -> u64 {
+    let aligned_to = if size.is_multiple_of(BLOCK as u64) { BLOCK } else { LINE };
+    (blocks.div_ceil(64) * 16).next_multiple_of(aligned_to as u64)
 }
 
 impl Classes {
@@ -219,6 +222,7 @@ mod tests {
                 assert!(class.first >= class.words * 16 && class.first % 64 == 0);
                 assert!(class.position(u64::from(class.blocks)) <= 1 << slab_log2);
                 assert!(class.size % 64 == 0 || class.size < 512);
+                assert!(class.size % 256 != 0 || class.first % 256 == 0, "{} bytes", class.size);
                 for block in 0..u64::from(class.blocks) {
                     let at = class.position(block);
                     assert_eq!(class.block_at(at), Some(block));

@@ -30,7 +30,7 @@ use terrace_medium::{Line, MapError, MappedMedium, Offset, Region};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The format that this program writes and reads.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// Bytes of a copy.
 pub(crate) const SUPERBLOCK_BYTES: usize = 512;
 /// Bytes that hold both copies.
@@ -317,7 +317,7 @@ mod tests {
         let words = Superblock { geometry, ..superblock(4) }.encode();
         let expected = [
             u64::from_le_bytes(*b"TerrPool"),
-            0x1234_0040_0000_0002,
+            0x1234_0040_0000_0003,
             4,
             0x1122_3344_5566_7788,
             0x1234_5678_9abc_def0,
