@@ -85,16 +85,25 @@ impl<M: Medium> Region<M> {
     /// The `T` at `offset`, or `None` where it would be out of bounds or misaligned.
     #[inline(always)]
     pub fn get<T: Persistent>(&self, offset: Offset<T>) -> Option<&T> {
+        match self.glance(offset) {
+            None if self.is_inside_by_now(offset.raw(), size_of::<T>()) => self.glance(offset),
+            found => found,
+        }
+    }
+
+    /// As [`Region::get`], but `None` as well where it lies in what another process has added since this one looked. For who has a longer way for all that is rare: no
+    /// function is called, so nothing has to be kept over a call.
+    #[inline(always)]
+    pub fn glance<T: Persistent>(&self, offset: Offset<T>) -> Option<&T> {
         let len = self.0.len() as u64;
         let is_inside = if size_of::<T>() == align_of::<T>() && size_of::<T>() <= LINE {
             // Aligned, it lies in one line, and a medium has only whole ones.
             offset.raw() < len
         } else {
-            offset.raw().checked_add(size_of::<T>() as u64)? <= len
+            // Rather than from the offset on: the length is known before the offset is.
+            len.checked_sub(size_of::<T>() as u64).is_some_and(|last| offset.raw() <= last)
         };
-        if !offset.raw().is_multiple_of(align_of::<T>() as u64)
-            || (!is_inside && !self.is_inside_by_now(offset.raw(), size_of::<T>()))
-        {
+        if !is_inside || !offset.raw().is_multiple_of(align_of::<T>() as u64) {
             return None;
         }
         // SAFETY: in bounds and aligned (just checked; the base is line-aligned, and no Persistent type asks for

@@ -23,6 +23,13 @@ const _: () = assert!(size_of::<Line>() == crate::LINE && align_of::<Line>() == 
 unsafe impl crate::Persistent for Line {}
 
 impl Line {
+    /// The words of lines that follow each other: one index where two would be computed.
+    #[inline(always)]
+    pub fn words(lines: &[Line]) -> &[Word] {
+        // SAFETY: a line is its eight words and nothing else, so as many follow each other from the first one's address on; all are shared as the lines are.
+        unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines) / size_of::<Word>()) }
+    }
+
     /// A bit for each of the `COUNT` words from word `FIRST` on that equals `value`. Each is loaded by itself, with Acquire, as [`Word::load`] does.
     ///
     /// Without a branch, and in as few instructions as the processor has for it: those that wait for a line that is on its way from memory are what bounds how many

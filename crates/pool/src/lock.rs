@@ -63,10 +63,13 @@ impl Lock {
     /// Takes the lock, and waits for it while another thread holds it. It is not reentrant.
     #[inline(always)]
     pub fn acquire<'g, M: MappedMedium>(&'g self, guard: &'g Guard<'_, M>) -> Locked<'g, M> {
-        match self.try_acquire(guard) {
-            Some(locked) => locked,
-            None => self.wait(guard.inner(), || self.try_acquire(guard)),
-        }
+        let pool = guard.inner();
+        // Who waits returns the note alone, which fits a register: a guard that a function returns lies in memory, and then always.
+        let note = match self.try_take(guard) {
+            Some(note) => note,
+            None => self.wait(pool, || self.try_take(guard)),
+        };
+        Locked { lock: self, pool, note }
     }
 
     /// Takes the lock if it is free.
@@ -75,6 +78,12 @@ impl Lock {
     /// If the pool is shared, this thread holds 16 locks, and others have taken all seats of the pool.
     #[inline(always)]
     pub fn try_acquire<'g, M: MappedMedium>(&'g self, guard: &'g Guard<'_, M>) -> Option<Locked<'g, M>> {
+        self.try_take(guard).map(|note| Locked { lock: self, pool: guard.inner(), note })
+    }
+
+    /// As [`Lock::try_acquire`]: returns the note that was made of it.
+    #[inline(always)]
+    fn try_take<M: MappedMedium>(&self, guard: &Guard<'_, M>) -> Option<Option<Note>> {
         let pool = guard.inner();
         let note = match pool.is_shared() && !planted::has(Bug::NoteAfterLock) {
             true => Some(self.noted(pool, guard.seat())?),
@@ -85,8 +94,7 @@ impl Lock {
             return None;
         }
         let late = pool.is_shared() && planted::has(Bug::NoteAfterLock);
-        let note = if late { Some(self.note(pool, guard.seat())) } else { note };
-        Some(Locked { lock: self, pool, note })
+        Some(if late { Some(self.note(pool, guard.seat())) } else { note })
     }
 
     /// As [`Lock::acquire`], for the pool's own locks, of which whoever recovers knows where they are.
@@ -94,22 +102,21 @@ impl Lock {
     pub(crate) fn acquire_in<'g, M: MappedMedium>(&'g self, pool: &'g Inner<M>) -> Locked<'g, M> {
         match self.try_acquire_in(pool) {
             Some(locked) => locked,
-            None => self.wait(pool, || self.try_acquire_in(pool)),
+            None => {
+                self.wait(pool, || self.take(pool).then_some(()));
+                Locked { lock: self, pool, note: None }
+            }
         }
     }
 
     #[cold]
-    fn wait<'g, M: MappedMedium>(
-        &'g self,
-        pool: &'g Inner<M>,
-        try_again: impl Fn() -> Option<Locked<'g, M>>,
-    ) -> Locked<'g, M> {
+    fn wait<M: MappedMedium, T>(&self, pool: &Inner<M>, try_again: impl Fn() -> Option<T>) -> T {
         let mut backoff = Backoff::new();
         loop {
             if !is_held_word(self.0.load(pool.medium(), Relaxed), pool.owner)
-                && let Some(locked) = try_again()
+                && let Some(taken) = try_again()
             {
-                return locked;
+                return taken;
             }
             if backoff.spin() {
                 self.look_after_in(pool);

@@ -18,7 +18,7 @@ pub(super) const TAGS: usize = 1;
 #[inline(always)]
 pub(super) fn word(bucket: &Bucket, index: usize) -> &Word {
     // Below 32 it is always; so the compiler knows it.
-    &bucket[index / 8 % 4].0[index % 8]
+    &Line::words(bucket)[index % 32]
 }
 
 /// The meta word of a bucket, loaded.

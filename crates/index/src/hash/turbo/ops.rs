@@ -97,16 +97,27 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     /// Looks for a key on its path.
     #[inline(always)]
     fn seek(&self, guard: &Guard<'_, M>, place: Place, probe: &Probe<'_, K>) -> Option<u64> {
-        let bucket = self.bucket(place, place.home(probe.inner));
-        match K::find(guard, bucket, probe) {
-            Found::Here(_, word) => Some(word),
-            Found::Missing(meta) if self.ends(bucket, meta, probe) => None,
-            Found::Missing(_) => self.seek_further(guard, place, probe),
+        if let Some(bucket) = self.glance(place, probe.inner) {
+            match K::glance(guard, bucket, probe) {
+                Some(Found::Here(_, word)) => return Some(word),
+                Some(Found::Missing(meta)) if self.ends(bucket, meta, probe) => return None,
+                _ => {}
+            }
         }
+        self.seek_again(guard, place, probe.key)
     }
 
+    /// A key's home, unless it lies where this process does not know yet that the pool is as long as that.
+    #[inline(always)]
+    pub(super) fn glance(&self, place: Place, inner: u64) -> Option<&Bucket> {
+        self.pool.region().glance(place.bucket(place.home(inner)))
+    }
+
+    /// The whole of the path. What it needs it makes from the key, so that nobody who gets on without has to keep it ready.
     #[inline(never)]
-    fn seek_further(&self, guard: &Guard<'_, M>, place: Place, probe: &Probe<'_, K>) -> Option<u64> {
+    fn seek_again(&self, guard: &Guard<'_, M>, place: Place, key: &K::Key) -> Option<u64> {
+        let hash = K::hash(key, self.seed);
+        let probe = &Probe::new(key, hash, self.route(hash).1);
         let found = self.walk(place, probe.inner, |bucket| match K::find(guard, bucket, probe) {
             Found::Here(_, word) => Some(Some(word)),
             Found::Missing(meta) => self.ends(bucket, meta, probe).then_some(None),

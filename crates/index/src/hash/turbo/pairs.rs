@@ -80,6 +80,26 @@ impl Shape for U64 {
     }
 
     #[inline(always)]
+    fn glance<M: MappedMedium>(
+        guard: &Guard<'_, M>,
+        bucket: &Bucket,
+        probe: &Probe<'_, Self>,
+    ) -> Option<Found> {
+        let medium = guard.pool().medium();
+        let before = meta(medium, bucket);
+        let tagged = bucket[0].equal_bytes::<TAGS, 2>(medium, probe.tag);
+        let matches = u64::from(tagged) & before.live::<Self>();
+        if matches == 0 {
+            return Some(Found::Missing(before));
+        }
+        let slot = matches.trailing_zeros() as usize;
+        match pair(medium, bucket, slot, before) {
+            Some((key, word)) if key == *probe.key => Some(Found::Here(slot, word)),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
     fn for_each<M: MappedMedium>(
         guard: &Guard<'_, M>,
         bucket: &Bucket,

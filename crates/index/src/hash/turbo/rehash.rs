@@ -30,8 +30,8 @@ const STEP: usize = 64;
 
 impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     /// Rehashes a shard in which a path passes the scope or paths have become long, if that helps. Says whether it has.
-    pub(super) fn make_room(&self, guard: &Guard<'_, M>, held: &mut Held<'_, M>) -> Result<bool, PoolFull> {
-        let (keys, deleted) = self.count(held);
+    pub(super) fn make_room(&self, guard: &Guard<'_, M>, held: &mut Held<'_>) -> Result<bool, PoolFull> {
+        let (keys, deleted) = self.count(*held);
         let slots = held.place.buckets() * K::SLOTS as u64;
         let (log2, percent) = (held.place.log2(), GROWS_PERCENT);
         let new = match () {
@@ -48,17 +48,18 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     }
 
     /// Makes a shard smaller that has few keys for its size, if there is room to do it in.
-    pub(super) fn shrink(&self, guard: &Guard<'_, M>, held: &mut Held<'_, M>) {
+    #[inline(never)]
+    pub(super) fn shrink(&self, guard: &Guard<'_, M>, mut held: Held<'_>) {
         let (keys, _) = self.count(held);
         let is_enough = |&log2: &u32| keys * 2 <= (K::SLOTS as u64) << log2;
         if let Some(log2) = (0..held.place.log2()).find(is_enough) {
             // A full pool leaves it as it is.
-            let _ = self.rehash(guard, held, log2);
+            let _ = self.rehash(guard, &mut held, log2);
         }
     }
 
     /// Counts a shard's keys and its deleted slots, and corrects the shard's own count, which a crash may have left wrong.
-    pub(super) fn count(&self, held: &Held<'_, M>) -> (u64, u64) {
+    pub(super) fn count(&self, held: Held<'_>) -> (u64, u64) {
         let medium = self.pool.medium();
         let (mut keys, mut deleted) = (0, 0);
         for index in 0..held.place.buckets() {
@@ -74,7 +75,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     pub(super) fn rehash(
         &self,
         guard: &Guard<'_, M>,
-        held: &mut Held<'_, M>,
+        held: &mut Held<'_>,
         log2: u32,
     ) -> Result<(), PoolFull> {
         let fresh = guard.alloc(BLOCK << log2)?;
@@ -88,7 +89,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     }
 
     /// Makes `to`, of which every bucket was streamed, the shard's place.
-    fn switch(&self, guard: &Guard<'_, M>, held: &mut Held<'_, M>, to: Place) {
+    fn switch(&self, guard: &Guard<'_, M>, held: &mut Held<'_>, to: Place) {
         let (region, medium, descriptor) = (self.pool.region(), self.pool.medium(), held.descriptor);
         if planted::has(Bug::SwitchBeforeShard) {
             descriptor.prepare(medium, to);
@@ -148,11 +149,11 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         let to = (from + STEP).min(self.shards());
         for shard in from..to {
             if !self.place(shard).is_none() && self.descriptor(shard).keys(medium) == 0 {
-                let mut held = self.hold(guard, shard);
-                if !held.place.is_none() && self.count(&held).0 == 0 {
+                let (lock, mut held) = self.hold(guard, shard);
+                if !held.place.is_none() && self.count(held).0 == 0 {
                     self.switch(guard, &mut held, Place::NONE);
                 }
-                held.lock.release();
+                lock.release();
             }
         }
         let is_over = to == self.shards();
@@ -172,4 +173,33 @@ fn place_entry<K: Buckets>(images: &mut [Image], home: usize, entry: Entry) {
     let slot = choose::<K>(!image[0][0] & all_slots::<K>(), entry.tag);
     image[0][0] |= 1 << slot;
     K::draw(image, slot, entry);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PointIndex, U64};
+    use terrace_medium::Dram;
+    use terrace_pool::Pool;
+
+    /// Small shards lie in slabs of the pool, whose first block begins behind a header.
+    #[test]
+    fn buckets_are_media_blocks_in_shards_of_every_size() {
+        let pool = Pool::<Dram>::anonymous(64 << 20).unwrap();
+        let index = Turbo::<Dram, U64>::with_shards(&pool, "turbo", 4, 0).unwrap();
+        let (guard, mut sizes) = (pool.pin(), std::collections::BTreeSet::new());
+        for key in 0..100_000 {
+            index.insert(&guard, &key, key).unwrap();
+            let (shard, _) = index.route(<U64 as crate::KeyKind>::hash(&key, index.seed));
+            let place = index.place(shard);
+            assert!(
+                place.start().is_multiple_of(BLOCK as u64),
+                "{} buckets at {:#x}",
+                place.buckets(),
+                place.start()
+            );
+            sizes.insert(place.log2());
+        }
+        assert!((0..=9).all(|log2| sizes.contains(&log2)), "{sizes:?}");
+    }
 }

@@ -95,7 +95,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         marker.mark(self.descriptors.offset().raw(), descriptor_bytes(self.shard_bits()));
         marker.mark(self.places.offset().raw(), place_bytes(self.shard_bits()));
         for shard in 0..self.shards() {
-            let held = self.hold(guard, shard);
+            let (lock, held) = self.hold(guard, shard);
             if !held.place.is_none() {
                 marker.mark(held.place.start(), held.place.bytes());
             }
@@ -105,8 +105,8 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
                     ControlFlow::Continue(())
                 });
             }
-            self.count(&held);
-            held.lock.release();
+            self.count(held);
+            lock.release();
         }
     }
 }

@@ -71,6 +71,16 @@ pub(super) mod sealed {
         fn is_word(word: u64) -> bool;
         /// Looks for a key in one bucket. Key and word are one atomic snapshot.
         fn find<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, probe: &Probe<'_, Self>) -> Found;
+        /// As [`Shape::find`], but only what the first slot with the key's tag says; `None` if that is not enough. Nearly always it is, and then it is in fewer
+        /// instructions, without a loop.
+        #[inline(always)]
+        fn glance<M: MappedMedium>(
+            guard: &Guard<'_, M>,
+            bucket: &Bucket,
+            probe: &Probe<'_, Self>,
+        ) -> Option<Found> {
+            Some(Self::find(guard, bucket, probe))
+        }
         /// A record that may be the key's, though the bucket does not say so because something is damaged.
         fn suspect<M: MappedMedium>(
             _guard: &Guard<'_, M>,
