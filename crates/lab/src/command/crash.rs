@@ -166,7 +166,7 @@ fn summary(session: &Session<'_>, tally: &Tally) -> String {
     let exhaustive = 100.0 - share(explored.sampled, explored.points);
     let settled = share(explored.settled, explored.stores);
     format!(
-        "{:<10} {:<6} {} distinct states ({} of {} crashed recoveries) in {} runs of {} histories, {:.1} s, {:.0} a core second; \
+        "{:<10} {:<6} {} distinct states ({} after a kill or in one of {} crashed recoveries) in {} runs of {} histories, {:.1} s, {:.0} a core second; \
          {} points, {exhaustive:.1}% of them exhaustively; {settled:.1}% of {} stores taken for durable by age",
         session.suite.name,
         session.profile.name(),

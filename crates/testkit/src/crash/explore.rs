@@ -88,7 +88,7 @@ pub struct Explored {
     pub runs: u64,
     /// Those that no run before had seen: other bytes read, or another expectation.
     pub distinct: u64,
-    /// Of those, crashes of a recovery.
+    /// Of those, crashes of a recovery, and of what comes after a kill.
     pub nested: u64,
     /// Recoveries that were crashed.
     pub recoveries: u64,
