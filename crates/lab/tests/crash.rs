@@ -16,10 +16,12 @@ const LIMITS: Limits = Limits {
     revived_one_in: 0,
 };
 
-/// The first runs of a target, each recorded in memory that lies elsewhere than the last.
+/// The first runs of a target, each recorded by a thread of its own, in memory that no run has used.
 fn recorded<T: Target>(runs: u64) -> Vec<Trace> {
-    let record = |run| std::thread::spawn(move || record::<T, true>(&T::plan(run)).unwrap().trace);
-    (0..runs).map(|run| record(run).join().unwrap()).collect()
+    let record = |run| record::<T, true>(&T::plan(run)).expect("a sound run").trace;
+    std::thread::scope(|scope| {
+        (0..runs).map(|run| scope.spawn(move || record(run)).join().unwrap()).collect()
+    })
 }
 
 #[test]
