@@ -4,12 +4,13 @@ use terrace_lab::{Done, RunSeed, SUITES, ScheduleSeed, Watch, meeting};
 use terrace_testkit::crash::{Lab, Limits, Seen};
 use terrace_testkit::schedule::Stage;
 
-/// Repeats a run, as far as `states`, which it has.
+/// Repeats a run, as far as `states`, which it has. Recoveries are crashed as often as they were when these seeds were found.
 fn is_sound(seed: &str, states: u64) {
     let seed: RunSeed = seed.parse().expect("the seed of a finding");
     let (suite, seen) = (&SUITES[seed.suite], Seen::new());
     let is_over = || seen.len() >= states;
-    let lab = Lab { is_over: &is_over, ..Lab::new(seed.profile, Limits::default(), &seen) };
+    let limits = Limits { nested_one_in: [8192, 512, 0], ..Limits::default() };
+    let lab = Lab { is_over: &is_over, ..Lab::new(seed.profile, limits, &seen) };
     if let Some(finding) = suite.run(&lab, &suite.plan(seed.run)).finding {
         panic!("{seed} of {}: {}", suite.name, finding.wrong);
     }

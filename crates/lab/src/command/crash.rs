@@ -15,7 +15,7 @@ const TRIES: usize = 400;
 
 #[derive(Args)]
 pub(crate) struct Crash {
-    /// pool, clht, clht-bytes, turbo, turbo-bytes, rewo, rewo-bytes, direct, full, or all.
+    /// pool, clht, clht-bytes, turbo, turbo-bytes, rewo, rewo-bytes, level, level-bytes, direct, full, or all.
     target: String,
     /// Distinct states to judge, of each target under each profile.
     #[arg(long, default_value_t = 100_000)]
@@ -23,8 +23,8 @@ pub(crate) struct Crash {
     /// Another seed, other histories.
     #[arg(long, default_value = "0x5eed", value_parser = number)]
     seed: u64,
-    /// Only this kind of memory: pmem, shm, eadr, file, remote. Or one-dies: of several participants some die and the others go on, and no power fails; one-dies+pmem and so on:
-    /// then it does. (In those, each death is a state if there is no crash.)
+    /// Only this kind of memory: pmem, shm, eadr, arm, file, remote. Or one-dies: of several participants some die and the others go on, and no power fails; one-dies+pmem and so
+    /// on: then it does. (In those, each death is a state if there is no crash.)
     #[arg(long, value_parser = asked)]
     profile: Option<Asked>,
     /// States of one point of a history that are all judged; where there are more, they are sampled. Fewer leave more for other histories.
@@ -110,7 +110,7 @@ impl Crash {
                     seed: self.seed,
                     states: self.states,
                     jobs: self.jobs.unwrap_or_else(cores),
-                    limits: self.limits(),
+                    limits: limits(self.exhaustive),
                     fault: None,
                     only_faulty: false,
                     runs_max: u64::MAX,
@@ -121,17 +121,6 @@ impl Crash {
             }
         }
         if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-    }
-
-    fn limits(&self) -> Limits {
-        let usual = Limits::default();
-        let mut exhaustive = usual.exhaustive;
-        exhaustive[0] = self.exhaustive;
-        Limits {
-            exhaustive,
-            samples: [self.exhaustive / 64 + 16, usual.samples[1], usual.samples[2]],
-            ..usual
-        }
     }
 
     fn report(&self, session: &Session<'_>, tally: Tally) {
@@ -149,6 +138,22 @@ impl Crash {
     }
 }
 
+/// How far a search goes that judges so many states of a point. The usual number gives the usual limits, or a replay would not be one.
+pub(crate) fn limits(exhaustive: u64) -> Limits {
+    let mut limits = Limits::default();
+    limits.exhaustive[0] = exhaustive;
+    limits.samples[0] = (exhaustive / 64).max(16);
+    limits
+}
+
+/// The command that repeats a finding of a search with these limits.
+fn again(seed: RunSeed, limits: Limits) -> String {
+    match limits.exhaustive[0] {
+        usual if usual == Limits::default().exhaustive[0] => format!("cargo lab replay {seed}"),
+        other => format!("cargo lab replay {seed} --exhaustive {other}"),
+    }
+}
+
 pub(crate) fn failed(why: &str) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "error: {why}");
     ExitCode::from(2)
@@ -157,19 +162,23 @@ pub(crate) fn failed(why: &str) -> ExitCode {
 fn summary(session: &Session<'_>, tally: &Tally) -> String {
     let explored = &tally.explored;
     let rate = explored.runs as f64 / tally.cpu.as_secs_f64();
-    let exhaustive = 100.0 - 100.0 * explored.sampled as f64 / explored.points.max(1) as f64;
+    let share = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
+    let exhaustive = 100.0 - share(explored.sampled, explored.points);
+    let settled = share(explored.settled, explored.stores);
     format!(
-        "{:<10} {:<6} {} distinct states ({} of crashed recoveries) in {} runs of {} histories, {:.1} s, {:.0} a core second; \
-         {} points, {exhaustive:.1}% of them exhaustively",
+        "{:<10} {:<6} {} distinct states ({} after a kill or in one of {} crashed recoveries) in {} runs of {} histories, {:.1} s, {:.0} a core second; \
+         {} points, {exhaustive:.1}% of them exhaustively; {settled:.1}% of {} stores taken for durable by age",
         session.suite.name,
         session.profile.name(),
         explored.distinct,
         explored.nested,
+        explored.recoveries,
         explored.runs,
         tally.histories,
         tally.elapsed.as_secs_f64(),
         rate,
         explored.points,
+        explored.stores,
     )
 }
 
@@ -179,11 +188,15 @@ fn json_of(session: &Session<'_>, tally: &Tally) -> Value {
         "target": session.suite.name,
         "profile": session.profile.name(),
         "seed": format!("{:#x}", session.seed),
+        "exhaustive": session.limits.exhaustive[0],
         "states_distinct": explored.distinct,
         "states_nested": explored.nested,
         "states_judged": explored.runs,
+        "recoveries_crashed": explored.recoveries,
         "points": explored.points,
         "points_sampled": explored.sampled,
+        "stores": explored.stores,
+        "stores_settled": explored.settled,
         "histories": tally.histories,
         "operations": tally.operations,
         "jobs": session.jobs,
@@ -205,8 +218,9 @@ pub(crate) fn tell(suite: &Suite, seed: RunSeed, finding: Box<Finding>, limits: 
     let left = finding.plan.before.len() + finding.plan.ops.len();
     let story = Story { target: suite.name, crash: seed.profile.crash(), finding: &finding };
     format!(
-        "\n{}, profile {}, seed {seed}: WRONG\n{story}\n  again: cargo lab replay {seed}    minimised from {operations} operations to {left}",
+        "\n{}, profile {}, seed {seed}: WRONG\n{story}\n  again: {}    minimised from {operations} operations to {left}",
         suite.name,
         seed.profile.name(),
+        again(seed, limits),
     )
 }

@@ -92,8 +92,8 @@ type Meets = BTreeSet<&'static str>;
 /// The run that killed a mutant.
 struct Killer {
     target: &'static str,
-    /// Repeats it, with the mutant planted.
-    replay: String,
+    /// Its seed. (No command repeats it: the mutant is planted here only.)
+    run: String,
     wrong: String,
 }
 
@@ -206,7 +206,7 @@ impl Mutants {
         let tally = self.session(passer, fault, look).run(progress);
         *states += tally.explored.distinct;
         let (seed, finding) = tally.finding?;
-        Some(Killer { target: passer.suite.name, replay: seed.to_string(), wrong: finding.wrong })
+        Some(Killer { target: passer.suite.name, run: seed.to_string(), wrong: finding.wrong })
     }
 
     /// What one thread makes durable for another shows only where they meet. Of a place that threads seldom come by, most runs tell nothing, and take little time.
@@ -239,11 +239,8 @@ impl Mutants {
                         }
                         if let Some(finding) = done.finding {
                             stop.store(true, Relaxed);
-                            let found = Killer {
-                                target: meeting.name,
-                                replay: seed.to_string(),
-                                wrong: finding.wrong,
-                            };
+                            let found =
+                                Killer { target: meeting.name, run: seed.to_string(), wrong: finding.wrong };
                             *killer.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
                         }
                     }
@@ -265,7 +262,7 @@ impl Mutants {
         let limits = Limits {
             exhaustive: [here[0], 32, 8],
             samples: [here[1], 16, 4],
-            events_one_in: [1; 3],
+            events_one_in: [1; 2],
             nested_one_in: [recovered, 0, 0],
             revived_one_in: killed,
         };
@@ -294,7 +291,7 @@ impl Mutants {
                 "killed": killer.is_some(),
                 "states_distinct": states,
                 "wrong": killer.map(|killer| &killer.wrong),
-                "replay": killer.map(|killer| &killer.replay),
+                "run": killer.map(|killer| &killer.run),
             })
             .to_string());
         }

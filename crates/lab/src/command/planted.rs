@@ -123,7 +123,7 @@ impl Planted {
         let limits = Limits {
             exhaustive: [32, 8, 4],
             samples: [16, 4, 2],
-            events_one_in: [8, 16, 64],
+            events_one_in: [8, 16],
             ..Limits::default()
         };
         let session = Session {

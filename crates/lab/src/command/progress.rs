@@ -15,16 +15,22 @@ impl Progress {
         Self { last: (!json && stderr().is_terminal()).then(|| Mutex::new(Instant::now())) }
     }
 
-    /// Says it, a few times a second.
-    pub(crate) fn show(&self, target: &str, profile: &str, done: u64, wanted: u64, since: Instant) {
+    /// Says it, a few times a second: so many `units` are done, of as many as are wanted if that is known.
+    pub(crate) fn show(
+        &self,
+        [target, profile]: [&str; 2],
+        (done, wanted): (u64, Option<u64>),
+        units: &str,
+        since: Instant,
+    ) {
         let Some(Ok(mut last)) = self.last.as_ref().map(|last| last.try_lock()) else { return };
         if last.elapsed() < Duration::from_millis(200) {
             return;
         }
         *last = Instant::now();
         let rate = done as f64 / since.elapsed().as_secs_f64();
-        let _ =
-            write!(stderr(), "\r\x1b[K{target}, {profile}: {done} of {wanted} states, {rate:.0} a second");
+        let of = wanted.map_or(String::new(), |wanted| format!(" of {wanted}"));
+        let _ = write!(stderr(), "\r\x1b[K{target}, {profile}: {done}{of} {units}, {rate:.0} a second");
     }
 
     /// Takes it away.

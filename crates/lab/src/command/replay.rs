@@ -1,12 +1,14 @@
 //! `cargo lab replay`.
 
-use super::crash::{failed, tell};
+use super::crash::{failed, limits, tell};
+use super::progress::Progress;
 use super::schedules::replay;
 use clap::Args;
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::time::Instant;
 use terrace_lab::{RunSeed, SUITES, ScheduleSeed, suite};
 use terrace_testkit::crash::{Lab, Limits, Seen};
 
@@ -14,6 +16,9 @@ use terrace_testkit::crash::{Lab, Limits, Seen};
 pub(crate) struct Replay {
     /// The seed that the finding names. It stands for target, profile and run; the program has to be the same.
     seed: Which,
+    /// As it was for `cargo lab crash` when it found this.
+    #[arg(long, default_value_t = Limits::default().exhaustive[0])]
+    exhaustive: u64,
     /// Prints one JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -47,10 +52,15 @@ impl Replay {
         let Some((_, suite)) = found else {
             return failed(&format!("{seed} names no target: is it the seed of a finding?"));
         };
-        let seen = Seen::new();
-        let limits = Limits::default();
-        let lab = Lab::new(seed.profile, limits, &seen);
+        let (seen, limits, start) = (Seen::new(), limits(self.exhaustive), Instant::now());
+        let progress = Progress::new(self.json);
+        let is_over = || {
+            progress.show([suite.name, seed.profile.name()], (seen.len(), None), "states", start);
+            false
+        };
+        let lab = Lab { is_over: &is_over, ..Lab::new(seed.profile, limits, &seen) };
         let outcome = suite.run(&lab, &suite.plan(seed.run));
+        progress.clear();
         let mut out = std::io::stdout().lock();
         let states = outcome.explored.distinct;
         let wrong = outcome.finding.as_ref().map(|finding| finding.wrong.clone());

@@ -144,7 +144,10 @@ impl Schedules {
                         stop.fetch_or(done.finding.is_some(), Relaxed);
                         deaths.fetch_add(done.deaths, Relaxed);
                         tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).add(seed, done);
-                        progress.show(meeting.name, &self.crash.to_string(), number, self.runs, start);
+                        let who = [meeting.name, &self.crash.to_string()];
+                        // As many as there is time for, or states, if no number is given.
+                        let wanted = (self.runs < u64::MAX).then_some(self.runs);
+                        progress.show(who, (number, wanted), "runs", start);
                     }
                 });
             }

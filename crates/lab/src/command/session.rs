@@ -49,7 +49,8 @@ impl Session<'_> {
                             break;
                         }
                         self.run_one(number, &seen, &stop, &tally);
-                        progress.show(self.suite.name, self.profile.name(), seen.len(), self.states, start);
+                        let who = [self.suite.name, self.profile.name()];
+                        progress.show(who, (seen.len(), Some(self.states)), "states", start);
                     }
                 });
             }

@@ -61,8 +61,8 @@ pub struct Limits {
     pub exhaustive: [u64; 3],
     /// States that are sampled then.
     pub samples: [u64; 3],
-    /// One event in so many is explored.
-    pub events_one_in: [u64; 3],
+    /// One event in so many is explored: of a history, and of what a process does that comes after a kill. A recovery that is crashed is so at each of its events.
+    pub events_one_in: [u64; 2],
     /// One state in so many has its recovery crashed, too; 0 is none.
     pub nested_one_in: [u64; 3],
     /// After one event of a history in so many the process is killed, and power fails in the life of the next one; 0 is none.
@@ -74,8 +74,8 @@ impl Default for Limits {
         Self {
             exhaustive: [65_536, 16, 8],
             samples: [1024, 8, 4],
-            events_one_in: [1, 16, 64],
-            nested_one_in: [8192, 512, 0],
+            events_one_in: [1, 16],
+            nested_one_in: [32_768, 8192, 0],
             revived_one_in: 2048,
         }
     }
@@ -88,12 +88,18 @@ pub struct Explored {
     pub runs: u64,
     /// Those that no run before had seen: other bytes read, or another expectation.
     pub distinct: u64,
-    /// Of those, crashes of a recovery.
+    /// Of those, crashes of a recovery, and of what comes after a kill.
     pub nested: u64,
+    /// Recoveries that were crashed.
+    pub recoveries: u64,
     /// Points of histories at which a crash can leave something new.
     pub points: u64,
-    /// Those of them whose states were too many and so were sampled.
+    /// Those of them whose states were too many and so were sampled, or at which a line was read that had more contents than are told apart.
     pub sampled: u64,
+    /// Words that histories have stored.
+    pub stores: u64,
+    /// Those of them that were taken for durable without anything that made them so, because they were old.
+    pub settled: u64,
 }
 
 impl std::ops::AddAssign for Explored {
@@ -101,8 +107,11 @@ impl std::ops::AddAssign for Explored {
         self.runs += more.runs;
         self.distinct += more.distinct;
         self.nested += more.nested;
+        self.recoveries += more.recoveries;
         self.points += more.points;
         self.sampled += more.sampled;
+        self.stores += more.stores;
+        self.settled += more.settled;
     }
 }
 
@@ -238,7 +247,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
         begin: Begin,
         judge: &mut dyn Judge<VOLATILE>,
     ) -> Option<Found> {
-        let mut at = self.at(number, event, begin.event());
+        let mut at = self.at(number, event, begin);
         let is_note = matches!(event.what, What::Mark(_));
         match begin {
             Begin::Anew(from) if number == from && !self.is_directed => {
@@ -260,8 +269,14 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
     }
 
     /// Whether and how the crashes of an event are explored.
-    fn at(&mut self, number: usize, event: &Event, from: usize) -> At {
-        let is_due = number >= from && self.dice.roll(self.limits.events_one_in[self.depth]) == 0;
+    fn at(&mut self, number: usize, event: &Event, begin: Begin) -> At {
+        let from = begin.event();
+        let one_in = match (begin, self.depth) {
+            (Begin::Anew(_), 0) => self.limits.events_one_in[0],
+            (Begin::Anew(_), _) => 1,
+            (Begin::Behind(_), _) => self.limits.events_one_in[1],
+        };
+        let is_due = number >= from && self.dice.roll(one_in) == 0;
         let at = At { event: number, is_due, explore: is_due, all: false, is_lock: is_of_lock(event) };
         let Some(focus) = &self.focus else { return at };
         let differs = is_due && focus.differs(number);

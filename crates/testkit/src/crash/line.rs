@@ -10,7 +10,7 @@ use super::rules::Rules;
 
 /// Contents of one line that are told apart; of more, a selection is.
 const CONTENTS_MAX: usize = 256;
-/// Stores that a line can have pending; of more, the oldest are taken for durable.
+/// Stores that a line can have pending; of more, the oldest are taken for durable. (A content has a bit for each in a word.)
 const ITEMS_MAX: usize = 48;
 /// Pieces in no order of which every part is tried; of more, a selection.
 const PIECES_MAX: usize = 6;
@@ -59,9 +59,9 @@ pub(crate) struct Pending {
     /// All that a crash may leave, the base first; empty if the items have changed since.
     contents: Vec<Content>,
     /// Whether `contents` is a selection.
-    pub(crate) is_selection: bool,
-    /// Whether old items were taken for durable.
-    is_cut: bool,
+    is_selection: bool,
+    /// The event of the last of the old items that were taken for durable because there were too many, unless it is durable by now.
+    cut_until: Option<u32>,
     /// Words that are locks, a bit each.
     pub(crate) locks: u8,
 }
@@ -86,13 +86,20 @@ impl Pending {
         self.contents.clear();
         self.items.push(item);
         if self.items.len() > ITEMS_MAX {
-            self.is_cut = true;
-            self.absorb_first(ITEMS_MAX / 3);
+            self.cut();
         }
+    }
+
+    /// Takes the oldest items for durable, streamed ones, too.
+    fn cut(&mut self) {
+        let old: Vec<Item> = self.items.drain(..ITEMS_MAX / 3).collect();
+        self.cut_until = old.last().map(|item| item.event);
+        self.base = apply(self.base, old.iter());
     }
 
     /// Makes durable, for good, every ordinary and copied store up to this event.
     pub(crate) fn absorb_until(&mut self, event: u32) {
+        self.cut_until = self.cut_until.filter(|&cut| cut > event);
         self.absorb_first(self.items.partition_point(|item| item.event <= event));
     }
 
@@ -101,6 +108,7 @@ impl Pending {
         self.base = self.latest();
         self.items.clear();
         self.contents.clear();
+        self.cut_until = None;
     }
 
     fn absorb_first(&mut self, count: usize) {
@@ -133,7 +141,7 @@ impl Pending {
     /// All that a crash may leave, the base first, each content once.
     pub(crate) fn contents(&mut self, rules: &Rules) -> &[Content] {
         if self.contents.is_empty() {
-            self.is_selection = self.is_cut;
+            self.is_selection = self.cut_until.is_some();
             self.note(0);
             if rules.keeps_line_order {
                 self.note_prefixes();
@@ -143,6 +151,12 @@ impl Pending {
             }
         }
         &self.contents
+    }
+
+    /// Whether the [`Pending::contents`] are only some of what a crash may leave.
+    pub(crate) fn is_selection(&mut self, rules: &Rules) -> bool {
+        self.contents(rules);
+        self.is_selection
     }
 
     fn note_prefixes(&mut self) {
@@ -253,4 +267,56 @@ fn apply<'i>(mut words: Words, items: impl Iterator<Item = &'i Item>) -> Words {
         words[usize::from(item.word) % WORDS] = item.value;
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crash::Profile;
+
+    fn item(event: u32, word: u8, order: Order) -> Item {
+        Item { event, word, value: u64::from(event) + 1, order }
+    }
+
+    fn with(items: impl Iterator<Item = Item>) -> Pending {
+        let mut pending = Pending::new([0; WORDS]);
+        items.for_each(|item| pending.push(item));
+        pending
+    }
+
+    #[test]
+    fn too_many_stores_are_a_selection_until_the_oldest_are_durable_anyway() {
+        let rules = Profile::Pmem.rules();
+        let ordinary = |count: u32| with((0..count).map(|event| item(event, 0, Order::Ordinary)));
+        let most = ITEMS_MAX as u32;
+        let mut full = ordinary(most);
+        assert_eq!((full.contents(&rules).len(), full.is_selection(&rules)), (ITEMS_MAX + 1, false));
+        let mut cut = ordinary(most + 1);
+        assert_eq!((cut.contents(&rules).len(), cut.is_selection(&rules)), (2 * ITEMS_MAX / 3 + 2, true));
+        assert_eq!(cut.base[0], u64::from(most / 3), "the oldest third is taken for durable");
+        cut.absorb_until(most / 3 - 2);
+        assert!(cut.is_selection(&rules), "one of it is not");
+        cut.absorb_until(most / 3 - 1);
+        assert!(!cut.is_selection(&rules), "now it is");
+    }
+
+    #[test]
+    fn streamed_stores_that_no_fence_ends_do_not_pile_up() {
+        let rules = Profile::Pmem.rules();
+        let mut streamed = with((0..200).map(|event| item(event, (event % 8) as u8, Order::Streamed(0))));
+        assert!(streamed.items.len() <= ITEMS_MAX, "a content has a bit for each of its items in a word");
+        assert!(streamed.is_selection(&rules));
+        assert_eq!(streamed.latest(), std::array::from_fn(|word| 193 + word as u64));
+    }
+
+    #[test]
+    fn contents_of_which_only_locks_differ_are_one() {
+        let rules = Profile::Pmem.rules();
+        let mut line = with([item(0, 0, Order::Ordinary), item(1, 1, Order::Ordinary)].into_iter());
+        assert_eq!(line.contents(&rules).len(), 3);
+        line.locks = 1;
+        line.push(item(2, 0, Order::Ordinary));
+        let kept: Vec<u64> = line.contents(&rules).iter().map(|content| content.words[1]).collect();
+        assert_eq!(kept, [0, 2], "with or without the store that is not to a lock");
+    }
 }

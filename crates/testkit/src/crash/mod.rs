@@ -16,6 +16,7 @@ mod run;
 mod seen;
 mod story;
 mod subject;
+mod whose;
 
 pub use dice::Dice;
 pub use explore::{Explored, Explorer, Fate, Found, Judge, Limits, Wrong};
@@ -28,5 +29,5 @@ pub use rules::{Profile, Rules};
 pub use run::{Finding, History, Lab, Outcome, record};
 pub use seen::Seen;
 pub use story::Story;
-pub(crate) use story::{place, tell_lines};
+pub(crate) use story::{Told, place, tell_lines};
 pub use subject::{Effect, Key, Mix, Op, Plan, Reply, Subject, Target, Version, scratch};

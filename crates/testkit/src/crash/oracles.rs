@@ -146,6 +146,10 @@ pub(crate) fn note_begin(index: usize) -> u64 {
 pub(crate) fn note_end(index: usize) -> u64 {
     2 * index as u64 + 3
 }
+/// The operation that begins with this note, if one does.
+pub(super) fn operation_begun(note: u64) -> Option<usize> {
+    (note >= 2 && note.is_multiple_of(2)).then(|| (note - 2) as usize / 2)
+}
 /// The note behind the making of the store.
 pub(crate) const NOTE_CREATED: u64 = 1;
 /// Operations of a process that has recovered after a kill, before it collects.

@@ -74,3 +74,6 @@ pub struct Rules {
     /// Of the stores to one line a prefix is kept; otherwise any of them.
     pub keeps_line_order: bool,
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 use super::explore::{Fate, Found};
 use super::run::{Finding, History};
+use super::whose::Whose;
 use crate::{Event, Trace, What};
 use std::fmt;
 use std::panic::Location;
@@ -29,10 +30,20 @@ impl fmt::Display for Story<'_> {
             }
         };
         self.tell_operations(f, history, found)?;
-        tell_lines(f, &history.trace, found)?;
-        if let Some(nested) = &found.nested {
+        let steps = history.steps.iter().map(|step| &step.op);
+        // Who comes after a kill numbers its operations behind those of the history.
+        let ops: Vec<_> = steps.chain(&self.finding.plan.revived).collect();
+        let name = |index: usize| ops.get(index).map(ToString::to_string);
+        tell_lines(f, Told { trace: &history.trace, born: 0, name: &name }, found)?;
+        let (mut before, mut outer) = (&history.trace, found);
+        while let Some((trace, nested)) = outer.nested.as_deref() {
             writeln!(f, "  the recovery from that was cut off in its turn.")?;
-            tell_lines(f, &nested.0, &nested.1)?;
+            // A recovery has a trace of its own; what comes after a kill follows what was there before.
+            let killed = outer.event + 1;
+            let is_after_kill = before.events().get(..killed) == trace.events().get(..killed);
+            let born = if is_after_kill { killed } else { 0 };
+            tell_lines(f, Told { trace, born, name: &name }, nested)?;
+            (before, outer) = (trace, nested);
         }
         write!(f, "  after recovery {}.", self.finding.wrong)
     }
@@ -76,66 +87,81 @@ impl Story<'_> {
     }
 }
 
+/// A trace that is told.
+#[derive(Clone, Copy)]
+pub(crate) struct Told<'t> {
+    pub(crate) trace: &'t Trace,
+    /// From this event on it is of another process.
+    pub(crate) born: usize,
+    /// The operation with a number.
+    pub(crate) name: &'t dyn Fn(usize) -> Option<String>,
+}
+
 /// The stores that were lost, and those that were kept although they came later.
-pub(crate) fn tell_lines(f: &mut fmt::Formatter<'_>, trace: &Trace, found: &Found) -> fmt::Result {
-    let last = trace.events().get(found.event);
-    if let Some(event) = last.filter(|event| is_store(event)) {
-        writeln!(f, "  the last store was {}.", tell_store(trace, event, None))?;
+pub(crate) fn tell_lines(f: &mut fmt::Formatter<'_>, told: Told<'_>, found: &Found) -> fmt::Result {
+    if told.trace.events().get(found.event).is_some_and(is_store) {
+        writeln!(f, "  the last was {}.", told.store(found.event, None))?;
     }
     let telling: Vec<&Fate> = found.lines.iter().filter(|fate| !fate.lost.is_empty()).collect();
     for fate in telling.iter().take(LINES_MAX) {
-        let lost = fate.lost.first().and_then(|&event| trace.events().get(event as usize));
-        let kept = fate.kept.last().and_then(|&event| trace.events().get(event as usize));
-        if let Some(lost) = lost {
-            let more = fate.lost.len() - 1;
-            let more = if more == 0 { String::new() } else { format!(" and {more} later ones of its line") };
-            writeln!(
-                f,
-                "  lost: {}{more}; {}.",
-                tell_store(trace, lost, Some(fate.line)),
-                why(trace, lost, fate, found.event)
-            )?;
-        }
-        if let Some(kept) = kept {
-            writeln!(f, "  kept: {}.", tell_store(trace, kept, Some(fate.line)))?;
-        }
+        let more = fate.lost.len() - 1;
+        let more = if more == 0 { String::new() } else { format!(" and {more} later ones of its line") };
+        let lost = told.store(fate.lost[0] as usize, Some(fate.line));
+        writeln!(f, "  lost: {lost}{more}; {}.", why(told.trace, fate, found.event))?;
+        told.tell_kept(f, fate)?;
     }
     if telling.len() > LINES_MAX {
         writeln!(f, "  and {} more lines lost something.", telling.len() - LINES_MAX)?;
     }
-    let kept: Vec<&Fate> = found.lines.iter().filter(|fate| fate.lost.is_empty()).collect();
-    for fate in kept.iter().take(LINES_MAX) {
-        if let Some(event) = fate.kept.last().and_then(|&event| trace.events().get(event as usize)) {
-            writeln!(f, "  kept: {}.", tell_store(trace, event, Some(fate.line)))?;
-        }
-    }
-    Ok(())
+    let kept = found.lines.iter().filter(|fate| fate.lost.is_empty());
+    kept.take(LINES_MAX).try_for_each(|fate| told.tell_kept(f, fate))
 }
 
 fn is_store(event: &Event) -> bool {
     matches!(event.what, What::Store { .. } | What::Rmw { .. } | What::Copy(_) | What::StreamedCopy(_))
 }
 
-fn tell_store(trace: &Trace, event: &Event, line: Option<u32>) -> String {
-    let mut words =
-        trace.stored(event).filter(|(word, _)| line.is_none_or(|line| word / 8 == u64::from(line)));
-    let place = place(event.site);
-    match (words.next(), words.next()) {
-        (Some((word, value)), None) => format!("{:#x} = {value:#x} ({place})", word * 8),
-        (Some((word, _)), Some(_)) => format!("a copy to {:#x} ({place})", word * 8),
-        _ => format!("nothing ({place})"),
+impl Told<'_> {
+    fn tell_kept(&self, f: &mut fmt::Formatter<'_>, fate: &Fate) -> fmt::Result {
+        match fate.kept.last() {
+            Some(&kept) => writeln!(f, "  kept: {}.", self.store(kept as usize, Some(fate.line))),
+            None => Ok(()),
+        }
+    }
+
+    /// What an event has stored (to this line, if one is named), and whose it was.
+    fn store(&self, event: usize, line: Option<u32>) -> String {
+        let Some(done) = self.trace.events().get(event) else { return "nothing".into() };
+        let whose = self.whose(event);
+        let mut words =
+            self.trace.stored(done).filter(|(word, _)| line.is_none_or(|it| word / 8 == u64::from(it)));
+        let place = place(done.site);
+        match (words.next(), words.next()) {
+            (Some((word, value)), None) => format!("{whose} store {:#x} = {value:#x} ({place})", word * 8),
+            (Some((word, _)), Some(_)) => format!("{whose} copy to {:#x} ({place})", word * 8),
+            _ => format!("nothing ({place})"),
+        }
+    }
+
+    fn whose(&self, event: usize) -> String {
+        match Whose::of(self.trace, event, self.born) {
+            Whose::Operation(index) => (self.name)(index).map_or("a".into(), |name| format!("{name}'s")),
+            Whose::Preparation => "the preparation's".into(),
+            Whose::Recovery => "the recovery's".into(),
+            Whose::Nobody => "a".into(),
+        }
     }
 }
 
 /// How far the lost store was on its way.
-fn why(trace: &Trace, lost: &Event, fate: &Fate, until: usize) -> &'static str {
+fn why(trace: &Trace, fate: &Fate, until: usize) -> &'static str {
     let from = fate.lost[0] as usize;
     let later = trace.events().get(from + 1..=until.min(trace.events().len() - 1)).unwrap_or_default();
     let line = u64::from(fate.line) * 64;
     let written_back =
         later.iter().any(|event| matches!(event.what, What::WriteBack { line: at } if at == line));
-    match (lost.what, written_back) {
-        (What::StreamedCopy(_), _) => "streamed but not fenced",
+    match (trace.events().get(from).map(|lost| lost.what), written_back) {
+        (Some(What::StreamedCopy(_)), _) => "streamed but not fenced",
         (_, true) => "written back but not fenced",
         (_, false) => "never written back",
     }

@@ -43,13 +43,13 @@ pub struct Crashes<'c> {
 pub const LIMITS: Limits = Limits {
     exhaustive: [64, 1, 1],
     samples: [24, 1, 1],
-    events_one_in: [4, 1, 1],
+    events_one_in: [4, 1],
     nested_one_in: [0, 0, 0],
     revived_one_in: 0,
 };
 
 /// As [`LIMITS`], for a search for a planted fault, which looks only where it shows.
-const FAULTY: Limits = Limits { exhaustive: [16, 1, 1], samples: [8, 1, 1], events_one_in: [1; 3], ..LIMITS };
+const FAULTY: Limits = Limits { exhaustive: [16, 1, 1], samples: [8, 1, 1], events_one_in: [1; 2], ..LIMITS };
 
 /// A run and the crash of it that is wrong.
 #[derive(Debug)]

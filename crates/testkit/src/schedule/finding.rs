@@ -6,7 +6,7 @@ use super::policy::{Policy, Slice};
 use super::run::Run;
 use super::scenario::Scenario;
 use super::stage::{Last, Turn};
-use crate::crash::{Found, Wrong, place, tell_lines};
+use crate::crash::{Found, Told, Wrong, place, tell_lines};
 use crate::{Trace, What};
 use std::fmt;
 use terrace_medium::Access;
@@ -152,7 +152,8 @@ impl fmt::Display for Story<'_> {
             None => write!(f, "  {}.", finding.wrong),
             Some((trace, found)) => {
                 writeln!(f, "  then {}.", self.crash)?;
-                tell_lines(f, trace, found)?;
+                let name = |index| finding.calls.numbered(index).map(|call| call.act.to_string());
+                tell_lines(f, Told { trace, born: 0, name: &name }, found)?;
                 write!(f, "  after recovery {}.", finding.wrong)
             }
         }

@@ -94,6 +94,9 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         let line = (words.first()?.0 / WORDS as u64) as u32;
         self.revival = None;
         let mask = words.iter().fold(0u8, |mask, &(word, _)| mask | 1 << (word % WORDS as u64));
+        if self.depth == 0 && !self.memory.is_scratch(line as usize) {
+            self.explored.stores += words.len() as u64;
+        }
         let matters = at.explore && self.matters(line, mask);
         let before = if matters { self.contents(line).to_vec() } else { Vec::new() };
         let pending = self.pending(line);
@@ -133,7 +136,14 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         let is_new = |content: &Content| !before.iter().any(|old| old.words == content.words);
         let contents = self.contents(line);
         let new: Vec<usize> = (0..contents.len()).filter(|&i| is_new(&contents[i])).collect();
-        if new.is_empty() { None } else { self.point(at, Some((line, new)), judge) }
+        if new.is_empty() {
+            // Among the contents of a line that are left out there may be new ones.
+            let is_cut = self.depth == 0 && self.is_selection(line);
+            self.explored.points += u64::from(is_cut);
+            self.explored.sampled += u64::from(is_cut);
+            return None;
+        }
+        self.point(at, Some((line, new)), judge)
     }
 
     /// A locked instruction or a fence of `thread`: what it wrote back is durable.
@@ -168,7 +178,11 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
             let aged = pending.items.partition_point(|item| item.event < old);
             if aged > 0 && self.dice.roll(2) == 0 {
                 let last = pending.items[self.dice.roll(aged as u64) as usize].event;
+                let before = pending.items.len();
                 pending.absorb_until(last);
+                if self.depth == 0 {
+                    self.explored.settled += (before - pending.items.len()) as u64;
+                }
                 self.refresh(line);
             }
         }
@@ -182,6 +196,12 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
     pub(super) fn contents(&mut self, line: u32) -> &[Content] {
         let rules = self.rules;
         self.pending(line).contents(&rules)
+    }
+
+    /// Whether a line has more contents than are tried.
+    pub(super) fn is_selection(&mut self, line: u32) -> bool {
+        let rules = self.rules;
+        self.lines[line as usize].as_mut().is_some_and(|pending| pending.is_selection(&rules))
     }
 
     /// Brings the memory in line with what is durable of a line. What a scratch line holds is drawn.

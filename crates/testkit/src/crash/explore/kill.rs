@@ -82,6 +82,7 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         let image = self.memory.image();
         self.memory.end();
         let trace = judge.recovery(&image)?;
+        self.explored.recoveries += 1;
         let mut nested = self.nested.take().unwrap_or_else(|| self.deeper());
         let found = nested.explore((&image, &trace), 0, self.explored.runs, judge);
         self.explored += std::mem::take(&mut nested.explored);

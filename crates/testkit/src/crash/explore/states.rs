@@ -37,6 +37,8 @@ impl Point {
 
 pub(super) enum Search {
     Done,
+    /// All of the contents that are tried, but a line that was read has more.
+    Cut,
     TooMany,
     Wrong(Box<Found>),
 }
@@ -67,6 +69,10 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
         match self.try_all(&point, judge) {
             Search::Done => None,
             Search::Wrong(found) => Some(*found),
+            Search::Cut => {
+                self.explored.sampled += u64::from(self.depth == 0);
+                None
+            }
             Search::TooMany => {
                 self.explored.sampled += u64::from(self.depth == 0);
                 self.knows_reads = false;
@@ -79,17 +85,21 @@ impl<const VOLATILE: bool> Explorer<'_, VOLATILE> {
     pub(super) fn try_all(&mut self, point: &Point, judge: &mut dyn Judge<VOLATILE>) -> Search {
         let mut left = self.limits.exhaustive[self.depth];
         let mut waiting = vec![Choice::new()];
+        let mut is_cut = false;
         while let Some(choice) = waiting.pop() {
             if left == 0 || (self.is_over)() {
                 return Search::TooMany;
             }
             left -= 1;
             match self.run(point, &choice, judge) {
-                Ok(asked) => self.fork(point, &choice, &asked, &mut waiting),
+                Ok(asked) => {
+                    self.fork(point, &choice, &asked, &mut waiting);
+                    is_cut = is_cut || asked.iter().any(|&(line, _)| self.is_selection(line as u32));
+                }
                 Err(found) => return Search::Wrong(found),
             }
         }
-        Search::Done
+        if is_cut { Search::Cut } else { Search::Done }
     }
 
     /// The choices that differ from `choice` in one line, in words that its run has read, and agree in what it read of lines before.
