@@ -1,14 +1,17 @@
 //! Something to count the instructions of: the access pattern of a hash table on plain atomics and on each medium, and the hash table itself.
 //! `crates/bench/cost-of-media` runs it under callgrind and in a disassembler.
 //!
-//! `cost_of_media CASE N` does what CASE names N times. The instructions of one are those of 2N times less those of N times, over N.
+//! `cost_of_media CASE` does each operation of CASE many times, every one of them within a call of `counted`, so that callgrind can count these alone, and
+//! prints a line for each: its name, and how many times it was done.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use terrace_bench::spread;
-use terrace_index::{PointIndex, Stored, U64, hash::Clht, hash::Turbo};
+use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+use terrace_index::{PointIndex, Stored, U64};
 use terrace_medium::{Dram, Line, MappedMedium, Mapping, Medium, Offset, Pmem, Region, Shm};
 use terrace_pool::{Pool, PoolOptions};
 
@@ -95,54 +98,70 @@ fn pmem_put(region: &Region<Pmem>, buckets: &[Line; BUCKETS], key: u64, word: u6
     put_on(region, buckets, key, word);
 }
 
+/// How often an operation is counted: so often that what `counted` itself takes is less than a thousandth of an instruction of each.
+const TIMES: u64 = 20_000;
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [case, n] = &arguments[..] else { return ExitCode::from(2) };
-    let (Some((what, operation)), Ok(n)) = (case.split_once('-'), n.parse::<u64>()) else {
-        return ExitCode::from(2);
-    };
-    match what {
+    let [case] = &arguments[..] else { return ExitCode::from(2) };
+    match case.as_str() {
         "atomics" => {
             let buckets = Box::new([const { Plain([const { AtomicU64::new(0) }; 8]) }; BUCKETS]);
-            repeat(operation, n, |key| plain_get(&buckets, key), |key| plain_put(&buckets, key, key));
+            let buckets = &*buckets;
+            count("get", TIMES, move |key| _ = black_box(plain_get(buckets, black_box(key))));
+            count("put", TIMES, move |key| plain_put(buckets, black_box(key), key));
         }
-        "dram" => pattern(operation, n, dram_get, dram_put),
-        "shm" => pattern(operation, n, shm_get, shm_put),
-        "pmem" => pattern(operation, n, pmem_get, pmem_put),
-        "clht_dram" => index::<Clht<Dram, U64>>(operation, n),
-        "clht_shm" => index::<Clht<Shm, U64>>(operation, n),
-        "clht_pmem" => index::<Clht<Pmem, U64>>(operation, n),
-        "turbo_dram" => index::<Turbo<Dram, U64>>(operation, n),
-        "turbo_shm" => index::<Turbo<Shm, U64>>(operation, n),
-        "turbo_pmem" => index::<Turbo<Pmem, U64>>(operation, n),
-        "store_alone" => store(operation, n, false),
-        "store_shared" => store(operation, n, true),
+        "dram" => pattern(dram_get, dram_put),
+        "shm" => pattern(shm_get, shm_put),
+        "pmem" => pattern(pmem_get, pmem_put),
+        "clht_dram" => index::<Clht<Dram, U64>>(),
+        "clht_shm" => index::<Clht<Shm, U64>>(),
+        "clht_pmem" => index::<Clht<Pmem, U64>>(),
+        "turbo_dram" => index::<Turbo<Dram, U64>>(),
+        "turbo_shm" => index::<Turbo<Shm, U64>>(),
+        "turbo_pmem" => index::<Turbo<Pmem, U64>>(),
+        "rewo_dram" => index::<Rewo<Dram, U64>>(),
+        "rewo_shm" => index::<Rewo<Shm, U64>>(),
+        "rewo_pmem" => index::<Rewo<Pmem, U64>>(),
+        "level_dram" => index::<Level<Dram, U64>>(),
+        "level_shm" => index::<Level<Shm, U64>>(),
+        "level_pmem" => index::<Level<Pmem, U64>>(),
+        "store_alone" => store(false),
+        "store_shared" => store(true),
         _ => return ExitCode::from(2),
     }
     ExitCode::SUCCESS
 }
 
-fn repeat(operation: &str, n: u64, get: impl Fn(u64) -> u64, put: impl Fn(u64)) {
-    for key in 0..n {
-        match operation {
-            "get" => _ = black_box(get(black_box(key))),
-            _ => put(black_box(key)),
-        }
-    }
+/// Calls `work`: what callgrind counts, and nothing else. It knows it by this name.
+#[inline(never)]
+fn counted(work: &dyn Fn()) {
+    work();
 }
 
-type Get<M> = fn(&Region<M>, &[Line; BUCKETS], u64) -> u64;
-type Put<M> = fn(&Region<M>, &[Line; BUCKETS], u64, u64);
+/// Does `operation` with the numbers below `times`.
+fn count(name: &str, times: u64, operation: impl Fn(u64)) {
+    counted(&|| {
+        for number in 0..times {
+            operation(number);
+        }
+    });
+    writeln!(std::io::stdout(), "{name} {times}").expect("somebody reads it");
+}
 
-fn pattern<M: MappedMedium>(operation: &str, n: u64, get: Get<M>, put: Put<M>) {
+fn pattern<M: MappedMedium>(
+    get: impl Fn(&Region<M>, &[Line; BUCKETS], u64) -> u64,
+    put: impl Fn(&Region<M>, &[Line; BUCKETS], u64, u64),
+) {
     let mapping = Mapping::anonymous(1 << 20, 1 << 20).expect("memory");
     let region = Region::new(M::new(mapping));
-    let buckets = region.at(Offset::<[Line; BUCKETS]>::new(0));
-    repeat(operation, n, |key| get(&region, buckets, key), |key| put(&region, buckets, key, key));
+    let (region, buckets) = (&region, region.at(Offset::<[Line; BUCKETS]>::new(0)));
+    count("get", TIMES, move |key| _ = black_box(get(region, buckets, black_box(key))));
+    count("put", TIMES, move |key| put(region, buckets, black_box(key), key));
 }
 
-/// The hash table: `n` operations, after `keys` inserts that are the same for every `n`.
-fn index<I: PointIndex<Kind = U64> + Stored<Medium = <I as PointIndex>::Medium>>(operation: &str, n: u64)
+/// A hash table that has room for all keys from the start: all of them are inserted, then some are read, changed and removed.
+fn index<I: PointIndex<Kind = U64> + Stored<Medium = <I as PointIndex>::Medium>>()
 where
     <I as PointIndex>::Medium: MappedMedium,
 {
@@ -151,22 +170,15 @@ where
         PoolOptions::anonymous().size(64 << 20).max_size(64 << 20).hash_seed(7).create().expect("memory");
     let index = I::create(&pool, "index", KEYS).expect("room");
     let guard = pool.pin();
-    if operation != "insert" {
-        (0..KEYS).for_each(|i| _ = index.insert(&guard, &spread(i), i));
-    }
-    for i in 0..n {
-        let key = black_box(spread(i));
-        match operation {
-            "get" => _ = black_box(index.get(&guard, &key)),
-            "insert" => _ = black_box(index.insert(&guard, &key, i)),
-            "update" => _ = black_box(index.update(&guard, &key, i)),
-            _ => _ = black_box(index.remove(&guard, &key)),
-        }
-    }
+    let key = |i| black_box(spread(i));
+    count("insert", KEYS, |i| _ = black_box(index.insert(&guard, &key(i), i)));
+    count("get", TIMES, |i| _ = black_box(index.get(&guard, &key(i))));
+    count("update", TIMES, |i| _ = black_box(index.update(&guard, &key(i), i)));
+    count("remove", TIMES, |i| _ = black_box(index.remove(&guard, &key(i))));
 }
 
 /// The whole store, in a pool that this process has for itself or shares, with nothing in the background.
-fn store(operation: &str, n: u64, shared: bool) {
+fn store(shared: bool) {
     const KEYS: u64 = 50_000;
     let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
     let options = terrace::Store::options()
@@ -177,10 +189,6 @@ fn store(operation: &str, n: u64, shared: bool) {
     let store = options.create().expect("room");
     let key = |i: u64| spread(i % KEYS).to_le_bytes();
     (0..KEYS).for_each(|i| store.put(&key(i), &[7; 64]).expect("room"));
-    for i in 0..n {
-        match operation {
-            "get" => drop(black_box(store.get(black_box(&key(i))))),
-            _ => drop(black_box(store.put(black_box(&key(i)), &[8; 64]))),
-        }
-    }
+    count("get", TIMES, |i| drop(black_box(store.get(black_box(&key(i))))));
+    count("put", TIMES, |i| drop(black_box(store.put(black_box(&key(i)), &[8; 64]))));
 }

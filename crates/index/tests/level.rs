@@ -317,7 +317,7 @@ fn a_pool_that_cannot_hold_the_next_level_refuses_the_insert_and_nothing_else() 
     assert!(index.stats(&pool.pin()).slots < stats.slots / 8, "its space came back");
 }
 
-fn line(pool: &Pool<Dram>, at: u64) -> &Line {
+fn line<M: MappedMedium>(pool: &Pool<M>, at: u64) -> &Line {
     pool.region().at(Offset::new(at))
 }
 
@@ -348,7 +348,7 @@ fn a_root_with_any_one_of_its_words_changed_is_refused() {
 }
 
 /// Where the buckets of a table in the smallest form are: two above, one below.
-fn buckets(pool: &Pool<Dram>) -> [u64; 3] {
+fn buckets<M: MappedMedium>(pool: &Pool<M>) -> [u64; 3] {
     let root = pool.roots()[0].offset.unwrap();
     let tier = |word: usize| line(pool, root).0[word].load(pool.medium(), Relaxed) & 0xffff_ffff_ffc0;
     [tier(3), tier(3) + 128, tier(2)]
@@ -488,4 +488,80 @@ fn a_key_that_a_crash_left_twice_is_one_key() {
         assert_eq!((index.get(&guard, &key), index.len()), (word, u64::from(word.is_some())));
         assert_eq!(index.verify(&guard), []);
     }
+}
+
+/// Lines that a get of a present key reads, on average.
+fn lines_a_get(index: &Level<Counting<Dram>, U64>, keys: u64) -> f64 {
+    let guard = index.pool().pin();
+    let gets = || (0..keys).for_each(|n| assert_eq!(index.get(&guard, &key(n)), Some(n)));
+    index.pool().medium().during(gets).0.lines_read as f64 / keys as f64
+}
+
+#[test]
+fn a_search_looks_into_the_fuller_level_first() {
+    const BALANCE: usize = 7;
+    let index = level::<Dram>(0);
+    let (guard, mut keys) = (index.pool().pin(), 0);
+    let insert = |keys: &mut u64| {
+        assert_eq!(index.insert(&guard, &key(*keys), *keys), Ok(Inserted::New));
+        *keys += 1;
+    };
+    while index.stats(&guard).resizes < 7 {
+        insert(&mut keys);
+    }
+    let balance = &line(index.pool(), index.pool().roots()[0].offset.unwrap()).0[BALANCE];
+    let load = || balance.load(index.pool().medium(), Relaxed) as i64;
+    let store = |value: i64| balance.store(index.pool().medium(), value as u64, Relaxed);
+    // The level that was full is the lower one now. Then the upper one fills.
+    for is_grown in [true, false] {
+        while !is_grown && index.stats(&guard).load_factor() < 0.8 {
+            insert(&mut keys);
+        }
+        let found = load();
+        assert_eq!(found < 0, is_grown, "more keys lie below: {found}");
+        let lines = lines_a_get(&index, keys);
+        store(!found);
+        let other_way_round = lines_a_get(&index, keys);
+        store(found);
+        println!("{lines:.2} lines a get, {other_way_round:.2} the other way round");
+        assert!(lines + 0.5 < other_way_round, "{lines} lines, {other_way_round} the other way round");
+    }
+}
+
+/// Whether a key lies in the bucket of inline pairs at `at`.
+fn lies_in<M: MappedMedium>(pool: &Pool<M>, at: u64, key: u64) -> bool {
+    let load = |word: u64| line(pool, at + word / 8 * 64).0[word as usize % 8].load(pool.medium(), Relaxed);
+    let places = [2, 3, 4, 8, 9, 10, 11];
+    places.iter().enumerate().any(|(slot, &word)| load(0) >> slot & 1 == 1 && load(word) == key)
+}
+
+#[test]
+fn a_key_of_the_bottom_level_moves_up_where_nothing_else_can_give_way() {
+    let index = level::<Pmem>(0);
+    let (pool, guard) = (index.pool(), index.pool().pin());
+    // Two buckets above one. Keys of which both positions are in the same one above, so that none of them can move to the other side.
+    let of_bucket = |bucket: u64| {
+        let is_of = move |key: &u64| positions(*key, 11).iter().all(|position| position >> 63 == bucket);
+        (0..).filter(is_of).take(14).collect::<Vec<u64>>()
+    };
+    let (left, right) = (of_bucket(0), of_bucket(1));
+    let [top_left, top_right, bottom] = buckets(pool);
+    let insert = |key: u64| assert_eq!(index.insert(&guard, &key, !key), Ok(Inserted::New));
+    // The eighth of the right has to go below; so have six more of the left.
+    right[..8].iter().for_each(|&key| insert(key));
+    left[..13].iter().for_each(|&key| insert(key));
+    let (moved, new) = (right[7], left[13]);
+    assert!(
+        lies_in(pool, bottom, moved) && lies_in(pool, top_left, left[0]) && lies_in(pool, bottom, left[12])
+    );
+    assert_eq!(index.remove(&guard, &right[0]), Some(!right[0]));
+
+    let (counts, inserted) = pool.medium().during(|| index.insert(&guard, &new, !new));
+    assert_eq!(inserted, Ok(Inserted::New));
+    assert!(lies_in(pool, top_right, moved) && !lies_in(pool, bottom, moved) && lies_in(pool, bottom, new));
+    assert!((4..=5).contains(&counts.fences), "copy, token, token; then the insert's own: {counts:?}");
+    let stats = index.stats(&guard);
+    assert_eq!((stats.keys, stats.slots, stats.resizing), (21, 3 * SLOTS, false), "full to the last slot");
+    assert!(right[1..8].iter().chain(&left).all(|key| index.get(&guard, key) == Some(!key)));
+    assert_eq!(index.verify(&guard), []);
 }

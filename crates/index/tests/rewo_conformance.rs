@@ -46,6 +46,11 @@ fn of_byte_strings_on_dram() {
 }
 
 #[test]
+fn of_byte_strings_on_shm() {
+    point_index(rewo::<Shm, Bytes<TestRecord>>);
+}
+
+#[test]
 fn of_byte_strings_on_pmem() {
     point_index(rewo::<Pmem, Bytes<TestRecord>>);
 }

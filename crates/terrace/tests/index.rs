@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{MEDIA, Medium, Site};
-use terrace::{ByteSize, Index};
+use common::{MEDIA, Medium, Site, assert_sound, directory, shared};
+use terrace::{ByteSize, Index, Options};
 
 #[test]
 fn a_store_keeps_the_index_that_it_was_made_with() {
@@ -46,4 +46,34 @@ fn what_is_salvaged_has_the_same_index() {
 fn names_are_those_of_the_indexes() {
     assert!(Index::ALL.into_iter().all(|index| Index::named(index.name()) == Some(index)));
     assert_eq!(Index::named("btree"), None);
+}
+
+#[test]
+fn the_cache_of_an_index_is_off_in_a_store_that_is_shared() {
+    const KEYS: u32 = 5000;
+    let (least, most) = (ByteSize::bytes(16 << 10), ByteSize::mib(1));
+    for medium in [Medium::Shm, Medium::Pmem] {
+        let directory = directory();
+        let options = shared(&directory.path().join("pool"), medium);
+        let options = options.index(Index::Rewo).index_cache(least, most);
+        let life = |open: fn(&Options) -> Result<terrace::Store, terrace::OpenError>,
+                    is_shared: bool,
+                    value: &[u8]| {
+            let store = open(&options.clone().shared(is_shared)).unwrap();
+            (0..KEYS).for_each(|n| store.put(&n.to_le_bytes(), value).unwrap());
+            // Each twice in a row: the cache has not room for all.
+            let is_there =
+                |n: u32| store.get(&n.to_le_bytes()).unwrap().is_some_and(|found| *found == *value);
+            assert!((0..KEYS).all(|n| is_there(n) && is_there(n)));
+            let stats = store.stats();
+            assert_eq!((stats.index, stats.records), ("rewo", KEYS.into()));
+            assert_sound(&store);
+            store.close().unwrap();
+            stats.index_cache
+        };
+        assert_eq!(life(Options::create, true, b"shared"), None);
+        let cache = life(Options::open, false, b"alone").expect("one who has the pool alone has a cache");
+        assert!((least.as_bytes()..=most.as_bytes()).contains(&cache.bytes) && cache.hits > 0, "{cache:?}");
+        assert_eq!(life(Options::open, true, b"shared again"), None);
+    }
 }

@@ -86,18 +86,52 @@ where
     let subject = Subject::new(make(Setup::with_capacity(0)), 0..KEYS);
     together(THREADS, |thread| {
         for _ in 0..EACH {
-            for number in shuffled(KEYS, thread) {
-                let mut done = false;
-                while !done {
-                    let guard = subject.pin();
-                    let word = subject.index.get(&guard, subject.key(number));
-                    let version = word.map_or(0, |word| subject.version(&guard, number, word));
-                    done = subject.swap(&guard, number, word, Some(version + 1)).is_ok();
-                }
-            }
+            shuffled(KEYS, thread).for_each(|number| increment(&subject, number));
         }
     });
     subject.assert_holds(&(0..KEYS).map(|number| (number, THREADS * EACH)).collect());
+}
+
+/// Adds one to the version of a key, which is 0 while it is absent.
+fn increment<I: Index>(subject: &Subject<I>, number: u64)
+where
+    I::Kind: TestKeys,
+{
+    let mut done = false;
+    while !done {
+        let guard = subject.pin();
+        let word = subject.index.get(&guard, subject.key(number));
+        let version = word.map_or(0, |word| subject.version(&guard, number, word));
+        done = subject.swap(&guard, number, word, Some(version + 1)).is_ok();
+    }
+}
+
+/// Eight threads in a pool that two can be in at a time: they wait for each other, also in the middle of growth, and no increment is lost.
+pub(super) fn more_threads_than_seats<I: Index>(make: &impl Fn(Setup) -> I)
+where
+    I::Kind: TestKeys,
+{
+    const MANY: u64 = 8;
+    const KEYS: u64 = 16;
+    const EACH: u64 = 60;
+    const GROWTH: u64 = 500;
+    let setup = Setup { seats: 2, ..Setup::with_capacity(0) };
+    let subject = Subject::new(make(setup), 0..KEYS + MANY * GROWTH);
+    together(MANY, |thread| {
+        // Some of its own after each increment, so that the table grows all the while.
+        let mut own = KEYS + thread * GROWTH..KEYS + (thread + 1) * GROWTH;
+        for number in (0..EACH).flat_map(|_| shuffled(KEYS, thread)) {
+            increment(&subject, number);
+            if let Some(own) = own.next() {
+                assert_eq!(subject.insert(&subject.pin(), own, 1).expect("room"), None);
+            }
+        }
+        assert_eq!(own.next(), None, "all of the growth happened among the increments");
+    });
+    let stats = subject.index.stats(&subject.pin());
+    assert!(stats.resizes > 0 || stats.resizing, "it did not grow: {stats:?}");
+    let counters = (0..KEYS).map(|number| (number, MANY * EACH));
+    subject.assert_holds(&counters.chain((KEYS..subject.keys()).map(|number| (number, 1))).collect());
 }
 
 /// Each thread has keys of its own, in the same buckets as the others', and finds them as a map alone would.

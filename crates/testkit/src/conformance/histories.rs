@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 const KEYS: u64 = 3;
 const ROUNDS: u64 = 150;
-const CALLS: u64 = 24;
+/// Of all threads together, so that with eight of them it takes no longer to find an order than with two.
+const CALLS: u64 = 72;
 
 /// Whatever threads see of a key fits one order of their calls, also while the table is resized.
 pub(super) fn are_linearizable<I: Index>(make: &impl Fn(Setup) -> I)
@@ -16,16 +17,17 @@ where
     I::Kind: TestKeys,
 {
     for round in 0..ROUNDS {
-        let subject = Subject::new(make(Setup { pool_bytes: 16 << 20, capacity: 0 }), 0..KEYS + 400);
+        let subject = Subject::new(make(Setup::of_bytes(16 << 20)), 0..KEYS + 400);
         let clock = AtomicU64::new(0);
-        let threads = 2 + round % 3;
+        let threads = 2 + round % 7;
+        let calls = CALLS / threads;
         let histories = together(threads + 1, |thread| {
             if thread == threads {
                 crowd(&subject);
                 return Vec::new();
             }
-            let mut random = round * 8 + thread;
-            (0..CALLS).map(|i| call(&subject, &clock, &mut random, thread * CALLS + i + 1)).collect()
+            let mut random = round * 16 + thread;
+            (0..calls).map(|i| call(&subject, &clock, &mut random, thread * calls + i + 1)).collect()
         });
         let mut by_key = BTreeMap::<u64, Vec<Call>>::new();
         for (number, call) in histories.into_iter().flatten() {

@@ -4,10 +4,13 @@ mod adversarial;
 mod concurrent;
 mod counted;
 mod histories;
+mod integers;
 mod model;
+mod place;
 mod range;
 mod sizes;
 mod store;
+mod stored;
 mod subject;
 
 pub use counted::{Costs, costs_of_inserts, costs_of_single_changes};
@@ -16,7 +19,8 @@ pub use subject::{NAME, Setup};
 
 use crate::TestKeys;
 use subject::Index;
-use terrace_index::{KeyKind, RangeIndex};
+use terrace_index::{KeyKind, PointIndex, RangeIndex, U64};
+use terrace_pool::Pool;
 
 /// Everything that a map from single keys must do. `make` makes an empty index called [`NAME`] in a pool of its own, as the [`Setup`] says. Panics on the first failure.
 ///
@@ -42,6 +46,7 @@ where
     concurrent::one_insert_wins(&make);
     concurrent::one_removal_wins(&make);
     concurrent::no_increment_is_lost(&make);
+    concurrent::more_threads_than_seats(&make);
     concurrent::own_keys_stay_exact(&make);
     concurrent::scans_miss_nothing_through_resizes(&make);
     concurrent::readers_never_mix_neighbours(&make);
@@ -57,6 +62,38 @@ where
     range::ranges_are_those_of_a_map(&make);
     range::orders_that_are_hard(&make);
     range::scans_stay_in_order_under_writes(&make);
+}
+
+/// What an index must do that is left and found again under its name, in a pool in a file. `OtherKeys` is the same kind of index with another kind of keys, and
+/// `OtherIndex` another kind of index: in place of `I` each is refused, and `I` in place of it. Panics on the first failure.
+///
+/// ```no_run
+/// # use terrace_index::{Bytes, U64, hash::{Clht, Turbo}}; use terrace_medium::Shm;
+/// use terrace_testkit::{TestRecord, conformance::stored};
+/// stored::<Clht<Shm, U64>, Clht<Shm, Bytes<TestRecord>>, Turbo<Shm, U64>>();
+/// ```
+pub fn stored<I, OtherKeys, OtherIndex>()
+where
+    I: Index,
+    OtherKeys: Index + PointIndex<Medium = <I as PointIndex>::Medium>,
+    OtherIndex: Index + PointIndex<Medium = <I as PointIndex>::Medium>,
+    I::Kind: TestKeys,
+    OtherKeys::Kind: TestKeys,
+    OtherIndex::Kind: TestKeys,
+{
+    stored::is_found_with_what_it_held::<I>();
+    stored::is_found_twice::<I>();
+    stored::a_missing_name_is_no_index::<I>();
+    stored::refuses::<I, OtherKeys>();
+    stored::refuses::<OtherKeys, I>();
+    stored::refuses::<I, OtherIndex>();
+    stored::refuses::<OtherIndex, I>();
+}
+
+/// That every integer can be a key and every integer a word, the ends of the range foremost. `make` makes an empty index called [`NAME`] in that pool, which is in a
+/// file: it is left and found again. Panics on the first failure.
+pub fn integers<I: Index + PointIndex<Kind = U64>>(make: impl Fn(&Pool<<I as PointIndex>::Medium>) -> I) {
+    integers::are_all_keys_and_words(&make);
 }
 
 /// The part of [`point_index`] in which threads meet, for a [`Jittery`](crate::Jittery) medium, on which the whole would take long.

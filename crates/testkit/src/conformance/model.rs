@@ -6,6 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 use terrace_index::{Deferred, PointIndex, Stored, Swapped};
 
 #[derive(Clone, Copy, Debug)]
@@ -171,15 +173,55 @@ where
     }
 }
 
-/// Runs `test` on `cases` values of `strategy`; on failure says which smallest one fails. The same values each time.
+/// Runs `test` on `cases` values of `strategy`; on failure says which smallest one fails. The same values each time, or more and others as [`Longer`] says.
 pub(super) fn check<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value)) {
+    let longer = Longer::asked();
+    let cases = cases.saturating_mul(longer.map_or(1, |longer| longer.times));
     let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-    let outcome = TestRunner::new_with_rng(config, rng).run(strategy, |value| {
+    let outcome = TestRunner::new_with_rng(config, Longer::rng(longer)).run(strategy, |value| {
         test(value);
         Ok(())
     });
     if let Err(failure) = outcome {
-        panic!("{failure}");
+        match longer {
+            None => panic!("{failure}"),
+            Some(Longer { times, seed }) => panic!("{failure}\nto repeat it: {TIMES}={times} {SEED}={seed}"),
+        }
+    }
+}
+
+/// How many times as many values as usual are tried.
+const TIMES: &str = "TERRACE_MODEL_TIMES";
+/// Which: a number that a failure has told.
+const SEED: &str = "TERRACE_MODEL_SEED";
+
+/// More values than the usual ones, and others in each run: what a night is for.
+#[derive(Clone, Copy)]
+struct Longer {
+    times: u32,
+    seed: u64,
+}
+
+impl Longer {
+    /// What the environment asks for, if it does. One seed for the whole process.
+    fn asked() -> Option<Self> {
+        static ASKED: LazyLock<Option<Longer>> = LazyLock::new(|| {
+            let asked = |name| std::env::var(name).ok();
+            let times: Option<u32> = asked(TIMES).map(|times| times.parse().expect("a number of times"));
+            let seed: Option<u64> = asked(SEED).map(|seed| seed.parse().expect("a number"));
+            (times.is_some() || seed.is_some()).then(|| Longer {
+                times: times.unwrap_or(1),
+                seed: seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
+            })
+        });
+        *ASKED
+    }
+
+    fn rng(longer: Option<Self>) -> TestRng {
+        let algorithm = RngAlgorithm::ChaCha;
+        let Some(Self { seed, .. }) = longer else { return TestRng::deterministic_rng(algorithm) };
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        TestRng::from_seed(algorithm, &bytes)
     }
 }

@@ -33,7 +33,7 @@ where
     I::Kind: TestKeys,
 {
     const KEYS: u64 = 400_000;
-    let subject = Subject::new(make(Setup { pool_bytes: 4 << 20, capacity: 0 }), 0..KEYS);
+    let subject = Subject::new(make(Setup::of_bytes(4 << 20)), 0..KEYS);
     let full = (0..KEYS).find(|&number| subject.insert(&subject.pin(), number, 1).is_err());
     let full = full.expect("4 MiB do not hold all of these keys");
     assert!(full > 10_000, "{full} keys fill a pool of 4 MiB");

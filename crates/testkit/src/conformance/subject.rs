@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use terrace_index::{Inserted, PointIndex, Stored, Swapped};
 use terrace_medium::MappedMedium;
-use terrace_pool::{Guard, Pool, PoolFull, PoolOptions};
+use terrace_pool::{Geometry, Guard, Pool, PoolFull, PoolOptions};
 
 /// The name under which suites make and find the index.
 pub const NAME: &str = "conformance";
@@ -17,6 +17,8 @@ pub struct Setup {
     pub pool_bytes: u64,
     /// Keys that the index has room for at first; 0 for the smallest.
     pub capacity: u64,
+    /// Threads that can be inside the pool at one time.
+    pub seats: u32,
 }
 
 impl Setup {
@@ -27,13 +29,19 @@ impl Setup {
     pub fn pool<M: MappedMedium>(self) -> Pool<M> {
         PoolOptions::anonymous()
             .size(self.pool_bytes)
+            .geometry(Geometry { seats: self.seats, ..Geometry::for_size(self.pool_bytes) })
             .hash_seed(0x7e44_ace0)
             .create()
             .expect("memory for a pool")
     }
 
     pub(super) fn with_capacity(capacity: u64) -> Self {
-        Self { pool_bytes: 256 << 20, capacity }
+        Self { capacity, ..Self::of_bytes(256 << 20) }
+    }
+
+    /// The smallest index in a pool of that size.
+    pub(super) fn of_bytes(pool_bytes: u64) -> Self {
+        Self { pool_bytes, capacity: 0, seats: Geometry::for_size(pool_bytes).seats }
     }
 }
 

@@ -1,0 +1,156 @@
+//! Every integer is a key and every integer is a word: 0, all ones, and whatever an index may have wanted for a mark of its own.
+
+use super::place::{End, Place};
+use super::subject::{Index, NAME};
+use std::collections::BTreeMap;
+use terrace_index::{Deferred, Inserted, PointIndex, Swapped, U64};
+use terrace_pool::{Guard, Pool};
+
+type Medium<I> = <I as PointIndex>::Medium;
+
+/// The ends of the range, each bit alone, each bit missing, and their neighbours: pointers' tags, lengths and flags are among them.
+fn extremes() -> Vec<u64> {
+    let bits = (0..64).map(|bit| 1u64 << bit);
+    let near = bits.flat_map(|bit| [bit, !bit, bit - 1, !(bit - 1)]);
+    let mut all: Vec<u64> = near.chain([0, u64::MAX]).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// An index and what it must hold. Words are known as they are, and not by key.
+struct Pair<I> {
+    index: I,
+    model: BTreeMap<u64, u64>,
+}
+
+impl<I: Index + PointIndex<Kind = U64>> Pair<I> {
+    fn pin(&self) -> Guard<'_, Medium<I>> {
+        PointIndex::pool(&self.index).pin()
+    }
+
+    fn insert(&mut self, key: u64, word: u64) {
+        let told = match self.model.get(&key) {
+            None => Inserted::New,
+            Some(&present) => Inserted::Present(present),
+        };
+        assert_eq!(self.index.insert(&self.pin(), &key, word).expect("room"), told, "insert of {key:#x}");
+        self.model.entry(key).or_insert(word);
+    }
+
+    fn update(&mut self, key: u64, word: u64) {
+        let before = self.model.get(&key).copied();
+        assert_eq!(self.index.update(&self.pin(), &key, word), before, "update of {key:#x}");
+        self.model.entry(key).and_modify(|old| *old = word);
+    }
+
+    fn upsert(&mut self, key: u64, word: u64) {
+        let before = self.model.insert(key, word);
+        assert_eq!(self.index.upsert(&self.pin(), &key, word).expect("room"), before, "upsert of {key:#x}");
+    }
+
+    fn remove(&mut self, key: u64) {
+        let before = self.model.remove(&key);
+        assert_eq!(self.index.remove(&self.pin(), &key), before, "removal of {key:#x}");
+    }
+
+    /// Fails with every state that the key does not have, and then succeeds; at once or settled later.
+    fn swap(&mut self, key: u64, new: Option<u64>, defer: bool) {
+        let state = self.model.get(&key).copied();
+        let guard = self.pin();
+        let swap = |expected, new| {
+            if !defer {
+                return self.index.compare_and_swap(&guard, &key, expected, new).expect("room");
+            }
+            let mut deferred = Deferred::default();
+            let swapped = self.index.compare_and_swap_deferred(&guard, &key, expected, new, &mut deferred);
+            self.index.settle(&guard, deferred);
+            swapped.expect("room")
+        };
+        for wrong in [None, Some(0), Some(1), Some(u64::MAX)].into_iter().filter(|wrong| *wrong != state) {
+            assert_eq!(swap(wrong, new), Swapped::Found(state), "{key:#x} was expected to be {wrong:x?}");
+        }
+        assert_eq!(swap(state, new), Swapped::Done, "{key:#x} from {state:x?} to {new:x?}");
+        drop(guard);
+        match new {
+            Some(word) => _ = self.model.insert(key, word),
+            None => _ = self.model.remove(&key),
+        }
+    }
+
+    fn assert_holds(&self) {
+        let guard = self.pin();
+        for key in extremes() {
+            let word = self.model.get(&key).copied();
+            assert_eq!(self.index.get(&guard, &key), word, "get of {key:#x}");
+            assert_eq!(self.index.get_sound(&guard, &key), Ok(word), "get of {key:#x}");
+        }
+        let mut many = Vec::new();
+        self.index.get_many(&guard, &extremes(), |_, word| many.push(word));
+        assert!(many.into_iter().eq(extremes().iter().map(|key| self.model.get(key).copied())), "get_many");
+        let mut scanned = Vec::new();
+        self.index.for_each(&guard, |word| scanned.push(word));
+        scanned.sort_unstable();
+        let mut words: Vec<u64> = self.model.values().copied().collect();
+        words.sort_unstable();
+        assert_eq!(scanned, words, "a scan");
+        assert_eq!(self.index.len(), self.model.len() as u64, "its length");
+        assert_eq!(self.index.verify(&guard), [], "what verify finds");
+        assert_eq!(self.index.damage(), None, "what operations met");
+    }
+
+    /// Every way to give a key a word and to take it away, with the same word for all keys or another for each.
+    fn change_all(&mut self, word: impl Fn(u64) -> u64) {
+        let keys = extremes();
+        keys.iter().for_each(|&key| self.update(key, word(key)));
+        keys.iter().for_each(|&key| self.insert(key, word(key)));
+        keys.iter().for_each(|&key| self.insert(key, !word(key)));
+        self.assert_holds();
+        keys.iter().for_each(|&key| self.update(key, !word(key)));
+        keys.iter().for_each(|&key| self.upsert(key, word(key)));
+        self.assert_holds();
+        for (nth, &key) in keys.iter().enumerate() {
+            self.swap(key, Some(!word(key)), nth % 2 == 0);
+            self.swap(key, None, nth % 3 == 0);
+            self.swap(key, Some(word(key)), nth % 2 == 1);
+        }
+        self.assert_holds();
+    }
+
+    fn remove_all(&mut self) {
+        extremes().into_iter().for_each(|key| self.remove(key));
+        extremes().into_iter().for_each(|key| self.remove(key));
+        self.assert_holds();
+    }
+}
+
+/// Every extreme key with extreme words, through every operation, and found again after the process ended in order or was killed.
+pub(super) fn are_all_keys_and_words<I: Index + PointIndex<Kind = U64>>(
+    make: &impl Fn(&Pool<Medium<I>>) -> I,
+) {
+    for (nth, word) in [0, u64::MAX, 1, 1 << 63].into_iter().enumerate() {
+        let place = Place::new();
+        let pool = place.create();
+        let mut pair = Pair { index: make(&pool), model: BTreeMap::new() };
+        pair.change_all(|_| word);
+        pair.remove_all();
+        pair.change_all(|key| key);
+        let mut pair = reopened(&place, pair, pool, if nth % 2 == 0 { End::Closed } else { End::Killed });
+        pair.assert_holds();
+        pair.change_all(|key| key.rotate_left(8) ^ word);
+        pair.remove_all();
+    }
+}
+
+fn reopened<I: Index + PointIndex<Kind = U64>>(
+    place: &Place,
+    pair: Pair<I>,
+    pool: Pool<Medium<I>>,
+    end: End,
+) -> Pair<I> {
+    let Pair { index, model } = pair;
+    drop(index);
+    end.of(pool);
+    let index = I::recover(&place.open(), NAME).expect("a sound index").expect("an index of that name");
+    Pair { index, model }
+}
