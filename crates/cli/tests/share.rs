@@ -3,7 +3,11 @@
 mod common;
 
 use common::{Place, Served};
-use terrace::Store;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Sender, channel};
+use terrace::{Store, Transaction};
 
 const SHARED: &[&str] = &["--shared"];
 
@@ -89,4 +93,130 @@ fn a_stopped_process_is_named() {
     place.run(&["put", "--shared", "key", "value"]).ok();
     served.signal("-CONT");
     assert_eq!(redis::cmd("GET").arg("key").query(&mut connect(&served)), Ok("value".to_string()));
+}
+
+/// Writes until it is `done`, and says when it has begun.
+fn write_until(done: &AtomicBool, has_begun: &Sender<()>, mut write: impl FnMut(u64)) {
+    write(0);
+    has_begun.send(()).unwrap();
+    (1..).take_while(|_| !done.load(Relaxed)).for_each(write);
+}
+
+/// Does `work` while a client of the server and the program that embeds the store both write all the time.
+fn while_others_write(served: &Served, embedded: &Store, work: impl FnOnce()) {
+    let done = AtomicBool::new(false);
+    let [(one, one_writes), (other, other_writes)] = [channel(), channel()];
+    let mut redis = connect(served);
+    let through_the_server =
+        |n| redis::cmd("SET").arg(format!("changing:{}", n % 50)).arg(n).exec(&mut redis).unwrap();
+    let embedded = |n: u64| {
+        let key = format!("changing:{}", n % 70);
+        if n % 3 == 0 {
+            embedded.remove(key.as_bytes()).unwrap();
+        }
+        let mut batch = embedded.batch();
+        batch.put(key.as_bytes(), n.to_string().as_bytes()).put(b"changing:newest", b"one");
+        batch.commit().unwrap();
+    };
+    let work = AssertUnwindSafe(|| {
+        [one_writes, other_writes].iter().for_each(|writes| writes.recv().unwrap());
+        work();
+    });
+    let worked = std::thread::scope(|scope| {
+        scope.spawn(|| write_until(&done, &{ one }, through_the_server));
+        scope.spawn(|| write_until(&done, &{ other }, embedded));
+        let worked = catch_unwind(work);
+        done.store(true, Relaxed);
+        worked
+    });
+    worked.unwrap_or_else(|panic| resume_unwind(panic));
+}
+
+#[test]
+fn commands_that_go_through_the_whole_store_do_so_beside_those_who_write() {
+    let place = Place::new();
+    let pool = place.pool();
+    let served = Served::start(&pool, SHARED);
+    let embedded = Store::options().path(&pool).shared(true).open().unwrap();
+    let records = || (0..3000).map(|n| (format!("kept:{n}"), format!("value {n}")));
+    let keys: BTreeSet<String> = records().map(|(key, _)| key).collect();
+    while_others_write(&served, &embedded, || {
+        let csv: String = records().map(|(key, value)| format!("{key},{value}\n")).collect();
+        let loaded = place.run_with(&["load", "--shared", "-"], format!("key,value\n{csv}").as_bytes()).ok();
+        assert!(loaded.err.starts_with("loaded 3,000 records in "), "{}", loaded.err);
+        let scanned = place.run(&["scan", "--shared", "--prefix", "kept:"]).ok();
+        assert_eq!(scanned.text().lines().map(String::from).collect::<BTreeSet<_>>(), keys);
+
+        let dumped = place.run(&["dump", "--shared"]).ok();
+        let kept = dumped.text().lines().filter(|line| line.contains("kept:"));
+        let expected = records().map(|(key, value)| format!(r#"{{"key":"{key}","value":"{value}"}}"#));
+        assert_eq!(kept.map(String::from).collect::<BTreeSet<_>>(), expected.collect());
+
+        let checked = place.run(&["check", "--shared"]).ok();
+        let says = checked.text();
+        assert!(says.contains("beside other processes") && says.ends_with(": sound\n"), "{says}");
+    });
+    let mut redis = connect(&served);
+    assert_eq!(redis::cmd("GET").arg("kept:7").query(&mut redis), Ok("value 7".to_string()));
+    assert_eq!(text(embedded.get(b"kept:2999").unwrap()).as_deref(), Some("value 2999"));
+}
+
+#[test]
+fn a_server_ends_a_process_that_stands_still_and_says_so() {
+    let place = Place::new();
+    let pool = place.pool();
+    let mut patient = Served::start(&pool, &["--shared", "--end-stopped", "1"]);
+    let (mut stopped, other) = (Served::start(&pool, SHARED), Served::start(&pool, SHARED));
+    redis::cmd("SET").arg("kept").arg("1").exec(&mut connect(&stopped)).unwrap();
+    // Not until it stands still: on a busy machine it has been ended by then.
+    stopped.signal("-STOP");
+    assert_eq!(stopped.end().0, None, "it was killed");
+    for served in [&patient, &other] {
+        assert_eq!(redis::cmd("GET").arg("kept").query(&mut connect(served)), Ok("1".to_string()));
+        redis::cmd("SET").arg("written").arg("1").exec(&mut connect(served)).unwrap();
+    }
+    patient.signal("-TERM");
+    let (code, log) = patient.end();
+    assert_eq!(code, Some(0), "{log}");
+    let ended = format!("ended process {} (terrace, since ", stopped.child.id());
+    assert_eq!(log.matches("ended process").count(), 1, "{log}");
+    assert!(log.contains(&ended) && log.contains("stood still for 1s"), "{log}");
+}
+
+/// Adds one to `n` as often as it says, each time by a transaction of Redis's that is not done if `n` has changed.
+fn add_through(served: &Served, times: u32) {
+    let mut redis = connect(served);
+    let mut left = times;
+    while left > 0 {
+        let (n,): (i64,) =
+            redis::pipe().cmd("WATCH").arg("n").ignore().cmd("GET").arg("n").query(&mut redis).unwrap();
+        let mut transaction = redis::pipe();
+        transaction.atomic().cmd("SET").arg("n").arg(n + 1).cmd("INCR").arg("transactions");
+        let done: redis::Value = transaction.query(&mut redis).unwrap();
+        left -= u32::from(done != redis::Value::Nil);
+    }
+}
+
+#[test]
+fn transactions_of_two_servers_and_a_program_lose_nothing_of_each_other() {
+    const TIMES: u32 = 100;
+    let place = Place::new();
+    let pool = place.pool();
+    let (one, other) = (Served::start(&pool, SHARED), Served::start(&pool, SHARED));
+    let embedded = Store::options().path(&pool).shared(true).open().unwrap();
+    embedded.put(b"n", b"0").unwrap();
+    let number = |key: &[u8]| text(embedded.get(key).unwrap()).map(|text| text.parse::<u32>().unwrap());
+    let add = |transaction: &mut Transaction<'_>| {
+        for key in [b"n".as_slice(), b"transactions"] {
+            let old = text(transaction.get(key).unwrap()).map_or(0, |text| text.parse().unwrap());
+            transaction.put(key, (old + 1u32).to_string().as_bytes()).unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| add_through(&one, TIMES));
+        scope.spawn(|| add_through(&other, TIMES));
+        scope.spawn(|| (0..TIMES).for_each(|_| embedded.transaction(&[], add).unwrap().unwrap()));
+        scope.spawn(|| (0..TIMES).for_each(|_| _ = embedded.increment(b"n", 1).unwrap()));
+    });
+    assert_eq!((number(b"n"), number(b"transactions")), (Some(4 * TIMES), Some(3 * TIMES)));
 }

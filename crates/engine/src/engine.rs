@@ -1,6 +1,6 @@
 //! What a store can do.
 
-use crate::{Change, Entry, Put, ReadError, Report, Stats, Token, Value, Version, WriteError};
+use crate::{Change, Entry, Memory, Put, ReadError, Report, Stats, Token, Value, Version, WriteError};
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_medium::HugePages;
@@ -178,6 +178,10 @@ pub trait Engine: Send + Sync {
 
     /// Shows every entry that its checksums prove, and what is wrong where they do not. Entries that have expired are left out.
     fn salvage(&self, each: &mut Salvage<'_>);
+
+    /// What the store can reach, and what its pool has given for it. While nobody is at work, and after a collection. For tests.
+    #[doc(hidden)]
+    fn memory(&self) -> Memory;
 
     /// From now on every write fails with [`WriteError::Stopped`] and this reason.
     fn stop(&self, why: String);

@@ -16,5 +16,5 @@ pub use direct::{KEY_MAX, VALUE_MAX};
 pub use engine::{Commit, Each, Engine, Expected, Salvage, Watching, What, Write};
 pub use entry::{Change, Entry, Put, Token, Value, Version};
 pub use error::{OpenError, ReadError, WriteError};
-pub use stats::{Costs, Report, Stats};
+pub use stats::{Costs, Memory, Report, Stats};
 pub use terrace_index::CacheStats;

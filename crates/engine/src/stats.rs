@@ -132,3 +132,19 @@ impl Report {
         self.findings.is_empty()
     }
 }
+
+/// Where the memory of a store is, for tests: in a sound one nothing is `garbage` or given twice, and if nothing waits, as much is used as can be reached.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Bytes of the blocks that the store can reach.
+    pub reachable: u64,
+    /// Bytes of the blocks that the pool has given.
+    pub used: u64,
+    /// Bytes that were given back, and lie with a thread that has not let go of them yet. They are used.
+    pub waiting: u64,
+    /// Bytes that a collection finds which no crash and no death has asked for: the ones before should have.
+    pub garbage: u64,
+    /// Blocks that the store can reach and that begin within another one.
+    pub overlapping: u64,
+}

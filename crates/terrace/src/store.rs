@@ -407,6 +407,14 @@ impl Store {
         dead
     }
 
+    /// Takes over what others have left that died, and then says what the store can reach and what its pool has given for it. While no other process is at work. For tests.
+    #[doc(hidden)]
+    pub fn memory(&self) -> terrace_engine::Memory {
+        self.look_after_others();
+        let _paused = self.0.background.pause();
+        self.0.engine.memory()
+    }
+
     /// Waits until the background work that an unclean stop has left is done.
     pub fn wait_until_collected(&self) {
         self.0.background.wait_until_collected();

@@ -4,6 +4,7 @@ use super::counters::Tally;
 use super::descriptor::{Descriptor, pending};
 use super::store::{Direct, Kind};
 use super::view::Record;
+use crate::Memory;
 use terrace_index::PointIndex;
 use terrace_pool::{Guard, Marker};
 
@@ -21,6 +22,20 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     #[doc(hidden)]
     pub fn reachable(&self) -> Vec<(u64, u64)> {
         self.pool().reachable(&mut |marker| self.trace(marker, &|| false))
+    }
+
+    /// See [`Engine::memory`](crate::Engine::memory).
+    pub(super) fn count_memory(&self) -> Memory {
+        let pool = self.pool();
+        // As nobody is at work, this also counts the blocks anew.
+        pool.doubt();
+        let garbage = pool.collect(&mut |marker| self.trace(marker, &|| false)).freed;
+        while pool.relieve() {}
+        let (mut blocks, space) = (self.reachable(), pool.space());
+        blocks.sort_unstable();
+        let overlapping = blocks.windows(2).filter(|pair| pair[0].0 + pair[0].1 > pair[1].0).count() as u64;
+        let reachable = blocks.iter().map(|&(_, bytes)| bytes).sum();
+        Memory { reachable, used: space.used_by_blocks, waiting: space.waiting, garbage, overlapping }
     }
 
     fn trace(&self, marker: &mut Marker<'_>, is_to_stop: &dyn Fn() -> bool) {
@@ -78,5 +93,51 @@ fn mark_record(marker: &mut Marker<'_>, record: &Record<'_>) {
         && record.verify().is_ok()
     {
         marker.mark(outline.extent, record.shape.value_len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::{Key, Settings};
+    use crate::{Engine, ManualClock, Put};
+    use std::sync::Arc;
+    use terrace_index::{Bytes, CacheBounds, hash::Clht};
+    use terrace_medium::Shm;
+    use terrace_pool::PoolOptions;
+
+    #[test]
+    fn memory_that_nothing_reaches_and_memory_that_is_free_and_can_be_reached_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = PoolOptions::at(folder.path().join("pool")).size(16 << 20).create::<Shm>().unwrap();
+        let settings = Settings {
+            expected_keys: 1,
+            index_cache: CacheBounds::default(),
+            verify_reads: true,
+            read_only: false,
+            clock: Arc::new(ManualClock::at(1000)),
+        };
+        let store = Direct::<Clht<Shm, Bytes<Key>>>::open(pool, settings).unwrap();
+        for n in 0..3000u64 {
+            // Small ones and large ones, that come and go.
+            let value = vec![7; 1 << (n % 15)];
+            store.put(Put { key: &(n % 500).to_be_bytes(), value: &value, expires_at: None }).unwrap();
+            store.remove(&(n / 3).to_be_bytes()).unwrap();
+        }
+        let sound = store.memory();
+        let Memory { reachable, .. } = sound;
+        assert_eq!(sound, Memory { reachable, used: reachable, waiting: 0, garbage: 0, overlapping: 0 });
+        assert!(reachable > 50_000, "{sound:?}");
+
+        let lose = |bytes: usize| store.pool().pin().alloc(bytes).unwrap().persist().into_offset();
+        for bytes in [64, 100_000] {
+            lose(bytes);
+            assert!(store.memory().garbage >= bytes as u64);
+            assert_eq!(store.memory(), sound, "it was found and is free again");
+        }
+        // The smallest is a record.
+        let (at, bytes) = *store.reachable().iter().min_by_key(|block| block.1).unwrap();
+        store.pool().pin().free(at, bytes as usize);
+        assert_eq!(store.memory(), Memory { used: reachable - bytes, ..sound });
     }
 }

@@ -4,7 +4,8 @@ use super::key::Key;
 use super::root::{INDEX, Root};
 use crate::engine::{Commit, Each, Engine, Expected, Salvage, Watching, Write};
 use crate::{
-    Change, Clock, Costs, Entry, OpenError, Put, ReadError, Report, Stats, Token, Value, Version, WriteError,
+    Change, Clock, Costs, Entry, Memory, OpenError, Put, ReadError, Report, Stats, Token, Value, Version,
+    WriteError,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -276,6 +277,9 @@ where
     }
     fn salvage(&self, each: &mut Salvage<'_>) {
         self.salvage_all(each);
+    }
+    fn memory(&self) -> Memory {
+        self.count_memory()
     }
     fn stop(&self, why: String) {
         self.stop_writing(&why);

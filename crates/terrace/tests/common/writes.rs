@@ -23,14 +23,26 @@ pub enum Op {
     All(Vec<Step>),
 }
 
-fn key(thread: u64, draws: &mut Draws) -> Vec<u8> {
+/// One of the keys of a thread that have values, and no counter.
+pub fn key(thread: u64, draws: &mut Draws) -> Vec<u8> {
     format!("thread {thread} key {}", draws.below(KEYS)).into_bytes()
+}
+
+/// A value of `key`: the version, and behind it a byte that follows from key, version and length. So whoever reads it sees by itself whether it is whole and belongs there.
+pub fn value(key: &[u8], version: u8, len: usize) -> Vec<u8> {
+    let seed = (len as u64) << 8 | u64::from(version);
+    let mixed = key.iter().fold(seed, |mixed, &byte| Draws(mixed ^ u64::from(byte)).below(u64::MAX));
+    let mut value = vec![mixed as u8; len];
+    value[0] = version;
+    value
 }
 
 fn put(thread: u64, draws: &mut Draws) -> Step {
     let len = [1, 20, 300, 6000][draws.below(4) as usize];
     let at = (draws.below(4) == 0).then(|| FAR + draws.below(1000));
-    Step::Put(key(thread, draws), vec![draws.below(256) as u8; len], at)
+    let key = key(thread, draws);
+    let value = value(&key, draws.below(256) as u8, len);
+    Step::Put(key, value, at)
 }
 
 fn any(thread: u64, draws: &mut Draws) -> Step {
