@@ -50,6 +50,8 @@ pub enum Bug {
     SwitchUnfenced,
     /// A rehash leaves the last bucket out.
     LostBucket,
+    /// A rehash at the same size loses the key behind a deleted slot.
+    LostBehindDeleted,
     /// The old buckets of a rehashed shard are given back to nobody.
     OldShardLeaked,
     /// Recovery leaves the places for readers as the crash left them.
@@ -114,7 +116,7 @@ impl Bug {
     ];
 
     /// Those of TurboHash.
-    pub const OF_TURBO: [Self; 15] = [
+    pub const OF_TURBO: [Self; 16] = [
         Self::PublishBeforePair,
         Self::UnlockWithoutPersist,
         Self::ForgottenCount,
@@ -128,6 +130,7 @@ impl Bug {
         Self::SwitchBeforeShard,
         Self::SwitchUnfenced,
         Self::LostBucket,
+        Self::LostBehindDeleted,
         Self::OldShardLeaked,
         Self::RecoveryForgotten,
     ];

@@ -4,7 +4,7 @@
     allow(dead_code, unreachable_pub, reason = "without the feature nobody outside names them")
 )]
 
-/// A bug in how participants take back what a dead one has left.
+/// A bug in how participants take back what a dead one has left, or in the pool's memory, its roots and its growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Bug {
@@ -26,11 +26,23 @@ pub enum Bug {
     SuperblockLeft,
     /// What a dead one changed under its lock is taken for durable.
     UnfencedForgotten,
+    /// A block that is retired is free at once, and again when its time has come.
+    FreedTwice,
+    /// A new slab has the bits of what lay there before.
+    BitmapLeft,
+    /// That a unit is a slab is not durable when a block of it is given out.
+    SlabUnfenced,
+    /// A root is changed by two stores, and is nothing in between.
+    RootInTwoStores,
+    /// The superblock tells of new memory before there are hints of it.
+    SizeBeforeHints,
+    /// An open sets no memory aside for what a full pool gives back, nor finds what an earlier one did.
+    ReserveForgotten,
 }
 
 impl Bug {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
+    /// Those of participants.
+    pub const OF_PARTICIPANTS: [Self; 9] = [
         Self::NoteAfterLock,
         Self::NoteStruckEarly,
         Self::LivingLockFreed,
@@ -40,6 +52,16 @@ impl Bug {
         Self::QueueNotMended,
         Self::SuperblockLeft,
         Self::UnfencedForgotten,
+    ];
+
+    /// Those of memory, roots and growth.
+    pub const OF_MEMORY: [Self; 6] = [
+        Self::FreedTwice,
+        Self::BitmapLeft,
+        Self::SlabUnfenced,
+        Self::RootInTwoStores,
+        Self::SizeBeforeHints,
+        Self::ReserveForgotten,
     ];
 }
 

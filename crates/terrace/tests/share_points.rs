@@ -15,7 +15,7 @@ use common::{Draws, Medium, Site, assert_sound, contents, shared};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace::{ByteSize, Store};
+use terrace::{ByteSize, Index, Store};
 use terrace_medium::{MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::process::{AtPoint, Ended, Ending, Journal, Point, Victim, acknowledge, task};
@@ -105,9 +105,24 @@ const PARTS: [&str; 10] = [
     "flight.rs",
 ];
 
+/// What a resize is made of in the other indexes.
+const RESIZES: [(Index, [&str; 2]); 3] = [
+    (Index::Turbo, ["turbo/rehash.rs", "turbo/directory.rs"]),
+    (Index::Rewo, ["rewo/resize.rs", "rewo/view.rs"]),
+    (Index::Level, ["level/resize.rs", "level/root.rs"]),
+];
+
+/// The stores of which each is a moment at which a resize begins, ends, or has happened.
+const TURNS: [(Index, &str, &str); 4] = [
+    (Index::Turbo, "turbo/directory.rs", "self.0.0[VERSION].store("),
+    (Index::Rewo, "rewo/resize.rs", "self.root[1].0[VIEW].store(medium, view.offset(), Release)"),
+    (Index::Rewo, "rewo/resize.rs", "self.root[1].0[VIEW].store(medium, directory.after, Release)"),
+    (Index::Level, "level/root.rs", "root[0].0[STATE].store("),
+];
+
 /// Of the points, those in these files, each at one of its times.
-fn named(points: Vec<Point>, draws: &mut Draws) -> Vec<Point> {
-    let is_named = |point: &Point| PARTS.iter().any(|part| point.file.ends_with(part));
+fn named(points: Vec<Point>, parts: &[&str], draws: &mut Draws) -> Vec<Point> {
+    let is_named = |point: &Point| parts.iter().any(|part| point.file.ends_with(part));
     let points = points.into_iter().filter(is_named);
     points.map(|point| Point { nth: 1 + draws.below(point.nth), ..point }).collect()
 }
@@ -123,15 +138,15 @@ struct Shared<M: Under> {
 
 impl<M: Under> Shared<M> {
     /// With a bystander only.
-    fn among_bystanders() -> Self {
+    fn among_bystanders(index: Index) -> Self {
         let site = Site::new(M::MEDIUM, ByteSize::mib(16));
-        M::options(&site.path).create().unwrap().close().unwrap();
+        M::options(&site.path).index(index).create().unwrap().close().unwrap();
         let bystander = PoolOptions::at(&site.path).shared(true).assume_persistent(true).open().unwrap();
         Self { site, bystander, store: None }
     }
 
-    fn new() -> Self {
-        let shared = Self::among_bystanders();
+    fn new(index: Index) -> Self {
+        let shared = Self::among_bystanders(index);
         let store = Some(M::options(&shared.site.path).open().unwrap());
         Self { store, ..shared }
     }
@@ -160,12 +175,16 @@ impl<M: Under> Shared<M> {
 
 /// Where a process is ended that writes.
 fn points_of_writing<M: Under>(draws: &mut Draws) -> Vec<Point> {
-    let shared = Shared::<M>::new();
-    let points = named(AtPoint::<M>::points(|| write::<M>(&shared.site.path, |_| {})), draws);
+    let points = points_in::<M>(Index::Clht, &PARTS, draws);
     for part in ["lock.rs", "slabs.rs", "pages.rs", "limbo.rs", "resize.rs", "flight.rs"] {
         assert!(points.iter().any(|point| point.file.ends_with(part)), "no point in {part}");
     }
     points
+}
+
+fn points_in<M: Under>(index: Index, parts: &[&str], draws: &mut Draws) -> Vec<Point> {
+    let shared = Shared::<M>::new(index);
+    named(AtPoint::<M>::points(|| write::<M>(&shared.site.path, |_| {})), parts, draws)
 }
 
 #[test]
@@ -181,18 +200,43 @@ fn who_is_killed_at_a_named_point_holds_nobody_up_on_pmem() {
 fn kill_at_named_points<M: Under>() {
     let points = points_of_writing::<M>(&mut Draws(3));
     assert!(points.len() > 40, "{} points", points.len());
+    kill_at::<M>(Index::Clht, &points);
+}
+
+/// Kills a writer at each of these points.
+fn kill_at<M: Under>(index: Index, points: &[Point]) {
     let (progress, mut reached) = (AtomicU64::new(0), 0);
     watched(&progress, || {
-        for point in &points {
-            let shared = Shared::<M>::new();
+        for point in points {
+            let shared = Shared::<M>::new(index);
             let ended = start::<M>("write", &shared.site.path, point, Ending::Kill).wait();
             shared.judge(&point.to_string(), &ended);
             reached += usize::from(ended.killed);
             progress.fetch_add(1, Relaxed);
         }
     });
-    say("killed", reached, points.len());
+    say(&format!("{}: killed", index.name()), reached, points.len());
     assert!(reached * 4 > points.len() * 3, "{reached} of {} points were reached", points.len());
+}
+
+#[test]
+fn who_is_killed_over_a_resize_of_any_index_holds_nobody_up() {
+    for (index, parts) in RESIZES {
+        let points = points_in::<Pmem>(index, &parts, &mut Draws(7));
+        for (_, file, code) in TURNS.iter().filter(|turn| turn.0 == index) {
+            let is_met =
+                points.iter().any(|point| point.file.ends_with(file) && source(point).contains(code));
+            assert!(is_met, "nothing comes by `{code}` of {file}: {points:?}");
+        }
+        kill_at::<Pmem>(index, &points);
+    }
+}
+
+/// The line of a point.
+fn source(point: &Point) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join(&point.file)).unwrap();
+    text.lines().nth(point.line as usize - 1).unwrap_or_default().to_string()
 }
 
 #[test]
@@ -210,7 +254,7 @@ fn stop_at_named_points<M: Under>() {
     let (progress, mut reached) = (AtomicU64::new(0), 0);
     watched(&progress, || {
         for point in &points {
-            let shared = Shared::<M>::new();
+            let shared = Shared::<M>::new(Index::Clht);
             let victim = start::<M>("write", &shared.site.path, point, Ending::Stop);
             if victim.wait_until_stopped().unwrap() {
                 reached += 1;
@@ -250,15 +294,15 @@ fn kill_over_a_recovery<M: Under>() {
     let batch =
         batch.into_iter().find(|point| point.file.ends_with("direct/root.rs")).expect("a batch is announced");
     let batch = Point { nth: 3, ..batch };
-    let shared = Shared::<M>::among_bystanders();
+    let shared = Shared::<M>::among_bystanders(Index::Clht);
     dead_in_a_batch(&shared, &batch);
     let points = AtPoint::<M>::points(|| look_after::<M>(&shared.site.path));
-    let points = named(points, &mut Draws(6));
+    let points = named(points, &PARTS, &mut Draws(6));
     assert!(points.len() > 20 && points.iter().any(|point| point.file.ends_with("recover.rs")), "{points:?}");
     let (progress, mut reached) = (AtomicU64::new(0), 0);
     watched(&progress, || {
         for point in &points {
-            let shared = Shared::<M>::among_bystanders();
+            let shared = Shared::<M>::among_bystanders(Index::Clht);
             let ended = dead_in_a_batch(&shared, &batch);
             let second = start::<M>("look-after", &shared.site.path, point, Ending::Kill).wait();
             shared.judge(&format!("{point}, over a recovery"), &ended);

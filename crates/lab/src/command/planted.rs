@@ -1,4 +1,4 @@
-//! `cargo lab planted`: does the lab find bugs that were planted, into the indexes, and into what participants of a shared pool do for their dead?
+//! `cargo lab planted`: does the lab find bugs that were planted, into the indexes, the engine, the pool, and into what participants of a shared pool do for their dead?
 
 use super::crash::{cores, failed, number};
 use super::progress::Progress;
@@ -8,7 +8,7 @@ use super::session::{Session, Tally};
 use clap::Args;
 use std::process::ExitCode;
 use terrace_index::{Bug, plant};
-use terrace_lab::{Accident, Deaths, meeting, suite};
+use terrace_lab::{Accident, Deaths, StoreBug, meeting, suite};
 use terrace_testkit::crash::{Limits, Profile};
 
 /// Which bugs are to be found in which targets.
@@ -44,7 +44,7 @@ pub(crate) struct Planted {
 
 impl Planted {
     pub(crate) fn run(&self) -> ExitCode {
-        let missed = self.in_indexes() + self.in_participants();
+        let missed = self.in_indexes() + self.in_stores() + self.in_participants();
         for (target, _) in PLANTED.iter().filter(|_| self.only.is_none()) {
             if let Some((seed, finding)) = self.search(target, self.sound_states).finding {
                 return failed(&format!("{seed} of {target}: without a bug, {}", finding.wrong));
@@ -76,10 +76,25 @@ impl Planted {
         missed
     }
 
+    /// How many bugs of the engine and of the pool were missed.
+    fn in_stores(&self) -> u32 {
+        let mut missed = 0;
+        for bug in StoreBug::all().filter(|bug| self.is_asked(&bug.to_string())) {
+            bug.plant(true);
+            let (is_found, fate) = fate(&self.search(bug.target(), self.states));
+            bug.plant(false);
+            missed += u32::from(!is_found);
+            say(&format!("{bug:<24} {:<10} {fate}", bug.target()));
+        }
+        missed
+    }
+
     /// How many bugs of participants were missed.
     fn in_participants(&self) -> u32 {
         let mut missed = 0;
-        for bug in terrace_pool::Bug::ALL.into_iter().filter(|bug| self.is_asked(&format!("{bug:?}"))) {
+        for bug in
+            terrace_pool::Bug::OF_PARTICIPANTS.into_iter().filter(|bug| self.is_asked(&format!("{bug:?}")))
+        {
             terrace_pool::plant(Some(bug));
             let found = self.die_with(bug);
             terrace_pool::plant(None);

@@ -1,9 +1,10 @@
 //! `engine::direct`, a whole store: records, expiry, swaps, batches.
 
+use super::expiring::{self, Time};
 use super::options::{REBOOTED, is_unmade, options, refused_after_reboot, shared};
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Key as EngineKey, Settings};
-use terrace_engine::{Change, Commit, Engine, Entry, ManualClock, Put, What, Write, WriteError};
+use terrace_engine::{Change, Clock, Commit, Engine, Entry, Put, Token, What, Write, WriteError};
 use terrace_index::{Bytes, CacheBounds, hash::Clht};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Liveness, Pool};
@@ -14,13 +15,14 @@ type Store<M> = Direct<Clht<M, Bytes<EngineKey>>>;
 /// The engine.
 pub struct DirectEngine;
 
-/// The time in all runs.
-const NOW: u64 = 1_000_000;
 /// Values longer than what a record holds lie in memory of their own.
 const LONG: usize = 4100;
 const HEAD: usize = 16;
 /// Versions, modulo 60, whose records are about as long as a batch's descriptor.
 const AS_DESCRIPTORS: [u64; 4] = [7, 15, 23, 31];
+
+/// Background work that removes what has expired.
+pub(super) const SWEEP: Op = Op::Background(1);
 
 const MIX: Mix =
     Mix { put: 25, insert: 8, update: 8, remove: 14, swap: 10, batch: 20, puts: 8, background: 7 };
@@ -36,14 +38,22 @@ impl Target for DirectEngine {
         let keys = 2 + dice.roll(8) as usize;
         let (mut model, mut next) = (vec![None; keys], 0);
         let count = dice.roll(12) as usize;
-        let before = MIX.draw(&mut dice, count, &mut next, &mut model);
+        let has_time = expiring::is_in(seed);
+        let mut draw = |dice: &mut Dice, count| match has_time {
+            true => expiring::draw(&MIX, dice, count, &mut next, &mut model),
+            false => MIX.draw(dice, count, &mut next, &mut model),
+        };
+        let before = draw(&mut dice, count);
         let count = 4 + dice.roll(14) as usize;
-        let ops = MIX.draw(&mut dice, count, &mut next, &mut model);
+        let ops = draw(&mut dice, count);
         // Short values, so that there is room for them after any history.
         let short = |n: usize| (1 << 20) + 60 * n as u64;
         let batch: Vec<Effect> = (0..keys.min(3)).map(|key| (key, Some(short(key + 1)))).collect();
         let mut after: Vec<Op> = (0..keys).map(|key| Op::Put(key, short(keys + key + 1))).collect();
-        after.extend([Op::Batch(batch), Op::Background(1), Op::Remove(0), Op::Insert(0, short(99))]);
+        after.extend([Op::Batch(batch), SWEEP, Op::Remove(0), Op::Insert(0, short(99))]);
+        if has_time {
+            after.extend(expiring::after(short(100)));
+        }
         let names: Vec<_> = (0..keys as u64).map(|key| key_bytes(key * 7 + seed % 100)).collect();
         let names = Arc::new(names);
         let creation = dice.roll(16) == 0;
@@ -57,6 +67,7 @@ pub struct Engineered<M: MappedMedium> {
     store: Arc<Store<M>>,
     pool: Pool<M>,
     keys: Arc<Vec<Vec<u8>>>,
+    time: Time,
     /// Whether more than one thread uses it.
     is_shared: bool,
 }
@@ -96,11 +107,6 @@ fn is_value(bytes: &[u8], key: Key, version: Version) -> bool {
     named && bytes.len() == length(version) && rest.iter().all(|&byte| byte == version as u8)
 }
 
-/// One version in four has an expiry, none of them soon.
-fn expiry(version: Version) -> Option<u64> {
-    version.is_multiple_of(4).then_some(NOW + 1000 + version)
-}
-
 /// The version that a value of `key` tells, if all of its bytes are as they were written.
 fn version_of(key: Key, entry: Entry<'_>) -> Result<Version, String> {
     let version = entry.value.get(8..HEAD).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
@@ -110,23 +116,28 @@ fn version_of(key: Key, entry: Entry<'_>) -> Result<Version, String> {
     }
 }
 
+/// Nobody else is there.
+fn changed() -> WriteError {
+    WriteError::Stopped("a commit says that another changed a key".into())
+}
+
 impl<M: MappedMedium> Engineered<M> {
     fn over(pool: Pool<M>, plan: &Plan) -> Result<Self, String> {
-        let clock = Arc::new(ManualClock::at(NOW));
+        let time = Time::of(&pool, plan)?;
         let settings = Settings {
             expected_keys: 0,
             index_cache: CacheBounds::default(),
             verify_reads: true,
             read_only: false,
-            clock,
+            clock: time.clock.clone(),
         };
         let store = Arc::new(Store::open(pool.clone(), settings).map_err(|error| error.to_string())?);
-        Ok(Self { store, pool, keys: plan.names(), is_shared: plan.threads > 1 })
+        Ok(Self { store, pool, keys: plan.names(), time, is_shared: plan.threads > 1 })
     }
 
     fn put(&self, key: Key, version: Version) -> Result<(), WriteError> {
         let value = value(key, version);
-        self.store.put(Put { key: &self.keys[key], value: &value, expires_at: expiry(version) })
+        self.store.put(Put { key: &self.keys[key], value: &value, expires_at: self.time.expiry(version) })
     }
 
     /// Changes a key if `decide` says so when it sees its version.
@@ -142,11 +153,71 @@ impl<M: MappedMedium> Engineered<M> {
                 None => Change::Keep,
                 Some(None) => Change::Remove,
                 Some(Some(version)) => {
-                    Change::Put { value: value(key, version), expires_at: expiry(version) }
+                    Change::Put { value: value(key, version), expires_at: self.time.expiry(version) }
                 }
             }
         })?;
         Ok(seen)
+    }
+
+    /// Gives a key another state if it has the one that is expected, by a commit that expects the version that it was seen in.
+    fn swap(
+        &self,
+        key: Key,
+        expected: Option<Version>,
+        new: Option<Version>,
+    ) -> Result<Option<Version>, WriteError> {
+        loop {
+            let known = self.store.version(&self.keys[key])?;
+            let (seen, token) = self.seen(key)?;
+            if seen != expected {
+                return Ok(seen);
+            }
+            let value = new.map(|version| (value(key, version), self.time.expiry(version)));
+            let what = match &value {
+                Some((value, expires_at)) => What::Put { value, expires_at: *expires_at },
+                None => What::Remove,
+            };
+            // Else another has changed it since it was looked at; alone, nobody has.
+            if known.token() == token {
+                let write = Write { key: &self.keys[key], what };
+                match self.store.commit(&[write], &[(&self.keys[key], known)])? {
+                    Commit::Done => return Ok(seen),
+                    Commit::Changed(_) if self.is_shared => {}
+                    Commit::Changed(_) => return Err(changed()),
+                }
+            }
+        }
+    }
+
+    fn seen(&self, key: Key) -> Result<(Option<Version>, Option<Token>), WriteError> {
+        let value = self.store.get(&self.keys[key])?;
+        let token = value.as_ref().map(|value| value.token());
+        Ok((value.and_then(|value| version_of(key, value.entry()).ok()), token))
+    }
+
+    /// Whether just these keys go, and do so by themselves, at the clock's next tick.
+    fn go_at_next_tick(&self, effects: &[Effect]) -> bool {
+        // Of threads, nobody could say what the others have written meanwhile.
+        let may_tick = self.time.is_on && !self.is_shared && effects.iter().all(|(_, to)| to.is_none());
+        let goes = |key: &Vec<u8>| {
+            let entry = self.store.get(key).ok().flatten();
+            entry.is_some_and(|entry| entry.expires_at() == Some(self.time.next()))
+        };
+        let is_named = |key| effects.iter().any(|&(named, _)| named == key);
+        may_tick && self.keys.iter().enumerate().all(|(key, bytes)| goes(bytes) == is_named(key))
+    }
+
+    /// Removes a key. Where entries expire, it is made to expire at once, by turns.
+    fn remove(&self, key: Key) -> Result<(), WriteError> {
+        if !self.time.is_on {
+            return self.store.remove(&self.keys[key]).map(drop);
+        }
+        let now = self.time.clock.now_ms();
+        self.store.modify(&self.keys[key], &mut |entry| match entry.map(|entry| version_of(key, entry)) {
+            Some(Ok(version)) if version % 2 == 1 => Change::Expire(Some(now)),
+            _ => Change::Remove,
+        })
     }
 
     /// All effects at once, if the key behind the first stays as it is.
@@ -157,7 +228,9 @@ impl<M: MappedMedium> Engineered<M> {
             .iter()
             .map(|(key, to, value)| {
                 let what = match (to, value) {
-                    (Some(version), Some(value)) => What::Put { value, expires_at: expiry(*version) },
+                    (Some(version), Some(value)) => {
+                        What::Put { value, expires_at: self.time.expiry(*version) }
+                    }
                     _ => What::Remove,
                 };
                 Write { key: &self.keys[*key], what }
@@ -173,7 +246,7 @@ impl<M: MappedMedium> Engineered<M> {
                 Commit::Changed(_) => break,
             }
         }
-        Err(WriteError::Stopped("a commit says that another changed a key".into()))
+        Err(changed())
     }
 
     fn snapshot_many(&self, keys: &[Key]) -> Result<Vec<Option<Version>>, String> {
@@ -211,7 +284,7 @@ impl<M: MappedMedium> Engineered<M> {
             1 => _ = self.store.sweep_expired(64),
             _ => {
                 let key = &self.keys[(step / 3) as usize % self.keys.len()];
-                self.store.modify(key, &mut |_| Change::Expire(Some(NOW + 1_000_000)))?;
+                self.store.modify(key, &mut |_| Change::Expire(Some(expiring::far_off())))?;
             }
         }
         Ok(())
@@ -228,9 +301,13 @@ impl<M: MappedMedium> Engineered<M> {
             Op::Update(key, version) => self.modify(key, |seen| seen.map(|_| Some(version))),
             Op::Remove(key) => {
                 let before = get(key);
-                self.store.remove(&self.keys[key]).map(|_| before)
+                self.remove(key).map(|()| before)
             }
-            Op::Swap(key, expected, new) => self.modify(key, |seen| (seen == expected).then_some(new)),
+            Op::Swap(key, expected, new) => self.swap(key, expected, new),
+            Op::Batch(ref effects) if self.go_at_next_tick(effects) => {
+                self.time.tick(&self.pool);
+                Ok(None)
+            }
             Op::Batch(ref effects) => self.commit(effects).map(|()| None),
             Op::Puts(ref puts) => self.put_many(puts).map(|()| None),
             Op::Background(step) => self.background(step).map(|()| None),
@@ -242,7 +319,11 @@ impl<M: MappedMedium> Engineered<M> {
         let puts: Vec<Put<'_>> = puts
             .iter()
             .zip(&values)
-            .map(|(&(key, version), value)| Put { key: &self.keys[key], value, expires_at: expiry(version) })
+            .map(|(&(key, version), value)| Put {
+                key: &self.keys[key],
+                value,
+                expires_at: self.time.expiry(version),
+            })
             .collect();
         self.store.put_many(&puts).into_iter().collect()
     }

@@ -2,6 +2,7 @@
 
 use super::options::{hash_seed, is_unmade, options, shared, twice_four, written};
 use std::borrow::Borrow;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use terrace_index::hash::{Buckets, Clht, Level, LevelBuckets, Nests, Rewo, Slots, Turbo};
 use terrace_index::{Bytes, CacheBounds, Inserted, PointIndex, StoreError, Stored, Swapped, U64};
@@ -123,6 +124,9 @@ fn plan<K: LabKeys>(seed: u64, slots: u64) -> Plan {
 
 /// As `plan`: shards are as small as one bucket, grow from there to two and to four, and go away again.
 fn plan_of_shards<K: LabKeys>(seed: u64, slots: u64) -> Plan {
+    if is_of_garbage(seed) {
+        return plan_of_garbage::<K>(seed, slots as usize);
+    }
     let mut dice = Dice::new(seed);
     let (keys, before) = match dice.roll(3) {
         0 => (4 + dice.roll(6), dice.roll(10)),
@@ -130,6 +134,48 @@ fn plan_of_shards<K: LabKeys>(seed: u64, slots: u64) -> Plan {
         size => (size * slots + 2 + dice.roll(6), size * slots * 5 / 4 + dice.roll(slots)),
     };
     plan_of::<K>(seed, &mut dice, keys as usize, before as usize, in_two_of_eight)
+}
+
+/// Whether a run is about the garbage of deleted slots.
+fn is_of_garbage(seed: u64) -> bool {
+    seed >> 46 & 15 == 11
+}
+
+/// A shard of four buckets that begins as large as it ends. Three of them are full, of keys and of slots that were deleted, and all keys have one home: so paths are long, and with
+/// some more removals and inserts the shard is drawn anew at the same size, without what was deleted.
+fn plan_of_garbage<K: LabKeys>(seed: u64, slots: usize) -> Plan {
+    let mut dice = Dice::new(seed);
+    let keys = 3 * slots + GARBAGE_ROOM;
+    let (mut live, mut next) = ((0..keys).collect::<Vec<Key>>(), keys as Version);
+    let mut before: Vec<Op> = live.iter().map(|&key| Op::Put(key, key as Version + 1)).collect();
+    // More than an eighth of all slots.
+    let mut gone: VecDeque<Key> = (0..slots * 2 / 3).map(|_| take_one(&mut dice, &mut live)).collect();
+    before.extend(gone.iter().copied().map(Op::Remove));
+    let mut pairs = |dice: &mut Dice, count| {
+        let mut ops = Vec::new();
+        for _ in 0..count {
+            next += 1;
+            let (goes, comes) =
+                (take_one(dice, &mut live), gone.pop_front().expect("more are gone than come"));
+            ops.extend([Op::Remove(goes), Op::Insert(comes, next)]);
+            live.push(comes);
+            gone.push_back(goes);
+        }
+        ops
+    };
+    // The average goes over the last sixteen paths and begins at one bucket: mostly it has come far enough after twenty pairs, or thirty.
+    before.extend(pairs(&mut dice, 16));
+    let ops = pairs(&mut dice, 20);
+    let mut plan = plan_after::<K>(seed, &mut dice, keys, (before, next), false, in_two_of_eight);
+    plan.ops = ops;
+    plan
+}
+
+/// Keys in the last of the four buckets of a run about garbage.
+const GARBAGE_ROOM: usize = 4;
+
+fn take_one(dice: &mut Dice, live: &mut Vec<Key>) -> Key {
+    live.swap_remove(dice.roll(live.len() as u64) as usize)
 }
 
 /// Some runs do a little of everything, some grow a table of one bucket or two, or make it small again, and some fill two of a table's four buckets until keys are evicted.
@@ -309,8 +355,11 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Clht<M, K> {
 
 impl<M: MappedMedium, K: LabKeys> LabIndex for Turbo<M, K> {
     type Keys = K;
-    /// One shard, in one run of four two.
+    /// One shard, in one run of four two; where garbage is collected, one of four buckets.
     fn make(pool: &Pool<M>, plan: &Plan) -> Result<Self, StoreError> {
+        if is_of_garbage(plan.seed) {
+            return Self::with_shards(pool, NAME, 0, (plan.keys - GARBAGE_ROOM) as u64);
+        }
         Self::with_shards(pool, NAME, u32::from(plan.seed >> 40 & 3 == 0), 0)
     }
 }
@@ -526,6 +575,19 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
     fn trace(&self, marker: &mut Marker<'_>) {
         let guard = self.index.pool().pin();
         self.index.trace(&guard, marker, |marker, word| K::mark(&guard, marker, word));
+    }
+}
+
+/// A table that tells how often it was resized.
+pub trait Resized {
+    /// How often it was resized since it was opened, and the slots that it has.
+    fn resizes(&self) -> (u64, u64);
+}
+
+impl<I: LabIndex> Resized for Index<I> {
+    fn resizes(&self) -> (u64, u64) {
+        let stats = self.index.stats(&self.index.pool().pin());
+        (stats.resizes, stats.slots)
     }
 }
 

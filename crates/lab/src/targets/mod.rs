@@ -2,6 +2,7 @@
 
 mod cells;
 mod direct;
+mod expiring;
 mod full;
 mod index;
 mod options;
@@ -10,5 +11,7 @@ mod pool;
 pub use cells::Cells;
 pub use direct::DirectEngine;
 pub use full::Full;
-pub use index::{ClhtBytes, ClhtU64, LevelBytes, LevelU64, RewoBytes, RewoU64, TurboBytes, TurboU64};
+pub use index::{
+    ClhtBytes, ClhtU64, LevelBytes, LevelU64, Resized, RewoBytes, RewoU64, TurboBytes, TurboU64,
+};
 pub use pool::Roots;

@@ -18,6 +18,9 @@ const BYTES_MAX: usize = 1500;
 const RARE: Version = 1 << 40;
 const RARE_BYTES: [usize; 8] = [32, 40, 48, 56, 72, 80, 88, 96];
 
+/// Background work that makes the pool longer.
+const GROW: Op = Op::Background(9);
+
 const MIX: Mix =
     Mix { put: 40, insert: 5, update: 5, remove: 20, swap: 10, batch: 0, puts: 0, background: 20 };
 
@@ -38,6 +41,10 @@ impl Target for Roots {
         let ops = if seed >> 43 & 7 == 1 { only_slabs_of_others(keys) } else { ops };
         let mut after: Vec<Op> = (0..keys).map(|key| Op::Put(key, 5 * (1 << 20) + 5 * key as u64)).collect();
         after.extend([Op::Background(0), Op::Background(3), Op::Remove(0), Op::Put(0, 3)]);
+        if seed >> 47 & 7 == 3 {
+            // In one run of eight: growing costs as much as all the rest.
+            after.extend([GROW, Op::Put(1, 4), Op::Background(0)]);
+        }
         let creation = dice.roll(16) == 0;
         let names: Vec<String> = (0..keys).map(|key| format!("r{key}")).collect();
         let revived = twice_four(&after);

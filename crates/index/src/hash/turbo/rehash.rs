@@ -126,7 +126,13 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         let mut images: Vec<Image> = vec![[[0; 8]; 4]; 1 << log2];
         let buckets = from.buckets() - u64::from(planted::has(Bug::LostBucket) && from.buckets() > 1);
         for index in 0..buckets {
-            K::for_each(guard, self.bucket(from, index), |_, entry| {
+            K::for_each(guard, self.bucket(from, index), |slot, entry| {
+                if planted::has(Bug::LostBehindDeleted)
+                    && log2 == from.log2()
+                    && meta(self.pool.medium(), self.bucket(from, index)).deleted::<K>() << 1 >> slot & 1 == 1
+                {
+                    return ControlFlow::Continue(());
+                }
                 if K::is_damaged(entry) {
                     // It is kept, so that `check` and `salvage` can still name its record, though no key may lead to it.
                     self.note_damage(entry.word, "a slot of the index is damaged");
