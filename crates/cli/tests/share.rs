@@ -111,7 +111,7 @@ fn while_others_write(served: &Served, embedded: &Store, work: impl FnOnce()) {
         |n| redis::cmd("SET").arg(format!("changing:{}", n % 50)).arg(n).exec(&mut redis).unwrap();
     let embedded = |n: u64| {
         let key = format!("changing:{}", n % 70);
-        if n % 3 == 0 {
+        if n.is_multiple_of(3) {
             embedded.remove(key.as_bytes()).unwrap();
         }
         let mut batch = embedded.batch();

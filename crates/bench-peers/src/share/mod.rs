@@ -1,5 +1,6 @@
 //! Several processes on one store: what a second one costs, what it costs to be ready for the death of any, and how long that holds the others up.
 
+mod deaths;
 mod lmdb;
 
 use crate::plan::{Plan, say};
@@ -10,14 +11,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use terrace::{Options, Put, Store};
-use terrace_bench::{Bound, Measure, Random, Row, Section, median};
+use terrace_bench::{Bound, Measure, Random, Row, Section};
 use terrace_index::hash::Clht;
 use terrace_index::{PointIndex, Stored, U64};
-use terrace_medium::{MappedMedium, Offset, Pmem, Shm, Word};
-use terrace_pool::{Lock, Pool, PoolOptions};
+use terrace_medium::{MappedMedium, Pmem, Shm};
+use terrace_pool::PoolOptions;
 
 /// The first argument that makes this program a neighbour: another process with the same store or pool.
 pub(crate) const NEIGHBOUR: &str = "neighbour-of-cargo-peers";
@@ -27,7 +27,8 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// All tables.
 pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
-    let mut sections = vec![reads(plan)?, sockets(plan)?, lmdb::section(plan)?, notes(plan)?, deaths(plan)?];
+    let mut sections =
+        vec![reads(plan)?, sockets(plan)?, lmdb::section(plan)?, notes(plan)?, deaths::section(plan)?];
     sections.retain(|section| !section.rows.is_empty());
     Ok(sections)
 }
@@ -105,12 +106,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome<()> {
             let store = options(path, records).open()?;
             answer_each(|seed| write_some(&store, records, seed))
         }
-        "holds" => {
-            let pool = pool_options(path).open::<Shm>()?;
-            let guard = pool.pin();
-            let _held = Lock::of(word(&pool)?).acquire(&guard);
-            answer_each(|_| 0.0)
-        }
+        deaths::HOLDS => deaths::hold(path, records),
         _ => lmdb::run(work, path, records),
     }
 }
@@ -302,62 +298,4 @@ fn mixed<M: MappedMedium>(index: &Clht<M, U64>, keys: u64, updates: u64, seed: u
     }
     let rate = OPERATIONS as f64 / start.elapsed().as_secs_f64() / 1e6;
     if done == OPERATIONS { rate } else { f64::NAN }
-}
-
-fn pool_options(path: &Path) -> PoolOptions {
-    PoolOptions::at(path).size(16 << 20).shared(true)
-}
-
-/// The word that the lock lies in.
-fn word(pool: &Pool<Shm>) -> Outcome<&Word> {
-    let offset = pool.root("lock", "bench")?.ok_or("there is no lock")?;
-    Ok(pool.region().at(Offset::new(offset)))
-}
-
-/// From the SIGKILL of who holds a lock to the end of the first write under it by one who waits.
-fn deaths(plan: &Plan) -> Outcome<Section> {
-    let title =
-        "From SIGKILL of the holder of a lock to the first write of a process that waits for it, in /dev/shm";
-    let mut section = Section::new(title, "ms", &[]);
-    if !plan.wants(NAME, "death of a lock's holder") {
-        return Ok(section);
-    }
-    say(&format!("{NAME} death"));
-    let directory = tempfile::tempdir_in("/dev/shm")?;
-    let path = directory.path().join("death.pool");
-    let pool = pool_options(&path).create::<Shm>()?;
-    let guard = pool.pin();
-    let block = guard.alloc(64)?;
-    block.line(0).0.iter().for_each(|word| word.store(pool.medium(), 0, Relaxed));
-    pool.set_root("lock", "bench", block.persist().into_offset())?;
-    drop(guard);
-    let mut times =
-        (0..plan.count(500).max(5)).map(|_| death(&pool, &path)).collect::<Outcome<Vec<f64>>>()?;
-    times.sort_by(f64::total_cmp);
-    let p99 = times[(times.len() * 99 / 100).min(times.len() - 1)];
-    section.rows.push(Row { ours: Some(median(&times)), ..Row::new("death of a lock's holder, median") });
-    let worst = Row { ours: Some(p99), ..Row::new(format!("p99 of {}", times.len())) };
-    section.rows.push(worst.judged(Bound::AtMost(5.0)));
-    Ok(section)
-}
-
-fn death(pool: &Pool<Shm>, path: &Path) -> Outcome<f64> {
-    let mut holder = Neighbour::start("holds", path, 0)?;
-    let word = word(pool)?;
-    let (waiting, has_begun) = std::sync::mpsc::channel();
-    let freed = std::thread::scope(|threads| {
-        let survivor = threads.spawn(move || {
-            let guard = pool.pin();
-            let _ = waiting.send(());
-            let held = Lock::of(word).acquire(&guard);
-            held.release();
-            Instant::now()
-        });
-        let _ = has_begun.recv();
-        std::thread::sleep(std::time::Duration::from_millis(2));
-        let killed = Instant::now();
-        holder.kill();
-        survivor.join().map(|freed| freed.duration_since(killed))
-    });
-    freed.map(|time| time.as_secs_f64() * 1e3).map_err(|_| "the survivor failed".into())
 }

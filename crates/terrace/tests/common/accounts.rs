@@ -49,7 +49,7 @@ pub fn move_until_killed(store: &Store, threads: Range<u64>, seed: impl Fn(u64) 
             scope.spawn(move || {
                 for n in 1..u64::MAX {
                     move_some(store, &mut draws);
-                    if n % TOLD_EVERY == 0 {
+                    if n.is_multiple_of(TOLD_EVERY) {
                         acknowledge(place, n);
                     }
                 }
