@@ -8,7 +8,7 @@
 //! held, incarnation and participant name the process that holds it. While it is free but *unfenced*, the last holder has written back what it
 //! changed but not fenced yet, and the incarnation's place holds the number of that holder's thread, so that only that thread settles it.
 //!
-//! Locks are never persisted: no write-back, no fence.
+//! Locks are never persisted: no write-back, no fence. (Their notes are, among hosts: see `notes`.)
 //!
 //! In a pool that several processes share, any of them may die while it holds locks. So before a thread tries a lock it notes the lock's place (see `notes`). Who waits
 //! for a lock looks now and then whether its holder is alive. A pool that one process has for itself does none of this: for its locks, a killed process and a
@@ -22,6 +22,7 @@ use crate::planted::{self, Bug};
 use crate::pool::Inner;
 use crate::seats::Seat;
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Medium, Persistent, Word};
@@ -86,7 +87,7 @@ impl Lock {
         }
         let late = pool.is_shared() && planted::has(Bug::NoteAfterLock);
         let note = if late { Some(self.note(pool, guard.seat())) } else { note };
-        Some(Locked { lock: self, pool, note })
+        Some(Locked { lock: self, pool, note, not_send: PhantomData })
     }
 
     /// As [`Lock::acquire`], for the pool's own locks, of which whoever recovers knows where they are.
@@ -95,6 +96,26 @@ impl Lock {
         match self.try_acquire_in(pool) {
             Some(locked) => locked,
             None => self.wait(pool, || self.try_acquire_in(pool)),
+        }
+    }
+
+    /// As [`Lock::acquire_in`], but `None` once `is_to_stop` says so while it waits.
+    pub(crate) fn acquire_unless<'g, M: MappedMedium>(
+        &'g self,
+        pool: &'g Inner<M>,
+        is_to_stop: &dyn Fn() -> bool,
+    ) -> Option<Locked<'g, M>> {
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(locked) = self.try_acquire_in(pool) {
+                return Some(locked);
+            }
+            if backoff.spin() {
+                if is_to_stop() {
+                    return None;
+                }
+                self.look_after_in(pool);
+            }
         }
     }
 
@@ -160,7 +181,7 @@ impl Lock {
 
     #[inline(always)]
     pub(crate) fn try_acquire_in<'g, M: MappedMedium>(&'g self, pool: &'g Inner<M>) -> Option<Locked<'g, M>> {
-        self.take(pool).then(|| Locked { lock: self, pool, note: None })
+        self.take(pool).then(|| Locked { lock: self, pool, note: None, not_send: PhantomData })
     }
 
     /// Takes the lock if it is free.
@@ -244,13 +265,21 @@ impl Lock {
     }
 }
 
-/// A lock that is held. Dropping it releases it. Three words, so that it is moved in registers.
+/// A lock that is held. Dropping it releases it. Three words, so that it is moved in registers. It stays with its thread, in whose seat it is noted:
+///
+/// ```compile_fail
+/// fn elsewhere(locked: terrace_pool::Locked<'static, terrace_medium::Shm>) {
+///     std::thread::spawn(move || drop(locked));
+/// }
+/// ```
 #[must_use = "a lock that is not kept is released at once"]
 pub struct Locked<'g, M: MappedMedium> {
     lock: &'g Lock,
     pool: &'g Inner<M>,
     /// In a shared pool, unless whoever recovers knows of the lock anyway.
     note: Option<Note>,
+    /// Notes are struck out by the thread that made them.
+    not_send: PhantomData<*const ()>,
 }
 
 impl<M: MappedMedium> Locked<'_, M> {
