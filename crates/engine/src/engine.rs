@@ -142,8 +142,8 @@ pub trait Engine: Send + Sync {
     /// Whether a crash has left memory to nobody.
     fn needs_collection(&self) -> bool;
 
-    /// Takes back the memory that a crash left to nobody, while the store is in use. Asks now and then whether it `is_to_stop`; if so, it leaves all
-    /// as it is, for the next open to begin again.
+    /// Takes back the memory that a crash left to nobody, while the store is in use. Asks now and then whether it `is_to_stop`, and while it waits for
+    /// somebody who holds memory up; if so, it leaves all as it is, for the next one to begin again.
     fn collect(&self, is_to_stop: &dyn Fn() -> bool);
 
     /// Asks for huge pages from `from` on, a piece at a time; returns where to go on, or `None` at the end.

@@ -222,7 +222,7 @@ impl Mapping {
     }
 
     /// Refuses stores, or takes them again, from byte `from` on, rounded up to whole pages: those of the system, or the huge ones of the file. What the mapping grows by later
-    /// takes stores.
+    /// is treated alike.
     pub fn refuse_stores(&self, from: usize, refuse: bool) -> Result<(), MapError> {
         const HUGE: usize = 2 << 20;
         let page = if self.backing == Backing::HugeTlb {
@@ -231,7 +231,7 @@ impl Mapping {
             rustix::param::page_size()
         };
         let from = from.next_multiple_of(page);
-        let Some(len) = (self.len() / page * page).checked_sub(from).filter(|len| *len > 0) else {
+        let Some(len) = (self.reserved / page * page).checked_sub(from).filter(|len| *len > 0) else {
             return Ok(());
         };
         let flags = if refuse { MprotectFlags::READ } else { MprotectFlags::READ | MprotectFlags::WRITE };

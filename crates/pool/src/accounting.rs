@@ -2,6 +2,7 @@
 
 use crate::pool::{Inner, Pool, Start};
 use crate::zones::{State, Use};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Word, full_barrier};
 
@@ -231,6 +232,13 @@ impl<M: MappedMedium> Inner<M> {
         let now = self.epoch();
         let pinned = self.used_seats().filter_map(|seat| self.is_behind(seat, now));
         pinned.fold((0, 0), |(all, behind), is_behind| (all + 1, behind + u32::from(is_behind)))
+    }
+
+    /// The participants of those threads.
+    pub(crate) fn participants_holding_up(&self) -> BTreeSet<u32> {
+        let now = self.epoch();
+        let behind = self.used_seats().filter(|seat| self.is_behind(seat, now) == Some(true));
+        behind.filter_map(|seat| Some(seat.claim.holder(self)?.0)).collect()
     }
 
     /// Bytes that have been freed since the pool was opened.

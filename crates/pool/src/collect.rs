@@ -8,7 +8,7 @@
 //!    sweep's; whoever had unlinked one before the tracer came by, and had not retired it, has done so by then;
 //! 3. sweeps unit by unit.
 //!
-//! A collector that dies, gives up, or whose trace panics, has done no harm: marks only keep memory, and what is marked was reachable in this era. The
+//! A collector that dies, gives up (for it is to stop, or waits for somebody who stands still), or whose trace panics, has done no harm: marks only keep memory, and what is marked was reachable in this era. The
 //! next one starts over, with the marks that are there; what it finds swept is of this era.
 //!
 //! What somebody leaves behind who dies in this era, while others go on, is another matter: see `doubt`.
@@ -35,6 +35,8 @@ pub struct CollectReport {
     pub units: u64,
 }
 
+/// Turns of a wait for the collector between two looks at whether somebody stands still.
+const LOOK_EVERY: u32 = 64;
 /// Small blocks whose marks are on their way from memory.
 const QUEUE: usize = 16;
 
@@ -175,14 +177,26 @@ impl<M: MappedMedium> Pool<M> {
     /// # Panics
     /// If this thread has a guard, since it would wait for itself.
     pub fn collect(&self, trace: &mut dyn FnMut(&mut Marker<'_>)) -> CollectReport {
+        self.collect_unless(&|| false, trace)
+    }
+
+    /// As [`Pool::collect`], but gives up once `is_to_stop` says so while it waits for somebody, who may stand still: then nothing is freed this time, and the pool still needs a
+    /// collection.
+    pub fn collect_unless(
+        &self,
+        is_to_stop: &dyn Fn() -> bool,
+        trace: &mut dyn FnMut(&mut Marker<'_>),
+    ) -> CollectReport {
         let inner = &*self.0;
         assert_eq!(self.pin().depth(), 1, "a thread that collects has no guard");
         let _allowed = inner.allow_stores();
-        let _collector = inner.shared().collector.acquire_in(inner);
         let mut report = CollectReport::default();
-        let done = !inner.is_pending() || inner.collect_old(trace, &mut report);
+        let Some(_collector) = inner.shared().collector.acquire_unless(inner, is_to_stop) else {
+            return report;
+        };
+        let done = !inner.is_pending() || inner.collect_old(trace, is_to_stop, &mut report).is_some();
         if done && inner.is_doubted() {
-            inner.collect_beside(trace, &mut report);
+            inner.collect_beside(trace, is_to_stop, &mut report);
         }
         // Pinned: if this thread dies in the middle of it, that is noticed.
         let _guard = self.pin();
@@ -205,22 +219,25 @@ pub(crate) fn run(
 }
 
 impl<M: MappedMedium> Inner<M> {
-    /// Collects what earlier eras left. Returns whether it has.
-    fn collect_old(&self, trace: &mut dyn FnMut(&mut Marker<'_>), report: &mut CollectReport) -> bool {
+    /// Collects what earlier eras left; `None` if it was given up.
+    fn collect_old(
+        &self,
+        trace: &mut dyn FnMut(&mut Marker<'_>),
+        is_to_stop: &dyn Fn() -> bool,
+        report: &mut CollectReport,
+    ) -> Option<()> {
         // A unit that arrives only now has no mark, and one that is on its way takes none.
-        self.finish_arrivals();
+        self.finish_arrivals(is_to_stop)?;
         // Who retired a block of a unit that was on its way could not mark it.
-        self.wait_for_readers();
+        self.wait_for_readers(is_to_stop)?;
         self.mark_limbo(&|offset, bytes| self.mark(offset, bytes));
-        if !run(trace, self, report) {
-            return false;
-        }
-        self.wait_for_readers();
+        run(trace, self, report).then_some(())?;
+        self.wait_for_readers(is_to_stop)?;
         self.sweep(report);
         // ORDER: Release: pairs with `is_marking`: who sees the end of the sweep sees all of it.
         self.shared().phase.store(self.medium(), SETTLED, Release);
         self.shared().fruitless.store(self.medium(), 0, Relaxed);
-        true
+        Some(())
     }
 
     /// See [`Marker::mark`].
@@ -251,27 +268,34 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Waits while someone collects. Returns whether someone did.
+    /// Waits while someone collects. Returns whether someone did, and has come to an end: not if the collector may be waiting for somebody who stands still.
     pub(crate) fn wait_for_collector(&self) -> bool {
-        let (mut waited, mut backoff) = (false, Backoff::new());
+        let (mut turn, mut backoff) = (0u32, Backoff::new());
         while self.is_pending() && self.shared().collector.is_held_in(self) {
-            waited = true;
-            backoff.rest();
+            turn = turn.wrapping_add(1);
+            if backoff.rest() && turn.is_multiple_of(LOOK_EVERY) && self.is_anyone_stopped() {
+                return false;
+            }
         }
-        waited
+        turn > 0
     }
 
-    /// Waits until everyone who is pinned now has been unpinned.
-    pub(crate) fn wait_for_readers(&self) {
+    /// Waits until everyone who is pinned now has been unpinned; `None` if `is_to_stop` says before that it is not to wait any longer.
+    #[must_use = "if it is to stop, they may be pinned still"]
+    pub(crate) fn wait_for_readers(&self, is_to_stop: &dyn Fn() -> bool) -> Option<()> {
         let until = self.epoch() + GRACE;
         let (mut epoch, mut backoff) = (self.epoch(), Backoff::new());
         while epoch < until {
             let now = self.try_advance();
             if now == epoch && backoff.rest() {
+                if is_to_stop() {
+                    return None;
+                }
                 self.recover_all();
             }
             epoch = now;
         }
+        Some(())
     }
 
     fn sweep(&self, report: &mut CollectReport) {

@@ -108,36 +108,52 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Collects what the dead have left. Everything of earlier eras has been collected.
-    pub(crate) fn collect_beside(&self, trace: &mut dyn FnMut(&mut Marker<'_>), report: &mut CollectReport) {
+    pub(crate) fn collect_beside(
+        &self,
+        trace: &mut dyn FnMut(&mut Marker<'_>),
+        is_to_stop: &dyn Fn() -> bool,
+        report: &mut CollectReport,
+    ) {
         let (medium, shared) = (self.medium(), self.shared());
         // ORDER: Acquire: before the bytes that are lost, which this subtracts. A doubt that is not seen is one for the next collection.
         let doubts = shared.doubts.load(medium, Acquire);
         let lost = shared.lost.load(medium, Relaxed);
-        self.finish_arrivals();
-        self.clear_marks();
-        self.begin_marking();
-        self.wait_for_readers();
-        self.note_granules();
-        let owned = self.mark_caches();
-        self.mark_waiting();
-        let (suspects, complete) = self.suspects(&owned);
-        self.wait_for_readers();
-        self.settle_granules();
-        self.mark_waiting();
-        let traced = run(trace, &Beside(self), report);
-        if traced {
-            self.wait_for_readers();
-            self.sweep_beside(&suspects, report);
+        let swept = self.find_and_sweep(trace, is_to_stop, report);
+        if swept.is_some() {
             shared.lost.fetch_sub(medium, lost, Relaxed);
         }
-        // ORDER: Release: who sees the end of the sweep sees all of it.
+        // ORDER: Release: who sees the end of the sweep sees all of it. (If it was given up there was none, and whatever is marked or noted means nothing to the next one.)
         shared.phase.store(medium, SETTLED, Release);
-        if traced && complete {
+        if swept == Some(true) {
             // ORDER: Release, and after the phase: if this thread dies here, the next one collects once more.
             shared.collected.store(medium, doubts, Release);
         }
         shared.fruitless.store(medium, 0, Relaxed);
         self.count_if_quiet();
+    }
+
+    /// All but the last step of the above. Whether it has looked at every slab; `None` if it was given up before the sweep.
+    fn find_and_sweep(
+        &self,
+        trace: &mut dyn FnMut(&mut Marker<'_>),
+        is_to_stop: &dyn Fn() -> bool,
+        report: &mut CollectReport,
+    ) -> Option<bool> {
+        self.finish_arrivals(is_to_stop)?;
+        self.clear_marks();
+        self.begin_marking();
+        self.wait_for_readers(is_to_stop)?;
+        self.note_granules();
+        let owned = self.mark_caches();
+        self.mark_waiting();
+        let (suspects, complete) = self.suspects(&owned);
+        self.wait_for_readers(is_to_stop)?;
+        self.settle_granules();
+        self.mark_waiting();
+        run(trace, &Beside(self), report).then_some(())?;
+        self.wait_for_readers(is_to_stop)?;
+        self.sweep_beside(&suspects, report);
+        Some(complete)
     }
 
     /// Everybody marks from now on, or is pinned and does not know yet.
@@ -174,7 +190,8 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Brings all units into this era, those too whose arrival has been left unfinished by somebody who died. From now on none arrives: what is marked in it is marked.
-    pub(crate) fn finish_arrivals(&self) {
+    /// `None` if `is_to_stop` says so while it waits.
+    pub(crate) fn finish_arrivals(&self, is_to_stop: &dyn Fn() -> bool) -> Option<()> {
         // ORDER: Relaxed: only `Arriving` is acted upon, which releases nothing. Who was at it and lives has gone before the second look.
         let state = |unit: u64| State(self.unit(unit).state.load(self.medium(), Relaxed));
         let is_arriving = |state: State| state.era() == self.era && state.usage() == Use::Arriving;
@@ -186,11 +203,12 @@ impl<M: MappedMedium> Inner<M> {
             }
         }
         if arriving.is_empty() {
-            return;
+            return Some(());
         }
-        self.wait_for_readers();
+        self.wait_for_readers(is_to_stop)?;
         arriving.retain(|&unit| is_arriving(state(unit)));
         arriving.iter().for_each(|&unit| self.arrive_again(unit, state(unit)));
+        Some(())
     }
 
     pub(crate) fn clear_marks(&self) {

@@ -3,16 +3,42 @@
 //! The kernel takes the memory of a dying process apart before it closes its files, and its locks go with those. Of many GB, or where others keep the kernel busy, that takes seconds. Nobody has to
 //! wait for it: who has no memory stores nothing. /proc says both, which of a process's threads have memory and which locks its files have (proc_pid_stat(5), proc_pid_fdinfo(5)).
 
+use crate::error::Holder;
 use crate::kernel_lock::KernelLock;
-use crate::participants::field;
+use crate::participants::{field, is_stopped, program_of};
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// Whether process `pid` has no memory, and has `byte` of the file with this inode number locked for itself. False where the system does not say.
-pub(crate) fn is_past_storing(pid: u32, inode: u64, byte: i64) -> bool {
-    has_no_memory(pid, |process| holds(process, inode, byte)).unwrap_or(false)
+/// What the kernel calls `file` where it lists locks, if this opening of it has one. (A file's metadata may name another device.)
+pub(crate) fn known_as(file: &File) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    let lock = text.lines().filter(|line| line.starts_with("lock:")).find_map(KernelLock::parse);
+    Some(lock?.file.to_string())
+}
+
+/// Whether process `pid` has no memory, and has `byte` of `file`, as the kernel calls it, locked for itself. False where the system does not say.
+pub(crate) fn is_past_storing(pid: u32, file: &str, byte: i64) -> bool {
+    has_no_memory(pid, |process| holds(process, file, byte)).unwrap_or(false)
+}
+
+/// Who has `byte` of `file`, as the kernel calls it, locked for itself, as far as this process may see it. Looks at all processes.
+pub(crate) fn holder_of(file: &str, byte: i64) -> Option<Holder> {
+    let names = std::fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.file_name());
+    let mut processes = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
+    let has_it = |pid: &u32| {
+        let process = directory(rustix::fs::CWD, &format!("/proc/{pid}"));
+        process.is_ok_and(|process| holds(&process, file, byte).unwrap_or(false))
+    };
+    let pid = processes.find(has_it)?;
+    Some(Holder {
+        pid,
+        program: program_of(pid),
+        stopped: is_stopped(pid),
+        is_here: true,
+        ..Holder::default()
+    })
 }
 
 /// Whether no thread of process `pid` has memory, while `also` holds.
@@ -44,11 +70,11 @@ fn has_memory(process: &OwnedFd, stat: &str) -> io::Result<bool> {
     Ok(field(&stat, MAPPED_BYTES) != Some("0"))
 }
 
-/// Whether a file of the process has `byte` of the file with this inode number locked for itself.
-fn holds(process: &OwnedFd, inode: u64, byte: i64) -> io::Result<bool> {
-    for file in names(process, "fdinfo")? {
-        match read(process, &format!("fdinfo/{file}")) {
-            Ok(text) if text.lines().any(|line| is_lock_of(line, inode, byte)) => return Ok(true),
+/// Whether a file of the process has `byte` of `file`, as the kernel calls it, locked for itself.
+fn holds(process: &OwnedFd, file: &str, byte: i64) -> io::Result<bool> {
+    for opened in names(process, "fdinfo")? {
+        match read(process, &format!("fdinfo/{opened}")) {
+            Ok(text) if text.lines().any(|line| is_lock_of(line, file, byte)) => return Ok(true),
             Err(error) if !is_gone(&error) => return Err(error),
             _ => {}
         }
@@ -57,9 +83,9 @@ fn holds(process: &OwnedFd, inode: u64, byte: i64) -> io::Result<bool> {
 }
 
 /// Whether a line of a file's `fdinfo` is such a lock.
-fn is_lock_of(line: &str, inode: u64, byte: i64) -> bool {
+fn is_lock_of(line: &str, file: &str, byte: i64) -> bool {
     KernelLock::parse(line).is_some_and(|lock| {
-        let is_ours = lock.kind == "OFDLCK" && lock.is_exclusive && lock.inode() == Some(inode);
+        let is_ours = lock.kind == "OFDLCK" && lock.is_exclusive && lock.file == file;
         is_ours && lock.bytes == (byte, Some(byte))
     })
 }
@@ -91,8 +117,6 @@ fn is_gone(error: &io::Error) -> bool {
 mod tests {
     use super::*;
     use crate::liveness::{FileLocks, Liveness};
-    use std::os::unix::fs::MetadataExt;
-
     const PLACE_3: i64 = (1 << 62) + 16 + 3;
 
     fn has_none(pid: u32) -> bool {
@@ -103,18 +127,23 @@ mod tests {
     fn who_is_alive_has_memory_and_its_locks_are_found() {
         let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
         let open = || File::options().read(true).write(true).open(file.path()).unwrap();
-        let (inode, locks) = (file.as_file().metadata().unwrap().ino(), FileLocks::new(open()));
+        let (opened, other) = (open(), tempfile::NamedTempFile::new_in("/dev/shm").unwrap());
+        let locks = FileLocks::new(opened.try_clone().unwrap());
         let me = directory(rustix::fs::CWD, "/proc/self").unwrap();
-        assert!(!holds(&me, inode, PLACE_3).unwrap());
+        assert_eq!(known_as(&opened), None);
         assert!(locks.claim(3).unwrap());
-        assert!(holds(&me, inode, PLACE_3).unwrap());
-        assert!(!holds(&me, inode, PLACE_3 + 1).unwrap() && !holds(&me, inode + 1, PLACE_3).unwrap());
+        let name = known_as(&opened).unwrap();
+        assert_eq!(holder_of(&name, PLACE_3).map(|holder| holder.pid), Some(std::process::id()));
+        assert!(holds(&me, &name, PLACE_3).unwrap() && !holds(&me, &name, PLACE_3 + 1).unwrap());
+        let of_other = FileLocks::new(other.reopen().unwrap());
+        assert!(of_other.claim(4).unwrap());
+        assert!(!holds(&me, &name, PLACE_3 + 1).unwrap() && holder_of(&name, PLACE_3 + 1).is_none());
         assert!(!has_none(std::process::id()) && !FileLocks::new(open()).is_ending(3, std::process::id()));
     }
 
     #[test]
     fn only_a_write_lock_of_an_opening_on_that_byte_alone_is_one() {
-        let is_lock = |line: &str| is_lock_of(line, 7, 16);
+        let is_lock = |line: &str| is_lock_of(line, "00:1b:7", 16);
         assert!(is_lock("lock:\t1: OFDLCK  ADVISORY  WRITE -1 00:1b:7 16 16"));
         for other in [
             "",
@@ -124,6 +153,8 @@ mod tests {
             "lock:\t1: OFDLCK  ADVISORY  READ -1 00:1b:7 16 16",
             "lock:\t1: POSIX  ADVISORY  WRITE 5 00:1b:7 16 16",
             "lock:\t1: OFDLCK  ADVISORY  WRITE -1 00:1b:8 16 16",
+            "lock:\t1: OFDLCK  ADVISORY  WRITE -1 00:1c:7 16 16",
+            "lock:\t1: OFDLCK  ADVISORY  WRITE -1 00:1b:77 16 16",
             "lock:\t1: OFDLCK  ADVISORY  WRITE -1 00:1b:7 0 EOF",
             "lock:\t1: OFDLCK  ADVISORY  WRITE -1 00:1b:7 15 16",
             "lock:\t1: OFDLCK  ADVISORY  WRITE -1 00:1b:7 16 17",
@@ -168,6 +199,6 @@ mod tests {
         let mut status = 0;
         // SAFETY: it waits for the child of above.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert!(!is_past_storing(pid, 0, 0), "nobody can tell");
+        assert!(!is_past_storing(pid, "", 0), "nobody can tell");
     }
 }

@@ -16,7 +16,7 @@ pub struct OpenError {
 }
 
 /// Who has a pool open.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     /// Its process.
     pub pid: u32,
@@ -26,6 +26,36 @@ pub struct Holder {
     pub since_ms: u64,
     /// Whether it stands still, as after SIGSTOP or in a debugger: it keeps what it holds, and others wait for it.
     pub stopped: bool,
+    /// Whether its process is one that is to be seen from here: if not, `pid` is a number of another namespace of processes, or of another machine.
+    pub is_here: bool,
+    /// How long its threads have run in all, in the kernel's ticks; 0 if unknown. One that stands still and has run since it was last seen to does not stand still.
+    pub ran_ticks: u64,
+    /// Whether it has said that it stores nothing to the data.
+    pub reads_only: bool,
+    /// Whether one of its threads has been inside since before something was given back: that memory, and all that is given back until it leaves, waits for it.
+    pub holds_up: bool,
+}
+
+impl Holder {
+    /// Whether this is the process that `seen` was, and has not run since.
+    pub fn has_not_run_since(&self, seen: &Self) -> bool {
+        let known = |holder: &Self| (holder.pid, holder.since_ms, holder.ran_ticks);
+        known(self) == known(seen)
+    }
+}
+
+/// A release of the program and its way of sharing, as [`Problem::OtherSharing`] has them.
+struct Release(u64);
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [major, minor, patch] =
+            [(40, 0xff), (28, 0xfff), (16, 0xfff)].map(|(shift, mask)| self.0 >> shift & mask);
+        match self.0 {
+            0 => f.write_str("a release of terrace that does not share it"),
+            way => write!(f, "release {major}.{minor}.{patch} of terrace (way of sharing {})", way & 0xffff),
+        }
+    }
 }
 
 /// Why a pool could not be made or opened.
@@ -48,11 +78,13 @@ pub enum Problem {
     InUse(Option<Holder>),
     /// As many processes share it as it has room for.
     Crowded(Vec<Holder>),
-    /// A program that shares other things than this one has it open.
+    /// Another release has it open, or one that shares other things than this one.
     OtherSharing {
-        /// Its version of sharing, 0 if it does not share.
+        /// Which: `| major (8) | minor (12) | patch (12) | way of sharing (16) |`; 0 if it does not share.
         found: u64,
     },
+    /// Somebody has been opening or closing it all the time that this process has waited.
+    Barred(io::Error),
     /// Those who share it rely on a system call that this process may not use.
     NoBarrier,
     /// The file does not begin like a pool.
@@ -129,14 +161,24 @@ impl fmt::Display for Durability {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {}", self.pid)?;
+        write!(f, "process {}{}", self.pid, if self.is_here { "" } else { " of another namespace" })?;
         match (self.program.as_str(), self.since_ms) {
             ("", 0) => {}
             (program, 0) => write!(f, " ({program})")?,
             ("", ms) => write!(f, " (since {})", wall_clock(ms))?,
             (program, ms) => write!(f, " ({program}, since {})", wall_clock(ms))?,
         }
-        f.write_str(if self.stopped { ", which stands still" } else { "" })
+        let said = [
+            (self.stopped, "stands still"),
+            (self.reads_only, "only reads"),
+            (self.holds_up, "holds up memory"),
+        ];
+        let mut link = ", which ";
+        for (_, what) in said.iter().filter(|(is_so, _)| *is_so) {
+            write!(f, "{link}{what}")?;
+            link = " and ";
+        }
+        Ok(())
     }
 }
 
@@ -184,18 +226,28 @@ impl Problem {
                 for holder in holders {
                     write!(f, "\n  {holder}")?;
                 }
-                write!(f, "\n  end one of them, or make a pool with room for more")
+                write!(
+                    f,
+                    "\n  end one of them, or load a dump of it into a pool that was made with room for more (Options::participants)"
+                )
             }
             Self::OtherSharing { found } => write!(
                 f,
-                "the pool {pool} is in use by another release of terrace, which shares pools in another way ({found})\n  use \
-                 the same release for all of them"
+                "the pool {pool} is in use by {} and cannot be shared with this one, {}\n  use the same release for all of \
+                 them",
+                Release(*found),
+                Release(crate::pool::SHARING)
             ),
             Self::NoBarrier => write!(
                 f,
                 "the pool {pool} cannot be shared by this process: the others rely on membarrier(2), which the system \
                  refuses here\n  allow that system call (a container's seccomp profile may forbid it), or start this \
                  process first"
+            ),
+            Self::Barred(error) => write!(
+                f,
+                "the pool {pool} cannot be opened: {error}\n  let that one go on, or end it: the others then go on as after \
+                 any death"
             ),
             Self::NoLocks(error) => write!(
                 f,
@@ -283,7 +335,10 @@ impl Problem {
 impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.problem {
-            Problem::Denied(error) | Problem::NoLocks(error) | Problem::Os(_, error) => Some(error),
+            Problem::Denied(error)
+            | Problem::NoLocks(error)
+            | Problem::Barred(error)
+            | Problem::Os(_, error) => Some(error),
             Problem::Map(error) => Some(error),
             _ => None,
         }
@@ -364,6 +419,15 @@ pub enum GrowError {
         /// Bytes reserved.
         reserved: u64,
     },
+    /// More than another process that has it open reserved addresses for.
+    ReservedByOther {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes reserved there.
+        reserved: u64,
+        /// Who that is; `None` if it has gone since.
+        holder: Option<Holder>,
+    },
     /// The file system, the device or the operating system refused.
     Map(MapError),
 }
@@ -385,6 +449,16 @@ impl fmt::Display for GrowError {
                 Bytes(*asked),
                 Bytes(*reserved)
             ),
+            Self::ReservedByOther { asked, reserved, holder } => {
+                let holder = holder.as_ref().map_or("another process".into(), Holder::to_string);
+                write!(
+                    f,
+                    "the pool cannot grow to {} while others have it open: {} were reserved by {holder}\n  open it there \
+                     again, with a --max-size of at least that",
+                    Bytes(*asked),
+                    Bytes(*reserved)
+                )
+            }
             Self::Map(MapError::NoSpace { wanted }) => {
                 write!(f, "the pool cannot grow to {}: its file system is full\n  make room", Bytes(*wanted))
             }

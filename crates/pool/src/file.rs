@@ -97,7 +97,13 @@ pub(crate) fn opened_anew(file: &File) -> Result<File, Problem> {
 fn holder(file: &File) -> Option<Holder> {
     named_in_table(file).or_else(|| {
         let pid = locker(&file.metadata().ok()?, &std::fs::read_to_string("/proc/locks").ok()?)?;
-        Some(Holder { pid, program: program_of(pid), since_ms: 0, stopped: is_stopped(pid) })
+        Some(Holder {
+            pid,
+            program: program_of(pid),
+            stopped: is_stopped(pid),
+            is_here: true,
+            ..Holder::default()
+        })
     })
 }
 

@@ -1,10 +1,14 @@
 //! Growth: more pages behind those that are there. Nothing moves.
+//!
+//! Each participant has reserved addresses when it came in, and follows a growth as far as these reach and no further. So who grows a shared pool first says how far, and then
+//! looks whether everybody's reach that far; who comes in takes its slot, which says how far its own reach, and then looks how large the pool is about to be.
 
 use crate::error::GrowError;
 use crate::layout::{MAX_POOL, PAGE};
+use crate::participants;
 use crate::planted::{self, Bug};
 use crate::pool::{Inner, Pool};
-use crate::superblock;
+use crate::superblock::{self, Superblock};
 use rustix::fs::{FallocateFlags, fallocate};
 use terrace_medium::MappedMedium;
 
@@ -25,24 +29,57 @@ impl<M: MappedMedium> Pool<M> {
             _ if asked > reserved => return Err(GrowError::Reserved { asked, reserved }),
             _ => {}
         }
+        self.0.claim_size(asked);
+        let grown = self.grow_to(asked, &superblock);
+        match grown {
+            Ok(grown) => *superblock = grown,
+            Err(error) => {
+                self.0.claim_size(size);
+                return Err(error);
+            }
+        }
+        self.0.set_size(asked);
+        self.0.tell_of_memory();
+        Ok(asked)
+    }
+
+    /// Makes the pool so long that `superblock` describes, but tells nobody. Returns its new superblock.
+    fn grow_to(&self, asked: u64, superblock: &Superblock) -> Result<Superblock, GrowError> {
+        self.check_others(asked)?;
         self.give_storage(asked)?;
         let mut grown = superblock.clone();
         grown.size = asked;
         grown.sequence = grown.sequence.wrapping_add(1);
         // PERSIST: before the size says so, by the superblock's first fence: whoever comes after a kill finds a pool that has grown, and has nothing to do then.
         if !planted::has(Bug::SizeBeforeHints) {
-            self.0.hint_memory(size, asked);
+            self.0.hint_memory(superblock.size, asked);
         }
         // PERSIST: the superblock, after the file has the pages and before anyone allocates from them. A crash before leaves a file
         // that is longer than its pool, and hints of what is not there; the next growth takes them in.
         grown.store(self.region(), 0).map_err(GrowError::Map)?;
         if planted::has(Bug::SizeBeforeHints) {
-            self.0.hint_memory(size, asked);
+            self.0.hint_memory(superblock.size, asked);
         }
-        *superblock = grown;
-        self.0.set_size(asked);
-        self.0.tell_of_memory();
-        Ok(asked)
+        Ok(grown)
+    }
+
+    /// Whether all others have addresses for `asked` bytes, too. Who comes in from now on knows that the pool is about to have so many.
+    fn check_others(&self, asked: u64) -> Result<(), GrowError> {
+        let inner = &*self.0;
+        let least = || {
+            let slots = 0..inner.layout.geometry.participants;
+            let reserved = |index| participants::reserved_by(&inner.region, &inner.layout, index);
+            let all = slots.filter_map(|index| Some((reserved(index)?, index)));
+            all.min().filter(|(reserved, _)| *reserved < asked)
+        };
+        if !inner.is_shared() || least().is_none() {
+            return Ok(());
+        }
+        // Nobody waits for the dead.
+        inner.recover_all();
+        let Some((reserved, narrow)) = least() else { return Ok(()) };
+        let holder = inner.living_others().into_iter().find(|(index, _)| *index == narrow);
+        Err(GrowError::ReservedByOther { asked, reserved, holder: holder.map(|(_, holder)| holder) })
     }
 
     /// Gives the first `asked` bytes of the file storage; if there is none, takes back what there was of it.

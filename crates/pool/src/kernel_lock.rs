@@ -22,9 +22,4 @@ impl<'l> KernelLock<'l> {
         let bytes = (first.parse().ok()?, last.parse().ok());
         Some(Self { kind, is_exclusive: access == "WRITE", pid: pid.parse().ok(), file, bytes })
     }
-
-    /// The number of the file's inode.
-    pub(crate) fn inode(&self) -> Option<u64> {
-        self.file.rsplit(':').next()?.parse().ok()
-    }
 }

@@ -3,9 +3,10 @@
 use crate::pool::{Inner, Pool, Start};
 use crate::shared::PENDING;
 use crate::slabs::Holding;
-use crate::small::{alone, geometry};
+use crate::small::{alone, geometry, more, participants};
 use crate::zones::{State, Use};
 use crate::{CollectReport, Guard, PoolOptions};
+use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use terrace_medium::{Dram, MappedMedium, Shm};
@@ -407,6 +408,49 @@ fn a_trace_that_gives_up_or_panics_frees_nothing() {
     assert!(traced.is_err() && rig.pool.needs_collection());
     rig.take_everything();
     rig.collect();
+    rig.check("at last");
+}
+
+#[test]
+fn a_collection_that_waits_in_vain_gives_up_when_it_is_to_and_frees_nothing() {
+    for late in [false, true] {
+        let (_directory, [pool, other]) = participants::<Shm, 2>(geometry());
+        let rig = Rig::new(pool);
+        fill(&rig.pool.pin(), 64);
+        rig.inner().doubt();
+        let (mut stays, asked) = ((!late).then(|| other.pin()), Cell::new(0));
+        let is_to_stop = || asked.replace(asked.get() + 1) == 2;
+        let report = rig.pool.collect_unless(&is_to_stop, &mut |marker| {
+            rig.kept.iter().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
+            stays.get_or_insert_with(|| other.pin());
+        });
+        assert_eq!((report.freed, report.units, asked.get()), (0, 0, 3), "{late}");
+        assert!(rig.pool.needs_collection() && !rig.inner().is_marking());
+        rig.take_everything();
+        drop(stays);
+        // Nor does it wait for another collector.
+        let busy = other.0.shared().collector.acquire_in(&other.0);
+        let report = rig.pool.collect_unless(&|| true, &mut |_| panic!("another one collects"));
+        assert_eq!(report, CollectReport::default());
+        drop(busy);
+        assert_eq!(rig.collect().freed, 64, "{late}");
+        rig.check("at last");
+    }
+}
+
+#[test]
+fn what_an_earlier_era_left_is_left_to_the_next_collection_by_one_that_gives_up() {
+    let (directory, [pool, other]) = participants::<Shm, 2>(geometry());
+    let Rig { pool, kept } = Rig::new(pool);
+    fill(&pool.pin(), 64);
+    [pool, other].map(Pool::abandon);
+    let [pool, other] = more::<Shm, 2>(&directory, geometry());
+    let rig = Rig { pool, kept };
+    let stays = other.pin();
+    assert_eq!(rig.pool.collect_unless(&|| true, &mut |_| panic!("before it traces")).freed, 0);
+    assert!(rig.inner().is_pending());
+    drop(stays);
+    assert!(rig.collect().freed >= 64);
     rig.check("at last");
 }
 

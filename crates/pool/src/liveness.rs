@@ -4,12 +4,12 @@
 //! process dies, whatever it dies of, and not before: a process that is merely stopped still holds it. Hosts without a common kernel will have leases instead. The trait
 //! stands between: nothing else in a pool that is open relies on its participants having a kernel in common.
 
-use crate::ending::is_past_storing;
+use crate::backoff::Backoff;
+use crate::ending::{holder_of, is_past_storing, known_as};
 use crate::fork::Watched;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 
 /// Tells the participants of a shared pool that are alive from the dead. Each participant has one of its own.
 ///
@@ -36,7 +36,8 @@ pub trait Liveness: Send + Sync {
     fn is_ending(&self, _index: u32, _pid: u32) -> bool {
         false
     }
-    /// Waits until nobody else is opening or closing the pool, and keeps others from it until [`Liveness::leave`], or death.
+    /// Waits until nobody else is opening or closing the pool, and keeps others from it until [`Liveness::leave`], or death. If that one does not come to an end, as when it stands still: an
+    /// error of the kind `TimedOut`, which says what is known of it.
     fn enter(&self) -> io::Result<()>;
     /// See [`Liveness::enter`].
     fn leave(&self);
@@ -77,6 +78,11 @@ impl Place {
         }
     }
 }
+
+/// Turns of waiting for who opens or closes the pool after which it is looked what that one does: two seconds.
+const GATE_PATIENCE: u32 = 1000;
+/// As many for one that is not to be seen: a minute.
+const GATE_PATIENCE_UNSEEN: u32 = 30 * GATE_PATIENCE;
 
 /// How a byte is locked.
 #[derive(Clone, Copy)]
@@ -123,6 +129,20 @@ impl FileLocks {
         }
     }
 
+    /// An error if who is at the gate stands still; or, after a long time, if it is not to be seen what it does. Of the turns that this one has waited each is two milliseconds.
+    fn check_gate(&self, turn: u32) -> io::Result<()> {
+        let there = known_as(&self.file).and_then(|file| holder_of(&file, Place::Gate.byte()));
+        let why = match there {
+            Some(holder) if holder.stopped => format!("{holder}, is opening or closing it"),
+            None if turn >= GATE_PATIENCE_UNSEEN => {
+                "somebody whom this process cannot see has been opening or closing it for a minute"
+                    .to_string()
+            }
+            _ => return Ok(()),
+        };
+        Err(io::Error::new(io::ErrorKind::TimedOut, why))
+    }
+
     /// Whether somebody else has a lock there.
     pub(crate) fn is_held(&self, place: Place) -> io::Result<bool> {
         let found = self.call(libc::F_OFD_GETLK, Hold::Alone, place)?;
@@ -155,11 +175,20 @@ impl Liveness for FileLocks {
         self.is_held(Place::Participant(index)).unwrap_or(true)
     }
     fn is_ending(&self, index: u32, pid: u32) -> bool {
-        let inode = self.file.metadata().map(|metadata| metadata.ino());
-        inode.is_ok_and(|inode| is_past_storing(pid, inode, Place::Participant(index).byte()))
+        known_as(&self.file).is_some_and(|file| is_past_storing(pid, &file, Place::Participant(index).byte()))
     }
     fn enter(&self) -> io::Result<()> {
-        self.call(libc::F_OFD_SETLKW, Hold::Alone, Place::Gate).map(|_| ())
+        let mut backoff = Backoff::new();
+        for turn in 1u32.. {
+            if self.try_hold(Hold::Alone, Place::Gate)? {
+                return Ok(());
+            }
+            backoff.rest();
+            if turn.is_multiple_of(GATE_PATIENCE) {
+                self.check_gate(turn)?;
+            }
+        }
+        unreachable!("it has waited for months")
     }
     fn leave(&self) {
         let _ = self.try_hold(Hold::Not, Place::Gate);

@@ -8,7 +8,7 @@
 //! held, incarnation and participant name the process that holds it. While it is free but *unfenced*, the last holder has written back what it
 //! changed but not fenced yet, and the incarnation's place holds the number of that holder's thread, so that only that thread settles it.
 //!
-//! Locks are never persisted: no write-back, no fence.
+//! Locks are never persisted: no write-back, no fence. (Their notes are, among hosts: see `notes`.)
 //!
 //! In a pool that several processes share, any of them may die while it holds locks. So before a thread tries a lock it notes the lock's place (see `notes`). Who waits
 //! for a lock looks now and then whether its holder is alive. A pool that one process has for itself does none of this: for its locks, a killed process and a
@@ -22,6 +22,7 @@ use crate::planted::{self, Bug};
 use crate::pool::Inner;
 use crate::seats::Seat;
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Medium, Persistent, Word};
@@ -69,7 +70,7 @@ impl Lock {
             Some(note) => note,
             None => self.wait(pool, || self.try_take(guard)),
         };
-        Locked { lock: self, pool, note }
+        Locked { lock: self, pool, note, not_send: PhantomData }
     }
 
     /// Takes the lock if it is free.
@@ -78,7 +79,7 @@ impl Lock {
     /// If the pool is shared, this thread holds 16 locks, and others have taken all seats of the pool.
     #[inline(always)]
     pub fn try_acquire<'g, M: MappedMedium>(&'g self, guard: &'g Guard<'_, M>) -> Option<Locked<'g, M>> {
-        self.try_take(guard).map(|note| Locked { lock: self, pool: guard.inner(), note })
+        self.try_take(guard).map(|note| Locked { lock: self, pool: guard.inner(), note, not_send: PhantomData })
     }
 
     /// As [`Lock::try_acquire`]: returns the note that was made of it.
@@ -104,7 +105,27 @@ impl Lock {
             Some(locked) => locked,
             None => {
                 self.wait(pool, || self.take(pool).then_some(()));
-                Locked { lock: self, pool, note: None }
+                Locked { lock: self, pool, note: None, not_send: PhantomData }
+            }
+        }
+    }
+
+    /// As [`Lock::acquire_in`], but `None` once `is_to_stop` says so while it waits.
+    pub(crate) fn acquire_unless<'g, M: MappedMedium>(
+        &'g self,
+        pool: &'g Inner<M>,
+        is_to_stop: &dyn Fn() -> bool,
+    ) -> Option<Locked<'g, M>> {
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(locked) = self.try_acquire_in(pool) {
+                return Some(locked);
+            }
+            if backoff.spin() {
+                if is_to_stop() {
+                    return None;
+                }
+                self.look_after_in(pool);
             }
         }
     }
@@ -167,7 +188,7 @@ impl Lock {
 
     #[inline(always)]
     pub(crate) fn try_acquire_in<'g, M: MappedMedium>(&'g self, pool: &'g Inner<M>) -> Option<Locked<'g, M>> {
-        self.take(pool).then(|| Locked { lock: self, pool, note: None })
+        self.take(pool).then(|| Locked { lock: self, pool, note: None, not_send: PhantomData })
     }
 
     /// Takes the lock if it is free.
@@ -251,13 +272,21 @@ impl Lock {
     }
 }
 
-/// A lock that is held. Dropping it releases it. Three words, so that it is moved in registers.
+/// A lock that is held. Dropping it releases it. Three words, so that it is moved in registers. It stays with its thread, in whose seat it is noted:
+///
+/// ```compile_fail
+/// fn elsewhere(locked: terrace_pool::Locked<'static, terrace_medium::Shm>) {
+///     std::thread::spawn(move || drop(locked));
+/// }
+/// ```
 #[must_use = "a lock that is not kept is released at once"]
 pub struct Locked<'g, M: MappedMedium> {
     lock: &'g Lock,
     pool: &'g Inner<M>,
     /// In a shared pool, unless whoever recovers knows of the lock anyway.
     note: Option<Note>,
+    /// Notes are struck out by the thread that made them.
+    not_send: PhantomData<*const ()>,
 }
 
 impl<M: MappedMedium> Locked<'_, M> {

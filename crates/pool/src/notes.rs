@@ -4,6 +4,9 @@
 //! that the dead one may hold, and frees what has its name; see `recover`. A seat has room for 16 notes. A thread that holds more locks takes a further seat for its
 //! notes, and gives it back with the last of them: whoever recovers looks through all seats that the dead one had.
 //!
+//! The processes of one machine have their caches in common, so what a dead one noted is seen, wherever it is on its way to. Of hosts each has caches of its own, and where these are lost
+//! with it, a note is written back before the lock is tried: two lines and a fence, which SHIFT, too, pays without GPF.
+//!
 //! The paper gives a process 1 KiB of log and chains more of it. Here each thread has its own, so that its threads share no line, and two lines do.
 
 use crate::pool::Inner;
@@ -55,6 +58,13 @@ impl Note {
         seat.notes.get(number as usize)?.store(pool.medium(), offset, Relaxed);
         // ORDER: Release: the place before the bit that says it is there. Only this thread writes either; who reads them does so after its death.
         seat.noted.store(pool.medium(), used | 1 << number, Release);
+        if M::VOLATILE_CACHE && pool.is_among_hosts() {
+            // PERSIST: the note, before the lock is tried. A host that goes down before it is durable does not hold the lock; one that goes down later has noted it. Of the two lines the
+            // second one alone may have arrived: then another lock seems to be noted, which nobody frees unless it has the dead one's name.
+            pool.region.write_back(&seat.notes[number as usize]);
+            pool.region.write_back(&seat.noted);
+            pool.region.fence();
+        }
         NonZeroU64::new(pool.index_of(seat) << SEAT_SHIFT | IS_NOTE | u64::from(number)).map(Self)
     }
 

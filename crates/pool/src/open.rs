@@ -15,6 +15,7 @@ use crate::superblock::{self, LABEL_BYTES, Superblock};
 use crate::{clock, participants};
 use rustix::io::Errno;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use terrace_medium::files::{Files, SystemFiles, Unpublished};
@@ -240,7 +241,8 @@ impl PoolOptions {
 
     /// The first superblock of a pool of `size` bytes.
     fn superblock<M: MappedMedium>(&self, size: u64) -> Result<Superblock, Problem> {
-        let geometry = self.geometry.unwrap_or_else(|| Geometry::for_size(size));
+        let mut geometry = self.geometry.unwrap_or_else(|| Geometry::for_size(size));
+        geometry.participants = self.participants.unwrap_or(geometry.participants);
         let layout = Layout::new(geometry).map_err(Problem::Geometry)?;
         if !(layout.smallest()..=MAX_POOL).contains(&size) {
             return Err(Problem::Size { asked: size, smallest: layout.smallest(), largest: MAX_POOL });
@@ -340,6 +342,11 @@ impl PoolOptions {
         let index = free_slot(&region, &layout, &*liveness)?;
         let is_left = participants::holder_of(&region, &layout, index).is_some();
         let owner = participants::attach(&region, &layout, superblock.generation, &self.about(), index);
+        if let Err((wanted, reserved)) = pool::check_addresses(&region, &layout) {
+            // It has grown since its size was read. The slot is left as by one that has died: somebody may have left more in it than this one.
+            liveness.release(index);
+            return Err(Problem::Map(MapError::Reserved { wanted, reserved }));
+        }
         let (start, size) = (terms.start, superblock.size);
         let life = Life {
             start,
@@ -396,7 +403,10 @@ fn through_the_gate<R>(
     liveness: Arc<dyn Liveness>,
     open: impl FnOnce(Arc<dyn Liveness>) -> Result<R, Problem>,
 ) -> Result<R, Problem> {
-    liveness.enter().map_err(Problem::NoLocks)?;
+    liveness.enter().map_err(|error| match error.kind() {
+        ErrorKind::TimedOut => Problem::Barred(error),
+        _ => Problem::NoLocks(error),
+    })?;
     let outcome = open(liveness.clone());
     liveness.leave();
     outcome
@@ -416,7 +426,8 @@ fn free_slot<M: MappedMedium>(
             return Ok(index);
         }
     }
-    Err(Problem::Crowded(participants::all_living(region, layout, liveness, None)))
+    let all = participants::all_living(region, layout, liveness, None);
+    Err(Problem::Crowded(all.into_iter().map(|(_, holder)| holder).collect()))
 }
 
 fn durability<M: MappedMedium>() -> Durability {

@@ -33,6 +33,7 @@ pub struct PoolOptions {
     pub(crate) size: u64,
     pub(crate) max_size: Option<u64>,
     pub(crate) geometry: Option<Geometry>,
+    pub(crate) participants: Option<u32>,
     pub(crate) label: String,
     pub(crate) program: Option<String>,
     pub(crate) huge_pages: bool,
@@ -67,6 +68,7 @@ impl PoolOptions {
             size: 1 << 30,
             max_size: None,
             geometry: None,
+            participants: None,
             label: String::new(),
             program: None,
             huge_pages: false,
@@ -95,6 +97,12 @@ impl PoolOptions {
     /// How many of each thing a pool that is made has room for; if not said, what suits its size.
     pub fn geometry(mut self, geometry: Geometry) -> Self {
         self.geometry = Some(geometry);
+        self
+    }
+
+    /// How many processes can have a pool that is made open at one time, 4096 at most; if not said, what its geometry says.
+    pub fn participants(mut self, participants: u32) -> Self {
+        self.participants = Some(participants);
         self
     }
 

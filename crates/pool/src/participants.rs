@@ -1,7 +1,7 @@
 //! Who has the pool open: a table with a slot a process.
 //!
 //! ```text
-//! word 0      incarnation (bits 31 to 14) | 1 taken
+//! word 0      addresses reserved for the pool, in pages (63 to 32) | incarnation (31 to 14) | 2 only reads | 1 taken
 //!      1      pid
 //!      2      when that process started, in the kernel's ticks since boot: tells it from a later one with its pid
 //!      3      when it opened the pool, unix ms
@@ -9,20 +9,25 @@
 //!      7      lock of whoever recovers what this slot's dead have left (see `recover`)
 //! ```
 //!
+//! How much a participant has reserved is as far as it can follow the pool's growth: nobody grows it beyond what all have (see `grow`).
+//!
 //! Nothing here is believed after a crash but the incarnation, and that only makes lock words differ from older ones. The file's locks
 //! say whether anyone is there (see `liveness`); the table only gives him a name.
 
 use crate::clock::now_ms;
 use crate::error::Holder;
-use crate::layout::{Layout, PARTICIPANT_BYTES};
+use crate::layout::{Layout, MAX_POOL, PAGE, PARTICIPANT_BYTES};
 use crate::liveness::Liveness;
 use crate::lock::Lock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{Line, MappedMedium, Offset, Region};
 
 const TAKEN: u64 = 1;
+const READS_ONLY: u64 = 2;
+const RESERVED_SHIFT: u32 = 32;
 const INCARNATION_SHIFT: u32 = 14;
 const INCARNATIONS: u64 = 1 << 18;
+const INCARNATION: u64 = (INCARNATIONS - 1) << INCARNATION_SHIFT;
 /// Longest program name.
 const PROGRAM_BYTES: usize = 24;
 
@@ -87,8 +92,9 @@ pub(crate) fn attach<M: MappedMedium>(
     for (word, value) in line.0[1..].iter().zip(numbers.into_iter().chain(program_words(&about.program))) {
         word.store(medium, value, Relaxed);
     }
+    let reserved = (medium.mapping().reserved() as u64).min(MAX_POOL - PAGE) / PAGE;
     // ORDER: Release: whoever sees the slot taken sees by whom.
-    line.0[0].store(medium, incarnation << INCARNATION_SHIFT | TAKEN, Release);
+    line.0[0].store(medium, reserved << RESERVED_SHIFT | incarnation << INCARNATION_SHIFT | TAKEN, Release);
     Owner { participant: index as u16, incarnation: incarnation as u32, generation }
 }
 
@@ -96,6 +102,17 @@ pub(crate) fn attach<M: MappedMedium>(
 pub(crate) fn holder_of<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) -> Option<u32> {
     let word = slot(region, layout, index).0[0].load(region.medium(), Acquire);
     (word & TAKEN != 0).then_some(incarnation(word) as u32)
+}
+
+/// Up to how many bytes the participant in slot `index` can follow the pool's growth; `None` if the slot is free.
+pub(crate) fn reserved_by<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) -> Option<u64> {
+    let word = slot(region, layout, index).0[0].load(region.medium(), Acquire);
+    (word & TAKEN != 0).then_some((word >> RESERVED_SHIFT) * PAGE)
+}
+
+/// The participant in slot `index`, this one, stores nothing to the data.
+pub(crate) fn say_that_it_only_reads<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) {
+    slot(region, layout, index).0[0].fetch_or(region.medium(), READS_ONLY, Relaxed);
 }
 
 /// The process that says it has slot `index`; believed by nobody who does not look.
@@ -116,9 +133,11 @@ pub(crate) fn life_of<M: MappedMedium>(
 
 /// Gives slot `index` back, unless it is another incarnation's by now.
 pub(crate) fn release<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32, incarnation: u32) {
-    let free = u64::from(incarnation) << INCARNATION_SHIFT;
-    let state = &slot(region, layout, index).0[0];
-    let _ = state.compare_exchange(region.medium(), free | TAKEN, free, Release, Relaxed);
+    let (medium, state) = (region.medium(), &slot(region, layout, index).0[0]);
+    let now = state.load(medium, Relaxed);
+    if self::incarnation(now) == u64::from(incarnation) {
+        let _ = state.compare_exchange(medium, now, now & INCARNATION, Release, Relaxed);
+    }
 }
 
 /// The lock of whoever recovers what the dead of slot `index` have left.
@@ -145,20 +164,20 @@ fn program_words(program: &str) -> [u64; PROGRAM_BYTES / 8] {
     words
 }
 
-/// Everyone in the table that is alive; but for slot `but`.
+/// Everyone in the table that is alive, with the number of its slot; but for slot `but`.
 pub(crate) fn all_living<M: MappedMedium>(
     region: &Region<M>,
     layout: &Layout,
     liveness: &dyn Liveness,
     but: Option<u32>,
-) -> Vec<Holder> {
+) -> Vec<(u32, Holder)> {
     let others = (0..layout.geometry.participants).filter(|&index| Some(index) != but);
     let holders = others.filter(|&index| liveness.is_alive(index)).filter_map(|index| {
         let words = slot(region, layout, index).0.each_ref().map(|word| word.load(region.medium(), Acquire));
         let (holder, started) = named(words.map(u64::to_le_bytes).as_flattened())?;
         // Its number may be one of another kernel, or of another view of this one.
         let is_here = liveness.has_common_kernel() && process_start(holder.pid) == Some(started);
-        Some(Holder { stopped: is_here && is_stopped(holder.pid), ..holder })
+        Some((index, if is_here { seen(holder) } else { holder }))
     });
     holders.collect()
 }
@@ -168,8 +187,14 @@ pub(crate) fn living(table: &[u8]) -> Option<Holder> {
     table.as_chunks::<{ PARTICIPANT_BYTES as usize }>().0.iter().find_map(|slot| {
         let (holder, started) = named(slot)?;
         let is_alive = process_start(holder.pid) == Some(started);
-        is_alive.then(|| Holder { stopped: is_stopped(holder.pid), ..holder })
+        is_alive.then(|| seen(holder))
     })
+}
+
+/// What the kernel says of `holder`, whose process is to be seen from here.
+fn seen(holder: Holder) -> Holder {
+    let (stopped, ran_ticks) = (is_stopped(holder.pid), ran_ticks(holder.pid));
+    Holder { is_here: true, stopped, ran_ticks, ..holder }
 }
 
 /// Who has taken a slot, by what it says there itself, and when its process started.
@@ -178,7 +203,8 @@ fn named(slot: &[u8]) -> Option<(Holder, u64)> {
     let pid = u32::try_from(word(1)).ok().filter(|_| word(0) & TAKEN != 0)?;
     let program = slot[32..56].split(|&byte| byte == 0).next().unwrap_or_default();
     let program = printable(&String::from_utf8_lossy(program));
-    Some((Holder { pid, program, since_ms: word(3), stopped: false }, word(2)))
+    let reads_only = word(0) & READS_ONLY != 0;
+    Some((Holder { pid, program, since_ms: word(3), reads_only, ..Holder::default() }, word(2)))
 }
 
 /// The name of the running process `pid`, as the kernel has it.
@@ -196,9 +222,31 @@ fn process_start(pid: u32) -> Option<u64> {
     field_of(pid, 22)?.parse().ok()
 }
 
-/// Whether the process `pid` was stopped by a signal or by a debugger.
+/// Whether the process `pid` was stopped by a signal or by a debugger, with all its threads: who traces it may stop one of them at a time.
 pub(crate) fn is_stopped(pid: u32) -> bool {
-    matches!(field_of(pid, 3).as_deref(), Some("T" | "t"))
+    // The first thread may have ended before the others. Where it runs, nothing more has to be asked.
+    if !matches!(field_of(pid, 3).as_deref(), Some("T" | "t" | "Z")) {
+        return false;
+    }
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let mut any = false;
+    for thread in threads.flatten() {
+        let stat = std::fs::read_to_string(thread.path().join("stat"));
+        match stat.as_ref().ok().and_then(|stat| field(stat, 3)) {
+            Some("T" | "t") => any = true,
+            // One that has ended does nothing.
+            None | Some("Z" | "X") => {}
+            Some(_) => return false,
+        }
+    }
+    any
+}
+
+/// How long the threads of process `pid` have run, those that have ended too, in the kernel's ticks.
+fn ran_ticks(pid: u32) -> u64 {
+    let ticks =
+        [14, 15].map(|number| field_of(pid, number).and_then(|ticks| ticks.parse().ok()).unwrap_or(0));
+    ticks.iter().sum()
 }
 
 fn field_of(pid: u32, number: usize) -> Option<String> {
@@ -273,6 +321,22 @@ mod tests {
         assert_eq!(holder_of(&region, &layout, 2), Some(second.incarnation));
         release(&region, &layout, 2, second.incarnation);
         assert_eq!(holder_of(&region, &layout, 2), None);
+    }
+
+    #[test]
+    fn a_slot_says_how_far_its_participant_can_follow_and_whether_it_only_reads() {
+        let (region, layout) = table();
+        let said =
+            || (reserved_by(&region, &layout, 2), living(&bytes(&region, &layout)).map(|it| it.reads_only));
+        assert_eq!(said(), (None, None));
+        for _ in 0..2 {
+            let owner = attach(&region, &layout, 1, &about("x"), 2);
+            assert_eq!(said(), (Some(region.medium().mapping().reserved() as u64), Some(false)));
+            say_that_it_only_reads(&region, &layout, 2);
+            assert_eq!((said().1, holder_of(&region, &layout, 2)), (Some(true), Some(owner.incarnation)));
+            release(&region, &layout, 2, owner.incarnation);
+            assert_eq!(said(), (None, None));
+        }
     }
 
     #[test]
@@ -354,7 +418,7 @@ mod tests {
         }
         let named = |alive, but| -> Vec<(u32, bool)> {
             let all = all_living(&region, &layout, &Hearsay(alive), but);
-            all.into_iter().map(|holder| (holder.pid - NOBODY, holder.stopped)).collect()
+            all.into_iter().map(|(_, holder)| (holder.pid - NOBODY, holder.stopped)).collect()
         };
         assert_eq!(named(&[0, 1, 2], None), [(0, false), (1, false), (2, false)]);
         assert_eq!(named(&[0, 1, 2], Some(1)), [(0, false), (2, false)]);

@@ -15,7 +15,7 @@ use crate::superblock::{self, Superblock};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use terrace_medium::{Line, MapError, MappedMedium, Offset, Region, Word};
+use terrace_medium::{Line, MapError, MappedMedium, Offset, Region, Word, full_barrier};
 
 /// How a pool was found when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,9 +51,10 @@ pub(crate) struct Life {
 /// word 0     bytes of the pool
 ///      1     lock of the superblock
 ///      2     lock of the root directory
-///      3     how the pool was found (8) | pins have no barrier (8) | version of what sharers share (16), not 0
+///      3     how the pool was found (8) | pins have no barrier (8) | what sharers share (48): see [`SHARING`]
 ///      4     lock of who brings the contents up
 ///      5     whether that has been done since the pool was opened
+///      6     bytes that the pool has, or is about to have: who comes in needs addresses for as many
 /// ```
 mod word {
     pub(super) const SIZE: usize = 0;
@@ -62,10 +63,25 @@ mod word {
     pub(super) const TERMS: usize = 3;
     pub(super) const OPENING: usize = 4;
     pub(super) const READY: usize = 5;
+    pub(super) const CLAIMED: usize = 6;
 }
 
-/// What sharers share beside the format of the pool: seats, the allocator's words, lock words. A program that knows another version is refused.
-const SHARING_VERSION: u64 = 2;
+/// What sharers share beside the format of the pool: seats, the allocator's words, lock words; counted between releases, as that changes. A program that knows another version is refused.
+const SHARING_VERSION: u64 = 3;
+
+/// Whom this program shares a pool with: those that say the same, `| major (8) | minor (12) | patch (12) | version of sharing (16) |`. The release is among it, as nobody has to think of it.
+pub(crate) const SHARING: u64 = {
+    let [major, minor, patch] =
+        [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"), env!("CARGO_PKG_VERSION_PATCH")];
+    number(major) << 40 | number(minor) << 28 | number(patch) << 16 | SHARING_VERSION
+};
+
+const fn number(digits: &str) -> u64 {
+    match u64::from_str_radix(digits, 10) {
+        Ok(number) => number,
+        Err(_) => panic!("the parts of a version are numbers"),
+    }
+}
 
 /// What whoever comes in to a pool has to go by.
 #[derive(Clone, Copy)]
@@ -81,25 +97,38 @@ impl Terms {
             Start::Clean => 2,
             Start::Unclean => 3,
         };
-        start | u64::from(self.light_pins) << 8 | SHARING_VERSION << 16
+        start | u64::from(self.light_pins) << 8 | SHARING << 16
     }
 
-    /// The terms in `word`, or the version that they are of.
+    /// The terms in `word`, or what those share who wrote it.
     fn decode(word: u64) -> Result<Self, u64> {
         let light_pins = word >> 8 & 1 == 1;
         match (word >> 16, word & 0xff) {
-            (SHARING_VERSION, 1) => Ok(Self { start: Start::Created, light_pins }),
-            (SHARING_VERSION, 2) => Ok(Self { start: Start::Clean, light_pins }),
-            (SHARING_VERSION, 3) => Ok(Self { start: Start::Unclean, light_pins }),
+            (SHARING, 1) => Ok(Self { start: Start::Created, light_pins }),
+            (SHARING, 2) => Ok(Self { start: Start::Clean, light_pins }),
+            (SHARING, 3) => Ok(Self { start: Start::Unclean, light_pins }),
             (version, _) => Err(version),
         }
     }
 }
 
-/// The terms on which the pool in `region` is open, or the version of sharing that they are of; 0 if it is not shared.
+/// The terms on which the pool in `region` is open, or what those share who have it open; 0 if it is not shared.
 pub(crate) fn terms<M: MappedMedium>(region: &Region<M>, layout: &Layout) -> Result<Terms, u64> {
     let line = region.at::<Line>(Offset::new(layout.shared));
     Terms::decode(line.0[word::TERMS].load(region.medium(), Ordering::Acquire))
+}
+
+/// Whether this participant, whose slot says how far it can follow, has addresses for all that the pool has or is about to have. If not, the bytes that are wanted and those reserved.
+pub(crate) fn check_addresses<M: MappedMedium>(
+    region: &Region<M>,
+    layout: &Layout,
+) -> Result<(), (u64, u64)> {
+    // ORDER: the slot before this look, as who grows the pool says so before it looks at the slots: of the two one sees the other.
+    full_barrier(region.medium());
+    let claimed = &region.at::<Line>(Offset::new(layout.shared)).0[word::CLAIMED];
+    let (wanted, reserved) =
+        (claimed.load(region.medium(), Ordering::Acquire), region.medium().mapping().reserved() as u64);
+    if wanted > reserved { Err((wanted, reserved)) } else { Ok(()) }
 }
 
 /// A pool that is open. Clones are handles to the same pool; it is closed, in order, when the last one goes.
@@ -138,6 +167,8 @@ pub(crate) struct Inner<M: MappedMedium> {
     family: u64,
     /// Whether pins may leave their barrier to who moves the epoch on.
     pub(crate) light_pins: bool,
+    /// See [`Inner::is_among_hosts`].
+    among_hosts: bool,
     /// The epoch in which readers were waited for in vain last; `u64::MAX` if never.
     pub(crate) held_up_at: AtomicU64,
     /// The allocator's part that is not in the region: what follows from the geometry.
@@ -184,6 +215,7 @@ impl<M: MappedMedium> Pool<M> {
         if life.liveness.is_some() {
             region.medium().mapping().follow();
         }
+        let among_hosts = life.liveness.as_ref().is_some_and(|liveness| !liveness.has_common_kernel());
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let ending = if life.liveness.is_some() { layout.geometry.participants } else { 0 };
         let shared = Anchor::new(&region, Offset::new(layout.allocator))
@@ -208,6 +240,7 @@ impl<M: MappedMedium> Pool<M> {
             closed: false,
             family: fork::generation(),
             light_pins: terms.light_pins,
+            among_hosts,
             held_up_at: AtomicU64::new(u64::MAX),
             memory: Memory::new(&layout),
         }))
@@ -272,11 +305,10 @@ impl<M: MappedMedium> Pool<M> {
 
     /// The other processes that have it open now.
     pub fn others(&self) -> Vec<Holder> {
-        let me = u32::from(self.0.owner.participant);
-        match &self.0.liveness {
-            Some(liveness) => participants::all_living(self.region(), self.layout(), &**liveness, Some(me)),
-            None => Vec::new(),
-        }
+        let others = self.0.living_others();
+        let holding_up = self.0.participants_holding_up();
+        let all = others.into_iter();
+        all.map(|(index, holder)| Holder { holds_up: holding_up.contains(&index), ..holder }).collect()
     }
 
     /// Keeps others from bringing up what is in the pool, or making it, until it is dropped. For whoever opens a store in it.
@@ -377,6 +409,25 @@ impl<M: MappedMedium> Inner<M> {
         &self.region.at::<Line>(Offset::new(self.layout.shared)).0[index]
     }
 
+    /// The other participants that are alive, with their numbers.
+    pub(crate) fn living_others(&self) -> Vec<(u32, Holder)> {
+        let me = u32::from(self.owner.participant);
+        let Some(liveness) = &self.liveness else { return Vec::new() };
+        participants::all_living(&self.region, &self.layout, &**liveness, Some(me))
+    }
+
+    /// Whether one of them stands still, as far as that is to be seen from here.
+    #[cold]
+    pub(crate) fn is_anyone_stopped(&self) -> bool {
+        self.living_others().iter().any(|(_, holder)| holder.stopped)
+    }
+
+    /// Whether the participants run under kernels of their own: then no one's cache outlives its host.
+    #[inline(always)]
+    pub(crate) fn is_among_hosts(&self) -> bool {
+        self.among_hosts
+    }
+
     /// Whether it was opened by the process that forked this one.
     pub(crate) fn is_of_parent(&self) -> bool {
         self.family != fork::generation()
@@ -407,8 +458,16 @@ impl<M: MappedMedium> Inner<M> {
         self.shared_word(word::SIZE).load(self.region.medium(), Ordering::Acquire)
     }
 
+    /// The pool is about to have so many bytes, or, as before, no more than it has: said before it is asked whether all have addresses for them. By who has the superblock's lock.
+    pub(crate) fn claim_size(&self, size: u64) {
+        // ORDER: see `check_addresses`.
+        self.shared_word(word::CLAIMED).store(self.medium(), size, Ordering::Release);
+        full_barrier(self.medium());
+    }
+
     /// Tells everyone that the pool has `size` bytes. The superblock says so already, durably.
     pub(crate) fn set_size(&self, size: u64) {
+        self.claim_size(size);
         // ORDER: Release: pairs with `Pool::size`.
         self.shared_word(word::SIZE).store(self.region.medium(), size, Ordering::Release);
     }

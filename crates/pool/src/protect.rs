@@ -4,6 +4,7 @@
 //! The one thing that such a participant stores there is what it takes back from the dead, when it comes in, when it leaves as the last one, or when no seat is free for
 //! it otherwise; meanwhile its mapping takes stores.
 
+use crate::participants;
 use crate::pool::{Inner, Pool};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use terrace_medium::{MapError, MappedMedium};
@@ -25,6 +26,10 @@ impl<M: MappedMedium> Pool<M> {
         if protected.is_none() {
             self.0.refuse_stores(true)?;
             *protected = Some(0);
+            if self.is_shared() {
+                let me = u32::from(self.owner().participant);
+                participants::say_that_it_only_reads(self.region(), self.layout(), me);
+            }
         }
         Ok(())
     }

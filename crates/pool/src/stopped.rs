@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use terrace_medium::MappedMedium;
 
 impl<M: MappedMedium> Pool<M> {
-    /// Kills the process of `holder`, one of [`Pool::others`], if it still shares this pool and still stands still. Whether it did. What it has left is taken back as after
+    /// Kills the process of `holder`, one of [`Pool::others`], if it still shares this pool, still stands still and has not run in between. Whether it did. What it has left is taken back as after
     /// any death.
     ///
     /// # Errors
@@ -21,8 +21,7 @@ impl<M: MappedMedium> Pool<M> {
             Err(rustix::io::Errno::SRCH) => return Ok(false),
             opened => opened?,
         };
-        let is_still =
-            |other: &Holder| other.stopped && (other.pid, other.since_ms) == (holder.pid, holder.since_ms);
+        let is_still = |other: &Holder| other.stopped && other.has_not_run_since(holder);
         let Some(file) = self.medium().mapping().as_file() else { return Ok(false) };
         if !self.others().iter().any(is_still) || !has_open(holder.pid, file)? {
             return Ok(false);

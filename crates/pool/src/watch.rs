@@ -25,6 +25,8 @@ use terrace_medium::{MappedMedium, Offset, Persistent, Word, full_barrier};
 /// Bytes of a prefix that are compared.
 const PREFIX_BYTES: usize = 40;
 const SLEEPS: u64 = 1 << 32;
+/// Between two looks of a host that shares no kernel with the others.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A watch as it lies in the pool. Only its owner stores to it, but for the count.
 #[repr(C, align(64))]
@@ -85,7 +87,12 @@ impl<M: MappedMedium> Pool<M> {
             }
             None => false,
         };
-        let index = (0..count).find(is_mine).ok_or(WatchError::TooMany(count))?;
+        let free = || (0..count).find(is_mine);
+        let of_dead = || {
+            inner.recover_all();
+            free()
+        };
+        let index = free().or_else(of_dead).ok_or(WatchError::TooMany(count))?;
         let line = inner.watch(index);
         let prefix = &prefix[..prefix.len().min(PREFIX_BYTES)];
         let mut bytes = [0; PREFIX_BYTES];
@@ -208,7 +215,9 @@ impl<M: MappedMedium> Watch<M> {
         }
     }
 
+    /// Sleeps for `time` at most; less where no kernel tells of what happens elsewhere.
     fn sleep(&self, time: Duration) {
+        let time = if self.pool.0.is_among_hosts() { time.min(LOOK_AGAIN) } else { time };
         let (line, medium) = (self.line(), self.pool.medium());
         let about = line.about.load(medium, Relaxed);
         line.about.store(medium, about | SLEEPS, Relaxed);
@@ -235,13 +244,15 @@ impl<M: MappedMedium> Drop for Watch<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PoolOptions;
     use crate::layout::Geometry;
+    use crate::liveness::tests::Hearsay;
     use crate::participants::field;
     use crate::small::participants;
     use rustix::thread::{Pid, gettid};
     use std::sync::atomic::AtomicU64;
-    use std::sync::mpsc;
-    use terrace_medium::{Dram, Shm};
+    use std::sync::{Arc, mpsc};
+    use terrace_medium::{Dram, Mapping, Shm};
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -352,6 +363,29 @@ mod tests {
                 assert_eq!(end.recv_timeout(LONG), Ok(true));
             });
         }
+    }
+
+    #[test]
+    fn who_has_no_kernel_in_common_with_the_others_sees_a_change_that_no_kernel_tells_of() {
+        let mapping = Mapping::anonymous(128 << 10, 0).unwrap();
+        let options = PoolOptions::anonymous().geometry(Geometry::tiny());
+        let pool = options.create_shared_on(Shm::new(mapping), Arc::new(Hearsay(&[]))).unwrap();
+        let mut watch = pool.watch(b"k").unwrap();
+        let (pool, index) = (watch.pool.clone(), watch.index);
+        let ((tell_thread, thread), (tell_end, end)) = (mpsc::channel(), mpsc::channel());
+        std::thread::scope(|threads| {
+            threads.spawn(move || {
+                tell_thread.send(gettid()).unwrap();
+                tell_end.send(watch.wait(2 * LONG)).unwrap();
+            });
+            let thread = thread.recv().unwrap();
+            while !is_at_rest(thread) {
+                std::thread::yield_now();
+            }
+            // As a host does whose kernel knows of no sleeper here.
+            pool.0.watch(index).changes.fetch_add(pool.medium(), 1, Relaxed);
+            assert_eq!(end.recv_timeout(LONG), Ok(true));
+        });
     }
 
     /// Each waits for the other and nothing else: one change that is missed would be waited for in vain.

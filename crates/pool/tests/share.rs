@@ -4,7 +4,9 @@ mod common;
 
 use common::{argument, child, expect, problem, say, stop};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use std::fs::File;
 use std::io::BufReader;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command};
@@ -122,6 +124,26 @@ fn a_pool_that_another_release_shares_in_another_way_is_not_joined() {
     let error = options(&path).open::<Shm>().err().unwrap();
     assert!(matches!(error.problem, Problem::OtherSharing { found } if found == (word >> 16) + 1), "{error}");
     assert!(error.to_string().contains("the same release"), "{error}");
+    // By its number: of another release whatever is shared may be another.
+    let known = [1u64 << 32, 1 << 44, 1 << 56].map(|one_more| word + one_more);
+    for (other, part) in known.iter().zip(["patch", "minor", "major"]) {
+        terms(&one).store(one.medium(), *other, Release);
+        let error = options(&path).open::<Shm>().err().unwrap();
+        assert!(matches!(error.problem, Problem::OtherSharing { found } if found == other >> 16), "{part}");
+    }
+    let mut numbers = env!("CARGO_PKG_VERSION").split('.');
+    let major: u32 = numbers.next().unwrap().parse().unwrap();
+    let other = [&(major + 1).to_string(), numbers.next().unwrap(), numbers.next().unwrap()]
+        .map(|s| s.to_string())
+        .join(".");
+    assert!(
+        options(&path)
+            .open::<Shm>()
+            .err()
+            .unwrap()
+            .to_string()
+            .contains(&format!("release {other} of terrace"))
+    );
     terms(&one).store(one.medium(), word, Release);
     open::<Shm>(&path);
 }
@@ -191,6 +213,69 @@ fn growth_by_one_is_seen_by_all() {
     two.grow(3 * SIZE).unwrap();
     assert_eq!((one.size(), one.verify_head(), two.verify_head()), (3 * SIZE, vec![], vec![]));
     assert!(two.region().get(Offset::<Word>::new(3 * SIZE)).is_none());
+}
+
+#[test]
+fn nobody_grows_a_pool_beyond_what_another_participant_has_addresses_for() {
+    let (_directory, path) = directory();
+    let wide = open::<Shm>(&path);
+    let narrow = options(&path).program("the narrow one").max_size(2 * SIZE).open::<Shm>().unwrap();
+    assert_eq!(wide.grow(2 * SIZE).unwrap(), 2 * SIZE);
+    let refused = wide.grow(3 * SIZE).unwrap_err().to_string();
+    for part in ["cannot grow to 12.0 MiB", "8.0 MiB were reserved by", "the narrow one"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    // Nothing has happened, and the one that would not have reached it goes on.
+    assert_eq!((wide.size(), path.metadata().unwrap().len()), (2 * SIZE, 2 * SIZE));
+    words(&narrow)[0].store(narrow.medium(), 1, Release);
+    // A third one that has more changes nothing; and when those have gone that have less, there is room.
+    let third = open::<Shm>(&path);
+    assert!(third.grow(3 * SIZE).is_err());
+    narrow.close().unwrap();
+    assert_eq!(third.grow(3 * SIZE).unwrap(), 3 * SIZE);
+    let narrow = options(&path).max_size(2 * SIZE).open::<Shm>().unwrap();
+    let last = Offset::<Word>::new(3 * SIZE - 8);
+    third.region().at(last).store(third.medium(), 7, Release);
+    assert_eq!(narrow.region().at(last).load(narrow.medium(), Acquire), 7);
+    // Nobody waits for the dead.
+    assert!(wide.grow(4 * SIZE).is_err());
+    narrow.abandon();
+    assert_eq!(wide.grow(4 * SIZE).unwrap(), 4 * SIZE);
+    assert_eq!((wide.verify_head(), third.verify_head()), (vec![], vec![]));
+}
+
+#[test]
+fn a_pool_that_is_full_is_full_for_all_and_has_room_for_all_when_any_of_them_frees() {
+    const BYTES: usize = 1000;
+    let (_directory, path) = directory();
+    let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
+    let fill = |pool: &Pool<Shm>| -> Vec<u64> {
+        let guard = pool.pin();
+        std::iter::from_fn(|| Some(guard.alloc(BYTES).ok()?.persist().into_offset())).collect()
+    };
+    let blocks = fill(&one);
+    assert!(blocks.len() > 2000);
+    // Some slab that has become free may go from hand to hand; the second one finds no more than that.
+    let rest = fill(&two);
+    assert!(rest.len() < 200, "{} after {}", rest.len(), blocks.len());
+    let refused = two.pin().alloc(BYTES).err().unwrap();
+    assert!(refused.to_string().contains("has no room for 1000 more"), "{refused}");
+    let (some, others) = blocks.split_at(blocks.len() / 2);
+    let guard = one.pin();
+    some.iter().for_each(|&block| guard.free(block, BYTES));
+    drop(guard);
+    let again = fill(&two);
+    assert!(again.len() + 200 > some.len(), "{} of {}", again.len(), some.len());
+    // What is unlinked and may be read still is free once nobody is inside. (As many at a time as can be noted without a byte of memory.)
+    for few in others.chunks(10) {
+        let guard = two.pin();
+        few.iter().for_each(|&block| guard.retire(block, BYTES));
+        drop(guard);
+        two.relieve();
+    }
+    let at_last = fill(&one);
+    assert!(at_last.len() + 200 > others.len(), "{} of {}", at_last.len(), others.len());
+    assert_eq!((one.faults(), two.faults()), (0, 0));
 }
 
 /// Holds the lock in word 0, then as many as there are arguments of others, until it is killed.
@@ -315,6 +400,114 @@ fn who_stands_still_is_ended_and_nobody_else() {
 }
 
 #[test]
+fn one_that_has_run_since_it_was_seen_is_not_ended() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    let (process, _lines) = stays_at(&path);
+    stop(&process.0);
+    let seen = pool.others().into_iter().next().unwrap();
+    assert!(!pool.end_stopped(&Holder { ran_ticks: seen.ran_ticks + 1, ..seen.clone() }).unwrap());
+    assert!(pool.end_stopped(&seen).unwrap());
+}
+
+/// Has the pool open; one thread waits, another runs.
+#[test]
+#[ignore = "a child of the other tests"]
+fn runs_beside_its_first_thread() {
+    let pool = open::<Shm>(&argument());
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            say("here");
+            loop {
+                drop(pool.pin());
+                std::thread::yield_now();
+            }
+        });
+    });
+}
+
+/// As one that traces it a system call at a time sees it now and then.
+#[test]
+fn who_has_one_thread_stopped_of_several_does_not_stand_still() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    let (process, mut lines) = child("runs_beside_its_first_thread", &path);
+    let process = Kept(process);
+    expect(&mut lines, "here");
+    let trace = |request| {
+        let nothing = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: both requests take no address of this process's.
+        assert_eq!(unsafe { libc::ptrace(request, process.pid() as i32, nothing, nothing) }, 0);
+    };
+    trace(libc::PTRACE_SEIZE);
+    trace(libc::PTRACE_INTERRUPT);
+    while state_of(process.pid()) != Some('t') {
+        std::thread::yield_now();
+    }
+    assert!(!pool.others()[0].stopped, "its other thread runs");
+    // Now all of it.
+    kill_process(Pid::from_child(&process.0), Signal::STOP).unwrap();
+    while !pool.others()[0].stopped {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_number_of_a_process_that_is_not_to_be_seen_from_here_is_not_told_as_one_of_here() {
+    let (_directory, path) = directory();
+    let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
+    let told = || one.others()[0].to_string();
+    assert!(told().starts_with(&format!("process {} (", std::process::id())), "{}", told());
+    // The slot of the second one, as if its process had begun at another time.
+    let began = Offset::<Word>::new(one.layout().participants + 64 + 8 * 2);
+    one.region().at(began).fetch_add(one.medium(), 1, Relaxed);
+    let foreign = format!("process {} of another namespace (", std::process::id());
+    assert!(told().starts_with(&foreign), "{}", told());
+    drop(two);
+}
+
+/// Opens the pool, and stays at that: it has the lock of whoever opens or closes it.
+#[test]
+#[ignore = "a child of the other tests"]
+fn stays_at_the_gate() {
+    let file = File::options().read(true).write(true).open(argument()).unwrap();
+    let (kind, whence) = (libc::F_WRLCK as libc::c_short, libc::SEEK_SET as libc::c_short);
+    let mut gate = libc::flock { l_type: kind, l_whence: whence, l_start: 1 << 62, l_len: 1, l_pid: 0 };
+    // SAFETY: the command takes such a description.
+    assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut gate) }, 0);
+    say("at the gate");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+#[test]
+fn who_stands_still_while_it_opens_or_closes_a_pool_keeps_nobody_waiting_for_ever() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    words(&pool)[0].store(pool.medium(), 7, Release);
+    let (process, mut lines) = child("stays_at_the_gate", &path);
+    let process = Kept(process);
+    expect(&mut lines, "at the gate");
+    stop(&process.0);
+    let (say, said) = std::sync::mpsc::channel();
+    let copy = path.clone();
+    std::thread::spawn(move || {
+        let refused = options(&copy).open::<Shm>().err().map(|error| error.to_string());
+        say.send((refused, pool.close())).unwrap();
+    });
+    let (refused, closed) = said.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for ever");
+    let refused = refused.unwrap();
+    for part in ["opening or closing", &format!("process {}", process.pid()), "stands still"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    let closed = closed.unwrap_err().to_string();
+    assert!(closed.contains("stands still"), "{closed}");
+    drop(process);
+    // As after the death of one that had it open.
+    let next = open::<Shm>(&path);
+    assert_eq!((next.found(), words(&next)[0].load(next.medium(), Acquire)), (Start::Unclean, 7));
+}
+
+#[test]
 fn a_process_that_only_has_the_number_of_a_sharer_is_not_ended() {
     let (_directory, path) = directory();
     let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
@@ -362,9 +555,10 @@ fn the_watches_of_the_dead_are_free_again_and_those_of_the_living_go_on() {
     assert!(pool.watch(b"new").is_err(), "it has all the others");
     process.kill().unwrap();
     process.wait().unwrap();
-    assert_eq!(pool.recover_dead(), 1);
+    // Who wants one takes them back himself.
     let count = pool.layout().watch_count();
     let mut new: Vec<_> = (1..count).map(|_| pool.watch(b"new").unwrap()).collect();
+    assert_eq!(pool.recover_dead(), 0);
     mine.has_changed();
     pool.tell_watches(b"dead");
     assert!(!mine.has_changed() && !new.iter_mut().any(Watch::has_changed));
@@ -552,6 +746,61 @@ fn a_participant_whose_data_is_protected_reads_and_dies_of_its_first_store() {
     assert_eq!(status.signal(), Some(libc::SIGSEGV));
     assert_eq!(words(&pool)[0].load(pool.medium(), Acquire), 7);
     assert_eq!(pool.recover_dead(), 1);
+}
+
+/// As [`only_reads`], but stores to what the pool has grown by since.
+#[test]
+#[ignore = "a child of the other tests"]
+fn only_reads_what_is_new() {
+    let pool = open::<Shm>(&argument());
+    pool.protect_data().unwrap();
+    say("protected");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let last = pool.region().at(Offset::<Word>::new(pool.size() - 8));
+    assert_eq!((pool.size(), last.load(pool.medium(), Acquire)), (2 * SIZE, 7));
+    say("has read");
+    last.store(pool.medium(), 8, Release);
+    say("has stored");
+}
+
+#[test]
+fn what_others_let_a_pool_grow_by_is_protected_too() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    let (process, mut lines) = child("only_reads_what_is_new", &path);
+    let mut process = Kept(process);
+    expect(&mut lines, "protected");
+    pool.grow(2 * SIZE).unwrap();
+    let last = pool.region().at(Offset::<Word>::new(2 * SIZE - 8));
+    last.store(pool.medium(), 7, Release);
+    drop(process.0.stdin.take());
+    expect(&mut lines, "has read");
+    assert_eq!(process.0.wait().unwrap().signal(), Some(libc::SIGSEGV));
+    assert_eq!(last.load(pool.medium(), Acquire), 7);
+}
+
+#[test]
+fn others_are_said_to_only_read_and_to_hold_memory_up() {
+    let (_directory, path) = directory();
+    let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
+    let of_two =
+        || one.others().into_iter().map(|holder| (holder.reads_only, holder.holds_up)).next().unwrap();
+    assert_eq!(of_two(), (false, false));
+    two.protect_data().unwrap();
+    assert_eq!(of_two(), (true, false));
+    let kept = words(&one);
+    let guard = two.pin();
+    assert_eq!(of_two(), (true, false), "nothing has been given back since");
+    let mine = one.pin();
+    mine.retire(mine.alloc(100).unwrap().persist().into_offset(), 100);
+    drop(mine);
+    one.tidy();
+    assert_eq!(of_two(), (true, true));
+    assert!(one.others()[0].to_string().ends_with(", which only reads and holds up memory"));
+    drop(guard);
+    assert_eq!((of_two(), kept[0].load(one.medium(), Acquire)), ((true, false), 0));
+    // It says so for itself alone.
+    assert!(two.others().iter().all(|holder| !holder.reads_only && !holder.holds_up));
 }
 
 /// Adds one to words 8 to 15 under the locks in words 0 to 7, in a row, until it is killed; and allocates, links, unlinks and frees meanwhile.

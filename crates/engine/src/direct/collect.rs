@@ -15,7 +15,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Goes through the store while it is in use, marks what is reachable and lets the pool take the rest. Counts the data again on the way.
     /// Gives up once `is_to_stop` says so.
     pub(super) fn collect_lost(&self, is_to_stop: &dyn Fn() -> bool) {
-        let _ = self.pool().collect(&mut |marker| self.trace(marker, is_to_stop));
+        let _ = self.pool().collect_unless(is_to_stop, &mut |marker| self.trace(marker, is_to_stop));
     }
 
     /// Every block that the store can reach: where it lies and the bytes that it takes. For tests.

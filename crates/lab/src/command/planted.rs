@@ -177,7 +177,7 @@ fn is_in(bug: Bug, target: &str) -> bool {
     use Bug::*;
     let late: &[Bug] = match target {
         "clht-bytes" => &[LinkBeforeBucket, NextClearedFirst],
-        "turbo-bytes" => &[SwitchBeforeShard],
+        "turbo-bytes" => &[SwitchBeforeShard, LostBehindDeleted],
         "rewo-bytes" => &[CacheSyncLate, MarkSeenLate, SwitchBeforeTable],
         "level-bytes" => {
             &[OriginalKept, DoubleKept, MovedBeforeBuckets, Unmarked, CopyUnfenced, DuplicateSeen]
