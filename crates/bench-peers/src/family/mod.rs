@@ -3,7 +3,9 @@
 //! What is counted (fences, blocks, load factors, modelled waits) is the same in every run. What is timed alternates with what it is compared with.
 
 mod bound;
+mod cached;
 mod counted;
+mod handed;
 mod loads;
 mod optane;
 mod pauses;
@@ -32,6 +34,8 @@ pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     sections.extend(loads::sections(plan)?);
     sections.push(counted::section(plan)?);
     sections.extend(optane::sections(plan)?);
+    sections.push(cached::section(plan)?);
+    sections.push(handed::section(plan)?);
     sections.extend(resize::sections(plan)?);
     sections.push(pauses::section(plan)?);
     sections.retain(|section| !section.rows.is_empty());

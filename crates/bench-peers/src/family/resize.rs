@@ -172,8 +172,11 @@ fn rehash<M: MappedMedium>(old: &LevelHash<M>, slots: u64, timed: Timed<M>) -> O
 /// What a client does meanwhile.
 const WORKS: [(&str, u64); 2] = [("gets", 0), ("gets, an update in 20", 20)];
 
-/// With the Cached Table, which has room for all keys, and without: what of its throughput the paper's keeps (file 000, Figure 16b), at least.
-const TABLES: [(&str, bool, f64); 2] = [("Rewo", true, 0.96), ("Rewo without its cache", false, 0.78)];
+/// With the Cached Table, which has room for all keys, and without; and what the paper's loses (Figure 16b).
+const TABLES: [(&str, bool, &str); 2] =
+    [("Rewo", true, "the paper's loses 4%"), ("Rewo without its cache", false, "the paper's loses 22%")];
+/// What of its throughput either has to keep.
+const KEPT: f64 = 0.96;
 
 fn rewo(plan: &Plan) -> Outcome<Section> {
     let keys = plan.records() / 2;
@@ -182,19 +185,19 @@ fn rewo(plan: &Plan) -> Outcome<Section> {
     );
     let columns = ["between"];
     let mut section = Section::new(&title, "million operations/s", &columns).ours_named("meanwhile");
-    for (table, is_cached, kept) in TABLES {
+    for (table, is_cached, papers) in TABLES {
         for (what, update_in) in WORKS {
             let name = format!("resize: {table}, {what}");
             if plan.wants(NAME, &name) && wants(plan, &name) {
-                let row = while_it_resizes(Row::new(name), keys, is_cached, update_in);
-                section.rows.push(row.against(0, Bound::AtLeast(kept)));
+                let row = while_it_resizes(Row::new(name), keys, is_cached, update_in, papers);
+                section.rows.push(row.against(0, Bound::AtLeast(KEPT)));
             }
         }
     }
     Ok(section)
 }
 
-fn while_it_resizes(row: Row, keys: u64, is_cached: bool, update_in: u64) -> Row {
+fn while_it_resizes(row: Row, keys: u64, is_cached: bool, update_in: u64, papers: &str) -> Row {
     let mut index = Ours::<Pmem, RewoHash<Pmem>>::new(keys / 8, keys).index;
     if is_cached {
         let bytes = 64 * keys;
@@ -218,14 +221,15 @@ fn while_it_resizes(row: Row, keys: u64, is_cached: bool, update_in: u64) -> Row
         figures[1].push(client(&index, next, update_in, |done| done < 200_000));
     }
     let [during, between] = figures.map(|figures| median(&figures));
-    let note = format!("{} resizes, of {:.1} ms in the median", lasted.len(), median(&lasted));
+    let note = format!("{} resizes, of {:.1} ms in the median; {papers}", lasted.len(), median(&lasted));
     Row { ours: Some(during), peers: vec![Some(between)], ..row }.noting(note)
 }
 
-/// Adds keys from number `next` on until the table begins to grow, `keys` at most.
+/// Adds keys from number `next` on until keys begin to move to a new table, `keys` at most.
 fn grow(index: &RewoHash<Pmem>, mut next: u64, keys: u64) -> u64 {
     let guard = index.pool().pin();
-    while next < keys && !index.stats(&guard).resizing {
+    let buckets = index.stats(&guard).buckets;
+    while next < keys && index.stats(&guard).buckets == buckets {
         add(index, spread(next), next);
         next += 1;
     }
