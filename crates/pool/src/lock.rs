@@ -79,7 +79,12 @@ impl Lock {
     /// If the pool is shared, this thread holds 16 locks, and others have taken all seats of the pool.
     #[inline(always)]
     pub fn try_acquire<'g, M: MappedMedium>(&'g self, guard: &'g Guard<'_, M>) -> Option<Locked<'g, M>> {
-        self.try_take(guard).map(|note| Locked { lock: self, pool: guard.inner(), note, not_send: PhantomData })
+        self.try_take(guard).map(|note| Locked {
+            lock: self,
+            pool: guard.inner(),
+            note,
+            not_send: PhantomData,
+        })
     }
 
     /// As [`Lock::try_acquire`]: returns the note that was made of it.
