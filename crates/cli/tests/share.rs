@@ -83,6 +83,33 @@ fn a_server_goes_on_when_another_one_is_killed() {
 }
 
 #[test]
+fn stats_say_why_an_index_that_could_have_a_cache_has_none() {
+    const CACHE: [&str; 2] = ["--index-cache", "64kb..1mb"];
+    let place = Place::new();
+    let cache_of = |pool: &std::path::Path, arguments: &[&str]| {
+        let stats = place.run_on(pool, &[&["stats"], arguments].concat(), b"").ok();
+        let row = stats.text().lines().find_map(|line| line.strip_prefix("index cache")).unwrap().trim();
+        row.to_owned()
+    };
+    for (index, why) in [("rewo", "off (shared)"), ("clht", "off")] {
+        let pool = place.path(index);
+        place.run_on(&pool, &["load", "--index", index, "-"], b"key,value\na,1\n").ok();
+        assert_eq!(cache_of(&pool, &[]), "off", "{index}, of which no cache was asked");
+        assert_eq!(cache_of(&pool, &[SHARED, &CACHE].concat()), why, "{index}");
+        let served = Served::start(&pool, &[SHARED, &CACHE].concat());
+        let port = served.metrics_port.to_string();
+        assert_eq!(cache_of(&pool, &["--metrics-port", &port]), why, "a server's {index}");
+        drop(served);
+        let alone = cache_of(&pool, &CACHE);
+        assert_eq!(alone.contains("searches"), index == "rewo", "{index}: {alone}");
+        let served = Served::start(&pool, &CACHE);
+        let port = served.metrics_port.to_string();
+        let alone = cache_of(&pool, &["--metrics-port", &port]);
+        assert_eq!(alone.contains("searches"), index == "rewo", "a server's {index}: {alone}");
+    }
+}
+
+#[test]
 fn a_stopped_process_is_named() {
     let place = Place::new();
     let served = Served::start(&place.pool(), SHARED);

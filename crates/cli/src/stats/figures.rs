@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use terrace::{Holder, Stats};
+use terrace::{Holder, Index, Stats};
 use terrace_server::config::format_size;
 
 use super::costs::Costs;
@@ -38,6 +38,8 @@ pub(super) struct Figures {
     index_cache_bytes: u64,
     index_cache_hits: u64,
     index_cache_misses: u64,
+    /// Whether processes share the pool, where no index has a cache.
+    shared: bool,
     costs: Costs,
     huge_page_bytes: Option<u64>,
     /// The other processes that share the pool, as a person reads them.
@@ -62,7 +64,7 @@ struct Serving {
 }
 
 impl Figures {
-    pub(super) fn of_pool(stats: &Stats, others: &[Holder]) -> Figures {
+    pub(super) fn of_pool(stats: &Stats, shared: bool, others: &[Holder]) -> Figures {
         let cache = stats.index_cache.unwrap_or_default();
         Figures {
             records: stats.records,
@@ -85,6 +87,7 @@ impl Figures {
             index_cache_bytes: cache.bytes,
             index_cache_hits: cache.hits,
             index_cache_misses: cache.misses,
+            shared,
             costs: Costs::of(stats.costs),
             huge_page_bytes: None,
             others: others.iter().map(Holder::to_string).collect(),
@@ -116,6 +119,7 @@ impl Figures {
             index_cache_bytes: count("index_cache_bytes")?,
             index_cache_hits: count("index_cache_hits_total")?,
             index_cache_misses: count("index_cache_misses_total")?,
+            shared: count("pool_shared")? != 0,
             costs: Costs::told(count)?,
             huge_page_bytes: count("huge_page_bytes"),
             others: Vec::new(),
@@ -202,11 +206,13 @@ impl Figures {
         }
     }
 
-    /// The index's cache in memory, and how often it had what was asked for.
+    /// The index's cache in memory, and how often it had what was asked for. Of an index that could have one, whether it has none because the pool is shared.
     fn cache(&self) -> String {
+        let could_have = Index::named(&self.index) == Some(Index::Rewo);
         let searches = self.index_cache_hits + self.index_cache_misses;
         let percent = 100.0 * ratio(self.index_cache_hits as f64, searches as f64);
         match self.index_cache_bytes {
+            0 if could_have && self.shared => "off (shared)".into(),
             0 => "off".into(),
             bytes => format!("{}, {percent:.0}% of {} searches", format_size(bytes), thousands(searches)),
         }
@@ -247,6 +253,7 @@ impl Figures {
         field("index_cache_bytes", json!(self.index_cache_bytes));
         field("index_cache_hits", json!(self.index_cache_hits));
         field("index_cache_misses", json!(self.index_cache_misses));
+        field("shared", json!(self.shared));
         field("shared_with", json!(self.others));
         self.costs.json(&mut field);
         if let Some(server) = &self.server {

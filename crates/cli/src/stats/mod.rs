@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use terrace_server::config::Config;
+use terrace_server::config::{Config, Key};
 
 use crate::{
     args::StatsOptions,
@@ -26,7 +26,7 @@ pub(crate) fn run(options: &StatsOptions) -> Outcome {
         return watch(&config, options);
     }
     let figures = match open::to_read(&config) {
-        Ok(store) => Figures::of_pool(&store.stats(), &store.others()),
+        Ok(store) => Figures::of_pool(&store.stats(), config.is_on(Key::Shared), &store.others()),
         Err(failure) => {
             page::ask(options.metrics_port, &open::path(&config)).map_err(|why| failure.hint(why))?
         }

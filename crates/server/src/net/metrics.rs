@@ -151,6 +151,8 @@ impl Source {
     fn store(&self, page: &mut Page<'_>) -> fmt::Result {
         let stats = self.shared.store.stats();
         page.info("pool", "The pool that is served", &[("path", self.shared.config.text(Key::Pool))])?;
+        let shared = self.shared.config.is_on(Key::Shared);
+        page.gauge("pool_shared", "Whether other processes may have it open, too", u64::from(shared))?;
         page.gauge(
             "records",
             "Keys, those that have expired but were not swept yet among them",
