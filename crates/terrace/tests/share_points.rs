@@ -53,7 +53,7 @@ fn write<M: Under>(path: &Path, mut returned: impl FnMut(u64)) {
     let mut draws = Draws(SEED);
     for n in 1..=OPERATIONS {
         // Enough other keys that the table grows in every pool, whatever its hash makes of them.
-        (0..3).for_each(|more| store.put(format!("more {n} {more}").as_bytes(), b"").unwrap());
+        (0..10).for_each(|more| store.put(format!("more {n} {more}").as_bytes(), b"").unwrap());
         op(0, &mut draws).run(&store);
         returned(n);
     }
