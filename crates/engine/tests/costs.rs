@@ -1,12 +1,13 @@
 //! What the engine asks of its medium, counted: write-backs and fences on a volatile cache, none elsewhere.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::direct::{Direct, Key, Settings};
 use terrace_engine::{Commit, Costs, Engine, ManualClock, Put, What, Write};
-use terrace_index::hash::{Clht, Turbo};
-use terrace_index::{Bytes, CacheBounds};
-use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
-use terrace_pool::{Geometry, Pool, PoolOptions};
+use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
+use terrace_medium::{Dram, LINE, MappedMedium, Mapping, Offset, Pmem, Shm, Word};
+use terrace_pool::{Geometry, Liveness, Lock, Pool, PoolOptions};
 use terrace_testkit::{Counting, Counts};
 
 const KEYS: u64 = 2000;
@@ -128,6 +129,98 @@ fn nothing_is_flushed_where_no_cache_is_lost() {
     }
     run::<Dram>();
     run::<Shm>();
+}
+
+/// Nobody reads or writes a seat but its thread, and who wants to know whether somebody is inside.
+fn assert_that_readers_store_to_their_seat_alone<I>()
+where
+    I: PointIndex<Medium = Counting<Shm>, Kind = Bytes<Key>> + Stored<Medium = Counting<Shm>>,
+    Direct<I>: Engine,
+{
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let options = PoolOptions::at(directory.path().join("pool")).size(16 << 20).hash_seed(5).shared(true);
+    let [writer, reader] = [(); 2].map(|()| {
+        let pool: Pool<Counting<Shm>> = options.open_or_create().unwrap();
+        (pool.clone(), Direct::<I>::open(pool, settings(KEYS)).unwrap())
+    });
+    (0..KEYS).for_each(|n| writer.1.put(put(&key(n))).unwrap());
+    let (pool, store) = (&reader.0, &reader.1);
+    let keys: Vec<[u8; 16]> = (KEYS - 50..KEYS + 50).map(key).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    let get = |n| assert_eq!(store.get(&key(n)).unwrap().is_some(), n < KEYS);
+    let reads: [(&str, &dyn Fn()); 7] = [
+        ("a hit", &|| (0..100).for_each(get)),
+        ("a miss", &|| (KEYS..KEYS + 100).for_each(get)),
+        ("many", &|| store.get_many(&keys, &mut |_, entry| assert!(entry.is_ok()))),
+        ("a snapshot", &|| store.snapshot_many(&keys, &mut |_, entry| assert!(entry.is_ok()))),
+        ("a version", &|| keys.iter().for_each(|key| assert!(store.version(key).is_ok()))),
+        ("a scan", &|| assert_ne!(store.scan(0, 100, &mut |_, _| {}), Ok(0))),
+        ("any key", &|| assert!(store.random_key().unwrap().is_some())),
+    ];
+    for (what, read) in reads {
+        // The first time it takes its seat.
+        read();
+        let (touched, ()) = pool.medium().touched(read);
+        let seat = pool.layout().seat(pool.pin().seat_index() as u32) / LINE as u64;
+        assert!(touched.lines_read.len() > 2, "{what}");
+        assert_eq!(touched.lines_written.into_iter().collect::<Vec<_>>(), [seat], "{what}");
+    }
+}
+
+#[test]
+fn who_reads_beside_others_stores_to_no_line_but_that_of_its_seat() {
+    assert_that_readers_store_to_their_seat_alone::<Clht<Counting<Shm>, Bytes<Key>>>();
+    assert_that_readers_store_to_their_seat_alone::<Turbo<Counting<Shm>, Bytes<Key>>>();
+    assert_that_readers_store_to_their_seat_alone::<Rewo<Counting<Shm>, Bytes<Key>>>();
+    assert_that_readers_store_to_their_seat_alone::<Level<Counting<Shm>, Bytes<Key>>>();
+}
+
+/// Nobody else is there, on this machine or on another one.
+struct Lonely {
+    is_here: bool,
+}
+
+impl Liveness for Lonely {
+    fn claim(&self, _: u32) -> std::io::Result<bool> {
+        Ok(true)
+    }
+    fn release(&self, _: u32) {}
+    fn is_alive(&self, _: u32) -> bool {
+        false
+    }
+    fn enter(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+    fn leave(&self) {}
+    fn has_common_kernel(&self) -> bool {
+        self.is_here
+    }
+}
+
+/// Write-backs and fences of taking and freeing so many locks, all at a time, if the others are processes of this machine or hosts of their own.
+fn cost_of_locks<M: MappedMedium>(locks: usize, is_here: bool) -> (u64, u64) {
+    let medium = Counting::over(M::new(Mapping::anonymous(1 << 20, 0).unwrap()));
+    let pool = PoolOptions::anonymous().create_shared_on(medium, Arc::new(Lonely { is_here })).unwrap();
+    let guard = pool.pin();
+    let at = guard.alloc(8 * locks).unwrap().persist().into_offset();
+    let words: Vec<&Word> =
+        (0..locks as u64).map(|nth| pool.region().at(Offset::new(at + 8 * nth))).collect();
+    words.iter().for_each(|word| word.store(pool.medium(), 0, Relaxed));
+    let (counts, ()) = pool.medium().during(|| {
+        let held: Vec<_> = words.iter().map(|word| Lock::of(word).acquire(&guard)).collect();
+        drop(held);
+    });
+    (counts.write_backs, counts.fences)
+}
+
+#[test]
+fn a_lock_s_note_is_made_durable_where_a_host_s_cache_is_lost_with_it_and_nowhere_else() {
+    for locks in [1, 16, 20] {
+        // More than 16 go to a second seat.
+        assert_eq!(cost_of_locks::<Pmem>(locks, false), (2 * locks as u64, locks as u64));
+        assert_eq!(cost_of_locks::<Pmem>(locks, true), (0, 0));
+        assert_eq!(cost_of_locks::<Shm>(locks, false), (0, 0));
+    }
 }
 
 /// Each shard of TurboHash leaves a block of its old size whenever it doubles, and all double at about the same number of keys.

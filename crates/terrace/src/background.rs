@@ -1,5 +1,6 @@
 //! The threads that a store has of its own. All have ended before its pool is closed.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::{Builder, JoinHandle};
@@ -19,7 +20,7 @@ const HUGE_PAGES_EVERY: Duration = Duration::from_secs(30);
 /// What is to be done in the background.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    /// Take back what a crash has left.
+    /// Take back what a crash had left when the store was opened.
     pub(crate) collect: bool,
     /// Take over what other processes leave that die.
     pub(crate) take_over: bool,
@@ -45,10 +46,17 @@ struct Signal {
     changing: RwLock<()>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct State {
     stopping: bool,
     collecting: bool,
+    /// How many wait until none of the threads changes the store.
+    pausing: u32,
+}
+
+/// Whether one of the processes that share the store stands still, as far as this one can see.
+pub(crate) fn stands_anyone_still(engine: &dyn Engine) -> bool {
+    engine.others().iter().any(|other| other.stopped)
 }
 
 impl Signal {
@@ -74,12 +82,16 @@ impl Background {
         let signal = Arc::new(Signal::default());
         signal.state().collecting = work.collect;
         let mut background = Self { signal, threads: Vec::new() };
-        if work.collect {
+        if work.collect || work.take_over {
+            let collect = move |engine: &dyn Engine, signal: &Signal| collect(engine, signal, work);
             background.spawn("terrace-collect", engine, collect)?;
         }
-        if work.take_over || work.end_stopped.is_some() {
-            let others = move |engine: &dyn Engine, signal: &Signal| look_after_others(engine, signal, work);
-            background.spawn("terrace-others", engine, others)?;
+        if work.take_over {
+            background.spawn("terrace-others", engine, look_after_others)?;
+        }
+        if let Some(patience) = work.end_stopped {
+            let end = move |engine: &dyn Engine, signal: &Signal| end_stopped(engine, signal, patience);
+            background.spawn("terrace-stopped", engine, end)?;
         }
         if work.sweep {
             background.spawn("terrace-sweep", engine, sweep)?;
@@ -107,9 +119,12 @@ impl Background {
         Ok(())
     }
 
-    /// Waits until none of the threads changes the store, and holds them up for as long as the caller keeps what it gets.
+    /// Waits until none of the threads changes the store, and holds them up for as long as the caller keeps what it gets. One that waits for another process, which stands still, gives up.
     pub(crate) fn pause(&self) -> RwLockWriteGuard<'_, ()> {
-        self.signal.changing.write().unwrap_or_else(PoisonError::into_inner)
+        self.signal.state().pausing += 1;
+        let paused = self.signal.changing.write().unwrap_or_else(PoisonError::into_inner);
+        self.signal.state().pausing -= 1;
+        paused
     }
 
     pub(crate) fn wait_until_collected(&self) {
@@ -130,36 +145,52 @@ impl Drop for Background {
 }
 
 fn finish_collecting(signal: &Signal) {
-    signal.state().collecting = false;
-    signal.changed.notify_all();
+    if std::mem::take(&mut signal.state().collecting) {
+        signal.changed.notify_all();
+    }
 }
 
-fn collect(engine: &dyn Engine, signal: &Signal) {
-    let changing = signal.change();
-    engine.collect(&|| signal.state().stopping);
-    drop(changing);
-    finish_collecting(signal);
-}
-
-fn look_after_others(engine: &dyn Engine, signal: &Signal, work: Work) {
-    let mut stopped = Stopped::default();
-    while !signal.rest(LOOK_EVERY) {
-        if let Some(patience) = work.end_stopped {
-            stopped.look(engine, patience);
+/// Collects what a crash has left, and then what those leave who share the store and die. It may have to wait for one of them that stands still, so it is the work of a thread that does nothing else.
+fn collect(engine: &dyn Engine, signal: &Signal, work: Work) {
+    loop {
+        let gave_way = engine.needs_collection() && !collect_once(engine, signal);
+        if !gave_way {
+            finish_collecting(signal);
         }
-        if !work.take_over {
-            continue;
-        }
-        let _changing = signal.change();
-        engine.look_after_others();
-        // What a crash left before this store was opened is the business of another thread.
-        if !signal.state().collecting && engine.needs_collection() {
-            engine.collect(&|| signal.state().stopping);
+        if !(work.take_over || gave_way) || signal.rest(LOOK_EVERY) {
+            return;
         }
     }
 }
 
-/// Who stands still, and for how many looks.
+/// Whether it did not have to give way to somebody who wants the store to stay as it is.
+fn collect_once(engine: &dyn Engine, signal: &Signal) -> bool {
+    let _changing = signal.change();
+    let gave_way = Cell::new(false);
+    engine.collect(&|| {
+        let State { stopping, pausing, .. } = *signal.state();
+        gave_way.set(gave_way.get() || !stopping && pausing > 0 && stands_anyone_still(engine));
+        stopping || gave_way.get()
+    });
+    !gave_way.get()
+}
+
+fn look_after_others(engine: &dyn Engine, signal: &Signal) {
+    while !signal.rest(LOOK_EVERY) {
+        let _changing = signal.change();
+        engine.look_after_others();
+    }
+}
+
+/// Takes no lock and waits for nobody, whatever those hold that it is to end.
+fn end_stopped(engine: &dyn Engine, signal: &Signal, patience: Duration) {
+    let mut stopped = Stopped::default();
+    while !signal.rest(LOOK_EVERY) {
+        stopped.look(engine, patience);
+    }
+}
+
+/// Who stands still, and for how many looks it has neither run nor been seen otherwise.
 #[derive(Default)]
 struct Stopped(Vec<(Holder, u32)>);
 
@@ -168,7 +199,8 @@ impl Stopped {
     fn look(&mut self, engine: &dyn Engine, patience: Duration) {
         let before = std::mem::take(&mut self.0);
         let looks = |holder: &Holder| {
-            before.iter().find(|(known, _)| known == holder).map_or(0, |(_, looks)| looks + 1)
+            let seen = before.iter().find(|(seen, _)| holder.has_not_run_since(seen));
+            seen.map_or(0, |(_, looks)| looks + 1)
         };
         let now = engine.others().into_iter().filter(|holder| holder.stopped);
         self.0 = now.map(|holder| (looks(&holder), holder)).map(|(looks, holder)| (holder, looks)).collect();

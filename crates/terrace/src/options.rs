@@ -80,6 +80,7 @@ pub struct Options {
     huge_pages: bool,
     verify_reads: bool,
     expiry_thread: bool,
+    participants: Option<u32>,
     program: Option<String>,
     boot_id: Option<u128>,
     clock: Arc<dyn Clock>,
@@ -112,6 +113,7 @@ impl Options {
             huge_pages: true,
             verify_reads: true,
             expiry_thread: true,
+            participants: None,
             program: None,
             boot_id: None,
             clock: Arc::new(SystemClock),
@@ -210,6 +212,12 @@ impl Options {
     /// ```
     pub fn shared(mut self, shared: bool) -> Self {
         self.shared = shared;
+        self
+    }
+
+    /// How many processes can have a store that is made open at one time, 4096 at most; if not said, 64, or 16 in one below 64 MiB and 4 in one below 1 MiB.
+    pub fn participants(mut self, participants: u32) -> Self {
+        self.participants = Some(participants);
         self
     }
 
@@ -397,6 +405,9 @@ impl Options {
             .read_only(self.read_only && !self.shared)
             .shared(self.shared)
             .salvage(self.salvage);
+        if let Some(participants) = self.participants {
+            options = options.participants(participants);
+        }
         if let Some(max_size) = self.max_size {
             options = options.max_size(max_size.as_bytes());
         }

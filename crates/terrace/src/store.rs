@@ -1,6 +1,6 @@
 //! The store.
 
-use crate::background::Background;
+use crate::background::{Background, stands_anyone_still};
 use crate::batch::later;
 use crate::{
     Batch, ByteSize, Change, CloseError, Entry, GrowError, Holder, IncrementError, Options, Put, ReadError,
@@ -392,7 +392,8 @@ impl Store {
     }
 
     /// In a store that several processes share: takes over now what those have left that died, their memory too, and returns how many there were. A thread of the store
-    /// does so ten times a second; nobody needs to wait for it. While this thread keeps an entry, their memory is left to that one.
+    /// does so ten times a second; nobody needs to wait for it. While this thread keeps an entry, or another process stands still that may,
+    /// their memory is left to that one.
     pub fn look_after_others(&self) -> u32 {
         let engine = &self.0.engine;
         if engine.keeps_entries() {
@@ -402,7 +403,7 @@ impl Store {
         let _paused = self.0.background.pause();
         let dead = engine.look_after_others();
         if engine.needs_collection() {
-            engine.collect(&|| false);
+            engine.collect(&|| stands_anyone_still(&**engine));
         }
         dead
     }

@@ -30,14 +30,32 @@ fn child() {
     }
 }
 
+/// Not a test by itself: keeps an entry, and so holds up what others give back, until it is killed.
+#[test]
+fn keeper() {
+    let Some(path) = task() else { return };
+    let store = shared(Path::new(&path), Medium::Shm).open().unwrap();
+    store.put(b"kept", b"").unwrap();
+    let _kept = store.get(b"kept").unwrap().unwrap();
+    store.put(&here(std::process::id()), b"").unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
 fn here(pid: u32) -> Vec<u8> {
     format!("here {pid}").into_bytes()
 }
 
 /// A process that writes.
 fn writer(store: &Store, path: &Path) -> Victim {
+    process("child", store, path)
+}
+
+/// A process that has come as far as to say so, and goes on with what the test `name` does.
+fn process(name: &str, store: &Store, path: &Path) -> Victim {
     let mut watch = store.watch(b"here").unwrap();
-    let victim = Victim::of_test("child", &path.display().to_string(), &[]).unwrap();
+    let victim = Victim::of_test(name, &path.display().to_string(), &[]).unwrap();
     while store.get(&here(victim.pid())).unwrap().is_none() {
         assert!(watch.wait(Duration::from_secs(60)));
     }
@@ -51,14 +69,13 @@ fn one_that_stands_still_is_ended_after_the_time_that_was_set_and_no_other() {
     let store = shared(&path, Medium::Shm).end_stopped_after(Duration::from_millis(200)).create().unwrap();
     let (stopped, running) = (writer(&store, &path), writer(&store, &path));
     stopped.stop().unwrap();
-    let pids = || store.others().iter().map(|other| other.pid).collect::<Vec<_>>();
-    assert!(pids().contains(&stopped.pid()));
+    assert!(pids(&store).contains(&stopped.pid()));
     let stopped_pid = stopped.pid();
     assert!(stopped.wait().killed);
-    while pids().contains(&stopped_pid) {
+    while pids(&store).contains(&stopped_pid) {
         std::thread::yield_now();
     }
-    assert_eq!(pids(), [running.pid()]);
+    assert_eq!(pids(&store), [running.pid()]);
     running.kill();
     store.look_after_others();
     assert_sound(&store);
@@ -84,6 +101,58 @@ fn one_that_stands_still_is_left_alone_if_nobody_said_otherwise_and_if_it_goes_o
     assert!(watch.wait(Duration::from_secs(60)));
     victim.kill();
     drop(other);
+}
+
+/// What `work` returns. It hangs if that takes a minute.
+fn in_time<R: Send + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (say, said) = std::sync::mpsc::channel();
+    std::thread::spawn(move || say.send(work()));
+    said.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("{what} hangs"))
+}
+
+fn pids(store: &Store) -> Vec<u32> {
+    store.others().iter().map(|other| other.pid).collect()
+}
+
+/// The memory of the dead one cannot be collected before the one that stands still has gone.
+#[test]
+fn one_that_stands_still_is_ended_though_what_a_dead_one_has_left_waits_for_it() {
+    let directory = common::directory();
+    let path = directory.path().join("pool");
+    let store = shared(&path, Medium::Shm).end_stopped_after(Duration::from_secs(1)).create().unwrap();
+    let [still, dead] = [(); 2].map(|()| process("keeper", &store, &path));
+    still.stop().unwrap();
+    dead.kill();
+    assert!(in_time("the end of the one that stands still", move || still.wait()).killed);
+    while !pids(&store).is_empty() {
+        std::thread::yield_now();
+    }
+    store.look_after_others();
+    assert_sound(&store);
+}
+
+#[test]
+fn nobody_waits_for_one_that_stands_still_to_look_after_the_dead_to_check_or_to_close() {
+    let directory = common::directory();
+    let path = directory.path().join("pool");
+    let [store, other] = [(); 2].map(|()| shared(&path, Medium::Shm).open_or_create().unwrap());
+    let [still, dead] = [(); 2].map(|()| process("keeper", &store, &path));
+    still.stop().unwrap();
+    let dead_pid = dead.pid();
+    dead.kill();
+    while pids(&store).contains(&dead_pid) {
+        std::thread::yield_now();
+    }
+    let (looking, checking) = (store.clone(), store.clone());
+    in_time("looking after the dead", move || looking.look_after_others());
+    let report = in_time("a check", move || checking.check(&mut |_, _| {}));
+    assert!(report.is_sound() && report.beside_others, "{:#?}", report.findings);
+    in_time("closing", move || store.close().unwrap());
+    // Whoever is left goes on with it once nobody holds it up.
+    assert_eq!(other.stats().readers_holding_up, 1);
+    still.kill();
+    other.look_after_others();
+    assert_sound(&other);
 }
 
 #[test]
@@ -124,6 +193,46 @@ fn who_keeps_an_entry_waits_for_nobody_that_waits_for_it() {
     drop(entry);
     store.look_after_others();
     assert_sound(&store);
+}
+
+/// Not a test by itself: is the one that sweeps, and says so, until it is killed.
+#[test]
+fn sweeper() {
+    let Some(path) = task() else { return };
+    let store = shared(Path::new(&path), Medium::Shm).open_or_create().unwrap();
+    store.put_expiring(b"mine", b"", Duration::from_millis(1)).unwrap();
+    while store.stats().expired == 0 {
+        std::thread::yield_now();
+    }
+    store.put(&here(std::process::id()), b"").unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn another_process_sweeps_what_has_expired_when_the_one_that_did_is_dead() {
+    const ENTRIES: u64 = 1000;
+    let directory = common::directory();
+    let path = directory.path().join("pool");
+    // Without a thread that sweeps, so that the child is the one.
+    let quiet = shared(&path, Medium::Shm).expiry_thread(false).create().unwrap();
+    let sweeper = process("sweeper", &quiet, &path);
+    let heir = shared(&path, Medium::Shm).open().unwrap();
+    for n in 0..ENTRIES {
+        heir.put_expiring(&n.to_be_bytes(), &[7; 100], Duration::from_secs(2)).unwrap();
+    }
+    sweeper.kill();
+    let waiting = heir.clone();
+    in_time("the sweep", move || {
+        while waiting.len() > 1 || waiting.stats().expired < ENTRIES {
+            std::thread::yield_now();
+        }
+    });
+    heir.look_after_others();
+    assert!(heir.get(&0u64.to_be_bytes()).unwrap().is_none());
+    drop(quiet);
+    assert_sound(&heir);
 }
 
 /// The reader's mapping refuses stores to all data, so whatever it stored there would end this test.

@@ -220,12 +220,14 @@ impl Figures {
 
     /// What waits, and for whom.
     fn waiting(&self) -> String {
+        // Nothing else bounds it: what is given back is used again or waits, until nothing is left to be used.
+        let most = format_size(self.waiting_bytes + self.free_bytes);
         let waiting = format_size(self.waiting_bytes);
         let inside = counted(self.readers, "thread", "threads");
         match (self.waiting_bytes, self.readers_holding_up) {
             (0, _) => waiting,
             (_, 0) => format!("{waiting}, held by nobody: it comes back with the next writes"),
-            (_, behind) => format!("{waiting}, held by {behind} of {inside} at work"),
+            (_, behind) => format!("{waiting} of {most} at most, held by {behind} of {inside} at work"),
         }
     }
 
@@ -238,6 +240,7 @@ impl Figures {
         field("overhead_bytes", json!(self.overhead_bytes));
         field("overhead_per_record_bytes", json!(self.overhead_per_record()));
         field("waiting_bytes", json!(self.waiting_bytes));
+        field("waiting_bytes_max", json!(self.waiting_bytes + self.free_bytes));
         field("readers", json!(self.readers));
         field("readers_holding_up", json!(self.readers_holding_up));
         field("lost_bytes", json!(self.lost_bytes));
