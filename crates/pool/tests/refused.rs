@@ -15,7 +15,6 @@ type Call = (libc::c_long, Option<(u8, u64)>);
 
 const OFD_LOCK: Call = (libc::SYS_fcntl, Some((1, libc::F_OFD_SETLK as u64)));
 const OFD_QUERY: Call = (libc::SYS_fcntl, Some((1, libc::F_OFD_GETLK as u64)));
-const OFD_WAIT: Call = (libc::SYS_fcntl, Some((1, libc::F_OFD_SETLKW as u64)));
 const FLOCK: Call = (libc::SYS_flock, None);
 const MEMBARRIER: Call = (libc::SYS_membarrier, None);
 const REGISTRATION: Call =
@@ -61,7 +60,7 @@ fn a_file_system_without_locks_is_refused_whichever_is_missing() {
     let path = directory.path().join("pool");
     options(&path).create::<Shm>().unwrap();
     let before = std::fs::read(&path).unwrap();
-    for call in [OFD_LOCK, OFD_QUERY, OFD_WAIT, FLOCK] {
+    for call in [OFD_LOCK, OFD_QUERY, FLOCK] {
         let opened = without(call, libc::ENOLCK, || options(&path).open::<Shm>());
         assert_eq!(told(opened, &path), NO_LOCKS, "{call:?}");
         assert!(std::fs::read(&path).unwrap() == before, "{call:?}: it was changed");
