@@ -85,5 +85,5 @@ fn cells() {
 #[test]
 fn direct() {
     die("direct", None, 150);
-    die("direct", Some(Profile::Shm), 6);
+    die("direct", Some(Profile::Shm), 10);
 }
