@@ -115,7 +115,9 @@ impl Planted {
             QueueNotMended | SuperblockLeft => ("cells", None, self.deaths),
             _ => ("clht", None, self.deaths),
         };
-        let session = Schedules::of_deaths(Accident::of(Deaths::Some, crash), target, states, self.seed);
+        // Who comes to what a dead one has left builds upon it: that is a run of heirs.
+        let deaths = if bug == UnfencedForgotten { Deaths::First } else { Deaths::Some };
+        let session = Schedules::of_deaths(Accident::of(deaths, crash), target, states, self.seed);
         let tally = session.session(meeting(target)?, &Progress::new(false));
         let (_, finding) = tally.finding?;
         Some(format!("{target:<10} after {} deaths, {}", tally.deaths, finding.wrong))
