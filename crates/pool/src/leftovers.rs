@@ -443,7 +443,7 @@ fn what_an_earlier_era_left_is_left_to_the_next_collection_by_one_that_gives_up(
     let (directory, [pool, other]) = participants::<Shm, 2>(geometry());
     let Rig { pool, kept } = Rig::new(pool);
     fill(&pool.pin(), 64);
-    [pool, other].map(Pool::abandon);
+    [pool, other].into_iter().for_each(Pool::abandon);
     let [pool, other] = more::<Shm, 2>(&directory, geometry());
     let rig = Rig { pool, kept };
     let stays = other.pin();

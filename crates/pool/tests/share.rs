@@ -480,6 +480,7 @@ fn stays_at_the_gate() {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "a thread that may be left waiting when the test has failed")]
 fn who_stands_still_while_it_opens_or_closes_a_pool_keeps_nobody_waiting_for_ever() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);

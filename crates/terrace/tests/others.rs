@@ -104,6 +104,7 @@ fn one_that_stands_still_is_left_alone_if_nobody_said_otherwise_and_if_it_goes_o
 }
 
 /// What `work` returns. It hangs if that takes a minute.
+#[allow(clippy::disallowed_methods, reason = "a thread that is left waiting when the test has failed")]
 fn in_time<R: Send + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'static) -> R {
     let (say, said) = std::sync::mpsc::channel();
     std::thread::spawn(move || say.send(work()));
