@@ -6,14 +6,17 @@ use common::{argument, child, expect, say};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
+use std::io::{Error, ErrorKind};
 use std::path::Path;
-use terrace_medium::Shm;
-use terrace_pool::{Geometry, OpenError, Pool, PoolOptions};
+use std::sync::Arc;
+use terrace_medium::{MappedMedium, Mapping, Protection, Shm};
+use terrace_pool::{Geometry, Liveness, OpenError, Pool, PoolOptions};
 
 /// A system call, and what its nth argument, counted from 0, must be to be refused.
 type Call = (libc::c_long, Option<(u8, u64)>);
 
 const OFD_LOCK: Call = (libc::SYS_fcntl, Some((1, libc::F_OFD_SETLK as u64)));
+const OFD_WAIT: Call = (libc::SYS_fcntl, Some((1, libc::F_OFD_SETLKW as u64)));
 const OFD_QUERY: Call = (libc::SYS_fcntl, Some((1, libc::F_OFD_GETLK as u64)));
 const FLOCK: Call = (libc::SYS_flock, None);
 const MEMBARRIER: Call = (libc::SYS_membarrier, None);
@@ -65,7 +68,48 @@ fn a_file_system_without_locks_is_refused_whichever_is_missing() {
         assert_eq!(told(opened, &path), NO_LOCKS, "{call:?}");
         assert!(std::fs::read(&path).unwrap() == before, "{call:?}: it was changed");
     }
-    options(&path).open::<Shm>().unwrap();
+    // Nobody waits in the kernel, where the one that is waited for may stand still.
+    without(OFD_WAIT, libc::ENOLCK, || options(&path).open::<Shm>().map(drop)).unwrap();
+}
+
+/// Lets nobody in, for this reason.
+struct NoEntry(fn() -> Error);
+
+impl Liveness for NoEntry {
+    fn claim(&self, _: u32) -> std::io::Result<bool> {
+        unreachable!("nobody has come so far")
+    }
+    fn release(&self, _: u32) {}
+    fn is_alive(&self, _: u32) -> bool {
+        unreachable!("as above")
+    }
+    fn enter(&self) -> std::io::Result<()> {
+        Err((self.0)())
+    }
+    fn leave(&self) {}
+}
+
+#[test]
+fn who_cannot_come_in_is_told_whether_there_are_no_locks_or_somebody_is_in_the_way() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("pool");
+    options(&path).create::<Shm>().unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let refused = |why| {
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let mapping = Mapping::file(file, before.len(), before.len(), Protection::ReadWrite).unwrap();
+        told(options(&path).share_on(Shm::new(mapping), Arc::new(NoEntry(why))), &path)
+    };
+    assert_eq!(refused(|| Error::from_raw_os_error(libc::ENOLCK)), NO_LOCKS);
+    let barred = refused(|| {
+        Error::new(ErrorKind::TimedOut, "process 7, which stands still, is opening or closing it")
+    });
+    assert_eq!(
+        barred,
+        "the pool POOL cannot be opened: process 7, which stands still, is opening or closing it\n  let that one go on, or \
+         end it: the others then go on as after any death"
+    );
+    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
 }
 
 #[test]
