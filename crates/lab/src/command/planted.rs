@@ -23,6 +23,24 @@ const PLANTED: [(&str, &[Bug]); 8] = [
     ("level-bytes", &Bug::OF_LEVEL),
 ];
 
+/// Most bugs take a certain history more than a certain state of it: so a new one is begun after some two hundred states.
+const WIDE: Limits = Limits {
+    exhaustive: [8, 0, 0],
+    samples: [4, 0, 0],
+    events_one_in: [64, 16],
+    nested_one_in: [0; 3],
+    revived_one_in: 0,
+};
+
+/// What only recoveries that crash come by, or what comes after a kill.
+const DEEP: Limits = Limits {
+    exhaustive: [32, 8, 4],
+    samples: [16, 4, 2],
+    events_one_in: [8, 16],
+    nested_one_in: [8192, 512, 0],
+    revived_one_in: 2048,
+};
+
 #[derive(Args)]
 pub(crate) struct Planted {
     /// Only bugs whose names contain this.
@@ -134,15 +152,19 @@ impl Planted {
         }
     }
 
+    /// A few states of each of many histories; and, if that finds nothing, many of each, with crashes of recoveries and with kills.
     fn search(&self, target: &str, states: u64) -> Tally {
+        let wide = self.session(target, states / 5, WIDE);
+        if wide.finding.is_some() {
+            return wide;
+        }
+        let mut deep = self.session(target, states, DEEP);
+        deep.explored += wide.explored;
+        deep
+    }
+
+    fn session(&self, target: &str, states: u64, limits: Limits) -> Tally {
         let (place, suite) = suite(target).expect("a target");
-        // Many histories find more than all states of a few.
-        let limits = Limits {
-            exhaustive: [32, 8, 4],
-            samples: [16, 4, 2],
-            events_one_in: [8, 16],
-            ..Limits::default()
-        };
         let session = Session {
             place,
             suite,
@@ -173,17 +195,14 @@ fn is_race(bug: Bug) -> bool {
     matches!(bug, Bug::CacheFillUnchecked | Bug::CacheSyncLate | Bug::MarkSeenLate)
 }
 
-/// Whether the target has the code that the bug is in, byte strings have no pairs; and finds it soon: those that are late take a million states, or a hundred thousand runs, of byte
-/// strings, and the same index finds them with integers.
+/// Whether the target has the code that the bug is in, byte strings have no pairs; and finds it soon: those that are late take some hundred thousand states of byte strings, or runs,
+/// and the same index finds them with integers.
 fn is_in(bug: Bug, target: &str) -> bool {
     use Bug::*;
     let late: &[Bug] = match target {
         "clht-bytes" => &[LinkBeforeBucket, NextClearedFirst],
-        "turbo-bytes" => &[SwitchBeforeShard, LostBehindDeleted],
         "rewo-bytes" => &[CacheSyncLate, MarkSeenLate, SwitchBeforeTable],
-        "level-bytes" => {
-            &[OriginalKept, DoubleKept, MovedBeforeBuckets, Unmarked, CopyUnfenced, DuplicateSeen]
-        }
+        "level-bytes" => &[DoubleKept, MovedBeforeBuckets, Unmarked, CopyUnfenced, DuplicateSeen],
         _ => &[],
     };
     let of_pairs = target.ends_with("-bytes") && matches!(bug, PublishBeforePair | TwoWordReplace);
