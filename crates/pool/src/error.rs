@@ -475,6 +475,8 @@ impl std::error::Error for GrowError {}
 pub enum CloseError {
     /// Another handle is still there; the pool is closed when the last one goes.
     StillOpen,
+    /// A thread of this program has waited for two seconds and has not ended, and this process, which shares the pool, stands still. The pool is closed when that thread ends.
+    HeldUp(Holder),
     /// Writing it back failed.
     Map(MapError),
 }
@@ -483,6 +485,11 @@ impl fmt::Display for CloseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::StillOpen => write!(f, "the pool is still in use by this program and was not closed"),
+            Self::HeldUp(holder) => write!(
+                f,
+                "the pool could not be closed in order: a thread of this program waits for {holder}\n  let that one go on, or \
+                 end it: the others then go on as after any death"
+            ),
             Self::Map(error) => write!(f, "the pool could not be closed in order: {error}"),
         }
     }
