@@ -228,7 +228,7 @@ impl Problem {
                 }
                 write!(
                     f,
-                    "\n  end one of them, or load a dump of it into a pool that was made with room for more (Options::participants)"
+                    "\n  end one of them, or load a dump of it into a pool that was made with room for more (--participants, Options::participants)"
                 )
             }
             Self::OtherSharing { found } => write!(
