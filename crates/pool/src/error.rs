@@ -186,6 +186,11 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pool = self.pool.display();
         match &self.problem {
+            Problem::Missing if self.pool.starts_with("/dev/shm") => write!(
+                f,
+                "there is no pool {pool}\n  create it first, or check the path; a container has a /dev/shm of its own, unless it was \
+                 given the others'"
+            ),
             Problem::Missing => write!(f, "there is no pool {pool}\n  create it first, or check the path"),
             Problem::NoDirectory(dir) => {
                 let dir = dir.display();
@@ -324,6 +329,13 @@ impl Problem {
                 f,
                 "no room for {} on the file system of {pool}\n  choose a smaller --size, or make room",
                 Bytes(*wanted)
+            ),
+            Self::Map(MapError::Reserved { wanted, reserved }) => write!(
+                f,
+                "the pool {pool} has grown to {} while it was being opened, and {} were reserved for it\n  open it again, with a \
+                 --max-size of at least that",
+                Bytes(*wanted),
+                Bytes(*reserved)
             ),
             Self::Map(error) => write!(f, "the pool {pool} cannot be mapped: {error}"),
             Self::Os(what, error) => write!(f, "could not {what} {pool}: {error}"),
