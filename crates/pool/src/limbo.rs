@@ -15,6 +15,7 @@ use crate::lock::Locked;
 use crate::planted::{self, Bug};
 use crate::pool::{Inner, Start};
 use crate::seats::Seat;
+use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Offset, Persistent, Word};
 
@@ -25,6 +26,8 @@ const PAGES_AN_EPOCH: u64 = 8;
 const ENTRIES: u64 = 31;
 /// A page is closed early when it holds more than 1 MiB, or this fraction of the pool.
 const FRACTION: u64 = 64;
+/// Sleeps of who waits to note a block in his seat before he forgets it: two seconds.
+const SPILL_PATIENCE: u32 = 1000;
 /// Pages that a closing page drains: more than one, so that queues shrink.
 const DRAIN: u32 = 3;
 
@@ -120,8 +123,12 @@ impl<M: MappedMedium> Inner<M> {
         let count = seat.spilled.load(self.medium(), Relaxed);
         match seat.spills.get(count as usize) {
             Some(entry) => {
-                // A collector may be looking at what was noted here before.
-                let _locked = seat.limbo.acquire_in(self);
+                // A collector may be looking at what was noted here before; or stand still over it.
+                let turns = Cell::new(0);
+                let is_long = || turns.replace(turns.get() + 1) >= SPILL_PATIENCE;
+                let Some(_locked) = seat.limbo.acquire_unless(self, &is_long) else {
+                    return self.lose(bytes);
+                };
                 entry[0].store(self.medium(), offset, Relaxed);
                 entry[1].store(self.medium(), bytes, Relaxed);
                 seat.spilled.store(self.medium(), count + 1, Relaxed);

@@ -6,7 +6,7 @@ use crate::epoch::{DEPTH, HEAVY};
 use crate::small::{alone, geometry, participants};
 use crate::zones::{State, Use};
 use crate::{Guard, Pool, PoolOptions};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Barrier;
 use terrace_medium::{Access, Dram, Shm};
@@ -498,6 +498,10 @@ fn nobody_waits_for_one_who_stands_still_with_the_lock_of_a_queue() {
     retire(&guard, 2 * ENTRIES + 1, 8);
     assert_eq!(whole_queue(&pool, seat), pages, "what is locked stays as it is");
     assert_eq!(pool.space().waiting, 8 * (6 * ENTRIES + 2));
+    // Not even where there is no memory for a page: what cannot be noted is forgotten, and collected.
+    let block = guard.alloc(64).unwrap().fenced_later().into_offset();
+    pool.0.spill(seat, block, 64);
+    assert_eq!(pool.space().lost, 64);
     drop(guard);
     let seat = pool.0.index_of(seat) as u32;
     pool.close().unwrap();
@@ -506,5 +510,5 @@ fn nobody_waits_for_one_who_stands_still_with_the_lock_of_a_queue() {
     still.relieve();
     still.collect(&mut |_| {});
     let space = still.space();
-    assert_eq!((space.waiting, still.faults(), still.verify_memory()), (0, 0, Vec::new()));
+    assert_eq!((space.waiting, space.lost, still.faults(), still.verify_memory()), (0, 0, 0, Vec::new()));
 }
