@@ -111,6 +111,9 @@ fn options(config: &Config) -> Options {
         .huge_pages(config.is_on(Key::HugePages))
         .salvage(config.is_on(Key::Salvage))
         .shared(config.is_on(Key::Shared));
+    if let Ok(participants @ 1..) = u32::try_from(config.number(Key::Participants)) {
+        options = options.participants(participants);
+    }
     if config.number(Key::EndStopped) > 0 {
         options = options.end_stopped_after(Duration::from_secs(config.number(Key::EndStopped)));
     }

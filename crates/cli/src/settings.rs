@@ -19,6 +19,7 @@ const POOL: &[Key] = &[
     Key::HugePages,
     Key::Salvage,
     Key::Shared,
+    Key::Participants,
     Key::EndStopped,
 ];
 

@@ -183,7 +183,8 @@ impl<M: MappedMedium> Inner<M> {
         let doubts = shared.doubts.load(medium, Relaxed);
         let Some(before) = self.quiet() else { return false };
         let (small, large) = self.count_all();
-        let missing: Vec<u64> = self.used_seats().map(|seat| self.missing_in_limbo(seat)).collect();
+        let missing = self.used_seats().map(|seat| self.missing_in_limbo(seat)).collect::<Option<Vec<u64>>>();
+        let Some(missing) = missing else { return false };
         if self.quiet().as_ref() != Some(&before) {
             return false;
         }
@@ -191,8 +192,10 @@ impl<M: MappedMedium> Inner<M> {
         shared.small_base.store(medium, small.wrapping_sub(sum(4)).wrapping_sub(sum(0)), Relaxed);
         shared.large_base.store(medium, large.wrapping_sub(sum(1)), Relaxed);
         for (seat, missing) in self.used_seats().zip(missing) {
-            let _locked = seat.limbo.acquire_in(self);
-            crate::limbo::add(medium, &seat.drained, missing);
+            // Of one that somebody has all the same, the next count says it.
+            if let Some(_locked) = seat.limbo.acquire_unless(self, &|| true) {
+                crate::limbo::add(medium, &seat.drained, missing);
+            }
         }
         shared.counted.store(medium, doubts, Relaxed);
         true
@@ -222,9 +225,10 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn waiting(&self) -> u64 {
         let waiting = self.used_seats().map(|seat| {
             let drained = seat.drained.load(self.medium(), Relaxed);
-            seat.retired.load(self.medium(), Relaxed).saturating_sub(drained)
+            seat.retired.load(self.medium(), Relaxed).wrapping_sub(drained)
         });
-        waiting.sum()
+        // What one seat retired may be drained from the queue of another: only the sum says something, and not even that to the byte while others go on.
+        u64::try_from(waiting.fold(0, u64::wrapping_add).cast_signed()).unwrap_or(0)
     }
 
     /// Threads that are pinned, and how many of those in an earlier epoch than this one.

@@ -230,7 +230,7 @@ impl<M: MappedMedium> Inner<M> {
         self.finish_arrivals(is_to_stop)?;
         // Who retired a block of a unit that was on its way could not mark it.
         self.wait_for_readers(is_to_stop)?;
-        self.mark_limbo(&|offset, bytes| self.mark(offset, bytes));
+        self.mark_limbo(&|offset, bytes| self.mark(offset, bytes), is_to_stop)?;
         run(trace, self, report).then_some(())?;
         self.wait_for_readers(is_to_stop)?;
         self.sweep(report);

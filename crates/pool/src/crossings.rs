@@ -200,7 +200,8 @@ fn of_a_note_in_a_seat_a_collector_sees_both_words_or_none() {
             };
             let marked = RefCell::new(Vec::new());
             hooked(look, || {
-                collector.0.mark_limbo(&|offset, bytes| marked.borrow_mut().push((offset, bytes)))
+                let mark = |offset, bytes| marked.borrow_mut().push((offset, bytes));
+                collector.0.mark_limbo(&mark, &|| false).unwrap();
             });
             marked.into_inner()
         });

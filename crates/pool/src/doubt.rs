@@ -145,11 +145,11 @@ impl<M: MappedMedium> Inner<M> {
         self.wait_for_readers(is_to_stop)?;
         self.note_granules();
         let owned = self.mark_caches();
-        self.mark_waiting();
+        self.mark_waiting(is_to_stop)?;
         let (suspects, complete) = self.suspects(&owned);
         self.wait_for_readers(is_to_stop)?;
         self.settle_granules();
-        self.mark_waiting();
+        self.mark_waiting(is_to_stop)?;
         run(trace, &Beside(self), report).then_some(())?;
         self.wait_for_readers(is_to_stop)?;
         self.sweep_beside(&suspects, report);
@@ -289,11 +289,12 @@ impl<M: MappedMedium> Inner<M> {
         owned
     }
 
-    fn mark_waiting(&self) {
-        self.mark_limbo(&|offset, bytes| match self.memory.classes.of(bytes) {
+    fn mark_waiting(&self, is_to_stop: &dyn Fn() -> bool) -> Option<()> {
+        let mark = |offset, bytes| match self.memory.classes.of(bytes) {
             Some(_) => Beside(self).mark_small(offset),
             None => _ = Beside(self).mark_large(offset, bytes),
-        });
+        };
+        self.mark_limbo(&mark, is_to_stop)
     }
 
     fn sweep_beside(&self, suspects: &Suspects, report: &mut CollectReport) {

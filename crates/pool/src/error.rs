@@ -186,6 +186,11 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pool = self.pool.display();
         match &self.problem {
+            Problem::Missing if self.pool.starts_with("/dev/shm") => write!(
+                f,
+                "there is no pool {pool}\n  create it first, or check the path; a container has a /dev/shm of its own, unless it was \
+                 given the others'"
+            ),
             Problem::Missing => write!(f, "there is no pool {pool}\n  create it first, or check the path"),
             Problem::NoDirectory(dir) => {
                 let dir = dir.display();
@@ -228,7 +233,7 @@ impl Problem {
                 }
                 write!(
                     f,
-                    "\n  end one of them, or load a dump of it into a pool that was made with room for more (Options::participants)"
+                    "\n  end one of them, or load a dump of it into a pool that was made with room for more (--participants, Options::participants)"
                 )
             }
             Self::OtherSharing { found } => write!(
@@ -324,6 +329,13 @@ impl Problem {
                 f,
                 "no room for {} on the file system of {pool}\n  choose a smaller --size, or make room",
                 Bytes(*wanted)
+            ),
+            Self::Map(MapError::Reserved { wanted, reserved }) => write!(
+                f,
+                "the pool {pool} has grown to {} while it was being opened, and {} were reserved for it\n  open it again, with a \
+                 --max-size of at least that",
+                Bytes(*wanted),
+                Bytes(*reserved)
             ),
             Self::Map(error) => write!(f, "the pool {pool} cannot be mapped: {error}"),
             Self::Os(what, error) => write!(f, "could not {what} {pool}: {error}"),
@@ -475,6 +487,8 @@ impl std::error::Error for GrowError {}
 pub enum CloseError {
     /// Another handle is still there; the pool is closed when the last one goes.
     StillOpen,
+    /// A thread of this program has waited for two seconds and has not ended, and this process, which shares the pool, stands still. The pool is closed when that thread ends.
+    HeldUp(Holder),
     /// Writing it back failed.
     Map(MapError),
 }
@@ -483,6 +497,11 @@ impl fmt::Display for CloseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::StillOpen => write!(f, "the pool is still in use by this program and was not closed"),
+            Self::HeldUp(holder) => write!(
+                f,
+                "the pool could not be closed in order: a thread of this program waits for {holder}\n  let that one go on, or \
+                 end it: the others then go on as after any death"
+            ),
             Self::Map(error) => write!(f, "the pool could not be closed in order: {error}"),
         }
     }

@@ -118,6 +118,7 @@ impl<M: MappedMedium> Inner<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Geometry;
     use crate::zones::Hint;
     use std::sync::atomic::Ordering::Relaxed;
     use terrace_medium::Dram;
@@ -159,5 +160,19 @@ mod tests {
         drop(guard);
         pool.grow(size + PAGE).unwrap();
         assert!(pool.pin().alloc(PAGE as usize).is_ok(), "what is new lies in that unit alone");
+    }
+
+    #[test]
+    fn who_comes_in_while_the_pool_grows_beyond_his_addresses_is_told_so() {
+        let (directory, [growing]) = crate::small::participants::<terrace_medium::Shm, 1>(Geometry::tiny());
+        growing.0.claim_size(MAX_POOL);
+        let options = crate::PoolOptions::at(directory.path().join("pool")).shared(true).max_size(4 << 20);
+        let refused = options.open::<terrace_medium::Shm>().err().unwrap().to_string();
+        let says = |part: &str| assert!(refused.contains(part), "{refused}");
+        ["has grown to ", " and 4.0 MiB were reserved", "--max-size of at least that"]
+            .into_iter()
+            .for_each(says);
+        growing.0.claim_size(growing.size());
+        assert!(options.open::<terrace_medium::Shm>().is_ok());
     }
 }

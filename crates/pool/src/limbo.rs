@@ -2,7 +2,7 @@
 //!
 //! A seat's owner writes what it retires to a page in the pool. A full page goes to the end of the seat's queue, with the epoch of its last entry;
 //! from the front of the queue pages are drained once that epoch is past. Anyone may drain any seat's queue, under its lock; only the open page is
-//! the owner's alone.
+//! the owner's alone. If somebody has the queue's lock for longer than he should, who may stand still, the page goes to another seat's queue: nobody waits for him.
 //!
 //! ```text
 //!   page: | next page | epoch of the last entry (63:8), entries (7:0) | offset 0 | bytes 0 | offset 1 | bytes 1 | ... |
@@ -11,9 +11,11 @@
 use crate::backoff::Backoff;
 use crate::blocks::PoolFull;
 use crate::epoch::{GRACE, SPILLED, TEMPORARY};
+use crate::lock::Locked;
 use crate::planted::{self, Bug};
 use crate::pool::{Inner, Start};
 use crate::seats::Seat;
+use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Offset, Persistent, Word};
 
@@ -24,6 +26,8 @@ const PAGES_AN_EPOCH: u64 = 8;
 const ENTRIES: u64 = 31;
 /// A page is closed early when it holds more than 1 MiB, or this fraction of the pool.
 const FRACTION: u64 = 64;
+/// Sleeps of who waits to note a block in his seat before he forgets it: two seconds.
+const SPILL_PATIENCE: u32 = 1000;
 /// Pages that a closing page drains: more than one, so that queues shrink.
 const DRAIN: u32 = 3;
 
@@ -119,8 +123,12 @@ impl<M: MappedMedium> Inner<M> {
         let count = seat.spilled.load(self.medium(), Relaxed);
         match seat.spills.get(count as usize) {
             Some(entry) => {
-                // A collector may be looking at what was noted here before.
-                let _locked = seat.limbo.acquire_in(self);
+                // A collector may be looking at what was noted here before; or stand still over it.
+                let turns = Cell::new(0);
+                let is_long = || turns.replace(turns.get() + 1) >= SPILL_PATIENCE;
+                let Some(_locked) = seat.limbo.acquire_unless(self, &is_long) else {
+                    return self.lose(bytes);
+                };
                 entry[0].store(self.medium(), offset, Relaxed);
                 entry[1].store(self.medium(), bytes, Relaxed);
                 seat.spilled.store(self.medium(), count + 1, Relaxed);
@@ -253,19 +261,36 @@ impl<M: MappedMedium> Inner<M> {
         self.open_page(seat)
     }
 
-    /// Puts the open page of `seat` to the end of its queue. By the owner only.
+    /// Puts the open page of `seat` to the end of its queue, or of another one. By the owner only.
     pub(crate) fn close_page(&self, seat: &Seat) {
-        let open = seat.page.swap(self.medium(), 0, Relaxed);
-        if open == 0 {
+        if seat.page.load(self.medium(), Relaxed) == 0 {
             return;
         }
-        let _locked = seat.limbo.acquire_in(self);
-        let newest = seat.newest.load(self.medium(), Relaxed);
+        let (queue, _locked) = self.lock_queue(seat);
+        let open = seat.page.swap(self.medium(), 0, Relaxed);
+        let newest = queue.newest.load(self.medium(), Relaxed);
         match self.page(newest).filter(|_| newest != 0) {
             Some(page) => page.next.store(self.medium(), open, Relaxed),
-            None => seat.oldest.store(self.medium(), open, Relaxed),
+            None => queue.oldest.store(self.medium(), open, Relaxed),
         }
-        seat.newest.store(self.medium(), open, Relaxed);
+        queue.newest.store(self.medium(), open, Relaxed);
+    }
+
+    /// The queue of `seat`, locked; or, if that is not to be had for long, any other's: whoever collects looks at all of them, and so does whoever needs memory.
+    fn lock_queue<'p>(&'p self, seat: &'p Seat) -> (&'p Seat, Locked<'p, M>) {
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(locked) = seat.limbo.try_acquire_in(self) {
+                return (seat, locked);
+            }
+            if backoff.spin() {
+                seat.limbo.look_after_in(self);
+                let free = |other: &'p Seat| Some((other, other.limbo.try_acquire_in(self)?));
+                if let Some(other) = self.used_seats().find_map(free) {
+                    return other;
+                }
+            }
+        }
     }
 
     /// Makes the ends of a queue fit its pages again. Somebody died who held its lock: a page that he was about to put in or had taken out may be lost to it.
@@ -317,9 +342,11 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Marks all that waits in limbo, and the pages that it is noted in. What is on its way from one place to another is not seen.
-    pub(crate) fn mark_limbo(&self, mark: &dyn Fn(u64, u64)) {
+    /// `None` if `is_to_stop` says so while somebody has the lock of a queue.
+    #[must_use = "if it is to stop, not all is marked"]
+    pub(crate) fn mark_limbo(&self, mark: &dyn Fn(u64, u64), is_to_stop: &dyn Fn() -> bool) -> Option<()> {
         for seat in self.used_seats() {
-            let _locked = seat.limbo.acquire_in(self);
+            let _locked = seat.limbo.acquire_unless(self, is_to_stop)?;
             self.each_page(seat, &mut |offset, page| {
                 mark(offset, PAGE_BYTES);
                 self.noted_in(page).for_each(|(offset, bytes)| mark(offset, bytes));
@@ -330,18 +357,20 @@ impl<M: MappedMedium> Inner<M> {
                 mark(offset.load(self.medium(), Relaxed), bytes.load(self.medium(), Relaxed));
             }
         }
+        Some(())
     }
 
-    /// Bytes that were noted in pages of `seat` and are in none any more, though they were not drained: who had them died. Nobody is pinned.
-    pub(crate) fn missing_in_limbo(&self, seat: &Seat) -> u64 {
-        let _locked = seat.limbo.acquire_in(self);
+    /// Bytes that were noted in pages of `seat` and are neither in its queue any more nor drained from there: who had them died, or put them into another queue, of which this says as many too
+    /// few. Nobody is pinned; `None` if somebody has the queue all the same.
+    pub(crate) fn missing_in_limbo(&self, seat: &Seat) -> Option<u64> {
+        let _locked = seat.limbo.acquire_unless(self, &|| true)?;
         let mut waiting = 0;
         self.each_page(seat, &mut |_, page| {
             waiting += self.noted_in(page).map(|(_, bytes)| bytes).sum::<u64>();
         });
         let [retired, drained] =
             [&seat.retired, &seat.drained].map(|count| count.load(self.medium(), Relaxed));
-        retired.wrapping_sub(drained).wrapping_sub(waiting)
+        Some(retired.wrapping_sub(drained).wrapping_sub(waiting))
     }
 
     /// Calls `each` with the pages in the queue of `seat` and its open one. The queue is locked, so no page goes from its owner to the queue, nor from

@@ -172,7 +172,7 @@ impl Lock {
     }
 
     #[cold]
-    fn look_after_in<M: MappedMedium>(&self, pool: &Inner<M>) {
+    pub(crate) fn look_after_in<M: MappedMedium>(&self, pool: &Inner<M>) {
         // ORDER: Acquire, as wherever it is asked whether a holder lives: that it has come is seen, too.
         let word = self.0.load(pool.medium(), Acquire);
         if pool.is_shared() && is_held_word(word, pool.owner) && pool.is_dead_holder(word) {

@@ -8,7 +8,8 @@ use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use terrace_medium::{MappedMedium, Shm};
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{MappedMedium, Offset, Shm, Word};
 use terrace_pool::{GrowError, PoolOptions, Problem, Start};
 
 #[test]
@@ -237,7 +238,30 @@ fn huge() {
     let pool = tiny(&path).open::<Shm>().unwrap();
     assert_eq!((pool.size(), pool.root("one", "test")), (8 << 20, Ok(Some(7 << 20))));
     assert_eq!(pool.grow(16 << 20).unwrap(), 16 << 20);
+    drop(pool);
+    std::fs::remove_file(&path).unwrap();
+    shared_on_huge_pages(&path);
     say("came to its end");
+}
+
+fn shared_on_huge_pages(path: &Path) {
+    let options = tiny(path).shared(true);
+    let [one, other] = [(); 2].map(|()| options.open_or_create::<Shm>().unwrap());
+    assert_eq!(one.grow(8 << 20).unwrap(), 8 << 20);
+    assert_eq!((other.size(), other.others().len()), (8 << 20, 1));
+    let guard = one.pin();
+    let block = guard.alloc(3 << 20).unwrap().fenced_later().into_offset();
+    let word = Offset::<Word>::new(block);
+    one.region().at(word).store(one.medium(), 77, Relaxed);
+    assert_eq!(other.region().at(word).load(other.medium(), Relaxed), 77);
+    // It dies inside.
+    std::mem::forget(guard);
+    one.abandon();
+    assert_eq!((other.recover_dead(), other.others().len()), (1, 0));
+    other.collect(&mut |_| {});
+    assert_eq!((other.space().readers, other.verify_memory()), (0, Vec::new()));
+    other.close().unwrap();
+    assert_eq!(options.open::<Shm>().unwrap().size(), 8 << 20);
 }
 
 #[test]

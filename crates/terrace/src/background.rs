@@ -1,4 +1,4 @@
-//! The threads that a store has of its own. All have ended before its pool is closed.
+//! The threads that a store has of its own. All have ended before its pool is closed, but for one that waits for another process which stands still: the pool is closed after that one.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,6 +16,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const SWEEP_BUDGET: usize = 4000;
 /// Between two rounds of asking for huge pages for what was filled meanwhile.
 const HUGE_PAGES_EVERY: Duration = Duration::from_secs(30);
+
+/// Time that a thread has to end in before it is asked whether somebody holds it up who stands still.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is to be done in the background.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,6 +38,7 @@ pub(crate) struct Work {
 /// The running threads; dropping it ends them.
 pub(crate) struct Background {
     signal: Arc<Signal>,
+    engine: Arc<dyn Engine>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -52,6 +56,8 @@ struct State {
     collecting: bool,
     /// How many wait until none of the threads changes the store.
     pausing: u32,
+    /// How many threads have not ended.
+    running: u32,
 }
 
 /// Whether one of the processes that share the store stands still, as far as this one can see.
@@ -74,6 +80,17 @@ impl Signal {
         let waited = self.changed.wait_timeout_while(self.state(), time, |state| !state.stopping);
         waited.unwrap_or_else(PoisonError::into_inner).0.stopping
     }
+
+    fn end_thread(&self) {
+        self.state().running -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits that long, or less when all threads have ended. Whether one has not.
+    fn is_running_after(&self, time: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(self.state(), time, |state| state.running > 0);
+        waited.unwrap_or_else(PoisonError::into_inner).0.running > 0
+    }
 }
 
 impl Background {
@@ -81,23 +98,23 @@ impl Background {
     pub(crate) fn start(engine: &Arc<dyn Engine>, work: Work) -> std::io::Result<Self> {
         let signal = Arc::new(Signal::default());
         signal.state().collecting = work.collect;
-        let mut background = Self { signal, threads: Vec::new() };
+        let mut background = Self { signal, engine: engine.clone(), threads: Vec::new() };
         if work.collect || work.take_over {
             let collect = move |engine: &dyn Engine, signal: &Signal| collect(engine, signal, work);
-            background.spawn("terrace-collect", engine, collect)?;
+            background.spawn("terrace-collect", collect)?;
         }
         if work.take_over {
-            background.spawn("terrace-others", engine, look_after_others)?;
+            background.spawn("terrace-others", look_after_others)?;
         }
         if let Some(patience) = work.end_stopped {
             let end = move |engine: &dyn Engine, signal: &Signal| end_stopped(engine, signal, patience);
-            background.spawn("terrace-stopped", engine, end)?;
+            background.spawn("terrace-stopped", end)?;
         }
         if work.sweep {
-            background.spawn("terrace-sweep", engine, sweep)?;
+            background.spawn("terrace-sweep", sweep)?;
         }
         if work.huge_pages {
-            background.spawn("terrace-huge", engine, use_huge_pages)?;
+            background.spawn("terrace-huge", use_huge_pages)?;
         }
         Ok(background)
     }
@@ -105,18 +122,36 @@ impl Background {
     fn spawn(
         &mut self,
         name: &'static str,
-        engine: &Arc<dyn Engine>,
         work: impl Fn(&dyn Engine, &Signal) + Send + 'static,
     ) -> std::io::Result<()> {
-        let (engine, signal) = (engine.clone(), self.signal.clone());
+        let (engine, signal) = (self.engine.clone(), self.signal.clone());
+        self.signal.state().running += 1;
         let thread = Builder::new().name(name.into()).spawn(move || {
             if catch_unwind(AssertUnwindSafe(|| work(&*engine, &signal))).is_err() {
                 engine.stop(format!("the background thread {name} has failed"));
                 finish_collecting(&signal);
             }
-        })?;
-        self.threads.push(thread);
+            signal.end_thread();
+        });
+        self.threads.push(thread.inspect_err(|_| self.signal.end_thread())?);
         Ok(())
+    }
+
+    /// Ends the threads. If one of them does not end because somebody stands still, it is left to itself, and so is the engine; returns whom it waits for.
+    pub(crate) fn end(&mut self) -> Option<Holder> {
+        self.signal.state().stopping = true;
+        self.signal.changed.notify_all();
+        while self.signal.is_running_after(PATIENCE) {
+            if let Some(holder) = self.engine.others().into_iter().find(|other| other.stopped) {
+                self.threads.clear();
+                return Some(holder);
+            }
+        }
+        for thread in self.threads.drain(..) {
+            // Its panic, if any, was caught and reported.
+            let _ = thread.join();
+        }
+        None
     }
 
     /// Waits until none of the threads changes the store, and holds them up for as long as the caller keeps what it gets. One that waits for another process, which stands still, gives up.
@@ -135,11 +170,10 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        self.signal.state().stopping = true;
-        self.signal.changed.notify_all();
-        for thread in self.threads.drain(..) {
-            // Its panic, if any, was caught and reported.
-            let _ = thread.join();
+        if !self.threads.is_empty()
+            && let Some(holder) = self.end()
+        {
+            log::warn!("a store stays open, for a thread of it waits for {holder}");
         }
     }
 }

@@ -379,7 +379,8 @@ impl Store {
     /// of others, and the report says so. `progress` is told the records that are done, and how many there are.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         let inner = &*self.0;
-        if inner.engine.keeps_entries() {
+        // Beside others nothing has to stand still; a thread of the store may wait for one of them that does.
+        if inner.engine.keeps_entries() || !inner.engine.others().is_empty() {
             return inner.engine.check_records(progress);
         }
         let _paused = inner.background.pause();
@@ -429,9 +430,13 @@ impl Store {
     /// Closes the store, and says whether everything reached its file. Dropping the last handle does the same and says nothing.
     ///
     /// # Errors
-    /// If another handle is still there; it closes the store when it goes.
+    /// If another handle is still there; it closes the store when it goes. In a store that processes share, also if one of the store's threads has waited for two seconds for another process, which
+    /// stands still: the error names that one, and the store is closed when the thread has ended.
     pub fn close(self) -> Result<(), CloseError> {
-        let inner = Arc::into_inner(self.0).ok_or(CloseError::StillOpen)?;
+        let mut inner = Arc::into_inner(self.0).ok_or(CloseError::StillOpen)?;
+        if let Some(holder) = inner.background.end() {
+            return Err(CloseError::HeldUp(holder));
+        }
         drop(inner.background);
         inner.engine.close()
     }

@@ -42,7 +42,14 @@ impl Run {
 
 /// The program, without the settings of whoever runs the tests.
 pub(crate) fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+    program_under(&[])
+}
+
+/// The same, given to another command.
+pub(crate) fn program_under(other: &[&str]) -> Command {
+    let words: Vec<&str> = other.iter().copied().chain([env!("CARGO_BIN_EXE_terrace")]).collect();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("TERRACE_") {
             command.env_remove(name);
@@ -121,10 +128,15 @@ pub(crate) fn free_port() -> u16 {
 impl Served {
     /// Starts it on a pool, and waits until it is ready.
     pub(crate) fn start(pool: &Path, arguments: &[&str]) -> Served {
+        Self::start_under(&[], pool, arguments)
+    }
+
+    /// As a command that is given to another one, such as `unshare`.
+    pub(crate) fn start_under(other: &[&str], pool: &Path, arguments: &[&str]) -> Served {
         // Between finding a port free and taking it, another test may take it.
         for _ in 0..20 {
             let (port, metrics_port) = (free_port(), free_port());
-            let mut child = program()
+            let mut child = program_under(other)
                 .args(["serve", "--size", "64MiB", "--port", &port.to_string()])
                 .args(["--metrics-port", &metrics_port.to_string(), "--pool"])
                 .arg(pool)

@@ -6,7 +6,7 @@ use crate::epoch::{DEPTH, HEAVY};
 use crate::small::{alone, geometry, participants};
 use crate::zones::{State, Use};
 use crate::{Guard, Pool, PoolOptions};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Barrier;
 use terrace_medium::{Access, Dram, Shm};
@@ -464,4 +464,51 @@ fn a_thread_that_was_long_on_its_way_into_its_pin_frees_nothing_under_readers_wh
     assert_eq!(waiting, 40, "it was freed under its reader");
     pool.relieve();
     assert_eq!(pool.space().waiting, 0);
+}
+
+/// A wait that comes to nothing ends with the test.
+fn wait_in_vain() {
+    thread_local!(static TURNS: Cell<u32> = const { Cell::new(0) });
+    TURNS.set(TURNS.get() + 1);
+    assert!(TURNS.get() < 10_000, "it waits for one who stands still");
+}
+
+#[test]
+fn nobody_waits_for_one_who_stands_still_with_the_lock_of_a_queue() {
+    let (_directory, [still, pool]) = participants::<Shm, 2>(geometry());
+    drop(still.pin());
+    let guard = pool.pin();
+    let seat = guard.seat();
+    retire(&guard, ENTRIES, 8);
+    let pages = whole_queue(&pool, seat);
+    std::mem::forget(seat.limbo.try_acquire_in(&still.0).expect("it is free"));
+    std::thread::scope(|scope| {
+        let work = || {
+            rest_with(wait_in_vain);
+            // Full pages, and with the next one an open page that whoever leaves closes.
+            let guard = pool.pin();
+            retire(&guard, 3 * ENTRIES + 1, 8);
+            drop(guard);
+            let gave_up = || still.0.mark_limbo(&|_, _| {}, &|| true).is_none();
+            assert!(gave_up() && still.0.missing_in_limbo(seat).is_none());
+        };
+        scope.spawn(work).join().unwrap();
+    });
+    rest_with(wait_in_vain);
+    retire(&guard, 2 * ENTRIES + 1, 8);
+    assert_eq!(whole_queue(&pool, seat), pages, "what is locked stays as it is");
+    assert_eq!(pool.space().waiting, 8 * (6 * ENTRIES + 2));
+    // Not even where there is no memory for a page: what cannot be noted is forgotten, and collected.
+    let block = guard.alloc(64).unwrap().fenced_later().into_offset();
+    pool.0.spill(seat, block, 64);
+    assert_eq!(pool.space().lost, 64);
+    drop(guard);
+    let seat = pool.0.index_of(seat) as u32;
+    pool.close().unwrap();
+    // It goes on.
+    still.0.seat(seat).limbo.free_in(&still.0);
+    still.relieve();
+    still.collect(&mut |_| {});
+    let space = still.space();
+    assert_eq!((space.waiting, space.lost, still.faults(), still.verify_memory()), (0, 0, 0, Vec::new()));
 }

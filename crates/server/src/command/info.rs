@@ -30,10 +30,11 @@ struct Figures {
     store: terrace::Stats,
 }
 
-const SECTIONS: [(&str, Section); 7] = [
+const SECTIONS: [(&str, Section); 8] = [
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),
+    ("Sharing", sharing),
     ("Persistence", persistence),
     ("Stats", stats),
     ("Replication", replication),
@@ -106,6 +107,34 @@ fn memory(out: &mut String, _: &Context<'_>, figures: &Figures) -> std::fmt::Res
         store.free_bytes,
         store.waiting_bytes,
     )
+}
+
+/// Which other processes have the pool open, as in `terrace stats --shared`.
+fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
+    let others = cx.shared.store.others();
+    let count = |is_so: fn(&terrace::Holder) -> bool| others.iter().filter(|other| is_so(other)).count();
+    write!(
+        out,
+        "pool_shared:{}\r\nsharers:{}\r\nsharers_stopped:{}\r\nsharers_holding_up:{}\r\n",
+        u8::from(cx.shared.config.is_on(crate::config::Key::Shared)),
+        others.len(),
+        count(|other| other.stopped),
+        count(|other| other.holds_up),
+    )?;
+    others.iter().enumerate().try_for_each(|(nth, other)| {
+        // It names itself, and is one field among others.
+        let program = other.program.replace(|c: char| c == ',' || c.is_control(), "_");
+        write!(
+            out,
+            "sharer{nth}:pid={},here={},program={program},stopped={},holding_up={},reads_only={}\r\n",
+            other.pid,
+            // If not, the number is one of another namespace.
+            u8::from(other.is_here),
+            u8::from(other.stopped),
+            u8::from(other.holds_up),
+            u8::from(other.reads_only),
+        )
+    })
 }
 
 fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {

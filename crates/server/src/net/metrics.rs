@@ -21,7 +21,7 @@ use super::{
     hub::Hub,
 };
 use crate::{config::Key, shared::Shared};
-use terrace::Costs;
+use terrace::{Costs, Holder};
 
 /// What a scrape shows.
 pub(crate) struct Metrics {
@@ -63,7 +63,8 @@ impl Collector for Source {
         let mut page = Page { encoder };
         self.serving(&mut page)?;
         self.latency(&mut page)?;
-        self.store(&mut page)
+        self.store(&mut page)?;
+        self.sharing(&mut page)
     }
 }
 
@@ -89,6 +90,18 @@ impl Page<'_> {
     fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         let gauge = ConstGauge::new(value);
         gauge.encode(self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+    }
+
+    /// A gauge for each of the processes that share the pool: whether something is so of it.
+    fn sharers(&mut self, name: &str, help: &str, is_so: &[(&Holder, bool)]) -> fmt::Result {
+        let mut all = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        is_so.iter().try_for_each(|(sharer, is_so)| {
+            let number = sharer.pid.to_string();
+            // A number of another namespace means nothing here.
+            let pid = if sharer.is_here { number } else { format!("{number} elsewhere") };
+            let labels = [("pid", pid), ("program", sharer.program.clone())];
+            ConstGauge::new(u64::from(*is_so)).encode(all.encode_family(&labels)?)
+        })
     }
 
     fn info(&mut self, name: &str, help: &str, labels: &[(&str, String)]) -> fmt::Result {
@@ -189,6 +202,25 @@ impl Source {
         page.counter("index_cache_misses", "Searches that it has left to the index", cache.misses)?;
         page.gauge("huge_page_bytes", "Of the pool, what lies on huge pages", self.huge_page_bytes())?;
         self.costs(page, stats.costs)
+    }
+
+    /// Who else has the pool open. (Looked for at each scrape, by locks of the file and in /proc; nobody is waited for.)
+    fn sharing(&self, page: &mut Page<'_>) -> fmt::Result {
+        let others = self.shared.store.others();
+        let each = |is_so: fn(&Holder) -> bool| -> Vec<(&Holder, bool)> {
+            others.iter().map(|other| (other, is_so(other))).collect()
+        };
+        page.gauge("sharers", "Other processes that share the pool", others.len() as u64)?;
+        page.sharers(
+            "sharer_stopped",
+            "Whether that process stands still (SIGSTOP, a debugger) and so keeps what it holds",
+            &each(|other| other.stopped),
+        )?;
+        page.sharers(
+            "sharer_holding_up",
+            "Whether waiting_bytes waits for that process",
+            &each(|other| other.holds_up),
+        )
     }
 
     fn costs(&self, page: &mut Page<'_>, costs: Costs) -> fmt::Result {
