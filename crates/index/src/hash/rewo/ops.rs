@@ -408,17 +408,18 @@ impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
     }
 
     fn stats(&self, _: &Guard<'_, M>) -> IndexStats {
-        let directory = self.view().directory();
+        let view = self.view();
+        let directory = view.directory();
         let buckets = directory.buckets();
         IndexStats {
             keys: self.len(),
             slots: buckets * K::SLOTS as u64,
             buckets,
             overflow_buckets: 0,
-            bytes: buckets * BLOCK as u64
+            bytes: (buckets + directory.spare().map_or(0, Place::buckets)) * BLOCK as u64
                 + (self.stripes() * STRIPE_BYTES + size_of::<Root>() + size_of::<ViewBlock>()) as u64,
             resizes: self.root[2].0[RESIZES].load(self.pool.medium(), Relaxed),
-            resizing: directory.moving != 0,
+            resizing: view.wants_help(),
         }
     }
 

@@ -2,8 +2,9 @@
 
 use super::ops::Rewo;
 use super::place::{BUCKETS_LOG2_MAX, Place};
-use super::resize::{new_table, new_view};
+use super::resize::new_view;
 use super::shape::Nests;
+use super::spare::new_table;
 use super::stripes::{STRIPE_BYTES, STRIPES_LOG2_MAX};
 use super::view::*;
 use crate::{Damage, PointIndex, StoreError, Stored};

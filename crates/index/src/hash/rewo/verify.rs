@@ -38,6 +38,13 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             }
             left = left.saturating_sub(if is_left { place.buckets() } else { 0 });
         }
+        if let Some(spare) = directory.spare() {
+            let is_clear = |&index: &u64| meta(self.pool.medium(), self.bucket(spare, index)).0 == 0;
+            if let Some(index) = (0..view.count().min(spare.buckets())).find(|index| !is_clear(index)) {
+                let at = spare.bucket(index).raw();
+                findings.push(finding(at, "an empty bucket of the spare table", "one that is not"));
+            }
+        }
         let keys = met.len() as u64;
         self.verify_once(guard, &mut met, &mut findings);
         if findings.is_empty() && self.count_keys() != keys {
