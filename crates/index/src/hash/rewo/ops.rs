@@ -10,6 +10,7 @@ use super::view::*;
 use crate::{Damage, Deferred, IndexStats, PointIndex, Position, Swapped};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{BLOCK, Line, MappedMedium, Offset, elsewhere};
 use terrace_pool::{Fixed, FixedRow, Guard, Lock, Marker, Pool, PoolFull};
@@ -35,6 +36,8 @@ pub struct Rewo<M: MappedMedium, K> {
     pub(super) seed: u64,
     pub(super) damage: OnceLock<Damage>,
     pub(super) cache: Option<Box<Cache>>,
+    /// The view for which there was no memory for a spare.
+    pub(super) refused: AtomicU64,
     /// Whether this handle has made it.
     pub(super) is_new: bool,
     pub(super) kind: PhantomData<fn() -> K>,

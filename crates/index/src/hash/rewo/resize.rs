@@ -346,7 +346,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let directory = view.directory();
         let serves = |spare: &Place| spare.log2() >= log2 && spare.buckets() * 2 <= directory.buckets();
         let _ = match directory.spare().filter(serves) {
-            Some(spare) if view.count() >= spare.buckets() => {
+            Some(spare) if self.is_clear(view, spare) => {
                 self.begin(guard, view, spare, Growth { moving: ALL_CELLS, log2 })
             }
             Some(_) => Ok(()),

@@ -194,7 +194,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             {
                 marker.mark(offset.raw(), size_of::<ViewBlock>());
             }
-            if let Some(spare) = directory.spare() {
+            if let Some(spare) = directory.spare().filter(|_| !planted::has(Bug::SpareUnmarked)) {
                 marker.mark(spare.start(), spare.bytes());
             }
             for place in directory.all() {

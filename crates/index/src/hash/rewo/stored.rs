@@ -10,6 +10,7 @@ use super::view::*;
 use crate::{Damage, PointIndex, StoreError, Stored};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Finding, Guard, Pool};
@@ -107,6 +108,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             seed: words[ROOT_SEED],
             damage: OnceLock::new(),
             cache: None,
+            refused: AtomicU64::new(0),
             is_new: false,
             kind: PhantomData,
         };

@@ -45,10 +45,11 @@ pub(super) fn check_of(words: &[u64]) -> u64 {
 
 /// A directory, written once: a resize begins and ends by naming another one in the root. Only `count` changes.
 ///
-/// One with a T0 in which no cell moves has a *spare*: the table for the next resize, in which nothing is yet (`spare.rs`).
+/// One in which no cell moves may have a *spare*: the table for the next resize, in which nothing is yet (`spare.rs`). It has a word of its own, which is 0 in views that were written before there were
+/// spares: they have none; and to who reads none the check of a view with one does not fit, so nobody takes it for a table with keys.
 ///
 /// ```text
-///   line 0 | check | moving: a bit a cell | T0: the table that those move to | the view after the resize | 0 ... |
+///   line 0 | check | moving: a bit a cell | T0: the table that those move to | the view after the resize | spare | 0 ... |
 ///   lines 1, 2 | the place of each cell's table |
 ///   line 3 | count: 32 bits, buckets whose keys have moved (of the spare: that are cleared), and 32, none of them the same | 0 ... |
 /// ```
@@ -58,6 +59,7 @@ const CHECK: usize = 0;
 const MOVING: usize = 1;
 const TO: usize = 2;
 const AFTER: usize = 3;
+const SPARE: usize = 4;
 const FIRST_CELL: usize = 8;
 /// In line 3.
 const COUNT: usize = 0;
@@ -67,6 +69,7 @@ const COUNT: usize = 0;
 pub(super) struct Directory {
     pub(super) cells: [Place; CELLS],
     pub(super) moving: u64,
+    /// The table that those cells' keys move to; if there are none, the spare.
     pub(super) to: Option<Place>,
     /// The offset of the view that follows.
     pub(super) after: u64,
@@ -82,7 +85,7 @@ impl Directory {
         let mut lines = [[0; 8]; 4];
         let words = lines.as_flattened_mut();
         words[MOVING] = self.moving;
-        words[TO] = self.to.map_or(0, Place::word);
+        words[if self.moving == 0 { SPARE } else { TO }] = self.to.map_or(0, Place::word);
         words[AFTER] = self.after;
         for (word, cell) in words[FIRST_CELL..].iter_mut().zip(self.cells) {
             *word = cell.word();
@@ -198,8 +201,8 @@ impl<'t, M: Medium> View<'t, M> {
     /// Whether there is something that writers do in passing: move keys, or clear the spare.
     #[inline(always)]
     pub(super) fn wants_help(self) -> bool {
-        let to = self.word(TO);
-        to != 0 && (self.is_moving() || self.count() < Place::of(to).buckets())
+        let spare = self.word(SPARE);
+        self.is_moving() || (spare != 0 && self.count() < Place::of(spare).buckets())
     }
 
     #[inline(always)]
@@ -212,7 +215,7 @@ impl<'t, M: Medium> View<'t, M> {
 
     /// The whole of it.
     pub(super) fn directory(self) -> Directory {
-        let to = self.word(TO);
+        let to = self.word(if self.is_moving() { TO } else { SPARE });
         Directory {
             cells: std::array::from_fn(|cell| Place::of(self.word(FIRST_CELL + cell))),
             moving: self.word(MOVING),
@@ -241,7 +244,9 @@ impl<'t, M: Medium> View<'t, M> {
     /// Whether it is as it was written, and can be one of a region of `len` bytes.
     pub(super) fn is_sound(self, len: usize) -> bool {
         let directory = self.directory();
-        directory.lines()[0][CHECK] == self.word(CHECK)
+        let lines = directory.lines();
+        let mut words = lines.as_flattened()[..FIRST_CELL + CELLS].iter().enumerate();
+        words.all(|(index, &word)| self.word(index) == word)
             && directory.all().all(|place| place.is_sound(len))
             && (directory.moving == 0 || directory.to.is_some())
             && directory.spare().is_none_or(|spare| spare.is_sound(len))
@@ -275,6 +280,9 @@ mod tests {
         let with_spare = Directory { moving: 0, ..directory() };
         assert_eq!((with_spare.buckets(), with_spare.all().count()), (8 + 32 + 16, 3));
         assert_eq!((with_spare.spare(), directory().spare()), (directory().to, None));
+        let words = |directory: Directory| [TO, SPARE].map(|word| directory.lines()[0][word]);
+        let spare = directory().to.map_or(0, Place::word);
+        assert_eq!((words(with_spare), words(directory())), ([0, spare], [spare, 0]));
     }
 
     #[test]
