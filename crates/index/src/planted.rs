@@ -64,7 +64,7 @@ pub enum Bug {
     DoubleKept,
     /// A copy of a key that moves is not durable when it counts, or when the key's old slot does not.
     CopyUnfenced,
-    /// A resize begins before the new table is durable.
+    /// A resize begins before its views are durable.
     SwitchBeforeTable,
     /// A movement clears the old slot before the new one has the key.
     SourceClearedFirst,
@@ -94,6 +94,14 @@ pub enum Bug {
     CacheOverflowForgotten,
     /// A scan looks whether a bucket has a locked slot once it has read the slots.
     MarkSeenLate,
+    /// Buckets of a spare count as cleared before that is durable.
+    ClearedUnfenced,
+    /// A resize begins when a part of its spare is cleared.
+    SpareHalfCleared,
+    /// The collector does not know of the spare.
+    SpareUnmarked,
+    /// A spare that another takes the place of is given back to nobody.
+    SpareLeaked,
 }
 
 impl Bug {
@@ -136,7 +144,11 @@ impl Bug {
     ];
 
     /// Those of Rewo-Hash.
-    pub const OF_REWO: [Self; 22] = [
+    pub const OF_REWO: [Self; 26] = [
+        Self::ClearedUnfenced,
+        Self::SpareHalfCleared,
+        Self::SpareUnmarked,
+        Self::SpareLeaked,
         Self::MarkSeenLate,
         Self::CacheFillUnchecked,
         Self::CacheSyncLate,

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::hash::Rewo;
 use terrace_index::{Bytes, Inserted, KeyKind, PointIndex, RecordKeys, Stored, U64};
-use terrace_medium::{Dram, Line, MappedMedium, Offset, Pmem, Shm};
+use terrace_medium::{BLOCK, Dram, Line, MappedMedium, Offset, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::conformance::{costs_of_inserts, costs_of_single_changes};
 use terrace_testkit::{Counting, Counts, TestKeys, TestRecord};
@@ -46,12 +46,17 @@ fn an_eviction_costs_three_fences_more_and_there_are_two_at_most() {
     let guard = index.pool().pin();
     let mut by_fences = [0u64; 16];
     for n in 0.. {
+        let before = index.stats(&guard);
         let (counts, inserted) = index.pool().medium().during(|| index.insert(&guard, &key(n), n));
         assert_eq!(inserted, Ok(Inserted::New));
-        if index.stats(&guard).resizing {
+        let now = index.stats(&guard);
+        if now.buckets > before.buckets {
             break;
         }
-        by_fences[counts.fences as usize] += 1;
+        // Not those that take the next table, or clear some of it.
+        if !before.resizing && now.bytes == before.bytes {
+            by_fences[counts.fences as usize] += 1;
+        }
     }
     println!("inserts by their fences: {by_fences:?}");
     // Where both buckets of an eviction have one lock, one more.
@@ -95,6 +100,56 @@ fn costs_no_flush<M: MappedMedium>() {
 fn dram_and_shm_never_flush_or_fence() {
     costs_no_flush::<Dram>();
     costs_no_flush::<Shm>();
+}
+
+/// The most lines that a single write reads or writes.
+fn most_lines(index: &Rewo<Counting<Dram>, U64>, changes: impl Iterator<Item = (u64, bool)>) -> u64 {
+    let guard = index.pool().pin();
+    let costs = changes.map(|(n, comes)| {
+        let change = || match comes {
+            true => drop(index.insert(&guard, &key(n), n).unwrap()),
+            false => drop(index.remove(&guard, &key(n)).unwrap()),
+        };
+        let counts = index.pool().medium().during(change).0;
+        counts.lines_read + counts.lines_written
+    });
+    costs.max().unwrap()
+}
+
+#[test]
+fn no_write_does_more_than_a_bounded_piece_of_a_resize() {
+    const KEYS: u64 = 300_000;
+    let index = rewo::<Dram>(0);
+    let growing = most_lines(&index, (0..KEYS).map(|n| (n, true)));
+    let most = index.stats(&index.pool().pin());
+    let shrinking = most_lines(&index, (0..KEYS).map(|n| (n, false)));
+    let least = index.stats(&index.pool().pin());
+    println!("at most {growing} lines while it grows, {shrinking} while it shrinks");
+    // Of the tables that were begun, the largest has a line to clear in each of 32,768 buckets.
+    assert!(most.buckets >= 24_000 && least.buckets <= most.buckets / 8, "{most:?}, {least:?}");
+    assert!(growing <= 3000 && shrinking <= 3000, "{growing} and {shrinking} lines");
+}
+
+/// To find out that there is no room takes a look at all of a pool's memory.
+#[test]
+fn in_a_full_pool_not_every_insert_looks_for_the_next_table() {
+    let index = rewo::<Dram>(8);
+    let guard = index.pool().pin();
+    let blocks: Vec<_> = std::iter::from_fn(|| guard.alloc(BLOCK << 8).ok()).collect();
+    let costs: Vec<u64> = (0..)
+        .map_while(|n| {
+            let (counts, inserted) = index.pool().medium().during(|| index.insert(&guard, &key(n), n));
+            inserted.ok().map(|_| counts.lines_read)
+        })
+        .collect();
+    let (keys, looks) = (costs.len(), costs.iter().filter(|&&lines| lines > 1000).count());
+    let most = costs.iter().max().expect("keys");
+    println!("{keys} keys, {looks} of them at more than 1000 lines, {most} at most");
+    assert!(index.stats(&guard).load_factor() > 0.95, "{keys} keys");
+    assert!(looks <= 1, "{looks} inserts have looked for the next table");
+    drop(blocks);
+    let more = (costs.len() as u64..).take(2000).filter(|&n| index.insert(&guard, &key(n), n).is_ok());
+    assert_eq!(more.count(), 2000, "there is room again");
 }
 
 /// How full all tables are together each time before the number of buckets passes a power of two: when there are 1, 2, 4, 8 and 16 tables, alike, and one that T0 became.
@@ -243,6 +298,9 @@ fn a_root_with_any_one_of_its_words_changed_is_refused() {
         (view, 0, "names no tables"),
         (view, 1, "names no tables"),
         (view, 2, "names no tables"),
+        (view, 3, "names no tables"),
+        (view, 4, "names no tables"),
+        (view, 7, "names no tables"),
         (view + 64, 0, "names no tables"),
         (view + 128, 7, "names no tables"),
     ];
@@ -297,7 +355,7 @@ fn a_resize_whose_count_was_changed_looks_through_all_buckets_again() {
     let index = Rewo::<Dram, U64>::with_shape(&pool, "rewo", 4, 5).unwrap();
     let guard = pool.pin();
     let mut keys = 0;
-    while !index.stats(&guard).resizing {
+    while index.stats(&guard).buckets == 32 {
         index.insert(&guard, &key(keys), keys).unwrap();
         keys += 1;
     }

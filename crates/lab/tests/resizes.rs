@@ -6,6 +6,9 @@ use terrace_lab::targets::{
 use terrace_lab::{RunSeed, suite};
 use terrace_testkit::crash::{Memory, Op, Plan, Profile, Subject, Target};
 
+/// Bytes of a bucket of Rewo-Hash.
+const BLOCK: u64 = 256;
+
 type Store<T> = <T as Target>::Subject<Memory<false>>;
 
 /// The plans of the first runs of a target.
@@ -60,6 +63,56 @@ where
         });
     }
     collections
+}
+
+/// What runs of Rewo-Hash come by where they may crash: in how many a spare is taken, is left partly cleared behind an operation, serves a table that grows, and one that shrinks.
+#[derive(Debug, Default)]
+struct Spares {
+    taken: usize,
+    partly_cleared: usize,
+    grown: usize,
+    shrunk: usize,
+}
+
+fn spares<T: Target>(runs: u64) -> Spares
+where
+    Store<T>: Resized,
+{
+    let mut spares = Spares::default();
+    for plan in plans::<T>(runs) {
+        let (mut done, mut had) = (0, Spares::default());
+        // Buckets of the spare, and of the others while there was one last.
+        let (mut spare, mut others) = (0, 0);
+        after_history::<T>(&plan, |store| {
+            let now = store.stats();
+            let is_counted = done >= plan.before.len();
+            let count = |what: &mut usize, is_so: bool| *what |= usize::from(is_counted && is_so);
+            // The root and the view take a block each, the stripes less than one.
+            let buckets = now.bytes / BLOCK - 2 - now.buckets;
+            count(&mut had.taken, buckets != spare && buckets != 0);
+            count(&mut had.partly_cleared, buckets != 0 && now.resizing);
+            count(&mut had.grown, others != 0 && buckets == 0 && now.buckets > others);
+            count(&mut had.shrunk, buckets == 0 && now.buckets < others);
+            (spare, done) = (buckets, done + 1);
+            others = if buckets != 0 { now.buckets } else { others };
+        });
+        spares.taken += had.taken;
+        spares.partly_cleared += had.partly_cleared;
+        spares.grown += had.grown;
+        spares.shrunk += had.shrunk;
+    }
+    spares
+}
+
+#[test]
+fn rewo_comes_by_spares() {
+    for spares in [spares::<RewoU64>(200), spares::<RewoBytes>(200)] {
+        let Spares { taken, partly_cleared, grown, shrunk } = spares;
+        assert!(
+            [taken, partly_cleared, grown, shrunk].into_iter().all(|runs| runs >= 5),
+            "{spares:?} of 200"
+        );
+    }
 }
 
 #[test]

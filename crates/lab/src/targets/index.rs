@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use terrace_index::hash::{Buckets, Clht, Level, LevelBuckets, Nests, Rewo, Slots, Turbo};
-use terrace_index::{Bytes, CacheBounds, Inserted, PointIndex, StoreError, Stored, Swapped, U64};
+use terrace_index::{Bytes, CacheBounds, IndexStats, Inserted, PointIndex, StoreError, Stored, Swapped, U64};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Liveness, Marker, Pool, PoolFull};
 use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
@@ -181,6 +181,9 @@ fn take_one(dice: &mut Dice, live: &mut Vec<Key>) -> Key {
 /// Some runs do a little of everything, some grow a table of one bucket or two, or make it small again, and some fill two of a table's four buckets until keys are evicted.
 fn plan_of_nests<K: LabKeys>(seed: u64, slots: u64) -> Plan {
     let mut dice = Dice::new(seed);
+    if is_of_spares(seed) {
+        return plan_of_spares::<K>(seed, &mut dice, slots as usize);
+    }
     match nest(&mut dice) {
         Nest::Few => {
             let (keys, before) = (4 + dice.roll(6), dice.roll(10));
@@ -203,6 +206,43 @@ fn plan_of_nests<K: LabKeys>(seed: u64, slots: u64) -> Plan {
             plan.ops.splice(0..0, more.map(|key| Op::Put(key, EVICTING + key as u64)));
             plan
         }
+    }
+}
+
+/// Whether a run of Rewo-Hash is about its spare.
+fn is_of_spares(seed: u64) -> bool {
+    seed >> 46 & 3 == 3
+}
+
+/// A table of four buckets that fills up until it takes a spare, and then moves to it; or one that has taken a spare and of which most keys go away then, so that it takes a smaller one in its place and shrinks, or, where
+/// they come back at once, a larger one again.
+fn plan_of_spares<K: LabKeys>(seed: u64, dice: &mut Dice, slots: usize) -> Plan {
+    let room = 4 * slots;
+    let (keys, is_emptied) = (room + 4, dice.roll(2) == 0);
+    let put =
+        if is_emptied { room - 1 - dice.roll(3) as usize } else { room * 7 / 8 + dice.roll(4) as usize };
+    let stay = if is_emptied { slots / 2 } else { put };
+    let puts = (0..put).map(|key| Op::Put(key, key as Version + 1));
+    // The first one looks whether the table should shrink, so it stays until the end.
+    let before = puts.chain((stay..put).map(Op::Remove)).collect();
+    let next = put as Version + 1;
+    let mut plan = plan_after::<K>(seed, dice, keys, (before, next), is_emptied, in_two_of_eight);
+    let more = if is_emptied { stay..stay } else { put..(put + 12).min(keys) };
+    plan.ops.splice(0..0, more.map(|key| Op::Put(key, EVICTING + key as Version)));
+    plan
+}
+
+/// Leaves something in free memory of the sizes that small tables have: in new memory who forgets to clear a table finds it cleared.
+fn soil<M: MappedMedium>(pool: &Pool<M>) {
+    const SIZES: [usize; 4] = [256, 512, 1024, 2048];
+    let guard = pool.pin();
+    for bytes in SIZES {
+        let blocks: Vec<_> = std::iter::from_fn(|| guard.alloc(bytes).ok()).take(4).collect();
+        for block in &blocks {
+            block.write(0, &[0xff; SIZES[3]][..bytes]);
+            block.write_back();
+        }
+        pool.region().fence();
     }
 }
 
@@ -366,14 +406,19 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Turbo<M, K> {
 
 impl<M: MappedMedium, K: LabKeys> LabIndex for Rewo<M, K> {
     type Keys = K;
-    /// One bucket, two, or four, with two locks, or four, for all.
+    /// One bucket, two, or four, with two locks, or four, for all; mostly in memory that was used before.
     fn make(pool: &Pool<M>, plan: &Plan) -> Result<Self, StoreError> {
         let buckets_log2 = match nest(&mut Dice::new(plan.seed)) {
+            _ if is_of_spares(plan.seed) => 2,
             Nest::Few => 0,
             Nest::Growing => first_log2(plan.seed),
             Nest::Evicting => 2,
         };
-        Self::with_shape(pool, NAME, 1 + (plan.seed >> 40 & 1) as u32, buckets_log2)
+        let table = Self::with_shape(pool, NAME, 1 + (plan.seed >> 40 & 1) as u32, buckets_log2)?;
+        if is_of_spares(plan.seed) || plan.seed >> 45 & 1 == 1 {
+            soil(pool);
+        }
+        Ok(table)
     }
     /// With a cache in DRAM of one bucket, or of eight, which mostly have room for all; in one run of four without.
     fn equip(&mut self, plan: &Plan) {
@@ -582,12 +627,17 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
 pub trait Resized {
     /// How often it was resized since it was opened, and the slots that it has.
     fn resizes(&self) -> (u64, u64);
+    /// All that it tells.
+    fn stats(&self) -> IndexStats;
 }
 
 impl<I: LabIndex> Resized for Index<I> {
     fn resizes(&self) -> (u64, u64) {
-        let stats = self.index.stats(&self.index.pool().pin());
+        let stats = self.stats();
         (stats.resizes, stats.slots)
+    }
+    fn stats(&self) -> IndexStats {
+        self.index.stats(&self.index.pool().pin())
     }
 }
 

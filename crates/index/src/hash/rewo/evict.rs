@@ -81,7 +81,10 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                 };
                 held.release_after(base);
                 match freed {
-                    Ok(()) => return Ok(victim.at),
+                    Ok(()) => {
+                        held.note_evictions(evictions);
+                        return Ok(victim.at);
+                    }
                     Err(Blocked::Busy(stripe)) => blocked = Blocked::Busy(stripe),
                     Err(Blocked::Full) => {}
                 }

@@ -35,7 +35,8 @@
 //! * **Slots are stored through the cache** and written back: a search has just read their line, and the words beside them are live.
 //! * **Recovery** (Algorithm 6) walks all buckets. Here opening reads the root; a locked slot is resolved by whoever locks its bucket next, and the rest by the background collection, which also counts keys.
 //! * **Resizing** (3.6): a new table is as large as the one that it takes half of the cells from, so all are of one size; when 16 are there, T0 takes all keys, twice as large as all together. The paper's changes of
-//!   the directory are several words; here a resize begins and ends with one store, of the view's offset (`resize.rs`).
+//!   the directory are several words; here a resize begins and ends with one store, of the view's offset (`resize.rs`). A new table is taken
+//!   and cleared before it is due, a piece with each write (`spare.rs`), so that nobody waits for its beginning.
 //! * **Keys that collide** more than chance makes them (a table that is not half full cannot take one) get [`PoolFull`](terrace_pool::PoolFull), and no larger table. Hashes are keyed with a secret of the pool.
 //!
 //! # Invariants
@@ -59,6 +60,7 @@ mod place;
 mod resize;
 mod scan;
 mod shape;
+mod spare;
 mod stored;
 mod stripes;
 mod together;

@@ -10,6 +10,7 @@ use super::view::*;
 use crate::{Damage, Deferred, IndexStats, PointIndex, Position, Swapped};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{BLOCK, Line, MappedMedium, Offset, elsewhere};
 use terrace_pool::{Fixed, FixedRow, Guard, Lock, Marker, Pool, PoolFull};
@@ -35,6 +36,8 @@ pub struct Rewo<M: MappedMedium, K> {
     pub(super) seed: u64,
     pub(super) damage: OnceLock<Damage>,
     pub(super) cache: Option<Box<Cache>>,
+    /// The view for which there was no memory for a spare.
+    pub(super) refused: AtomicU64,
     /// Whether this handle has made it.
     pub(super) is_new: bool,
     pub(super) kind: PhantomData<fn() -> K>,
@@ -408,17 +411,18 @@ impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
     }
 
     fn stats(&self, _: &Guard<'_, M>) -> IndexStats {
-        let directory = self.view().directory();
+        let view = self.view();
+        let directory = view.directory();
         let buckets = directory.buckets();
         IndexStats {
             keys: self.len(),
             slots: buckets * K::SLOTS as u64,
             buckets,
             overflow_buckets: 0,
-            bytes: buckets * BLOCK as u64
+            bytes: (buckets + directory.spare().map_or(0, Place::buckets)) * BLOCK as u64
                 + (self.stripes() * STRIPE_BYTES + size_of::<Root>() + size_of::<ViewBlock>()) as u64,
             resizes: self.root[2].0[RESIZES].load(self.pool.medium(), Relaxed),
-            resizing: directory.moving != 0,
+            resizing: view.wants_help(),
         }
     }
 

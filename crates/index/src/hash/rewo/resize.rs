@@ -2,7 +2,8 @@
 //!
 //! The root names a *view*, which is written once: the table of each cell of the directory, and during a resize the cells whose keys move, and where. So a resize begins and ends with one store, and whoever
 //! crashes in between finds the one view or the other:
-//! 1. write the new table's meta words, the view of the resize, and the view after it; fence; name the view of the resize in the root; write back, fence;
+//! 1. write the view of the resize, and the view after it; fence; name the view of the resize in the root; write back, fence. The new table is the *spare*, which was cleared before, a piece with each write
+//!    (`spare.rs`);
 //! 2. bucket by bucket, in order, under the bucket's lock: lock the slots whose keys move, copy them as inserts would, as many at a time as share their fences (`together.rs`), then invalidate all of
 //!    them in one store. `count` says how many buckets are done; every write moves some of them in passing, and no key is added before its writer has;
 //! 3. name the view that follows; write back, fence; retire the tables that no cell has any more.
@@ -14,7 +15,7 @@
 
 use super::bucket::*;
 use super::ops::Rewo;
-use super::place::{BUCKETS_LOG2_MAX, Place};
+use super::place::Place;
 use super::shape::Nests;
 use super::stripes::Held;
 use super::together::Together;
@@ -25,16 +26,17 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_medium::{BLOCK, MappedMedium, Offset};
 use terrace_pool::{Fresh, Guard, PoolFull};
 
-/// Buckets that a writer moves in passing, and one that waits for room.
+/// Buckets that a writer moves in passing, and that one moves, or clears, who waits for room.
 const HELP: u64 = 8;
 const HELP_WAITING: u64 = 64;
-/// Buckets that tell how full a table is.
+/// Buckets that tell how full a table is, and how full one has to be to grow.
 const SAMPLE: u64 = 1024;
+const CROWDED_PERCENT: u64 = 50;
 /// `count` is written back once in so many buckets.
 const COUNT_EVERY: u64 = 64;
 
 impl<M: MappedMedium, K: Nests> Rewo<M, K> {
-    /// Moves some buckets, unless another thread is at it. Whether it has.
+    /// Moves, or clears, some buckets, unless another thread is at it. Whether it has.
     #[inline(never)]
     pub(super) fn help(&self, guard: &Guard<'_, M>) -> bool {
         let Some(_lock) = self.resize_lock().try_acquire(guard) else { return false };
@@ -55,9 +57,10 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     fn help_locked(&self, guard: &Guard<'_, M>) {
         let view = self.view();
         self.settle_view(view.offset);
-        if view.is_moving() {
+        match view.is_moving() {
             // Where the new table has no room, the key stays where it is.
-            let _ = self.advance(guard, view, HELP);
+            true => _ = self.advance(guard, view, HELP),
+            false => self.clear_in_passing(guard, view),
         }
     }
 
@@ -75,38 +78,31 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         if self.view_offset() != view.offset {
             return Ok(());
         }
-        let directory = view.directory();
         if view.is_moving() {
             return self.advance(guard, view, HELP_WAITING).map_err(|_| self.table_full(place));
         }
-        if !self.is_crowded(place) {
+        let directory = view.directory();
+        let growth = directory.growth(place).ok_or_else(|| self.table_full(place))?;
+        let spare = directory.spare().filter(|&spare| directory.serves(spare, growth));
+        if spare.is_some() && !self.clear_some(view, HELP_WAITING) {
+            return Ok(());
+        }
+        if !self.is_filled(place, SAMPLE, CROWDED_PERCENT) {
             // Keys that collide more than chance makes them: a larger table would not help.
             return Err(self.table_full(place));
         }
-        let (_, cells) =
-            directory.tables(u64::MAX).find(|&(table, _)| table == place).expect("a table of the view");
-        match cells.count_ones() {
-            1 => {
-                let log2 = (directory.buckets() * 2).next_power_of_two().ilog2();
-                if log2 > BUCKETS_LOG2_MAX {
-                    return Err(self.table_full(place));
-                }
-                self.begin(guard, &directory, u64::from(u16::MAX), log2)
-            }
-            count => {
-                // The upper half of its cells, which lie side by side.
-                let upper = cells << (count / 2) & cells;
-                self.begin(guard, &directory, upper, place.log2())
-            }
+        match spare {
+            Some(spare) => self.begin(guard, view, spare, growth),
+            None => self.take_spare(guard, view, growth.log2),
         }
     }
 
-    /// Whether a table is at least half full.
-    fn is_crowded(&self, place: Place) -> bool {
-        let looked_at = place.buckets().min(SAMPLE);
+    /// Whether so many of a hundred slots of a table have keys, by a sample of its buckets.
+    pub(super) fn is_filled(&self, place: Place, sample: u64, percent: u64) -> bool {
+        let looked_at = place.buckets().min(sample);
         let step = place.buckets() / looked_at;
         let keys = |index| meta(self.pool.medium(), self.bucket(place, index * step)).keys::<K>();
-        (0..looked_at).map(keys).map(u64::from).sum::<u64>() * 2 >= looked_at * K::SLOTS as u64
+        (0..looked_at).map(keys).map(u64::from).sum::<u64>() * 100 >= looked_at * K::SLOTS as u64 * percent
     }
 
     fn table_full(&self, place: Place) -> PoolFull {
@@ -114,32 +110,42 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         PoolFull { wanted, size: self.pool.size(), longest: None, waiting: 0, collecting: false }
     }
 
-    /// Begins to move the cells in `moving` to a new table of 2^`log2` buckets. The resizes' lock is held.
-    fn begin(&self, guard: &Guard<'_, M>, from: &Directory, moving: u64, log2: u32) -> Result<(), PoolFull> {
-        let (region, medium) = (self.pool.region(), self.pool.medium());
-        let table = new_table(guard, log2)?;
-        let to = Place::new(table.offset(), log2);
-        let in_cell = |cell: usize| if moving >> cell & 1 == 1 { to } else { from.cells[cell] };
+    /// Begins to move to the spare, all of which is cleared, the cells that are to move, or, if there is room for them, all. The resizes' lock is held.
+    pub(super) fn begin(
+        &self,
+        guard: &Guard<'_, M>,
+        before: View<'_, M>,
+        spare: Place,
+        growth: Growth,
+    ) -> Result<(), PoolFull> {
+        let directory = before.directory();
+        let moving = if directory.is_for_all(spare) { ALL_CELLS } else { growth.moving };
+        let in_cell = |cell: usize| if moving >> cell & 1 == 1 { spare } else { directory.cells[cell] };
         let after = new_view(guard, &Directory::resting(std::array::from_fn(in_cell)))?;
-        let view = Directory { moving, to: Some(to), after: after.offset(), ..*from };
+        let view = Directory { moving, to: Some(spare), after: after.offset(), ..directory };
         let view = new_view(guard, &view)?;
-        let before = self.view_offset();
-        // ORDER: Relaxed: before the view, by the Release of that. 0 lets nobody do without a fence.
-        self.root[2].0[SETTLED].store(medium, 0, Relaxed);
         if planted::has(Bug::SwitchBeforeTable) {
-            self.root[1].0[VIEW].store(medium, view.offset(), Release);
-            region.persist(&self.root[1]);
+            self.name(view.offset());
         }
-        // PERSIST: the new table's meta words and both views, before any of them can be reached.
-        region.fence();
-        self.root[1].0[VIEW].store(medium, view.offset(), Release);
-        // Before any key moves, or is added to the new table, and before the old view's block is given back; who sees the view before does the same.
-        self.settle_view(view_at(view.offset()));
-        for block in [table, after, view] {
+        // PERSIST: both views, before any of them can be reached.
+        self.pool.region().fence();
+        // Durable before any key moves, or is added to the new table.
+        self.name(view.offset());
+        for block in [after, view] {
             let _ = block.fenced_later().into_offset();
         }
-        guard.retire(before.raw(), size_of::<ViewBlock>());
+        guard.retire(before.offset.raw(), size_of::<ViewBlock>());
         Ok(())
+    }
+
+    /// Names another view in the root, for good. The resizes' lock is held.
+    pub(super) fn name(&self, view: u64) {
+        let medium = self.pool.medium();
+        // ORDER: Relaxed: before the view, by the Release of that. 0 lets nobody do without a fence.
+        self.root[2].0[SETTLED].store(medium, 0, Relaxed);
+        self.root[1].0[VIEW].store(medium, view, Release);
+        // Before anything follows from it, and before what it takes the place of is given back; who sees it before does the same.
+        self.settle_view(view_at(view));
     }
 
     /// Moves up to `most` buckets, and ends the resize after the last. The resizes' lock is held. Fails if a key finds no room in the new table.
@@ -297,13 +303,9 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 
     /// Every key has moved: the view that follows takes over. The resizes' lock is held.
     fn end(&self, guard: &Guard<'_, M>, view: View<'_, M>, directory: &Directory) {
-        let medium = self.pool.medium();
-        // ORDER: Relaxed: before the view, by the Release of that. 0 lets nobody do without a fence.
-        self.root[2].0[SETTLED].store(medium, 0, Relaxed);
-        self.root[1].0[VIEW].store(medium, directory.after, Release);
-        // Before what the old view names is given back, or the next resize begins.
-        self.settle_view(view_at(directory.after));
-        self.root[2].0[RESIZES].fetch_add(medium, 1, Relaxed);
+        // Durable before what the old view names is given back, or the next resize begins.
+        self.name(directory.after);
+        self.root[2].0[RESIZES].fetch_add(self.pool.medium(), 1, Relaxed);
         let now = self.view().directory();
         for (place, _) in directory.tables(u64::MAX).filter(|(place, _)| !now.cells.contains(place)) {
             if !planted::has(Bug::OldShardLeaked) {
@@ -317,43 +319,57 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     #[cold]
     pub(super) fn shrink_if_sparse(&self, guard: &Guard<'_, M>) {
         let view = self.view();
-        let directory = view.directory();
-        let (keys, buckets) = (self.count_keys(), directory.buckets());
-        if view.is_moving() || keys * 8 > buckets * K::SLOTS as u64 {
-            return;
-        }
-        // Half full then, with room for what is added while keys move.
-        let wanted = (keys * 2 + buckets / 4).div_ceil(K::SLOTS as u64).max(1).next_power_of_two();
-        if wanted * 2 > buckets {
+        if self.shrunk_log2(view).is_none() {
             return;
         }
         let Some(_lock) = self.resize_lock().try_acquire(guard) else { return };
         self.settle_view(self.view_offset());
         if self.view_offset() == view.offset {
-            // A full pool leaves it as it is.
-            let _ = self.begin(guard, &directory, u64::from(u16::MAX), wanted.ilog2());
+            self.shrink(guard, view);
         }
+    }
+
+    /// The binary logarithm of the buckets that are enough, if few keys are left for so many.
+    fn shrunk_log2(&self, view: View<'_, M>) -> Option<u32> {
+        let (keys, buckets) = (self.count_keys(), view.directory().buckets());
+        if view.is_moving() || keys * 8 > buckets * K::SLOTS as u64 {
+            return None;
+        }
+        // Half full then, with room for what is added while keys move.
+        let wanted = (keys * 2 + buckets / 4).div_ceil(K::SLOTS as u64).max(1).next_power_of_two();
+        (wanted * 2 <= buckets).then_some(wanted.ilog2())
+    }
+
+    /// Shrinks, if there are few keys: takes a spare for all of them, or, once that is cleared, begins. A full pool leaves it as it is. The resizes' lock is held.
+    pub(super) fn shrink(&self, guard: &Guard<'_, M>, view: View<'_, M>) {
+        let Some(log2) = self.shrunk_log2(view) else { return };
+        let directory = view.directory();
+        let serves = |spare: &Place| spare.log2() >= log2 && spare.buckets() * 2 <= directory.buckets();
+        let _ = match directory.spare().filter(serves) {
+            Some(spare) if self.is_clear(view, spare) => {
+                self.begin(guard, view, spare, Growth { moving: ALL_CELLS, log2 })
+            }
+            Some(_) => Ok(()),
+            None => self.take_spare(guard, view, log2),
+        };
     }
 
     /// One piece of a resize, for when nobody writes. Whether there is more to do.
     pub(super) fn step_in_background(&self, guard: &Guard<'_, M>) -> bool {
-        match self.view().is_moving() {
+        match self.view().wants_help() {
             true => _ = self.help(guard),
             false => self.shrink_if_sparse(guard),
         }
-        self.view().is_moving()
+        self.view().wants_help()
     }
 }
 
-/// An empty table. Durable at the next fence.
-pub(super) fn new_table<'g, M: MappedMedium>(
+/// A table whose buckets hold anything.
+pub(super) fn take_table<'g, M: MappedMedium>(
     guard: &'g Guard<'_, M>,
     log2: u32,
 ) -> Result<Fresh<'g, M>, PoolFull> {
-    let fresh = guard.alloc(BLOCK << log2)?;
-    // A bucket is empty whose first line is zero.
-    (0..1usize << log2).for_each(|index| fresh.stream_lines(index * BLOCK, &[[0; 8]]));
-    Ok(fresh)
+    guard.alloc(BLOCK << log2)
 }
 
 /// A view that nothing names yet. Durable at the next fence.

@@ -194,6 +194,9 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             {
                 marker.mark(offset.raw(), size_of::<ViewBlock>());
             }
+            if let Some(spare) = directory.spare().filter(|_| !planted::has(Bug::SpareUnmarked)) {
+                marker.mark(spare.start(), spare.bytes());
+            }
             for place in directory.all() {
                 marker.mark(place.start(), place.bytes());
                 self.visit(guard, place, 0..place.buckets(), |entry| each(marker, entry.word));

@@ -2,13 +2,15 @@
 
 use super::ops::Rewo;
 use super::place::{BUCKETS_LOG2_MAX, Place};
-use super::resize::{new_table, new_view};
+use super::resize::new_view;
 use super::shape::Nests;
+use super::spare::new_table;
 use super::stripes::{STRIPE_BYTES, STRIPES_LOG2_MAX};
 use super::view::*;
 use crate::{Damage, PointIndex, StoreError, Stored};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Finding, Guard, Pool};
@@ -106,6 +108,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             seed: words[ROOT_SEED],
             damage: OnceLock::new(),
             cache: None,
+            refused: AtomicU64::new(0),
             is_new: false,
             kind: PhantomData,
         };

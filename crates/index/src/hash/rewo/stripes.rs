@@ -27,11 +27,12 @@ const HELD_MAX: usize = 8;
 pub(super) struct Held<'g, M: MappedMedium> {
     locks: [Option<(usize, Locked<'g, M>)>; HELD_MAX],
     len: usize,
+    evictions: u32,
 }
 
 impl<'g, M: MappedMedium> Held<'g, M> {
     pub(super) fn none() -> Self {
-        Self { locks: [const { None }; HELD_MAX], len: 0 }
+        Self { locks: [const { None }; HELD_MAX], len: 0, evictions: 0 }
     }
 
     #[inline(always)]
@@ -55,6 +56,16 @@ impl<'g, M: MappedMedium> Held<'g, M> {
 
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Notes that a key found room under these locks only where so many others were evicted.
+    pub(super) fn note_evictions(&mut self, evictions: u32) {
+        self.evictions = evictions;
+    }
+
+    #[inline(always)]
+    pub(super) fn evictions(&self) -> u32 {
+        self.evictions
     }
 
     /// Frees the locks that were taken after the first `len`.

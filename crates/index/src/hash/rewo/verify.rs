@@ -5,6 +5,7 @@ use super::ops::Rewo;
 use super::place::Place;
 use super::shape::{Entry, Nests};
 use super::view::Directory;
+use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard};
 
@@ -37,6 +38,15 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                 }
             }
             left = left.saturating_sub(if is_left { place.buckets() } else { 0 });
+        }
+        if let Some(spare) = directory.spare() {
+            let words = |index| self.bucket(spare, index)[0].0.iter();
+            let is_clear =
+                |&index: &u64| words(index).all(|word| word.load(self.pool.medium(), Relaxed) == 0);
+            if let Some(index) = (0..view.count().min(spare.buckets())).find(|index| !is_clear(index)) {
+                let at = spare.bucket(index).raw();
+                findings.push(finding(at, "an empty bucket of the spare table", "one that is not"));
+            }
         }
         let keys = met.len() as u64;
         self.verify_once(guard, &mut met, &mut findings);

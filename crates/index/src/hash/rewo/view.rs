@@ -1,6 +1,6 @@
 //! The root, and the directory: which data table a key is in, and which one it moves to.
 
-use super::place::Place;
+use super::place::{BUCKETS_LOG2_MAX, Place};
 use super::shape::cell_of;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_medium::{Line, Medium, Offset, Word};
@@ -34,6 +34,9 @@ pub(super) const EVICTIONS: usize = 0;
 /// Cells of the directory: the top four bits of a hash choose one. So there are at most 16 data tables.
 pub(super) const CELLS: usize = 16;
 
+/// A bit for each of them.
+pub(super) const ALL_CELLS: u64 = (1 << CELLS) - 1;
+
 /// A fold of words that is another one for any one of them changed.
 pub(super) fn check_of(words: &[u64]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -42,10 +45,13 @@ pub(super) fn check_of(words: &[u64]) -> u64 {
 
 /// A directory, written once: a resize begins and ends by naming another one in the root. Only `count` changes.
 ///
+/// One in which no cell moves may have a *spare*: the table for the next resize, in which nothing is yet (`spare.rs`). It has a word of its own, which is 0 in views that were written before there were
+/// spares: they have none; and to who reads none the check of a view with one does not fit, so nobody takes it for a table with keys.
+///
 /// ```text
-///   line 0 | check | moving: a bit a cell | T0: the table that those move to | the view after the resize | 0 ... |
+///   line 0 | check | moving: a bit a cell | T0: the table that those move to | the view after the resize | spare | 0 ... |
 ///   lines 1, 2 | the place of each cell's table |
-///   line 3 | count: 32 bits, buckets whose keys have moved, and 32, none of them the same | 0 ... |
+///   line 3 | count: 32 bits, buckets whose keys have moved (of the spare: that are cleared), and 32, none of them the same | 0 ... |
 /// ```
 pub(super) type ViewBlock = [Line; 4];
 
@@ -53,6 +59,7 @@ const CHECK: usize = 0;
 const MOVING: usize = 1;
 const TO: usize = 2;
 const AFTER: usize = 3;
+const SPARE: usize = 4;
 const FIRST_CELL: usize = 8;
 /// In line 3.
 const COUNT: usize = 0;
@@ -62,6 +69,7 @@ const COUNT: usize = 0;
 pub(super) struct Directory {
     pub(super) cells: [Place; CELLS],
     pub(super) moving: u64,
+    /// The table that those cells' keys move to; if there are none, the spare.
     pub(super) to: Option<Place>,
     /// The offset of the view that follows.
     pub(super) after: u64,
@@ -77,7 +85,7 @@ impl Directory {
         let mut lines = [[0; 8]; 4];
         let words = lines.as_flattened_mut();
         words[MOVING] = self.moving;
-        words[TO] = self.to.map_or(0, Place::word);
+        words[if self.moving == 0 { SPARE } else { TO }] = self.to.map_or(0, Place::word);
         words[AFTER] = self.after;
         for (word, cell) in words[FIRST_CELL..].iter_mut().zip(self.cells) {
             *word = cell.word();
@@ -95,16 +103,55 @@ impl Directory {
         each.filter(move |&(_, cells)| cells & mask != 0)
     }
 
-    /// Buckets of all tables, the one that keys move to included.
-    pub(super) fn buckets(&self) -> u64 {
-        let new = self.to.map_or(0, Place::buckets);
-        self.tables(u64::MAX).map(|(place, _)| place.buckets()).sum::<u64>() + new
+    /// The table that keys move to.
+    fn target(&self) -> Option<Place> {
+        self.to.filter(|_| self.moving != 0)
     }
 
-    /// Every table, in the order in which keys move.
-    pub(super) fn all(&self) -> impl Iterator<Item = Place> {
-        self.tables(u64::MAX).map(|(place, _)| place).chain(self.to)
+    /// The table for the next resize.
+    pub(super) fn spare(&self) -> Option<Place> {
+        self.to.filter(|_| self.moving == 0)
     }
+
+    /// Buckets of all tables, the one that keys move to included.
+    pub(super) fn buckets(&self) -> u64 {
+        self.all().map(Place::buckets).sum()
+    }
+
+    /// Every table that keys may be in, in the order in which keys move.
+    pub(super) fn all(&self) -> impl Iterator<Item = Place> {
+        self.tables(u64::MAX).map(|(place, _)| place).chain(self.target())
+    }
+
+    /// The resize that makes room in a table; `None` if there can be no larger one.
+    pub(super) fn growth(&self, place: Place) -> Option<Growth> {
+        let (_, cells) = self.tables(u64::MAX).find(|&(table, _)| table == place)?;
+        match cells.count_ones() {
+            1 => {
+                let log2 = (self.buckets() * 2).next_power_of_two().ilog2();
+                (log2 <= BUCKETS_LOG2_MAX).then_some(Growth { moving: ALL_CELLS, log2 })
+            }
+            // The upper half of its cells, which lie side by side.
+            count => Some(Growth { moving: cells << (count / 2) & cells, log2: place.log2() }),
+        }
+    }
+
+    /// Whether this spare will do for a resize: it is as large as wanted, or has room for everything.
+    pub(super) fn serves(&self, spare: Place, growth: Growth) -> bool {
+        spare.log2() == growth.log2 || self.is_for_all(spare)
+    }
+
+    /// Whether it is a table for all keys, twice as large as all others.
+    pub(super) fn is_for_all(&self, spare: Place) -> bool {
+        spare.buckets() >= 2 * self.buckets()
+    }
+}
+
+/// A resize that makes room: the cells whose keys move, and the binary logarithm of the buckets of the table that they move to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Growth {
+    pub(super) moving: u64,
+    pub(super) log2: u32,
 }
 
 /// The directory that the root named a moment ago. Its block is not reused while the caller is pinned.
@@ -151,6 +198,13 @@ impl<'t, M: Medium> View<'t, M> {
         self.word(MOVING) != 0
     }
 
+    /// Whether there is something that writers do in passing: move keys, or clear the spare.
+    #[inline(always)]
+    pub(super) fn wants_help(self) -> bool {
+        let spare = self.word(SPARE);
+        self.is_moving() || (spare != 0 && self.count() < Place::of(spare).buckets())
+    }
+
     #[inline(always)]
     pub(super) fn route(self, hash: u64) -> Route {
         let cell = cell_of(hash);
@@ -161,7 +215,7 @@ impl<'t, M: Medium> View<'t, M> {
 
     /// The whole of it.
     pub(super) fn directory(self) -> Directory {
-        let to = self.word(TO);
+        let to = self.word(if self.is_moving() { TO } else { SPARE });
         Directory {
             cells: std::array::from_fn(|cell| Place::of(self.word(FIRST_CELL + cell))),
             moving: self.word(MOVING),
@@ -170,7 +224,8 @@ impl<'t, M: Medium> View<'t, M> {
         }
     }
 
-    /// How many buckets of the tables that keys leave are done: all of them before this one hold no key that moves. One that is not as it was stored is none: then all are looked through again.
+    /// How many buckets of the tables that keys leave are done: all of them before this one hold no key that moves. Of a spare, those that are cleared. One that is not as it was stored is none: then all are
+    /// looked through, or cleared, again.
     pub(super) fn count(self) -> u64 {
         let word = self.count_word().load(self.medium, Relaxed);
         let (count, check) = (word as u32, (word >> 32) as u32);
@@ -189,9 +244,12 @@ impl<'t, M: Medium> View<'t, M> {
     /// Whether it is as it was written, and can be one of a region of `len` bytes.
     pub(super) fn is_sound(self, len: usize) -> bool {
         let directory = self.directory();
-        directory.lines()[0][CHECK] == self.word(CHECK)
+        let lines = directory.lines();
+        let mut words = lines.as_flattened()[..FIRST_CELL + CELLS].iter().enumerate();
+        words.all(|(index, &word)| self.word(index) == word)
             && directory.all().all(|place| place.is_sound(len))
-            && (directory.moving == 0) == directory.to.is_none()
+            && (directory.moving == 0 || directory.to.is_some())
+            && directory.spare().is_none_or(|spare| spare.is_sound(len))
     }
 }
 
@@ -215,6 +273,34 @@ mod tests {
         assert_eq!(some, [3, 4]);
         assert_eq!(directory.buckets(), 8 + 32 + 16 + 16);
         assert_eq!(directory.all().count(), 4);
+    }
+
+    #[test]
+    fn a_spare_is_no_table_that_keys_are_in() {
+        let with_spare = Directory { moving: 0, ..directory() };
+        assert_eq!((with_spare.buckets(), with_spare.all().count()), (8 + 32 + 16, 3));
+        assert_eq!((with_spare.spare(), directory().spare()), (directory().to, None));
+        let words = |directory: Directory| [TO, SPARE].map(|word| directory.lines()[0][word]);
+        let spare = directory().to.map_or(0, Place::word);
+        assert_eq!((words(with_spare), words(directory())), ([0, spare], [spare, 0]));
+    }
+
+    #[test]
+    fn a_table_gives_up_half_of_its_cells_and_one_with_a_single_cell_has_all_tables_replaced() {
+        let [one, all] = [Place::new(0x4000, 3), Place::new(0x8000, 8)];
+        let cells = |of: [Place; CELLS]| Directory::resting(of);
+        let shared = cells([one; CELLS]);
+        assert_eq!(shared.growth(one), Some(Growth { moving: 0xff00, log2: 3 }));
+        assert_eq!(shared.growth(all), None, "of another view");
+        let each = cells(std::array::from_fn(|cell| Place::new(0x4000 + 0x1000 * cell as u64, 3)));
+        let growth = each.growth(each.cells[5]).unwrap();
+        assert_eq!(growth, Growth { moving: 0xffff, log2: 8 });
+        assert!(each.serves(all, growth) && !each.serves(one, growth));
+        assert!(shared.serves(one, shared.growth(one).unwrap()));
+        assert!(shared.serves(all, shared.growth(one).unwrap()), "there is room for all");
+        let largest =
+            cells(std::array::from_fn(|cell| Place::new(64 + ((cell as u64) << 40), BUCKETS_LOG2_MAX - 3)));
+        assert_eq!(largest.growth(largest.cells[0]), None);
     }
 
     #[test]

@@ -41,11 +41,11 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     ) -> Result<Option<u64>, PoolFull> {
         let probe = Probe::new(key, self.seed);
         self.prefetch_to_write(&probe, matches!(decide(None), Change::To(Some(_))));
-        // The view of the resize that this writer has helped along.
+        // The view of the resize, or of its beginning, that this writer has helped along.
         let mut helped = None;
         loop {
             let before = self.view();
-            if before.is_moving() && helped != Some(before.offset) && self.help(guard) {
+            if before.wants_help() && helped != Some(before.offset) && self.help(guard) {
                 helped = Some(before.offset);
             }
             let view = self.view();
@@ -88,7 +88,11 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                     let home = target.home(probe.hash);
                     let entry = K::entry(&probe, word, at.index != home);
                     let shadow = self.shadow(guard, &probe, true);
+                    let evictions = held.evictions();
                     self.put(guard, held, (home, at), entry, &mut fencing, shadow);
+                    if evictions > 0 {
+                        self.foresee(guard, target, evictions);
+                    }
                     return Ok(None);
                 }
                 Err(Blocked::Busy(stripe)) => {

@@ -1,0 +1,227 @@
+//! The spare: the data table that the next resize moves keys to, taken and cleared before it is due, so that nobody has to clear all of it at once.
+//!
+//! The root names a view in which nothing moves, but which has a table that keys move to: that is the spare, and its `count` says how many of its buckets are cleared. Each write clears a piece of it in
+//! passing. Nothing is ever in a spare, nobody looks into it, and what is cleared is fenced before `count` says so, which itself need not be durable. So a crash finds the old view, and the collector takes the spare's block
+//! back; or the view with the spare, some or all of which is cleared once more; or the view of the resize, and the whole of the table is clear.
+//!
+//! A spare is due once a table is nine tenths full, which an insert that has evicted a key looks at: then more inserts are to come than there are pieces to clear, four times as many for the largest, T0 of 16 tables.
+//! The resize begins, if the spare is cleared, with the first insert that has to evict two keys, some hundredth before one finds no room: for only one table is left at a time, and all are full at nearly the same time.
+//! Who finds no room all the same clears, or moves, larger pieces until there is some; the others go on. A spare for another resize than the one that is due is given back.
+
+use super::ops::Rewo;
+use super::place::Place;
+use super::resize::{new_view, take_table};
+use super::shape::Nests;
+use super::view::*;
+use crate::planted::{self, Bug};
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{BLOCK, MappedMedium};
+use terrace_pool::{Fresh, Guard, PoolFull};
+
+/// Buckets that a writer clears in passing: 4 KiB of the table.
+const PIECE: u64 = 16;
+/// Buckets that tell whether a spare is due, and how full they are then.
+const SAMPLE: u64 = 64;
+const DUE_PERCENT: u64 = 90;
+
+impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+    /// After an insert that has evicted so many keys: takes a spare, or begins the resize, if it is time for that. Not if another thread is at a resize. Called with no bucket locked.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn foresee(&self, guard: &Guard<'_, M>, place: Place, evictions: u32) {
+        let Some(_lock) = self.resize_lock().try_acquire(guard) else { return };
+        self.settle_view(self.view_offset());
+        let view = self.view();
+        let directory = view.directory();
+        let Some(growth) = directory.growth(place).filter(|_| !view.is_moving()) else { return };
+        // Keys that collide evict others in a table that is not full, too.
+        let is_due = || self.is_filled(place, SAMPLE, DUE_PERCENT);
+        // In a full pool it is for who finds no room to say so; and not to look for memory each time, which takes long where there is none.
+        let _ = match directory.spare().filter(|&spare| directory.serves(spare, growth)) {
+            None if self.refused.load(Relaxed) == view.offset.raw() => Ok(()),
+            None if is_due() => {
+                let taken = self.take_spare(guard, view, growth.log2);
+                taken.inspect_err(|_| self.refused.store(view.offset.raw(), Relaxed))
+            }
+            Some(spare) if evictions > 1 && self.is_clear(view, spare) && is_due() => {
+                self.begin(guard, view, spare, growth)
+            }
+            _ => Ok(()),
+        };
+    }
+
+    /// A table of 2^`log2` buckets as the spare. Gives back the one that there is. The resizes' lock is held, and nothing moves.
+    pub(super) fn take_spare(
+        &self,
+        guard: &Guard<'_, M>,
+        view: View<'_, M>,
+        log2: u32,
+    ) -> Result<(), PoolFull> {
+        let directory = view.directory();
+        let table = take_table(guard, log2)?;
+        let spare = Place::new(table.offset(), log2);
+        let with_spare = new_view(guard, &Directory { to: Some(spare), ..directory })?;
+        // PERSIST: the view, before the root names it. What lies in the table is of no account yet.
+        self.pool.region().fence();
+        self.name(with_spare.offset());
+        for block in [table, with_spare] {
+            let _ = block.fenced_later().into_offset();
+        }
+        if let Some(before) = directory.spare().filter(|_| !planted::has(Bug::SpareLeaked)) {
+            guard.retire(before.start(), before.bytes());
+        }
+        guard.retire(view.offset.raw(), size_of::<ViewBlock>());
+        Ok(())
+    }
+
+    /// Clears so many buckets of the spare, but at most half of it, so that a small one takes two pieces, too. Whether all of it is cleared. The resizes' lock is held.
+    pub(super) fn clear_some(&self, view: View<'_, M>, buckets: u64) -> bool {
+        let (Some(spare), region) = (view.directory().spare(), self.pool.region()) else { return false };
+        let start = view.count();
+        let end = (start + buckets.min(spare.buckets().div_ceil(2))).min(spare.buckets());
+        if start < end {
+            // A bucket is empty whose first line is zero.
+            (start..end).for_each(|index| region.stream_lines(spare.bucket(index).raw(), &[[0; 8]]));
+            if !planted::has(Bug::ClearedUnfenced) {
+                // PERSIST: these buckets, before the count says so, and so before any key comes to one. The count is not written back: a crash that leaves an older one leaves
+                // buckets to be cleared again, in which there is nothing.
+                region.fence();
+            }
+            view.set_count(end);
+        }
+        self.is_clear(view, spare)
+    }
+
+    /// Whether all of the spare is cleared.
+    pub(super) fn is_clear(&self, view: View<'_, M>, spare: Place) -> bool {
+        let enough = if planted::has(Bug::SpareHalfCleared) { 1 } else { spare.buckets() };
+        view.count() >= enough
+    }
+
+    /// A piece in passing; behind the last, the resize that needs nothing else. The resizes' lock is held.
+    pub(super) fn clear_in_passing(&self, guard: &Guard<'_, M>, view: View<'_, M>) {
+        if self.clear_some(view, PIECE) {
+            self.shrink(guard, view);
+        }
+    }
+}
+
+/// A table that is cleared at once.
+pub(super) fn new_table<'g, M: MappedMedium>(
+    guard: &'g Guard<'_, M>,
+    log2: u32,
+) -> Result<Fresh<'g, M>, PoolFull> {
+    let fresh = take_table(guard, log2)?;
+    (0..1usize << log2).for_each(|index| fresh.stream_lines(index * BLOCK, &[[0; 8]]));
+    Ok(fresh)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::power::{Medium, Power};
+    use super::*;
+    use crate::{PointIndex, Stored, U64};
+    use terrace_medium::Dram;
+    use terrace_pool::Pool;
+
+    /// A table of 64 buckets that has been filled until it has a spare. How many keys it has.
+    fn filled<M: MappedMedium>(pool: &Pool<M>) -> (Rewo<M, U64>, u64) {
+        let map = Rewo::<M, U64>::with_shape(pool, "map", 1, 6).unwrap();
+        let mut keys = 0;
+        while map.view().directory().spare().is_none() {
+            map.insert(&pool.pin(), &keys, keys).unwrap();
+            keys += 1;
+        }
+        (map, keys)
+    }
+
+    /// Leaves something else than zeros in all memory that is free.
+    fn soil<M: MappedMedium>(pool: &Pool<M>) {
+        let guard = pool.pin();
+        let blocks: Vec<_> = std::iter::from_fn(|| guard.alloc(BLOCK).ok()).collect();
+        blocks.iter().for_each(|block| block.stream_lines(0, &[[!0; 8]; 4]));
+        pool.region().fence();
+    }
+
+    #[test]
+    fn after_a_loss_of_power_a_spare_is_cleared_again() {
+        let power = Power::new();
+        soil(&power.pool);
+        let (map, keys) = filled(&power.pool);
+        assert!(keys >= 64 * 14 * 85 / 100, "{keys} keys");
+        let guard = power.pool.pin();
+        let view = map.view();
+        for cleared in [16, 32, 48] {
+            assert!(!map.clear_some(view, PIECE));
+            assert_eq!((view.count(), map.verify(&guard)), (cleared, vec![]));
+        }
+        let pool = power.lost();
+        let after = Rewo::<Medium, U64>::recover(&pool, "map").unwrap().unwrap();
+        assert_eq!(after.view().directory(), view.directory());
+        assert_eq!(after.view().count(), 0, "nothing has made it durable");
+        pool.doubt();
+        pool.collect(&mut |marker| after.trace(&pool.pin(), marker, |_, _| ()));
+        soil(&pool);
+        let guard = pool.pin();
+        assert_eq!(after.verify(&guard), [], "it is nobody else's");
+        for key in keys..3 * keys {
+            assert_eq!(after.insert(&guard, &key, key), Ok(crate::Inserted::New));
+        }
+        assert!(after.stats(&guard).resizes >= 1);
+        assert!((0..3 * keys).all(|key| after.get(&guard, &key) == Some(key)));
+        assert_eq!(after.verify(&guard), []);
+        drop(guard);
+        drop(after);
+        pool.abandon();
+    }
+
+    #[test]
+    fn a_spare_for_another_resize_is_given_back() {
+        let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
+        let (map, _) = filled(&pool);
+        let free_with = |log2s: &[u32]| {
+            for &log2 in log2s {
+                map.take_spare(&pool.pin(), map.view(), log2).unwrap();
+            }
+            pool.relieve();
+            pool.space().free
+        };
+        let free = free_with(&[8]);
+        assert_eq!(free_with(&[10, 4, 8]), free);
+        assert_eq!(map.verify(&pool.pin()), []);
+    }
+
+    #[test]
+    fn who_makes_room_in_one_table_takes_the_spare_that_was_meant_for_another() {
+        let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
+        let (map, keys) = filled(&pool);
+        let guard = pool.pin();
+        let first = map.view().directory().spare();
+        let mut keys = keys..;
+        while !map.view().is_moving() {
+            map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
+        }
+        assert_eq!(map.view().directory().to, first);
+        while map.maintain(&guard) {}
+        let directory = map.view().directory();
+        let [one, other] = [0, CELLS - 1].map(|cell| directory.cells[cell]);
+        map.foresee(&guard, one, 2);
+        assert_eq!(map.view().directory().spare(), None, "it is half empty");
+        map.take_spare(&guard, map.view(), one.log2()).unwrap();
+        let spare = map.view().directory().spare();
+        // Only keys of the other table.
+        let of_other =
+            keys.filter(|key| map.view().route(<U64 as crate::KeyKind>::hash(key, map.seed)).from == other);
+        for key in of_other {
+            map.insert(&guard, &key, 1).unwrap();
+            if map.view().is_moving() {
+                break;
+            }
+            assert_eq!(map.view().directory().spare(), spare);
+        }
+        assert_eq!(map.view().directory().to, spare);
+        assert!(
+            map.view().directory().tables(map.view().directory().moving).all(|(place, _)| place == other)
+        );
+    }
+}
