@@ -289,7 +289,7 @@ impl<M: MappedMedium> Inner<M> {
         owned
     }
 
-    fn mark_waiting(&self, is_to_stop: &dyn Fn() -> bool) -> Option<()> {
+    pub(crate) fn mark_waiting(&self, is_to_stop: &dyn Fn() -> bool) -> Option<()> {
         let mark = |offset, bytes| match self.memory.classes.of(bytes) {
             Some(_) => Beside(self).mark_small(offset),
             None => _ = Beside(self).mark_large(offset, bytes),
@@ -297,7 +297,7 @@ impl<M: MappedMedium> Inner<M> {
         self.mark_limbo(&mark, is_to_stop)
     }
 
-    fn sweep_beside(&self, suspects: &Suspects, report: &mut CollectReport) {
+    pub(crate) fn sweep_beside(&self, suspects: &Suspects, report: &mut CollectReport) {
         let shared = self.shared();
         for unit in self.all_units() {
             report.units += 1;

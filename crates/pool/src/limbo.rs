@@ -267,6 +267,10 @@ impl<M: MappedMedium> Inner<M> {
             return;
         }
         let (queue, _locked) = self.lock_queue(seat);
+        if !std::ptr::eq(queue, seat) && self.is_marking() {
+            // A collector may have looked into that queue already, and not yet into the seat.
+            self.mark_page(seat.page.load(self.medium(), Relaxed));
+        }
         let open = seat.page.swap(self.medium(), 0, Relaxed);
         let newest = queue.newest.load(self.medium(), Relaxed);
         match self.page(newest).filter(|_| newest != 0) {
@@ -274,6 +278,13 @@ impl<M: MappedMedium> Inner<M> {
             None => queue.oldest.store(self.medium(), open, Relaxed),
         }
         queue.newest.store(self.medium(), open, Relaxed);
+    }
+
+    /// The sweep is to leave a page and what is noted in it alone.
+    fn mark_page(&self, offset: u64) {
+        self.mark(offset, PAGE_BYTES);
+        let noted = self.page(offset).into_iter().flat_map(|page| self.noted_in(page));
+        noted.for_each(|(offset, bytes)| self.mark(offset, bytes));
     }
 
     /// The queue of `seat`, locked; or, if that is not to be had for long, any other's: whoever collects looks at all of them, and so does whoever needs memory.

@@ -1,5 +1,6 @@
 //! `cargo lab crash`.
 
+use super::breadth::{Breadth, again};
 use super::progress::Progress;
 use super::schedules::Schedules;
 use super::session::{Session, Tally};
@@ -27,9 +28,8 @@ pub(crate) struct Crash {
     /// on: then it does. (In those, each death is a state if there is no crash.)
     #[arg(long, value_parser = asked)]
     profile: Option<Asked>,
-    /// States of one point of a history that are all judged; where there are more, they are sampled. Fewer leave more for other histories.
-    #[arg(long, default_value_t = Limits::default().exhaustive[0])]
-    exhaustive: u64,
+    #[command(flatten)]
+    breadth: Breadth,
     /// Threads; as many as there are cores if not said.
     #[arg(long)]
     jobs: Option<usize>,
@@ -110,7 +110,7 @@ impl Crash {
                     seed: self.seed,
                     states: self.states,
                     jobs: self.jobs.unwrap_or_else(cores),
-                    limits: limits(self.exhaustive),
+                    limits: self.breadth.limits(),
                     fault: None,
                     only_faulty: false,
                     runs_max: u64::MAX,
@@ -135,22 +135,6 @@ impl Crash {
             text
         };
         let _ = writeln!(out, "{text}");
-    }
-}
-
-/// How far a search goes that judges so many states of a point. The usual number gives the usual limits, or a replay would not be one.
-pub(crate) fn limits(exhaustive: u64) -> Limits {
-    let mut limits = Limits::default();
-    limits.exhaustive[0] = exhaustive;
-    limits.samples[0] = (exhaustive / 64).max(16);
-    limits
-}
-
-/// The command that repeats a finding of a search with these limits.
-fn again(seed: RunSeed, limits: Limits) -> String {
-    match limits.exhaustive[0] {
-        usual if usual == Limits::default().exhaustive[0] => format!("cargo lab replay {seed}"),
-        other => format!("cargo lab replay {seed} --exhaustive {other}"),
     }
 }
 
@@ -189,6 +173,7 @@ fn json_of(session: &Session<'_>, tally: &Tally) -> Value {
         "profile": session.profile.name(),
         "seed": format!("{:#x}", session.seed),
         "exhaustive": session.limits.exhaustive[0],
+        "events_one_in": session.limits.events_one_in[0],
         "states_distinct": explored.distinct,
         "states_nested": explored.nested,
         "states_judged": explored.runs,
@@ -218,9 +203,9 @@ pub(crate) fn tell(suite: &Suite, seed: RunSeed, finding: Box<Finding>, limits: 
     let left = finding.plan.before.len() + finding.plan.ops.len();
     let story = Story { target: suite.name, crash: seed.profile.crash(), finding: &finding };
     format!(
-        "\n{}, profile {}, seed {seed}: WRONG\n{story}\n  again: {}    minimised from {operations} operations to {left}",
+        "\n{}, profile {}, seed {seed}: WRONG\n{story}\n  again: cargo lab replay {seed}{}    minimised from {operations} operations to {left}",
         suite.name,
         seed.profile.name(),
-        again(seed, limits),
+        again(limits),
     )
 }

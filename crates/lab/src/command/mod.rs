@@ -1,5 +1,6 @@
 //! The commands, one a file.
 
+mod breadth;
 mod crash;
 mod equivalent;
 mod mutants;

@@ -1,5 +1,6 @@
 //! `cargo lab planted`: does the lab find bugs that were planted, into the indexes, the engine, the pool, and into what participants of a shared pool do for their dead?
 
+use super::breadth::WIDE;
 use super::crash::{cores, failed, number};
 use super::progress::Progress;
 use super::say;
@@ -22,15 +23,6 @@ const PLANTED: [(&str, &[Bug]); 8] = [
     ("level", &Bug::OF_LEVEL),
     ("level-bytes", &Bug::OF_LEVEL),
 ];
-
-/// Most bugs take a certain history more than a certain state of it: so a new one is begun after some two hundred states.
-const WIDE: Limits = Limits {
-    exhaustive: [8, 0, 0],
-    samples: [4, 0, 0],
-    events_one_in: [64, 16],
-    nested_one_in: [0; 3],
-    revived_one_in: 0,
-};
 
 /// What only recoveries that crash come by, or what comes after a kill.
 const DEEP: Limits = Limits {

@@ -1,6 +1,7 @@
 //! `cargo lab replay`.
 
-use super::crash::{failed, limits, tell};
+use super::breadth::Breadth;
+use super::crash::{failed, tell};
 use super::progress::Progress;
 use super::schedules::replay;
 use clap::Args;
@@ -10,15 +11,14 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Instant;
 use terrace_lab::{RunSeed, SUITES, ScheduleSeed, suite};
-use terrace_testkit::crash::{Lab, Limits, Seen};
+use terrace_testkit::crash::{Lab, Seen};
 
 #[derive(Args)]
 pub(crate) struct Replay {
     /// The seed that the finding names. It stands for target, profile and run; the program has to be the same.
     seed: Which,
-    /// As it was for `cargo lab crash` when it found this.
-    #[arg(long, default_value_t = Limits::default().exhaustive[0])]
-    exhaustive: u64,
+    #[command(flatten)]
+    breadth: Breadth,
     /// Prints one JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -52,7 +52,7 @@ impl Replay {
         let Some((_, suite)) = found else {
             return failed(&format!("{seed} names no target: is it the seed of a finding?"));
         };
-        let (seen, limits, start) = (Seen::new(), limits(self.exhaustive), Instant::now());
+        let (seen, limits, start) = (Seen::new(), self.breadth.limits(), Instant::now());
         let progress = Progress::new(self.json);
         let is_over = || {
             progress.show([suite.name, seed.profile.name()], (seen.len(), None), "states", start);

@@ -5,7 +5,7 @@ use crate::crossings::{Hooked, hooked};
 use crate::epoch::{DEPTH, HEAVY};
 use crate::small::{alone, geometry, participants};
 use crate::zones::{State, Use};
-use crate::{Guard, Pool, PoolOptions};
+use crate::{CollectReport, Guard, Pool, PoolOptions};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Barrier;
@@ -511,4 +511,36 @@ fn nobody_waits_for_one_who_stands_still_with_the_lock_of_a_queue() {
     still.collect(&mut |_| {});
     let space = still.space();
     assert_eq!((space.waiting, space.lost, still.faults(), still.verify_memory()), (0, 0, 0, Vec::new()));
+}
+
+#[test]
+fn a_collector_that_has_looked_into_a_queue_already_does_not_miss_the_page_that_comes_to_it_from_another_seat()
+ {
+    let (_directory, [still, pool]) = participants::<Shm, 2>(geometry());
+    drop(still.pin());
+    let guard = pool.pin();
+    let seat = guard.seat();
+    retire(&guard, ENTRIES - 1, 8);
+    std::mem::forget(seat.limbo.try_acquire_in(&still.0).expect("it is free"));
+    let collector = &still.0;
+    let first = collector.used_seats().next().unwrap();
+    assert!(!std::ptr::eq(first, collector.seat(pool.0.index_of(seat) as u32)), "it looks there later");
+    collector.clear_marks();
+    collector.begin_marking();
+    let owned = collector.mark_caches();
+    let is_closed = Cell::new(false);
+    let close = || {
+        if !is_closed.replace(true) {
+            pool.0.close_page(seat);
+            seat.limbo.free_in(&still.0);
+        }
+        false
+    };
+    assert!(collector.mark_waiting(&close).is_some() && is_closed.get());
+    let mut report = CollectReport::default();
+    let (suspects, _) = collector.suspects(&owned);
+    collector.sweep_beside(&suspects, &mut report);
+    assert_eq!(report.freed, 0);
+    drop(guard);
+    assert_eq!((still.faults(), pool.faults(), pool.verify_memory()), (0, 0, Vec::new()));
 }
