@@ -91,7 +91,7 @@ fn run(arguments: &Arguments) -> Outcome<()> {
             scope.spawn(move || {
                 while let Some(&number) = asked.get(next.fetch_add(1, Relaxed)) {
                     let verdict = judge::judge(number, witnesses, &scratch);
-                    if matches!(verdict, Verdict::Missed | Verdict::Unseen) {
+                    if verdict != Verdict::Killed {
                         program::say(&format!("{verdict:?}: {}", mutants[number].name));
                     }
                     verdicts.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(number, verdict);
@@ -129,7 +129,7 @@ fn report(mutants: &[Mutant], left_out: &[usize], verdicts: &BTreeMap<usize, Ver
     }
     writeln!(out, "{}", row("all", &|_| true))?;
     for (number, verdict) in verdicts {
-        if matches!(verdict, Verdict::Missed | Verdict::Unseen) {
+        if *verdict != Verdict::Killed {
             writeln!(out, "{verdict:?}: {}", mutants[*number].name)?;
         }
     }
