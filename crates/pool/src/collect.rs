@@ -323,3 +323,41 @@ impl<M: MappedMedium> Inner<M> {
         self.update_hints(unit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::small::alone;
+    use terrace_medium::Dram;
+
+    #[test]
+    fn a_marker_says_whether_its_trace_has_given_up() {
+        let pool = alone::<Dram>();
+        let mut said = Vec::new();
+        pool.doubt();
+        pool.collect(&mut |marker| {
+            said.push(marker.has_given_up());
+            marker.give_up();
+            said.push(marker.has_given_up());
+        });
+        assert_eq!(said, [false, true]);
+        assert!(pool.needs_collection());
+    }
+
+    #[test]
+    fn what_a_trace_names_is_listed_in_its_order_with_the_bytes_that_it_takes() {
+        let pool = alone::<Dram>();
+        let guard = pool.pin();
+        // Small blocks, and extents of one granule more than these and of many.
+        let sizes = [24, 1000, 60, 1, 513, 9000];
+        let before = pool.space().used_by_blocks;
+        let blocks = sizes.map(|bytes| (guard.alloc(bytes).unwrap().fenced_later().into_offset(), bytes));
+        let listed = pool.reachable(&mut |marker| {
+            blocks.iter().rev().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
+            assert!(!marker.has_given_up());
+        });
+        assert!(listed.iter().map(|block| block.0).eq(blocks.iter().rev().map(|block| block.0)));
+        let bytes: u64 = listed.iter().map(|block| block.1).sum();
+        assert_eq!(bytes, pool.space().used_by_blocks - before);
+        assert!(listed.iter().rev().zip(sizes).all(|(block, asked)| block.1 >= asked as u64));
+    }
+}
