@@ -254,3 +254,280 @@ fn sum_of(words: impl Iterator<Item = u64>, sum: u64) -> u64 {
     bytes.as_chunks_mut().0.iter_mut().zip(words).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
     xxh3_64_with_seed(&bytes, sum)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backoff::rest_with;
+    use crate::crossings::{Hooked, hooked, offset_of};
+    use crate::pool::Pool;
+    use crate::small::geometry;
+    use crate::zones::Hint;
+    use crate::{Finding, PoolOptions};
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
+    use tempfile::{TempDir, tempdir_in};
+    use terrace_medium::{Access, Shm};
+
+    const SIZE: u64 = 1 << 20;
+    const SMALL: usize = 64;
+    /// An extent.
+    const LARGE: usize = 1000;
+
+    /// A pool that `fill` has been at, as the next one finds it after an orderly close, or a death. It goes with the directory.
+    fn found<M: MappedMedium>(start: Start, fill: impl FnOnce(&Pool<M>)) -> (TempDir, Pool<M>) {
+        let directory = tempdir_in("/dev/shm").unwrap();
+        let options = PoolOptions::at(directory.path().join("pool")).size(SIZE).geometry(geometry());
+        let pool = options.create::<M>().unwrap();
+        fill(&pool);
+        if start == Start::Clean {
+            pool.close().unwrap()
+        } else {
+            pool.abandon()
+        }
+        let pool = options.open::<M>().unwrap();
+        assert_eq!(pool.found(), start);
+        (directory, pool)
+    }
+
+    fn blocks<M: MappedMedium>(pool: &Pool<M>, count: usize, bytes: usize) -> Vec<u64> {
+        let guard = pool.pin();
+        (0..count).map(|_| guard.alloc(bytes).unwrap().fenced_later().into_offset()).collect()
+    }
+
+    /// Extents, a slab that has free blocks, and one that has none.
+    fn fill<M: MappedMedium>(pool: &Pool<M>) {
+        let classes = &pool.0.memory.classes;
+        let class = classes.get(classes.of(SMALL as u64).unwrap()).unwrap();
+        blocks(pool, class.blocks as usize + 5, SMALL);
+        blocks(pool, 20, LARGE);
+    }
+
+    fn state<M: MappedMedium>(pool: &Pool<M>, unit: u64) -> State {
+        State(pool.0.unit(unit).state.load(pool.medium(), Relaxed))
+    }
+
+    /// What somebody leaves who dies in the middle of the arrival of a unit that was found in `state`.
+    fn left_arriving<M: MappedMedium>(pool: &Pool<M>, unit: u64, state: State) -> State {
+        let arriving = state.in_era(pool.0.era).with(Use::Arriving);
+        pool.0.unit(unit).state.store(pool.medium(), arriving.0, Relaxed);
+        arriving
+    }
+
+    /// Units that are slabs in this use, or granules of which some are taken.
+    fn units_in_use<M: MappedMedium>(pool: &Pool<M>, usage: Use) -> Vec<u64> {
+        let is_taken =
+            |unit| pool.0.unit(unit).taken.load(pool.medium(), Relaxed) & !pool.0.head_of(unit) != 0;
+        pool.0.all_units().filter(|&unit| state(pool, unit).usage() == usage && is_taken(unit)).collect()
+    }
+
+    /// The units of [`fill`], as somebody leaves them who has closed the pool.
+    fn closed_units<M: MappedMedium>(pool: &Pool<M>) -> Vec<u64> {
+        let uses = [Use::Reserve, Use::Full, Use::Listed, Use::Granules];
+        let units = uses.map(|usage| units_in_use(pool, usage));
+        assert!(units.iter().all(|units| !units.is_empty()), "{units:?}");
+        units.concat()
+    }
+
+    #[test]
+    fn what_a_close_left_is_what_it_was_though_who_brought_it_in_has_died() {
+        let (_directory, pool) = found::<Shm>(Start::Clean, fill);
+        for unit in closed_units(&pool) {
+            let entry = pool.0.unit(unit);
+            let words = || [&entry.taken, &entry.link].map(|word| word.load(pool.medium(), Relaxed));
+            let (before, left) = (state(&pool, unit), words());
+            let arriving = left_arriving(&pool, unit, before);
+            pool.0.arrive_again(unit, arriving);
+            let after = (state(&pool, unit), words(), entry.old.load(pool.medium(), Relaxed));
+            assert!(after == (before.in_era(pool.0.era), left, 0), "{unit}: {:?}", before.usage());
+        }
+        assert_eq!(pool.verify_memory(), []);
+    }
+
+    #[test]
+    fn what_a_death_left_is_old_though_who_brought_it_in_has_died_too() {
+        let (_directory, pool) = found::<Shm>(Start::Unclean, fill);
+        assert_eq!(pool.verify_memory(), [], "before anybody has touched it");
+        let era = pool.0.era;
+        let units: Vec<u64> = pool.0.all_units().filter(|&unit| state(&pool, unit).era() != era).collect();
+        let (mut slabs, mut granules) = (0, 0);
+        for unit in units {
+            let (entry, before) = (pool.0.unit(unit), state(&pool, unit));
+            let taken = entry.taken.load(pool.medium(), Relaxed) & !pool.0.head_of(unit);
+            let arriving = left_arriving(&pool, unit, before);
+            pool.0.arrive_again(unit, arriving);
+            let (after, old) = (state(&pool, unit), entry.old.load(pool.medium(), Relaxed));
+            if let Some(number) = before.class() {
+                let class = pool.0.memory.classes.get(number).unwrap();
+                assert!(after == State::slab(era, number, Use::Pending) && old == 0);
+                assert_eq!(pool.0.holding(unit, class), Holding::All);
+                slabs += 1;
+            } else {
+                assert!(after == State::granules(era) && old == taken);
+                granules += taken.count_ones();
+            }
+        }
+        assert!(slabs == 2 && granules == 20 * 16, "{slabs} slabs and {granules} granules");
+    }
+
+    #[test]
+    fn granules_that_are_taken_by_one_word_of_two_are_old_and_come_back() {
+        let mut unit = 0;
+        let (_directory, pool) = found::<Shm>(Start::Unclean, |pool| {
+            unit = pool.0.unit_at(blocks(pool, 1, LARGE)[0]).unwrap();
+            // Of one that was being taken, and of one that was being freed.
+            let entry = pool.0.unit(unit);
+            entry.taken.fetch_or(pool.medium(), 1 << 60, Relaxed);
+            entry.link.fetch_or(pool.medium(), 1 << 62, Relaxed);
+            assert!(entry.taken.load(pool.medium(), Relaxed) & 1 << 62 == 0);
+        });
+        pool.0.arrive(unit);
+        let old = pool.0.unit(unit).old.load(pool.medium(), Relaxed);
+        assert_eq!(old >> 56, 0b0101_0000);
+        pool.collect(&mut |_| ());
+        assert_eq!((pool.space().used_by_blocks, pool.verify_memory()), (0, vec![]));
+    }
+
+    #[test]
+    fn who_comes_by_a_unit_that_another_brings_in_waits_for_that() {
+        let (_directory, pool) = found::<Hooked>(Start::Clean, fill);
+        for unit in closed_units(&pool) {
+            let before = state(&pool, unit);
+            let arriving = left_arriving(&pool, unit, before);
+            let (other, mut looks) = (pool.clone(), 0);
+            let at = offset_of(&pool.0, &pool.0.unit(unit).state);
+            let go_on = move |access, offset| {
+                looks += u32::from((access, offset) == (Access::Load, at));
+                if looks == 5 {
+                    other.0.arrive_again(unit, arriving);
+                }
+            };
+            let seen = hooked(go_on, || pool.0.arrive(unit));
+            assert!(seen == before.in_era(pool.0.era), "{unit}: {:?}", seen.usage());
+        }
+        assert_eq!(pool.faults(), 0);
+    }
+
+    thread_local!(static RESTS: Cell<u32> = const { Cell::new(0) });
+
+    /// Waits for a unit that nobody goes on with. Returns how often it has slept.
+    fn wait_in_vain(pool: &Pool<Shm>) -> u32 {
+        let unit = units_in_use(pool, Use::Granules)[0];
+        let arriving = left_arriving(pool, unit, state(pool, unit));
+        let wait = || {
+            rest_with(|| {
+                RESTS.set(RESTS.get() + 1);
+                assert!(RESTS.get() < 100_000, "it waits for ever");
+            });
+            assert!(pool.0.arrive(unit) == arriving);
+            RESTS.get()
+        };
+        std::thread::scope(|scope| scope.spawn(wait).join().unwrap())
+    }
+
+    #[test]
+    fn for_a_unit_that_goes_on_arriving_nobody_waits_for_ever() {
+        let (_directory, pool) = found::<Shm>(Start::Clean, fill);
+        let slept = wait_in_vain(&pool);
+        assert_eq!(pool.faults(), 1, "so it is damaged");
+        // But where somebody has died who may have been at it, the collector sees to it.
+        pool.doubt();
+        assert!(wait_in_vain(&pool) < slept / 100);
+        assert_eq!(pool.faults(), 1);
+    }
+
+    /// A pool that was closed in order, and then every third unit was damaged.
+    fn with_damage() -> (TempDir, Pool<Hooked>, Vec<u64>) {
+        let (directory, pool) = found::<Hooked>(Start::Clean, fill);
+        let damaged: Vec<u64> = pool
+            .0
+            .all_units()
+            .filter(|&unit| {
+                unit % 3 == 1 && pool.0.head_of(unit) == 0 && state(&pool, unit).era() != pool.0.era
+            })
+            .collect();
+        damaged.iter().for_each(|&unit| _ = pool.0.unit(unit).old.fetch_add(pool.medium(), 4, Relaxed));
+        (directory, pool, damaged)
+    }
+
+    #[test]
+    fn a_damaged_unit_says_so_at_once_and_so_it_does_if_who_came_by_dies() {
+        let (_directory, pool, damaged) = with_damage();
+        for unit in damaged {
+            let states = Rc::new(RefCell::new(Vec::new()));
+            let at = offset_of(&pool.0, &pool.0.unit(unit).state);
+            let (other, seen) = (pool.clone(), states.clone());
+            let look = move |access, offset| {
+                if offset == at && access != Access::Load {
+                    seen.borrow_mut().push(state(&other, unit));
+                }
+            };
+            let arrived = hooked(look, || pool.0.arrive(unit));
+            let damaged = State::damaged(pool.0.era);
+            assert!(arrived == damaged && states.borrow().iter().all(|&seen| seen == damaged), "{unit}");
+        }
+    }
+
+    #[test]
+    fn there_is_no_room_in_a_damaged_unit_and_nobody_looks_for_it_there() {
+        let (_directory, pool, damaged) = with_damage();
+        damaged.iter().for_each(|&unit| assert!(pool.0.arrive(unit).usage() == Use::Damaged));
+        let zones = &pool.0.memory.zones;
+        for &unit in &damaged {
+            for hint in [Hint::Empty, Hint::Room] {
+                let (word, bit) = pool.0.hint_word(hint, &zones.of_unit(unit), unit);
+                assert_eq!(word.load(pool.medium(), Relaxed) & bit, 0, "{unit}");
+            }
+        }
+        let space = pool.space();
+        assert_eq!(space.damaged, (damaged.len() as u64) << zones.slab_log2);
+        assert!(space.largest_free_extent < 3 << zones.slab_log2, "{space:?}");
+    }
+
+    #[test]
+    fn what_the_trace_takes_for_something_else_is_set_apart_with_its_unit_and_nothing_of_it_is_freed() {
+        let mut kept = Vec::new();
+        let mut wrong = [0; 3];
+        let (_directory, pool) = found::<Shm>(Start::Unclean, |pool| {
+            kept = blocks(pool, 40, SMALL);
+            // A small block, an extent, and another small block.
+            wrong = [24, LARGE, 96].map(|bytes| blocks(pool, 10, bytes)[0]);
+        });
+        let bytes = |pool: &Pool<Shm>| {
+            let shared = pool.0.shared();
+            [&shared.small_base, &shared.large_base]
+                .map(|word| word.load(pool.medium(), Relaxed))
+                .iter()
+                .sum()
+        };
+        pool.0.all_units().for_each(|unit| _ = pool.0.arrive(unit));
+        let units = wrong.map(|offset| pool.0.unit_at(offset).unwrap());
+        let all: u64 = bytes(&pool);
+        let extents = pool.0.unit(units[1]).old.load(pool.medium(), Relaxed).count_ones();
+        let report = pool.collect(&mut |marker| {
+            kept.iter().for_each(|&offset| marker.mark(offset, SMALL));
+            // One of another size, a small one, and an extent.
+            marker.mark(wrong[0], 200);
+            marker.mark(wrong[1], SMALL);
+            marker.mark(pool.0.memory.zones.start_of(units[2]), LARGE);
+        });
+        assert_eq!((report.marked, report.unsound), (43, 2));
+        assert!(units.iter().all(|&unit| state(&pool, unit) == State::damaged(pool.0.era)));
+        let space = pool.space();
+        let granule = 1 << pool.0.memory.zones.granule_log2();
+        let apart: u64 =
+            units.map(|unit| u64::from(pool.0.head_of(unit).count_zeros()) * granule).iter().sum();
+        assert_eq!((space.used_by_blocks, space.damaged), (40 * SMALL as u64, apart), "{space:?}");
+        let blocks = [24, 96].map(|bytes| {
+            let classes = &pool.0.memory.classes;
+            let class = classes.get(classes.of(bytes).unwrap()).unwrap();
+            u64::from(class.blocks * class.size)
+        });
+        let kept = blocks[0] + blocks[1] + u64::from(extents) * granule + 40 * SMALL as u64;
+        assert_eq!(report.freed, all - kept);
+        let places: Vec<u64> = pool.verify_memory().iter().map(|found: &Finding| found.offset).collect();
+        let mut expected = units.map(|unit| pool.0.memory.zones.start_of(unit));
+        expected.sort_unstable();
+        assert_eq!(places, expected);
+    }
+}

@@ -323,3 +323,115 @@ impl<M: MappedMedium> Inner<M> {
         self.update_hints(unit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backoff::rest_with;
+    use crate::crossings::{Hooked, hooked, offset_of};
+    use crate::participants::{field, is_stopped};
+    use crate::shared::PENDING;
+    use crate::small::{alone, geometry, participants};
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::process::Command;
+    use terrace_medium::{Access, Dram, Line, Offset};
+
+    #[test]
+    fn a_marker_says_whether_its_trace_has_given_up() {
+        let pool = alone::<Dram>();
+        let mut said = Vec::new();
+        pool.doubt();
+        pool.collect(&mut |marker| {
+            said.push(marker.has_given_up());
+            marker.give_up();
+            said.push(marker.has_given_up());
+        });
+        assert_eq!(said, [false, true]);
+        assert!(pool.needs_collection());
+    }
+
+    #[test]
+    fn what_a_trace_names_is_listed_in_its_order_with_the_bytes_that_it_takes() {
+        let pool = alone::<Dram>();
+        let guard = pool.pin();
+        // Small blocks, and extents of one granule more than these and of many.
+        let sizes = [24, 1000, 60, 1, 513, 9000];
+        let before = pool.space().used_by_blocks;
+        let blocks = sizes.map(|bytes| (guard.alloc(bytes).unwrap().fenced_later().into_offset(), bytes));
+        let listed = pool.reachable(&mut |marker| {
+            blocks.iter().rev().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
+            assert!(!marker.has_given_up());
+        });
+        assert!(listed.iter().map(|block| block.0).eq(blocks.iter().rev().map(|block| block.0)));
+        let bytes: u64 = listed.iter().map(|block| block.1).sum();
+        assert_eq!(bytes, pool.space().used_by_blocks - before);
+        assert!(listed.iter().rev().zip(sizes).all(|(block, asked)| block.1 >= asked as u64));
+    }
+
+    /// Waits as `waiting` while `collector` collects, who is done after so many looks at that; without sleep.
+    fn wait_for(collector: &Pool<Hooked>, waiting: &Pool<Hooked>, looks: u32) -> bool {
+        let shared = waiting.0.shared();
+        let _collecting = collector.0.shared().collector.acquire_in(&collector.0);
+        shared.phase.store(waiting.medium(), PENDING, Relaxed);
+        let (at, other) = (offset_of(&waiting.0, &shared.phase), waiting.clone());
+        let mut looked = 0;
+        let look = move |access, offset| {
+            looked += u32::from((access, offset) == (Access::Load, at));
+            if looked == looks {
+                other.0.shared().phase.store(other.medium(), SETTLED, Relaxed);
+            }
+        };
+        let wait = || {
+            rest_with(|| ());
+            hooked(look, || waiting.0.wait_for_collector())
+        };
+        std::thread::scope(|scope| scope.spawn(wait).join().unwrap())
+    }
+
+    #[test]
+    fn who_has_no_memory_waits_for_the_collector_until_it_is_done_or_somebody_stands_still() {
+        let (_directory, [collector, waiting]) = participants::<Hooked, 2>(geometry());
+        assert!(!waiting.0.wait_for_collector(), "there is none");
+        assert!(wait_for(&collector, &waiting, 10 * LOOK_EVERY));
+        // The collector is a process that was stopped.
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = child.id();
+        kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+        while !is_stopped(pid) {
+            std::thread::yield_now();
+        }
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let started = field(&stat, 22).unwrap().parse().unwrap();
+        let at = collector.layout().participant(u32::from(collector.owner().participant));
+        let slot = collector.region().at::<Line>(Offset::new(at));
+        slot.0[1..].iter().zip([u64::from(pid), started]).for_each(|(word, value)| {
+            word.store(collector.medium(), value, Relaxed);
+        });
+        let is_done = wait_for(&collector, &waiting, 1000 * LOOK_EVERY);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_done, "it may stand still for ever");
+    }
+
+    #[test]
+    fn what_is_new_stays_as_it_is_though_the_trace_takes_it_for_something_else() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options =
+            crate::PoolOptions::at(directory.path().join("pool")).size(1 << 20).geometry(geometry());
+        options.create::<Dram>().unwrap().abandon();
+        let pool = options.open::<Dram>().unwrap();
+        let guard = pool.pin();
+        let [small, large] = [64, 1000].map(|bytes| guard.alloc(bytes).unwrap().fenced_later().into_offset());
+        drop(guard);
+        let report = pool.collect(&mut |marker| {
+            marker.mark(small, 200);
+            marker.mark(large, 64);
+        });
+        assert_eq!((report.unsound, report.freed), (2, 0));
+        let guard = pool.pin();
+        guard.free(small, 64);
+        guard.free(large, 1000);
+        drop(guard);
+        assert_eq!((pool.verify_memory(), pool.space().used_by_blocks), (vec![], 0));
+    }
+}

@@ -201,4 +201,28 @@ mod tests {
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert!(!is_past_storing(pid, "", 0), "nobody can tell");
     }
+
+    #[test]
+    fn what_has_gone_meanwhile_has_nothing_and_of_what_cannot_be_read_nobody_can_tell() {
+        let me = directory(rustix::fs::CWD, "/proc/self").unwrap();
+        // No thread has a number so high.
+        assert!(!has_memory(&me, "task/4194304/stat").unwrap());
+        assert!(has_memory(&me, "task").is_err());
+        // A file that was closed after the list was read, and one that cannot be read.
+        let process = tempfile::tempdir().unwrap();
+        let opened = process.path().join("fdinfo");
+        std::fs::create_dir(&opened).unwrap();
+        std::os::unix::fs::symlink("gone", opened.join("3")).unwrap();
+        let names = directory(rustix::fs::CWD, process.path().to_str().unwrap()).unwrap();
+        assert!(!holds(&names, "00:1b:7", 16).unwrap());
+        std::fs::create_dir(opened.join("4")).unwrap();
+        assert!(holds(&names, "00:1b:7", 16).is_err());
+    }
+
+    #[test]
+    fn only_a_directory_is_opened_as_one_and_no_child_has_it() {
+        let opened = directory(rustix::fs::CWD, "/proc/self").unwrap();
+        assert!(rustix::io::fcntl_getfd(&opened).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+        assert!(directory(rustix::fs::CWD, "/proc/self/stat").is_err());
+    }
 }

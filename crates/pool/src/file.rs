@@ -228,4 +228,69 @@ mod tests {
         let all = format!("{}{}", line("POSIX", "1"), line("FLOCK", "2"));
         assert_eq!(locker(&metadata, &all), Some(2));
     }
+
+    #[test]
+    fn a_device_is_told_from_a_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(
+            is_device("/dev/null".as_ref()) && !is_device(file.path()) && !is_device("/nowhere".as_ref())
+        );
+        assert!(is_device_file(&File::open("/dev/null").unwrap()).unwrap());
+        assert!(!is_device_file(file.as_file()).unwrap());
+    }
+
+    #[test]
+    #[allow(clippy::print_stderr, reason = "a test that says what it could not look at")]
+    fn only_on_huge_pages_a_size_is_a_multiple_of_these() {
+        use rustix::fs::{MemfdFlags, memfd_create};
+        // None of them is taken.
+        let Ok(huge) = memfd_create("huge", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB) else {
+            return eprintln!(
+                "SKIPPED only_on_huge_pages_a_size_is_a_multiple_of_these: this kernel has none"
+            );
+        };
+        let whole = whole_blocks(&huge.into(), 5).unwrap();
+        assert!(whole.is_power_of_two() && whole >= 1 << 20, "{whole}");
+        assert_eq!(whole_blocks(&tempfile::tempfile_in("/dev/shm").unwrap(), 5).unwrap(), 5);
+    }
+
+    #[test]
+    fn temporary_names_differ() {
+        let [one, other] = [unique().unwrap(), unique().unwrap()];
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_pool_and_nobody_tries_for_ever() {
+        let outcome = read_superblock(&File::open("/").unwrap());
+        assert!(matches!(outcome, Err(Problem::Os("read", _))));
+    }
+
+    #[test]
+    fn who_holds_a_file_without_a_table_is_named_by_its_lock_and_whether_it_stands_still_by_the_kernel() {
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        assert_eq!(holder(&file), None);
+        // SAFETY: what the child calls may be called after a fork.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above; it goes no further than the signal, and is killed if the test fails.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::flock(file.as_raw_fd(), libc::LOCK_EX);
+                libc::raise(libc::SIGSTOP);
+                libc::_exit(0);
+            }
+        }
+        let mut status = 0;
+        // SAFETY: it waits for the child of above.
+        unsafe { libc::waitpid(child, &raw mut status, libc::WUNTRACED) };
+        let found = holder(&file);
+        // SAFETY: the child has not been waited for, so the number is its.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+        // SAFETY: as above.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        let found = found.unwrap();
+        assert_eq!((found.pid, found.stopped, found.is_here), (child as u32, true, true));
+        assert!(!found.program.is_empty());
+    }
 }

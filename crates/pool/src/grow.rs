@@ -138,6 +138,18 @@ mod tests {
     }
 
     #[test]
+    fn a_shared_pool_grows_to_the_last_byte_that_all_have_reserved() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = crate::PoolOptions::at(directory.path().join("pool")).size(64 << 10).max_size(4 << 20);
+        let options = options.shared(true);
+        let [one, other] = [(); 2].map(|()| options.open_or_create::<terrace_medium::Shm>().unwrap());
+        assert_eq!(one.grow(4 << 20).unwrap(), 4 << 20);
+        assert_eq!(other.size(), 4 << 20);
+        let refused = other.grow((4 << 20) + PAGE).unwrap_err();
+        assert!(matches!(refused, GrowError::Reserved { reserved, .. } if reserved == 4 << 20), "{refused}");
+    }
+
+    #[test]
     fn a_unit_that_is_full_as_far_as_it_is_there_is_looked_into_once_the_pool_has_grown() {
         let options = crate::PoolOptions::anonymous().size((1 << 20) + PAGE).max_size(4 << 20);
         let pool = options.create::<Dram>().unwrap();

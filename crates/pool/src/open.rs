@@ -502,3 +502,66 @@ pub fn describe(path: impl AsRef<Path>) -> Result<Description, OpenError> {
         geometry: found.geometry,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+    use terrace_medium::{Dram, Shm};
+
+    #[test]
+    fn a_name_and_a_seed_are_random_but_for_what_says_that_the_name_is() {
+        let drawn: Vec<(u128, u64)> = (0..64).map(|_| random().unwrap()).collect();
+        let (uuids, seeds): (Vec<u128>, Vec<u64>) = drawn.into_iter().unzip();
+        assert!(uuids.iter().all(|uuid| uuid >> 76 & 0xf == 4 && uuid >> 62 & 3 == 2));
+        let fixed = 0xf << 76 | 3 << 62;
+        let varies = |any: u128, all: u128| any & !all;
+        let any = uuids.iter().fold(0, |any, uuid| any | uuid);
+        assert_eq!(varies(any, uuids.iter().fold(!0, |all, uuid| all & uuid)), !fixed);
+        let any = seeds.iter().fold(0, |any, seed| any | seed);
+        assert_eq!(any & !seeds.iter().fold(!0, |all, seed| all & seed), !0);
+    }
+
+    #[test]
+    fn a_device_is_zeroed_as_far_as_the_pool_will_reach() {
+        let device = tempfile::tempfile_in("/dev/shm").unwrap();
+        let (size, len) = (5 * PAGE, 7 * PAGE);
+        device.write_all_at(&vec![0xff; len as usize], 0).unwrap();
+        zero_device(&device, size).unwrap();
+        let mut found = vec![7; len as usize];
+        device.read_exact_at(&mut found, 0).unwrap();
+        let (zeroed, rest) = found.split_at(size as usize);
+        assert!(zeroed.iter().all(|&byte| byte == 0) && rest.iter().all(|&byte| byte == 0xff));
+    }
+
+    #[test]
+    fn a_label_may_be_as_long_as_there_is_room_for_and_has_no_zero() {
+        let make = |label: &str| PoolOptions::anonymous().size(1 << 20).label(label).create::<Dram>();
+        let longest = "x".repeat(LABEL_BYTES);
+        assert_eq!(make(&longest).unwrap().label(), longest);
+        for label in [longest + "y", "a\0b".into()] {
+            assert!(matches!(make(&label).err().unwrap().problem, Problem::LabelTooLong), "{label:?}");
+        }
+    }
+
+    #[test]
+    fn a_pool_has_the_whole_pages_of_its_medium_and_is_opened_only_where_all_of_it_is() {
+        let medium = |bytes: u64| {
+            let file = tempfile::tempfile_in("/dev/shm").unwrap();
+            file.set_len(16 * PAGE + bytes).unwrap();
+            let map = |bytes: u64| {
+                let file = file.try_clone().unwrap();
+                Shm::new(Mapping::file(file, bytes as usize, bytes as usize, Protection::ReadWrite).unwrap())
+            };
+            (map(16 * PAGE + bytes), map(15 * PAGE))
+        };
+        let options = PoolOptions::anonymous();
+        let (whole, part) = medium(PAGE / 2);
+        let pool = options.create_on(whole).unwrap();
+        assert_eq!(pool.size(), 16 * PAGE);
+        pool.close().unwrap();
+        let refused = options.open_on(part).err().unwrap().problem;
+        let told = matches!(refused, Problem::Truncated { expected, found } if expected == 16 * PAGE && found == 15 * PAGE);
+        assert!(told, "{refused:?}");
+    }
+}

@@ -381,6 +381,19 @@ impl<M: MappedMedium> Inner<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::Pool;
+    use crate::small::alone;
+    use terrace_medium::Dram;
+
+    /// Numbers that are the same each time.
+    struct Dice(u64);
+
+    impl Dice {
+        fn roll(&mut self, sides: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % sides
+        }
+    }
 
     #[test]
     fn pieces_of_a_run_are_its_granules() {
@@ -410,5 +423,92 @@ mod tests {
         assert_eq!(find(4, 4, &[!0b1111_1110]), Some(4));
         assert_eq!(find(64, 64, &[1, 0]), Some(64));
         assert_eq!(find(1, 1, &[!0, !0, low_bits(7)]), Some(128 + 7));
+    }
+
+    /// A zone of units that lie in the pool as a whole.
+    fn zone(pool: &Pool<Dram>) -> Zone {
+        let inner = &pool.0;
+        let zone = inner.zones().find(|zone| zone.units == 64).unwrap();
+        assert_eq!(inner.units_in(&zone), zone.first..zone.end());
+        zone
+    }
+
+    /// Takes all granules of the zone but runs of any length here and there, and says so in its hints. Returns which are free, from the zone's first on.
+    fn take_all_but_some(pool: &Pool<Dram>, zone: &Zone, dice: &mut Dice) -> Vec<bool> {
+        let (inner, medium) = (&pool.0, pool.medium());
+        let mut free = Vec::new();
+        while free.len() < (zone.units * GRANULES) as usize {
+            let lengths = [dice.roll(3), dice.roll(200)].map(|length| 1 + length as usize);
+            free.extend([false, true].into_iter().zip(lengths).flat_map(|(free, times)| vec![free; times]));
+        }
+        free.truncate((zone.units * GRANULES) as usize);
+        for (unit, granules) in (zone.first..).zip(free.chunks_mut(GRANULES as usize)) {
+            let head = inner.memory.zones.head_granules(zone, unit);
+            (0..).zip(granules.iter_mut()).for_each(|(at, free)| *free &= head >> at & 1 == 0);
+            let taken = (0..).zip(&*granules).fold(0, |taken, (at, &free)| taken | u64::from(!free) << at);
+            inner.unit(unit).taken.store(medium, taken, Relaxed);
+            inner.update_hints(unit);
+        }
+        free
+    }
+
+    /// The first granules of all runs of `count`, in order.
+    fn runs(zone: &Zone, free: &[bool], count: u64, align: u64) -> Vec<u64> {
+        let first = zone.first * GRANULES;
+        let is_free = |at: u64| free[(at - first) as usize..].iter().take(count as usize).all(|&free| free);
+        (first..=(first + free.len() as u64 - count)).filter(|&at| at % align == 0 && is_free(at)).collect()
+    }
+
+    #[test]
+    fn the_lowest_run_is_found_and_of_those_larger_than_a_unit_the_highest() {
+        let pool = alone::<Dram>();
+        let (zone, mut dice) = (zone(&pool), Dice(7));
+        let (mut found, mut nothing) = (0, 0);
+        for _ in 0..100 {
+            let free = take_all_but_some(&pool, &zone, &mut dice);
+            let count = 1 + dice.roll(220);
+            for align in [1, 4, 64] {
+                let runs = runs(&zone, &free, count, align);
+                let units = || zone.first..zone.end();
+                assert_eq!(pool.0.find_run(&zone, units(), count, align), runs.first().copied());
+                if count > GRANULES {
+                    assert_eq!(pool.0.find_last_run(units(), count, align), runs.last().copied());
+                }
+                *(if runs.is_empty() { &mut nothing } else { &mut found }) += 1;
+            }
+        }
+        assert!(found > 20 && nothing > 20, "{found} and {nothing}");
+    }
+
+    #[test]
+    fn of_a_run_of_which_a_granule_is_taken_none_is() {
+        let pool = alone::<Dram>();
+        let (inner, medium, zone) = (&pool.0, pool.medium(), zone(&pool));
+        // From the middle of one unit into the fourth after it.
+        let (first, count) = ((zone.first + 9) * GRANULES + 40, 4 * GRANULES);
+        let words = || -> Vec<[u64; 2]> {
+            let both =
+                |unit| [&inner.unit(unit).taken, &inner.unit(unit).link].map(|it| it.load(medium, Relaxed));
+            inner.units_in(&zone).map(both).collect()
+        };
+        let before = words();
+        for unit in 0..5 {
+            let at = zone.first + 9 + unit;
+            let bit = if unit == 0 { 1 << 63 } else { 1 };
+            inner.unit(at).taken.fetch_or(medium, bit, Relaxed);
+            let taken = words();
+            assert_eq!(inner.take_pieces(first, count), Err(at), "another is in its unit {unit}");
+            assert_eq!(words(), taken);
+            inner.unit(at).taken.fetch_and(medium, !bit, Relaxed);
+        }
+        assert_eq!(inner.take_pieces(first, count), Ok(()));
+        for word in [0, 1] {
+            let changed = words()
+                .iter()
+                .zip(&before)
+                .map(|(now, before)| now[word] ^ before[word])
+                .collect::<Vec<u64>>();
+            assert_eq!(changed.iter().map(|word| u64::from(word.count_ones())).sum::<u64>(), count);
+        }
     }
 }

@@ -146,9 +146,30 @@ fn holes_on_a_full_file_system(dir: &Path) {
     assert!(matches!(error.problem, Problem::Map(terrace_medium::MapError::NoSpace { .. })), "{error}");
     let error = PoolOptions::at(&holes).read_only(true).open::<Shm>().err().unwrap();
     assert!(matches!(error.problem, Problem::Map(terrace_medium::MapError::NoSpace { .. })), "{error}");
+    // One without needs none.
+    assert_eq!(PoolOptions::at(&whole).read_only(true).open::<Shm>().unwrap().roots().len(), 1);
     std::fs::remove_file(dir.join("rest")).unwrap();
     assert_eq!(PoolOptions::at(&holes).read_only(true).open::<Shm>().unwrap().roots().len(), 1);
     PoolOptions::at(&whole).open::<Shm>().unwrap();
+}
+
+#[test]
+fn on_a_file_system_without_a_limit_there_is_room_for_holes() {
+    in_own_mounts("unlimited", "mount -t tmpfs -o size=0 none \"$TERRACE_TEST\"");
+}
+
+#[test]
+#[ignore = "runs in its own mount namespace"]
+fn unlimited() {
+    let path = argument().join("a.pool");
+    tiny(&path).create::<Shm>().unwrap().close().unwrap();
+    let image = std::fs::read(&path).unwrap();
+    let holes = argument().join("holes.pool");
+    let file = std::fs::File::create(&holes).unwrap();
+    file.write_all_at(&image[..20480], 0).unwrap();
+    file.set_len(TINY).unwrap();
+    assert_eq!(PoolOptions::at(&holes).read_only(true).open::<Shm>().unwrap().size(), TINY);
+    say("came to its end");
 }
 
 #[test]
@@ -278,4 +299,30 @@ fn collapsing_to_huge_pages_comes_to_an_end_and_changes_nothing() {
     assert_eq!(steps, 3);
     assert_eq!(pool.root("one", "test"), Ok(Some(20 << 20)));
     assert_eq!(pool.verify_head(), []);
+}
+
+#[test]
+fn where_addresses_are_few_a_pool_has_those_that_it_needs_and_no_more() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let run = format!(
+        "ulimit -v 4000000 && exec {:?} --exact few_addresses --ignored --nocapture --test-threads=1",
+        std::env::current_exe().unwrap()
+    );
+    let child = Command::new("sh").args(["-c", &run]).env("TERRACE_TEST", dir.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && said.contains("came to its end"), "{said}");
+}
+
+#[test]
+#[ignore = "runs with few addresses"]
+fn few_addresses() {
+    let path = argument().join("a.pool");
+    for _ in 0..2 {
+        // Made, and then opened.
+        let pool = tiny(&path).open_or_create::<Shm>().unwrap();
+        let error = pool.grow(4 << 20).unwrap_err();
+        // One huge page.
+        assert!(error.to_string().contains("2.0 MiB were reserved"), "{error}");
+    }
+    say("came to its end");
 }
