@@ -1,5 +1,5 @@
 //! A process is killed, another one goes on with what it finds in the caches, then power fails. Most of a search's time goes elsewhere, so here many events
-//! of a few histories are such kills: every other one where a fault was found once.
+//! of some histories are such kills: every other one where a fault was found once.
 
 use terrace_lab::RunSeed;
 use terrace_testkit::crash::{Lab, Limits, Profile, Seen};
@@ -27,31 +27,31 @@ fn survives(target: &str, histories: std::ops::Range<u64>, revived_one_in: u64) 
 
 #[test]
 fn clht_survives_a_kill_and_then_a_power_failure() {
-    survives("clht", 0..3, 8);
-    survives("clht-bytes", 0..2, 8);
+    survives("clht", 0..3, 32);
+    survives("clht-bytes", 0..2, 32);
 }
 
 #[test]
 fn turbo_survives_a_kill_and_then_a_power_failure() {
-    survives("turbo", 0..3, 8);
-    survives("turbo-bytes", 0..2, 8);
+    survives("turbo", 0..3, 32);
+    survives("turbo-bytes", 0..2, 32);
 }
 
 #[test]
 fn rewo_survives_a_kill_and_then_a_power_failure() {
-    survives("rewo", 0..3, 8);
-    survives("rewo-bytes", 0..2, 8);
+    survives("rewo", 0..3, 32);
+    survives("rewo-bytes", 0..2, 32);
 }
 
 #[test]
 fn level_survives_a_kill_and_then_a_power_failure() {
-    survives("level", 0..2, 8);
-    survives("level-bytes", 0..1, 8);
+    survives("level", 0..2, 32);
+    survives("level-bytes", 0..1, 32);
 }
 
 #[test]
 fn the_pool_survives_a_kill_and_then_a_power_failure() {
-    survives("pool", 0..3, 8);
+    survives("pool", 0..3, 32);
     // A superblock was believed that was not durable yet, and the other copy written over.
     survives("pool", 3..4, 2);
 }
@@ -64,7 +64,7 @@ fn a_full_pool_survives_a_kill_and_then_a_power_failure() {
 
 #[test]
 fn the_engine_survives_a_kill_and_then_a_power_failure() {
-    survives("direct", 0..2, 8);
+    survives("direct", 0..2, 32);
     // A batch was finished by a commit that was not durable yet.
     survives("direct", 2..3, 2);
 }
