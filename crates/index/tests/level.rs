@@ -6,7 +6,7 @@ use terrace_index::hash::Level;
 use terrace_index::{Bytes, IndexStats, Inserted, KeyKind, PointIndex, RecordKeys, Stored, U64};
 use terrace_medium::{Dram, Line, MappedMedium, Offset, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::conformance::{costs_of_inserts, costs_of_single_changes};
+use terrace_testkit::conformance::{costs_of_inserts, costs_of_single_changes, most_lines};
 use terrace_testkit::{Counting, Counts, TestKeys, TestRecord};
 
 const SLOTS: u64 = 7;
@@ -179,26 +179,12 @@ fn a_resize_is_done_in_passing_and_keys_stay_where_they_can_be_found() {
     assert!(during > 500, "{during} inserts met a resize");
 }
 
-/// The most lines that a single write reads or writes.
-fn most_lines(index: &Level<Counting<Dram>, U64>, changes: impl Iterator<Item = (u64, bool)>) -> u64 {
-    let guard = index.pool().pin();
-    let costs = changes.map(|(n, comes)| {
-        let change = || match comes {
-            true => drop(index.insert(&guard, &key(n), n).unwrap()),
-            false => drop(index.remove(&guard, &key(n)).unwrap()),
-        };
-        let counts = index.pool().medium().during(change).0;
-        counts.lines_read + counts.lines_written
-    });
-    costs.max().unwrap()
-}
-
 #[test]
 fn no_write_does_more_than_a_bounded_piece_of_a_resize() {
     const KEYS: u64 = 200_000;
     let index = level::<Dram>(0);
-    let growing = most_lines(&index, (0..KEYS).map(|n| (n, true)));
-    let shrinking = most_lines(&index, (0..KEYS).map(|n| (n, false)));
+    let growing = most_lines(&index, (0..KEYS).map(|n| (key(n), true)));
+    let shrinking = most_lines(&index, (0..KEYS).map(|n| (key(n), false)));
     println!("at most {growing} lines while it grows, {shrinking} while it shrinks");
     // A table of this size has 100,000.
     assert!(growing <= 1500 && shrinking <= 1500, "{growing} and {shrinking} lines");

@@ -6,7 +6,7 @@ use terrace_index::hash::Rewo;
 use terrace_index::{Bytes, Inserted, KeyKind, PointIndex, RecordKeys, Stored, U64};
 use terrace_medium::{BLOCK, Dram, Line, MappedMedium, Offset, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::conformance::{costs_of_inserts, costs_of_single_changes};
+use terrace_testkit::conformance::{costs_of_inserts, costs_of_single_changes, most_lines};
 use terrace_testkit::{Counting, Counts, TestKeys, TestRecord};
 
 const SEED: u64 = 11;
@@ -102,27 +102,13 @@ fn dram_and_shm_never_flush_or_fence() {
     costs_no_flush::<Shm>();
 }
 
-/// The most lines that a single write reads or writes.
-fn most_lines(index: &Rewo<Counting<Dram>, U64>, changes: impl Iterator<Item = (u64, bool)>) -> u64 {
-    let guard = index.pool().pin();
-    let costs = changes.map(|(n, comes)| {
-        let change = || match comes {
-            true => drop(index.insert(&guard, &key(n), n).unwrap()),
-            false => drop(index.remove(&guard, &key(n)).unwrap()),
-        };
-        let counts = index.pool().medium().during(change).0;
-        counts.lines_read + counts.lines_written
-    });
-    costs.max().unwrap()
-}
-
 #[test]
 fn no_write_does_more_than_a_bounded_piece_of_a_resize() {
     const KEYS: u64 = 300_000;
     let index = rewo::<Dram>(0);
-    let growing = most_lines(&index, (0..KEYS).map(|n| (n, true)));
+    let growing = most_lines(&index, (0..KEYS).map(|n| (key(n), true)));
     let most = index.stats(&index.pool().pin());
-    let shrinking = most_lines(&index, (0..KEYS).map(|n| (n, false)));
+    let shrinking = most_lines(&index, (0..KEYS).map(|n| (key(n), false)));
     let least = index.stats(&index.pool().pin());
     println!("at most {growing} lines while it grows, {shrinking} while it shrinks");
     // Of the tables that were begun, the largest has a line to clear in each of 32,768 buckets.

@@ -269,7 +269,10 @@ impl<M: MappedMedium> Inner<M> {
         let (queue, _locked) = self.lock_queue(seat);
         if !std::ptr::eq(queue, seat) && self.is_marking() {
             // A collector may have looked into that queue already, and not yet into the seat.
-            self.mark_page(seat.page.load(self.medium(), Relaxed));
+            let open = seat.page.load(self.medium(), Relaxed);
+            if let Some(page) = self.page(open) {
+                self.mark_page(open, page, &|offset, bytes| self.mark(offset, bytes));
+            }
         }
         let open = seat.page.swap(self.medium(), 0, Relaxed);
         let newest = queue.newest.load(self.medium(), Relaxed);
@@ -281,10 +284,9 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// The sweep is to leave a page and what is noted in it alone.
-    fn mark_page(&self, offset: u64) {
-        self.mark(offset, PAGE_BYTES);
-        let noted = self.page(offset).into_iter().flat_map(|page| self.noted_in(page));
-        noted.for_each(|(offset, bytes)| self.mark(offset, bytes));
+    fn mark_page(&self, offset: u64, page: &Page, mark: &dyn Fn(u64, u64)) {
+        mark(offset, PAGE_BYTES);
+        self.noted_in(page).for_each(|(offset, bytes)| mark(offset, bytes));
     }
 
     /// The queue of `seat`, locked; or, if that is not to be had for long, any other's: whoever collects looks at all of them, and so does whoever needs memory.
@@ -358,10 +360,7 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn mark_limbo(&self, mark: &dyn Fn(u64, u64), is_to_stop: &dyn Fn() -> bool) -> Option<()> {
         for seat in self.used_seats() {
             let _locked = seat.limbo.acquire_unless(self, is_to_stop)?;
-            self.each_page(seat, &mut |offset, page| {
-                mark(offset, PAGE_BYTES);
-                self.noted_in(page).for_each(|(offset, bytes)| mark(offset, bytes));
-            });
+            self.each_page(seat, &mut |offset, page| self.mark_page(offset, page, mark));
             // Notes are written under the lock; one that is taken out meanwhile stays as it was.
             let spilled = seat.spilled.load(self.medium(), Relaxed).min(seat.spills.len() as u64);
             for [offset, bytes] in &seat.spills[..spilled as usize] {

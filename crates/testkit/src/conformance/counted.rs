@@ -51,6 +51,23 @@ where
     }
 }
 
+/// Inserts keys, or removes those that do not come, one by one. Returns the most lines that one of these changes has read or written.
+pub fn most_lines<B: MappedMedium, I>(index: &I, changes: impl Iterator<Item = (u64, bool)>) -> u64
+where
+    I: PointIndex<Medium = Counting<B>, Kind = U64>,
+{
+    let guard = index.pool().pin();
+    let costs = changes.map(|(key, comes)| {
+        let change = || match comes {
+            true => drop(index.insert(&guard, &key, key).expect("room")),
+            false => drop(index.remove(&guard, &key).expect("a key that is there")),
+        };
+        let counts = index.pool().medium().during(change).0;
+        counts.lines_read + counts.lines_written
+    });
+    costs.max().expect("changes")
+}
+
 /// Inserts `keys` keys into `index` and returns what all of it cost, growth included.
 pub fn costs_of_inserts<B: MappedMedium, I>(index: &I, keys: u64) -> Counts
 where

@@ -13,7 +13,7 @@ mod store;
 mod stored;
 mod subject;
 
-pub use counted::{Costs, costs_of_inserts, costs_of_single_changes};
+pub use counted::{Costs, costs_of_inserts, costs_of_single_changes, most_lines};
 pub use store::{Site, store};
 pub use subject::{NAME, Setup};
 

@@ -23,7 +23,7 @@ use super::view::*;
 use super::write::Blocked;
 use crate::planted::{self, Bug};
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use terrace_medium::{BLOCK, MappedMedium, Offset};
+use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Fresh, Guard, PoolFull};
 
 /// Buckets that a writer moves in passing, and that one moves, or clears, who waits for room.
@@ -362,14 +362,6 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
         self.view().wants_help()
     }
-}
-
-/// A table whose buckets hold anything.
-pub(super) fn take_table<'g, M: MappedMedium>(
-    guard: &'g Guard<'_, M>,
-    log2: u32,
-) -> Result<Fresh<'g, M>, PoolFull> {
-    guard.alloc(BLOCK << log2)
 }
 
 /// A view that nothing names yet. Durable at the next fence.

@@ -10,7 +10,7 @@
 
 use super::ops::Rewo;
 use super::place::Place;
-use super::resize::{new_view, take_table};
+use super::resize::new_view;
 use super::shape::Nests;
 use super::view::*;
 use crate::planted::{self, Bug};
@@ -58,7 +58,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         log2: u32,
     ) -> Result<(), PoolFull> {
         let directory = view.directory();
-        let table = take_table(guard, log2)?;
+        let table = guard.alloc(BLOCK << log2)?;
         let spare = Place::new(table.offset(), log2);
         let with_spare = new_view(guard, &Directory { to: Some(spare), ..directory })?;
         // PERSIST: the view, before the root names it. What lies in the table is of no account yet.
@@ -111,7 +111,7 @@ pub(super) fn new_table<'g, M: MappedMedium>(
     guard: &'g Guard<'_, M>,
     log2: u32,
 ) -> Result<Fresh<'g, M>, PoolFull> {
-    let fresh = take_table(guard, log2)?;
+    let fresh = guard.alloc(BLOCK << log2)?;
     (0..1usize << log2).for_each(|index| fresh.stream_lines(index * BLOCK, &[[0; 8]]));
     Ok(fresh)
 }
