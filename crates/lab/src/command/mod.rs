@@ -2,7 +2,7 @@
 
 mod breadth;
 mod crash;
-mod equivalent;
+mod excused;
 mod mutants;
 mod orders;
 #[cfg(feature = "planted")]

@@ -1,7 +1,7 @@
 //! `cargo lab mutants`: is the lab any good?
 
 use super::crash::{cores, failed, number, profile, targets};
-use super::equivalent::why_equivalent;
+use super::excused::why_excused;
 use super::progress::Progress;
 use super::say;
 use super::session::Session;
@@ -116,15 +116,15 @@ impl Mutants {
         }
         mutants.retain(|fault, _| self.is_wanted(fault));
         let all = mutants.len();
-        mutants.retain(|fault, _| !self.is_equivalent(*fault));
-        let equivalent = all - mutants.len();
+        mutants.retain(|fault, _| !self.is_excused(*fault));
+        let excused = all - mutants.len();
         let progress = Progress::new(self.json);
         let survivors: Vec<Fault> = mutants
             .iter()
             .filter(|(fault, (passers, meets))| !self.is_killed(**fault, passers, meets, &progress))
             .map(|(fault, _)| *fault)
             .collect();
-        self.sum_up(mutants.len(), equivalent, &survivors);
+        self.sum_up(mutants.len(), excused, &survivors);
         if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
@@ -167,14 +167,14 @@ impl Mutants {
     }
 
     /// Whether the fault is known to be none; says why.
-    fn is_equivalent(&self, fault: Fault) -> bool {
-        let Some(because) = why_equivalent(fault) else { return false };
+    fn is_excused(&self, fault: Fault) -> bool {
+        let Some(because) = why_excused(fault) else { return false };
         say(&match self.json {
             true => {
                 let (place, fault) = (fault.place(), fault.kind.name());
-                json!({ "place": place, "fault": fault, "equivalent": because }).to_string()
+                json!({ "place": place, "fault": fault, "excused": because }).to_string()
             }
-            false => format!("{:<28} {:<31} equivalent: {because}", fault.place(), fault.kind.name()),
+            false => format!("{:<28} {:<31} {because}", fault.place(), fault.kind.name()),
         });
         true
     }
@@ -304,17 +304,15 @@ impl Mutants {
         say(&format!("{:<28} {:<31} {fate}", fault.place(), fault.kind.name()));
     }
 
-    fn sum_up(&self, all: usize, equivalent: usize, survivors: &[Fault]) {
+    fn sum_up(&self, all: usize, excused: usize, survivors: &[Fault]) {
         let killed = all - survivors.len();
         if self.json {
-            return say(&json!({ "mutants": all, "killed": killed, "equivalent": equivalent }).to_string());
+            return say(&json!({ "mutants": all, "killed": killed, "excused": excused }).to_string());
         }
         for fault in survivors {
             say(&format!("survivor: {}, {}", fault.place(), fault.kind.name()));
         }
         let share = 100.0 * killed as f64 / all.max(1) as f64;
-        say(&format!(
-            "{killed} of {all} mutants killed by some target, {share:.1}%; {equivalent} equivalent"
-        ));
+        say(&format!("{killed} of {all} mutants killed by some target, {share:.1}%; {excused} do not count"));
     }
 }

@@ -1,7 +1,7 @@
 //! `cargo lab orders`: is each order of the memory that the source asks for missed where it is not there?
 
 use super::crash::{cores, failed};
-use super::equivalent::line;
+use super::excused::line;
 use super::say;
 use super::schedules::named;
 use clap::Args;
