@@ -425,9 +425,13 @@ mod tests {
         drop(guard);
         pool.abandon();
         let pool = options.open::<Dram>().unwrap();
+        // What is freed before the sweep is not freed by it.
+        pool.pin().free(blocks[5], 96);
+        let before = pool.space().used_by_blocks;
         let kept = [(3, 0), (7, 50), (19, 95)].map(|(block, byte)| blocks[block] + byte);
         let report = pool.collect(&mut |marker| kept.iter().for_each(|&byte| marker.mark_around(byte)));
         assert_eq!((report.marked, report.unsound, pool.space().used_by_blocks), (3, 0, 3 * 96));
+        assert_eq!(report.freed, before - 3 * 96);
         let guard = pool.pin();
         [3, 7, 19].iter().for_each(|&block| guard.free(blocks[block], 96));
         assert_eq!((pool.faults(), pool.space().used_by_blocks), (0, 0));

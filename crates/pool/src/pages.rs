@@ -481,6 +481,24 @@ mod tests {
     }
 
     #[test]
+    fn the_next_unit_that_may_be_free_is_found_from_wherever_it_is_looked_for() {
+        let pool = Pool::<Dram>::anonymous(64 << 20).unwrap();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let zone = inner.zones().next().unwrap();
+        let units = inner.units_in(&zone);
+        let hint = |unit| inner.hint_word(Hint::Empty, &zone, unit);
+        units.clone().for_each(|unit| hint(unit).0.store(medium, 0, Relaxed));
+        let hinted = [3, 63, 64, 190, 191, 600, units.end - 1];
+        hinted.iter().map(|&unit| hint(unit)).for_each(|(word, bit)| _ = word.fetch_or(medium, bit, Relaxed));
+        for from in units.clone() {
+            for end in [from + 1, from + 70, units.end].map(|end| end.min(units.end)) {
+                let expected = hinted.into_iter().find(|unit| (from..end).contains(unit));
+                assert_eq!(inner.next_hinted(Hint::Empty, &zone, from..end), expected, "{from}..{end}");
+            }
+        }
+    }
+
+    #[test]
     fn of_a_run_of_which_a_granule_is_taken_none_is() {
         let pool = alone::<Dram>();
         let (inner, medium, zone) = (&pool.0, pool.medium(), zone(&pool));

@@ -465,3 +465,61 @@ fn low(bits: u32) -> u64 {
 fn head_word(head: u64, first: u64) -> u64 {
     ((head >> UNIT_BITS).wrapping_add(1) << UNIT_BITS) | first
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Pool;
+    use crate::shared::NOTE;
+    use crate::small::alone;
+    use std::collections::BTreeSet;
+    use terrace_medium::Dram;
+
+    #[test]
+    fn a_head_that_comes_back_is_another_one() {
+        assert_eq!(head_word(5 << 32 | 7, 9), 6 << 32 | 9);
+        assert_eq!(head_word(6 << 32 | 9, 7), 7 << 32 | 7);
+        assert_eq!(head_word(!0, 1), 1);
+    }
+
+    #[test]
+    fn the_reserve_hands_out_each_of_its_blocks_once() {
+        // With more blocks than a word has bits.
+        let pool = Pool::<Dram>::anonymous(64 << 20).unwrap();
+        let inner = &pool.0;
+        let class = inner.memory.classes.get(inner.memory.classes.of(512).unwrap()).unwrap();
+        let start = inner.shared().reserve.load(pool.medium(), Relaxed);
+        let taken: Vec<u64> = std::iter::from_fn(|| inner.take_reserved(class)).collect();
+        let expected: BTreeSet<u64> =
+            (0..u64::from(class.blocks)).map(|block| start + class.position(block)).collect();
+        assert!(class.words > 1 && taken.len() == class.blocks as usize);
+        assert_eq!(taken.into_iter().collect::<BTreeSet<u64>>(), expected);
+    }
+
+    #[test]
+    fn a_block_of_the_reserve_that_is_taken_while_others_collect_is_no_garbage() {
+        let pool = alone::<Dram>();
+        let inner = &pool.0;
+        let class = inner.memory.classes.get(inner.memory.classes.of(512).unwrap()).unwrap();
+        inner.begin_marking();
+        let unit = inner.unit_at(inner.take_reserved(class).unwrap()).unwrap();
+        assert_eq!(inner.look_into(unit, |state| inner.sweep_in(unit, state)), (0, 0));
+        assert_eq!(inner.count_blocks(unit, class), 1);
+    }
+
+    #[test]
+    fn whoever_owns_a_slab_notes_this_collection_and_no_earlier_one() {
+        let pool = alone::<Dram>();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let number = inner.memory.classes.of(64).unwrap();
+        let class = inner.memory.classes.get(number).unwrap();
+        inner.begin_marking();
+        let unit = inner.take_unit(number, class, Use::Owned).unwrap();
+        inner.leave(unit, number, class);
+        let link = &inner.unit(unit).link;
+        assert_eq!(link.load(medium, Relaxed) & NOTE, 1 << 32);
+        inner.begin_marking();
+        assert!(inner.own(unit, number));
+        assert_eq!(link.load(medium, Relaxed) & NOTE, 2 << 32);
+    }
+}
