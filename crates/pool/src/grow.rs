@@ -147,6 +147,7 @@ mod tests {
         assert_eq!(other.size(), 4 << 20);
         let refused = other.grow((4 << 20) + PAGE).unwrap_err();
         assert!(matches!(refused, GrowError::Reserved { reserved, .. } if reserved == 4 << 20), "{refused}");
+        assert_eq!(options.open::<terrace_medium::Shm>().unwrap().size(), 4 << 20, "who comes in now, too");
     }
 
     #[test]
