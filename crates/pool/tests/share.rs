@@ -80,8 +80,9 @@ fn those_who_share_a_file_that_is_open_have_locks_of_their_own() {
     let file = tempfile::tempfile_in("/dev/shm").unwrap();
     let options = PoolOptions::in_file(file).size(SIZE).shared(true);
     let one = options.create::<Shm>().unwrap();
-    let other = options.open::<Shm>().unwrap();
-    assert_eq!((one.others().len(), other.others().len(), other.generation()), (1, 1, 1));
+    let all = [one, options.open().unwrap(), options.open().unwrap()];
+    let seen = all.each_ref().map(|pool| (pool.owner().participant, pool.others().len(), pool.generation()));
+    assert_eq!(seen, [(0, 2, 1), (1, 2, 1), (2, 2, 1)]);
 }
 
 #[test]
