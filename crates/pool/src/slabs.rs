@@ -497,6 +497,51 @@ mod tests {
     }
 
     #[test]
+    fn only_what_is_a_reserve_is_gone_on_with_as_one() {
+        let pool = alone::<Dram>();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let number = inner.memory.classes.of(512).unwrap();
+        let offset = inner.shared().reserve.load(medium, Relaxed);
+        let entry = inner.unit(inner.unit_at(offset).unwrap());
+        let is_one = |state: State, taken: u64| {
+            entry.state.store(medium, state.0, Relaxed);
+            entry.taken.store(medium, taken, Relaxed);
+            inner.reuse_reserve(offset, number)
+        };
+        let reserve = State::slab(inner.era, number, Use::Reserve);
+        assert!(is_one(reserve, !0) && !inner.reuse_reserve(offset + 512, number));
+        assert!(!is_one(reserve, !1) && !is_one(State(reserve.0 ^ 1), !0));
+        assert!(!is_one(reserve.with(Use::Full), !0));
+        assert!(!is_one(State::slab(inner.era, number - 1, Use::Reserve), !0));
+    }
+
+    #[test]
+    fn a_list_that_leads_to_no_slab_is_given_up_and_what_was_in_it_is_lost() {
+        let pool = alone::<Dram>();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let number = inner.memory.classes.of(64).unwrap();
+        let list = &inner.shared().lists[number].head;
+        let damaged =
+            inner.take_unit(number, inner.memory.classes.get(number).unwrap(), Use::Listed).unwrap();
+        inner.unit(damaged).state.store(medium, State::damaged(inner.era).0, Relaxed);
+        // Beyond the pool, a unit that is damaged, and one that never was a slab.
+        for (times, unit) in (1..).zip([1 << 20, damaged, 0]) {
+            list.store(medium, unit + 1, Relaxed);
+            assert_eq!(inner.pop(number), None);
+            assert_eq!(list.load(medium, Relaxed) & low(UNIT_BITS), 0);
+            assert_eq!((pool.faults(), pool.space().lost), (times, times << inner.memory.classes.slab_log2));
+        }
+        // One that somebody is bringing into this era comes back once that is done.
+        let arriving = State::slab(inner.era, number, Use::Arriving);
+        inner.unit(damaged).state.store(medium, arriving.0, Relaxed);
+        pool.doubt();
+        list.store(medium, damaged + 1, Relaxed);
+        assert_eq!((inner.pop(number), list.load(medium, Relaxed)), (None, damaged + 1));
+        assert_eq!(pool.faults(), 3);
+        pool.abandon();
+    }
+
+    #[test]
     fn a_block_of_the_reserve_that_is_taken_while_others_collect_is_no_garbage() {
         let pool = alone::<Dram>();
         let inner = &pool.0;

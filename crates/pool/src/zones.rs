@@ -441,6 +441,19 @@ mod tests {
     }
 
     #[test]
+    fn hints_are_given_to_the_units_that_may_have_room_and_to_no_others() {
+        let pool = Pool::<Dram>::anonymous(64 << 20).unwrap();
+        let zone = pool.0.zones().next().unwrap();
+        let all = || pool.0.units_in(&zone).map(|unit| (unit, pool.0.hint_word(Hint::Room, &zone, unit)));
+        for units in [0..1, 3..64, 70..130, 64..128, 5..300] {
+            all().for_each(|(_, (word, _))| word.store(pool.medium(), 0, Relaxed));
+            pool.0.hint_at(&zone, units.clone());
+            let hinted = all().filter(|(_, (word, bit))| word.load(pool.medium(), Relaxed) & bit != 0);
+            assert!(hinted.map(|(unit, _)| unit).eq(units.clone()), "{units:?}");
+        }
+    }
+
+    #[test]
     fn a_state_says_what_it_was_made_of() {
         let uses =
             [Use::Owned, Use::Full, Use::Listed, Use::Pending, Use::Reserve, Use::Arriving, Use::Damaged];
