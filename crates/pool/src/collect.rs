@@ -448,7 +448,7 @@ mod tests {
         let wait = || {
             rest_with(|| RESTS.set(RESTS.get() + 1));
             let is_to_stop = || {
-                assert_ne!(RESTS.get(), 0, "it has not waited at all");
+                assert!(RESTS.get() > 4, "it has given its processor away a few times, and has not slept");
                 true
             };
             assert_eq!(pool.0.wait_for_readers(&is_to_stop), None);
