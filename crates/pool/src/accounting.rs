@@ -289,6 +289,71 @@ impl<M: MappedMedium> Inner<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PoolOptions;
+    use crate::small::{alone, geometry};
+    use terrace_medium::Dram;
+
+    fn take<M: MappedMedium>(pool: &Pool<M>, count: usize, bytes: usize) {
+        let guard = pool.pin();
+        (0..count).for_each(|_| _ = guard.alloc(bytes).unwrap().fenced_later().into_offset());
+    }
+
+    #[test]
+    fn every_byte_is_free_or_used_for_something() {
+        let pool = alone::<Dram>();
+        let zones = &pool.0.memory.zones;
+        let heads = pool.0.zones().flat_map(|zone| pool.0.units_in(&zone).map(move |unit| (zone, unit)));
+        let heads: u64 =
+            heads.map(|(zone, unit)| u64::from(zones.head_granules(&zone, unit).count_ones())).sum();
+        let slab = 1 << zones.slab_log2;
+        let metadata = zones.base + (heads << zones.granule_log2());
+        let empty = pool.space();
+        let free = pool.size() - metadata - slab;
+        let expected = Space { size: 1 << 20, metadata, slab_free: slab, free, ..Space::default() };
+        assert_eq!(Space { largest_free_extent: 0, ..empty }, expected);
+        take(&pool, 3, 1000);
+        take(&pool, 2, 64);
+        let used = Space {
+            used_by_blocks: 3 * 1024 + 128,
+            slab_free: 2 * slab - 128,
+            free: free - 3 * 1024 - slab,
+            ..expected
+        };
+        assert_eq!(Space { largest_free_extent: 0, ..pool.space() }, used);
+        let guard = pool.pin();
+        guard.retire(guard.alloc(64).unwrap().fenced_later().into_offset(), 64);
+        let space = pool.space();
+        assert_eq!((space.waiting, space.readers, space.holding_up), (64, 1, 0));
+        assert_eq!(space.used_by_blocks, used.used_by_blocks + 64 + 512, "it is noted on a page");
+        pool.0.try_advance();
+        assert_eq!(pool.space().holding_up, 1);
+    }
+
+    #[test]
+    fn until_it_is_collected_what_a_death_left_is_used() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = PoolOptions::at(directory.path().join("pool")).size(1 << 20).geometry(geometry());
+        let pool = options.create::<Dram>().unwrap();
+        take(&pool, 3, 1000);
+        take(&pool, 2, 64);
+        let before = pool.space();
+        pool.abandon();
+        let pool = options.open::<Dram>().unwrap();
+        let slab = 1 << pool.0.memory.zones.slab_log2;
+        let guess = Space {
+            used_by_blocks: 3 * 1024 + slab,
+            slab_free: before.slab_free - (slab - 128),
+            collecting: true,
+            ..before
+        };
+        assert_eq!(pool.space(), guess);
+        // One of these arrives, and a new one is taken.
+        take(&pool, 1, 64);
+        assert_eq!(pool.verify_memory(), []);
+        pool.collect(&mut |_| ());
+        let space = pool.space();
+        assert_eq!((space.used_by_blocks, space.collecting, space.metadata), (64, false, before.metadata));
+    }
 
     #[test]
     fn a_run_goes_on_from_word_to_word() {

@@ -408,6 +408,24 @@ mod tests {
         assert_eq!(pool.faults(), 0);
     }
 
+    #[test]
+    fn what_a_death_left_is_a_slab_only_if_its_unit_is_taken_whole_is_no_head_and_has_a_class() {
+        let (_directory, pool) = found::<Shm>(Start::Unclean, fill);
+        let medium = pool.medium();
+        let unit = pool.0.all_units().find(|&unit| state(&pool, unit).usage() == Use::Full).unwrap();
+        let found = state(&pool, unit);
+        let is_damaged = |unit, state: State, taken| {
+            pool.0.unit(unit).taken.store(medium, taken, Relaxed);
+            matches!(pool.0.fate(unit, state), Fate::Damaged)
+        };
+        assert!(!is_damaged(unit, found, !0));
+        assert!(is_damaged(unit, found, !1) && is_damaged(0, found, !0));
+        let beyond = State::slab(found.era(), pool.0.memory.classes.len(), Use::Full);
+        assert!(is_damaged(unit, beyond, !0));
+        assert!(is_damaged(unit, State(found.0 ^ 1), !0) && is_damaged(unit, found.with(Use::Damaged), !0));
+        pool.abandon();
+    }
+
     thread_local!(static RESTS: Cell<u32> = const { Cell::new(0) });
 
     /// Waits for a unit that nobody goes on with. Returns how often it has slept.

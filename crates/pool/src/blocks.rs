@@ -411,3 +411,49 @@ impl<M: MappedMedium> Inner<M> {
         PoolFull { wanted, size, longest, waiting, collecting: self.needs_collection() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::small::alone;
+    use terrace_medium::Dram;
+
+    #[test]
+    fn a_new_block_is_written_in_bytes_words_and_lines_where_it_lies() {
+        let pool = alone::<Dram>();
+        let guard = pool.pin();
+        let fresh = guard.alloc(4 * LINE).unwrap();
+        let offset = fresh.offset();
+        assert_eq!((fresh.len(), offset % LINE as u64), (4 * LINE, 0));
+        fresh.write(3, &[9]);
+        fresh.word(8).store(pool.medium(), 3, Relaxed);
+        fresh.line(2).0[1].store(pool.medium(), 7, Relaxed);
+        fresh.stream_lines(3 * LINE, &[[5; LINE / 8]]);
+        let fence = guard.fence();
+        let durable = fresh.fenced(&fence);
+        assert_eq!(durable.offset(), offset);
+        let offset = durable.into_offset();
+        let word = |at: u64| pool.0.word_at(offset + 8 * at).load(pool.medium(), Relaxed);
+        assert_eq!((word(0).to_le_bytes()[3], word(1), word(17)), (9, 3, 7));
+        assert!((24..32).all(|at| word(at) == 5));
+    }
+
+    #[test]
+    fn whoever_relieves_a_pool_is_told_whether_something_came_of_it() {
+        let pool = alone::<Dram>();
+        assert!(pool.relieve(), "for the first time");
+        assert!(!pool.relieve() && !pool.tidy(), "and then there is nothing");
+        let guard = pool.pin();
+        guard.retire(guard.alloc(64).unwrap().fenced_later().into_offset(), 64);
+        drop(guard);
+        assert!(pool.relieve());
+        assert_eq!(pool.waiting(), 0);
+    }
+
+    #[test]
+    fn what_comes_back_by_itself_is_said_to() {
+        let full = |waiting| PoolFull { wanted: 1, size: 2, longest: None, waiting, collecting: false };
+        assert!(full(77).to_string().contains("77 bytes come back"));
+        assert!(!full(0).to_string().contains("come back"));
+    }
+}

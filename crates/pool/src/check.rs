@@ -95,3 +95,29 @@ impl<M: MappedMedium> Pool<M> {
         [0, 1].into_iter().filter_map(verify).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::layout::SUPERBLOCK_STEP;
+    use crate::small::alone;
+    use std::sync::atomic::Ordering::Relaxed;
+    use terrace_medium::{Dram, Offset, Word};
+
+    #[test]
+    fn a_copy_of_the_superblock_that_is_damaged_or_is_another_one_is_found_where_it_lies() {
+        let pool = alone::<Dram>();
+        assert_eq!(pool.verify_head(), []);
+        let places = || pool.verify_head().iter().map(|finding| finding.offset).collect::<Vec<u64>>();
+        for copy in [0, SUPERBLOCK_STEP] {
+            let word = pool.region().at::<Word>(Offset::new(copy + 16));
+            word.fetch_add(pool.medium(), 1, Relaxed);
+            assert_eq!(places(), [copy]);
+            word.fetch_sub(pool.medium(), 1, Relaxed);
+        }
+        // Both are whole, and not what this process has stored.
+        let mut other = pool.0.superblock().clone();
+        other.sequence += 1;
+        other.store(pool.region(), 0).unwrap();
+        assert_eq!(places(), [0, SUPERBLOCK_STEP]);
+    }
+}

@@ -231,6 +231,7 @@ mod tests {
                 }
                 assert_eq!(class.block_at(0), None);
                 assert_eq!(class.block_at(class.position(u64::from(class.blocks))), None);
+                assert_eq!(class.block_around(class.position(u64::from(class.blocks))), None);
                 let bits: u32 =
                     (0..u64::from(class.words) + 1).map(|word| class.valid(word).count_ones()).sum();
                 assert_eq!(bits, class.blocks);

@@ -333,6 +333,7 @@ mod tests {
     use crate::shared::PENDING;
     use crate::small::{alone, geometry, participants};
     use rustix::process::{Pid, Signal, kill_process};
+    use std::cell::Cell;
     use std::process::Command;
     use terrace_medium::{Access, Dram, Line, Offset};
 
@@ -411,6 +412,48 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!is_done, "it may stand still for ever");
+    }
+
+    #[test]
+    fn a_block_is_kept_by_any_byte_of_it() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options =
+            crate::PoolOptions::at(directory.path().join("pool")).size(1 << 20).geometry(geometry());
+        let pool = options.create::<Dram>().unwrap();
+        let guard = pool.pin();
+        let blocks = [(); 20].map(|()| guard.alloc(96).unwrap().fenced_later().into_offset());
+        drop(guard);
+        pool.abandon();
+        let pool = options.open::<Dram>().unwrap();
+        // What is freed before the sweep is not freed by it.
+        pool.pin().free(blocks[5], 96);
+        let before = pool.space().used_by_blocks;
+        let kept = [(3, 0), (7, 50), (19, 95)].map(|(block, byte)| blocks[block] + byte);
+        let report = pool.collect(&mut |marker| kept.iter().for_each(|&byte| marker.mark_around(byte)));
+        assert_eq!((report.marked, report.unsound, pool.space().used_by_blocks), (3, 0, 3 * 96));
+        assert_eq!(report.freed, before - 3 * 96);
+        let guard = pool.pin();
+        [3, 7, 19].iter().for_each(|&block| guard.free(blocks[block], 96));
+        assert_eq!((pool.faults(), pool.space().used_by_blocks), (0, 0));
+    }
+
+    #[test]
+    fn who_waits_for_readers_waits_for_three_epochs_and_gives_up_only_after_having_slept() {
+        thread_local!(static RESTS: Cell<u32> = const { Cell::new(0) });
+        let pool = alone::<Dram>();
+        let began = pool.0.epoch();
+        assert_eq!(pool.0.wait_for_readers(&|| true), Some(()));
+        assert_eq!(pool.0.epoch(), began + GRACE);
+        let _held_up = pool.pin();
+        let wait = || {
+            rest_with(|| RESTS.set(RESTS.get() + 1));
+            let is_to_stop = || {
+                assert!(RESTS.get() > 4, "it has given its processor away a few times, and has not slept");
+                true
+            };
+            assert_eq!(pool.0.wait_for_readers(&is_to_stop), None);
+        };
+        std::thread::scope(|scope| scope.spawn(wait).join().unwrap());
     }
 
     #[test]

@@ -196,6 +196,7 @@ mod tests {
         while !has_none(pid) {
             std::thread::yield_now();
         }
+        assert!(!is_past_storing(pid, "00:1b:7", PLACE_3), "it has no such lock");
         let mut status = 0;
         // SAFETY: it waits for the child of above.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);

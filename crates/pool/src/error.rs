@@ -523,3 +523,52 @@ impl fmt::Display for Bytes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error;
+
+    #[test]
+    fn what_the_system_said_is_the_source_of_what_is_told() {
+        let said = || io::Error::other("so it is");
+        let source = |problem| {
+            let error = OpenError { pool: "a.pool".into(), problem };
+            error.source().map(|source| source.to_string())
+        };
+        let told = [
+            Problem::Denied(said()),
+            Problem::NoLocks(said()),
+            Problem::Barred(said()),
+            Problem::Os("read", said()),
+        ];
+        told.into_iter().for_each(|problem| assert_eq!(source(problem).as_deref(), Some("so it is")));
+        assert!(source(Problem::Map(MapError::NoSpace { wanted: 1 })).is_some());
+        assert_eq!(source(Problem::Missing), None);
+    }
+
+    #[test]
+    fn a_path_that_a_container_does_not_share_is_said_to_be_one() {
+        let told = |pool: &str| OpenError { pool: pool.into(), problem: Problem::Missing }.to_string();
+        assert!(told("/dev/shm/a.pool").contains("container") && !told("/tmp/a.pool").contains("container"));
+    }
+
+    #[test]
+    fn a_release_is_told_in_its_parts() {
+        let told = Release(1 << 40 | 22 << 28 | 333 << 16 | 4).to_string();
+        assert!(told.contains("1.22.333 ") && told.contains("sharing 4)"), "{told}");
+    }
+
+    #[test]
+    fn only_the_same_process_that_has_not_run_has_not_run() {
+        let seen = Holder { pid: 1, since_ms: 2, ran_ticks: 3, ..Holder::default() };
+        assert!(seen.has_not_run_since(&Holder { stopped: true, ..seen.clone() }));
+        for other in [
+            Holder { pid: 2, ..seen.clone() },
+            Holder { since_ms: 3, ..seen.clone() },
+            Holder { ran_ticks: 4, ..seen.clone() },
+        ] {
+            assert!(!other.has_not_run_since(&seen));
+        }
+    }
+}

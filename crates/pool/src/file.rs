@@ -35,7 +35,8 @@ pub(crate) fn open(path: &Path, purpose: Purpose) -> Result<File, Problem> {
     OpenOptions::new()
         .read(true)
         .write(purpose != Purpose::Read)
-        .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
+        // A device that waits for its other end is none that a pool lies in.
+        .custom_flags(libc::O_NONBLOCK)
         .open(path)
         .map_err(|e| refusal(path, "open", e))
 }
@@ -144,7 +145,7 @@ pub(crate) fn read_superblock(file: &File) -> Result<Found, Problem> {
     }
     let mut head = [0; HEAD_BYTES];
     let mut have = 0;
-    while have < HEAD_BYTES {
+    loop {
         match file.read_at(&mut head[have..], have as u64) {
             Ok(0) => break,
             Ok(more) => have += more,
@@ -258,6 +259,23 @@ mod tests {
     fn temporary_names_differ() {
         let [one, other] = [unique().unwrap(), unique().unwrap()];
         assert_ne!(one, other);
+    }
+
+    #[test]
+    fn what_a_path_is_refused_for_is_told_by_what_the_system_says_and_whether_its_directory_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let told = |name: &str, kind: ErrorKind| refusal(&directory.path().join(name), "open", kind.into());
+        assert!(matches!(told("a", ErrorKind::NotFound), Problem::Missing));
+        let none = directory.path().join("none");
+        assert!(
+            matches!(told("none/a", ErrorKind::NotFound), Problem::NoDirectory(missing) if missing == none)
+        );
+        assert!(matches!(told("a/b", ErrorKind::NotADirectory), Problem::NoDirectory(_)));
+        assert!(matches!(told("a", ErrorKind::AlreadyExists), Problem::Exists));
+        assert!(matches!(told("a", ErrorKind::IsADirectory), Problem::NotAFile));
+        assert!(matches!(told("a", ErrorKind::PermissionDenied), Problem::Denied(_)));
+        assert!(matches!(told("a", ErrorKind::ReadOnlyFilesystem), Problem::ReadOnlyFileSystem));
+        assert!(matches!(told("a", ErrorKind::OutOfMemory), Problem::Os("open", _)));
     }
 
     #[test]

@@ -147,6 +147,7 @@ mod tests {
         assert_eq!(other.size(), 4 << 20);
         let refused = other.grow((4 << 20) + PAGE).unwrap_err();
         assert!(matches!(refused, GrowError::Reserved { reserved, .. } if reserved == 4 << 20), "{refused}");
+        assert_eq!(options.open::<terrace_medium::Shm>().unwrap().size(), 4 << 20, "who comes in now, too");
     }
 
     #[test]
@@ -172,6 +173,32 @@ mod tests {
         drop(guard);
         pool.grow(size + PAGE).unwrap();
         assert!(pool.pin().alloc(PAGE as usize).is_ok(), "what is new lies in that unit alone");
+    }
+
+    #[test]
+    fn who_was_refused_before_the_pool_grew_looks_for_memory_again() {
+        let options = crate::PoolOptions::anonymous().size(1 << 20).max_size(4 << 20);
+        let pool = options.geometry(crate::small::geometry()).create::<Dram>().unwrap();
+        let (size, zones) = (pool.size(), &pool.0.memory.zones);
+        let last = zones.units(size) - 1;
+        assert!(zones.of_unit(last).end() > last + 1, "what comes next is of the same zone");
+        let guard = pool.pin();
+        let is_refused =
+            || guard.alloc(PAGE as usize).map(|block| block.fenced_later().into_offset()).is_err();
+        while !is_refused() {}
+        guard.free(zones.start_of(last), PAGE as usize);
+        let other = || {
+            let guard = pool.pin();
+            drop(guard.alloc(64).unwrap());
+            assert_eq!(pool.0.arrive(last).usage(), crate::zones::Use::Owned);
+            // It has a slab of which no block is taken, and that only it can give back.
+            std::thread::scope(|scope| {
+                scope.spawn(|| assert!(pool.pin().alloc(PAGE as usize).is_err())).join().unwrap()
+            });
+            pool.grow(size + PAGE).unwrap();
+            assert!(guard.alloc(2 * PAGE as usize).is_ok());
+        };
+        std::thread::scope(|scope| scope.spawn(other).join().unwrap());
     }
 
     #[test]

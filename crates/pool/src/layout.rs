@@ -184,6 +184,8 @@ mod tests {
             assert_eq!(layout.zones % (1 << geometry.slab_log2), 0);
             assert!((8..=64).contains(&layout.watch_count()), "{layout:?}");
             assert!(layout.watch(layout.watch_count()) <= layout.zones);
+            assert_eq!(layout.watch(3), layout.watches + 3 * WATCH_BYTES);
+            assert_eq!(layout.smallest() - layout.zones, 8 << geometry.slab_log2);
         }
         assert!(Layout::new(Geometry::tiny()).unwrap().smallest() <= 64 << 10);
     }
@@ -195,6 +197,12 @@ mod tests {
             assert_eq!(geometry.check(), Ok(()), "{size}");
             assert!(size <= 1 << geometry.first_zone_log2 || geometry.first_zone_log2 == geometry.zone_log2);
         }
+    }
+
+    #[test]
+    fn slabs_become_larger_from_one_mib_on_and_from_64() {
+        let slab = |size| Geometry::for_size(size).slab_log2;
+        assert_eq!([(1 << 20) - 1, 1 << 20, (64 << 20) - 1, 64 << 20].map(slab), [12, 14, 14, 16]);
     }
 
     #[test]

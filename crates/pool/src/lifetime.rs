@@ -130,8 +130,24 @@ mod tests {
 
     #[test]
     fn the_boot_id_is_there_and_stays() {
-        assert!(boot_id().is_some());
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let id = boot_id().map(|id| format!("{id:032x}"));
+        assert_eq!(id, Some(text.trim().replace('-', "")));
         assert_eq!(boot_id(), boot_id());
+    }
+
+    #[test]
+    fn any_of_the_allocator_s_words_that_changes_shows() {
+        let pool = crate::small::alone::<terrace_medium::Dram>();
+        let (region, layout) = (pool.region(), pool.layout());
+        let sum = allocator_sum(region, layout);
+        for at in (layout.allocator..layout.allocator + ALLOCATOR_BYTES).step_by(8) {
+            let word = region.at::<terrace_medium::Word>(Offset::new(at));
+            word.fetch_add(region.medium(), 1 << 40, Relaxed);
+            assert_ne!(allocator_sum(region, layout), sum, "{at:#x}");
+            word.fetch_sub(region.medium(), 1 << 40, Relaxed);
+        }
+        assert_eq!(allocator_sum(region, layout), sum);
     }
 
     #[test]

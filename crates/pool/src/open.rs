@@ -13,7 +13,6 @@ use crate::participants::About;
 use crate::pool::{self, Life, Pool, Start};
 use crate::superblock::{self, LABEL_BYTES, Superblock};
 use crate::{clock, participants};
-use rustix::io::Errno;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -54,7 +53,7 @@ impl PoolOptions {
 
     /// Opens the pool in the memory of `medium`, as after a crash or a close. For test media.
     pub fn open_on<M: MappedMedium>(&self, medium: M) -> Result<Pool<M>, OpenError> {
-        self.resume(medium, Protection::ReadWrite, None).map_err(|problem| self.error(problem))
+        self.resume(medium, None).map_err(|problem| self.error(problem))
     }
 
     /// As [`PoolOptions::create_on`]; others may come in while it is open, by [`PoolOptions::share_on`], whose media have the same memory and whose [`Liveness`] knows of this one.
@@ -75,7 +74,7 @@ impl PoolOptions {
         medium: M,
         liveness: Arc<dyn Liveness>,
     ) -> Result<Pool<M>, OpenError> {
-        through_the_gate(liveness, |liveness| self.resume(medium, Protection::ReadWrite, Some(liveness)))
+        through_the_gate(liveness, |liveness| self.resume(medium, Some(liveness)))
             .map_err(|problem| self.error(problem))
     }
 
@@ -139,8 +138,11 @@ impl PoolOptions {
     fn create_in<M: MappedMedium>(&self, file: File) -> Result<Pool<M>, Problem> {
         let file = if self.shares() { file::opened_anew(&file)? } else { file };
         file::hold(&file, Purpose::Write)?;
-        if !matches!(file::read_superblock(&file), Err(Problem::Foreign)) {
-            return Err(Problem::Exists);
+        match file::read_superblock(&file) {
+            Err(Problem::Foreign) => {}
+            // What cannot be looked at holds no pool.
+            Err(problem @ (Problem::NotAFile | Problem::Map(_) | Problem::Os(..))) => return Err(problem),
+            Ok(_) | Err(_) => return Err(Problem::Exists),
         }
         let liveness = self.liveness(&file)?;
         let holder = file.try_clone().map_err(|e| Problem::Os("make", e))?;
@@ -207,7 +209,7 @@ impl PoolOptions {
             (Backing::SharedMemory, Some(file)) if !self.writes() => file::can_read_holes(file, size)?,
             _ => {}
         }
-        self.resume(self.medium(mapping), protection, liveness)
+        self.resume(self.medium(mapping), liveness)
     }
 
     /// Maps the first `size` bytes of `file`, with room to grow where there are addresses for it.
@@ -215,9 +217,8 @@ impl PoolOptions {
         let copy = file.try_clone().map_err(|e| Problem::Os("map", e))?;
         let reserve = if protection == Protection::ReadWrite { self.reserve(size) } else { size };
         match Mapping::file(file, size as usize, reserve as usize, protection) {
-            Err(MapError::Os(_, error)) if error.raw_os_error() == Some(Errno::NOMEM.raw_os_error()) => {
-                Mapping::file(copy, size as usize, size as usize, protection)
-            }
+            // Too few addresses; or it fails once more.
+            Err(MapError::Os(..)) => Mapping::file(copy, size as usize, size as usize, protection),
             outcome => outcome,
         }
         .map_err(Problem::Map)
@@ -289,7 +290,6 @@ impl PoolOptions {
     fn resume<M: MappedMedium>(
         &self,
         medium: M,
-        protection: Protection,
         liveness: Option<Arc<dyn Liveness>>,
     ) -> Result<Pool<M>, Problem> {
         let assumed_persistent = self.assumed(&medium);
@@ -316,10 +316,10 @@ impl PoolOptions {
         if len < if self.salvage { layout.smallest() } else { expected } {
             return Err(Problem::Truncated { expected, found: len });
         }
-        let writes = protection == Protection::ReadWrite && self.writes();
         // The copy that was not believed is written first: the other is whole until then.
         let (size, reproducible) = (expected.min(len), self.reproducible);
-        let life = Life { start, writes, size, superblock, copy: 1 - found.copy, reproducible, liveness };
+        let (writes, copy) = (self.writes(), 1 - found.copy);
+        let life = Life { start, writes, size, superblock, copy, reproducible, liveness };
         self.begin(region, layout, life)
     }
 

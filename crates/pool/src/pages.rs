@@ -381,6 +381,7 @@ impl<M: MappedMedium> Inner<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Geometry;
     use crate::pool::Pool;
     use crate::small::alone;
     use terrace_medium::Dram;
@@ -478,6 +479,85 @@ mod tests {
             }
         }
         assert!(found > 20 && nothing > 20, "{found} and {nothing}");
+    }
+
+    #[test]
+    fn the_next_unit_that_may_be_free_is_found_from_wherever_it_is_looked_for() {
+        let pool = Pool::<Dram>::anonymous(64 << 20).unwrap();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let zone = inner.zones().next().unwrap();
+        let units = inner.units_in(&zone);
+        let hint = |unit| inner.hint_word(Hint::Empty, &zone, unit);
+        units.clone().for_each(|unit| hint(unit).0.store(medium, 0, Relaxed));
+        let hinted = [3, 63, 64, 190, 191, 600, units.end - 1];
+        hinted.iter().map(|&unit| hint(unit)).for_each(|(word, bit)| _ = word.fetch_or(medium, bit, Relaxed));
+        for from in units.clone() {
+            for end in [from + 1, from + 70, units.end].map(|end| end.min(units.end)) {
+                let expected = hinted.into_iter().find(|unit| (from..end).contains(unit));
+                assert_eq!(inner.next_hinted(Hint::Empty, &zone, from..end), expected, "{from}..{end}");
+            }
+        }
+    }
+
+    #[test]
+    fn granules_that_are_taken_while_others_collect_are_not_old_whatever_was_seen_of_them() {
+        let pool = alone::<Dram>();
+        let (inner, zone) = (&pool.0, zone(&pool));
+        let unit = zone.first + 9;
+        inner.begin_marking();
+        inner.arrive(unit);
+        inner.unit(unit).old.store(pool.medium(), !0, Relaxed);
+        assert_eq!(inner.take_pieces(unit * GRANULES + 5, 20), Ok(()));
+        assert_eq!(inner.unit(unit).old.load(pool.medium(), Relaxed), !(low_bits(20) << 5));
+    }
+
+    #[test]
+    fn an_extent_lies_within_one_zone_behind_its_head_and_is_freed_once() {
+        let pool = alone::<Dram>();
+        let (inner, zone) = (&pool.0, zone(&pool));
+        let (zones, granule) = (&inner.memory.zones, 1 << inner.memory.zones.granule_log2());
+        let first = zone.start + zone.head_bytes().next_multiple_of(granule);
+        let all = zones.start_of(zone.end()) - first;
+        let is_one = |offset, bytes| inner.extent_at(offset, bytes).is_some();
+        assert_eq!(inner.extent_at(first, all), Some(((first - zones.base) / granule, all / granule)));
+        assert!(!is_one(first, all + 1) && !is_one(first - granule, granule) && !is_one(first + 8, 8));
+        assert!(!is_one(first, u64::MAX / 2) && !is_one(pool.size(), 8) && !is_one(0, 8));
+        let extent = inner.take_extent(3 * granule).unwrap();
+        assert!(inner.free_extent(extent, 3 * granule) && !inner.free_extent(extent, 3 * granule));
+    }
+
+    #[test]
+    fn the_largest_extents_are_taken_from_the_end() {
+        // One whose 64th part is less than two units, and one where it is more.
+        for (size, geometry) in [(256 << 10, Geometry::tiny()), (64 << 20, Geometry::default())] {
+            let pool = Pool::<Dram>::anonymous_with(size, geometry).unwrap();
+            let (inner, middle) = (&pool.0, size / 2);
+            let most = (inner.memory.zones.units(size) * GRANULES / LARGE_PART).max(2 * GRANULES);
+            let take = |count: u64| inner.take_extent(count << inner.memory.zones.granule_log2()).unwrap();
+            assert!(take(most) < middle && take(most + 1) > middle, "of {size} bytes");
+        }
+    }
+
+    #[test]
+    fn a_search_goes_on_where_the_last_one_ended_and_begins_at_the_front_now_and_then() {
+        let pool = alone::<Dram>();
+        let take = || pool.0.take_extent(PAGE).unwrap();
+        let first = take();
+        pool.0.free_extent(first, PAGE);
+        let later: Vec<u64> = (2..TURNS).map(|_| take()).collect();
+        assert!(first < later[0] && later.is_sorted());
+        assert_eq!(take(), first);
+    }
+
+    #[test]
+    fn a_unit_of_which_a_part_is_not_there_is_no_slab() {
+        let pool = Pool::<Dram>::anonymous((1 << 20) + PAGE).unwrap();
+        let last = pool.0.memory.zones.units(pool.size()) - 1;
+        let guard = pool.pin();
+        while let Ok(block) = guard.alloc(64) {
+            block.fenced_later().into_offset();
+        }
+        assert!(pool.0.arrive(last).usage() == Use::Granules && pool.0.take_extent(PAGE).is_some());
     }
 
     #[test]

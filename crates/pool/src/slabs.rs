@@ -465,3 +465,106 @@ fn low(bits: u32) -> u64 {
 fn head_word(head: u64, first: u64) -> u64 {
     ((head >> UNIT_BITS).wrapping_add(1) << UNIT_BITS) | first
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Pool;
+    use crate::shared::NOTE;
+    use crate::small::alone;
+    use std::collections::BTreeSet;
+    use terrace_medium::Dram;
+
+    #[test]
+    fn a_head_that_comes_back_is_another_one() {
+        assert_eq!(head_word(5 << 32 | 7, 9), 6 << 32 | 9);
+        assert_eq!(head_word(6 << 32 | 9, 7), 7 << 32 | 7);
+        assert_eq!(head_word(!0, 1), 1);
+    }
+
+    #[test]
+    fn the_reserve_hands_out_each_of_its_blocks_once() {
+        // With more blocks than a word has bits.
+        let pool = Pool::<Dram>::anonymous(64 << 20).unwrap();
+        let inner = &pool.0;
+        let class = inner.memory.classes.get(inner.memory.classes.of(512).unwrap()).unwrap();
+        let start = inner.shared().reserve.load(pool.medium(), Relaxed);
+        let taken: Vec<u64> = std::iter::from_fn(|| inner.take_reserved(class)).collect();
+        let expected: BTreeSet<u64> =
+            (0..u64::from(class.blocks)).map(|block| start + class.position(block)).collect();
+        assert!(class.words > 1 && taken.len() == class.blocks as usize);
+        assert_eq!(taken.into_iter().collect::<BTreeSet<u64>>(), expected);
+    }
+
+    #[test]
+    fn only_what_is_a_reserve_is_gone_on_with_as_one() {
+        let pool = alone::<Dram>();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let number = inner.memory.classes.of(512).unwrap();
+        let offset = inner.shared().reserve.load(medium, Relaxed);
+        let entry = inner.unit(inner.unit_at(offset).unwrap());
+        let is_one = |state: State, taken: u64| {
+            entry.state.store(medium, state.0, Relaxed);
+            entry.taken.store(medium, taken, Relaxed);
+            inner.reuse_reserve(offset, number)
+        };
+        let reserve = State::slab(inner.era, number, Use::Reserve);
+        assert!(is_one(reserve, !0) && !inner.reuse_reserve(offset + 512, number));
+        assert!(!is_one(reserve, !1) && !is_one(State(reserve.0 ^ 1), !0));
+        assert!(!is_one(reserve.with(Use::Full), !0));
+        assert!(!is_one(State::slab(inner.era, number - 1, Use::Reserve), !0));
+    }
+
+    #[test]
+    fn a_list_that_leads_to_no_slab_is_given_up_and_what_was_in_it_is_lost() {
+        let pool = alone::<Dram>();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let number = inner.memory.classes.of(64).unwrap();
+        let list = &inner.shared().lists[number].head;
+        let damaged =
+            inner.take_unit(number, inner.memory.classes.get(number).unwrap(), Use::Listed).unwrap();
+        inner.unit(damaged).state.store(medium, State::damaged(inner.era).0, Relaxed);
+        // Beyond the pool, a unit that is damaged, and one that never was a slab.
+        for (times, unit) in (1..).zip([1 << 20, damaged, 0]) {
+            list.store(medium, unit + 1, Relaxed);
+            assert_eq!(inner.pop(number), None);
+            assert_eq!(list.load(medium, Relaxed) & low(UNIT_BITS), 0);
+            assert_eq!((pool.faults(), pool.space().lost), (times, times << inner.memory.classes.slab_log2));
+        }
+        // One that somebody is bringing into this era comes back once that is done.
+        let arriving = State::slab(inner.era, number, Use::Arriving);
+        inner.unit(damaged).state.store(medium, arriving.0, Relaxed);
+        pool.doubt();
+        list.store(medium, damaged + 1, Relaxed);
+        assert_eq!((inner.pop(number), list.load(medium, Relaxed)), (None, damaged + 1));
+        assert_eq!(pool.faults(), 3);
+        pool.abandon();
+    }
+
+    #[test]
+    fn a_block_of_the_reserve_that_is_taken_while_others_collect_is_no_garbage() {
+        let pool = alone::<Dram>();
+        let inner = &pool.0;
+        let class = inner.memory.classes.get(inner.memory.classes.of(512).unwrap()).unwrap();
+        inner.begin_marking();
+        let unit = inner.unit_at(inner.take_reserved(class).unwrap()).unwrap();
+        assert_eq!(inner.look_into(unit, |state| inner.sweep_in(unit, state)), (0, 0));
+        assert_eq!(inner.count_blocks(unit, class), 1);
+    }
+
+    #[test]
+    fn whoever_owns_a_slab_notes_this_collection_and_no_earlier_one() {
+        let pool = alone::<Dram>();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let number = inner.memory.classes.of(64).unwrap();
+        let class = inner.memory.classes.get(number).unwrap();
+        inner.begin_marking();
+        let unit = inner.take_unit(number, class, Use::Owned).unwrap();
+        inner.leave(unit, number, class);
+        let link = &inner.unit(unit).link;
+        assert_eq!(link.load(medium, Relaxed) & NOTE, 1 << 32);
+        inner.begin_marking();
+        assert!(inner.own(unit, number));
+        assert_eq!(link.load(medium, Relaxed) & NOTE, 2 << 32);
+    }
+}

@@ -242,3 +242,103 @@ fn describe(state: State) -> String {
         None => format!("{:?}, era {}", state.usage(), state.era()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::small::alone;
+    use terrace_medium::{Dram, Word};
+
+    /// A pool with extents, and slabs in each use that a sound one has.
+    fn pool() -> Pool<Dram> {
+        let pool = alone::<Dram>();
+        let guard = pool.pin();
+        let blocks: Vec<u64> =
+            (0..20).map(|_| guard.alloc(512).unwrap().fenced_later().into_offset()).collect();
+        guard.free(blocks[0], 512);
+        (0..3).for_each(|_| _ = guard.alloc(1000).unwrap().fenced_later().into_offset());
+        drop(guard);
+        assert_eq!(pool.verify_memory(), []);
+        pool
+    }
+
+    fn unit(pool: &Pool<Dram>, usage: Use) -> u64 {
+        let is_one =
+            |&unit: &u64| pool.0.foresee(unit).usage() == usage && pool.0.foresee(unit).class().is_some();
+        pool.0.all_units().find(is_one).unwrap()
+    }
+
+    fn free_unit(pool: &Pool<Dram>) -> u64 {
+        let is_free = |&unit: &u64| pool.0.unit(unit).taken.load(pool.medium(), Relaxed) == 0;
+        pool.0.all_units().find(is_free).unwrap()
+    }
+
+    fn set(pool: &Pool<Dram>, word: &Word, value: u64) {
+        word.store(pool.medium(), value, Relaxed);
+    }
+
+    fn set_state(pool: &Pool<Dram>, usage: Use, to: impl Fn(State) -> State) {
+        let unit = unit(pool, usage);
+        set(pool, &pool.0.unit(unit).state, to(pool.0.foresee(unit)).0);
+    }
+
+    fn clear_hint(pool: &Pool<Dram>, hint: Hint) {
+        let unit = free_unit(pool);
+        let (word, bit) = pool.0.hint_word(hint, &pool.0.memory.zones.of_unit(unit), unit);
+        word.fetch_and(pool.medium(), !bit, Relaxed);
+    }
+
+    /// Something that is wrong, what it is called, and whether it may be what somebody has left who died.
+    type Wrong = (fn(&Pool<Dram>), &'static str, bool);
+
+    const WRONG: [Wrong; 22] = [
+        (|pool| clear_hint(pool, Hint::Empty), "the hints of a zone", false),
+        (|pool| clear_hint(pool, Hint::Room), "the hints of a zone", false),
+        (|pool| set(pool, &pool.0.unit(0).taken, 0), "a zone's head", false),
+        (|pool| set(pool, &pool.0.unit(0).old, 1), "old granules", true),
+        (|pool| set(pool, &pool.0.unit(0).old, !0), "old granules", false),
+        (|pool| set(pool, &pool.0.unit(0).state, State::granules(1).with(Use::Arriving).0), "a unit", true),
+        (|pool| set(pool, &pool.0.shared().small_base, 8), "bytes in small blocks", true),
+        (|pool| set(pool, &pool.0.shared().large_base, 64), "bytes in extents", true),
+        (|pool| set(pool, &pool.0.unit(unit(pool, Use::Full)).taken, 1), "a slab", false),
+        (|pool| set_state(pool, Use::Full, |state| state.with(Use::Listed)), "a slab", true),
+        (|pool| set_state(pool, Use::Full, |state| state.with(Use::Owned)), "a slab", true),
+        (|pool| set_state(pool, Use::Full, |state| state.with(Use::Granules)), "a slab", true),
+        (|pool| set_state(pool, Use::Full, |state| state.with(Use::Pending)), "a slab", false),
+        (|pool| set_state(pool, Use::Full, |state| State::slab(state.era(), 95, Use::Full)), "a slab", false),
+        (|pool| set_state(pool, Use::Reserve, |state| state.with(Use::Full)), "a slab in no list", true),
+        (|pool| set_state(pool, Use::Listed, |state| state.with(Use::Full)), "a list of slabs", false),
+        (|pool| set_state(pool, Use::Owned, |state| state.with(Use::Full)), "a seat's cache", false),
+        (|pool| set(pool, &pool.0.unit(unit(pool, Use::Listed)).link, 1 << 20), "a list of slabs", false),
+        (|pool| lead_round(pool), "a list of slabs", false),
+        (|pool| own(pool, pool.size()), "a seat's cache", false),
+        (|pool| own(pool, pool.0.memory.zones.start_of(unit(pool, Use::Owned))), "an owned slab", false),
+        (|pool| pool.0.fault(), "no frees of free memory", false),
+    ];
+
+    fn lead_round(pool: &Pool<Dram>) {
+        let unit = unit(pool, Use::Listed);
+        set(pool, &pool.0.unit(unit).link, unit + 1);
+    }
+
+    /// Another cache of the seat, of the class before, has a slab there.
+    fn own(pool: &Pool<Dram>, at: u64) {
+        let last = pool.0.memory.classes.of(512).unwrap();
+        set(pool, &pool.0.seat(0).caches[last - 1].place, at);
+    }
+
+    #[test]
+    fn whatever_is_wrong_is_found_and_what_the_dead_may_have_left_only_once_it_has_been_collected() {
+        for (number, (spoil, what, may_be_left)) in WRONG.into_iter().enumerate() {
+            let pool = pool();
+            spoil(&pool);
+            let found = pool.verify_memory();
+            assert!(found.iter().any(|finding| finding.what == what), "{number}, {what}: {found:?}");
+            pool.doubt();
+            let found = pool.verify_memory();
+            let is_found = found.iter().any(|finding| finding.what == what);
+            assert_eq!(is_found, !may_be_left, "{number}, {what}, in doubt: {found:?}");
+            pool.abandon();
+        }
+    }
+}

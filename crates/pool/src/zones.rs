@@ -179,23 +179,22 @@ impl Zones {
         Self { base: layout.zones, slab_log2: geometry.slab_log2, first_log2, last_log2 }
     }
 
-    /// Zones that double, and the units in all of them.
+    /// Units of all zones that are smaller than the largest.
     #[inline(always)]
-    fn doubling(&self) -> (u32, u64) {
-        let zones = self.last_log2 - self.first_log2 + 1;
-        (zones, ((1 << zones) - 1) << self.first_log2)
+    fn units_of_smaller(&self) -> u64 {
+        ((1 << (self.last_log2 - self.first_log2)) - 1) << self.first_log2
     }
 
     /// The zone that unit `unit` lies in.
     #[inline(always)]
     pub(crate) fn of_unit(&self, unit: u64) -> Zone {
-        let (_, doubled) = self.doubling();
-        let (first, units) = if unit < doubled {
+        let smaller = self.units_of_smaller();
+        let (first, units) = if unit < smaller {
             let zone = ((unit >> self.first_log2) + 1).ilog2();
             (((1 << zone) - 1) << self.first_log2, 1 << (zone + self.first_log2))
         } else {
             let units = 1 << self.last_log2;
-            (doubled + ((unit - doubled) & !(units - 1)), units)
+            (smaller + ((unit - smaller) & !(units - 1)), units)
         };
         Zone { first, units, start: self.start_of(first) }
     }
@@ -381,7 +380,9 @@ impl<M: MappedMedium> Inner<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::Geometry;
+    use crate::layout::{Geometry, PAGE};
+    use crate::{Pool, PoolOptions};
+    use terrace_medium::Dram;
 
     #[test]
     fn zones_double_and_then_stay_as_large_as_the_geometry_says() {
@@ -389,6 +390,11 @@ mod tests {
         let zones = Zones::new(&layout);
         let sizes: Vec<u64> = [0, 16, 48, 111, 112, 175, 176].map(|unit| zones.of_unit(unit).units).to_vec();
         assert_eq!(sizes, [16, 32, 64, 64, 64, 64, 64]);
+        // Of a pool of the default geometry, in units of 64 KiB.
+        let zones = Zones::new(&Layout::new(Geometry::default()).unwrap());
+        let firsts = (0..11).map(|zone| zones.of_unit(((1 << zone) - 1) << 10).units);
+        assert!(firsts.eq((0..9).chain([8, 8]).map(|zone| 1 << (10 + zone))));
+        let zones = Zones::new(&layout);
         let mut unit = 0;
         while unit < 1000 {
             let zone = zones.of_unit(unit);
@@ -409,6 +415,41 @@ mod tests {
                 assert!(head * 100 <= zone.units << zones.slab_log2, "{zone:?} of {geometry:?}");
                 unit = zone.end();
             }
+        }
+    }
+
+    #[test]
+    fn a_zone_ends_its_head_with_its_hints_and_is_there_once_all_of_its_head_is() {
+        let last = |pool: &Pool<Dram>| pool.0.zones().last().unwrap();
+        let options = PoolOptions::anonymous().geometry(Geometry::tiny()).size(64 << 10).max_size(8 << 20);
+        let pool = options.create::<Dram>().unwrap();
+        let zones = &pool.0.memory.zones;
+        // The first of those whose head is longer than a page.
+        let large = zones.of_unit(240);
+        assert!((2 * PAGE..3 * PAGE).contains(&large.head_bytes()));
+        for (pages, is_there) in [(1, false), (2, false), (3, true)] {
+            pool.grow(large.start + pages * PAGE).unwrap();
+            assert_eq!(last(&pool) == large, is_there, "{pages} pages of it");
+            for offset in (large.start..pool.size()).step_by(8) {
+                assert_eq!(pool.0.unit_at(offset).is_some(), is_there, "{offset:#x}");
+            }
+        }
+        for zone in pool.0.zones() {
+            let (last, _) = pool.0.hint_word(Hint::Room, &zone, zone.end() - 1);
+            assert_eq!(pool.region().offset_of(last).raw() + 8, zone.start + zone.head_bytes());
+        }
+    }
+
+    #[test]
+    fn hints_are_given_to_the_units_that_may_have_room_and_to_no_others() {
+        let pool = Pool::<Dram>::anonymous(64 << 20).unwrap();
+        let zone = pool.0.zones().next().unwrap();
+        let all = || pool.0.units_in(&zone).map(|unit| (unit, pool.0.hint_word(Hint::Room, &zone, unit)));
+        for units in [0..1, 3..64, 70..130, 64..128, 5..300] {
+            all().for_each(|(_, (word, _))| word.store(pool.medium(), 0, Relaxed));
+            pool.0.hint_at(&zone, units.clone());
+            let hinted = all().filter(|(_, (word, bit))| word.load(pool.medium(), Relaxed) & bit != 0);
+            assert!(hinted.map(|(unit, _)| unit).eq(units.clone()), "{units:?}");
         }
     }
 

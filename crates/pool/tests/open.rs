@@ -4,7 +4,7 @@ mod common;
 
 use common::{TINY, closed_image, collect, file_of, is_intact, left_image, open, problem, tiny};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use terrace_medium::{Dram, Pmem, Shm};
+use terrace_medium::{Dram, MappedMedium, Mapping, Pmem, Protection, Shm};
 use terrace_pool::{Durability, Geometry, Holder, PoolOptions, Problem, Start, describe};
 
 #[test]
@@ -192,6 +192,22 @@ fn power_survives_the_machine_unless_it_was_only_assumed() {
 }
 
 #[test]
+fn memory_that_a_test_takes_for_persistent_survives_the_machine_unless_that_was_only_assumed() {
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
+    file.set_len(TINY).unwrap();
+    let medium = || {
+        let (file, bytes) = (file.try_clone().unwrap(), TINY as usize);
+        <Pmem as MappedMedium>::new(Mapping::file(file, bytes, bytes, Protection::ReadWrite).unwrap())
+    };
+    let on = |boot| PoolOptions::anonymous().boot_id(boot);
+    on(1).create_on(medium()).unwrap().abandon();
+    on(2).open_on(medium()).unwrap().abandon();
+    on(3).assume_persistent(true).open_on(medium()).unwrap().abandon();
+    assert!(matches!(problem(on(4).open_on(medium())), Problem::MachineWentDown));
+    assert!(on(3).read_only(true).open_on(medium()).unwrap().is_read_only());
+}
+
+#[test]
 fn a_pool_says_what_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.pool");
@@ -245,7 +261,11 @@ fn files_that_are_no_pools_are_left_as_they_are() {
         assert!(std::fs::read(&path).unwrap() == bytes);
     }
     assert!(matches!(problem(tiny(dir.path()).open::<Shm>()), Problem::NotAFile));
-    assert!(matches!(problem(tiny("/dev/null".as_ref()).open::<Shm>()), Problem::NotAFile));
+    assert!(matches!(problem(tiny(dir.path()).read_only(true).open::<Shm>()), Problem::NotAFile));
+    // Nobody is told to open this one instead, or to remove it.
+    let null = tiny("/dev/null".as_ref());
+    assert!(matches!(problem(null.create::<Shm>()), Problem::NotAFile));
+    assert!(matches!(problem(null.open::<Shm>()), Problem::NotAFile));
 }
 
 trait IsForeign {

@@ -169,6 +169,14 @@ fn a_small_block_costs_no_write_back_and_no_fence() {
     );
 }
 
+#[test]
+fn a_growth_to_the_size_that_a_pool_has_stores_nothing() {
+    let pool = PoolOptions::anonymous().assume_persistent(true).create_on(Fragile::empty(1 << 20)).unwrap();
+    let before = pool.medium().counts();
+    assert_eq!(pool.grow(1 << 20).unwrap(), 1 << 20);
+    assert_eq!(pool.medium().counts(), before);
+}
+
 /// A full pool, in which somebody is killed at the fence with this number of a growth, counted from 1. Whether it had come to its end before.
 fn is_roomy_after_a_growth_killed_at(fence: u64) -> bool {
     const GROWN: u64 = 96 << 10;

@@ -76,6 +76,16 @@ fn participants_see_each_other_and_the_last_one_closes_the_pool() {
 }
 
 #[test]
+fn those_who_share_a_file_that_is_open_have_locks_of_their_own() {
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
+    let options = PoolOptions::in_file(file).size(SIZE).shared(true);
+    let one = options.create::<Shm>().unwrap();
+    let all = [one, options.open().unwrap(), options.open().unwrap()];
+    let seen = all.each_ref().map(|pool| (pool.owner().participant, pool.others().len(), pool.generation()));
+    assert_eq!(seen, [(0, 2, 1), (1, 2, 1), (2, 2, 1)]);
+}
+
+#[test]
 fn who_wants_a_pool_for_himself_and_who_shares_it_keep_each_other_out() {
     let (_directory, path) = directory();
     let shared = open::<Shm>(&path);

@@ -9,6 +9,7 @@ use crate::{CollectReport, Guard, Pool, PoolOptions};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Barrier;
+use std::sync::atomic::AtomicU32;
 use terrace_medium::{Access, Dram, Shm};
 
 const SIZE: u64 = 1 << 20;
@@ -366,6 +367,8 @@ fn a_guard_says_whether_there_is_room_to_note_what_is_to_be_retired() {
     let blocks = take_everything(&guard, 3);
     let most = |guard: &Guard<'_, Dram>| (0..200).take_while(|&n| guard.prepare_to_retire(n).is_ok()).last();
     assert_eq!((most(&guard), guard.is_short_of_notes()), (Some(10), false));
+    let missing = [11, 10 + 31, 10 + 32].map(|count| guard.prepare_to_retire(count).unwrap_err().wanted);
+    assert_eq!(missing, [512, 512, 1024]);
     guard.retire(blocks[0], 24);
     assert_eq!((most(&guard), guard.is_short_of_notes()), (Some(9), true));
     for (page, room) in pages.into_iter().zip([9 + 31, 9 + 62]) {
@@ -511,6 +514,28 @@ fn nobody_waits_for_one_who_stands_still_with_the_lock_of_a_queue() {
     still.collect(&mut |_| {});
     let space = still.space();
     assert_eq!((space.waiting, space.lost, still.faults(), still.verify_memory()), (0, 0, 0, Vec::new()));
+}
+
+#[test]
+fn who_notes_a_block_in_his_seat_waits_for_who_looks_there() {
+    static RESTS: AtomicU32 = AtomicU32::new(0);
+    let (_directory, [looking, pool]) = participants::<Shm, 2>(geometry());
+    let guard = pool.pin();
+    let block = guard.alloc(64).unwrap().fenced_later().into_offset();
+    let seat = pool.0.index_of(guard.seat()) as u32;
+    std::mem::forget(guard.seat().limbo.try_acquire_in(&looking.0).expect("it is free"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while RESTS.load(Relaxed) < 50 {
+                std::thread::yield_now();
+            }
+            looking.0.seat(seat).limbo.free_in(&looking.0);
+        });
+        rest_with(|| _ = RESTS.fetch_add(1, Relaxed));
+        pool.0.spill(guard.seat(), block, 64);
+        RESTS.store(50, Relaxed);
+    });
+    assert_eq!((pool.0.has_spilled(guard.seat()), pool.space().lost), (true, 0));
 }
 
 #[test]
