@@ -11,13 +11,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::time::Instant;
 use terrace::{Options, Put, Store};
 use terrace_bench::{Bound, Measure, Random, Row, Section};
 use terrace_index::hash::Clht;
 use terrace_index::{PointIndex, Stored, U64};
-use terrace_medium::{MappedMedium, Pmem, Shm};
-use terrace_pool::PoolOptions;
+use terrace_medium::{MappedMedium, Mapping, Pmem, Shm};
+use terrace_pool::{Liveness, Pool, PoolOptions};
 
 /// The first argument that makes this program a neighbour: another process with the same store or pool.
 pub(crate) const NEIGHBOUR: &str = "neighbour-of-cargo-peers";
@@ -233,39 +234,84 @@ const REPLY_HEAD: &[u8] = b"$64\r\n";
 /// What it costs that every lock is noted: the same work in a pool that is shared and in one that is not.
 fn notes(plan: &Plan) -> Outcome<Section> {
     let title = "P-CLHT, one thread, uniform 8-byte keys, each update with a record of 256 bytes: a shared pool, in which every lock is noted before it is tried, beside one that is not. \
-                 Paper: file 004, 5.2.2";
+                 Paper: file 004, 5.2.2. Among hosts: a note is made durable before its lock is tried; pins have a barrier of their own on both sides";
     let mut section = Section::new(title, "M/s", &["not shared"]).ours_named("shared");
     for (updates, [with_gpf, without]) in [(100, [1.5, 3.4]), (50, [1.3, 2.3]), (5, [1.02, 1.2])] {
-        section.rows.extend(notes_on::<Shm>(plan, "Shm", updates, with_gpf)?);
-        section.rows.extend(notes_on::<Pmem>(plan, "Pmem", updates, without)?);
+        section.rows.extend(notes_on::<Shm>(plan, "Shm", updates, with_gpf, &in_a_file)?);
+        section.rows.extend(notes_on::<Pmem>(plan, "Pmem", updates, without, &in_a_file)?);
+        section.rows.extend(notes_on::<Pmem>(plan, "Pmem among hosts", updates, without, &among_hosts)?);
     }
     Ok(section)
 }
 
 const RECORD: usize = 256;
 
-fn notes_on<M: MappedMedium>(plan: &Plan, medium: &str, updates: u64, at_most: f64) -> Outcome<Option<Row>> {
+/// Makes a pool of a number of bytes, shared or not.
+type MakePool<'a, M> = &'a dyn Fn(u64, bool) -> Outcome<Pool<M>>;
+
+fn in_a_file<M: MappedMedium>(bytes: u64, shared: bool) -> Outcome<Pool<M>> {
+    let directory = tempfile::tempdir_in("/dev/shm")?;
+    let options = PoolOptions::at(directory.path().join("pool")).size(bytes).assume_persistent(true);
+    // Mapped, it goes on when its name goes.
+    Ok(options.shared(shared).huge_pages(true).create()?)
+}
+
+fn among_hosts<M: MappedMedium>(bytes: u64, shared: bool) -> Outcome<Pool<M>> {
+    let mapping = Mapping::anonymous(bytes as usize, 0)?;
+    mapping.advise_huge_pages();
+    let (options, medium) = (PoolOptions::anonymous(), M::new(mapping));
+    Ok(match shared {
+        true => options.create_shared_on(medium, Arc::new(OnlyHost))?,
+        // Its pins do not rely on the kernel either.
+        false => options.reproducible().create_on(medium)?,
+    })
+}
+
+/// The host that has the pool, and no other.
+struct OnlyHost;
+
+impl Liveness for OnlyHost {
+    fn claim(&self, _: u32) -> std::io::Result<bool> {
+        Ok(true)
+    }
+    fn release(&self, _: u32) {}
+    fn is_alive(&self, _: u32) -> bool {
+        false
+    }
+    fn enter(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+    fn leave(&self) {}
+}
+
+fn notes_on<M: MappedMedium>(
+    plan: &Plan,
+    medium: &str,
+    updates: u64,
+    at_most: f64,
+    make: MakePool<'_, M>,
+) -> Outcome<Option<Row>> {
     let name = format!("{medium}, {updates}% updates");
     if !plan.wants(NAME, &format!("notes {name}")) {
         return Ok(None);
     }
     say(&format!("{NAME} notes {name}"));
     let keys = plan.count(1_000_000);
-    let directory = tempfile::tempdir_in("/dev/shm")?;
     let fill = |shared: bool| -> Outcome<Clht<M, U64>> {
-        let path = directory.path().join(if shared { "shared" } else { "alone" });
-        let options = PoolOptions::at(path).size((256 << 20) + keys * 800).assume_persistent(true);
-        let pool = options.shared(shared).huge_pages(true).create::<M>()?;
+        let pool = make((256 << 20) + keys * 800, shared)?;
         let index = Clht::create(&pool, "notes", keys).map_err(|error| error.to_string())?;
         (0..keys).try_for_each(|key| update(&index, key))?;
         Ok(index)
     };
+    // Two of each, as what the machine makes of their memory differs by more than the notes cost.
     let (shared, alone) = (fill(true)?, fill(false)?);
-    let mut measure = [&shared, &alone].map(|index| -> Measure<'_> {
+    let (alone, shared) = ([alone, fill(false)?], [shared, fill(true)?]);
+    let mut measure = [&shared, &alone].map(|indexes| -> Measure<'_> {
         let mut round = 0;
         Box::new(move || {
             round += 1;
-            mixed(index, keys, updates, round)
+            let rates = indexes.each_ref().map(|index| mixed(index, keys, updates, round));
+            2.0 / rates.map(f64::recip).iter().sum::<f64>()
         })
     });
     let row = Row::from_measured(name, plan.runner().row(&mut measure));
