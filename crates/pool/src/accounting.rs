@@ -289,8 +289,8 @@ impl<M: MappedMedium> Inner<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PoolOptions;
-    use crate::small::{alone, geometry};
+    use crate::pool::Start;
+    use crate::small::{alone, found};
     use terrace_medium::Dram;
 
     fn take<M: MappedMedium>(pool: &Pool<M>, count: usize, bytes: usize) {
@@ -331,14 +331,12 @@ mod tests {
 
     #[test]
     fn until_it_is_collected_what_a_death_left_is_used() {
-        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let options = PoolOptions::at(directory.path().join("pool")).size(1 << 20).geometry(geometry());
-        let pool = options.create::<Dram>().unwrap();
-        take(&pool, 3, 1000);
-        take(&pool, 2, 64);
-        let before = pool.space();
-        pool.abandon();
-        let pool = options.open::<Dram>().unwrap();
+        let mut before = Space::default();
+        let (_directory, pool) = found::<Dram>(Start::Unclean, |pool| {
+            take(pool, 3, 1000);
+            take(pool, 2, 64);
+            before = pool.space();
+        });
         let slab = 1 << pool.0.memory.zones.slab_log2;
         let guess = Space {
             used_by_blocks: 3 * 1024 + slab,

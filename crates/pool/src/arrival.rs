@@ -258,37 +258,20 @@ fn sum_of(words: impl Iterator<Item = u64>, sum: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Finding;
     use crate::backoff::rest_with;
     use crate::crossings::{Hooked, hooked, offset_of};
     use crate::pool::Pool;
-    use crate::small::geometry;
+    use crate::small::found;
     use crate::zones::Hint;
-    use crate::{Finding, PoolOptions};
     use std::cell::{Cell, RefCell};
     use std::rc::Rc;
-    use tempfile::{TempDir, tempdir_in};
+    use tempfile::TempDir;
     use terrace_medium::{Access, Shm};
 
-    const SIZE: u64 = 1 << 20;
     const SMALL: usize = 64;
     /// An extent.
     const LARGE: usize = 1000;
-
-    /// A pool that `fill` has been at, as the next one finds it after an orderly close, or a death. It goes with the directory.
-    fn found<M: MappedMedium>(start: Start, fill: impl FnOnce(&Pool<M>)) -> (TempDir, Pool<M>) {
-        let directory = tempdir_in("/dev/shm").unwrap();
-        let options = PoolOptions::at(directory.path().join("pool")).size(SIZE).geometry(geometry());
-        let pool = options.create::<M>().unwrap();
-        fill(&pool);
-        if start == Start::Clean {
-            pool.close().unwrap()
-        } else {
-            pool.abandon()
-        }
-        let pool = options.open::<M>().unwrap();
-        assert_eq!(pool.found(), start);
-        (directory, pool)
-    }
 
     fn blocks<M: MappedMedium>(pool: &Pool<M>, count: usize, bytes: usize) -> Vec<u64> {
         let guard = pool.pin();

@@ -330,8 +330,9 @@ mod tests {
     use crate::backoff::rest_with;
     use crate::crossings::{Hooked, hooked, offset_of};
     use crate::participants::{field, is_stopped};
+    use crate::pool::Start;
     use crate::shared::PENDING;
-    use crate::small::{alone, geometry, participants};
+    use crate::small::{alone, found, geometry, participants};
     use rustix::process::{Pid, Signal, kill_process};
     use std::cell::Cell;
     use std::process::Command;
@@ -416,15 +417,11 @@ mod tests {
 
     #[test]
     fn a_block_is_kept_by_any_byte_of_it() {
-        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let options =
-            crate::PoolOptions::at(directory.path().join("pool")).size(1 << 20).geometry(geometry());
-        let pool = options.create::<Dram>().unwrap();
-        let guard = pool.pin();
-        let blocks = [(); 20].map(|()| guard.alloc(96).unwrap().fenced_later().into_offset());
-        drop(guard);
-        pool.abandon();
-        let pool = options.open::<Dram>().unwrap();
+        let mut blocks = Vec::new();
+        let (_directory, pool) = found::<Dram>(Start::Unclean, |pool| {
+            let guard = pool.pin();
+            blocks.extend((0..20).map(|_| guard.alloc(96).unwrap().fenced_later().into_offset()));
+        });
         // What is freed before the sweep is not freed by it.
         pool.pin().free(blocks[5], 96);
         let before = pool.space().used_by_blocks;
@@ -458,11 +455,7 @@ mod tests {
 
     #[test]
     fn what_is_new_stays_as_it_is_though_the_trace_takes_it_for_something_else() {
-        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let options =
-            crate::PoolOptions::at(directory.path().join("pool")).size(1 << 20).geometry(geometry());
-        options.create::<Dram>().unwrap().abandon();
-        let pool = options.open::<Dram>().unwrap();
+        let (_directory, pool) = found::<Dram>(Start::Unclean, |_| ());
         let guard = pool.pin();
         let [small, large] = [64, 1000].map(|bytes| guard.alloc(bytes).unwrap().fenced_later().into_offset());
         drop(guard);

@@ -145,7 +145,7 @@ pub(crate) fn read_superblock(file: &File) -> Result<Found, Problem> {
     }
     let mut head = [0; HEAD_BYTES];
     let mut have = 0;
-    loop {
+    while have < HEAD_BYTES {
         match file.read_at(&mut head[have..], have as u64) {
             Ok(0) => break,
             Ok(more) => have += more,

@@ -13,6 +13,7 @@ use crate::participants::About;
 use crate::pool::{self, Life, Pool, Start};
 use crate::superblock::{self, LABEL_BYTES, Superblock};
 use crate::{clock, participants};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -217,8 +218,9 @@ impl PoolOptions {
         let copy = file.try_clone().map_err(|e| Problem::Os("map", e))?;
         let reserve = if protection == Protection::ReadWrite { self.reserve(size) } else { size };
         match Mapping::file(file, size as usize, reserve as usize, protection) {
-            // Too few addresses; or it fails once more.
-            Err(MapError::Os(..)) => Mapping::file(copy, size as usize, size as usize, protection),
+            Err(MapError::Os(_, error)) if error.raw_os_error() == Some(Errno::NOMEM.raw_os_error()) => {
+                Mapping::file(copy, size as usize, size as usize, protection)
+            }
             outcome => outcome,
         }
         .map_err(Problem::Map)

@@ -1,5 +1,6 @@
 //! For tests: pools of 1 MiB, of one participant or of several within one process.
 
+use crate::pool::Start;
 use crate::{Geometry, Pool, PoolOptions};
 use tempfile::{TempDir, tempdir_in};
 use terrace_medium::MappedMedium;
@@ -16,6 +17,22 @@ pub(crate) fn alone<M: MappedMedium>() -> Pool<M> {
     Pool::anonymous_with(SIZE, geometry()).unwrap()
 }
 
+/// A pool that `fill` has been at, as the next one finds it after an orderly close, or a death. It goes with the directory.
+pub(crate) fn found<M: MappedMedium>(start: Start, fill: impl FnOnce(&Pool<M>)) -> (TempDir, Pool<M>) {
+    let directory = tempdir_in("/dev/shm").unwrap();
+    let options = options_in(&directory, geometry());
+    let pool = options.create::<M>().unwrap();
+    fill(&pool);
+    if start == Start::Clean {
+        pool.close().unwrap()
+    } else {
+        pool.abandon()
+    }
+    let pool = options.open::<M>().unwrap();
+    assert_eq!(pool.found(), start);
+    (directory, pool)
+}
+
 /// A new pool, as often as it is asked for. It goes with the directory.
 pub(crate) fn participants<M: MappedMedium, const N: usize>(geometry: Geometry) -> (TempDir, [Pool<M>; N]) {
     let directory = tempdir_in("/dev/shm").unwrap();
@@ -25,7 +42,10 @@ pub(crate) fn participants<M: MappedMedium, const N: usize>(geometry: Geometry) 
 
 /// So many more participants of the pool in `directory`, or the first ones.
 pub(crate) fn more<M: MappedMedium, const N: usize>(directory: &TempDir, geometry: Geometry) -> [Pool<M>; N] {
-    let options = PoolOptions::at(directory.path().join("pool")).size(SIZE).geometry(geometry);
-    let options = options.shared(true).assume_persistent(true);
+    let options = options_in(directory, geometry).shared(true).assume_persistent(true);
     [(); N].map(|()| options.open_or_create().unwrap())
+}
+
+fn options_in(directory: &TempDir, geometry: Geometry) -> PoolOptions {
+    PoolOptions::at(directory.path().join("pool")).size(SIZE).geometry(geometry)
 }

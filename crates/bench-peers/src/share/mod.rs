@@ -11,14 +11,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
 use std::time::Instant;
 use terrace::{Options, Put, Store};
 use terrace_bench::{Bound, Measure, Random, Row, Section};
 use terrace_index::hash::Clht;
 use terrace_index::{PointIndex, Stored, U64};
 use terrace_medium::{MappedMedium, Mapping, Pmem, Shm};
-use terrace_pool::{Liveness, Pool, PoolOptions};
+use terrace_pool::{Pool, PoolOptions};
+use terrace_testkit::Company;
 
 /// The first argument that makes this program a neighbour: another process with the same store or pool.
 pub(crate) const NEIGHBOUR: &str = "neighbour-of-cargo-peers";
@@ -237,9 +237,9 @@ fn notes(plan: &Plan) -> Outcome<Section> {
                  Paper: file 004, 5.2.2. Among hosts: a note is made durable before its lock is tried; pins have a barrier of their own on both sides";
     let mut section = Section::new(title, "M/s", &["not shared"]).ours_named("shared");
     for (updates, [with_gpf, without]) in [(100, [1.5, 3.4]), (50, [1.3, 2.3]), (5, [1.02, 1.2])] {
-        section.rows.extend(notes_on::<Shm>(plan, "Shm", updates, with_gpf, &in_a_file)?);
-        section.rows.extend(notes_on::<Pmem>(plan, "Pmem", updates, without, &in_a_file)?);
-        section.rows.extend(notes_on::<Pmem>(plan, "Pmem among hosts", updates, without, &among_hosts)?);
+        section.rows.extend(notes_on::<Shm>(plan, "Shm", updates, with_gpf, in_a_file)?);
+        section.rows.extend(notes_on::<Pmem>(plan, "Pmem", updates, without, in_a_file)?);
+        section.rows.extend(notes_on::<Pmem>(plan, "Pmem among hosts", updates, without, among_hosts)?);
     }
     Ok(section)
 }
@@ -247,7 +247,7 @@ fn notes(plan: &Plan) -> Outcome<Section> {
 const RECORD: usize = 256;
 
 /// Makes a pool of a number of bytes, shared or not.
-type MakePool<'a, M> = &'a dyn Fn(u64, bool) -> Outcome<Pool<M>>;
+type MakePool<M> = fn(u64, bool) -> Outcome<Pool<M>>;
 
 fn in_a_file<M: MappedMedium>(bytes: u64, shared: bool) -> Outcome<Pool<M>> {
     let directory = tempfile::tempdir_in("/dev/shm")?;
@@ -256,32 +256,15 @@ fn in_a_file<M: MappedMedium>(bytes: u64, shared: bool) -> Outcome<Pool<M>> {
     Ok(options.shared(shared).huge_pages(true).create()?)
 }
 
-fn among_hosts<M: MappedMedium>(bytes: u64, shared: bool) -> Outcome<Pool<M>> {
+fn among_hosts(bytes: u64, shared: bool) -> Outcome<Pool<Pmem>> {
     let mapping = Mapping::anonymous(bytes as usize, 0)?;
     mapping.advise_huge_pages();
-    let (options, medium) = (PoolOptions::anonymous(), M::new(mapping));
+    let (options, medium) = (PoolOptions::anonymous(), Pmem::new(mapping));
     Ok(match shared {
-        true => options.create_shared_on(medium, Arc::new(OnlyHost))?,
+        true => options.create_shared_on(medium, Company::default().join().1)?,
         // Its pins do not rely on the kernel either.
         false => options.reproducible().create_on(medium)?,
     })
-}
-
-/// The host that has the pool, and no other.
-struct OnlyHost;
-
-impl Liveness for OnlyHost {
-    fn claim(&self, _: u32) -> std::io::Result<bool> {
-        Ok(true)
-    }
-    fn release(&self, _: u32) {}
-    fn is_alive(&self, _: u32) -> bool {
-        false
-    }
-    fn enter(&self) -> std::io::Result<()> {
-        Ok(())
-    }
-    fn leave(&self) {}
 }
 
 fn notes_on<M: MappedMedium>(
@@ -289,7 +272,7 @@ fn notes_on<M: MappedMedium>(
     medium: &str,
     updates: u64,
     at_most: f64,
-    make: MakePool<'_, M>,
+    make: MakePool<M>,
 ) -> Outcome<Option<Row>> {
     let name = format!("{medium}, {updates}% updates");
     if !plan.wants(NAME, &format!("notes {name}")) {
