@@ -97,7 +97,10 @@ pub(crate) fn opened_anew(file: &File) -> Result<File, Problem> {
 /// Who holds `file`: as the participant table names him, or else as the kernel's list of locks does.
 fn holder(file: &File) -> Option<Holder> {
     named_in_table(file).or_else(|| {
-        let pid = locker(&file.metadata().ok()?, &std::fs::read_to_string("/proc/locks").ok()?)?;
+        let metadata = file.metadata().ok()?;
+        // It is read a piece at a time. Where a lock goes in between, anybody's, one that comes after it is left out.
+        let look = |_| locker(&metadata, &std::fs::read_to_string("/proc/locks").ok()?);
+        let pid = (0..3).find_map(look)?;
         Some(Holder {
             pid,
             program: program_of(pid),
