@@ -271,7 +271,8 @@ fn shared_on_huge_pages(path: &Path) {
     assert_eq!(one.grow(8 << 20).unwrap(), 8 << 20);
     assert_eq!((other.size(), other.others().len()), (8 << 20, 1));
     let guard = one.pin();
-    let block = guard.alloc(3 << 20).unwrap().fenced_later().into_offset();
+    // A pool that was made as small as this has zones of a mebibyte.
+    let block = guard.alloc(900 << 10).unwrap().fenced_later().into_offset();
     let word = Offset::<Word>::new(block);
     one.region().at(word).store(one.medium(), 77, Relaxed);
     assert_eq!(other.region().at(word).load(other.medium(), Relaxed), 77);
