@@ -27,9 +27,13 @@ pub(crate) struct Opened {
     pub(crate) note: Option<String>,
 }
 
-/// A pool that exists, to look into: its file stays as it is, to the last byte.
+/// A pool that exists, to look into: its file stays as it is, to the last byte. Where that can't be, as on hugetlbfs, all of it but its head, as by one of several that share it.
 pub(crate) fn to_read(config: &Config) -> Result<Store, Failure> {
-    patiently(|| options(config).read_only(true).open())
+    let options = options(config).read_only(true);
+    patiently(|| match options.clone().open() {
+        Err(error) if error.is_for_sharers() => options.clone().shared(true).open(),
+        opened => opened,
+    })
 }
 
 /// A pool that exists, to change.

@@ -302,8 +302,9 @@ impl Problem {
         match self {
             Self::NotReadable => write!(
                 f,
-                "the pool {pool} cannot be opened read-only: it lies on huge pages or on a device, which cannot be \
-                 mapped privately\n  open it to write"
+                "the pool {pool} cannot be opened read-only by one who leaves all of it as it is: it lies on huge pages or \
+                 on a device, which cannot be mapped privately\n  open it as one of several that share it, who store \
+                 nothing but to its head, or to write"
             ),
             Self::NotPersistent => write!(
                 f,

@@ -35,6 +35,11 @@ impl OpenError {
     pub fn is_in_use(&self) -> bool {
         matches!(self, Self::Pool(error) if matches!(error.problem, terrace_pool::Problem::InUse(_)))
     }
+
+    /// Whether the pool lies where it can be read by one who shares it, and not by one who leaves all of it as it is: on hugetlbfs, or on a device.
+    pub fn is_for_sharers(&self) -> bool {
+        matches!(self, Self::Pool(error) if matches!(error.problem, terrace_pool::Problem::NotReadable))
+    }
 }
 
 impl fmt::Display for OpenError {
