@@ -9,8 +9,14 @@ use super::session::{Session, Tally};
 use clap::Args;
 use std::process::ExitCode;
 use terrace_index::{Bug, plant};
-use terrace_lab::{Accident, Deaths, StoreBug, meeting, suite};
-use terrace_testkit::crash::{Limits, Profile};
+use terrace_lab::{Accident, Deaths, RunSeed, ScheduleSeed, StoreBug, Watch, meeting, suite};
+use terrace_testkit::crash::{Lab, Limits, Profile, Seen};
+use terrace_testkit::schedule::Stage;
+
+/// A run in which each bug was found, which is looked at first: bug, target and seed, a line each. If the bug is not there any more, for a history means something else since the code
+/// has changed, it is looked for everywhere.
+/// Made by `cargo lab planted --anew | awk '$3 == "in" { sub(",", "", $4); print $1, $2, $4 }'`.
+const KNOWN: &str = include_str!("known.txt");
 
 /// Which bugs are to be found in which targets.
 const PLANTED: [(&str, &[Bug]); 8] = [
@@ -50,6 +56,16 @@ pub(crate) struct Planted {
     /// Another seed, other histories.
     #[arg(long, default_value = "0x5eed", value_parser = number)]
     seed: u64,
+    /// Looks for them everywhere, and not where they were found before.
+    #[arg(long)]
+    anew: bool,
+}
+
+/// What came of looking for a bug.
+enum Fate {
+    /// The run, how much was looked at, and what was wrong.
+    Found { seed: String, after: String, wrong: String },
+    NotFound { after: String },
 }
 
 impl Planted {
@@ -74,13 +90,11 @@ impl Planted {
         for (target, bugs) in PLANTED {
             for &bug in bugs.iter().filter(|&&bug| is_in(bug, target) && self.is_asked(&format!("{bug:?}"))) {
                 plant(Some(bug));
-                let (is_found, fate) = match is_race(bug) {
+                missed += self.look_for(&format!("{bug:?}"), target, || match is_race(bug) {
                     true => self.race(target),
-                    false => fate(&self.search(target, self.states)),
-                };
+                    false => fate(self.search(target, self.states)),
+                });
                 plant(None);
-                missed += u32::from(!is_found);
-                say(&format!("{:<24} {target:<10} {fate}", format!("{bug:?}")));
             }
         }
         missed
@@ -91,56 +105,84 @@ impl Planted {
         let mut missed = 0;
         for bug in StoreBug::all().filter(|bug| self.is_asked(&bug.to_string())) {
             bug.plant(true);
-            let (is_found, fate) = fate(&self.search(bug.target(), self.states));
+            let target = bug.target();
+            missed += self.look_for(&bug.to_string(), target, || fate(self.search(target, self.states)));
             bug.plant(false);
-            missed += u32::from(!is_found);
-            say(&format!("{bug:<24} {:<10} {fate}", bug.target()));
         }
         missed
     }
 
     /// How many bugs of participants were missed.
     fn in_participants(&self) -> u32 {
+        use terrace_pool::Bug::{self, QueueNotMended, SuperblockLeft};
         let mut missed = 0;
-        for bug in
-            terrace_pool::Bug::OF_PARTICIPANTS.into_iter().filter(|bug| self.is_asked(&format!("{bug:?}")))
-        {
+        for bug in Bug::OF_PARTICIPANTS.into_iter().filter(|bug| self.is_asked(&format!("{bug:?}"))) {
+            // Two have to do with memory and growth.
+            let target = if matches!(bug, QueueNotMended | SuperblockLeft) { "cells" } else { "clht" };
             terrace_pool::plant(Some(bug));
-            let found = self.die_with(bug);
+            missed += self.look_for(&format!("{bug:?}"), target, || self.die_with(bug, target));
             terrace_pool::plant(None);
-            missed += u32::from(found.is_none());
-            let fate = found.unwrap_or_else(|| format!("NOT FOUND in {} deaths", self.deaths));
-            say(&format!("{:<24} {fate}", format!("{bug:?}")));
         }
         missed
     }
 
-    /// What is wrong where participants die who have this bug.
-    fn die_with(&self, bug: terrace_pool::Bug) -> Option<String> {
-        use terrace_pool::Bug::{QueueNotMended, SuperblockLeft, UnfencedForgotten};
-        let (target, crash, states) = match bug {
-            // What is not durable shows after a loss of power only.
-            UnfencedForgotten => ("clht", Some(Profile::Pmem), 4 * self.states),
-            // These have to do with memory and growth.
-            QueueNotMended | SuperblockLeft => ("cells", None, self.deaths),
-            _ => ("clht", None, self.deaths),
+    /// Looks for a bug that is planted where it was found before, and then by `search`; says what came of it. 1 if it is not found.
+    fn look_for(&self, bug: &str, target: &str, search: impl FnOnce() -> Fate) -> u32 {
+        let known = if self.anew { None } else { known(bug, target) };
+        let fate = known.and_then(|seed| self.look_at(seed)).unwrap_or_else(search);
+        let (missed, fate) = match fate {
+            Fate::Found { seed, after, wrong } => (0, format!("in {seed}, after {after}, {wrong}")),
+            Fate::NotFound { after } => (1, format!("NOT FOUND in {after}")),
         };
-        // Who comes to what a dead one has left builds upon it: that is a run of heirs.
-        let deaths = if bug == UnfencedForgotten { Deaths::First } else { Deaths::Some };
+        say(&format!("{bug:<24} {target:<10} {fate}"));
+        missed
+    }
+
+    /// What is wrong in this run, if anything.
+    fn look_at(&self, seed: &str) -> Option<Fate> {
+        let all = Seen::new();
+        let wrong = match (seed.parse::<RunSeed>(), seed.parse::<ScheduleSeed>()) {
+            (Ok(seed), _) => [WIDE, DEEP].into_iter().find_map(|limits| {
+                let seen = Seen::new();
+                let (is_over, suite) = (|| seen.len() >= self.states, terrace_lab::SUITES.get(seed.suite)?);
+                let lab = Lab { is_over: &is_over, ..Lab::new(seed.profile, limits, &seen) };
+                Some(suite.run(&lab, &suite.plan(seed.run)).finding?.wrong)
+            }),
+            (_, Ok(seed)) => {
+                let watch = Watch { seen: &all, is_over: &|| false, fault: None };
+                meeting(seed.target)?.run(&Stage::new(), &watch, seed).finding.map(|finding| finding.wrong)
+            }
+            _ => None,
+        };
+        Some(Fate::Found { seed: seed.into(), after: "one run".into(), wrong: wrong? })
+    }
+
+    /// What is wrong where participants die who have this bug.
+    fn die_with(&self, bug: terrace_pool::Bug, target: &str) -> Fate {
+        // What is not durable shows after a loss of power only, and who comes to what a dead one has left builds upon it: that is a run of heirs.
+        let (deaths, crash, states) = match bug {
+            terrace_pool::Bug::UnfencedForgotten => (Deaths::First, Some(Profile::Pmem), 4 * self.states),
+            _ => (Deaths::Some, None, self.deaths),
+        };
         let session = Schedules::of_deaths(Accident::of(deaths, crash), target, states, self.seed);
-        let tally = session.session(meeting(target)?, &Progress::new(false));
-        let (_, finding) = tally.finding?;
-        Some(format!("{target:<10} after {} deaths, {}", tally.deaths, finding.wrong))
+        let tally = session.session(meeting(target).expect("a target"), &Progress::new(false));
+        let after = format!("{} deaths", tally.deaths);
+        match tally.finding {
+            Some((seed, finding)) => Fate::Found { seed: seed.to_string(), after, wrong: finding.wrong },
+            None => Fate::NotFound { after },
+        }
     }
 
     /// What is found where threads race, and nothing crashes.
-    fn race(&self, target: &str) -> (bool, String) {
+    fn race(&self, target: &str) -> Fate {
         const RUNS: u64 = 100_000;
         let meeting = meeting(target).expect("a target");
         let tally = Schedules::of_races(target, RUNS, self.seed).session(meeting, &Progress::new(false));
         match tally.finding {
-            Some((seed, finding)) => (true, format!("in {seed}, {}", finding.wrong)),
-            None => (false, format!("NOT FOUND in {RUNS} runs")),
+            Some((seed, finding)) => {
+                Fate::Found { seed: seed.to_string(), after: "some runs".into(), wrong: finding.wrong }
+            }
+            None => Fate::NotFound { after: format!("{RUNS} runs") },
         }
     }
 
@@ -173,13 +215,21 @@ impl Planted {
     }
 }
 
-/// Whether it was found, and after how long.
-fn fate(tally: &Tally) -> (bool, String) {
-    let states = tally.explored.distinct;
-    match &tally.finding {
-        Some((_, finding)) => (true, format!("after {states} states, {}", finding.wrong)),
-        None => (false, format!("NOT FOUND in {states} states")),
+/// Whether it was found, where, and after how long.
+fn fate(tally: Tally) -> Fate {
+    let after = format!("{} states", tally.explored.distinct);
+    match tally.finding {
+        Some((seed, finding)) => Fate::Found { seed: seed.to_string(), after, wrong: finding.wrong },
+        None => Fate::NotFound { after },
     }
+}
+
+/// The seed of the run in which a bug was found before.
+fn known(bug: &str, target: &str) -> Option<&'static str> {
+    KNOWN.lines().find_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
+        [of, at, seed] if of == bug && at == target => Some(seed),
+        _ => None,
+    })
 }
 
 /// Whether it takes two threads: a bug of one that is wrong between two accesses only.
