@@ -64,8 +64,14 @@ pub(crate) struct Planted {
 /// What came of looking for a bug.
 enum Fate {
     /// The run, how much was looked at, and what was wrong.
-    Found { seed: String, after: String, wrong: String },
-    NotFound { after: String },
+    Found {
+        seed: String,
+        after: String,
+        wrong: String,
+    },
+    NotFound {
+        after: String,
+    },
 }
 
 impl Planted {
