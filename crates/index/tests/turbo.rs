@@ -6,7 +6,7 @@ use terrace_index::hash::Turbo;
 use terrace_index::{Bytes, Inserted, PointIndex, RecordKeys, Stored, U64};
 use terrace_medium::{Dram, Line, MappedMedium, Offset, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::conformance::{costs_of_inserts, costs_of_single_changes};
+use terrace_testkit::conformance::{costs_of_inserts, costs_of_single_changes, most_lines};
 use terrace_testkit::{Counting, Counts, TestKeys, TestRecord};
 
 fn pool<M: MappedMedium>() -> Pool<M> {
@@ -36,6 +36,19 @@ fn an_insert_costs_two_fences_at_most_and_other_changes_one() {
     assert_eq!(costs.insert, (cost(1, 1), cost(2, 2)), "inserts");
     assert_eq!(costs.update, (cost(1, 1), cost(1, 1)), "updates");
     assert_eq!(costs.remove, (cost(1, 1), cost(1, 1)), "removals");
+}
+
+/// The longest wait that a writer causes, in lines and not in time: a shard is counted, read and written out twice as large.
+#[test]
+fn no_write_touches_more_than_a_shard_and_the_one_that_follows_it() {
+    const KEYS: u64 = 300_000;
+    // 4,700 keys a shard in the end, as ten million have in a pool of two gibibytes.
+    let index = turbo::<Dram>(6, 0);
+    let growing = most_lines(&index, (0..KEYS).map(|n| (key(n), true)));
+    let shard = index.stats(&index.pool().pin()).bytes / 64 / 64;
+    let shrinking = most_lines(&index, (0..KEYS).map(|n| (key(n), false)));
+    println!("at most {growing} lines while it grows, {shrinking} while it shrinks; a shard has {shard}");
+    assert!(growing <= 3 * shard && shrinking <= 3 * shard, "{growing} and {shrinking} lines of {shard}");
 }
 
 #[test]
