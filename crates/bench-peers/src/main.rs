@@ -130,11 +130,19 @@ fn run(arguments: &Arguments) -> Result<usize, Box<dyn std::error::Error>> {
         Suite::Share => share::sections,
     };
     say("the machine's limits");
+    let (suite, limits, sections) =
+        (arguments.suite.name(), Limits::measure(plan.limits())?, measure(&plan)?);
+    if let Some(only) =
+        plan.only.as_deref().filter(|_| sections.iter().all(|section| section.rows.is_empty()))
+    {
+        let how = format!("`cargo peers {suite} --quick` names them as it measures them");
+        return Err(format!("no row of {suite} has a name that holds `{only}`\n  {how}").into());
+    }
     let report = Report {
-        suite: arguments.suite.name(),
+        suite,
         machine: Machine::here(),
-        limits: Limits::measure(plan.limits())?,
-        sections: measure(&plan)?,
+        limits,
+        sections,
         repeat: std::env::args()
             .skip(1)
             .fold("cargo peers".into(), |line, argument| format!("{line} {argument}")),
