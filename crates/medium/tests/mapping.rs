@@ -182,6 +182,8 @@ fn a_mapping_begins_at_a_huge_page_and_shows_whole_lines() {
     assert_eq!((mapping.len(), mapping.reserved(), mapping.backing()), (960, 2 * MIB, Backing::Anonymous));
     assert!((0..8).all(|_| Mapping::anonymous(64, 0).unwrap().base().addr().get().is_multiple_of(2 * MIB)));
     assert_eq!(Mapping::anonymous(3 * MIB, 2 * MIB).unwrap().reserved(), 4 * MIB);
+    assert!(Dram::new(Mapping::anonymous(0, 0).unwrap()).is_empty());
+    assert!(!Dram::new(Mapping::anonymous(64, 0).unwrap()).is_empty());
     assert!(matches!(
         Mapping::anonymous(64, usize::MAX / 2 * 2 - 4 * MIB),
         Err(MapError::Os("reserve addresses", _))
@@ -215,4 +217,67 @@ fn what_went_wrong_is_told() {
     assert!([Backing::DaxFile, Backing::DaxDevice].iter().all(|backing| backing.survives_power_loss()));
     let others = [Backing::Anonymous, Backing::SharedMemory, Backing::HugeTlb, Backing::File];
     assert!(!others.iter().any(|backing| backing.survives_power_loss()));
+}
+
+#[test]
+fn what_a_disk_has_below_is_synced_and_nothing_else() {
+    // A sync that is not from a page boundary on fails, where there is one.
+    let disk = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let memory = tempfile::tempfile_in("/dev/shm").unwrap();
+    let syncs = |file: &std::fs::File, protection| {
+        file.set_len(MIB as u64).unwrap();
+        let mapping = Mapping::file(file.try_clone().unwrap(), MIB, 0, protection).unwrap();
+        mapping.sync(0, usize::MAX).unwrap();
+        mapping.sync(2 * MIB, MIB).unwrap();
+        mapping.sync(1, MIB).is_err()
+    };
+    assert!(syncs(&disk, Protection::ReadWrite));
+    assert!(!syncs(&disk, Protection::ReadOnly) && !syncs(&disk, Protection::CopyOnWrite));
+    assert!(!syncs(&memory, Protection::ReadWrite));
+    assert!(Mapping::anonymous(MIB, 0).unwrap().sync(1, MIB).is_ok());
+}
+
+#[test]
+fn addresses_are_given_back() {
+    // Not so many at a time.
+    (0..400).for_each(|_| drop(Mapping::anonymous(64, 1 << 40).unwrap()));
+}
+
+#[test]
+fn what_is_touched_is_resident() {
+    let mapping = Mapping::anonymous(4 * MIB, 8 * MIB).unwrap();
+    let region = Region::new(Dram::new(mapping));
+    assert_eq!(region.medium().mapping().huge_pages().unwrap().resident, 0);
+    for at in (0..2 * MIB as u64).step_by(4096) {
+        region.at(Offset::<Word>::new(at)).store(region.medium(), 1, Relaxed);
+    }
+    let pages = region.medium().mapping().huge_pages().unwrap();
+    assert!(
+        (2 * MIB as u64..=4 * MIB as u64).contains(&pages.resident) && pages.huge <= pages.resident,
+        "{pages:?}"
+    );
+    // Nothing is left of what is shorter than a huge page.
+    assert!(!region.medium().mapping().collapse_huge_pages(0, 0));
+    assert!(!region.medium().mapping().collapse_huge_pages(MIB, MIB / 2));
+    assert!(!region.medium().mapping().collapse_huge_pages(4 * MIB, MIB));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_best_instruction_that_the_processor_has_writes_back() {
+    use terrace_medium::{FlushInstruction, Pmem};
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+    let flags = info.lines().find(|line| line.starts_with("flags")).unwrap();
+    let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
+    let best = match () {
+        () if has("clwb") => FlushInstruction::Clwb,
+        () if has("clflushopt") => FlushInstruction::Clflushopt,
+        () => FlushInstruction::Clflush,
+    };
+    let region = Region::new(Pmem::new(Mapping::anonymous(MIB, 0).unwrap()));
+    assert_eq!(region.medium().flush_instruction(), best);
+    let word = region.at(Offset::<Word>::new(64));
+    word.store(region.medium(), 7, Relaxed);
+    region.persist(word);
+    assert_eq!(word.load(region.medium(), Relaxed), 7);
 }

@@ -115,7 +115,7 @@ fn run(witness: &Witness, variable: (&str, &str), temporary: &Path, limit: Durat
     let mut command = apart::command(path);
     command.args(["--quiet", "--exact", &witness.test]).current_dir(&program.directory);
     command.env("CARGO_MANIFEST_DIR", &program.directory).env(variable.0, variable.1);
-    command.env("TMPDIR", temporary).env("PROPTEST_FAILURE_PERSISTENCE", "off");
+    command.env("TMPDIR", temporary).env("PROPTEST_FAILURE_PERSISTENCE", "off").env("RUST_BACKTRACE", "0");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let Ok(child) = command.spawn() else { return End::Hung };
     let end = wait(child, limit);

@@ -224,8 +224,11 @@ fn shown(key: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Engine;
+    use crate::direct::descriptor::{Descriptor, Status};
     use crate::direct::small::{Store, store};
+    use crate::{Commit, Engine, What, Write};
+    use std::sync::atomic::Ordering::Relaxed;
+    use terrace_medium::Dram;
 
     type Check = fn(&Store, &mut dyn FnMut(u64, u64)) -> Report;
     /// While nobody writes, and beside others.
@@ -294,6 +297,36 @@ mod tests {
         for check in BOTH {
             assert_eq!(of_records(&check(&store, &mut |_, _| {})).len(), 1);
         }
+    }
+
+    #[test]
+    fn a_record_that_a_batch_has_left_as_it_was_under_way_is_told_once_the_batch_has_ended() {
+        let (store, _) = store();
+        let write = |key| Write { key, what: What::Put { value: b"value", expires_at: None } };
+        assert_eq!(store.commit(&[write(b"a"), write(b"b")], &[]), Ok(Commit::Done));
+        let (guard, medium, place) = (store.pool().pin(), store.pool().medium(), store.place(b"a"));
+        let block = Descriptor::alloc(&guard, 1).unwrap();
+        let descriptor = Descriptor::draw(&guard, block, 1);
+        descriptor.set_new(0, place);
+        descriptor.decide(Status::Committed);
+        let word = Descriptor::<Dram>::batch_word(descriptor.offset(), 0);
+        store.raw(place + 16).store(medium, word, Relaxed);
+        store.root.set_active(descriptor.offset());
+        assert!(BOTH.iter().all(|check| of_records(&check(&store, &mut |_, _| {})).is_empty()));
+        store.root.set_active(0);
+        let report = store.check(&mut |_, _| {});
+        let [finding] = of_records(&report)[..] else { panic!("{:?}", report.findings) };
+        assert!(finding.offset == place && finding.found.contains("was not settled"), "{finding:?}");
+
+        // What names no entry of a batch, or another's.
+        assert!(store.get(b"a").is_ok());
+        for word in [word + (1 << 38), word + 1, descriptor.offset()] {
+            store.raw(place + 16).store(medium, word, Relaxed);
+            assert!(store.get(b"a").is_err(), "{word:#x}");
+        }
+        store.raw(place + 16).store(medium, word, Relaxed);
+        descriptor.set_new(0, store.place(b"b"));
+        assert!(store.get(b"a").is_err() && store.get(b"b").is_ok());
     }
 
     #[test]

@@ -116,6 +116,13 @@ mod tests {
         store.root.set_active(at);
         store.raw(at).store(medium, 0, Relaxed);
         assert!(told(&store).contains("the descriptor of the batch"));
+        store.raw(at).store(medium, u64::from_le_bytes(*b"batch  1"), Relaxed);
+        // More entries than there can be, and more than the pool has room for.
+        for count in [1 << 27, 1 << 25] {
+            store.raw(at + 16).store(medium, count, Relaxed);
+            assert!(told(&store).contains("the descriptor of the batch"));
+        }
+        store.raw(at + 16).store(medium, 1, Relaxed);
         store.root.set_active(store.pool().size());
         assert!(told(&store).contains("the descriptor of the batch"));
         store.root.set_active(at);
