@@ -185,6 +185,12 @@ mod tests {
         assert_eq!((word.fetch_max(medium, 8, Relaxed), word.load(medium, Relaxed)), (9, 9));
         assert_eq!(word.compare_exchange(medium, 8, 1, Relaxed, Relaxed), Err(9));
         assert_eq!(word.compare_exchange(medium, 9, 1, Relaxed, Relaxed), Ok(9));
+        // Bytes 8 to 39 of the line, those of four words.
+        line.0[1].store(medium, u64::from_le_bytes(*b"abcaaaaa"), Relaxed);
+        line.0[4].store(medium, u64::from_le_bytes(*b"bbbbbbba"), Relaxed);
+        word.store(medium, 1, Relaxed);
+        assert_eq!(line.equal_bytes::<1, 4>(medium, b'a'), 1 << 31 | 0b1111_1001);
+        assert_eq!(line.equal_bytes::<1, 2>(medium, b'b'), 0b10);
         let words = Line::words(region.at::<[Line; 2]>(Offset::new(0)));
         assert_eq!(words.len(), 16);
         assert!(std::ptr::eq(&words[8 + 3], word) && words[11].load(medium, Relaxed) == 1);

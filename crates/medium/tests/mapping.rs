@@ -108,10 +108,15 @@ fn a_copy_on_write_mapping_never_changes_the_file() {
 
 #[test]
 fn what_another_process_has_made_longer_is_followed_by_who_said_so() {
+    follows::<Shm>();
+    follows::<terrace_medium::Pmem>();
+}
+
+fn follows<M: MappedMedium>() {
     let file = tempfile::tempfile_in("/dev/shm").unwrap();
     Mapping::allocate(&file, MIB as u64).unwrap();
     let map =
-        || Shm::new(Mapping::file(file.try_clone().unwrap(), MIB, 4 * MIB, Protection::ReadWrite).unwrap());
+        || M::new(Mapping::file(file.try_clone().unwrap(), MIB, 4 * MIB, Protection::ReadWrite).unwrap());
     let (one, two) = (map(), map());
     two.mapping().follow();
     assert!(!two.has_grown(), "nobody has grown it");
