@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Key, Settings, index_in};
 use terrace_engine::{Clock, Engine, ManualClock, OpenError, Put, WriteError};
-use terrace_index::hash::{Clht, Turbo};
-use terrace_index::{Bytes, CacheBounds};
-use terrace_medium::Shm;
+use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
+use terrace_medium::{Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 
 type Store = Direct<Clht<Shm, Bytes<Key>>>;
@@ -65,6 +65,9 @@ fn values_are_compared_by_their_bytes() {
     assert!(get(b"a") == b"same" && get(b"a") != b"sam" && get(b"c").as_ref() == b"other");
     assert_eq!(store.version(b"a").unwrap().token(), Some(get(b"a").token()));
     assert_eq!(Arc::new(ManualClock::at(7)).now_ms(), store.now_ms());
+    assert_eq!(get(b"a").expires_at(), None);
+    store.put(Put { key: b"a", value: b"same", expires_at: Some(8) }).unwrap();
+    assert_eq!(get(b"a").expires_at(), Some(8));
 }
 
 #[test]
@@ -86,4 +89,18 @@ fn a_pool_says_which_index_its_store_has_and_an_empty_one_is_not_filled_by_who_o
     assert!(!reader.is_to_sweep() && !reader.maintain() && reader.grow(8 << 20).is_err());
     assert_eq!((reader.sweep_expired(10), reader.look_after_others(), reader.others().len()), (0, 0, 1));
     assert!(store.is_to_sweep());
+}
+
+#[test]
+fn what_a_put_costs_follows_from_the_index() {
+    fn costs<I: PointIndex<Medium = Pmem, Kind = Bytes<Key>> + Stored<Medium = Pmem> + 'static>() {
+        let costs =
+            Direct::<I>::open(Pool::anonymous(4 << 20).unwrap(), settings(false)).unwrap().stats().costs;
+        assert_eq!(costs.fences_per_put, 1 + I::FENCES_PER_INSERT, "{}", I::NAME);
+        assert_eq!(costs.write_backs_per_put, I::FENCES_PER_INSERT, "{}", I::NAME);
+    }
+    costs::<Clht<Pmem, Bytes<Key>>>();
+    costs::<Level<Pmem, Bytes<Key>>>();
+    costs::<Rewo<Pmem, Bytes<Key>>>();
+    costs::<Turbo<Pmem, Bytes<Key>>>();
 }

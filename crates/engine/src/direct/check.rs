@@ -247,7 +247,8 @@ mod tests {
             assert_eq!(report.buckets, store.index.stats(&store.pool().pin()).buckets);
             assert_eq!(told.last(), Some(&(40_000, 40_000)));
             assert!((3..5).contains(&told.len()), "{told:?}");
-            let near = |&(done, all): &(u64, u64)| done % STEP < 8 && all == 40_000;
+            // Beside others whole chains, so some more each time.
+            let near = |&(done, all): &(u64, u64)| done % STEP < 64 && all == 40_000;
             assert!(told.iter().take(2).all(near) && told.is_sorted(), "{told:?}");
         }
     }
@@ -295,7 +296,8 @@ mod tests {
         store.give(b"key", b"value", None);
         store.damage(store.place(b"key") + 16);
         for check in BOTH {
-            assert_eq!(of_records(&check(&store, &mut |_, _| {})).len(), 1);
+            let report = check(&store, &mut |_, _| {});
+            assert!(of_records(&report).len() == 1 && !report.is_sound());
         }
     }
 

@@ -530,6 +530,29 @@ mod tests {
     }
 
     #[test]
+    fn a_record_is_claimed_from_when_its_batch_publishes_it_until_that_has_ended() {
+        let (store, _) = store();
+        let what = Some(What::Put { value: b"1", expires_at: None });
+        let steps = [Step { key: b"a", what, expected: None }];
+        let guard = store.pool().pin();
+        let mut flight = published(&store, &guard, &steps);
+        let word = flight.news[0];
+        let is_claimed = || store.is_claimed(&guard, word);
+        assert!(is_claimed());
+        // Its own batch word says so.
+        store.root.set_active(0);
+        assert!(is_claimed());
+        store.root.set_active(flight.descriptor.offset());
+        flight.descriptor.decide(Status::Committed);
+        store.settle_entries(&guard, &flight.descriptor, Status::Committed);
+        // Whoever ends the batch in the place of one who dies now must find it.
+        assert!(is_claimed());
+        flight.land();
+        assert!(!is_claimed());
+        store.retire_blocks(&flight.remains());
+    }
+
+    #[test]
     fn what_a_batch_leaves_behind_is_nobody_s_and_all_else_is_somebody_s() {
         let (store, _) = store();
         let put = |key, value| Write { key, what: What::Put { value, expires_at: None } };
