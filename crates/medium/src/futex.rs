@@ -57,6 +57,28 @@ mod tests {
         });
     }
 
+    #[test]
+    fn two_who_wait_for_each_other_in_turn_are_both_woken() {
+        const ROUNDS: u64 = 2000;
+        let region = Region::new(Dram::new(Mapping::anonymous(4096, 0).unwrap()));
+        let word: &crate::Word = region.at(Offset::new(64));
+        // Whoever finds its own number makes the next one of it.
+        let go = |own: u64| loop {
+            match word.load(region.medium(), Acquire) {
+                number if number >= ROUNDS => return,
+                number if number % 2 == own => {
+                    word.store(region.medium(), number + 1, Release);
+                    word.wake_all();
+                }
+                number => word.sleep_while(number as u32, Duration::MAX),
+            }
+        };
+        std::thread::scope(|threads| {
+            threads.spawn(|| go(1));
+            go(0);
+        });
+    }
+
     #[allow(clippy::disallowed_methods, reason = "whether it waits at all")]
     #[test]
     fn a_word_that_is_another_already_and_one_that_stays_are_not_waited_for_for_ever() {

@@ -324,3 +324,190 @@ impl<M: Medium> Region<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Dram, Line, MappedMedium, Mapping, Shm};
+    use std::ptr::NonNull;
+    use std::sync::Mutex;
+
+    /// What is done to the memory below, in order.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Done {
+        Before(Access, u64),
+        After(Access, u64),
+        /// The line's offset.
+        WrittenBack(u64),
+        Fenced,
+        Site,
+    }
+
+    /// Memory that takes note, and is longer than it has said so far.
+    struct Noting<const VOLATILE: bool> {
+        below: Dram,
+        len: AtomicU64,
+        done: Mutex<Vec<Done>>,
+    }
+
+    const LEN: u64 = 1024;
+
+    impl<const VOLATILE: bool> Noting<VOLATILE> {
+        fn region() -> Region<Self> {
+            let below = Dram::new(Mapping::anonymous(2 * LEN as usize, 0).unwrap());
+            Region::new(Self { below, len: AtomicU64::new(LEN), done: Mutex::default() })
+        }
+        fn note(&self, done: impl FnOnce(u64) -> Done, at: *const u8) {
+            self.done.lock().unwrap().push(done((at.addr() - self.base().addr().get()) as u64));
+        }
+        fn noted(&self) -> Vec<Done> {
+            std::mem::take(&mut self.done.lock().unwrap())
+        }
+    }
+
+    // SAFETY: the memory below is one, of which this shows a part of whole lines that only grows.
+    unsafe impl<const VOLATILE: bool> Medium for Noting<VOLATILE> {
+        const VOLATILE_CACHE: bool = VOLATILE;
+        fn base(&self) -> NonNull<u8> {
+            self.below.base()
+        }
+        fn len(&self) -> usize {
+            self.len.load(Ordering::Relaxed) as usize
+        }
+        fn has_grown(&self) -> bool {
+            self.len.swap(2 * LEN, Ordering::Relaxed) < 2 * LEN
+        }
+        fn write_back(&self, at: *const u8) {
+            self.note(Done::WrittenBack, at);
+        }
+        fn fence(&self) {
+            self.done.lock().unwrap().push(Done::Fenced);
+        }
+        fn before_access(&self, access: Access, at: *const u8) {
+            self.note(|at| Done::Before(access, at), at);
+        }
+        fn accessed(&self, access: Access, at: *const u8, _: &'static Location<'static>) {
+            self.note(|at| Done::After(access, at), at);
+        }
+        fn persisted_at(&self, _: &'static Location<'static>) {
+            self.done.lock().unwrap().push(Done::Site);
+        }
+    }
+
+    #[test]
+    fn every_line_that_is_touched_is_written_back_and_no_other() {
+        let region = Noting::<true>::region();
+        let lines = |from, len| {
+            region.write_back_bytes(from, len);
+            let noted = region.medium().noted();
+            assert_eq!(noted[0], Done::Site);
+            let line = |done: &Done| match done {
+                Done::WrittenBack(at) => *at,
+                other => panic!("{other:?}"),
+            };
+            noted[1..].iter().map(line).collect::<Vec<u64>>()
+        };
+        assert_eq!(lines(64, 64), [64]);
+        assert_eq!(lines(64, 65), [64, 128]);
+        assert_eq!(lines(100, 28), [64]);
+        assert_eq!(lines(100, 29), [64, 128]);
+        assert_eq!(lines(127, 1), [64]);
+        assert_eq!(lines(0, 192), [0, 64, 128]);
+        region.persist(region.at(Offset::<[Word; 2]>::new(184)));
+        let both = [Done::Site, Done::WrittenBack(128), Done::WrittenBack(192), Done::Site, Done::Fenced];
+        assert_eq!(region.medium().noted(), both);
+    }
+
+    #[test]
+    fn nothing_is_written_back_where_no_cache_is_lost() {
+        let region = Noting::<false>::region();
+        region.write_back_bytes(0, 100);
+        region.persist(region.at(Offset::<Line>::new(64)));
+        region.fence();
+        assert_eq!(region.medium().noted(), []);
+    }
+
+    fn streams<const VOLATILE: bool>(access: Access) {
+        let region = Noting::<VOLATILE>::region();
+        let lines = [[1, 2, 3, 4, 5, 6, 7, 8], [9; 8]];
+        region.stream_lines(128, &lines);
+        assert_eq!(region.medium().noted(), [Done::Before(access, 128), Done::After(access, 128)]);
+        for (nth, &word) in lines.as_flattened().iter().enumerate() {
+            let at = region.at(Offset::<Word>::new(128 + 8 * nth as u64));
+            assert_eq!(at.load(region.medium(), Ordering::Relaxed), word);
+        }
+    }
+
+    #[test]
+    fn lines_are_streamed_where_the_cache_is_lost_and_copied_elsewhere() {
+        streams::<true>(Access::StreamedCopy(128));
+        streams::<false>(Access::Copy(128));
+    }
+
+    #[test]
+    fn bytes_go_where_they_are_to_and_the_medium_is_told() {
+        let region = Noting::<false>::region();
+        // SAFETY: nobody else has this region.
+        unsafe {
+            region.copy_in(10, b"bytes");
+            assert_eq!(region.bytes(9, 7), Some(&b"\0bytes\0"[..]));
+        }
+        let (copy, read) = (Access::Copy(5), Access::Read(7));
+        let told =
+            [Done::Before(copy, 10), Done::After(copy, 10), Done::Before(read, 9), Done::After(read, 9)];
+        assert_eq!(region.medium().noted(), told);
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_is_there_once_the_medium_has_grown_and_nothing_behind_that() {
+        let grown = |look: &dyn Fn(&Region<Noting<false>>) -> bool| {
+            let region = Noting::<false>::region();
+            (look(&region), region.medium().len() as u64)
+        };
+        // What lies inside is not asked for.
+        assert_eq!(grown(&|region| region.get(Offset::<Word>::new(LEN - 8)).is_some()), (true, LEN));
+        assert_eq!(grown(&|region| region.get(Offset::<[Word; 3]>::new(LEN - 24)).is_some()), (true, LEN));
+        assert_eq!(grown(&|region| region.holds(0, LEN as usize)), (true, LEN));
+        assert_eq!(grown(&|region| region.glance(Offset::<Word>::new(LEN)).is_some()), (false, LEN));
+        assert_eq!(
+            grown(&|region| region.glance(Offset::<[Word; 3]>::new(LEN - 16)).is_some()),
+            (false, LEN)
+        );
+        assert_eq!(grown(&|region| region.get(Offset::<Word>::new(LEN)).is_some()), (true, 2 * LEN));
+        assert_eq!(grown(&|region| region.get(Offset::<Line>::new(2 * LEN - 64)).is_some()), (true, 2 * LEN));
+        assert_eq!(
+            grown(&|region| region.get(Offset::<[Word; 3]>::new(LEN - 16)).is_some()),
+            (true, 2 * LEN)
+        );
+        assert_eq!(grown(&|region| region.holds(LEN, LEN as usize)), (true, 2 * LEN));
+        assert_eq!(grown(&|region| region.len_by_now() as u64 == 2 * LEN), (true, 2 * LEN));
+        assert_eq!(grown(&|region| region.get(Offset::<Word>::new(2 * LEN)).is_some()), (false, 2 * LEN));
+        assert_eq!(
+            grown(&|region| region.get(Offset::<[Word; 3]>::new(2 * LEN - 16)).is_some()),
+            (false, 2 * LEN)
+        );
+        assert_eq!(grown(&|region| region.holds(LEN, LEN as usize + 1)), (false, 2 * LEN));
+        assert_eq!(grown(&|region| region.holds(u64::MAX, 2)), (false, LEN));
+    }
+
+    #[test]
+    #[should_panic(expected = "24 bytes at offset 0x3f8 do not lie in the pool (1024 bytes)")]
+    fn an_offset_of_this_program_that_lies_outside_ends_it() {
+        let region = Region::new(Shm::new(Mapping::anonymous(LEN as usize, 0).unwrap()));
+        region.at(Offset::<[Word; 3]>::new(LEN - 8));
+    }
+
+    #[test]
+    fn offsets_count_in_what_lies_there() {
+        assert!(Offset::<Line>::null().is_null() && !Offset::<Line>::new(64).is_null());
+        assert_eq!(Offset::<Line>::new(64).element(3).raw(), 256);
+        assert!(
+            Offset::<Word>::new(8) == Offset::<Word>::new(0).element(1)
+                && Offset::<Word>::new(8) != Offset::null()
+        );
+        assert_eq!(format!("{:?}", Offset::<Line>::new(64)), "0x40");
+        let region = Noting::<false>::region();
+        let line: &Line = region.at(Offset::new(192));
+        assert_eq!((region.offset_of(line).raw(), region.offset_of(&line.0[3]).raw()), (192, 216));
+    }
+}

@@ -87,4 +87,27 @@ VmFlags: rd wr sh mr mw me ms
         let both = huge_pages(SMAPS, 0x7f00_0000_0000..0x7f00_0080_0000);
         assert_eq!((both.huge, both.resident), (2 << 20, (3 << 20) + (64 << 10)));
     }
+
+    #[test]
+    fn a_mapping_that_lies_partly_elsewhere_is_not_counted_and_the_second_alone_is() {
+        for partly in [0x7f00_0000_0000..0x7f00_003f_ffff, 0x7f00_0000_0001..0x7f00_0040_0000] {
+            let pages = huge_pages(SMAPS, partly);
+            assert_eq!((pages.huge, pages.resident), (0, 0));
+        }
+        let second = huge_pages(SMAPS, 0x7f00_0040_0000..0x7f00_0080_0000);
+        assert_eq!((second.huge, second.resident), (0, 64 << 10));
+    }
+
+    #[test]
+    fn huge_pages_are_counted_whatever_lies_below() {
+        let pages = |fields: &str| {
+            let pages = huge_pages(&format!("1000-2000 rw-p 0 0:0 0\n{fields}"), 0x1000..0x2000);
+            (pages.huge, pages.resident)
+        };
+        assert_eq!(pages("Rss: 8 kB\nAnonHugePages: 4 kB\n"), (4096, 8192));
+        assert_eq!(pages("Rss: 8 kB\nShmemPmdMapped: 4 kB\n"), (4096, 8192));
+        // Those are told beside what is resident.
+        assert_eq!(pages("Rss: 0 kB\nShared_Hugetlb: 4 kB\nPrivate_Hugetlb: 8 kB\n"), (12288, 12288));
+        assert_eq!(pages("Rss: many kB\n"), (0, 0));
+    }
 }

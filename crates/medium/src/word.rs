@@ -167,3 +167,32 @@ impl Word {
         before
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Dram, Line, MappedMedium, Mapping, Offset, Region};
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn a_word_is_changed_as_an_atomic_is() {
+        let region = Region::new(Dram::new(Mapping::anonymous(4096, 0).unwrap()));
+        let (medium, line) = (region.medium(), region.at::<Line>(Offset::new(64)));
+        let word = &line.0[3];
+        word.store(medium, 12, Relaxed);
+        assert_eq!((word.swap(medium, 5, Relaxed), word.fetch_add(medium, 2, Relaxed)), (12, 5));
+        assert_eq!((word.fetch_sub(medium, 3, Relaxed), word.fetch_or(medium, 3, Relaxed)), (7, 4));
+        assert_eq!((word.fetch_and(medium, 6, Relaxed), word.fetch_max(medium, 9, Relaxed)), (7, 6));
+        assert_eq!((word.fetch_max(medium, 8, Relaxed), word.load(medium, Relaxed)), (9, 9));
+        assert_eq!(word.compare_exchange(medium, 8, 1, Relaxed, Relaxed), Err(9));
+        assert_eq!(word.compare_exchange(medium, 9, 1, Relaxed, Relaxed), Ok(9));
+        // Bytes 8 to 39 of the line, those of four words.
+        line.0[1].store(medium, u64::from_le_bytes(*b"abcaaaaa"), Relaxed);
+        line.0[4].store(medium, u64::from_le_bytes(*b"bbbbbbba"), Relaxed);
+        word.store(medium, 1, Relaxed);
+        assert_eq!(line.equal_bytes::<1, 4>(medium, b'a'), 1 << 31 | 0b1111_1001);
+        assert_eq!(line.equal_bytes::<1, 2>(medium, b'b'), 0b10);
+        let words = Line::words(region.at::<[Line; 2]>(Offset::new(0)));
+        assert_eq!(words.len(), 16);
+        assert!(std::ptr::eq(&words[8 + 3], word) && words[11].load(medium, Relaxed) == 1);
+    }
+}

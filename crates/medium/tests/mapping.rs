@@ -2,7 +2,9 @@
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_medium::{Backing, Dram, MapError, MappedMedium, Mapping, Offset, Protection, Region, Shm, Word};
+use terrace_medium::{
+    Backing, Dram, MapError, MappedMedium, Mapping, Medium, Offset, Protection, Region, Shm, Word,
+};
 
 const MIB: usize = 1 << 20;
 
@@ -102,4 +104,185 @@ fn a_copy_on_write_mapping_never_changes_the_file() {
     assert_eq!(shared.at(word).load(shared.medium(), Relaxed), 5);
     shared.medium().mapping().sync(0, usize::MAX).unwrap();
     private.medium().mapping().sync(0, MIB).unwrap();
+}
+
+#[test]
+fn what_another_process_has_made_longer_is_followed_by_who_said_so() {
+    follows::<Shm>();
+    follows::<terrace_medium::Pmem>();
+}
+
+fn follows<M: MappedMedium>() {
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
+    Mapping::allocate(&file, MIB as u64).unwrap();
+    let map =
+        || M::new(Mapping::file(file.try_clone().unwrap(), MIB, 4 * MIB, Protection::ReadWrite).unwrap());
+    let (one, two) = (map(), map());
+    two.mapping().follow();
+    assert!(!two.has_grown(), "nobody has grown it");
+    Mapping::allocate(&file, 2 * MIB as u64).unwrap();
+    assert!(!one.has_grown() && one.len() == MIB);
+    assert!(two.has_grown() && two.len() == 2 * MIB);
+    assert!(!two.has_grown(), "nobody has grown it again");
+    // Longer than what it has addresses for.
+    Mapping::allocate(&file, 8 * MIB as u64).unwrap();
+    assert!(two.has_grown() && two.len() == 4 * MIB);
+    assert!(!Dram::new(Mapping::anonymous(MIB, 0).unwrap()).has_grown());
+}
+
+#[test]
+fn a_file_that_is_allocated_has_storage_and_one_that_is_large_enough_stays() {
+    use std::os::unix::fs::MetadataExt;
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
+    Mapping::allocate(&file, MIB as u64).unwrap();
+    let metadata = file.metadata().unwrap();
+    assert!(metadata.len() == MIB as u64 && metadata.blocks() * 512 >= MIB as u64);
+    let mapping = Mapping::file(file.try_clone().unwrap(), MIB, 4 * MIB, Protection::ReadWrite).unwrap();
+    for (len, is) in [(MIB - 1, MIB), (MIB, MIB), (MIB / 2, MIB), (4 * MIB, 4 * MIB)] {
+        mapping.grow(len).unwrap();
+        assert_eq!((mapping.len(), file.metadata().unwrap().len()), (is, is as u64));
+    }
+    assert!(matches!(
+        mapping.grow(4 * MIB + 1),
+        Err(MapError::Reserved { wanted: 0x40_0001, reserved: 0x40_0000 })
+    ));
+    assert!(
+        matches!(Mapping::allocate(&file, 1 << 60), Err(MapError::NoSpace { wanted }) if wanted == 1 << 60)
+    );
+}
+
+/// Whether the page at `at` can be stored to, as the kernel says.
+fn can_be_stored_to(at: *const u8) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let line = maps.lines().find(|line| {
+        let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let bound = |text| usize::from_str_radix(text, 16).unwrap();
+        (bound(from)..bound(to)).contains(&at.addr())
+    });
+    line.unwrap().split(' ').nth(1).unwrap().contains('w')
+}
+
+#[test]
+fn stores_are_refused_from_a_page_on_and_taken_again() {
+    let page = rustix::param::page_size();
+    let mapping = Mapping::anonymous(MIB, 4 * MIB).unwrap();
+    let at = |bytes: usize| mapping.base().as_ptr().wrapping_add(bytes).cast_const();
+    let ends = [0, page - 1, page, 2 * page, MIB, 4 * MIB - 1];
+    mapping.refuse_stores(page - 1, true).unwrap();
+    assert_eq!(ends.map(|bytes| can_be_stored_to(at(bytes))), [true, true, false, false, false, false]);
+    mapping.refuse_stores(page - 1, false).unwrap();
+    assert!(ends.iter().all(|&bytes| can_be_stored_to(at(bytes))));
+    mapping.refuse_stores(page, true).unwrap();
+    assert_eq!(ends.map(|bytes| can_be_stored_to(at(bytes))), [true, true, false, false, false, false]);
+    // Nothing is left to refuse.
+    for from in [4 * MIB - 1, 4 * MIB, 5 * MIB] {
+        mapping.refuse_stores(from, false).unwrap();
+    }
+    assert!(!can_be_stored_to(at(4 * MIB - 1)));
+}
+
+#[test]
+fn a_mapping_begins_at_a_huge_page_and_shows_whole_lines() {
+    let mapping = Mapping::anonymous(1000, 0).unwrap();
+    assert_eq!((mapping.len(), mapping.reserved(), mapping.backing()), (960, 2 * MIB, Backing::Anonymous));
+    assert!((0..8).all(|_| Mapping::anonymous(64, 0).unwrap().base().addr().get().is_multiple_of(2 * MIB)));
+    assert_eq!(Mapping::anonymous(3 * MIB, 2 * MIB).unwrap().reserved(), 4 * MIB);
+    assert!(Dram::new(Mapping::anonymous(0, 0).unwrap()).is_empty());
+    assert!(!Dram::new(Mapping::anonymous(64, 0).unwrap()).is_empty());
+    assert!(matches!(
+        Mapping::anonymous(64, usize::MAX / 2 * 2 - 4 * MIB),
+        Err(MapError::Os("reserve addresses", _))
+    ));
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(1000).unwrap();
+    for protection in [Protection::ReadOnly, Protection::ReadWrite, Protection::CopyOnWrite] {
+        let mapping = Mapping::file(file.try_clone().unwrap(), 1000, 0, protection).unwrap();
+        assert_eq!((mapping.len(), mapping.reserved(), mapping.protection()), (960, 2 * MIB, protection));
+        assert!(
+            mapping.as_file().is_some()
+                && can_be_stored_to(mapping.base().as_ptr()) == (protection != Protection::ReadOnly)
+        );
+    }
+}
+
+#[test]
+fn what_went_wrong_is_told() {
+    let refused = MapError::Os("map the file", std::io::Error::from_raw_os_error(12));
+    assert!(
+        refused.to_string().starts_with("could not map the file: ")
+            && std::error::Error::source(&refused).is_some()
+    );
+    let full = MapError::NoSpace { wanted: 5 };
+    assert_eq!(full.to_string(), "no room for 5 bytes on its file system");
+    assert!(std::error::Error::source(&full).is_none());
+    assert!(
+        MapError::Reserved { wanted: 7, reserved: 6 }.to_string().starts_with("7 bytes are more than the 6 ")
+    );
+    assert!(MapError::FixedSize { wanted: 7, size: 6 }.to_string().contains("has 6 bytes, fewer than the 7"));
+    assert!([Backing::DaxFile, Backing::DaxDevice].iter().all(|backing| backing.survives_power_loss()));
+    let others = [Backing::Anonymous, Backing::SharedMemory, Backing::HugeTlb, Backing::File];
+    assert!(!others.iter().any(|backing| backing.survives_power_loss()));
+}
+
+#[test]
+fn what_a_disk_has_below_is_synced_and_nothing_else() {
+    // A sync that is not from a page boundary on fails, where there is one.
+    let disk = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let memory = tempfile::tempfile_in("/dev/shm").unwrap();
+    let syncs = |file: &std::fs::File, protection| {
+        file.set_len(MIB as u64).unwrap();
+        let mapping = Mapping::file(file.try_clone().unwrap(), MIB, 0, protection).unwrap();
+        mapping.sync(0, usize::MAX).unwrap();
+        mapping.sync(2 * MIB, MIB).unwrap();
+        mapping.sync(1, MIB).is_err()
+    };
+    assert!(syncs(&disk, Protection::ReadWrite));
+    assert!(!syncs(&disk, Protection::ReadOnly) && !syncs(&disk, Protection::CopyOnWrite));
+    assert!(!syncs(&memory, Protection::ReadWrite));
+    assert!(Mapping::anonymous(MIB, 0).unwrap().sync(1, MIB).is_ok());
+}
+
+#[test]
+fn addresses_are_given_back() {
+    // Not so many at a time.
+    (0..400).for_each(|_| drop(Mapping::anonymous(64, 1 << 40).unwrap()));
+}
+
+#[test]
+fn what_is_touched_is_resident() {
+    let mapping = Mapping::anonymous(4 * MIB, 8 * MIB).unwrap();
+    let region = Region::new(Dram::new(mapping));
+    assert_eq!(region.medium().mapping().huge_pages().unwrap().resident, 0);
+    for at in (0..2 * MIB as u64).step_by(4096) {
+        region.at(Offset::<Word>::new(at)).store(region.medium(), 1, Relaxed);
+    }
+    let pages = region.medium().mapping().huge_pages().unwrap();
+    assert!(
+        (2 * MIB as u64..=4 * MIB as u64).contains(&pages.resident) && pages.huge <= pages.resident,
+        "{pages:?}"
+    );
+    // Nothing is left of what is shorter than a huge page.
+    assert!(!region.medium().mapping().collapse_huge_pages(0, 0));
+    assert!(!region.medium().mapping().collapse_huge_pages(MIB, MIB / 2));
+    assert!(!region.medium().mapping().collapse_huge_pages(4 * MIB, MIB));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_best_instruction_that_the_processor_has_writes_back() {
+    use terrace_medium::{FlushInstruction, Pmem};
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+    let flags = info.lines().find(|line| line.starts_with("flags")).unwrap();
+    let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
+    let best = match () {
+        () if has("clwb") => FlushInstruction::Clwb,
+        () if has("clflushopt") => FlushInstruction::Clflushopt,
+        () => FlushInstruction::Clflush,
+    };
+    let region = Region::new(Pmem::new(Mapping::anonymous(MIB, 0).unwrap()));
+    assert_eq!(region.medium().flush_instruction(), best);
+    let word = region.at(Offset::<Word>::new(64));
+    word.store(region.medium(), 7, Relaxed);
+    region.persist(word);
+    assert_eq!(word.load(region.medium(), Relaxed), 7);
 }

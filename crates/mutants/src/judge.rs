@@ -1,11 +1,11 @@
 //! Whether a test fails with a mutant.
 #![allow(
     clippy::disallowed_methods,
-    reason = "a test program that hangs is told by the time that it takes, and its memory by looking now and then"
+    reason = "a test that hangs is told by the time that it takes, and its memory by looking now and then"
 )]
 
-use crate::Outcome;
-use crate::program::Program;
+use crate::program::{Program, say};
+use crate::{Outcome, apart};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -13,60 +13,77 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Between two looks at a test program.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Beyond three times what it takes without a mutant, a program counts as hung.
+/// Between two looks at a test.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Beyond three times what it takes without a mutant, a test counts as hung.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A program that takes more memory than this has a mutant that never ends.
+/// A test that takes more memory than this has a mutant that never ends.
 const MOST_MEMORY: u64 = 4 << 30;
+
+/// No mutant has this number.
+const NONE: &str = "4294967295";
 
 /// What became of a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Killed,
-    /// A program ran for ever, or took all memory.
+    /// A test ran for ever, or took all memory.
     Hung,
     Missed,
     /// No test comes by.
     Unseen,
 }
 
-/// A test program that passes, with what it does.
+/// A test that passes, with what it does.
 pub(crate) struct Witness {
     program: Program,
+    test: String,
     takes: Duration,
     /// The mutants that it comes by.
     seen: BTreeSet<usize>,
 }
 
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Passed,
     Failed,
     Hung,
 }
 
-/// Runs the programs without a mutant. Fastest first.
-pub(crate) fn witnesses(programs: &[Program], scratch: &Path) -> Outcome<Vec<Witness>> {
+/// Runs each test without a mutant. Fastest first. What takes longer than `longest`, comes by nothing, or fails as it is, is not asked.
+pub(crate) fn witnesses(programs: &[Program], scratch: &Path, longest: Duration) -> Outcome<Vec<Witness>> {
     let seen_file = scratch.join("seen");
+    let seen_path = seen_file.to_str().ok_or("a path is no text")?;
+    fs::create_dir_all(scratch)?;
     let mut witnesses = Vec::new();
     for program in programs {
-        let _ = fs::remove_file(&seen_file);
-        let run = |variable: (&str, &str)| {
+        for test in tests(program)? {
+            let _ = fs::remove_file(&seen_file);
+            let mut witness =
+                Witness { program: program.clone(), test, takes: longest, seen: BTreeSet::new() };
+            let run = |variable| run(&witness, variable, &scratch.join("temporary"), longest);
             let began = Instant::now();
-            (run(program, variable, &scratch.join("temporary"), Duration::from_secs(3600)), began.elapsed())
-        };
-        let (end, _) = run(("MUTANTS_SEEN", seen_file.to_str().ok_or("a path is no text")?));
-        let (again, takes) = run(("MUTANT", "4294967295"));
-        if end != End::Passed || again != End::Passed {
-            return Err(format!("{} fails without any mutant", program.path.display()).into());
+            let ends = [run(("MUTANT", NONE)), run(("MUTANTS_SEEN", seen_path))];
+            if ends.contains(&End::Failed) {
+                say(&format!("{} of {} fails without any mutant", witness.test, program.path.display()));
+            }
+            if ends == [End::Passed; 2] {
+                let seen = fs::read_to_string(&seen_file).unwrap_or_default();
+                witness.takes = began.elapsed() / 2;
+                witness.seen = seen.lines().filter_map(|number| number.parse().ok()).collect();
+                witnesses.push(witness);
+            }
         }
-        let seen = fs::read_to_string(&seen_file).unwrap_or_default();
-        let seen = seen.lines().filter_map(|number| number.parse().ok()).collect();
-        witnesses.push(Witness { program: program.clone(), takes, seen });
     }
+    witnesses.retain(|witness| !witness.seen.is_empty());
     witnesses.sort_by_key(|witness| witness.takes);
     Ok(witnesses)
+}
+
+fn tests(program: &Program) -> Outcome<Vec<String>> {
+    let output = Command::new(&program.path).args(["--list", "--format=terse"]).output()?;
+    let listed = String::from_utf8(output.stdout)?;
+    Ok(listed.lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_string())).collect())
 }
 
 /// Asks those witnesses that come by, one after the other, until one fails.
@@ -74,7 +91,7 @@ pub(crate) fn judge(number: usize, witnesses: &[Witness], scratch: &Path) -> Ver
     let mut verdict = Verdict::Unseen;
     for witness in witnesses.iter().filter(|witness| witness.seen.contains(&number)) {
         let limit = witness.takes * 3 + PATIENCE;
-        match run(&witness.program, ("MUTANT", &number.to_string()), scratch, limit) {
+        match run(witness, ("MUTANT", &number.to_string()), scratch, limit) {
             End::Passed => verdict = Verdict::Missed,
             End::Failed => return Verdict::Killed,
             End::Hung => return Verdict::Hung,
@@ -83,20 +100,22 @@ pub(crate) fn judge(number: usize, witnesses: &[Witness], scratch: &Path) -> Ver
     verdict
 }
 
-/// How long the slowest and all of them take, for people.
+/// How many there are and how long they take one after the other, for people.
 pub(crate) fn describe(witnesses: &[Witness]) -> String {
     let all: Duration = witnesses.iter().map(|witness| witness.takes).sum();
-    format!("{} test programs, {:.1} s in all", witnesses.len(), all.as_secs_f64())
+    format!("{} tests, {:.1} s in all", witnesses.len(), all.as_secs_f64())
 }
 
-fn run(program: &Program, variable: (&str, &str), temporary: &Path, limit: Duration) -> End {
+fn run(witness: &Witness, variable: (&str, &str), temporary: &Path, limit: Duration) -> End {
+    let program = &witness.program;
     let _ = fs::remove_dir_all(temporary);
-    if fs::create_dir_all(temporary).is_err() {
+    let (Ok(()), Some(path)) = (fs::create_dir_all(temporary), program.path.to_str()) else {
         return End::Hung;
-    }
-    let mut command = Command::new(&program.path);
-    command.arg("--quiet").current_dir(&program.directory).env("CARGO_MANIFEST_DIR", &program.directory);
-    command.env(variable.0, variable.1).env("TMPDIR", temporary).env("PROPTEST_FAILURE_PERSISTENCE", "off");
+    };
+    let mut command = apart::command(path);
+    command.args(["--quiet", "--exact", &witness.test]).current_dir(&program.directory);
+    command.env("CARGO_MANIFEST_DIR", &program.directory).env(variable.0, variable.1);
+    command.env("TMPDIR", temporary).env("PROPTEST_FAILURE_PERSISTENCE", "off").env("RUST_BACKTRACE", "0");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let Ok(child) = command.spawn() else { return End::Hung };
     let end = wait(child, limit);

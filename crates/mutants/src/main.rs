@@ -1,7 +1,8 @@
 //! `cargo mutate PACKAGE`: all mutants of a package, as cargo-mutants lists them, in one program with a switch for each, and which of them no test notices.
 //!
-//! cargo-mutants builds each mutant by itself, which takes a minute for a test that takes a second. Here the package is compiled once, and a mutant costs those test programs that come by it.
+//! cargo-mutants builds each mutant by itself, which takes a minute for a test that takes a second. Here the package is compiled once, and a mutant costs those tests that come by it, each in a process of its own, until one fails.
 
+mod apart;
 mod judge;
 mod list;
 mod program;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -37,6 +39,9 @@ struct Arguments {
     /// Only one mutant in so many, the same each time.
     #[arg(long, default_value_t = 1)]
     one_in: usize,
+    /// Only asks tests that take no longer than so many seconds.
+    #[arg(long, default_value_t = 600)]
+    longest: u64,
     /// Mutants judged at a time; as many as there are processors if it is not given.
     #[arg(long)]
     jobs: Option<usize>,
@@ -68,7 +73,11 @@ fn run(arguments: &Arguments) -> Outcome<()> {
     let workspace = program::Workspace::copy(&directory, &arguments.package)?;
     program::say(&format!("{}: {} mutants, put into one program", arguments.package, mutants.len()));
     let built = workspace.build(&mutants, &arguments.ask)?;
-    let witnesses = judge::witnesses(&built.programs, &directory.join("scratch"))?;
+    let witnesses = judge::witnesses(
+        &built.programs,
+        &directory.join("scratch"),
+        Duration::from_secs(arguments.longest),
+    )?;
     let wanted: Vec<usize> =
         (0..mutants.len()).filter(|&number| is_wanted(&mutants[number])).step_by(arguments.one_in).collect();
     let (left_out, asked): (Vec<usize>, Vec<usize>) =

@@ -79,9 +79,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let (mut looks, mut backoff) = (0, Backoff::new());
         while let Err(ReadError::Corrupt { offset, what }) = self.check_record(guard, word) {
             looks += 1;
-            match Record::at(guard, word) {
+            match self.check_bytes(guard, word) {
                 Ok(record) if self.index.get(guard, record.body.key) != Some(word) => return None,
                 Ok(_) if looks < LOOKS => _ = backoff.rest(),
+                // They never change: nothing comes of waiting, and nothing that they say is believed.
                 _ => return Some(finding(guard, word, offset, what)),
             }
         }
@@ -89,15 +90,20 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     fn check_record(&self, guard: &Guard<'_, I::Medium>, word: u64) -> Result<(), ReadError> {
-        let record = Record::at(guard, word)?;
-        record.verify()?;
-        record.value(guard, true)?;
-        match pending(guard, &record)? {
+        match pending(guard, &self.check_bytes(guard, word)?)? {
             Some(pending) if pending.descriptor != self.root.active() => {
                 Err(super::view::corrupt(word, "a record of a batch that has ended was not settled"))
             }
             _ => Ok(()),
         }
+    }
+
+    /// The record at `word`, if what has a checksum of it matches that.
+    fn check_bytes<'g>(&self, guard: &'g Guard<'_, I::Medium>, word: u64) -> Result<Record<'g>, ReadError> {
+        let record = Record::at(guard, word)?;
+        record.verify()?;
+        record.value(guard, true)?;
+        Ok(record)
     }
 }
 
@@ -213,4 +219,188 @@ fn shown(key: &[u8]) -> String {
     let cut = &key[..key.len().min(60)];
     let dots = if cut.len() < key.len() { "..." } else { "" };
     format!("\"{}\"{dots}", cut.escape_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::descriptor::{Descriptor, Status};
+    use crate::direct::small::{Store, store};
+    use crate::{Commit, Engine, What, Write};
+    use std::sync::atomic::Ordering::Relaxed;
+    use terrace_medium::Dram;
+
+    type Check = fn(&Store, &mut dyn FnMut(u64, u64)) -> Report;
+    /// While nobody writes, and beside others.
+    const BOTH: [Check; 2] =
+        [|store, progress| store.check(progress), |store, progress| store.check_records(progress)];
+
+    #[test]
+    fn a_check_tells_how_far_it_is_and_what_it_has_read() {
+        let (store, _) = store();
+        (0..40_000u32).for_each(|n| store.give(&n.to_le_bytes(), b"", None));
+        for check in BOTH {
+            let mut told = Vec::new();
+            let report = check(&store, &mut |done, all| told.push((done, all)));
+            assert!(report.is_sound(), "{:?}", report.findings);
+            assert_eq!((report.records, report.roots), (40_000, 2));
+            assert_eq!(report.buckets, store.index.stats(&store.pool().pin()).buckets);
+            assert_eq!(told.last(), Some(&(40_000, 40_000)));
+            assert!((3..5).contains(&told.len()), "{told:?}");
+            // Beside others whole chains, so some more each time.
+            let near = |&(done, all): &(u64, u64)| done % STEP < 64 && all == 40_000;
+            assert!(told.iter().take(2).all(near) && told.is_sorted(), "{told:?}");
+        }
+    }
+
+    /// What is said of records; what the index says of them besides is left out.
+    fn of_records(report: &Report) -> Vec<&Finding> {
+        report.findings.iter().filter(|finding| finding.what == "a record").collect()
+    }
+
+    #[test]
+    fn a_check_names_each_record_that_is_damaged_up_to_a_thousand() {
+        let (store, _) = store();
+        (0..1100u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", None));
+        let places: Vec<u64> = (0..1100u32).map(|n| store.place(&n.to_le_bytes())).collect();
+        // Its stamp.
+        store.damage(places[7] + 8);
+        for check in BOTH {
+            let report = check(&store, &mut |_, _| {});
+            let [finding] = of_records(&report)[..] else { panic!("{:?}", report.findings) };
+            assert_eq!((finding.offset, finding.remedy), (places[7], Remedy::Dropped));
+            assert_eq!(finding.touches.as_deref(), Some(r#""\x07\x00\x00\x00""#));
+        }
+        // Its shape: its key cannot be told.
+        store.damage(places[8]);
+        for check in BOTH {
+            let report = check(&store, &mut |_, _| {});
+            assert_eq!((report.records, of_records(&report).len()), (1100, 2));
+            let unread = of_records(&report).into_iter().find(|finding| finding.offset == places[8]).unwrap();
+            assert!(
+                unread.found.ends_with("its key cannot be told") && unread.touches.is_none(),
+                "{unread:?}"
+            );
+        }
+        places[9..].iter().for_each(|place| store.damage(place + 8));
+        for check in BOTH {
+            let report = check(&store, &mut |_, _| {});
+            assert_eq!(report.records, 1100);
+            assert!((1000..=1001).contains(&report.findings.len()), "{}", report.findings.len());
+        }
+    }
+
+    #[test]
+    fn a_record_whose_key_is_damaged_is_told_though_nobody_finds_it_by_that() {
+        let (store, _) = store();
+        store.give(b"key", b"value", None);
+        store.damage(store.place(b"key") + 16);
+        for check in BOTH {
+            let report = check(&store, &mut |_, _| {});
+            assert!(of_records(&report).len() == 1 && !report.is_sound());
+        }
+    }
+
+    #[test]
+    fn a_record_that_a_batch_has_left_as_it_was_under_way_is_told_once_the_batch_has_ended() {
+        let (store, _) = store();
+        let write = |key| Write { key, what: What::Put { value: b"value", expires_at: None } };
+        assert_eq!(store.commit(&[write(b"a"), write(b"b")], &[]), Ok(Commit::Done));
+        let (guard, medium, place) = (store.pool().pin(), store.pool().medium(), store.place(b"a"));
+        let block = Descriptor::alloc(&guard, 1).unwrap();
+        let descriptor = Descriptor::draw(&guard, block, 1);
+        descriptor.set_new(0, place);
+        descriptor.decide(Status::Committed);
+        let word = Descriptor::<Dram>::batch_word(descriptor.offset(), 0);
+        store.raw(place + 16).store(medium, word, Relaxed);
+        store.root.set_active(descriptor.offset());
+        assert!(BOTH.iter().all(|check| of_records(&check(&store, &mut |_, _| {})).is_empty()));
+        store.root.set_active(0);
+        let report = store.check(&mut |_, _| {});
+        let [finding] = of_records(&report)[..] else { panic!("{:?}", report.findings) };
+        assert!(finding.offset == place && finding.found.contains("was not settled"), "{finding:?}");
+
+        // What names no entry of a batch, or another's.
+        assert!(store.get(b"a").is_ok());
+        for word in [word + (1 << 38), word + 1, descriptor.offset()] {
+            store.raw(place + 16).store(medium, word, Relaxed);
+            assert!(store.get(b"a").is_err(), "{word:#x}");
+        }
+        store.raw(place + 16).store(medium, word, Relaxed);
+        descriptor.set_new(0, store.place(b"b"));
+        assert!(store.get(b"a").is_err() && store.get(b"b").is_ok());
+    }
+
+    #[test]
+    fn what_is_salvaged_is_what_is_proved_and_counts() {
+        let (store, clock) = store();
+        [(&b"whole"[..], None), (b"past", Some(1500)), (b"damaged", None), (b"to come", Some(5000))]
+            .iter()
+            .for_each(|&(key, expires_at)| store.give(key, b"value", expires_at));
+        store.damage(store.place(b"damaged") + 8);
+        clock.advance(1000);
+        let (mut kept, mut dropped) = (Vec::new(), Vec::new());
+        store.salvage(&mut |found| match found {
+            Ok((key, entry)) => kept.push((key.to_vec(), entry.value.to_vec(), entry.expires_at)),
+            Err(finding) => dropped.push(finding.touches),
+        });
+        kept.sort();
+        let value = || b"value".to_vec();
+        assert_eq!(kept, [(b"to come".to_vec(), value(), Some(5000)), (b"whole".to_vec(), value(), None)]);
+        assert_eq!(dropped, [Some("\"damaged\"".to_string())]);
+    }
+
+    /// What is told of the records that these pieces of memory touch, each so many bytes from a place on.
+    fn told(store: &Store, pieces: &[(u64, u64)], keys: &[&[u8]]) -> Vec<String> {
+        let guard = store.pool().pin();
+        let finding = |&(at, bytes): &(u64, u64)| Finding::new(at, "memory", "", "").about(bytes);
+        // One that is about a place touches nothing.
+        let mut findings = vec![Finding::new(0, "a place", "", "")];
+        findings.extend(pieces.iter().map(finding));
+        let mut touched = Touched::new(&findings);
+        keys.iter().for_each(|key| touched.note(&Record::at(&guard, store.place(key)).unwrap()));
+        touched.tell(&mut findings);
+        assert_eq!(findings[0].touches, None);
+        findings.into_iter().skip(1).map(|finding| finding.touches.unwrap()).collect()
+    }
+
+    #[test]
+    fn of_the_records_that_damaged_memory_touches_three_are_named() {
+        let (store, _) = store();
+        let keys: [&[u8]; 6] = [b"a", b"b", b"c", b"d", b"e", b"long"];
+        keys[..5].iter().for_each(|key| store.give(key, b"value", None));
+        store.give(b"long", &[7; 9000], None);
+        let guard = store.pool().pin();
+        let record = |key| Record::at(&guard, store.place(key)).unwrap();
+        let (a, long) = (record(b"a"), record(b"long"));
+        let (at, size) = (a.offset, a.shape.size() as u64);
+        let (value, value_len) = (long.body.outline.unwrap().extent, 9000);
+
+        // Its first byte and its last; up to it and behind it.
+        let around_one = [(at, 1), (at + size - 1, 1), (at - 8, 8), (at + size, 8), (at - 8, 100_000)];
+        let nobody = "no record".to_string();
+        assert_eq!(
+            told(&store, &around_one[..4], &[b"a"]),
+            ["\"a\"".to_string(), "\"a\"".to_string(), nobody.clone(), nobody.clone()]
+        );
+        // Its head here, its value there; both in one piece.
+        let around_long = [(value - 8, 8), (value, 1), (value + value_len - 1, 1), (value + value_len, 8)];
+        let only_value = "\"long\"".to_string();
+        assert_eq!(
+            told(&store, &around_long, &keys),
+            [nobody.clone(), only_value.clone(), only_value.clone(), nobody]
+        );
+        let all = (0, store.pool().size());
+        assert_eq!(told(&store, &[all], &[b"long"]), [only_value]);
+        assert_eq!(told(&store, &[all], &keys[..3]), [r#""a", "b", "c""#]);
+        assert_eq!(told(&store, &[all], &keys[..4]), [r#""a", "b", "c" and 1 more"#]);
+        assert_eq!(told(&store, &[all], &keys), [r#""a", "b", "c" and 3 more"#]);
+    }
+
+    #[test]
+    fn a_long_key_is_cut_where_it_is_shown() {
+        assert_eq!(shown(b"key\n"), r#""key\n""#);
+        assert_eq!(shown(&[b'k'; 60]), format!("\"{}\"", "k".repeat(60)));
+        assert_eq!(shown(&[b'k'; 61]), format!("\"{}\"...", "k".repeat(60)));
+    }
 }

@@ -99,30 +99,24 @@ fn mark_record(marker: &mut Marker<'_>, record: &Record<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::direct::small::{self, settings};
     use crate::direct::{Key, Settings};
-    use crate::{Engine, ManualClock, Put};
-    use std::sync::Arc;
-    use terrace_index::{Bytes, CacheBounds, hash::Clht};
+    use crate::{Engine, Put};
+    use std::cell::Cell;
+    use std::collections::BTreeMap;
+    use std::sync::atomic::Ordering::Relaxed;
+    use terrace_index::{Bytes, Swapped, hash::Clht};
     use terrace_medium::{Pmem, Shm};
     use terrace_pool::{Pool, PoolOptions};
     use terrace_testkit::Counting;
-
-    fn settings() -> Settings {
-        Settings {
-            expected_keys: 1,
-            index_cache: CacheBounds::default(),
-            verify_reads: true,
-            read_only: false,
-            clock: Arc::new(ManualClock::at(1000)),
-        }
-    }
 
     /// Who ended a batch may have died between its store of that and the fence. What the batch named is given to others then: with the old name on the medium, a loss of power would find their
     /// blocks for the batch's.
     #[test]
     fn the_collector_makes_durable_which_batch_is_under_way_before_it_frees_what_that_does_not_name() {
         let pool = Pool::<Counting<Pmem>>::anonymous(16 << 20).unwrap();
-        let store = Direct::<Clht<_, Bytes<Key>>>::open(pool.clone(), settings()).unwrap();
+        let settings = Settings { expected_keys: 1, ..settings() };
+        let store = Direct::<Clht<_, Bytes<Key>>>::open(pool.clone(), settings).unwrap();
         store.put(Put { key: b"key", value: b"value", expires_at: None }).unwrap();
         let (counts, reachable) = pool.medium().during(|| store.reachable());
         // The other fence is the index's.
@@ -155,5 +149,68 @@ mod tests {
         let (at, bytes) = *store.reachable().iter().min_by_key(|block| block.1).unwrap();
         store.pool().pin().free(at, bytes as usize);
         assert_eq!(store.memory(), Memory { used: reachable - bytes, ..sound });
+    }
+
+    #[test]
+    fn blocks_that_overlap_are_told() {
+        let (store, _) = small::store();
+        [&b"one"[..], b"two"].iter().for_each(|key| store.give(key, b"value", None));
+        assert_eq!(store.memory().overlapping, 0);
+        // Both keys have one record.
+        let (one, two) = (store.place(b"one"), store.place(b"two"));
+        let guard = store.pool().pin();
+        store.index.compare_and_swap(&guard, b"one", Some(one), None).unwrap();
+        store.raw(one).store(store.pool().medium(), 0, Relaxed);
+        assert_eq!(store.index.compare_and_swap(&guard, b"other", None, Some(two)), Ok(Swapped::Done));
+        drop(guard);
+        assert_eq!(store.memory().overlapping, 1);
+    }
+
+    #[test]
+    fn a_walk_asks_now_and_then_whether_to_stop_and_leaves_all_as_it_is_if_it_is() {
+        let (store, _) = small::store();
+        (0..5000u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", None));
+        let asked = Cell::new(0);
+        let trace = |stop_at: u32, marker: &mut Marker<'_>| {
+            asked.set(0);
+            store.trace(marker, &|| {
+                asked.set(asked.get() + 1);
+                asked.get() == stop_at
+            });
+        };
+        let all = store.pool().reachable(&mut |marker| trace(0, marker)).len();
+        assert_eq!(asked.get(), 5000 / STEP as u32);
+        assert!(all >= 5000);
+        // What was counted of a part counts for nothing.
+        let before = store.stats().data_bytes;
+        let some = store.pool().reachable(&mut |marker| trace(2, marker)).len();
+        assert!(some < all - 2000, "{some} of {all}");
+        assert_eq!(store.stats().data_bytes, before);
+        assert!(asked.get() < 5, "it goes on asking");
+
+        store.pool().doubt();
+        store.collect(&|| true);
+        assert!(store.needs_collection());
+        store.collect(&|| false);
+        assert!(!store.needs_collection());
+        assert_eq!(store.memory().garbage, 0);
+    }
+
+    #[test]
+    fn a_record_that_is_damaged_is_kept_and_what_it_says_of_a_value_elsewhere_not_believed() {
+        let (store, _) = small::store();
+        let long = vec![7; 9000];
+        [&b"shape"[..], b"sum", b"whole"].iter().for_each(|key| store.give(key, &long, None));
+        let [shape, sum, whole] = [&b"shape"[..], b"sum", b"whole"].map(|key| store.place(key));
+        let guard = store.pool().pin();
+        let extent = |at| Record::at(&guard, at).unwrap().body.outline.unwrap().extent;
+        let extents = [shape, sum, whole].map(extent);
+        store.damage(shape);
+        store.damage(sum + 16);
+        let reachable: BTreeMap<u64, u64> = store.reachable().into_iter().collect();
+        let is_there = |at: &u64| reachable.contains_key(at);
+        assert!([shape, sum, whole].iter().all(is_there));
+        assert_eq!(extents.each_ref().map(is_there), [false, false, true]);
+        assert!(reachable[&extents[2]] >= 9000);
     }
 }

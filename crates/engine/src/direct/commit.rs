@@ -242,26 +242,15 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::direct::Settings;
     use crate::direct::descriptor::Status;
-    use crate::direct::{Key, Settings};
+    use crate::direct::small::{Index, Store, settings, store};
     use crate::{Engine, ManualClock, Put};
     use std::path::Path;
     use std::sync::Arc;
-    use terrace_index::{Bytes, CacheBounds, Deferred, hash::Clht};
-    use terrace_medium::{MappedMedium, Pmem, Shm};
+    use terrace_index::Deferred;
+    use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
     use terrace_pool::{Pool, PoolOptions};
-
-    type Store<M> = Direct<Clht<M, Bytes<Key>>>;
-
-    fn settings() -> Settings {
-        Settings {
-            expected_keys: 100,
-            index_cache: CacheBounds::default(),
-            verify_reads: true,
-            read_only: false,
-            clock: Arc::new(ManualClock::at(1000)),
-        }
-    }
 
     fn open<M: MappedMedium>(path: &Path) -> Store<M> {
         let pool =
@@ -398,7 +387,7 @@ mod tests {
 
     #[test]
     fn what_was_expected_in_vain_changes_nothing() {
-        let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
+        let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
         let store = Store::open(pool, settings()).unwrap();
         put(&store, b"a", b"1");
         put(&store, b"b", b"1");
@@ -419,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_key_that_came_and_went_is_not_as_it_was() {
-        let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
+        let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
         let clock = Arc::new(ManualClock::at(1000));
         let settings = Settings { clock: clock.clone(), ..settings() };
         let store = Store::open(pool, settings).unwrap();
@@ -457,7 +446,7 @@ mod tests {
 
     #[test]
     fn a_key_that_was_absent_as_a_batch_came_and_expired_since_is_not_as_it_was() {
-        let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
+        let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
         let clock = Arc::new(ManualClock::at(1000));
         let store = Store::open(pool, Settings { clock: clock.clone(), ..settings() }).unwrap();
         let what = Some(What::Put { value: b"1", expires_at: Some(2000) });
@@ -476,7 +465,7 @@ mod tests {
 
     #[test]
     fn a_store_that_has_stopped_is_read_and_not_written() {
-        let pool = Pool::<terrace_medium::Dram>::anonymous(4 << 20).unwrap();
+        let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
         let store = Store::open(pool, settings()).unwrap();
         put(&store, b"a", b"1");
         store.stop("it was told to".into());
@@ -495,5 +484,102 @@ mod tests {
         lock.acquire(&guard).release_unfenced();
         store.end_orphan(&guard);
         assert!(Lock::may_be_unsettled(lock.peek(store.pool().medium())));
+    }
+
+    /// A batch that has been published and not decided.
+    fn published<'s>(
+        store: &'s Store,
+        guard: &'s Guard<'s, Dram>,
+        steps: &'s [Step<'s>],
+    ) -> Flight<'s, 's, Index> {
+        let mut flight = store.prepare(guard, steps).unwrap_or_else(|_| panic!("there is room"));
+        assert!(flight.publish().is_ok());
+        flight
+    }
+
+    #[test]
+    fn all_that_a_batch_under_way_names_can_be_reached_and_is_not_swept() {
+        let (store, clock) = store();
+        store.give(b"a", &LONG, Some(2000));
+        let put = |key, value| Step {
+            key,
+            what: Some(What::Put { value, expires_at: Some(2000) }),
+            expected: None,
+        };
+        let steps = [put(b"a", &LONG), put(b"b", b"short")];
+        let guard = store.pool().pin();
+        let mut flight = published(&store, &guard, &steps);
+        let reachable: Vec<u64> = store.reachable().into_iter().map(|block| block.0).collect();
+        let extent = |at| Record::at(&guard, at).ok()?.body.outline.map(|outline| outline.extent);
+        let (new, old) = (flight.news[0], flight.olds[0].unwrap());
+        let blocks = [
+            Some(flight.descriptor.offset()),
+            Some(new),
+            extent(new),
+            Some(flight.news[1]),
+            Some(old),
+            extent(old),
+        ];
+        assert!(blocks.iter().all(|block| reachable.contains(&block.unwrap())));
+        clock.advance(1000);
+        assert_eq!(store.sweep_expired(1000), 0);
+        flight.commit();
+        store.retire_blocks(&flight.remains());
+        drop(guard);
+        assert_eq!(store.sweep_expired(1000), 2);
+    }
+
+    #[test]
+    fn a_record_is_claimed_from_when_its_batch_publishes_it_until_that_has_ended() {
+        let (store, _) = store();
+        let what = Some(What::Put { value: b"1", expires_at: None });
+        let steps = [Step { key: b"a", what, expected: None }];
+        let guard = store.pool().pin();
+        let mut flight = published(&store, &guard, &steps);
+        let word = flight.news[0];
+        let is_claimed = || store.is_claimed(&guard, word);
+        assert!(is_claimed());
+        // Its own batch word says so.
+        store.root.set_active(0);
+        assert!(is_claimed());
+        store.root.set_active(flight.descriptor.offset());
+        flight.descriptor.decide(Status::Committed);
+        store.settle_entries(&guard, &flight.descriptor, Status::Committed);
+        // Whoever ends the batch in the place of one who dies now must find it.
+        assert!(is_claimed());
+        flight.land();
+        assert!(!is_claimed());
+        store.retire_blocks(&flight.remains());
+    }
+
+    #[test]
+    fn what_a_batch_leaves_behind_is_nobody_s_and_all_else_is_somebody_s() {
+        let (store, _) = store();
+        let put = |key, value| Write { key, what: What::Put { value, expires_at: None } };
+        let remove = |key| Write { key, what: What::Remove };
+        let sound = |what: &str| {
+            let memory = store.memory();
+            assert_eq!((memory.garbage, memory.used - memory.reachable), (0, 0), "{what}: {memory:?}");
+            assert!(store.check(&mut |_, _| {}).is_sound());
+        };
+        store.give(b"a", &LONG, None);
+        let a = store.version(b"a").unwrap();
+        assert_eq!(store.commit(&[put(b"b", &LONG), put(b"a", b"short")], &[]), Ok(Commit::Done));
+        sound("committed");
+        // Of the keys, in the order in which they come, none, one or two are published when it turns out.
+        for expected in [b"a", b"x", b"y"] {
+            let writes = [put(b"a", &LONG), put(b"x", &LONG), put(b"y", b"short")];
+            assert_eq!(store.commit(&writes, &[(expected, a)]), Ok(Commit::Changed(0)));
+            sound("taken back");
+        }
+        assert_eq!(store.commit(&[remove(b"a"), remove(b"b"), remove(b"nobody")], &[]), Ok(Commit::Done));
+        sound("removed");
+        assert_eq!(store.len(), 0);
+        let keys: [&[u8]; 2] = [b"p", b"q"];
+        keys.iter().for_each(|key| store.give(key, &LONG, None));
+        let guard = store.pool().pin();
+        store.see_frozen(&guard, &keys);
+        drop(guard);
+        sound("frozen");
     }
 }

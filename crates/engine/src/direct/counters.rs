@@ -94,3 +94,92 @@ impl<M: MappedMedium> Root<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::small::{Store, store};
+    use crate::{Change, Commit, Engine, What, Write};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_two_records_of_a_while_have_the_same_stamp() {
+        let (store, _) = store();
+        let here = store.pool().pin();
+        let stripe = here.seat_index() % STRIPES;
+        let there = std::thread::scope(|scope| {
+            let stamps = || {
+                let guard = store.pool().pin();
+                assert_ne!(guard.seat_index() % STRIPES, stripe);
+                (0..1000).map(|_| store.root.stamp(&guard)).collect::<Vec<u32>>()
+            };
+            scope.spawn(stamps).join().unwrap()
+        });
+        let stamps = (0..1000).map(|_| store.root.stamp(&here)).chain(there);
+        assert_eq!(stamps.collect::<BTreeSet<u32>>().len(), 2000);
+    }
+
+    /// Bytes of data, and entries that expire.
+    fn counted(store: &Store) -> (u64, u64) {
+        let stats = store.stats();
+        (stats.data_bytes, stats.expiring)
+    }
+
+    #[test]
+    fn what_is_there_is_counted_whatever_puts_it_there_or_takes_it_away() {
+        let (store, clock) = store();
+        let put = |key, value, expires_at| Write { key, what: What::Put { value, expires_at } };
+        let commit = |writes: &[Write<'_>]| assert_eq!(store.commit(writes, &[]), Ok(Commit::Done));
+        let (late, long) = (Some(5000), vec![7; 9000]);
+        store.give(b"one", b"12345", None);
+        assert_eq!(counted(&store), (8, 0));
+        store.give(b"one", b"123", late);
+        assert_eq!(counted(&store), (6, 1));
+        store.give(b"one", b"123", Some(6000));
+        assert_eq!(counted(&store), (6, 1));
+        store.give(b"long", &long, None);
+        store.modify(b"long", &mut |_| Change::Expire(late)).unwrap();
+        assert_eq!(counted(&store), (6 + 9004, 2));
+        store.modify(b"long", &mut |_| Change::Expire(None)).unwrap();
+        assert_eq!(counted(&store), (6 + 9004, 1));
+        // A batch that replaces, adds and removes; and one that only removes.
+        commit(&[
+            put(b"one", b"1", None),
+            put(b"two", &long, late),
+            Write { key: b"long", what: What::Remove },
+        ]);
+        assert_eq!(counted(&store), (4 + 9003, 1));
+        commit(&[put(b"one", b"12", None), Write { key: b"nobody", what: What::Remove }]);
+        assert_eq!(counted(&store), (5 + 9003, 1));
+        clock.advance(10_000);
+        assert_eq!(store.sweep_expired(1000), 1);
+        assert_eq!(counted(&store), (5, 0));
+        assert_eq!((store.stats().expired, store.remove(b"one")), (1, Ok(true)));
+        assert_eq!(counted(&store), (0, 0));
+    }
+
+    #[test]
+    fn what_a_crash_has_left_of_the_counts_is_corrected_by_a_walk_and_is_never_less_than_nothing() {
+        let (store, _) = store();
+        (0..50u8).for_each(|n| store.give(&[n], b"123", (n < 10).then_some(5000)));
+        let guard = store.pool().pin();
+        let root = &store.root;
+        root.add(&guard, DATA, 200u64.wrapping_neg() - 1);
+        root.add(&guard, EXPIRING, 1000);
+        assert_eq!(counted(&store), (0, 1010));
+        drop(guard);
+        store.pool().doubt();
+        store.collect(&|| false);
+        assert_eq!(counted(&store), (200, 10));
+        store.give(b"b", b"1234", Some(5000));
+        assert_eq!(counted(&store), (205, 11));
+
+        // A walk that sees half of what changes meanwhile.
+        let guard = store.pool().pin();
+        let before = root.start_recount(&guard);
+        root.add(&guard, DATA, 100);
+        root.add(&guard, EXPIRING, 6u64.wrapping_neg());
+        root.finish_recount(&guard, before, Tally { data_bytes: 1050, expiring: 17 });
+        assert_eq!(counted(&store), (1100, 14));
+    }
+}

@@ -98,14 +98,107 @@ fn next_pace(pace: u64, seen: usize, due: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::next_pace;
+    use super::*;
+    use crate::direct::Settings;
+    use crate::direct::counters::Tally;
+    use crate::direct::small::{Store, settings, store};
+    use crate::{Clock, Engine};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+    use terrace_pool::Pool;
 
     #[test]
     fn the_pace_follows_what_is_due() {
-        assert_eq!(next_pace(4, 1000, 100), 2);
-        assert_eq!(next_pace(0, 1000, 1000), 0);
-        assert_eq!(next_pace(2, 1000, 50), 2);
-        assert_eq!(next_pace(2, 1000, 1), 3);
-        assert_eq!(next_pace(4, 1000, 0), 4);
+        for (pace, due, next) in
+            [(4, 100, 2), (0, 1000, 0), (1, 100, 0), (2, 99, 2), (2, 10, 2), (2, 9, 3), (4, 0, 4)]
+        {
+            assert_eq!(next_pace(pace, 1000, due), next, "{due} of 1000 at {pace}");
+        }
+    }
+
+    /// More entries than one chain of the index has, which is looked at to its end.
+    const CHAIN: u64 = 16;
+
+    /// Stands still, and counts who asks: once a record that expires.
+    #[derive(Default)]
+    struct Asked(AtomicU64);
+
+    impl Clock for Asked {
+        fn now_ms(&self) -> u64 {
+            self.0.fetch_add(1, Relaxed);
+            1000
+        }
+    }
+
+    fn asked(clock: &Asked, work: impl FnOnce()) -> u64 {
+        clock.0.store(0, Relaxed);
+        work();
+        clock.0.load(Relaxed)
+    }
+
+    /// A store of a thousand entries that expire, but not yet.
+    fn thousand() -> (Store, Arc<Asked>) {
+        let clock = Arc::new(Asked::default());
+        let settings = Settings { clock: clock.clone(), ..settings() };
+        let store = Store::open(Pool::anonymous(4 << 20).unwrap(), settings).unwrap();
+        (0..1000u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", Some(5000)));
+        (store, clock)
+    }
+
+    #[test]
+    fn where_nothing_is_due_a_sweep_looks_at_less_each_time() {
+        let (store, clock) = thousand();
+        for budget in [160, 80, 40, 20, 10, 10] {
+            let looks = asked(&clock, || assert_eq!(store.sweep_expired(160), 0));
+            assert!((budget..budget + CHAIN).contains(&looks), "{looks} looks for {budget}");
+        }
+        assert!((1..1 + CHAIN).contains(&asked(&clock, || assert_eq!(store.sweep_expired(1), 0))));
+        assert_eq!(asked(&clock, || assert_eq!(store.sweep_expired(0), 0)), 0);
+    }
+
+    #[test]
+    fn a_sweep_ends_with_the_store_and_where_that_is_not_written() {
+        let (store, clock) = thousand();
+        store.root.sweep_slowness().store(store.pool().medium(), 0, Relaxed);
+        assert_eq!(asked(&clock, || assert_eq!(store.sweep_expired(1 << 20), 0)), 1000);
+        store.stop("it was told to".into());
+        assert_eq!(asked(&clock, || assert_eq!(store.sweep_expired(1000), 0)), 0);
+    }
+
+    #[test]
+    fn where_nothing_is_said_to_expire_a_handful_is_looked_at_all_the_same() {
+        let (store, clock) = thousand();
+        let guard = store.pool().pin();
+        // As after a loss of power.
+        let counts = store.root.start_recount(&guard);
+        store.root.finish_recount(&guard, counts, Tally::default());
+        let looks = asked(&clock, || assert_eq!(store.sweep_expired(1000), 0));
+        assert!((16..16 + CHAIN).contains(&looks), "{looks}");
+        assert!((3..3 + CHAIN).contains(&asked(&clock, || assert_eq!(store.sweep_expired(3), 0))));
+    }
+
+    #[test]
+    fn what_is_due_goes_and_nothing_else_and_all_is_come_by() {
+        let (store, clock) = store();
+        (0..1000u32).for_each(|n| {
+            store.give(&n.to_le_bytes(), b"value", [None, Some(2000), Some(5000)][n as usize % 3])
+        });
+        clock.advance(1000);
+        let mut gone = 0;
+        (0..100).for_each(|_| gone += store.sweep_expired(100));
+        assert_eq!((gone, store.len(), store.stats().expired), (333, 667, 333));
+        assert!((0..1000u32).all(|n| store.get(&n.to_le_bytes()).unwrap().is_some() == (n % 3 != 1)));
+    }
+
+    #[test]
+    fn what_a_damaged_record_says_of_its_time_is_not_believed() {
+        let (store, clock) = store();
+        [&b"whole"[..], b"damaged"].iter().for_each(|key| store.give(key, b"value", Some(2000)));
+        // Its expiry, which comes first.
+        store.damage(store.place(b"damaged") + 16);
+        clock.advance(1 << 40);
+        (0..10).for_each(|_| _ = store.sweep_expired(100));
+        assert_eq!((store.len(), store.stats().expired), (1, 1));
+        assert!(store.get(b"damaged").is_err());
     }
 }

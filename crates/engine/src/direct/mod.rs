@@ -30,6 +30,8 @@ mod record;
 mod recover;
 mod root;
 mod scan;
+#[cfg(test)]
+mod small;
 mod snapshot;
 mod stage;
 mod store;

@@ -84,3 +84,88 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         Ok(Some(status == Status::Committed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::small::{Store, settings, store};
+    use crate::{Commit, Engine, What, Write};
+    use std::sync::atomic::Ordering::Relaxed;
+    use terrace_medium::Shm;
+    use terrace_pool::PoolOptions;
+
+    /// What whoever ends the batch that is under way is told.
+    fn told(store: &Store) -> String {
+        store.end_batch().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_batch_under_way_that_is_damaged_is_not_ended() {
+        let (store, _) = store();
+        assert_eq!(store.end_batch().unwrap(), None);
+        let what = What::Put { value: b"value", expires_at: None };
+        let writes = [b"a", b"b"].map(|key| Write { key, what });
+        assert_eq!(store.commit(&writes, &[]), Ok(Commit::Done));
+        let (guard, medium) = (store.pool().pin(), store.pool().medium());
+        // A descriptor of one record, "a".
+        let block = Descriptor::alloc(&guard, 1).unwrap();
+        let descriptor = Descriptor::draw(&guard, block, 1);
+        let at = descriptor.offset();
+        descriptor.set_new(0, store.place(b"a"));
+        descriptor.set_old(0, Some(store.place(b"b")));
+        store.root.set_active(at);
+        store.raw(at).store(medium, 0, Relaxed);
+        assert!(told(&store).contains("the descriptor of the batch"));
+        store.raw(at).store(medium, u64::from_le_bytes(*b"batch  1"), Relaxed);
+        // More entries than there can be, and more than the pool has room for.
+        for count in [1 << 27, 1 << 25] {
+            store.raw(at + 16).store(medium, count, Relaxed);
+            assert!(told(&store).contains("the descriptor of the batch"));
+        }
+        store.raw(at + 16).store(medium, 1, Relaxed);
+        store.root.set_active(store.pool().size());
+        assert!(told(&store).contains("the descriptor of the batch"));
+        store.root.set_active(at);
+        let text = {
+            store.raw(at).store(medium, u64::from_le_bytes(*b"batch  1"), Relaxed);
+            store.raw(at + 8).store(medium, 4, Relaxed);
+            told(&store)
+        };
+        assert!(text.contains("the status of the batch"), "{text}");
+        descriptor.decide(Status::Open);
+        // The record that would come back; nobody asks for it where the batch has been committed.
+        store.damage(store.place(b"b") + 24);
+        let text = told(&store);
+        assert!(
+            text.contains("a record of the batch") && text.contains(&format!("{:#x}", store.place(b"b"))),
+            "{text}"
+        );
+        descriptor.decide(Status::Committed);
+        assert_eq!(store.end_batch().unwrap(), Some(true));
+        assert_eq!(store.root.active(), 0);
+        // The new record.
+        store.root.set_active(at);
+        store.damage(store.place(b"a") + 24);
+        assert!(told(&store).contains(&format!("{:#x}", store.place(b"a"))));
+        assert_eq!(store.root.active(), at, "whoever can may look what there is");
+    }
+
+    #[test]
+    fn what_a_batch_that_cannot_be_ended_leaves_is_read_and_not_written() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = PoolOptions::at(directory.path().join("pool")).size(4 << 20).shared(true);
+        let store = Store::<Shm>::open(options.create().unwrap(), settings()).unwrap();
+        store.put(crate::Put { key: b"a", value: b"value", expires_at: None }).unwrap();
+        assert_eq!(store.look_after_others(), 0);
+        store.put(crate::Put { key: b"a", value: b"new", expires_at: None }).unwrap();
+        // No descriptor lies there, and nobody is at it.
+        store.root.set_active(64);
+        assert_eq!(store.look_after_others(), 0);
+        let error = store.put(crate::Put { key: b"a", value: b"later", expires_at: None }).unwrap_err();
+        assert!(error.to_string().contains("the batch of a process that died cannot be ended"), "{error}");
+        assert_eq!(store.get(b"a").unwrap().unwrap(), b"new");
+        // It has been said, and is not tried again.
+        store.root.set_active(0);
+        assert_eq!(store.look_after_others(), 0);
+    }
+}

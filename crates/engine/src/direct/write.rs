@@ -312,10 +312,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::direct::{Key, Settings};
-    use crate::{Engine, ManualClock};
-    use std::sync::Arc;
-    use terrace_index::{Bytes, CacheBounds, hash::Clht};
+    use crate::Engine;
+    use crate::direct::small::{Store, settings};
     use terrace_medium::Shm;
     use terrace_pool::PoolOptions;
 
@@ -323,14 +321,7 @@ mod tests {
     fn what_another_has_got_back_is_room_for_a_write_that_was_refused() {
         let folder = tempfile::tempdir().unwrap();
         let pool = PoolOptions::at(folder.path().join("pool")).size(4 << 20).open_or_create::<Shm>().unwrap();
-        let settings = Settings {
-            expected_keys: 100,
-            index_cache: CacheBounds::default(),
-            verify_reads: true,
-            read_only: false,
-            clock: Arc::new(ManualClock::at(1000)),
-        };
-        let store = Direct::<Clht<Shm, Bytes<Key>>>::open(pool, settings).unwrap();
+        let store = Store::<Shm>::open(pool, settings()).unwrap();
         let replace = || store.put(Put { key: b"key", value: &[7; 9000], expires_at: None }).unwrap();
         // Nothing is left to be reclaimed but what waits.
         while store.pool().relieve() {}

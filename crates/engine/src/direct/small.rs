@@ -1,0 +1,52 @@
+//! For tests: small stores in memory of this process.
+
+use super::{Direct, Key, Settings};
+use crate::{Engine, ManualClock, Put};
+use std::sync::Arc;
+use terrace_index::{Bytes, CacheBounds, PointIndex, hash::Clht};
+use terrace_medium::{Dram, Offset, Word};
+use terrace_pool::Pool;
+
+pub(super) type Index<M = Dram> = Clht<M, Bytes<Key>>;
+pub(super) type Store<M = Dram> = Direct<Index<M>>;
+
+/// What a store of these tests goes by. It is one second past 1970.
+pub(super) fn settings() -> Settings {
+    Settings {
+        expected_keys: 100,
+        index_cache: CacheBounds::default(),
+        verify_reads: true,
+        read_only: false,
+        clock: Arc::new(ManualClock::at(1000)),
+    }
+}
+
+/// A store, and the clock that it goes by.
+pub(super) fn store() -> (Store, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::at(1000));
+    let settings = Settings { clock: clock.clone(), ..settings() };
+    (Store::open(Pool::anonymous(16 << 20).unwrap(), settings).unwrap(), clock)
+}
+
+impl Store {
+    pub(super) fn give(&self, key: &[u8], value: &[u8], expires_at: Option<u64>) {
+        self.put(Put { key, value, expires_at }).unwrap();
+    }
+
+    /// Where the record of `key` lies.
+    pub(super) fn place(&self, key: &[u8]) -> u64 {
+        self.index.get(&self.pool().pin(), key).unwrap()
+    }
+
+    /// A word of the pool, as it lies there.
+    pub(super) fn raw(&self, at: u64) -> &Word {
+        self.pool().region().at(Offset::new(at))
+    }
+
+    /// Changes a bit of the word at `at`.
+    pub(super) fn damage(&self, at: u64) {
+        use std::sync::atomic::Ordering::Relaxed;
+        let (word, medium) = (self.raw(at), self.pool().medium());
+        word.store(medium, word.load(medium, Relaxed) ^ 1 << 20, Relaxed);
+    }
+}
