@@ -1,5 +1,5 @@
 //! The pool by threads that meet: cells that point to blocks, changed by compare-and-swap. Whoever reads a block under a guard finds it as it was written, though
-//! others unlink and retire it meanwhile.
+//! others unlink and retire it meanwhile. And boxes, by which blocks go from hand to hand: who has taken one out finds it as it was written, and retires it.
 
 use super::options::{findings, is_unmade, options, shared, written};
 use std::sync::Arc;
@@ -12,13 +12,55 @@ use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, V
 /// A pool with a block of cells.
 pub struct Cells;
 
+/// A pool with a block of cells and one of boxes, whose threads do little else than to take blocks and to free them, their own and those of others.
+pub struct Blocks;
+
 const ROOT: &str = "cells";
 const KIND: &str = "lab";
 const KEYS_MAX: usize = 8;
+const BOXES: usize = 8;
+/// What is in a box is of the key with this number, and so on.
+const BOXED: Key = 16;
+/// Cells and boxes.
+const CELLS_BYTES: usize = 128;
 const MAGIC: u64 = 0x6c61_6220_6365_6c6c;
 
 const MIX: Mix =
     Mix { put: 40, insert: 5, update: 5, remove: 20, swap: 10, batch: 0, puts: 0, background: 20 };
+
+/// Little else than work that nobody notices.
+const HANDS: Mix =
+    Mix { put: 20, insert: 0, update: 5, remove: 10, swap: 5, batch: 0, puts: 0, background: 60 };
+/// Steps of background work from here on are those of [`Blocks`].
+const HANDED: u64 = 1 << 63;
+
+impl Target for Blocks {
+    const NAME: &'static str = "blocks";
+    const BYTES: (usize, usize) = Cells::BYTES;
+    const WRITERS: u64 = 3;
+    type Subject<M: MappedMedium> = Celled<M>;
+
+    fn plan(seed: u64) -> Plan {
+        let mut dice = Dice::new(seed);
+        let keys = 2 + dice.roll(3) as usize;
+        let (mut model, mut next) = (vec![None; keys], 0);
+        let mut draw = |dice: &mut Dice, count: u64| {
+            let ops = HANDS.draw(dice, count as usize, &mut next, &mut model);
+            let handed = |op: Op| match op {
+                Op::Background(step) => Op::Background(step | HANDED),
+                other => other,
+            };
+            ops.into_iter().map(handed).collect::<Vec<Op>>()
+        };
+        let count = dice.roll(24);
+        let before = draw(&mut dice, count);
+        let count = 12 + dice.roll(12);
+        let ops = draw(&mut dice, count);
+        let after = (0..keys).map(|key| Op::Put(key, (1 << 20) + key as u64)).collect();
+        let (names, revived) = (Arc::new(()), Vec::new());
+        Plan { seed, keys, threads: 1, names, before, ops, after, revived, creation: false }
+    }
+}
 
 impl Target for Cells {
     const NAME: &'static str = "cells";
@@ -65,6 +107,7 @@ fn word(key: Key, version: Version, at: usize) -> u64 {
 pub struct Celled<M: MappedMedium> {
     pool: Pool<M>,
     keys: usize,
+    /// A line of cells, and one of boxes.
     cells: u64,
     /// One thread at a time grows the pool: the others would wait for a mutex.
     grows: AtomicBool,
@@ -75,6 +118,10 @@ pub struct Celled<M: MappedMedium> {
 impl<M: MappedMedium> Celled<M> {
     fn cell(&self, key: Key) -> &Word {
         &self.pool.region().at(Offset::<Line>::new(self.cells)).0[key]
+    }
+
+    fn in_box(&self, number: usize) -> &Word {
+        &self.pool.region().at(Offset::<Line>::new(self.cells + 64)).0[number]
     }
 
     /// The version in the block at `offset`, if all of it is as it was written.
@@ -141,7 +188,56 @@ impl<M: MappedMedium> Celled<M> {
         Ok(block.persist().into_offset())
     }
 
+    /// Puts a new block into a box, or nothing, and retires the one that was there.
+    fn hand_on(&self, guard: &Guard<'_, M>, step: u64) {
+        let (number, version) = ((step >> 8) as usize % BOXES, step >> 12);
+        let new = if step >> 11 & 1 == 0 { self.block(guard, BOXED + number, version).ok() } else { None };
+        let there = self.in_box(number);
+        // PERSIST: who takes a block out retires it, so the box must not name it any more.
+        let old = there.swap(self.pool.medium(), new.unwrap_or(0), AcqRel);
+        self.pool.region().persist(there);
+        if old != 0 {
+            let version = self.version(BOXED + number, old).expect("a block of the box");
+            self.look_at(guard, BOXED + number, (old, version));
+            guard.retire(old, 8 * words(version));
+        }
+    }
+
+    /// All of a block is as it was written.
+    fn look_at(&self, guard: &Guard<'_, M>, key: Key, (offset, version): (u64, Version)) {
+        let bytes = guard.bytes(offset, 8 * words(version)).expect("a block in the pool");
+        let sound = (0..words(version)).all(|at| bytes[8 * at..][..8] == word(key, version, at).to_le_bytes());
+        assert!(sound, "the block at {offset:#x} is not as it was written");
+    }
+
+    /// Takes some blocks, of one size or of several, and gives them up: those of one size fill a slab and leave it for others.
+    fn churn(&self, guard: &Guard<'_, M>, step: u64) {
+        let version = |nth: u64| if step >> 8 & 1 == 0 { step >> 9 } else { (step >> 9) + nth };
+        let count = 1 + (step >> 40) % 5;
+        let blocks = (0..count).filter_map(|nth| Some((self.block(guard, BOXED, version(nth)).ok()?, version(nth))));
+        let blocks: Vec<(u64, Version)> = blocks.collect();
+        for (nth, block) in blocks.into_iter().enumerate() {
+            self.look_at(guard, BOXED, block);
+            let (offset, bytes) = (block.0, 8 * words(block.1));
+            if step >> (48 + nth) & 1 == 0 { guard.free(offset, bytes) } else { guard.retire(offset, bytes) }
+        }
+    }
+
     fn background(&self, step: u64) {
+        if step & HANDED != 0 {
+            let step = step & !HANDED;
+            return match step % 16 {
+                0..6 => {
+                    let guard = self.pool.pin();
+                    (0..1 + step / 16 % 3).for_each(|nth| self.hand_on(&guard, step / 16 + (nth << 8) + (nth << 12)));
+                }
+                6..10 => self.churn(&self.pool.pin(), step / 16),
+                10 | 11 => self.die(step),
+                12 => _ = self.pool.tidy(),
+                13 => self.background(5 * (step / 16) + 1),
+                _ => _ = self.pool.relieve(),
+            };
+        }
         match step % 5 {
             0 => {
                 let guard = self.pool.pin();
@@ -200,9 +296,10 @@ impl<M: MappedMedium> Celled<M> {
 
     fn trace(&self, marker: &mut Marker<'_>) {
         let _guard = self.pool.pin();
-        marker.mark(self.cells, 64);
-        for key in 0..self.keys {
-            let cell = self.cell(key);
+        marker.mark(self.cells, CELLS_BYTES);
+        let cells = (0..self.keys).map(|key| (key, self.cell(key)));
+        let boxes = (0..BOXES).map(|number| (BOXED + number, self.in_box(number)));
+        for (key, cell) in cells.chain(boxes) {
             let offset = cell.load(self.pool.medium(), Acquire);
             // PERSIST: whoever put it there may have died before it was durable. What it took the place of is freed for not being marked, so a loss of power must not bring
             // that back.
@@ -223,8 +320,8 @@ impl<M: MappedMedium> Celled<M> {
 /// Makes the cells, all of them empty.
 fn new_cells<M: MappedMedium>(pool: &Pool<M>) -> u64 {
     let guard = pool.pin();
-    let block = guard.alloc(64).expect("a line in a new pool");
-    block.stream_lines(0, &[[0; 8]]);
+    let block = guard.alloc(CELLS_BYTES).expect("two lines in a new pool");
+    block.stream_lines(0, &[[0; 8]; 2]);
     // PERSIST: the cells before the root.
     let cells = block.fenced(&guard.fence()).into_offset();
     pool.set_root(ROOT, KIND, cells).expect("a root in a new pool");

@@ -35,12 +35,14 @@ impl Act {
     /// The keys that it may remove.
     pub(super) fn takes_away(&self) -> Vec<Key> {
         match self {
-            Self::Do(Op::Remove(key) | Op::Swap(key, _, None)) => vec![*key],
-            Self::Do(Op::Batch(effects)) => {
-                effects.iter().filter(|(_, to)| to.is_none()).map(|&(key, _)| key).collect()
-            }
+            Self::Do(op) => op.removed(),
             _ => Vec::new(),
         }
+    }
+
+    /// Whether it is work that nobody notices.
+    fn is_background(&self) -> bool {
+        matches!(self, Self::Do(Op::Background(_)))
     }
 
     /// The keys that it may change.
@@ -83,6 +85,22 @@ pub struct Scenario {
     pub is_shared: bool,
     /// Who of them dies, where they are.
     pub deaths: Vec<Death>,
+    /// How each thread goes from call to call, where it is not said, by the clock.
+    pub manners: Vec<Manner>,
+    /// Whether the store is killed and opened again before the threads start, one of which collects what that left.
+    pub is_reopened: bool,
+}
+
+/// How a thread goes from one call to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// As one that tells others what it has done, and is told by them, as by a clock: with a barrier before and behind each call.
+    #[default]
+    ByClock,
+    /// With nothing in between that orders anything: all that it has to know is what it was answered.
+    Apart,
+    /// The same, and under one pin for all calls.
+    Pinned,
 }
 
 /// Operations of a thread at most.
@@ -108,7 +126,7 @@ impl Scenario {
         let threads = (2 + dice.roll(THREADS_MAX as u64 - 1)) as usize;
         let mut draw = |threads| draw_threads(&mut dice, &plan, &like, threads, &mut versions);
         let (threads, first) = (draw(threads), draw(2));
-        Self { plan, threads, first, moment: None, is_shared: false, deaths: Vec::new() }
+        Self { plan, threads, first, moment: None, is_shared: false, deaths: Vec::new(), manners: Vec::new(), is_reopened: false }
     }
 
     /// As [`Scenario::draw`], for a run that nothing happens to but that its threads meet: some of them scan, and then read a key that another one changes. What a scan has shown, no read may take back.
@@ -153,7 +171,7 @@ impl Scenario {
             0 => Act::Scan,
             _ => Act::Get(*dice.pick(&hot)),
         };
-        let writers = 1 + dice.roll(2);
+        let writers = 1 + dice.roll(T::WRITERS);
         scenario.threads = (0..writers + 1 + dice.roll(THREADS_MAX as u64 - 1 - writers))
             .map(|thread| {
                 (0..CROWD)
@@ -162,6 +180,49 @@ impl Scenario {
             })
             .collect();
         scenario.with_snapshots::<T>(seed)
+    }
+
+    /// The same, where the store is killed and opened again in one run of four, if the pool is not shared.
+    pub fn with_kill(mut self, seed: u64) -> Self {
+        let mut dice = Dice::new(seed ^ 0x6b69_6c6c);
+        if self.is_shared || dice.roll(4) != 0 {
+            return self;
+        }
+        let thread = dice.roll(self.threads.len() as u64) as usize;
+        let place = if dice.roll(2) == 0 { 0 } else { dice.roll(self.threads[thread].len() as u64 + 1) };
+        self.threads[thread].insert(place as usize, Act::Collect);
+        self.is_reopened = true;
+        self
+    }
+
+    /// The same, where in two runs of three some threads have no clock.
+    pub fn with_manners(mut self, seed: u64) -> Self {
+        // Chosen so that the runs of seeds that are kept stay what they were.
+        let mut dice = Dice::new(seed ^ 0x6d61_6e6e_659b);
+        let kind = dice.roll(3);
+        let mut draw = |acts: &Vec<Act>| {
+            let reads = |act: &Act| matches!(act, Act::Get(_) | Act::Scan | Act::Snapshot(_));
+            match (kind, acts.iter().all(reads), dice.roll(4)) {
+                (0, ..) | (_, _, 0) => Manner::ByClock,
+                (1, true, _) => Manner::Pinned,
+                // A collection waits for all who are pinned, and must not be.
+                (1, false, 1) if !acts.contains(&Act::Collect) && acts.iter().all(|act| !act.is_background()) => Manner::Pinned,
+                _ => Manner::Apart,
+            }
+        };
+        self.manners = self.threads.iter().map(&mut draw).collect();
+        self
+    }
+
+    /// How a thread goes from call to call.
+    pub fn manner(&self, thread: usize) -> Manner {
+        self.manners.get(thread).copied().unwrap_or_default()
+    }
+
+    /// The threads whose calls no clock orders, a bit each.
+    pub fn apart(&self) -> u8 {
+        let is_apart = |&thread: &usize| self.manner(thread) != Manner::ByClock;
+        (0..self.threads.len()).filter(is_apart).fold(0, |bits, thread| bits | 1 << thread)
     }
 
     /// The same, where some of those who read a key read several at once, as far as the target can.
@@ -256,7 +317,8 @@ impl Scenario {
                     let later = less.deaths.iter_mut().filter(|it| it.thread == thread && it.call > act);
                     later.for_each(|death| death.call -= 1);
                 } else {
-                    less.threads.retain(|acts| !acts.is_empty());
+                    let all = less.threads.into_iter().enumerate().map(|(thread, acts)| (self.manner(thread), acts));
+                    (less.manners, less.threads) = all.filter(|(_, acts)| !acts.is_empty()).unzip();
                 }
                 less
             })
@@ -334,6 +396,22 @@ impl Op {
             Self::Batch(effects) => effects.iter().map(|effect| effect.0).collect(),
             Self::Puts(puts) => puts.iter().map(|put| put.0).collect(),
             Self::Background(_) => Vec::new(),
+        }
+    }
+
+    /// The versions that it may write.
+    pub(super) fn written(&self) -> Vec<(Key, Version)> {
+        written_by(self)
+    }
+
+    /// The keys that it may remove.
+    pub(super) fn removed(&self) -> Vec<Key> {
+        match self {
+            Self::Remove(key) | Self::Swap(key, _, None) => vec![*key],
+            Self::Batch(effects) => {
+                effects.iter().filter(|(_, to)| to.is_none()).map(|&(key, _)| key).collect()
+            }
+            _ => Vec::new(),
         }
     }
 
