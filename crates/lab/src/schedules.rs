@@ -9,9 +9,9 @@ use std::fmt;
 use std::panic::Location;
 use std::str::FromStr;
 use terrace_testkit::Noted;
-use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Op, Profile, Seen, Target, Wrong};
+use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Op, Profile, Seen, Target, Wrong, place};
 use terrace_testkit::schedule::{
-    Act, Crashes, Finding, LIMITS, Missing, Passed, Policy, Reach, Scenario, Slice, Stage, Weakened,
+    Act, Crashes, Differences, Finding, LIMITS, Missing, Passed, Policy, Reach, Scenario, Slice, Stage, Weakened,
     Weakening, Weakenings, minimise, rehearse, run,
 };
 
@@ -189,7 +189,7 @@ pub struct Trial {
 impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, schedule {:#x}", self.scenario, self.schedule)?;
-        self.lingers.map_or(Ok(()), |site| write!(f, ", lingering at {}:{}", site.file(), site.line()))
+        self.lingers.map_or(Ok(()), |site| write!(f, ", lingering at {}", place(site)))
     }
 }
 
@@ -205,8 +205,8 @@ impl Trial {
 pub struct Met {
     /// What it passed that could be weakened.
     pub passed: Weakenings,
-    /// Of each order that was missing, or looked at, how many loads could be of something older for it.
-    pub differences: BTreeMap<Weakening, u64>,
+    /// Of each order that was missing, or looked at, which loads could be of something older for it.
+    pub differences: BTreeMap<Weakening, Differences>,
     /// The races that there are for want of it.
     pub raced: BTreeMap<Weakening, Wrong>,
     /// What was wrong.

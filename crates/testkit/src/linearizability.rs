@@ -90,7 +90,7 @@ pub fn final_states<S: Clone + Eq + Hash>(
 ///
 /// # Panics
 /// With more than 128 calls.
-pub fn final_states_after<S: Clone + Eq + Hash>(
+pub(crate) fn final_states_after<S: Clone + Eq + Hash>(
     initial: S,
     before: &[u128],
     needed: u128,

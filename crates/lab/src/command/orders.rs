@@ -4,15 +4,15 @@ use super::crash::{cores, failed};
 use super::excused::line;
 use super::say;
 use super::schedules::named;
-use super::search::{Known, scout};
+use super::search::{Known, Search, Tried, scout};
 use clap::Args;
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use terrace_lab::{Meeting, Met};
-use terrace_testkit::crash::Wrong;
-use terrace_testkit::schedule::{Missing, Stage, Weak, Weakening};
+use terrace_lab::Meeting;
+use terrace_testkit::crash::{Wrong, place};
+use terrace_testkit::schedule::{Stage, Weak, Weakening};
 
 #[derive(Args)]
 pub(crate) struct Orders {
@@ -46,16 +46,8 @@ struct Fate {
     runs: u64,
     /// Runs in which somebody could load something older for it.
     differing: u64,
-}
-
-impl Fate {
-    /// Adds a run. Whether it has missed the order.
-    fn add(&mut self, meeting: &Meeting, met: Met, run: impl Fn() -> String) -> bool {
-        self.runs += 1;
-        self.differing += u64::from(!met.differences.is_empty() || !met.raced.is_empty());
-        self.missed = met.wrong.map(|wrong| Missed { target: meeting.name, run: run(), wrong });
-        self.missed.is_some()
-    }
+    /// The places of these loads.
+    places: Vec<String>,
 }
 
 impl Orders {
@@ -99,30 +91,20 @@ impl Orders {
     }
 
     fn fate(&self, stage: &Stage, weakening: Weakening, known: &Known) -> Fate {
-        let mut fate = Fate::default();
-        let mut candidates: Vec<_> = known.candidates.iter().map(|it| (it.meeting, it.attempts())).collect();
-        let directed = if candidates.is_empty() { 0 } else { self.runs * 3 / 4 };
-        for turn in 0..directed {
-            let at = turn as usize % candidates.len();
-            let (meeting, attempts) = &mut candidates[at];
-            let Some((trial, reach)) = attempts.next() else { continue };
-            let met = meeting.meet(stage, &trial, Missing::One(weakening), reach);
-            if fate.add(meeting, met, || format!("{trial}, {reach}")) {
-                return fate;
-            }
+        let (mut fate, mut search) = (Fate::default(), Search::new(stage, weakening, known));
+        while fate.missed.is_none() && fate.runs < self.runs {
+            let Tried { meeting, trial, reach, met } = search.next();
+            fate.runs += 1;
+            fate.differing += u64::from(!met.differences.is_empty() || !met.raced.is_empty());
+            let run = || format!("{trial}, {reach}");
+            fate.missed = met.wrong.map(|wrong| Missed { target: meeting.name, run: run(), wrong });
         }
-        let passers = known.passers.len() as u64;
-        for turn in 0..self.runs - directed {
-            let (meeting, run) = (known.passers[(turn % passers) as usize], turn / passers);
-            if fate.add(meeting, meeting.weakened(stage, weakening, run), || run.to_string()) {
-                return fate;
-            }
-        }
+        fate.places = search.places().into_iter().map(place).collect();
         fate
     }
 
     fn report(&self, weakening: Weakening, fate: &Fate) {
-        let Fate { missed, runs, differing } = fate;
+        let Fate { missed, runs, differing, places } = fate;
         if self.json {
             let missed = missed.as_ref();
             return say(&json!({
@@ -134,12 +116,13 @@ impl Orders {
                 "wrong": missed.map(|missed| &missed.wrong),
                 "runs": runs,
                 "differing": differing,
+                "differing at": places,
             })
             .to_string());
         }
         let fate = match missed {
             Some(Missed { target, run, wrong }) => format!("missed by {target} in run {run}: {wrong}"),
-            None => format!("NOT MISSED in {runs} runs, {differing} of which it makes a difference to"),
+            None => format!("NOT MISSED in {runs} runs, {differing} of which it makes a difference to, at {}", places.join(", ")),
         };
         say(&format!("{:<28} {:<8} {fate}", weakening.place(), lost(weakening)));
     }

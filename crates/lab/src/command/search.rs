@@ -1,33 +1,33 @@
-//! The search of `cargo lab orders`: first runs in which no order is missing and of each that is passed it is noted who could load something older without it; then just these runs
-//! again, with one order missing and what it makes older shown, a load at a time, a word at a time, all at once; and others of the same scenarios.
+//! The search of `cargo lab orders`. First, runs in which no order is missing: of each order that one passes it is noted which loads could be of something older without it. Then each order by itself: in runs in which threads
+//! linger at it, more such loads are looked for; and runs that have some are repeated with the order missing and one kind of them old, those at one place of the source, once or each time, or with all of them; and so are
+//! runs of the same scenario in which threads take turns otherwise.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use terrace_lab::{Meeting, Met, Trial};
-use terrace_testkit::crash::Wrong;
-use terrace_testkit::schedule::{Aim, Missing, Reach, Stage, Weakening};
+use terrace_testkit::crash::{Dice, Wrong};
+use terrace_testkit::schedule::{Aim, Differences, Missing, Reach, Stage, Weakening};
 
 /// Runs of a target that one scout looks through, one after the other: where threads linger follows from those before.
-const ROUND: u64 = 100;
-/// One in so many runs of a scout is one in which nobody lingers.
-const PLAIN: u64 = 4;
-/// Runs that are kept of an order, of each target.
-const KEPT: usize = 24;
-/// Differences of a run that are shown one by one, at most; and words.
-const SHOWN: u64 = 8;
-const WORDS: u32 = 5;
+const ROUND: u64 = 500;
+/// One in so many runs is one in which nobody lingers.
+const PLAIN: u64 = 5;
+/// Runs that are kept of an order for each place of a load, at most.
+const KEPT: usize = 12;
+/// Runs of those that are directed, to one that looks for more.
+const DIRECTED: u64 = 3;
 
-/// A run in which an order makes a difference.
-#[derive(Clone)]
-pub(super) struct Candidate {
-    pub(super) meeting: &'static Meeting,
-    pub(super) trial: Trial,
-    /// Loads that could be of something older.
-    differences: u64,
-    /// Whether there is a race without it.
-    raced: bool,
+/// A run in which an order makes a difference to a load at a place.
+#[derive(Clone, Copy)]
+struct Candidate {
+    meeting: &'static Meeting,
+    trial: Trial,
+    /// Loads at that place that could be of something older.
+    loads: u64,
+    /// Times that it was tried.
+    tried: u64,
 }
 
 /// What is known of an order.
@@ -35,8 +35,10 @@ pub(super) struct Candidate {
 pub(super) struct Known {
     /// The targets that pass by it.
     pub(super) passers: Vec<&'static Meeting>,
-    /// Runs in which it makes a difference, those with a race first, and by turns of all targets.
-    pub(super) candidates: Vec<Candidate>,
+    /// Runs in which there is a race without it.
+    raced: Vec<(&'static Meeting, Trial)>,
+    /// Runs in which it makes a difference, by the place of the load, each with the times that it was aimed at.
+    places: BTreeMap<&'static Location<'static>, (u64, Vec<Candidate>)>,
 }
 
 /// Looks through so many runs of each target. What is wrong with no order missing ends it.
@@ -57,24 +59,19 @@ pub(super) fn scout(
                     let number = next.fetch_add(1, Relaxed);
                     let Some(&(meeting, first)) = all.get(number) else { break };
                     let round = of_round(&stage, meeting, first..(first + ROUND).min(runs));
-                    found.lock().unwrap_or_else(PoisonError::into_inner).push((number, meeting, round));
+                    found.lock().unwrap_or_else(PoisonError::into_inner).push((number, round));
                 }
             });
         }
     });
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    found.sort_by_key(|(number, ..)| *number);
+    found.sort_by_key(|(number, _)| *number);
     let mut known: BTreeMap<Weakening, Known> = BTreeMap::new();
-    for (_, meeting, round) in found {
-        for (weakening, candidates) in round? {
-            let known = known.entry(weakening).or_default();
-            if known.passers.iter().all(|passer| passer.name != meeting.name) {
-                known.passers.push(meeting);
-            }
-            known.candidates.extend(candidates);
+    for (_, round) in found {
+        for (weakening, found) in round? {
+            known.entry(weakening).or_default().add(found);
         }
     }
-    known.values_mut().for_each(|known| known.candidates = by_turns(std::mem::take(&mut known.candidates)));
     Ok(known)
 }
 
@@ -83,82 +80,152 @@ fn of_round(
     stage: &Stage,
     meeting: &'static Meeting,
     runs: std::ops::Range<u64>,
-) -> Result<BTreeMap<Weakening, Vec<Candidate>>, Wrong> {
-    let mut found: BTreeMap<Weakening, Vec<Candidate>> = BTreeMap::new();
-    // How often threads have lingered at each, or it made a difference by itself.
-    let mut looked: BTreeMap<Weakening, u64> = BTreeMap::new();
+) -> Result<BTreeMap<Weakening, Known>, Wrong> {
+    let mut found: BTreeMap<Weakening, Known> = BTreeMap::new();
+    // How often threads have lingered at each.
+    let mut lingered: BTreeMap<&'static Location<'static>, u64> = BTreeMap::new();
     for run in runs {
-        let least = looked.iter().min_by_key(|(_, looks)| **looks).map(|(&it, _)| it);
+        let least = lingered.iter().min_by_key(|(_, times)| **times).map(|(&site, _)| site);
         let lingers = least.filter(|_| !run.is_multiple_of(PLAIN));
-        let trial = Trial { lingers: lingers.map(|it| it.site), ..Trial::number(run) };
+        lingers.into_iter().for_each(|site| *lingered.entry(site).or_default() += 1);
+        let trial = Trial { lingers, ..Trial::number(run) };
         // What is old with all orders is shown in some, so that they take other ways.
         let reach = if run % 3 == 1 { Reach::of_run(run) } else { Reach::NONE };
-        let Met { passed, differences, raced, wrong } = meeting.meet(stage, &trial, Missing::Each, reach);
-        if let Some(wrong) = wrong {
-            return Err(format!("{}, run {run}, with nothing weakened: {wrong}", meeting.name));
+        let met = meeting.meet(stage, &trial, Missing::Each, reach);
+        if let Some(wrong) = met.wrong {
+            return Err(format!("{}, run {trial}, with nothing weakened: {wrong}", meeting.name));
         }
-        lingers.into_iter().for_each(|it| *looked.entry(it).or_default() += 4);
-        for weakening in passed {
-            looked.entry(weakening).or_default();
-            found.entry(weakening).or_default();
-        }
-        let without = differences.keys().chain(raced.keys());
-        let all: std::collections::BTreeSet<Weakening> = without.copied().collect();
-        for weakening in all {
-            *looked.entry(weakening).or_default() += 1;
-            let candidates = found.entry(weakening).or_default();
-            let raced = raced.contains_key(&weakening);
-            if candidates.len() < KEPT || raced {
-                let differences = differences.get(&weakening).copied().unwrap_or(0);
-                candidates.push(Candidate { meeting, trial, differences, raced });
-            }
+        for weakening in met.passed {
+            lingered.entry(weakening.site).or_default();
+            let known = found.entry(weakening).or_insert_with(|| Known::of(meeting));
+            known.note(meeting, trial, met.differences.get(&weakening), met.raced.contains_key(&weakening));
         }
     }
     Ok(found)
 }
 
-/// Those with a race first; and then one of each target after the other.
-fn by_turns(candidates: Vec<Candidate>) -> Vec<Candidate> {
-    let mut of_target: BTreeMap<&str, usize> = BTreeMap::new();
-    let numbered = candidates.into_iter().map(|candidate| {
-        let number = of_target.entry(candidate.meeting.name).or_default();
-        *number += 1;
-        ((!candidate.raced, *number), candidate)
-    });
-    let mut numbered: Vec<_> = numbered.collect();
-    numbered.sort_by_key(|(number, _)| *number);
-    numbered.into_iter().map(|(_, candidate)| candidate).collect()
+impl Known {
+    fn of(meeting: &'static Meeting) -> Self {
+        Self { passers: vec![meeting], ..Self::default() }
+    }
+
+    /// Notes a run, and what is different in it.
+    fn note(
+        &mut self,
+        meeting: &'static Meeting,
+        trial: Trial,
+        differences: Option<&Differences>,
+        is_raced: bool,
+    ) {
+        if is_raced && self.raced.len() < KEPT {
+            self.raced.push((meeting, trial));
+        }
+        for (&site, &loads) in differences.into_iter().flatten() {
+            let candidates = &mut self.places.entry(site).or_default().1;
+            let of_this = candidates.iter().filter(|it| it.meeting.name == meeting.name).count();
+            if of_this < KEPT / 2 && candidates.len() < KEPT {
+                candidates.push(Candidate { meeting, trial, loads, tried: 0 });
+            }
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        for passer in other.passers {
+            if self.passers.iter().all(|it| it.name != passer.name) {
+                self.passers.push(passer);
+            }
+        }
+        self.raced.extend(other.raced);
+        for (site, (_, more)) in other.places {
+            let candidates = &mut self.places.entry(site).or_default().1;
+            candidates.extend(more);
+            candidates.truncate(2 * KEPT);
+        }
+    }
 }
 
-impl Candidate {
-    /// The runs that it is tried in, one after the other.
-    pub(super) fn attempts(&self) -> impl Iterator<Item = (Trial, Reach)> + '_ {
-        const ALL: Aim = Aim::Words(u64::MAX);
-        let spread = move |count: u64| {
-            let shown = self.differences.min(count);
-            (0..shown).map(move |nth| nth * self.differences / shown)
+/// A search for a run that misses an order.
+pub(super) struct Search<'s> {
+    stage: &'s Stage,
+    weakening: Weakening,
+    known: Known,
+    /// Runs so far.
+    turn: u64,
+    dice: Dice,
+}
+
+/// What a run of it was.
+pub(super) struct Tried {
+    pub(super) meeting: &'static Meeting,
+    pub(super) trial: Trial,
+    pub(super) reach: Reach,
+    pub(super) met: Met,
+}
+
+impl<'s> Search<'s> {
+    pub(super) fn new(stage: &'s Stage, weakening: Weakening, known: &Known) -> Self {
+        Self { stage, weakening, known: known.clone(), turn: 0, dice: Dice::new(0x6f72_6465_72) }
+    }
+
+    /// Does another run.
+    pub(super) fn next(&mut self) -> Tried {
+        let turn = self.turn;
+        self.turn += 1;
+        if let Some(&(meeting, trial)) = self.known.raced.get(turn as usize) {
+            return self.tried(meeting, trial, Reach::NONE);
+        }
+        match self.aimed().filter(|_| !turn.is_multiple_of(DIRECTED + 1)) {
+            Some((meeting, trial, reach)) => self.tried(meeting, trial, reach),
+            None => self.look(turn),
+        }
+    }
+
+    fn tried(&self, meeting: &'static Meeting, trial: Trial, reach: Reach) -> Tried {
+        let met = meeting.meet(self.stage, &trial, Missing::One(self.weakening), reach);
+        Tried { meeting, trial, reach, met }
+    }
+
+    /// A run in which threads linger at it: sees what would be different, or shows it, as chance says.
+    fn look(&mut self, turn: u64) -> Tried {
+        let (passers, number) = (&self.known.passers, turn / (DIRECTED + 1));
+        let meeting = passers[number as usize % passers.len()];
+        let run = (number / passers.len() as u64) | 1 << 40;
+        let lingers = (!number.is_multiple_of(PLAIN)).then_some(self.weakening.site);
+        let trial = Trial { lingers, ..Trial::number(run) };
+        let reach = if number % 2 == 0 { Reach::NONE } else { Reach::of_run(number / 2) };
+        let tried = self.tried(meeting, trial, reach);
+        if number % 2 == 0 {
+            let differences = tried.met.differences.get(&self.weakening);
+            self.known.note(meeting, trial, differences, false);
+        }
+        tried
+    }
+
+    /// A run that has a difference, at the place that was least aimed at.
+    fn aimed(&mut self) -> Option<(&'static Meeting, Trial, Reach)> {
+        let (&site, (times, candidates)) = self.known.places.iter_mut().min_by_key(|(_, (times, _))| *times)?;
+        *times += 1;
+        let candidate = candidates.iter_mut().min_by_key(|candidate| candidate.tried)?;
+        let (meeting, trial, loads, tried) =
+            (candidate.meeting, candidate.trial, candidate.loads, candidate.tried);
+        candidate.tried += 1;
+        let nth = |tried: u64| tried * loads / 4 % loads.max(1);
+        let (aim, is_same) = match tried {
+            0 => (Aim::Place(site, 0), true),
+            1 => (Aim::Words(u64::MAX), true),
+            2..6 => (Aim::Once(site, nth(tried - 2)), true),
+            6 => (Aim::Place(site, loads / 2), true),
+            // Of the same scenario, in another order.
+            other if other % 2 == 0 => (Aim::Place(site, 0), false),
+            _ => (Aim::Words(self.dice.bits() | self.dice.bits()), false),
         };
-        let one = |first| Reach::at(Aim::Differences { first, count: 1 }, true);
-        let from = |first| Reach::at(Aim::Differences { first, count: u64::MAX }, true);
-        let word = |word: u32| Reach::at(Aim::Words(1 << word), true);
-        let but = |word: u32| Reach::at(Aim::Words(!(1 << word)), true);
-        let first = if self.raced { Reach::NONE } else { Reach::at(ALL, true) };
-        let same = std::iter::once(first)
-            .chain(spread(SHOWN).map(one))
-            .chain((0..WORDS).map(word))
-            .chain((0..WORDS).map(but))
-            .chain(spread(4).skip(1).map(from))
-            .chain([Reach::at(ALL, false)])
-            .map(|reach| (self.trial, reach));
-        let others = (0..).map(|other: u64| {
-            let schedule = self.trial.schedule ^ (other + 1) << 32;
-            let reach = match other % 3 {
-                0 => Reach::at(ALL, true),
-                1 => Reach { seed: other, ..Reach::of_run(6 * (other / 3) + 24) },
-                _ => Reach::at(Aim::Words(other / 3 * 0x9e37_79b9 ^ other), other % 2 == 0),
-            };
-            (Trial { schedule, ..self.trial }, reach)
-        });
-        same.chain(others)
+        let schedule = if is_same { trial.schedule } else { self.dice.bits() >> 8 };
+        let reach = Reach::at(aim, tried < 8 || self.dice.roll(2) == 0);
+        Some((meeting, Trial { schedule, ..trial }, reach))
+    }
+
+    /// Places of loads that it makes a difference to.
+    pub(super) fn places(&self) -> BTreeSet<&'static Location<'static>> {
+        self.known.places.keys().copied().collect()
     }
 }

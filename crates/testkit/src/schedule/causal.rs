@@ -8,7 +8,7 @@
 //! finds first need not come first.
 
 use super::calls::{Answer, Call, Contents, Outcomes, What};
-use crate::crash::{Key, Op, Version, Wrong};
+use crate::crash::{Key, Op, Version};
 use crate::linearizability::final_states_after;
 
 /// A part of a call.

@@ -33,6 +33,6 @@ pub use run::{Run, rehearse, run};
 pub use scenario::{Act, Manner, Scenario};
 pub(crate) use stage::pause;
 pub use stage::{Job, Last, Ran, Stage, THREADS_MAX, Turn};
-pub use model::{Missing, Weak, Weakening, Weakenings};
+pub use model::{Differences, Missing, Weak, Weakening, Weakenings};
 pub use reach::{Aim, Reach};
 pub use weak::{Passed, Weakened};

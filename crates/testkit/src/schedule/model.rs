@@ -42,6 +42,9 @@ impl Weakening {
 /// All that can be missing at the places that were passed.
 pub type Weakenings = BTreeSet<Weakening>;
 
+/// How many loads could be of something older, by their places in the source.
+pub type Differences = BTreeMap<&'static Location<'static>, u64>;
+
 /// Which orders are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
@@ -81,8 +84,8 @@ pub(super) struct Model {
     pub(super) passed: Weakenings,
     /// The number of the world in which each order is missing that is looked at.
     pub(super) worlds: HashMap<Weakening, World>,
-    /// Loads in each world that could be of something older than with all orders.
-    pub(super) differences: BTreeMap<World, u64>,
+    /// Loads in each world that could be of something older than with all orders, by their places.
+    pub(super) differences: BTreeMap<World, Differences>,
     /// The first race of each world that would not be one with all orders.
     pub(super) raced: BTreeMap<World, Wrong>,
     /// The first race with all orders.
@@ -338,10 +341,12 @@ impl Model {
         let first_sound = seen.would_be.view.of(number);
         let of = |at: Number| self.values[number][at as usize].value;
         let differs = |oldest: Number| (oldest..first_sound).any(|at| of(at) != of(first_sound));
+        // Who reads bytes comes with the place of the access before.
+        let site = self.threads[&me].order.map_or(Location::caller(), |order| order.1);
         for (world, _) in seen.differing().filter(|(_, seen)| differs(seen.view.of(number))) {
-            *self.differences.entry(world).or_default() += 1;
+            *self.differences.entry(world).or_default().entry(site).or_default() += 1;
         }
         let oldest = is.map_or(first_sound, |is| seen.of(is).view.of(number));
-        Choice { word, oldest, first_sound, last: self.last(number), differs: differs(oldest) }
+        Choice { word, site, oldest, first_sound, last: self.last(number), differs: differs(oldest) }
     }
 }

@@ -1,8 +1,9 @@
 //! How much of what a thread may load that is old it does load.
 
-use crate::crash::Dice;
+use crate::crash::{Dice, place};
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::Location;
 
 /// The number of a value among those that a word has held.
 pub(super) type Number = u32;
@@ -43,6 +44,10 @@ pub enum Aim {
     },
     /// Of those that could not be if no order were missing, the ones of these words, which are counted as they come, a bit each.
     Words(u64),
+    /// Of those that could not be if no order were missing, the ones at a place of the source, from the one with this number on, which is 0 for the first.
+    Place(&'static Location<'static>, u64),
+    /// Of those that could not be if no order were missing, just this one at a place.
+    Once(&'static Location<'static>, u64),
 }
 
 impl fmt::Display for Reach {
@@ -50,6 +55,8 @@ impl fmt::Display for Reach {
         match self.aim {
             Aim::None => f.write_str("nothing old shown"),
             Aim::Drawn { .. } => write!(f, "{:?}, {} a call, seed {}", self.aim, self.old, self.seed),
+            Aim::Place(site, nth) => write!(f, "old at {} from {nth} on", place(site)),
+            Aim::Once(site, nth) => write!(f, "old at {}, number {nth}", place(site)),
             aim => write!(f, "{aim:?}"),
         }?;
         f.write_str(if self.oldest { "" } else { ", of any age" })
@@ -95,12 +102,16 @@ pub(super) struct Chooser {
     /// Loads so far that could be of something older than if no order were missing.
     pub(super) differences: u64,
     words: HashMap<u64, u32>,
+    /// Those at the place that is aimed at.
+    there: u64,
 }
 
 /// The values that a load may be of.
 #[derive(Clone, Copy)]
 pub(super) struct Choice {
     pub(super) word: u64,
+    /// Where in the source it is.
+    pub(super) site: &'static Location<'static>,
     /// The oldest one.
     pub(super) oldest: Number,
     /// The oldest one if no order were missing.
@@ -118,14 +129,23 @@ impl Chooser {
 
     /// The value that a load is of, if it is an old one.
     pub(super) fn choose(&mut self, reach: &Reach, choice: Choice) -> Option<Number> {
-        let Choice { word, oldest, first_sound, last, differs } = choice;
+        let Choice { word, site, oldest, first_sound, last, differs } = choice;
         let number = self.differences;
         self.differences += u64::from(differs);
         let beyond = match reach.aim {
             Aim::None => return None,
             Aim::Drawn { only_missing: false, .. } => last,
             Aim::Drawn { .. } => first_sound,
-            Aim::Differences { .. } | Aim::Words(_) if !differs => return None,
+            Aim::Differences { .. } | Aim::Words(_) | Aim::Place(..) | Aim::Once(..) if !differs => return None,
+            Aim::Place(place, nth) | Aim::Once(place, nth) => {
+                let there = self.there;
+                self.there += u64::from(place == site);
+                let is_meant = if matches!(reach.aim, Aim::Once(..)) { there == nth } else { there >= nth };
+                if place != site || !is_meant {
+                    return None;
+                }
+                first_sound
+            }
             Aim::Differences { first, count } => {
                 if number < first || number - first >= count {
                     return None;
@@ -159,14 +179,16 @@ impl Chooser {
 mod tests {
     use super::*;
 
-    const CHOICE: Choice = Choice { word: 5, oldest: 2, first_sound: 4, last: 7, differs: true };
+    fn choice() -> Choice {
+        Choice { word: 5, site: Location::caller(), oldest: 2, first_sound: 4, last: 7, differs: true }
+    }
 
     #[test]
     fn differences_are_shown_by_their_number_and_by_their_word() {
         let shown = |aim, words: &[u64]| {
             let mut chooser = Chooser::new(1);
             let reach = Reach::at(aim, true);
-            words.iter().map(|&word| chooser.choose(&reach, Choice { word, ..CHOICE })).collect::<Vec<_>>()
+            words.iter().map(|&word| chooser.choose(&reach, Choice { word, ..choice() })).collect::<Vec<_>>()
         };
         assert_eq!(shown(Aim::None, &[5, 6]), [None, None]);
         assert_eq!(
@@ -177,9 +199,23 @@ mod tests {
     }
 
     #[test]
+    fn differences_are_shown_by_their_place() {
+        let (here, there) = (choice().site, Location::caller());
+        let shown = |aim| {
+            let mut chooser = Chooser::new(1);
+            let each = [here, there, here, here].map(|site| Choice { site, ..choice() });
+            each.map(|choice| chooser.choose(&Reach::at(aim, true), choice).is_some())
+        };
+        assert_eq!(shown(Aim::Place(here, 0)), [true, false, true, true]);
+        assert_eq!(shown(Aim::Place(here, 1)), [false, false, true, true]);
+        assert_eq!(shown(Aim::Once(here, 1)), [false, false, true, false]);
+        assert_eq!(shown(Aim::Once(there, 0)), [false, true, false, false]);
+    }
+
+    #[test]
     fn what_would_be_old_with_all_orders_is_no_difference() {
         let mut chooser = Chooser::new(1);
-        let same = Choice { oldest: 4, differs: false, ..CHOICE };
+        let same = Choice { oldest: 4, differs: false, ..choice() };
         assert_eq!(chooser.choose(&Reach::at(Aim::Words(u64::MAX), true), same), None);
         assert_eq!(chooser.differences, 0);
         let any = Aim::Drawn { one_in: 1, by_word: false, only_missing: false };

@@ -199,14 +199,16 @@ impl Scenario {
     pub fn with_manners(mut self, seed: u64) -> Self {
         // Chosen so that the runs of seeds that are kept stay what they were.
         let mut dice = Dice::new(seed ^ 0x6d61_6e6e_659b);
-        let kind = dice.roll(3);
+        let (kind, is_reopened) = (dice.roll(3), self.is_reopened);
         let mut draw = |acts: &Vec<Act>| {
             let reads = |act: &Act| matches!(act, Act::Get(_) | Act::Scan | Act::Snapshot(_));
             match (kind, acts.iter().all(reads), dice.roll(4)) {
                 (0, ..) | (_, _, 0) => Manner::ByClock,
                 (1, true, _) => Manner::Pinned,
-                // A collection waits for all who are pinned, and must not be.
-                (1, false, 1) if !acts.contains(&Act::Collect) && acts.iter().all(|act| !act.is_background()) => Manner::Pinned,
+                // A collection waits for all who are pinned; and who is refused memory waits for the collection.
+                (1, false, 1) if !(is_reopened || acts.contains(&Act::Collect) || acts.iter().any(Act::is_background)) => {
+                    Manner::Pinned
+                }
                 _ => Manner::Apart,
             }
         };

@@ -18,7 +18,7 @@
 //! barrier, for those who check its results go by the clock; but not the calls of threads that are [`apart`](super::Scenario). What is not in the medium (a lock of the process, an atomic) orders nothing here unless the product says
 //! [`elsewhere`](terrace_medium::elsewhere); then it orders all who say so.
 
-use super::model::{Missing, Model, Weak, Weakening, Weakenings, extent, losses};
+use super::model::{Differences, Missing, Model, Weak, Weakening, Weakenings, extent, losses};
 use super::reach::{Chooser, Number, Reach};
 use super::seen::{Ordered, Seen};
 use super::stage::{THREADS_MAX, number};
@@ -74,8 +74,8 @@ impl Passed {
         lock(&self.0).model.passed.clone()
     }
 
-    /// Of each order that was missing, or looked at, how many loads could have been of something older for it.
-    pub fn differences(&self) -> BTreeMap<Weakening, u64> {
+    /// Of each order that was missing, or looked at, which loads could have been of something older for it.
+    pub fn differences(&self) -> BTreeMap<Weakening, Differences> {
         lock(&self.0).model.by_weakening(|model| &model.differences)
     }
 
@@ -311,6 +311,7 @@ mod tests {
     use crate::Layered;
     use crate::crash::{Memory, note_begin, note_end};
     use crate::schedule::{Aim, Job, Policy, Scheduled, Stage};
+    use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
     use std::collections::BTreeSet;
     use terrace_medium::{Offset, Region, Word, full_barrier};
 
