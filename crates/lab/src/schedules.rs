@@ -349,6 +349,7 @@ fn drawn_to_meet<T: Target>(number: u64, seed: u64) -> Scenario {
     let scenario = match number % 6 {
         0 => Scenario::draw_shared::<T>(seed),
         1 => Scenario::draw_to_race::<T>(seed),
+        _ if Dice::new(seed ^ 0x6669_6c6f).roll(3) == 0 => Scenario::draw_filling::<T>(seed),
         _ => Scenario::draw_crowd::<T>(seed),
     };
     scenario.with_kill(seed).with_manners(seed)

@@ -49,7 +49,7 @@ impl Kind {
 
 /// When each thread has last touched a word in each way, and where that is in the source.
 #[derive(Clone, Copy, Default)]
-struct Touched([([u32; THREADS_MAX], Site); Kind::COUNT]);
+struct Touched([[(u32, Site); THREADS_MAX]; Kind::COUNT]);
 
 /// What was touched in calls.
 #[derive(Default)]
@@ -106,11 +106,10 @@ impl Races {
         }
         let touched = &mut self.touched[self.words[word] as usize - 1].0;
         for &(against, how) in kind.against() {
-            let (clocks, site) = touched[against as usize];
-            let others = clocks.iter().enumerate().filter(|&(thread, &clock)| thread != me && clock != 0);
-            rivals.extend(others.map(|(thread, &clock)| Rival { thread, clock, how, site }));
+            let all = touched[against as usize].iter().enumerate();
+            let others = all.filter(|&(thread, &(clock, _))| thread != me && clock != 0);
+            rivals.extend(others.map(|(thread, &(clock, site))| Rival { thread, clock, how, site }));
         }
-        let (clocks, last) = &mut touched[kind as usize];
-        (clocks[me], *last) = (clock, Some(site));
+        touched[kind as usize][me] = (clock, Some(site));
     }
 }

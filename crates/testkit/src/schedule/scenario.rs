@@ -107,6 +107,8 @@ pub enum Manner {
 const EACH: u64 = 4;
 /// Operations of a thread where they crowd.
 const CROWD: u64 = 6;
+/// Operations of a thread that fills the store.
+const FILLING: u64 = 10;
 /// Keys that threads meet at, at most.
 const HOT: u64 = 3;
 
@@ -195,24 +197,31 @@ impl Scenario {
         self
     }
 
-    /// The same, where in two runs of three some threads have no clock.
+    /// The same, where in three runs of four threads have no clock, some of them or all.
     pub fn with_manners(mut self, seed: u64) -> Self {
         // Chosen so that the runs of seeds that are kept stay what they were.
-        let mut dice = Dice::new(seed ^ 0x6d61_6e6e_659b);
-        let (kind, is_reopened) = (dice.roll(3), self.is_reopened);
-        let mut draw = |acts: &Vec<Act>| {
-            let reads = |act: &Act| matches!(act, Act::Get(_) | Act::Scan | Act::Snapshot(_));
-            match (kind, acts.iter().all(reads), dice.roll(4)) {
-                (0, ..) | (_, _, 0) => Manner::ByClock,
-                (1, true, _) => Manner::Pinned,
-                // A collection waits for all who are pinned; and who is refused memory waits for the collection.
-                (1, false, 1) if !(is_reopened || acts.contains(&Act::Collect) || acts.iter().any(Act::is_background)) => {
-                    Manner::Pinned
-                }
-                _ => Manner::Apart,
+        let mut dice = Dice::new(seed ^ 0x6d61_6e6e_65a8);
+        let (kind, is_reopened) = (dice.roll(4), self.is_reopened);
+        let mut draw = |acts: &mut Vec<Act>| {
+            let reads = acts.iter().all(|act| matches!(act, Act::Get(_) | Act::Scan | Act::Snapshot(_)));
+            let manner = match kind {
+                0 => Manner::ByClock,
+                1 => Manner::Pinned,
+                2 if reads => Manner::Pinned,
+                2 => Manner::Apart,
+                _ => [Manner::ByClock, Manner::Apart, Manner::Pinned][dice.roll(3) as usize],
+            };
+            let work = acts.iter().filter(|act| act.is_background()).count();
+            // A collection waits for all who are pinned; and who is refused memory waits for the collection.
+            let may_pin = reads || !(is_reopened || acts.contains(&Act::Collect) || 2 * work >= acts.len());
+            match manner {
+                Manner::Pinned if may_pin => acts.retain(|act| !act.is_background()),
+                Manner::Pinned => return Manner::Apart,
+                _ => {}
             }
+            manner
         };
-        self.manners = self.threads.iter().map(&mut draw).collect();
+        self.manners = self.threads.iter_mut().map(&mut draw).collect();
         self
     }
 
@@ -225,6 +234,27 @@ impl Scenario {
     pub fn apart(&self) -> u8 {
         let is_apart = |&thread: &usize| self.manner(thread) != Manner::ByClock;
         (0..self.threads.len()).filter(is_apart).fold(0, |bits, thread| bits | 1 << thread)
+    }
+
+    /// As [`Scenario::draw_crowd`], for a run in which one or two threads fill the store, or empty it, until it grows or shrinks, while others read a few keys.
+    pub fn draw_filling<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::draw_crowd::<T>(seed);
+        let mut dice = Dice::new(seed ^ 0x6669_6c6c_6e67);
+        let keys = scenario.plan.keys as u64;
+        let mut next = scenario.threads.iter().flatten().flat_map(Act::written).max().unwrap_or(0);
+        next = next.max(scenario.plan.all_versions());
+        let removes = dice.roll(3) == 0;
+        let is_writer = |acts: &&mut Vec<Act>| acts.iter().any(|act| matches!(act, Act::Do(_)));
+        for acts in scenario.threads.iter_mut().filter(is_writer) {
+            let mut change = || {
+                let key = dice.roll(keys) as Key;
+                next += 1;
+                let is_removal = dice.roll(8) < if removes { 7 } else { 1 };
+                Act::Do(if is_removal { Op::Remove(key) } else { Op::Put(key, next) })
+            };
+            *acts = (0..FILLING).map(|_| change()).collect();
+        }
+        scenario
     }
 
     /// The same, where some of those who read a key read several at once, as far as the target can.
