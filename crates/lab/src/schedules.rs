@@ -11,8 +11,8 @@ use std::str::FromStr;
 use terrace_testkit::Noted;
 use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Op, Profile, Seen, Target, Wrong, place};
 use terrace_testkit::schedule::{
-    Act, Crashes, Differences, Finding, LIMITS, Missing, Passed, Policy, Reach, Scenario, Slice, Stage, Weakened,
-    Weakening, Weakenings, minimise, rehearse, run,
+    Act, Crashes, Differences, Finding, LIMITS, Missing, Passed, Policy, Reach, Scenario, Slice, Stage,
+    Weakened, Weakening, Weakenings, minimise, rehearse, run,
 };
 
 /// Who dies in a run whose threads are participants of a shared pool.
@@ -461,7 +461,8 @@ fn meet<T: Target>(stage: &Stage, trial: &Trial, missing: Missing, reach: Reach)
     };
     let mut scenario = drawn_to_meet::<T>(trial.scenario, scenario);
     if is_mortal_too(&scenario)
-        && let Ok(mortal) = deaths::<T>(stage, Accident::of(Deaths::Some, None), &scenario, &policy, trial.scenario)
+        && let Ok(mortal) =
+            deaths::<T>(stage, Accident::of(Deaths::Some, None), &scenario, &policy, trial.scenario)
     {
         scenario = mortal;
     }

@@ -122,7 +122,10 @@ impl Orders {
         }
         let fate = match missed {
             Some(Missed { target, run, wrong }) => format!("missed by {target} in run {run}: {wrong}"),
-            None => format!("NOT MISSED in {runs} runs, {differing} of which it makes a difference to, at {}", places.join(", ")),
+            None => format!(
+                "NOT MISSED in {runs} runs, {differing} of which it makes a difference to, at {}",
+                places.join(", ")
+            ),
         };
         say(&format!("{:<28} {:<8} {fate}", weakening.place(), lost(weakening)));
     }

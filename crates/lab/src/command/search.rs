@@ -149,6 +149,8 @@ pub(super) struct Search<'s> {
     stage: &'s Stage,
     weakening: Weakening,
     known: Known,
+    /// Of each passer, the looks at it, and those that have seen a difference.
+    looks: Vec<(u64, u64)>,
     /// Runs so far.
     turn: u64,
     dice: Dice,
@@ -164,7 +166,8 @@ pub(super) struct Tried {
 
 impl<'s> Search<'s> {
     pub(super) fn new(stage: &'s Stage, weakening: Weakening, known: &Known) -> Self {
-        Self { stage, weakening, known: known.clone(), turn: 0, dice: Dice::new(0x6f72_6465_72) }
+        let looks = vec![(0, 0); known.passers.len()];
+        Self { stage, weakening, known: known.clone(), looks, turn: 0, dice: Dice::new(0x6f72_6465_72) }
     }
 
     /// Does another run.
@@ -188,14 +191,23 @@ impl<'s> Search<'s> {
     /// A run in which threads linger at it: sees what would be different, or shows it, as chance says.
     fn look(&mut self, turn: u64) -> Tried {
         let (passers, number) = (&self.known.passers, turn / (DIRECTED + 1));
-        let meeting = passers[number as usize % passers.len()];
-        let run = (number / passers.len() as u64) | 1 << 40;
+        // By turns all of them, and the one of which most looks are of use.
+        let of_use = (0..passers.len()).max_by_key(|&at| {
+            let (looks, differing) = self.looks[at];
+            (1 + differing) * 1_000_000 / (1 + looks)
+        });
+        let by_turns = (number / 2) as usize % passers.len();
+        let at = if number % 2 == 0 { by_turns } else { of_use.unwrap_or(by_turns) };
+        let meeting = passers[at];
+        let run = number | 1 << 40;
         let lingers = (!number.is_multiple_of(PLAIN)).then_some(self.weakening.site);
         let trial = Trial { lingers, ..Trial::number(run) };
-        let reach = if number % 2 == 0 { Reach::NONE } else { Reach::of_run(number / 2) };
+        let reach = if number % 4 < 3 { Reach::NONE } else { Reach::of_run(number / 4) };
         let tried = self.tried(meeting, trial, reach);
-        if number % 2 == 0 {
-            let differences = tried.met.differences.get(&self.weakening);
+        let differences = tried.met.differences.get(&self.weakening);
+        self.looks[at].0 += 1;
+        self.looks[at].1 += u64::from(differences.is_some());
+        if reach.aim == Aim::None {
             self.known.note(meeting, trial, differences, false);
         }
         tried
@@ -203,7 +215,13 @@ impl<'s> Search<'s> {
 
     /// A run that has a difference, at the place that was least aimed at.
     fn aimed(&mut self) -> Option<(&'static Meeting, Trial, Reach)> {
-        let (&site, (times, candidates)) = self.known.places.iter_mut().min_by_key(|(_, (times, _))| *times)?;
+        // What lies in the same part of the source mostly has more to do with it.
+        let folder =
+            |site: &Location<'_>| site.file().rsplit_once('/').map_or("", |parts| parts.0).to_string();
+        let here = folder(self.weakening.site);
+        let rank = |site: &Location<'_>, times: u64| if folder(site) == here { times } else { 3 * times + 2 };
+        let places = self.known.places.iter_mut();
+        let (&site, (times, candidates)) = places.min_by_key(|(site, (times, _))| rank(site, *times))?;
         *times += 1;
         let candidate = candidates.iter_mut().min_by_key(|candidate| candidate.tried)?;
         let (meeting, trial, loads, tried) =

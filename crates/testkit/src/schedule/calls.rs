@@ -229,7 +229,8 @@ impl Calls {
     pub(super) fn found_once(&self) -> Result<(), Wrong> {
         for scan in &self.calls {
             let Some((_, Answer::Scanned(found))) = &scan.returned else { continue };
-            let is_meanwhile = |call: &&Call| causal::is_meanwhile(call, scan, |thread| self.is_apart(thread));
+            let is_meanwhile =
+                |call: &&Call| causal::is_meanwhile(call, scan, |thread| self.is_apart(thread));
             let taken: Vec<Key> =
                 self.calls.iter().filter(is_meanwhile).flat_map(|call| call.act.takes_away()).collect();
             let mut keys = BTreeSet::new();
@@ -273,9 +274,11 @@ impl Calls {
             let is_partial =
                 |answer: &Answer| matches!((&call.act, answer), (Act::Do(Op::Puts(_)), Answer::Full));
             let is_open = answer.is_none_or(is_partial);
-            parts(&call.act, answer, self.initial.len())
-                .into_iter()
-                .map(move |what| Piece { call, what, is_open })
+            parts(&call.act, answer, self.initial.len()).into_iter().map(move |what| Piece {
+                call,
+                what,
+                is_open,
+            })
         })
         .collect()
     }

@@ -81,7 +81,9 @@ impl Part<'_> {
         match &self.what {
             What::Read(key, found) => vec![(*key, *found)],
             What::ReadAll(all) => all.clone(),
-            What::Change(op, Some(found)) => op.keys().first().map(|&key| (key, *found)).into_iter().collect(),
+            What::Change(op, Some(found)) => {
+                op.keys().first().map(|&key| (key, *found)).into_iter().collect()
+            }
             What::Change(_, None) => Vec::new(),
         }
     }
@@ -118,7 +120,8 @@ pub(super) fn outcomes(
     initial: &Contents,
     is_apart: impl Fn(usize) -> bool,
 ) -> Outcomes {
-    let changed: Vec<Key> = parts.iter().filter(|part| matches!(part.what, What::Change(..))).flat_map(Part::keys).collect();
+    let changed: Vec<Key> =
+        parts.iter().filter(|part| matches!(part.what, What::Change(..))).flat_map(Part::keys).collect();
     let is_of_changed = |part: &Part<'_>| part.keys().iter().any(|key| changed.contains(key));
     // What nobody changes tells nothing about the order; it only has to be right.
     let (parts, rest): (Vec<_>, Vec<_>) = parts.into_iter().partition(is_of_changed);
@@ -130,12 +133,7 @@ pub(super) fn outcomes(
     Outcomes::of_keys((0..initial.len()).map(|key| of_key(key, &parts, &before, initial[key])))
 }
 
-fn of_key(
-    key: Key,
-    parts: &[Part<'_>],
-    before: &Before,
-    initial: Option<Version>,
-) -> Vec<Option<Version>> {
+fn of_key(key: Key, parts: &[Part<'_>], before: &Before, initial: Option<Version>) -> Vec<Option<Version>> {
     let here: Vec<usize> = (0..parts.len()).filter(|&at| parts[at].keys().contains(&key)).collect();
     let bits = |is: &dyn Fn(usize) -> bool| {
         here.iter().enumerate().filter(|&(_, &at)| is(at)).fold(0u128, |bits, (i, _)| bits | 1 << i)
@@ -158,7 +156,8 @@ fn before(parts: &[Part<'_>], initial: &Contents, is_apart: impl Fn(usize) -> bo
             before.set(first, second);
         }
     }
-    let writer = |key: Key, version: Version| parts.iter().position(|part| part.writes().contains(&(key, version)));
+    let writer =
+        |key: Key, version: Version| parts.iter().position(|part| part.writes().contains(&(key, version)));
     for (second, part) in parts.iter().enumerate() {
         for (key, found) in part.found() {
             let writer = found.and_then(|version| writer(key, version));

@@ -275,7 +275,14 @@ impl Model {
     }
 
     /// `me` has stored `value`.
-    pub(super) fn stored(&mut self, me: u64, number: usize, value: u64, is_exchange: bool, ordered: &Worlds<Ordered>) {
+    pub(super) fn stored(
+        &mut self,
+        me: u64,
+        number: usize,
+        value: u64,
+        is_exchange: bool,
+        ordered: &Worlds<Ordered>,
+    ) {
         let (last, next) = (self.last(number), self.last(number) + 1);
         if is_exchange {
             self.loaded(me, number, last, ordered);
@@ -316,7 +323,13 @@ impl Model {
     }
 
     /// Whether others' accesses to these words have to come before that which `me` has just done, and do.
-    pub(super) fn judge_races(&mut self, me: u64, access: Access, words: Range<u64>, site: &'static Location<'static>) {
+    pub(super) fn judge_races(
+        &mut self,
+        me: u64,
+        access: Access,
+        words: Range<u64>,
+        site: &'static Location<'static>,
+    ) {
         let Self { threads, races, rivals, raced, race, .. } = self;
         let it = threads.entry(me).or_default();
         for word in words {

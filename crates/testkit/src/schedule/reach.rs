@@ -136,7 +136,9 @@ impl Chooser {
             Aim::None => return None,
             Aim::Drawn { only_missing: false, .. } => last,
             Aim::Drawn { .. } => first_sound,
-            Aim::Differences { .. } | Aim::Words(_) | Aim::Place(..) | Aim::Once(..) if !differs => return None,
+            Aim::Differences { .. } | Aim::Words(_) | Aim::Place(..) | Aim::Once(..) if !differs => {
+                return None;
+            }
             Aim::Place(place, nth) | Aim::Once(place, nth) => {
                 let there = self.there;
                 self.there += u64::from(place == site);
@@ -191,10 +193,7 @@ mod tests {
             words.iter().map(|&word| chooser.choose(&reach, Choice { word, ..choice() })).collect::<Vec<_>>()
         };
         assert_eq!(shown(Aim::None, &[5, 6]), [None, None]);
-        assert_eq!(
-            shown(Aim::Differences { first: 1, count: 2 }, &[5; 4]),
-            [None, Some(2), Some(2), None]
-        );
+        assert_eq!(shown(Aim::Differences { first: 1, count: 2 }, &[5; 4]), [None, Some(2), Some(2), None]);
         assert_eq!(shown(Aim::Words(0b10), &[5, 6, 5, 6]), [None, Some(2), None, Some(2)]);
     }
 

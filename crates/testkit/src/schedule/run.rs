@@ -141,7 +141,10 @@ pub(super) fn act<T: Target, const V: bool>(
     let ran = stage.run_mortals(jobs, crew.mortality(scenario), policy, seed);
     let mut calls = std::mem::take(&mut *calls.lock().unwrap_or_else(PoisonError::into_inner));
     calls.sort_by_key(|(number, _)| *number);
-    (ran, Calls { initial, calls: calls.into_iter().map(|(_, call)| call).collect(), apart: scenario.apart() })
+    (
+        ran,
+        Calls { initial, calls: calls.into_iter().map(|(_, call)| call).collect(), apart: scenario.apart() },
+    )
 }
 
 /// Makes call `number` and writes it down.

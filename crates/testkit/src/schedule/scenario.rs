@@ -128,7 +128,16 @@ impl Scenario {
         let threads = (2 + dice.roll(THREADS_MAX as u64 - 1)) as usize;
         let mut draw = |threads| draw_threads(&mut dice, &plan, &like, threads, &mut versions);
         let (threads, first) = (draw(threads), draw(2));
-        Self { plan, threads, first, moment: None, is_shared: false, deaths: Vec::new(), manners: Vec::new(), is_reopened: false }
+        Self {
+            plan,
+            threads,
+            first,
+            moment: None,
+            is_shared: false,
+            deaths: Vec::new(),
+            manners: Vec::new(),
+            is_reopened: false,
+        }
     }
 
     /// As [`Scenario::draw`], for a run that nothing happens to but that its threads meet: some of them scan, and then read a key that another one changes. What a scan has shown, no read may take back.
@@ -349,7 +358,11 @@ impl Scenario {
                     let later = less.deaths.iter_mut().filter(|it| it.thread == thread && it.call > act);
                     later.for_each(|death| death.call -= 1);
                 } else {
-                    let all = less.threads.into_iter().enumerate().map(|(thread, acts)| (self.manner(thread), acts));
+                    let all = less
+                        .threads
+                        .into_iter()
+                        .enumerate()
+                        .map(|(thread, acts)| (self.manner(thread), acts));
                     (less.manners, less.threads) = all.filter(|(_, acts)| !acts.is_empty()).unzip();
                 }
                 less

@@ -311,8 +311,8 @@ mod tests {
     use crate::Layered;
     use crate::crash::{Memory, note_begin, note_end};
     use crate::schedule::{Aim, Job, Policy, Scheduled, Stage};
-    use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
     use std::collections::BTreeSet;
+    use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
     use terrace_medium::{Offset, Region, Word, full_barrier};
 
     type Thread = fn(&Region<Layered<true>>) -> u64;
@@ -541,14 +541,19 @@ mod tests {
                 assert!(race.contains("thread 1 comes at") && race.contains("written"), "{race}");
                 let (again, wrong) =
                     look(&stage, Missing::One(weakening), [SEND_BYTES, READ_BYTES], 0b11, seed);
-                assert_eq!((wrong, again.raced().len()), (Some(race), 1), "it is one in a world of its own, too");
+                assert_eq!(
+                    (wrong, again.raced().len()),
+                    (Some(race), 1),
+                    "it is one in a world of its own, too"
+                );
             }
         }
         assert_eq!(needed, [Weak::Acquire, Weak::Release].into());
     }
 
     #[test]
-    fn bytes_that_are_written_again_after_they_were_read_are_a_race_unless_the_reader_has_said_that_it_is_done() {
+    fn bytes_that_are_written_again_after_they_were_read_are_a_race_unless_the_reader_has_said_that_it_is_done()
+     {
         let read: Thread = |region| {
             // SAFETY: who writes them waits for the word; or should.
             _ = unsafe { region.bytes(64, 8) }.map(|bytes| bytes[3]);
@@ -622,7 +627,10 @@ mod tests {
             let stage = Stage::new();
             (0..200).any(|seed| {
                 let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
-                let reach = Reach { aim: Aim::Drawn { one_in: 1, by_word: false, only_missing: false }, ..Reach::of_run(seed) };
+                let reach = Reach {
+                    aim: Aim::Drawn { one_in: 1, by_word: false, only_missing: false },
+                    ..Reach::of_run(seed)
+                };
                 let below = Weakened::over(memory, Missing::None, reach, apart);
                 let region = Arc::new(Region::new(Layered::over(Arc::new(Scheduled::over(below)))));
                 let stored_first = Arc::new(AtomicU64::new(0));
