@@ -10,6 +10,6 @@ pub mod targets;
 
 #[cfg(feature = "planted")]
 pub use planted::StoreBug;
-pub use schedules::{Accident, Deaths, Done, MEETINGS, Meeting, ScheduleSeed, Watch, Weakly, meeting};
+pub use schedules::{Accident, Deaths, Done, MEETINGS, Meeting, Met, ScheduleSeed, Trial, Watch, meeting};
 pub use seed::RunSeed;
 pub use suite::{SUITES, Suite, suite};

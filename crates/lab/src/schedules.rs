@@ -1,16 +1,18 @@
 //! The targets whose threads meet, by name, and the word that repeats a run.
 
 use crate::targets::{
-    Cells, ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes, RewoU64, TurboBytes, TurboU64,
+    Blocks, Cells, ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes, RewoU64, TurboBytes,
+    TurboU64,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::panic::Location;
 use std::str::FromStr;
 use terrace_testkit::Noted;
-use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Op, Profile, Seen, Target, Wrong};
+use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Op, Profile, Seen, Target, Wrong, place};
 use terrace_testkit::schedule::{
-    Act, Crashes, Finding, LIMITS, Passed, Policy, Reach, Scenario, Slice, Stage, Weakened, Weakening,
-    Weakenings, minimise, rehearse, run,
+    Act, Crashes, Differences, Finding, LIMITS, Missing, Passed, Policy, Reach, Scenario, Slice, Stage,
+    Weakened, Weakening, Weakenings, minimise, rehearse, run,
 };
 
 /// Who dies in a run whose threads are participants of a shared pool.
@@ -166,18 +168,47 @@ pub struct Meeting {
     once: Once,
     deaths: Mortals,
     smaller: fn(&Stage, Accident, Finding, usize) -> Finding,
-    passed: fn(&Stage, u64) -> Result<Weakenings, Wrong>,
-    weakened: fn(&Stage, Weakening, u64) -> Weakly,
+    meet: fn(&Stage, &Trial, Missing, Reach) -> Met,
     faults: fn(&Crashes<'_>, &Stage, &Scenario, &Policy, u64) -> BTreeSet<Fault>,
 }
 
 type Mortals = fn(&Stage, Accident, &Scenario, &Policy, u64) -> Result<Scenario, Wrong>;
 type Once = fn(&Stage, &Watch<'_>, Accident, &Scenario, &Policy, u64) -> Done;
 
-/// What came of a run with an order that is missing.
-pub struct Weakly {
-    /// Loads that could be of something older for it.
-    pub differences: u64,
+/// A run in which threads meet on a memory that is weak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// What the threads do follows from it.
+    pub scenario: u64,
+    /// How they take turns follows from it.
+    pub schedule: u64,
+    /// Where they linger.
+    pub lingers: Option<&'static Location<'static>>,
+}
+
+impl fmt::Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, schedule {:#x}", self.scenario, self.schedule)?;
+        self.lingers.map_or(Ok(()), |site| write!(f, ", lingering at {}", place(site)))
+    }
+}
+
+impl Trial {
+    /// The one with this number, in which nobody lingers.
+    pub fn number(number: u64) -> Self {
+        Self { scenario: number, schedule: number, lingers: None }
+    }
+}
+
+/// What came of such a run.
+#[derive(Debug)]
+pub struct Met {
+    /// What it passed that could be weakened.
+    pub passed: Weakenings,
+    /// Of each order that was missing, or looked at, which loads could be of something older for it.
+    pub differences: BTreeMap<Weakening, Differences>,
+    /// The races that there are for want of it.
+    pub raced: BTreeMap<Weakening, Wrong>,
     /// What was wrong.
     pub wrong: Option<Wrong>,
 }
@@ -199,11 +230,7 @@ impl Meeting {
             once: once::<T>,
             deaths: deaths::<T>,
             smaller: smaller::<T>,
-            passed: |stage, run| match weakened::<T>(stage, None, run) {
-                (_, Weakly { wrong: Some(wrong), .. }) => Err(wrong),
-                (passed, _) => Ok(passed),
-            },
-            weakened: |stage, weakening, run| weakened::<T>(stage, Some(weakening), run).1,
+            meet: meet::<T>,
             faults: |crashes, stage, scenario, policy, seed| {
                 crashes.faults::<T>(stage, scenario, policy, seed)
             },
@@ -231,7 +258,7 @@ impl Meeting {
     /// What is done in a run, and who dies. What is wrong before anybody does is a finding.
     fn scenario(&self, stage: &Stage, seed: ScheduleSeed, policy: &Policy) -> Result<Scenario, Box<Finding>> {
         let scenario = self::scenario(self.name, seed);
-        if !seed.accident.is_mortal() {
+        if !(seed.accident.is_mortal() || seed.accident.is_weak && is_mortal_too(&scenario)) {
             return Ok(scenario);
         }
         let deaths = (self.deaths)(stage, seed.accident, &scenario, policy, seed.run);
@@ -252,22 +279,31 @@ impl Meeting {
         (self.smaller)(stage, accident, finding, tries)
     }
 
-    /// What a run, of which nothing crashes and nobody dies, passes that could be weakened; or what is wrong with it as it is.
-    pub fn passed(&self, stage: &Stage, run: u64) -> Result<Weakenings, Wrong> {
-        (self.passed)(stage, run)
+    /// Does a run of which nothing crashes and nobody dies, with the orders that are missing.
+    pub fn meet(&self, stage: &Stage, trial: &Trial, missing: Missing, reach: Reach) -> Met {
+        (self.meet)(stage, trial, missing, reach)
     }
 
-    /// Does it with an order that is missing.
-    pub fn weakened(&self, stage: &Stage, weakening: Weakening, run: u64) -> Weakly {
-        (self.weakened)(stage, weakening, run)
+    /// What a run passes that could be weakened; or what is wrong with it as it is.
+    pub fn passed(&self, stage: &Stage, run: u64) -> Result<Weakenings, Wrong> {
+        let met = self.meet(stage, &Trial::number(run), Missing::None, Reach::of_run(run));
+        met.wrong.map_or(Ok(met.passed), Err)
+    }
+
+    /// Does it with an order that is missing. In most runs, threads linger there.
+    pub fn weakened(&self, stage: &Stage, weakening: Weakening, run: u64) -> Met {
+        let lingers = (!run.is_multiple_of(5)).then_some(weakening.site);
+        let trial = Trial { lingers, ..Trial::number(run) };
+        self.meet(stage, &trial, Missing::One(weakening), Reach::of_run(run))
     }
 }
 
 /// All targets whose threads meet.
-pub static MEETINGS: [Meeting; 10] = [
+pub static MEETINGS: [Meeting; 11] = [
     Meeting::of::<ClhtU64>(),
     Meeting::of::<ClhtBytes>(),
     Meeting::of::<Cells>(),
+    Meeting::of::<Blocks>(),
     Meeting::of::<DirectEngine>(),
     Meeting::of::<TurboU64>(),
     Meeting::of::<TurboBytes>(),
@@ -293,6 +329,7 @@ fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
         LevelU64::NAME => drawn::<LevelU64>(seed),
         LevelBytes::NAME => drawn::<LevelBytes>(seed),
         Cells::NAME => drawn::<Cells>(seed),
+        Blocks::NAME => drawn::<Blocks>(seed),
         _ => drawn::<DirectEngine>(seed),
     }
 }
@@ -307,13 +344,20 @@ fn drawn<T: Target>(seed: ScheduleSeed) -> Scenario {
     }
 }
 
-/// In most scenarios threads crowd on few keys, for only who meets another can see what he should not; in some the pool is one that they share as participants.
+/// In most scenarios threads crowd on few keys, for only who meets another can see what he should not; in some the pool is one that they share as participants. In many, threads are told of time by nobody.
 fn drawn_to_meet<T: Target>(number: u64, seed: u64) -> Scenario {
-    match number % 6 {
+    let scenario = match number % 6 {
         0 => Scenario::draw_shared::<T>(seed),
         1 => Scenario::draw_to_race::<T>(seed),
+        _ if Dice::new(seed ^ 0x6669_6c6f).roll(3) == 0 => Scenario::draw_filling::<T>(seed),
         _ => Scenario::draw_crowd::<T>(seed),
-    }
+    };
+    scenario.with_kill(seed).with_manners(seed)
+}
+
+/// In half of the runs on a weak memory whose threads are participants, some die.
+fn is_mortal_too(scenario: &Scenario) -> bool {
+    scenario.is_shared && scenario.plan.seed >> 3 & 1 == 1
 }
 
 /// How the threads of a run take turns.
@@ -357,7 +401,7 @@ fn once<T: Target>(
     seed: u64,
 ) -> Done {
     if accident.is_weak {
-        return weak::<T>(stage, None, Reach::of_run(seed), scenario, policy).0;
+        return weak::<T>(stage, Missing::None, Reach::of_run(scenario.plan.seed), scenario, policy, seed).0;
     }
     let Some(profile) = accident.crash else {
         return match has_volatile_cache(scenario) {
@@ -407,44 +451,53 @@ fn smaller<T: Target>(stage: &Stage, accident: Accident, finding: Finding, tries
     })
 }
 
-/// In most runs, threads linger where the order is missing.
-fn weakened<T: Target>(stage: &Stage, weakening: Option<Weakening>, run: u64) -> (Weakenings, Weakly) {
-    let seed = Dice::new(run).bits() >> 8;
-    let rest = Scenario::policy(seed);
-    let policy = match weakening {
-        Some(Weakening { site, .. }) if !run.is_multiple_of(5) => {
-            Policy::Lingering { at: site, rest: Box::new(rest) }
-        }
-        _ => rest,
+/// Threads that meet on a memory that is weak.
+fn meet<T: Target>(stage: &Stage, trial: &Trial, missing: Missing, reach: Reach) -> Met {
+    let [scenario, schedule] = [trial.scenario, trial.schedule].map(|number| Dice::new(number).bits() >> 8);
+    let rest = Scenario::policy(schedule);
+    let policy = match trial.lingers {
+        Some(at) => Policy::Lingering { at, rest: Box::new(rest) },
+        None => rest,
     };
-    let (done, passed) =
-        weak::<T>(stage, weakening, Reach::of_run(run), &drawn_to_meet::<T>(run, seed), &policy);
-    let wrong = done.finding.map(|finding| finding.wrong);
-    (passed.weakenings(), Weakly { differences: passed.differences(), wrong })
+    let mut scenario = drawn_to_meet::<T>(trial.scenario, scenario);
+    if is_mortal_too(&scenario)
+        && let Ok(mortal) =
+            deaths::<T>(stage, Accident::of(Deaths::Some, None), &scenario, &policy, trial.scenario)
+    {
+        scenario = mortal;
+    }
+    let (done, passed) = weak::<T>(stage, missing, reach, &scenario, &policy, schedule);
+    Met {
+        passed: passed.weakenings(),
+        differences: passed.differences(),
+        raced: passed.raced(),
+        wrong: done.finding.map(|finding| finding.wrong),
+    }
 }
 
-/// Threads that meet on a memory that is weak.
 fn weak<T: Target>(
     stage: &Stage,
-    weakening: Option<Weakening>,
+    missing: Missing,
     reach: Reach,
     scenario: &Scenario,
     policy: &Policy,
+    seed: u64,
 ) -> (Done, Passed) {
     match has_volatile_cache(scenario) {
-        true => weak_on::<T, true>(stage, weakening, reach, scenario, policy),
-        false => weak_on::<T, false>(stage, weakening, reach, scenario, policy),
+        true => weak_on::<T, true>(stage, missing, reach, scenario, policy, seed),
+        false => weak_on::<T, false>(stage, missing, reach, scenario, policy, seed),
     }
 }
 
 fn weak_on<T: Target, const V: bool>(
     stage: &Stage,
-    weakening: Option<Weakening>,
+    missing: Missing,
     reach: Reach,
     scenario: &Scenario,
     policy: &Policy,
+    seed: u64,
 ) -> (Done, Passed) {
-    let medium = Weakened::over(zeroed::<T, V>(), weakening, reach);
+    let medium = Weakened::over(zeroed::<T, V>(), missing, reach, scenario.apart());
     let passed = medium.passed();
-    (plain::<T, V>(stage, medium, scenario, policy, scenario.plan.seed), passed)
+    (plain::<T, V>(stage, medium, scenario, policy, seed), passed)
 }

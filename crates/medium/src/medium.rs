@@ -37,6 +37,8 @@ pub enum Order {
     Store(Ordering),
     /// A read-modify-write that stores.
     Rmw(Ordering),
+    /// The one that was just tried has failed, and was a load.
+    RmwFailed(Ordering),
     /// Everything before it comes before everything behind it.
     Barrier,
     /// What is next is an atomic or a lock outside of the medium, by which threads synchronise.

@@ -100,6 +100,9 @@ impl Word {
         medium.before_access(Access::Rmw, self.at());
         let outcome = self.0.compare_exchange(current, new, success, failure);
         let access = if outcome.is_ok() { Access::Rmw } else { Access::RmwFailed };
+        if outcome.is_err() {
+            medium.ordered(Order::RmwFailed(failure), Location::caller());
+        }
         medium.accessed(access, self.at(), Location::caller());
         outcome
     }

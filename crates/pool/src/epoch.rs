@@ -199,8 +199,8 @@ impl<M: MappedMedium> Inner<M> {
     #[inline(always)]
     pub(crate) fn announce_in(&self, epoch: u64, seat: &Seat, depth_and_flags: u64) {
         // ORDER: a full barrier behind the store, here or in `try_advance`: the announcement is visible before anything is read under it, or
-        // else whoever moves the epoch on looked before.
-        seat.announced.store(self.medium(), epoch << EPOCH_SHIFT | depth_and_flags, Relaxed);
+        // else whoever moves the epoch on looked before. Release: it takes the place of a withdrawal, which who moves the epoch may not have seen by itself.
+        seat.announced.store(self.medium(), epoch << EPOCH_SHIFT | depth_and_flags, Release);
         if depth_and_flags & HEAVY == 0 {
             barrier::light();
         } else {

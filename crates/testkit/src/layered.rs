@@ -3,7 +3,7 @@
 //! A store is compiled once for each type of medium that it is put on, and that takes long. Where what a medium does at an access takes longer than a call, it need not
 //! be a type of its own.
 
-use crate::crash::Memory;
+use crate::crash::{Memory, Wrong};
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -13,6 +13,12 @@ use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
 pub trait Noted: MappedMedium {
     /// A call begins or has returned.
     fn note(&self, _note: u64) {}
+    /// A thread of a stage has died, and all know what it has done.
+    fn died(&self, _thread: usize) {}
+    /// What is wrong with what was done to it.
+    fn wrong(&self) -> Option<Wrong> {
+        None
+    }
 }
 
 /// Any medium of which [`Medium::VOLATILE_CACHE`] is `VOLATILE`. Clones are handles to the same one.
@@ -35,6 +41,16 @@ impl<const VOLATILE: bool> Layered<VOLATILE> {
     pub fn note(&self, note: u64) {
         self.0.note_all(note);
     }
+
+    /// See [`Noted::died`].
+    pub fn died(&self, thread: usize) {
+        self.0.died_with_all(thread);
+    }
+
+    /// See [`Noted::wrong`].
+    pub fn wrong(&self) -> Option<Wrong> {
+        self.0.wrong_with_all()
+    }
 }
 
 /// [`Medium`] without what a trait object cannot have.
@@ -47,6 +63,8 @@ trait Layers: Send + Sync {
     fn after(&self, access: Access, at: *const u8, site: &'static Location<'static>);
     fn persisted(&self, site: &'static Location<'static>);
     fn note_all(&self, note: u64);
+    fn died_with_all(&self, thread: usize);
+    fn wrong_with_all(&self) -> Option<Wrong>;
 }
 
 impl<M: Noted> Layers for M {
@@ -73,6 +91,12 @@ impl<M: Noted> Layers for M {
     }
     fn note_all(&self, note: u64) {
         self.note(note);
+    }
+    fn died_with_all(&self, thread: usize) {
+        self.died(thread);
+    }
+    fn wrong_with_all(&self) -> Option<Wrong> {
+        self.wrong()
     }
 }
 

@@ -68,7 +68,8 @@ pub struct Interval {
 pub fn linearizable(initial: Option<u64>, calls: &[Call]) -> bool {
     let interval = |call: &Call| Interval { called: call.called, returned: Some(call.returned) };
     let intervals: Vec<Interval> = calls.iter().map(interval).collect();
-    search(initial, &intervals, |call, &state| calls[call].operation.apply(state), |_| true)
+    let (before, needed) = by_clock(&intervals);
+    search(initial, (&before, needed), |call, &state| calls[call].operation.apply(state), |_| true)
 }
 
 /// Every state that an order of these calls may end in, from `initial` on; none if no order explains them. `apply` says what a call makes of a state, or
@@ -81,34 +82,55 @@ pub fn final_states<S: Clone + Eq + Hash>(
     calls: &[Interval],
     apply: impl Fn(usize, &S) -> Option<S>,
 ) -> HashSet<S> {
+    let (before, needed) = by_clock(calls);
+    final_states_after(initial, &before, needed, apply)
+}
+
+/// As [`final_states`], of calls that no clock orders: `before` has a bit for each call that comes before one, `needed` one for each that has surely taken effect.
+///
+/// # Panics
+/// With more than 128 calls.
+pub(crate) fn final_states_after<S: Clone + Eq + Hash>(
+    initial: S,
+    before: &[u128],
+    needed: u128,
+    apply: impl Fn(usize, &S) -> Option<S>,
+) -> HashSet<S> {
     let mut states = HashSet::new();
-    search(initial, calls, apply, |state| {
+    search(initial, (before, needed), apply, |state| {
         states.insert(state.clone());
         false
     });
     states
 }
 
-/// Walks through all orders, and stops when `is_enough` of a state in which all calls that have returned are done.
+/// Which calls had returned before each was made, and which have returned.
+fn by_clock(calls: &[Interval]) -> (Vec<u128>, u128) {
+    assert!(calls.len() <= 128, "histories of at most 128 calls, not {}", calls.len());
+    let bits = |is: &dyn Fn(&Interval) -> bool| {
+        calls.iter().enumerate().filter(|(_, call)| is(call)).fold(0, |bits, (i, _)| bits | 1 << i)
+    };
+    let before = |call: &Interval| bits(&|other| other.returned.is_some_and(|at| at <= call.called));
+    (calls.iter().map(before).collect(), bits(&|call| call.returned.is_some()))
+}
+
+/// Walks through all orders, and stops when `is_enough` of a state in which all calls that are needed are done.
 fn search<S: Clone + Eq + Hash>(
     initial: S,
-    calls: &[Interval],
+    (before, needed): (&[u128], u128),
     apply: impl Fn(usize, &S) -> Option<S>,
     mut is_enough: impl FnMut(&S) -> bool,
 ) -> bool {
-    assert!(calls.len() <= 128, "histories of at most 128 calls, not {}", calls.len());
-    let returned = |(i, call): (usize, &Interval)| call.returned.map(|_| 1u128 << i);
-    let all = calls.iter().enumerate().filter_map(returned).fold(0, |all, bit| all | bit);
+    assert!(before.len() <= 128, "histories of at most 128 calls, not {}", before.len());
     let mut visited = HashSet::new();
     let mut open = vec![(0u128, initial)];
     while let Some((done, state)) = open.pop() {
-        if done & all == all && is_enough(&state) {
+        if done & needed == needed && is_enough(&state) {
             return true;
         }
-        // Whatever comes next was called before any call that is left had returned.
-        let left = || calls.iter().enumerate().filter(|(i, _)| done & 1 << i == 0);
-        let first_return = left().filter_map(|(_, call)| call.returned).min().unwrap_or(u64::MAX);
-        for (i, _) in left().filter(|(_, call)| call.called < first_return) {
+        // Whatever comes next, all that is needed of what comes before it is done.
+        let may_be_next = |&(i, before): &(usize, &u128)| done & 1 << i == 0 && before & needed & !done == 0;
+        for (i, _) in before.iter().enumerate().filter(may_be_next) {
             if let Some(after) = apply(i, &state)
                 && visited.insert((done | 1 << i, after.clone()))
             {

@@ -10,6 +10,7 @@ mod planted;
 mod progress;
 mod replay;
 mod schedules;
+mod search;
 mod session;
 
 use std::io::Write;

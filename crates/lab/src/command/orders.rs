@@ -4,26 +4,24 @@ use super::crash::{cores, failed};
 use super::excused::line;
 use super::say;
 use super::schedules::named;
+use super::search::{Known, Search, Tried, scout};
 use clap::Args;
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use terrace_lab::{Meeting, Weakly};
-use terrace_testkit::crash::Wrong;
+use terrace_lab::Meeting;
+use terrace_testkit::crash::{Wrong, place};
 use terrace_testkit::schedule::{Stage, Weak, Weakening};
-
-/// Runs of each target that are looked through for what can be weakened.
-const LOOKED_THROUGH: u64 = 300;
-/// A first look at all targets has one in so many of the runs.
-const SHORT: u64 = 20;
 
 #[derive(Args)]
 pub(crate) struct Orders {
-    /// clht, clht-bytes, cells, direct, turbo, turbo-bytes, rewo, rewo-bytes, level, level-bytes, or all.
+    /// clht, clht-bytes, cells, blocks, direct, turbo, turbo-bytes, rewo, rewo-bytes, level, level-bytes, or all.
     target: String,
-    /// Runs of each target that passes by an order after which nobody has missed it.
+    /// Runs of each target that are looked through for orders that make a difference.
+    #[arg(long, default_value_t = 2000)]
+    scouted: u64,
+    /// Runs without an order after which nobody has missed it.
     #[arg(long, default_value_t = 2000)]
     runs: u64,
     /// Only places whose file and line contain this.
@@ -34,13 +32,10 @@ pub(crate) struct Orders {
     json: bool,
 }
 
-/// The targets that pass by an order.
-type Passers = Vec<&'static Meeting>;
-
 /// Who missed an order, in which run, and what was wrong then.
 struct Missed {
     target: &'static str,
-    run: u64,
+    run: String,
     wrong: Wrong,
 }
 
@@ -51,6 +46,8 @@ struct Fate {
     runs: u64,
     /// Runs in which somebody could load something older for it.
     differing: u64,
+    /// The places of these loads.
+    places: Vec<String>,
 }
 
 impl Orders {
@@ -68,8 +65,8 @@ impl Orders {
             for _ in 0..cores() {
                 scope.spawn(|| {
                     let stage = Stage::new();
-                    while let Some((weakening, passers)) = all.get(next.fetch_add(1, Relaxed)) {
-                        let fate = self.fate(&stage, *weakening, passers);
+                    while let Some((weakening, known)) = all.get(next.fetch_add(1, Relaxed)) {
+                        let fate = self.fate(&stage, *weakening, known);
                         self.report(*weakening, &fate);
                         if fate.missed.is_none() {
                             let mut survivors = survivors.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,49 +82,29 @@ impl Orders {
         if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// Every order that threads pass by where they meet.
-    fn all(&self, targets: &[&'static Meeting]) -> Result<Vec<(Weakening, Passers)>, Wrong> {
-        let stage = Stage::new();
-        let mut all: BTreeMap<Weakening, Passers> = BTreeMap::new();
-        for &meeting in targets {
-            for run in 0..LOOKED_THROUGH {
-                let passed = meeting.passed(&stage, run);
-                let passed = passed.map_err(|wrong| {
-                    format!("{}, run {run}, with nothing weakened: {wrong}", meeting.name)
-                })?;
-                for weakening in passed {
-                    let passers = all.entry(weakening).or_default();
-                    if passers.last().is_none_or(|last| last.name != meeting.name) {
-                        passers.push(meeting);
-                    }
-                }
-            }
-        }
+    /// Every order that threads pass by where they meet, and what is known of it.
+    fn all(&self, targets: &[&'static Meeting]) -> Result<Vec<(Weakening, Known)>, Wrong> {
+        let mut all = scout(targets, self.scouted, cores())?;
         // What the targets themselves do is no part of what is tested.
         all.retain(|it, _| !it.site.file().contains("lab/src") && it.place().contains(&self.only));
         Ok(all.into_iter().collect())
     }
 
-    fn fate(&self, stage: &Stage, weakening: Weakening, passers: &Passers) -> Fate {
-        let (short, mut fate) = (self.runs.div_ceil(SHORT), Fate::default());
-        for looks in [0..short, short..self.runs] {
-            for meeting in passers {
-                for run in looks.clone() {
-                    let Weakly { differences, wrong } = meeting.weakened(stage, weakening, run);
-                    fate.runs += 1;
-                    fate.differing += u64::from(differences != 0);
-                    if let Some(wrong) = wrong {
-                        fate.missed = Some(Missed { target: meeting.name, run, wrong });
-                        return fate;
-                    }
-                }
-            }
+    fn fate(&self, stage: &Stage, weakening: Weakening, known: &Known) -> Fate {
+        let (mut fate, mut search) = (Fate::default(), Search::new(stage, weakening, known));
+        while fate.missed.is_none() && fate.runs < self.runs {
+            let Tried { meeting, trial, reach, met } = search.next();
+            fate.runs += 1;
+            fate.differing += u64::from(!met.differences.is_empty() || !met.raced.is_empty());
+            let run = || format!("{trial}, {reach}");
+            fate.missed = met.wrong.map(|wrong| Missed { target: meeting.name, run: run(), wrong });
         }
+        fate.places = search.places().into_iter().map(place).collect();
         fate
     }
 
     fn report(&self, weakening: Weakening, fate: &Fate) {
-        let Fate { missed, runs, differing } = fate;
+        let Fate { missed, runs, differing, places } = fate;
         if self.json {
             let missed = missed.as_ref();
             return say(&json!({
@@ -135,16 +112,20 @@ impl Orders {
                 "weakened": lost(weakening),
                 "missed": missed.is_some(),
                 "target": missed.map(|missed| missed.target),
-                "run": missed.map(|missed| missed.run),
+                "run": missed.map(|missed| &missed.run),
                 "wrong": missed.map(|missed| &missed.wrong),
                 "runs": runs,
                 "differing": differing,
+                "differing at": places,
             })
             .to_string());
         }
         let fate = match missed {
             Some(Missed { target, run, wrong }) => format!("missed by {target} in run {run}: {wrong}"),
-            None => format!("NOT MISSED in {runs} runs, {differing} of which it makes a difference to"),
+            None => format!(
+                "NOT MISSED in {runs} runs, {differing} of which it makes a difference to, at {}",
+                places.join(", ")
+            ),
         };
         say(&format!("{:<28} {:<8} {fate}", weakening.place(), lost(weakening)));
     }

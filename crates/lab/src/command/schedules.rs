@@ -18,7 +18,7 @@ const TRIES: usize = 3000;
 
 #[derive(Args)]
 pub(crate) struct Schedules {
-    /// clht, clht-bytes, cells, direct, or all.
+    /// clht, clht-bytes, cells, blocks, direct, or all.
     target: String,
     /// Runs of each target, each of another scenario in another order.
     #[arg(long, default_value_t = 10_000)]

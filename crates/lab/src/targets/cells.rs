@@ -1,5 +1,5 @@
 //! The pool by threads that meet: cells that point to blocks, changed by compare-and-swap. Whoever reads a block under a guard finds it as it was written, though
-//! others unlink and retire it meanwhile.
+//! others unlink and retire it meanwhile. And boxes, by which blocks go from hand to hand: who has taken one out finds it as it was written, and retires it.
 
 use super::options::{findings, is_unmade, options, shared, written};
 use std::sync::Arc;
@@ -12,13 +12,58 @@ use terrace_testkit::crash::{Dice, Key, Mix, Op, Plan, Reply, Subject, Target, V
 /// A pool with a block of cells.
 pub struct Cells;
 
+/// A pool with a block of cells and one of boxes, whose threads do little else than to take blocks and to free them, their own and those of others.
+pub struct Blocks;
+
 const ROOT: &str = "cells";
 const KIND: &str = "lab";
 const KEYS_MAX: usize = 8;
+const BOXES: usize = 8;
+/// What is in a box is of the key with this number, and so on.
+const BOXED: Key = 16;
+/// Cells and boxes.
+const CELLS_BYTES: usize = 128;
 const MAGIC: u64 = 0x6c61_6220_6365_6c6c;
 
 const MIX: Mix =
     Mix { put: 40, insert: 5, update: 5, remove: 20, swap: 10, batch: 0, puts: 0, background: 20 };
+
+/// Little else than work that nobody notices.
+const HANDS: Mix =
+    Mix { put: 20, insert: 0, update: 5, remove: 10, swap: 5, batch: 0, puts: 0, background: 60 };
+/// Steps of background work from here on are those of [`Blocks`].
+const HANDED: u64 = 1 << 63;
+/// And of a run in which nobody collects, unless the pool is shared or was opened again.
+const CALM: u64 = HANDED | 1 << 62;
+
+impl Target for Blocks {
+    const NAME: &'static str = "blocks";
+    const BYTES: (usize, usize) = Cells::BYTES;
+    const WRITERS: u64 = 3;
+    type Subject<M: MappedMedium> = Celled<M>;
+
+    fn plan(seed: u64) -> Plan {
+        let mut dice = Dice::new(seed);
+        let keys = 2 + dice.roll(3) as usize;
+        let (mut model, mut next) = (vec![None; keys], 0);
+        let mut draw = |dice: &mut Dice, count: u64| {
+            let ops = HANDS.draw(dice, count as usize, &mut next, &mut model);
+            let kind = if seed >> 5 & 1 == 0 { CALM } else { HANDED };
+            let handed = |op: Op| match op {
+                Op::Background(step) => Op::Background(step & !CALM | kind),
+                other => other,
+            };
+            ops.into_iter().map(handed).collect::<Vec<Op>>()
+        };
+        let count = dice.roll(24);
+        let before = draw(&mut dice, count);
+        let count = 12 + dice.roll(12);
+        let ops = draw(&mut dice, count);
+        let after = (0..keys).map(|key| Op::Put(key, (1 << 20) + key as u64)).collect();
+        let (names, revived) = (Arc::new(()), Vec::new());
+        Plan { seed, keys, threads: 1, names, before, ops, after, revived, creation: false }
+    }
+}
 
 impl Target for Cells {
     const NAME: &'static str = "cells";
@@ -48,9 +93,10 @@ impl Target for Cells {
     }
 }
 
-/// Words of the block of a version.
-fn words(version: Version) -> usize {
-    [3, 8, 25, 60, 188][(version % 5) as usize]
+/// Words of the block of a version: of a key, small ones; of what is in a box, also such as are larger than any class, or than a slab.
+fn words(key: Key, version: Version) -> usize {
+    let all = if key < BOXED { [3, 8, 25, 60, 188] } else { [3, 60, 188, 300, 600] };
+    all[(version % 5) as usize]
 }
 
 fn word(key: Key, version: Version, at: usize) -> u64 {
@@ -65,7 +111,10 @@ fn word(key: Key, version: Version, at: usize) -> u64 {
 pub struct Celled<M: MappedMedium> {
     pool: Pool<M>,
     keys: usize,
+    /// A line of cells, and one of boxes.
     cells: u64,
+    /// Whether nobody collects while threads meet, so that nobody looks into the boxes.
+    is_calm: bool,
     /// One thread at a time grows the pool: the others would wait for a mutex.
     grows: AtomicBool,
     /// One thread at a time collects: the others would wait for it.
@@ -77,6 +126,10 @@ impl<M: MappedMedium> Celled<M> {
         &self.pool.region().at(Offset::<Line>::new(self.cells)).0[key]
     }
 
+    fn in_box(&self, number: usize) -> &Word {
+        &self.pool.region().at(Offset::<Line>::new(self.cells + 64)).0[number]
+    }
+
     /// The version in the block at `offset`, if all of it is as it was written.
     fn version(&self, key: Key, offset: u64) -> Result<Version, String> {
         let (medium, region) = (self.pool.medium(), self.pool.region());
@@ -86,7 +139,7 @@ impl<M: MappedMedium> Celled<M> {
         };
         let version = load(1)?;
         // The first words and the last ones: a block that is used again differs in all of them.
-        let all = words(version);
+        let all = words(key, version);
         let some = (0..all.min(4)).chain(all - 2..all);
         for at in some {
             if load(at)? != word(key, version, at) {
@@ -114,12 +167,12 @@ impl<M: MappedMedium> Celled<M> {
             let new = to.map(|version| self.block(&guard, key, version)).transpose()?;
             if self.swap(key, old, new.unwrap_or(0)) {
                 if let Some(before) = before {
-                    guard.retire(old, 8 * words(before));
+                    guard.retire(old, 8 * words(key, before));
                 }
                 return Ok(before);
             }
             if let (Some(new), Some(version)) = (new, to) {
-                guard.free(new, 8 * words(version));
+                guard.free(new, 8 * words(key, version));
             }
         }
     }
@@ -133,20 +186,73 @@ impl<M: MappedMedium> Celled<M> {
     }
 
     fn block(&self, guard: &Guard<'_, M>, key: Key, version: Version) -> Result<u64, PoolFull> {
-        let block = guard.alloc(8 * words(version))?;
+        let block = guard.alloc(8 * words(key, version))?;
         let bytes: Vec<u8> =
-            (0..words(version)).flat_map(|at| word(key, version, at).to_le_bytes()).collect();
+            (0..words(key, version)).flat_map(|at| word(key, version, at).to_le_bytes()).collect();
         block.write(0, &bytes);
         // PERSIST: the block before the cell.
         Ok(block.persist().into_offset())
     }
 
+    /// Puts a new block into a box, or nothing, and retires the one that was there; or frees it at once, where nobody looks at it but who has taken it out.
+    fn hand_on(&self, guard: &Guard<'_, M>, step: u64) {
+        let (number, version) = ((step >> 8) as usize % BOXES, step >> 12);
+        let new = if step >> 11 & 1 == 0 { self.block(guard, BOXED + number, version).ok() } else { None };
+        let there = self.in_box(number);
+        // PERSIST: who takes a block out retires it, so the box must not name it any more.
+        let old = there.swap(self.pool.medium(), new.unwrap_or(0), AcqRel);
+        self.pool.region().persist(there);
+        if old != 0 {
+            let version = self.version(BOXED + number, old).expect("a block of the box");
+            self.look_at(guard, BOXED + number, (old, version));
+            let bytes = 8 * words(BOXED + number, version);
+            if self.is_calm { guard.free(old, bytes) } else { guard.retire(old, bytes) }
+        }
+    }
+
+    /// All of a block is as it was written.
+    fn look_at(&self, guard: &Guard<'_, M>, key: Key, (offset, version): (u64, Version)) {
+        let bytes = guard.bytes(offset, 8 * words(key, version)).expect("a block in the pool");
+        let sound =
+            (0..words(key, version)).all(|at| bytes[8 * at..][..8] == word(key, version, at).to_le_bytes());
+        assert!(sound, "the block at {offset:#x} is not as it was written");
+    }
+
+    /// Takes some blocks, of one size or of several, and gives them up: those of one size fill a slab and leave it for others.
+    fn churn(&self, guard: &Guard<'_, M>, step: u64) {
+        let version = |nth: u64| if step >> 8 & 1 == 0 { step >> 9 } else { (step >> 9) + nth };
+        let count = 1 + (step >> 40) % 5;
+        let blocks =
+            (0..count).filter_map(|nth| Some((self.block(guard, BOXED, version(nth)).ok()?, version(nth))));
+        let blocks: Vec<(u64, Version)> = blocks.collect();
+        for (nth, block) in blocks.into_iter().enumerate() {
+            self.look_at(guard, BOXED, block);
+            let (offset, bytes) = (block.0, 8 * words(BOXED, block.1));
+            if step >> (48 + nth) & 1 == 0 { guard.free(offset, bytes) } else { guard.retire(offset, bytes) }
+        }
+    }
+
     fn background(&self, step: u64) {
+        if step & HANDED != 0 {
+            let step = step & !CALM;
+            return match step % 16 {
+                0..6 => {
+                    let guard = self.pool.pin();
+                    (0..1 + step / 16 % 5)
+                        .for_each(|nth| self.hand_on(&guard, step / 16 + (nth << 8) + (nth << 12)));
+                }
+                6..10 => self.churn(&self.pool.pin(), step / 16),
+                10 | 11 if !self.is_calm => self.die(step),
+                12 => _ = self.pool.tidy(),
+                13 => self.background(5 * (step / 16) + 1),
+                _ => _ = self.pool.relieve(),
+            };
+        }
         match step % 5 {
             0 => {
                 let guard = self.pool.pin();
                 // Of different sizes; or of the largest, which fill a slab and leave it for others.
-                let size = |i| if step >> 40 & 1 == 0 { words(step / 8 + i) } else { words(4) };
+                let size = |i| if step >> 40 & 1 == 0 { words(0, step / 8 + i) } else { words(0, 4) };
                 let sizes = (0..2 + step / 4 % 3).map(|i| 8 * size(i));
                 let blocks: Vec<_> =
                     sizes.filter_map(|bytes| Some((guard.alloc(bytes).ok()?, bytes))).collect();
@@ -171,7 +277,7 @@ impl<M: MappedMedium> Celled<M> {
     fn die(&self, step: u64) {
         let guard = self.pool.pin();
         for i in 0..step / 5 % 3 {
-            if let Ok(block) = guard.alloc(8 * words(step / 8 + i)) {
+            if let Ok(block) = guard.alloc(8 * words(0, step / 8 + i)) {
                 block.fenced_later().into_offset();
             }
         }
@@ -200,9 +306,10 @@ impl<M: MappedMedium> Celled<M> {
 
     fn trace(&self, marker: &mut Marker<'_>) {
         let _guard = self.pool.pin();
-        marker.mark(self.cells, 64);
-        for key in 0..self.keys {
-            let cell = self.cell(key);
+        marker.mark(self.cells, CELLS_BYTES);
+        let cells = (0..self.keys).map(|key| (key, self.cell(key)));
+        let boxes = (0..BOXES).map(|number| (BOXED + number, self.in_box(number)));
+        for (key, cell) in cells.chain(boxes) {
             let offset = cell.load(self.pool.medium(), Acquire);
             // PERSIST: whoever put it there may have died before it was durable. What it took the place of is freed for not being marked, so a loss of power must not bring
             // that back.
@@ -210,21 +317,28 @@ impl<M: MappedMedium> Celled<M> {
             if offset != 0
                 && let Ok(version) = self.version(key, offset)
             {
-                marker.mark(offset, 8 * words(version));
+                marker.mark(offset, 8 * words(key, version));
             }
         }
     }
 
     fn over(pool: Pool<M>, plan: &Plan, cells: u64) -> Self {
-        Self { pool, keys: plan.keys, cells, grows: AtomicBool::new(false), collects: AtomicBool::new(false) }
+        Self {
+            pool,
+            keys: plan.keys,
+            cells,
+            is_calm: false,
+            grows: AtomicBool::new(false),
+            collects: AtomicBool::new(false),
+        }
     }
 }
 
 /// Makes the cells, all of them empty.
 fn new_cells<M: MappedMedium>(pool: &Pool<M>) -> u64 {
     let guard = pool.pin();
-    let block = guard.alloc(64).expect("a line in a new pool");
-    block.stream_lines(0, &[[0; 8]]);
+    let block = guard.alloc(CELLS_BYTES).expect("two lines in a new pool");
+    block.stream_lines(0, &[[0; 8]; 2]);
     // PERSIST: the cells before the root.
     let cells = block.fenced(&guard.fence()).into_offset();
     pool.set_root(ROOT, KIND, cells).expect("a root in a new pool");
@@ -235,7 +349,8 @@ impl<M: MappedMedium> Subject<M> for Celled<M> {
     fn create(medium: M, plan: &Plan) -> Self {
         let pool = options(plan).create_on(medium).expect("a pool in new memory");
         let cells = new_cells(&pool);
-        Self::over(pool, plan, cells)
+        let is_calm = plan.ops.iter().any(|op| matches!(op, Op::Background(step) if step & CALM == CALM));
+        Self { is_calm, ..Self::over(pool, plan, cells) }
     }
 
     fn share(medium: M, plan: &Plan, liveness: Arc<dyn Liveness>, first: bool) -> Result<Self, String> {

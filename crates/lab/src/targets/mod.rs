@@ -8,7 +8,7 @@ mod index;
 mod options;
 mod pool;
 
-pub use cells::Cells;
+pub use cells::{Blocks, Cells};
 pub use direct::DirectEngine;
 pub use full::Full;
 pub use index::{

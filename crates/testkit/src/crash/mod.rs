@@ -28,6 +28,6 @@ pub(crate) use oracles::{Manner, caught, check_memory, check_scan, do_it, note_b
 pub use rules::{Profile, Rules};
 pub use run::{Finding, History, Lab, Outcome, record};
 pub use seen::Seen;
-pub use story::Story;
-pub(crate) use story::{Told, place, tell_lines};
+pub use story::{Story, place};
+pub(crate) use story::{Told, tell_lines};
 pub use subject::{Effect, Key, Mix, Op, Plan, Reply, Subject, Target, Version, scratch};

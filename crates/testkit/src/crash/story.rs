@@ -168,7 +168,8 @@ fn why(trace: &Trace, fate: &Fate, until: usize) -> &'static str {
 }
 
 /// The end of a path, and the line.
-pub(crate) fn place(site: &Location<'_>) -> String {
+/// Where in the source it is: `pool/lock.rs:177`.
+pub fn place(site: &Location<'_>) -> String {
     let parts: Vec<&str> = site.file().rsplit('/').take(3).collect();
     let file: Vec<&str> = parts.into_iter().rev().filter(|&part| part != "src").collect();
     format!("{}:{}", file.join("/"), site.line())

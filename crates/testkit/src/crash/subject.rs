@@ -160,6 +160,8 @@ pub trait Target: 'static {
     const BYTES: (usize, usize);
     /// Whether it reads several keys at one instant.
     const SNAPSHOTS: bool = false;
+    /// Threads that change something, where threads crowd on few keys, at most: three of four.
+    const WRITERS: u64 = 2;
     /// The store on one medium.
     type Subject<M: MappedMedium>: Subject<M>;
     /// What the run with this seed does.

@@ -1,5 +1,6 @@
 //! What threads were answered, and whether one order of their calls explains it: the whole store at once, so that what is all or nothing is seen to be.
 
+use super::causal::{self, Part as Piece};
 use super::scenario::Act;
 use crate::crash::{Effect, Key, Op, Version, Wrong};
 use crate::linearizability::{Interval, final_states};
@@ -60,6 +61,8 @@ pub struct Calls {
     pub initial: Contents,
     /// All calls.
     pub calls: Vec<Call>,
+    /// Threads whose calls no clock orders, a bit each.
+    pub apart: u8,
 }
 
 /// A part of a call that takes effect at one moment.
@@ -68,7 +71,7 @@ struct Moment {
     what: What,
 }
 
-enum What {
+pub(super) enum What {
     /// The key is read to hold this.
     Read(Key, Option<Version>),
     /// These keys are read to hold this, all at once.
@@ -112,14 +115,26 @@ fn only(keys: &[Key], contents: &[Option<Version>]) -> Contents {
 }
 
 impl Outcomes {
+    /// No order explains the answers.
+    pub(super) const NONE: Self = Self(Vec::new());
+
+    /// What each key may hold by itself.
+    pub(super) fn of_keys(keys: impl Iterator<Item = Vec<Option<Version>>>) -> Self {
+        let part = |(key, versions): (Key, Vec<Option<Version>>)| Part {
+            keys: vec![key],
+            states: versions.into_iter().map(|version| vec![version]).collect(),
+        };
+        Self(keys.enumerate().map(part).collect())
+    }
+
     /// Whether there are none: no order explains the answers.
     pub fn is_empty(&self) -> bool {
-        self.0.iter().any(|part| part.states.is_empty())
+        self.0.is_empty() || self.0.iter().any(|part| part.states.is_empty())
     }
 
     /// Whether the store may hold this.
     pub fn contains(&self, contents: &[Option<Version>]) -> bool {
-        self.0.iter().all(|part| part.states.contains(&only(&part.keys, contents)))
+        !self.0.is_empty() && self.0.iter().all(|part| part.states.contains(&only(&part.keys, contents)))
     }
 
     /// Whether all of it is among the `others`, of the same calls at another time.
@@ -150,6 +165,9 @@ impl Calls {
     /// What the store may hold after these calls, if one order explains all answers; nothing if none does. Calls that had not been made at `until` are left
     /// out; those that had not returned may have taken effect or not.
     pub fn outcomes(&self, until: u64) -> Outcomes {
+        if self.apart != 0 {
+            return causal::outcomes(self.pieces(until), &self.initial, |thread| self.is_apart(thread));
+        }
         let moments = self.moments(until);
         Outcomes(self.parts().into_iter().map(|keys| self.outcomes_of(keys, &moments)).collect())
     }
@@ -210,10 +228,9 @@ impl Calls {
     /// Whether no scan has found a key twice that nobody took away meanwhile.
     pub(super) fn found_once(&self) -> Result<(), Wrong> {
         for scan in &self.calls {
-            let Some((returned, Answer::Scanned(found))) = &scan.returned else { continue };
-            let is_meanwhile = |call: &&Call| {
-                call.called < *returned && call.returned.as_ref().is_none_or(|(at, _)| *at > scan.called)
-            };
+            let Some((_, Answer::Scanned(found))) = &scan.returned else { continue };
+            let is_meanwhile =
+                |call: &&Call| causal::is_meanwhile(call, scan, |thread| self.is_apart(thread));
             let taken: Vec<Key> =
                 self.calls.iter().filter(is_meanwhile).flat_map(|call| call.act.takes_away()).collect();
             let mut keys = BTreeSet::new();
@@ -235,19 +252,33 @@ impl Calls {
         Err(format!("get(k{key}) = {end}, and every order of these calls leaves {all}"))
     }
 
+    fn is_apart(&self, thread: usize) -> bool {
+        self.apart >> thread & 1 == 1
+    }
+
     fn moments(&self, until: u64) -> Vec<Moment> {
+        let moment = |piece: Piece<'_>| {
+            let returned = piece.call.returned.as_ref().map(|(at, _)| *at).filter(|_| !piece.is_open);
+            let interval = Interval { called: piece.call.called, returned };
+            Moment { interval, what: piece.what }
+        };
+        self.pieces(until).into_iter().map(moment).collect()
+    }
+
+    /// What the calls did that had been made at `until`.
+    fn pieces(&self, until: u64) -> Vec<Piece<'_>> {
         let made = self.calls.iter().filter(|call| call.called <= until);
         made.flat_map(|call| {
-            let returned = call.returned.as_ref().filter(|(at, _)| *at <= until);
+            let answer = call.returned.as_ref().filter(|(at, _)| *at <= until).map(|(_, answer)| answer);
             // Of several puts for which there was no room, some may have found room.
             let is_partial =
                 |answer: &Answer| matches!((&call.act, answer), (Act::Do(Op::Puts(_)), Answer::Full));
-            let ended = returned.filter(|(_, answer)| !is_partial(answer)).map(|(at, _)| *at);
-            let interval = Interval { called: call.called, returned: ended };
-            let answer = returned.map(|(_, answer)| answer);
-            parts(&call.act, answer, self.initial.len())
-                .into_iter()
-                .map(move |what| Moment { interval, what })
+            let is_open = answer.is_none_or(is_partial);
+            parts(&call.act, answer, self.initial.len()).into_iter().map(move |what| Piece {
+                call,
+                what,
+                is_open,
+            })
         })
         .collect()
     }
@@ -276,13 +307,19 @@ fn parts(act: &Act, answer: Option<&Answer>, keys: usize) -> Vec<What> {
     }
 }
 
+impl What {
+    pub(super) fn keys(&self) -> Vec<Key> {
+        match self {
+            Self::Read(key, _) => vec![*key],
+            Self::ReadAll(all) => all.iter().map(|read| read.0).collect(),
+            Self::Change(op, _) => op.keys(),
+        }
+    }
+}
+
 impl Moment {
     fn keys(&self) -> Vec<Key> {
-        match &self.what {
-            What::Read(key, _) => vec![*key],
-            What::ReadAll(all) => all.iter().map(|read| read.0).collect(),
-            What::Change(op, _) => op.keys(),
-        }
+        self.what.keys()
     }
 
     fn changes(&self) -> Vec<Key> {
@@ -306,6 +343,7 @@ mod tests {
         let batch = Act::Do(Op::Batch(vec![(0, Some(5)), (1, Some(6))]));
         let get = |key, at, found| call(1, (at, Some(at + 1)), Act::Get(key), Answer::Found(found));
         let calls = |reads: Vec<Call>| Calls {
+            apart: 0,
             initial: vec![None, None],
             calls: std::iter::once(call(0, (1, Some(20)), batch.clone(), Answer::Done))
                 .chain(reads)
@@ -323,6 +361,7 @@ mod tests {
         let put =
             |key, at, version| call(0, (at, Some(at + 1)), Act::Do(Op::Put(key, version)), Answer::Done);
         let calls = |found: &[(Key, Version)]| Calls {
+            apart: 0,
             initial: vec![None, None],
             calls: vec![
                 put(0, 1, 5),
@@ -338,11 +377,11 @@ mod tests {
     #[test]
     fn what_had_not_returned_may_be_there_or_not_unless_it_was_seen() {
         let put = call(0, (1, None), Act::Do(Op::Put(0, 7)), Answer::Done);
-        let calls = Calls { initial: vec![None], calls: vec![put.clone()] };
+        let calls = Calls { initial: vec![None], calls: vec![put.clone()], apart: 0 };
         assert_eq!(calls.outcomes(9).of(0), [None, Some(7)].into());
         assert_eq!(calls.outcomes(0).of(0), [None].into());
         let seen = call(1, (2, Some(3)), Act::Get(0), Answer::Found(Some(7)));
-        let calls = Calls { initial: vec![None], calls: vec![put, seen] };
+        let calls = Calls { initial: vec![None], calls: vec![put, seen], apart: 0 };
         assert_eq!(calls.outcomes(9).of(0), [Some(7)].into(), "a reader has been told of it");
     }
 
@@ -352,7 +391,7 @@ mod tests {
         let other = |times, op| call(1, times, Act::Do(op), Answer::Done);
         let found_once = |calls: Vec<Call>| {
             let calls = std::iter::once(scan.clone()).chain(calls).collect();
-            Calls { initial: vec![Some(7)], calls }.found_once()
+            Calls { initial: vec![Some(7)], calls, apart: 0 }.found_once()
         };
         assert_eq!(found_once(vec![]), Err("thread 0's scan finds k0 twice".into()));
         let back = || other((5, Some(9)), Op::Put(0, 7));
@@ -364,7 +403,8 @@ mod tests {
     fn keys_that_no_batch_joins_are_explained_apart() {
         let put = |key, version| call(0, (1, None), Act::Do(Op::Put(key, version)), Answer::Done);
         let batch = call(1, (1, None), Act::Do(Op::Batch(vec![(0, Some(5)), (2, None)])), Answer::Done);
-        let calls = Calls { initial: vec![None, None, Some(1)], calls: vec![put(0, 3), put(1, 4), batch] };
+        let calls = vec![put(0, 3), put(1, 4), batch];
+        let calls = Calls { initial: vec![None, None, Some(1)], calls, apart: 0 };
         assert_eq!(calls.parts(), [vec![1], vec![0, 2]]);
         let outcomes = calls.outcomes(9);
         let may = |contents: [Option<Version>; 3]| outcomes.contains(&contents);

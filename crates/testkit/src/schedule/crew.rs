@@ -36,6 +36,16 @@ impl<T: Target, const V: bool> Crew<T, V> {
         Ok(Self::of_one(medium, Arc::new(subject)))
     }
 
+    /// The store of threads of one process, as it is found once that has been killed.
+    pub(super) fn reopened(self, stage: &Stage, scenario: &Scenario) -> Result<Self, Wrong> {
+        let (medium, plan) = (self.medium.clone(), scenario.plan.clone());
+        self.let_go(stage);
+        let below = medium.clone();
+        let subject = stage.alone(move || T::Subject::recover(below, &plan))??;
+        let subject = subject.ok_or("the store is gone once its process was killed")?;
+        Ok(Self::of_one(medium, Arc::new(subject)))
+    }
+
     fn share(stage: &Stage, medium: Layered<V>, scenario: &Scenario) -> Result<Self, Wrong> {
         let company = Company::default();
         let mut crew = Self { medium, subjects: Vec::new(), company: Some(company), dead: Arc::default() };
@@ -72,10 +82,11 @@ impl<T: Target, const V: bool> Crew<T, V> {
     /// Who dies in a run, and that the others are told.
     pub(super) fn mortality(&self, scenario: &Scenario) -> Mortality {
         let Some(company) = self.company.clone() else { return Mortality::default() };
-        let dead = self.dead.clone();
+        let (dead, medium) = (self.dead.clone(), self.medium.clone());
         // Member and thread have one number: that is how they came in.
         Mortality::new(scenario.deaths.clone(), move |thread| {
             dead.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+            medium.died(thread);
             company.kill(thread as u64);
         })
     }

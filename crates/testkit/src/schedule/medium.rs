@@ -2,6 +2,7 @@
 
 use super::stage;
 use crate::Noted;
+use crate::crash::Wrong;
 use std::panic::Location;
 use std::ptr::NonNull;
 use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
@@ -29,6 +30,12 @@ impl<M: Medium> Scheduled<M> {
 impl<M: Noted> Noted for Scheduled<M> {
     fn note(&self, note: u64) {
         self.0.note(note);
+    }
+    fn died(&self, thread: usize) {
+        self.0.died(thread);
+    }
+    fn wrong(&self) -> Option<Wrong> {
+        self.0.wrong()
     }
 }
 

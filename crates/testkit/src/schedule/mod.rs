@@ -4,28 +4,35 @@
 //! (what they were answered, and whether one order of their calls explains it), [`Death`] (which of them dies where, while the others go on), [`run`] (all of it once), [`Crashes`] (and with a crash). `docs/lab.md` says what all this proves and what not.
 
 mod calls;
+mod causal;
 mod crash;
 mod crew;
 mod death;
 mod finding;
 mod heirs;
 mod medium;
+mod model;
 mod policy;
+mod races;
+mod reach;
 mod run;
 mod scenario;
 mod seen;
 mod spin;
 mod stage;
 mod weak;
+mod worlds;
 
 pub use calls::{Answer, Call, Calls, Contents, Outcomes};
 pub use crash::{Crash, Crashed, Crashes, LIMITS};
 pub use death::{Asked, Death};
 pub use finding::{Finding, Story, minimise};
 pub use medium::Scheduled;
+pub use model::{Differences, Missing, Weak, Weakening, Weakenings};
 pub use policy::{Policy, Slice};
+pub use reach::{Aim, Reach};
 pub use run::{Run, rehearse, run};
-pub use scenario::{Act, Scenario};
+pub use scenario::{Act, Manner, Scenario};
 pub(crate) use stage::pause;
 pub use stage::{Job, Last, Ran, Stage, THREADS_MAX, Turn};
-pub use weak::{Passed, Reach, Weak, Weakened, Weakening, Weakenings};
+pub use weak::{Passed, Weakened};

@@ -10,7 +10,7 @@ use super::calls::{Answer, Call, Calls, Contents};
 use super::crew::{Crew, On};
 use super::medium::Scheduled;
 use super::policy::Policy;
-use super::scenario::{Act, Scenario};
+use super::scenario::{Act, Manner, Scenario};
 use super::stage::{Job, Ran, Stage, THREADS_MAX, begin_call, now, pause};
 use crate::crash::{Op, Reply, Subject, Target, Wrong};
 use crate::crash::{check_memory, check_scan, do_it, note_begin, note_end, read};
@@ -43,7 +43,7 @@ pub fn run<T: Target, const V: bool>(
     let medium = Layered::over(Arc::new(Scheduled::over(medium)));
     let (mut crew, initial) = begin::<T, V>(stage, medium, scenario)?;
     let (ran, calls) = act(stage, &crew, scenario, initial, policy, seed);
-    let mut wrong = ran.wrong.clone();
+    let mut wrong = ran.wrong.clone().or_else(|| crew.medium().wrong());
     if wrong.is_none() {
         wrong = judge(stage, &crew, scenario, &calls, seed).err();
     }
@@ -86,6 +86,7 @@ pub(super) fn begin<T: Target, const V: bool>(
         Ok(model)
     });
     let initial = before.flatten().map_err(early)?;
+    let crew = if scenario.is_reopened { crew.reopened(stage, scenario).map_err(early)? } else { crew };
     Ok((crew, initial))
 }
 
@@ -105,11 +106,22 @@ pub(super) fn act<T: Target, const V: bool>(
         let (subject, calls, acts, number) = (crew.of(thread), calls.clone(), acts.clone(), first);
         first += acts.len();
         let (here, dead, is_shared) = (here.clone(), crew.deaths(), scenario.is_shared);
+        let is_pinned = scenario.manner(thread) == Manner::Pinned;
         let job: Job = Box::new(move || {
             let end = acts.len();
+            let mut pin = None;
             for (place, act) in acts.into_iter().enumerate() {
                 begin_call(place);
+                let medium = subject.pool().medium();
+                medium.note(note_begin(number + place));
+                if is_pinned && place == 0 {
+                    pin = Some(subject.pool().pin());
+                }
                 call::<T, V>(&subject, &calls, thread, number + place, act);
+                if place + 1 == end {
+                    drop(pin.take());
+                }
+                medium.note(note_end(number + place));
             }
             if is_shared {
                 here.fetch_add(1, AcqRel);
@@ -129,7 +141,10 @@ pub(super) fn act<T: Target, const V: bool>(
     let ran = stage.run_mortals(jobs, crew.mortality(scenario), policy, seed);
     let mut calls = std::mem::take(&mut *calls.lock().unwrap_or_else(PoisonError::into_inner));
     calls.sort_by_key(|(number, _)| *number);
-    (ran, Calls { initial, calls: calls.into_iter().map(|(_, call)| call).collect() })
+    (
+        ran,
+        Calls { initial, calls: calls.into_iter().map(|(_, call)| call).collect(), apart: scenario.apart() },
+    )
 }
 
 /// Makes call `number` and writes it down.
@@ -145,13 +160,10 @@ fn call<T: Target, const V: bool>(
         calls.retain(|(other, _)| *other != number);
         calls.push((number, call));
     };
-    let medium = subject.pool().medium();
     let called = now();
-    medium.note(note_begin(number));
     write(Call { number, thread, act: act.clone(), called, returned: None });
     let answer = ask(subject, &act);
     let returned = now();
-    medium.note(note_end(number));
     match answer {
         Ok(answer) => write(Call { number, thread, act, called, returned: Some((returned, answer)) }),
         Err(why) => panic!("{act} fails: {why}"),
@@ -219,8 +231,14 @@ fn judge<T: Target, const V: bool>(
     }
     settle::<T, V>(stage, crew, &living)?;
     stage.alone_in(judge, {
-        let subject = subject.clone();
-        move || check_memory(&*subject)
+        let (subject, is_reopened) = (subject.clone(), scenario.is_reopened);
+        move || {
+            if is_reopened {
+                // Whoever was to do it may have been left out.
+                subject.collect();
+            }
+            check_memory(&*subject)
+        }
     })??;
     if scenario.is_shared && seed.is_multiple_of(2) {
         join::<T, V>(stage, crew, scenario, judge, &end)?;

@@ -35,12 +35,14 @@ impl Act {
     /// The keys that it may remove.
     pub(super) fn takes_away(&self) -> Vec<Key> {
         match self {
-            Self::Do(Op::Remove(key) | Op::Swap(key, _, None)) => vec![*key],
-            Self::Do(Op::Batch(effects)) => {
-                effects.iter().filter(|(_, to)| to.is_none()).map(|&(key, _)| key).collect()
-            }
+            Self::Do(op) => op.removed(),
             _ => Vec::new(),
         }
+    }
+
+    /// Whether it is work that nobody notices.
+    fn is_background(&self) -> bool {
+        matches!(self, Self::Do(Op::Background(_)))
     }
 
     /// The keys that it may change.
@@ -83,12 +85,30 @@ pub struct Scenario {
     pub is_shared: bool,
     /// Who of them dies, where they are.
     pub deaths: Vec<Death>,
+    /// How each thread goes from call to call, where it is not said, by the clock.
+    pub manners: Vec<Manner>,
+    /// Whether the store is killed and opened again before the threads start, one of which collects what that left.
+    pub is_reopened: bool,
+}
+
+/// How a thread goes from one call to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// As one that tells others what it has done, and is told by them, as by a clock: with a barrier before and behind each call.
+    #[default]
+    ByClock,
+    /// With nothing in between that orders anything: all that it has to know is what it was answered.
+    Apart,
+    /// The same, and under one pin for all calls.
+    Pinned,
 }
 
 /// Operations of a thread at most.
 const EACH: u64 = 4;
 /// Operations of a thread where they crowd.
 const CROWD: u64 = 6;
+/// Operations of a thread that fills the store.
+const FILLING: u64 = 10;
 /// Keys that threads meet at, at most.
 const HOT: u64 = 3;
 
@@ -108,7 +128,16 @@ impl Scenario {
         let threads = (2 + dice.roll(THREADS_MAX as u64 - 1)) as usize;
         let mut draw = |threads| draw_threads(&mut dice, &plan, &like, threads, &mut versions);
         let (threads, first) = (draw(threads), draw(2));
-        Self { plan, threads, first, moment: None, is_shared: false, deaths: Vec::new() }
+        Self {
+            plan,
+            threads,
+            first,
+            moment: None,
+            is_shared: false,
+            deaths: Vec::new(),
+            manners: Vec::new(),
+            is_reopened: false,
+        }
     }
 
     /// As [`Scenario::draw`], for a run that nothing happens to but that its threads meet: some of them scan, and then read a key that another one changes. What a scan has shown, no read may take back.
@@ -153,7 +182,7 @@ impl Scenario {
             0 => Act::Scan,
             _ => Act::Get(*dice.pick(&hot)),
         };
-        let writers = 1 + dice.roll(2);
+        let writers = 1 + dice.roll(T::WRITERS);
         scenario.threads = (0..writers + 1 + dice.roll(THREADS_MAX as u64 - 1 - writers))
             .map(|thread| {
                 (0..CROWD)
@@ -162,6 +191,79 @@ impl Scenario {
             })
             .collect();
         scenario.with_snapshots::<T>(seed)
+    }
+
+    /// The same, where the store is killed and opened again in one run of four, if the pool is not shared.
+    pub fn with_kill(mut self, seed: u64) -> Self {
+        let mut dice = Dice::new(seed ^ 0x6b69_6c6c);
+        if self.is_shared || dice.roll(4) != 0 {
+            return self;
+        }
+        let thread = dice.roll(self.threads.len() as u64) as usize;
+        let place = if dice.roll(2) == 0 { 0 } else { dice.roll(self.threads[thread].len() as u64 + 1) };
+        self.threads[thread].insert(place as usize, Act::Collect);
+        self.is_reopened = true;
+        self
+    }
+
+    /// The same, where in three runs of four threads have no clock, some of them or all.
+    pub fn with_manners(mut self, seed: u64) -> Self {
+        // Chosen so that the runs of seeds that are kept stay what they were.
+        let mut dice = Dice::new(seed ^ 0x6d61_6e6e_65a8);
+        let (kind, is_reopened) = (dice.roll(4), self.is_reopened);
+        let mut draw = |acts: &mut Vec<Act>| {
+            let reads = acts.iter().all(|act| matches!(act, Act::Get(_) | Act::Scan | Act::Snapshot(_)));
+            let manner = match kind {
+                0 => Manner::ByClock,
+                1 => Manner::Pinned,
+                2 if reads => Manner::Pinned,
+                2 => Manner::Apart,
+                _ => [Manner::ByClock, Manner::Apart, Manner::Pinned][dice.roll(3) as usize],
+            };
+            let work = acts.iter().filter(|act| act.is_background()).count();
+            // A collection waits for all who are pinned; and who is refused memory waits for the collection.
+            let may_pin = reads || !(is_reopened || acts.contains(&Act::Collect) || 2 * work >= acts.len());
+            match manner {
+                Manner::Pinned if may_pin => acts.retain(|act| !act.is_background()),
+                Manner::Pinned => return Manner::Apart,
+                _ => {}
+            }
+            manner
+        };
+        self.manners = self.threads.iter_mut().map(&mut draw).collect();
+        self
+    }
+
+    /// How a thread goes from call to call.
+    pub fn manner(&self, thread: usize) -> Manner {
+        self.manners.get(thread).copied().unwrap_or_default()
+    }
+
+    /// The threads whose calls no clock orders, a bit each.
+    pub fn apart(&self) -> u8 {
+        let is_apart = |&thread: &usize| self.manner(thread) != Manner::ByClock;
+        (0..self.threads.len()).filter(is_apart).fold(0, |bits, thread| bits | 1 << thread)
+    }
+
+    /// As [`Scenario::draw_crowd`], for a run in which one or two threads fill the store, or empty it, until it grows or shrinks, while others read a few keys.
+    pub fn draw_filling<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::draw_crowd::<T>(seed);
+        let mut dice = Dice::new(seed ^ 0x6669_6c6c_6e67);
+        let keys = scenario.plan.keys as u64;
+        let mut next = scenario.threads.iter().flatten().flat_map(Act::written).max().unwrap_or(0);
+        next = next.max(scenario.plan.all_versions());
+        let removes = dice.roll(3) == 0;
+        let is_writer = |acts: &&mut Vec<Act>| acts.iter().any(|act| matches!(act, Act::Do(_)));
+        for acts in scenario.threads.iter_mut().filter(is_writer) {
+            let mut change = || {
+                let key = dice.roll(keys) as Key;
+                next += 1;
+                let is_removal = dice.roll(8) < if removes { 7 } else { 1 };
+                Act::Do(if is_removal { Op::Remove(key) } else { Op::Put(key, next) })
+            };
+            *acts = (0..FILLING).map(|_| change()).collect();
+        }
+        scenario
     }
 
     /// The same, where some of those who read a key read several at once, as far as the target can.
@@ -256,7 +358,12 @@ impl Scenario {
                     let later = less.deaths.iter_mut().filter(|it| it.thread == thread && it.call > act);
                     later.for_each(|death| death.call -= 1);
                 } else {
-                    less.threads.retain(|acts| !acts.is_empty());
+                    let all = less
+                        .threads
+                        .into_iter()
+                        .enumerate()
+                        .map(|(thread, acts)| (self.manner(thread), acts));
+                    (less.manners, less.threads) = all.filter(|(_, acts)| !acts.is_empty()).unzip();
                 }
                 less
             })
@@ -334,6 +441,22 @@ impl Op {
             Self::Batch(effects) => effects.iter().map(|effect| effect.0).collect(),
             Self::Puts(puts) => puts.iter().map(|put| put.0).collect(),
             Self::Background(_) => Vec::new(),
+        }
+    }
+
+    /// The versions that it may write.
+    pub(super) fn written(&self) -> Vec<(Key, Version)> {
+        written_by(self)
+    }
+
+    /// The keys that it may remove.
+    pub(super) fn removed(&self) -> Vec<Key> {
+        match self {
+            Self::Remove(key) | Self::Swap(key, _, None) => vec![*key],
+            Self::Batch(effects) => {
+                effects.iter().filter(|(_, to)| to.is_none()).map(|&(key, _)| key).collect()
+            }
+            _ => Vec::new(),
         }
     }
 

@@ -8,147 +8,49 @@
 //! at least as that has it. A value that was loaded is not followed
 //! by an older one of the same word. (This is the operational form of release and acquire that Kang et al. give in "A Promising Semantics for Relaxed-Memory Concurrency", POPL 2017, without the promises.)
 //!
-//! All of this is kept twice: as it is with the order that is missing, and as it would be. What a thread may load by the first and not by the second is what the missing order is needed for.
+//! All of this is kept as it would be with all orders, and as it is in other *worlds*, in each of which one order is missing. What a thread may load in such a world and not as it would be is what the missing order is
+//! needed for. A run is in one world: what is shown in it that is old is old by that. Of any others it is only noted what would be old, so one run tells of all orders that it passes.
+//!
+//! Bytes that two threads touch with nothing between that orders them are a [race](super::races), in any world.
 //!
 //! It errs on the side of order: a compare-and-swap that fails sees the last value, a store is never behind a load
 //! of its thread that comes before it (which C11 allows, and processors do), a persist fence orders all loads and stores around it but for a store and the loads behind it, and a call begins and ends with a
-//! barrier, for those who check its results go by the clock. What is not in the medium (a lock of the process, an atomic) orders nothing here unless the product says [`elsewhere`](terrace_medium::elsewhere); then
-//! it orders all who say so.
+//! barrier, for those who check its results go by the clock; but not the calls of threads that are [`apart`](super::Scenario). What is not in the medium (a lock of the process, an atomic) orders nothing here unless the product says
+//! [`elsewhere`](terrace_medium::elsewhere); then it orders all who say so.
 
-use super::seen::{Seen, View};
-use super::stage::number;
+use super::model::{Differences, Missing, Model, Weak, Weakening, Weakenings, extent, losses};
+use super::reach::{Chooser, Number, Reach};
+use super::seen::{Ordered, Seen};
+use super::stage::{THREADS_MAX, number};
+use super::worlds::{World, Worlds};
 use crate::Noted;
-use crate::crash::Dice;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use crate::crash::Wrong;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
 
-/// What an access is weakened by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Weak {
-    /// What comes behind it may come before.
-    Acquire,
-    /// What comes before it may come behind.
-    Release,
-    /// It has its place in no order of all threads.
-    Total,
-}
-
-/// An order that is missing at one place of the source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Weakening {
-    /// The place.
-    pub site: &'static Location<'static>,
-    /// What is missing.
-    pub weak: Weak,
-}
-
-impl Weakening {
-    /// Where it is in the source: `pool/lock.rs:177`.
-    pub fn place(&self) -> String {
-        crate::crash::place(self.site)
-    }
-}
-
-/// All that can be missing at the places that were passed.
-pub type Weakenings = BTreeSet<Weakening>;
-
-/// How much of what a thread may load that is old it does load.
-#[derive(Clone, Copy, Debug)]
-pub struct Reach {
-    /// Loads of a call that are old, at most: who waits for a store is to see it in the end.
-    pub old: u32,
-    /// One in so many loads that may be old is.
-    pub one_in: u64,
-    /// Whether it is drawn for a word, for the whole run, and not for each load: one who is told of something by one word and does not find it in another needs both.
-    pub by_word: bool,
-    /// Whether only that is loaded which could not be if no order were missing.
-    pub only_missing: bool,
-    /// Whether such a load takes the oldest value that it may, or any.
-    pub oldest: bool,
-    /// What is drawn follows from it.
-    pub seed: u64,
-}
-
-impl Reach {
-    /// One that a run has, by its number.
-    pub fn of_run(run: u64) -> Self {
-        const DRAWS: [(bool, bool, u64); 6] = [
-            (true, false, 1),
-            (true, false, 2),
-            (false, true, 2),
-            (true, true, 2),
-            (false, false, 3),
-            (false, true, 5),
-        ];
-        const OLD: [u32; 3] = [64, 8, 1];
-        let kind = run as usize / 6;
-        let (only_missing, by_word, one_in) = DRAWS[kind % DRAWS.len()];
-        let rest = kind / DRAWS.len();
-        Self {
-            old: OLD[rest % 3],
-            one_in,
-            by_word,
-            only_missing,
-            oldest: (rest / 3).is_multiple_of(2),
-            seed: run,
-        }
-    }
-}
-
-/// What is, with an order that is missing, and what would be with all of them.
-type Both<T> = [T; 2];
-
-const IS: usize = 0;
-const WOULD_BE: usize = 1;
-
-/// A value that a word held or holds.
-struct Value {
-    value: u64,
-    /// What who acquires it has to see from then on.
-    carried: Both<View>,
-}
-
-#[derive(Default)]
-struct Thread {
-    /// Whether it is within a call; what is around that is done by one thread after the other.
-    calls: bool,
-    seen: Both<Seen>,
-    /// Old values that it may still load in this call.
-    old: u32,
-    order: Option<(Order, &'static Location<'static>)>,
-}
-
+/// What is shown of the model.
 #[derive(Default)]
 struct State {
-    passed: Weakenings,
-    differences: u64,
-    /// Words that were stored to within calls, by their place in the medium.
-    words: HashMap<u64, usize>,
-    values: Vec<Vec<Value>>,
-    threads: BTreeMap<u64, Thread>,
-    /// What all barriers have in common.
-    common: Both<View>,
-    /// What all have in common that have synchronised outside of the medium.
-    elsewhere: Both<View>,
+    model: Model,
     /// What the words held that are being stored to.
     before: Vec<u64>,
     /// What is shown to a thread that is old, and to which.
     swapped: Vec<Old>,
     shown_to: u64,
-    dice: Dice,
+    chooser: Chooser,
 }
 
 /// A word that holds something old while a thread loads it.
 struct Old {
     word: u64,
     /// The number of that value.
-    chosen: u32,
+    chosen: Number,
     /// What the word holds in truth.
     truth: u64,
 }
@@ -156,8 +58,10 @@ struct Old {
 /// Lets threads see what is done to the medium below as the memory model does, with an order that is missing or with all, and notes what can be missing.
 pub struct Weakened<M> {
     below: M,
-    weakening: Option<Weakening>,
+    missing: Missing,
     reach: Reach,
+    /// Threads whose calls begin and end without a barrier, a bit each.
+    apart: u8,
     state: Arc<Mutex<State>>,
 }
 
@@ -167,12 +71,17 @@ pub struct Passed(Arc<Mutex<State>>);
 impl Passed {
     /// All of it.
     pub fn weakenings(&self) -> Weakenings {
-        lock(&self.0).passed.clone()
+        lock(&self.0).model.passed.clone()
     }
 
-    /// How many loads could have been of something older than if no order were missing.
-    pub fn differences(&self) -> u64 {
-        lock(&self.0).differences
+    /// Of each order that was missing, or looked at, which loads could have been of something older for it.
+    pub fn differences(&self) -> BTreeMap<Weakening, Differences> {
+        lock(&self.0).model.by_weakening(|model| &model.differences)
+    }
+
+    /// The races that there are for an order that is missing, or would be.
+    pub fn raced(&self) -> BTreeMap<Weakening, Wrong> {
+        lock(&self.0).model.by_weakening(|model| &model.raced)
     }
 }
 
@@ -180,133 +89,24 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What an order can lose.
-fn losses(order: Order) -> &'static [Weak] {
-    const ALL: [Weak; 3] = [Weak::Acquire, Weak::Release, Weak::Total];
-    match order {
-        Order::Load(Acquire) | Order::Rmw(Acquire) => &ALL[..1],
-        Order::Store(Release) | Order::Rmw(Release) => &ALL[1..2],
-        Order::Rmw(AcqRel) => &ALL[..2],
-        Order::Load(SeqCst) => &[Weak::Acquire, Weak::Total],
-        Order::Store(SeqCst) => &ALL[1..],
-        Order::Rmw(SeqCst) => &ALL,
-        Order::Barrier => &ALL[2..],
-        Order::Load(_) | Order::Store(_) | Order::Rmw(_) | Order::Elsewhere => &[],
-    }
-}
-
-/// What an access orders, with what is missing left out.
-#[derive(Clone, Copy, Default)]
-struct Ordered {
-    acquires: bool,
-    releases: bool,
-    is_total: bool,
-}
-
-/// The bytes that an access is to, and whether it stores.
-fn extent(access: Access) -> (usize, bool) {
-    match access {
-        Access::Load | Access::RmwFailed => (8, false),
-        Access::Store | Access::Rmw => (8, true),
-        Access::Read(len) => (len, false),
-        Access::Copy(len) | Access::StreamedCopy(len) => (len, true),
-    }
-}
-
-impl State {
-    fn thread(&mut self, thread: u64) -> &mut Thread {
-        self.threads.entry(thread).or_default()
-    }
-
-    /// What a word has held; if nobody has stored to it within a call yet, it begins with `held`.
-    fn word(&mut self, word: u64, held: u64) -> usize {
-        let next = self.values.len();
-        let number = *self.words.entry(word).or_insert(next);
-        if number == next {
-            self.values.push(vec![Value { value: held, carried: Both::default() }]);
-        }
-        number
-    }
-
-    /// The number of the value that a word holds.
-    fn last(&self, number: usize) -> u32 {
-        self.values[number].len() as u32 - 1
-    }
-
-    /// All that `thread` and others with a barrier before have done comes before all that it does from now on; or would.
-    fn barrier(&mut self, thread: u64, is_missing: bool) {
-        let Self { threads, common, .. } = self;
-        let it = threads.entry(thread).or_default();
-        for (at, (seen, common)) in it.seen.iter_mut().zip(common).enumerate() {
-            if at == WOULD_BE || !is_missing {
-                seen.barrier(common);
-            }
-        }
-    }
-
-    /// `me` synchronises with all others that have come to such a place.
-    fn meet_elsewhere(&mut self, me: u64) {
-        let Self { threads, elsewhere, .. } = self;
-        for (seen, elsewhere) in threads.entry(me).or_default().seen.iter_mut().zip(elsewhere) {
-            seen.view.join(elsewhere);
-            elsewhere.join(&seen.view);
-        }
-    }
-
-    /// `me` is about to load or change a word by a SeqCst access.
-    fn enter_total(&mut self, me: u64, number: usize, ordered: Both<Ordered>) {
-        let Self { threads, common, .. } = self;
-        let it = threads.entry(me).or_default();
-        for ((seen, common), _) in it.seen.iter_mut().zip(common).zip(ordered).filter(|(_, it)| it.is_total) {
-            seen.view.raise(number, common.of(number));
-        }
-    }
-
-    /// `me` has loaded the value with this number.
-    fn loaded(&mut self, me: u64, number: usize, value: u32, ordered: Both<Ordered>) {
-        let Self { threads, values, .. } = self;
-        let it = threads.entry(me).or_default();
-        let carried = &values[number][value as usize].carried;
-        for ((seen, carried), ordered) in it.seen.iter_mut().zip(carried).zip(ordered) {
-            seen.view.raise(number, value);
-            if ordered.acquires { seen.view.join(carried) } else { seen.loaded.join(carried) }
-        }
-    }
-
-    /// `me` has stored `value`.
-    fn stored(&mut self, me: u64, number: usize, value: u64, is_exchange: bool, ordered: Both<Ordered>) {
-        let (last, next) = (self.last(number), self.last(number) + 1);
-        if is_exchange {
-            self.loaded(me, number, last, ordered);
-        }
-        let Self { threads, values, common, .. } = self;
-        let it = threads.entry(me).or_default();
-        let carried = std::array::from_fn(|at| {
-            let seen = &mut it.seen[at];
-            seen.view.raise(number, next);
-            let mut carried = if ordered[at].releases { seen.view.clone() } else { seen.fenced.clone() };
-            if is_exchange {
-                carried.join(&values[number][last as usize].carried[at]);
-            }
-            if ordered[at].is_total {
-                common[at].raise(number, next);
-            }
-            carried
-        });
-        values[number].push(Value { value, carried });
-    }
-}
-
 impl<M: Medium> Weakened<M> {
-    /// Weakens what is done to `below`.
-    pub fn over(below: M, weakening: Option<Weakening>, reach: Reach) -> Self {
-        let state = State { dice: Dice::new(reach.seed), ..State::default() };
-        Self { below, weakening, reach, state: Arc::new(Mutex::new(state)) }
+    /// Weakens what is done to `below`. The calls of the threads in `apart`, a bit each, begin and end without a barrier.
+    pub fn over(below: M, missing: Missing, reach: Reach, apart: u8) -> Self {
+        let mut state = State { chooser: Chooser::new(reach.seed), ..State::default() };
+        if let Missing::One(it) = missing {
+            state.model.worlds.insert(it, 0);
+        }
+        Self { below, missing, reach, apart, state: Arc::new(Mutex::new(state)) }
     }
 
     /// What can be weakened, as it is passed.
     pub fn passed(&self) -> Passed {
         Passed(self.state.clone())
+    }
+
+    /// The world that the run is in, if it is not as it would be.
+    fn is(&self) -> Option<World> {
+        matches!(self.missing, Missing::One(_)).then_some(0)
     }
 
     fn word(&self, word: u64) -> &AtomicU64 {
@@ -319,32 +119,6 @@ impl<M: Medium> Weakened<M> {
     fn words(&self, at: *const u8, len: usize) -> Range<u64> {
         let start = at.addr().wrapping_sub(self.below.base().addr().get()) as u64;
         start / 8..(start + len as u64).div_ceil(8)
-    }
-
-    fn lacks(&self, site: &'static Location<'static>, weak: Weak) -> bool {
-        self.weakening == Some(Weakening { site, weak })
-    }
-
-    /// What the access orders that `me` is at.
-    fn ordered_now(&self, state: &State, me: u64, access: Access) -> Both<Ordered> {
-        let order = state.threads.get(&me).and_then(|thread| thread.order);
-        let (order, site) = match (access, order) {
-            (Access::Load, Some((Order::Load(order), site)))
-            | (Access::Store, Some((Order::Store(order), site)))
-            | (Access::Rmw | Access::RmwFailed, Some((Order::Rmw(order), site))) => (order, site),
-            _ => return Both::default(),
-        };
-        let would_be = Ordered {
-            acquires: matches!(order, Acquire | AcqRel | SeqCst),
-            releases: matches!(order, Release | AcqRel | SeqCst),
-            is_total: order == SeqCst,
-        };
-        let is = Ordered {
-            acquires: would_be.acquires && !self.lacks(site, Weak::Acquire),
-            releases: would_be.releases && !self.lacks(site, Weak::Release),
-            is_total: would_be.is_total && !self.lacks(site, Weak::Total),
-        };
-        [is, would_be]
     }
 
     /// The words hold again what they hold in truth: those that `is_meant`.
@@ -364,24 +138,14 @@ impl<M: Medium> Weakened<M> {
 
     /// Puts something old into `word` if `me` may load it, and it comes to that.
     fn show_old(&self, state: &mut State, me: u64, word: u64) {
-        let Some(&number) = state.words.get(&word) else { return };
-        let it = &state.threads[&me];
-        let [oldest, first_sound] = [IS, WOULD_BE].map(|at| it.seen[at].view.of(number));
-        let Reach { one_in, by_word, only_missing, oldest: is_oldest, seed, .. } = self.reach;
-        let of = |at: u32| state.values[number][at as usize].value;
-        state.differences += u64::from((oldest..first_sound).any(|at| of(at) != of(first_sound)));
-        let beyond = if only_missing { first_sound } else { state.last(number) };
-        if oldest >= beyond || it.old == 0 {
+        let Some(&number) = state.model.words.get(&word) else { return };
+        let choice = state.model.choice(me, number, word, self.is());
+        if state.model.threads[&me].old == 0 {
             return;
         }
-        let mut of_word = Dice::new(seed ^ word << 32);
-        if (if by_word { &mut of_word } else { &mut state.dice }).roll(one_in) != 0 {
-            return;
-        }
-        let rolled = if is_oldest { 0 } else { state.dice.roll(u64::from(beyond - oldest)) as u32 };
-        let chosen = oldest + rolled;
-        state.thread(me).old -= 1;
-        let truth = self.word(word).swap(state.values[number][chosen as usize].value, Relaxed);
+        let Some(chosen) = state.chooser.choose(&self.reach, choice) else { return };
+        state.model.thread(me).old -= 1;
+        let truth = self.word(word).swap(state.model.values[number][chosen as usize].value, Relaxed);
         state.swapped.push(Old { word, chosen, truth });
     }
 }
@@ -390,18 +154,35 @@ impl<M: Noted> Noted for Weakened<M> {
     fn note(&self, note: u64) {
         let (me, mut state) = (number(), lock(&self.state));
         self.restore(&mut state, |_| true);
-        state.barrier(me, false);
-        let it = state.thread(me);
+        let is_apart = self.apart.checked_shr(me as u32).is_some_and(|bits| bits & 1 == 1);
+        // Who is apart begins behind all that was there before.
+        if !(is_apart && state.model.thread(me).has_called) {
+            state.model.barrier(me, None);
+        }
+        let it = state.model.thread(me);
         // Calls begin with even notes and end with odd ones.
-        (it.calls, it.old) = (note.is_multiple_of(2), self.reach.old);
+        (it.calls, it.old, it.has_called) = (note.is_multiple_of(2), self.reach.old, true);
         drop(state);
         self.below.note(note);
+    }
+    fn died(&self, thread: usize) {
+        let mut state = lock(&self.state);
+        self.restore(&mut state, |_| true);
+        state.model.die(thread as u64);
+    }
+    fn wrong(&self) -> Option<Wrong> {
+        let state = lock(&self.state);
+        match self.is() {
+            // With something old in it, it does not tell what would be.
+            Some(is) => state.model.raced.get(&is).cloned(),
+            None => state.model.race.clone(),
+        }
     }
 }
 
 impl<M: MappedMedium> MappedMedium for Weakened<M> {
     fn new(mapping: Mapping) -> Self {
-        Self::over(M::new(mapping), None, Reach::of_run(0))
+        Self::over(M::new(mapping), Missing::None, Reach::NONE, 0)
     }
     fn mapping(&self) -> &Mapping {
         self.below.mapping()
@@ -425,7 +206,7 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         let (me, mut state) = (number(), lock(&self.state));
         self.restore(&mut state, |_| true);
         if M::VOLATILE_CACHE {
-            state.thread(me).seen.iter_mut().for_each(Seen::fence);
+            state.model.thread(me).seen.each(Seen::fence);
         }
         drop(state);
         self.below.fence();
@@ -433,16 +214,25 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
     fn ordered(&self, order: Order, site: &'static Location<'static>) {
         let (me, mut state) = (number(), lock(&self.state));
         self.arrive(&mut state, me);
-        if state.thread(me).calls {
-            state.passed.extend(losses(order).iter().map(|&weak| Weakening { site, weak }));
+        if state.model.thread(me).calls {
+            for weakening in losses(order).iter().map(|&weak| Weakening { site, weak }) {
+                let is_new = state.model.passed.insert(weakening);
+                if is_new && self.missing == Missing::Each {
+                    let next = state.model.worlds.len() as World;
+                    state.model.worlds.insert(weakening, next);
+                }
+            }
         }
         match order {
-            Order::Load(_) | Order::Store(_) | Order::Rmw(_) => state.thread(me).order = Some((order, site)),
+            Order::Load(_) | Order::Store(_) | Order::Rmw(_) | Order::RmwFailed(_) => {
+                state.model.thread(me).order = Some((order, site));
+            }
             Order::Barrier => {
                 self.restore(&mut state, |_| true);
-                state.barrier(me, self.lacks(site, Weak::Total));
+                let missing = state.model.worlds.get(&Weakening { site, weak: Weak::Total }).copied();
+                state.model.barrier(me, missing);
             }
-            Order::Elsewhere => state.meet_elsewhere(me),
+            Order::Elsewhere => state.model.meet_elsewhere(me),
         }
     }
     fn before_access(&self, access: Access, at: *const u8) {
@@ -458,12 +248,12 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         } else {
             self.restore(state, |word| words.contains(&word));
         }
-        if !state.thread(me).calls {
+        if !state.model.thread(me).calls {
             return;
         }
-        let ordered = self.ordered_now(state, me, access);
-        if let Some(&number) = state.words.get(&words.start) {
-            state.enter_total(me, number, ordered);
+        let ordered = state.model.ordered_now(me, access);
+        if let Some(&number) = state.model.words.get(&words.start) {
+            state.model.enter_total(me, number, &ordered);
         }
         if !stores {
             words.for_each(|word| self.show_old(state, me, word));
@@ -476,25 +266,31 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         let mut state = lock(&self.state);
         let state = &mut *state;
         self.arrive(state, me);
-        let ordered = self.ordered_now(state, me, access);
-        let calls = state.thread(me).calls;
+        let ordered = state.model.ordered_now(me, access);
+        let calls = state.model.thread(me).calls;
+        if calls {
+            state.model.tick(me);
+        }
         let before = if stores { std::mem::take(&mut state.before) } else { Vec::new() };
         for (at, word) in words.clone().enumerate() {
             if !stores {
-                let Some(&number) = state.words.get(&word).filter(|_| calls) else { continue };
+                let Some(&number) = state.model.words.get(&word).filter(|_| calls) else { continue };
                 let shown = state.swapped.iter().find(|old| old.word == word).map(|old| old.chosen);
-                let value = shown.unwrap_or_else(|| state.last(number));
-                state.loaded(me, number, value, ordered);
+                let value = shown.unwrap_or_else(|| state.model.last(number));
+                state.model.loaded(me, number, value, &ordered);
             } else if calls {
-                let number = state.word(word, before[at]);
+                let number = state.model.word(word, before[at]);
                 let value = self.word(word).load(Relaxed);
-                state.stored(me, number, value, access == Access::Rmw, ordered);
-            } else if let Some(&number) = state.words.get(&word) {
+                state.model.stored(me, number, value, access == Access::Rmw, &ordered);
+            } else if let Some(&number) = state.model.words.get(&word) {
                 // All that comes behind it begins with a barrier.
                 let value = self.word(word).load(Relaxed);
                 let by_all = Ordered { is_total: true, ..Ordered::default() };
-                state.stored(me, number, value, false, [by_all; 2]);
+                state.model.stored(me, number, value, false, &Worlds::all(by_all));
             }
+        }
+        if calls && me < THREADS_MAX as u64 {
+            state.model.judge_races(me, access, words.clone(), site);
         }
         // The bytes that are read are looked at after this.
         if !matches!(access, Access::Read(_)) {
@@ -514,7 +310,9 @@ mod tests {
     use super::*;
     use crate::Layered;
     use crate::crash::{Memory, note_begin, note_end};
-    use crate::schedule::{Job, Policy, Scheduled, Stage};
+    use crate::schedule::{Aim, Job, Policy, Scheduled, Stage};
+    use std::collections::BTreeSet;
+    use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
     use terrace_medium::{Offset, Region, Word, full_barrier};
 
     type Thread = fn(&Region<Layered<true>>) -> u64;
@@ -529,8 +327,9 @@ mod tests {
         threads: [Thread; N],
         seed: u64,
     ) -> (Weakenings, [u64; N]) {
-        let below =
-            Weakened::over(Memory::<true>::zeroed(4096, 4096).unwrap(), weakening, Reach::of_run(seed));
+        let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
+        let missing = weakening.map_or(Missing::None, Missing::One);
+        let below = Weakened::over(memory, missing, Reach::of_run(seed), 0);
         let passed = below.passed();
         let region = Arc::new(Region::new(Layered::over(Arc::new(Scheduled::over(below)))));
         let results: [Arc<AtomicU64>; N] = std::array::from_fn(|_| Arc::default());
@@ -684,5 +483,182 @@ mod tests {
             8
         };
         assert_eq!(is_needed([wait, tell], [0, 0]), Some(vec![]));
+    }
+
+    /// What came of these threads, with what is missing, nothing old shown.
+    fn look<const N: usize>(
+        stage: &Stage,
+        missing: Missing,
+        threads: [Thread; N],
+        apart: u8,
+        seed: u64,
+    ) -> (Passed, Option<Wrong>) {
+        let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
+        let below = Arc::new(Scheduled::over(Weakened::over(memory, missing, Reach::NONE, apart)));
+        let passed = below.below().passed();
+        let region = Arc::new(Region::new(Layered::over(below)));
+        let job = |number: usize| -> Job {
+            let (region, work) = (region.clone(), threads[number]);
+            Box::new(move || {
+                // Two calls each: who is apart begins with a barrier, as all do.
+                for call in [2 * number, 2 * number + 1] {
+                    region.medium().note(note_begin(call));
+                    work(&region);
+                    region.medium().note(note_end(call));
+                }
+            })
+        };
+        let ran = stage.run((0..N).map(job).collect(), &Policy::Random { one_in: 2 }, seed);
+        assert_eq!(ran.wrong, None);
+        (passed, region.medium().wrong())
+    }
+
+    /// Sends bytes, once; and reads them if they are there.
+    const SEND_BYTES: Thread = |region| {
+        if region.at(Z).load(region.medium(), Relaxed) == 0 {
+            region.at(Z).store(region.medium(), 1, Relaxed);
+            // SAFETY: nobody looks at them before the word says so.
+            unsafe { region.copy_in(64, &[1; 8]) };
+            region.at(Y).store(region.medium(), 1, Release);
+        }
+        7
+    };
+    const READ_BYTES: Thread = |region| match region.at(Y).load(region.medium(), Acquire) {
+        // SAFETY: nobody writes them any more if the word says so.
+        1 => unsafe { region.bytes(64, 8) }.map_or(9, |bytes| u64::from(bytes[3])),
+        _ => 8,
+    };
+
+    #[test]
+    fn bytes_that_are_read_without_being_acquired_are_a_race() {
+        let stage = Stage::new();
+        let mut needed = BTreeSet::new();
+        for seed in 0..200 {
+            let (passed, wrong) = look(&stage, Missing::Each, [SEND_BYTES, READ_BYTES], 0b11, seed);
+            assert_eq!(wrong, None);
+            for (weakening, race) in passed.raced() {
+                needed.insert(weakening.weak);
+                assert!(race.contains("thread 1 comes at") && race.contains("written"), "{race}");
+                let (again, wrong) =
+                    look(&stage, Missing::One(weakening), [SEND_BYTES, READ_BYTES], 0b11, seed);
+                assert_eq!(
+                    (wrong, again.raced().len()),
+                    (Some(race), 1),
+                    "it is one in a world of its own, too"
+                );
+            }
+        }
+        assert_eq!(needed, [Weak::Acquire, Weak::Release].into());
+    }
+
+    #[test]
+    fn bytes_that_are_written_again_after_they_were_read_are_a_race_unless_the_reader_has_said_that_it_is_done()
+     {
+        let read: Thread = |region| {
+            // SAFETY: who writes them waits for the word; or should.
+            _ = unsafe { region.bytes(64, 8) }.map(|bytes| bytes[3]);
+            region.at(Y).store(region.medium(), 1, Release);
+            7
+        };
+        let write_behind: Thread = |region| {
+            if region.at(Y).load(region.medium(), Acquire) == 2 {
+                // SAFETY: nobody reads them any more.
+                unsafe { region.copy_in(64, &[1; 8]) };
+            }
+            8
+        };
+        let read_once: Thread = |region| {
+            if region.at(Z).load(region.medium(), Relaxed) == 0 {
+                // SAFETY: as above.
+                _ = unsafe { region.bytes(64, 8) }.map(|bytes| bytes[3]);
+                region.at(Z).store(region.medium(), 1, Relaxed);
+                region.at(Y).store(region.medium(), 2, Release);
+            }
+            7
+        };
+        let write: Thread = |region| {
+            // SAFETY: a race, which is what is looked for.
+            unsafe { region.copy_in(64, &[1; 8]) };
+            8
+        };
+        let stage = Stage::new();
+        let look = |threads, seed| look(&stage, Missing::Each, threads, 0b11, seed);
+        let sound = (0..100).map(|seed| look([read_once, write_behind], seed));
+        let mut needed = BTreeSet::new();
+        for (passed, wrong) in sound {
+            assert_eq!(wrong, None);
+            needed.extend(passed.raced().keys().map(|weakening| weakening.weak));
+        }
+        assert_eq!(needed, [Weak::Acquire, Weak::Release].into());
+        assert!((0..100).any(|seed| look([read, write], seed).1.is_some()));
+    }
+
+    #[test]
+    fn one_run_tells_of_all_orders_what_a_run_without_each_does() {
+        let stage = Stage::new();
+        let exchange: Thread = |region| {
+            region.at(X).fetch_add(region.medium(), 1, AcqRel);
+            full_barrier(region.medium());
+            region.at(Y).store(region.medium(), 1, SeqCst);
+            region.at(Z).load(region.medium(), SeqCst) + region.at(X).load(region.medium(), Acquire)
+        };
+        let threads = [SEND, exchange, RECEIVE, READ_BYTES];
+        let (mut all, mut differing) = (0, 0);
+        for (seed, apart) in (0..60).flat_map(|seed| [(seed, 0), (seed, 0b1111), (seed, 0b0101)]) {
+            let (each, _) = look(&stage, Missing::Each, threads, apart, seed);
+            for weakening in each.weakenings() {
+                let (one, _) = look(&stage, Missing::One(weakening), threads, apart, seed);
+                assert_eq!(each.differences().get(&weakening), one.differences().get(&weakening));
+                assert_eq!(each.raced().get(&weakening), one.raced().get(&weakening));
+                all += 1;
+                differing += u32::from(!one.differences().is_empty());
+            }
+        }
+        assert!(all > 1000 && differing > 100, "{differing} of {all}");
+    }
+
+    #[test]
+    fn who_is_apart_need_not_see_what_was_done_before_its_call() {
+        let store: Thread = |region| {
+            region.at(X).store(region.medium(), 1, Relaxed);
+            7
+        };
+        let old = |apart| {
+            let stage = Stage::new();
+            (0..200).any(|seed| {
+                let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
+                let reach = Reach {
+                    aim: Aim::Drawn { one_in: 1, by_word: false, only_missing: false },
+                    ..Reach::of_run(seed)
+                };
+                let below = Weakened::over(memory, Missing::None, reach, apart);
+                let region = Arc::new(Region::new(Layered::over(Arc::new(Scheduled::over(below)))));
+                let stored_first = Arc::new(AtomicU64::new(0));
+                let result = Arc::new(AtomicU64::new(9));
+                let (one, other) = (region.clone(), region.clone());
+                let (ended, seen, found) = (stored_first.clone(), stored_first, result.clone());
+                let writes: Job = Box::new(move || {
+                    one.medium().note(note_begin(0));
+                    store(&one);
+                    one.medium().note(note_end(0));
+                    ended.store(1, Relaxed);
+                });
+                let reads: Job = Box::new(move || {
+                    other.medium().note(note_begin(1));
+                    other.at(Y).load(other.medium(), Relaxed);
+                    other.medium().note(note_end(1));
+                    let is_behind = seen.load(Relaxed) == 1;
+                    other.medium().note(note_begin(2));
+                    let value = other.at(X).load(other.medium(), Relaxed);
+                    other.medium().note(note_end(2));
+                    found.store(if is_behind { value } else { 9 }, Relaxed);
+                });
+                let ran = stage.run(vec![writes, reads], &Policy::Random { one_in: 2 }, seed);
+                assert_eq!(ran.wrong, None);
+                result.load(Relaxed) == 0
+            })
+        };
+        assert!(old(0b11) && old(0b10) && old(0b01), "a barrier takes two");
+        assert!(!old(0b00));
     }
 }

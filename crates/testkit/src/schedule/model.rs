@@ -1,0 +1,365 @@
+//! What threads may load by the C11 memory model, as it would be with all orders, and in each world in which one of them is missing. See [`weak`](super::weak) for what it is.
+
+use super::races::{Races, Rival};
+use super::reach::{Choice, Number};
+use super::seen::{Ordered, Seen, View};
+use super::stage::THREADS_MAX;
+use super::worlds::{World, Worlds};
+use crate::crash::Wrong;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::panic::Location;
+use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Release, SeqCst};
+use terrace_medium::{Access, Order};
+
+/// What an access is weakened by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Weak {
+    /// What comes behind it may come before.
+    Acquire,
+    /// What comes before it may come behind.
+    Release,
+    /// It has its place in no order of all threads.
+    Total,
+}
+
+/// An order that is missing at one place of the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Weakening {
+    /// The place.
+    pub site: &'static Location<'static>,
+    /// What is missing.
+    pub weak: Weak,
+}
+
+impl Weakening {
+    /// Where it is in the source: `pool/lock.rs:177`.
+    pub fn place(&self) -> String {
+        crate::crash::place(self.site)
+    }
+}
+
+/// All that can be missing at the places that were passed.
+pub type Weakenings = BTreeSet<Weakening>;
+
+/// How many loads could be of something older, by their places in the source.
+pub type Differences = BTreeMap<&'static Location<'static>, u64>;
+
+/// Which orders are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// None.
+    None,
+    /// This one.
+    One(Weakening),
+    /// None, but of each it is noted what would come of that.
+    Each,
+}
+
+/// A value that a word held or holds.
+pub(super) struct Value {
+    pub(super) value: u64,
+    /// What who acquires it has to see from then on.
+    carried: Worlds<View>,
+}
+
+/// A thread.
+#[derive(Default)]
+pub(super) struct Thread {
+    /// Whether it is within a call; what is around that is done by one thread after the other.
+    pub(super) calls: bool,
+    /// Whether it has been.
+    pub(super) has_called: bool,
+    /// Accesses within calls.
+    clock: u32,
+    pub(super) seen: Worlds<Seen>,
+    /// Old values that it may still load in this call.
+    pub(super) old: u32,
+    pub(super) order: Option<(Order, &'static Location<'static>)>,
+}
+
+/// All of it.
+#[derive(Default)]
+pub(super) struct Model {
+    pub(super) passed: Weakenings,
+    /// The number of the world in which each order is missing that is looked at.
+    pub(super) worlds: HashMap<Weakening, World>,
+    /// Loads in each world that could be of something older than with all orders, by their places.
+    pub(super) differences: BTreeMap<World, Differences>,
+    /// The first race of each world that would not be one with all orders.
+    pub(super) raced: BTreeMap<World, Wrong>,
+    /// The first race with all orders.
+    pub(super) race: Option<Wrong>,
+    /// Words that were stored to within calls, by their place in the medium.
+    pub(super) words: HashMap<u64, usize>,
+    pub(super) values: Vec<Vec<Value>>,
+    pub(super) threads: BTreeMap<u64, Thread>,
+    /// What all barriers have in common.
+    common: Worlds<View>,
+    /// What all have in common that have synchronised outside of the medium.
+    elsewhere: Worlds<View>,
+    races: Races,
+    rivals: Vec<Rival>,
+}
+
+/// What an order can lose.
+pub(super) fn losses(order: Order) -> &'static [Weak] {
+    const ALL: [Weak; 3] = [Weak::Acquire, Weak::Release, Weak::Total];
+    match order {
+        Order::Load(Acquire) | Order::Rmw(Acquire) | Order::RmwFailed(Acquire | SeqCst) => &ALL[..1],
+        Order::Store(Release) | Order::Rmw(Release) => &ALL[1..2],
+        Order::Rmw(AcqRel) => &ALL[..2],
+        Order::Load(SeqCst) => &[Weak::Acquire, Weak::Total],
+        Order::Store(SeqCst) => &ALL[1..],
+        Order::Rmw(SeqCst) => &ALL,
+        Order::Barrier => &ALL[2..],
+        Order::Load(_) | Order::Store(_) | Order::Rmw(_) | Order::RmwFailed(_) | Order::Elsewhere => &[],
+    }
+}
+
+/// The bytes that an access is to, and whether it stores.
+pub(super) fn extent(access: Access) -> (usize, bool) {
+    match access {
+        Access::Load | Access::RmwFailed => (8, false),
+        Access::Store | Access::Rmw => (8, true),
+        Access::Read(len) => (len, false),
+        Access::Copy(len) | Access::StreamedCopy(len) => (len, true),
+    }
+}
+
+/// The worlds in which one of these differs.
+macro_rules! worlds_of {
+    ($($it:expr),+) => {{
+        let mut worlds = BTreeSet::new();
+        $($it.add_to(&mut worlds);)+
+        worlds
+    }};
+}
+
+impl Model {
+    pub(super) fn by_weakening<T: Clone>(
+        &self,
+        of: impl Fn(&Self) -> &BTreeMap<World, T>,
+    ) -> BTreeMap<Weakening, T> {
+        let of = of(self);
+        self.worlds.iter().filter_map(|(&it, world)| Some((it, of.get(world)?.clone()))).collect()
+    }
+
+    pub(super) fn thread(&mut self, thread: u64) -> &mut Thread {
+        self.threads.entry(thread).or_default()
+    }
+
+    /// What a word has held; if nobody has stored to it within a call yet, it begins with `held`.
+    pub(super) fn word(&mut self, word: u64, held: u64) -> usize {
+        let next = self.values.len();
+        let number = *self.words.entry(word).or_insert(next);
+        if number == next {
+            self.values.push(vec![Value { value: held, carried: Worlds::default() }]);
+        }
+        number
+    }
+
+    /// The number of the value that a word holds.
+    pub(super) fn last(&self, number: usize) -> Number {
+        self.values[number].len() as Number - 1
+    }
+
+    /// What an access with this order orders at this place, in all worlds.
+    pub(super) fn orders(&self, order: Ordering, site: &'static Location<'static>) -> Worlds<Ordered> {
+        let all = Ordered {
+            acquires: matches!(order, Acquire | AcqRel | SeqCst),
+            releases: matches!(order, Release | AcqRel | SeqCst),
+            is_total: order == SeqCst,
+        };
+        let mut orders = Worlds::all(all);
+        for weak in [Weak::Acquire, Weak::Release, Weak::Total] {
+            if let Some(&world) = self.worlds.get(&Weakening { site, weak }) {
+                let it = orders.of_mut(world);
+                match weak {
+                    Weak::Acquire => it.acquires = false,
+                    Weak::Release => it.releases = false,
+                    Weak::Total => it.is_total = false,
+                }
+            }
+        }
+        orders
+    }
+
+    /// What the access orders that `me` is at.
+    pub(super) fn ordered_now(&self, me: u64, access: Access) -> Worlds<Ordered> {
+        match (access, self.threads.get(&me).and_then(|thread| thread.order)) {
+            (Access::Load, Some((Order::Load(order), site)))
+            | (Access::Store, Some((Order::Store(order), site)))
+            | (Access::Rmw, Some((Order::Rmw(order), site)))
+            | (Access::RmwFailed, Some((Order::RmwFailed(order), site))) => self.orders(order, site),
+            _ => Worlds::default(),
+        }
+    }
+
+    /// All that `thread` and others with a barrier before have done comes before all that it does from now on; but not in the world in which that is missing.
+    pub(super) fn barrier(&mut self, thread: u64, missing: Option<World>) {
+        let Self { threads, common, .. } = self;
+        let seen = &mut threads.entry(thread).or_default().seen;
+        for world in worlds_of!(seen, common).into_iter().chain(missing) {
+            let (seen, common) = (seen.of_mut(world), common.of_mut(world));
+            if missing != Some(world) {
+                seen.barrier(common);
+            }
+        }
+        seen.would_be.barrier(&mut common.would_be);
+        seen.settle();
+        common.settle();
+    }
+
+    /// `me` synchronises with all others that have come to such a place.
+    pub(super) fn meet_elsewhere(&mut self, me: u64) {
+        let Self { threads, elsewhere, .. } = self;
+        let seen = &mut threads.entry(me).or_default().seen;
+        let meet = |seen: &mut Seen, elsewhere: &mut View| {
+            seen.view.join(elsewhere);
+            elsewhere.join(&seen.view);
+        };
+        for world in worlds_of!(seen, elsewhere) {
+            meet(seen.of_mut(world), elsewhere.of_mut(world));
+        }
+        meet(&mut seen.would_be, &mut elsewhere.would_be);
+        seen.settle();
+        elsewhere.settle();
+    }
+
+    /// `dead` does nothing more. Who knows that has it from the system, and all that it did with it; and nobody can tell when each comes to know.
+    pub(super) fn die(&mut self, dead: u64) {
+        let left = self.thread(dead).seen.clone();
+        (0..THREADS_MAX as u64).for_each(|thread| _ = self.thread(thread));
+        for it in self.threads.values_mut() {
+            for world in worlds_of!(left, it.seen) {
+                it.seen.of_mut(world).view.join(&left.of(world).view);
+            }
+            it.seen.would_be.view.join(&left.would_be.view);
+            it.seen.settle();
+        }
+        for world in worlds_of!(left, self.elsewhere) {
+            self.elsewhere.of_mut(world).join(&left.of(world).view);
+        }
+        self.elsewhere.would_be.join(&left.would_be.view);
+        self.elsewhere.settle();
+    }
+
+    /// `me` is about to load or change a word by a SeqCst access.
+    pub(super) fn enter_total(&mut self, me: u64, number: usize, ordered: &Worlds<Ordered>) {
+        if !ordered.would_be.is_total {
+            return;
+        }
+        let Self { threads, common, .. } = self;
+        let seen = &mut threads.entry(me).or_default().seen;
+        for world in worlds_of!(seen, common, ordered) {
+            let seen = seen.of_mut(world);
+            if ordered.of(world).is_total {
+                seen.view.raise(number, common.of(world).of(number));
+            }
+        }
+        seen.would_be.view.raise(number, common.would_be.of(number));
+        seen.settle();
+    }
+
+    /// `me` has loaded the value with this number.
+    pub(super) fn loaded(&mut self, me: u64, number: usize, value: Number, ordered: &Worlds<Ordered>) {
+        let Self { threads, values, .. } = self;
+        let seen = &mut threads.entry(me).or_default().seen;
+        let carried = &values[number][value as usize].carried;
+        for world in worlds_of!(seen, carried, ordered) {
+            seen.of_mut(world).load(number, value, carried.of(world), *ordered.of(world));
+        }
+        seen.would_be.load(number, value, &carried.would_be, ordered.would_be);
+        seen.settle();
+    }
+
+    /// `me` has stored `value`.
+    pub(super) fn stored(
+        &mut self,
+        me: u64,
+        number: usize,
+        value: u64,
+        is_exchange: bool,
+        ordered: &Worlds<Ordered>,
+    ) {
+        let (last, next) = (self.last(number), self.last(number) + 1);
+        if is_exchange {
+            self.loaded(me, number, last, ordered);
+        }
+        let Self { threads, values, common, .. } = self;
+        let seen = &mut threads.entry(me).or_default().seen;
+        seen.each(|seen| seen.view.raise(number, next));
+        let before = is_exchange.then(|| &values[number][last as usize].carried);
+        let mut worlds = worlds_of!(seen, ordered);
+        before.into_iter().for_each(|before| before.add_to(&mut worlds));
+        let would_be = seen.would_be.carried(ordered.would_be, before.map(|before| &before.would_be));
+        let mut carried = Worlds::all(would_be);
+        for &world in &worlds {
+            let before = before.map(|before| before.of(world));
+            *carried.of_mut(world) = seen.of(world).carried(*ordered.of(world), before);
+        }
+        carried.settle();
+        if ordered.would_be.is_total {
+            common.add_to(&mut worlds);
+            for &world in worlds.iter() {
+                let common = common.of_mut(world);
+                if ordered.of(world).is_total {
+                    common.raise(number, next);
+                }
+            }
+            common.would_be.raise(number, next);
+            common.settle();
+        }
+        values[number].push(Value { value, carried });
+    }
+
+    /// `me` comes to its next access, in a call.
+    pub(super) fn tick(&mut self, me: u64) {
+        let it = self.thread(me);
+        it.clock += 1;
+        let clock = it.clock;
+        it.seen.each(|seen| seen.view.tick(me as usize, clock));
+    }
+
+    /// Whether others' accesses to these words have to come before that which `me` has just done, and do.
+    pub(super) fn judge_races(
+        &mut self,
+        me: u64,
+        access: Access,
+        words: Range<u64>,
+        site: &'static Location<'static>,
+    ) {
+        let Self { threads, races, rivals, raced, race, .. } = self;
+        let it = threads.entry(me).or_default();
+        for word in words {
+            rivals.clear();
+            races.touch(me as usize, it.clock, access, word, site, rivals);
+            for rival in rivals.iter() {
+                let story = || rival.story(me as usize, site);
+                if !rival.comes_before(&it.seen.would_be.view) {
+                    race.get_or_insert_with(story);
+                    continue;
+                }
+                for (world, _) in it.seen.differing().filter(|(_, seen)| !rival.comes_before(&seen.view)) {
+                    raced.entry(world).or_insert_with(story);
+                }
+            }
+        }
+    }
+
+    /// What `me` may load of a word in the world of the run; of the other worlds it is noted whether they differ.
+    pub(super) fn choice(&mut self, me: u64, number: usize, word: u64, is: Option<World>) -> Choice {
+        let seen = &self.threads[&me].seen;
+        let first_sound = seen.would_be.view.of(number);
+        let of = |at: Number| self.values[number][at as usize].value;
+        let differs = |oldest: Number| (oldest..first_sound).any(|at| of(at) != of(first_sound));
+        // Who reads bytes comes with the place of the access before.
+        let site = self.threads[&me].order.map_or(Location::caller(), |order| order.1);
+        for (world, _) in seen.differing().filter(|(_, seen)| differs(seen.view.of(number))) {
+            *self.differences.entry(world).or_default().entry(site).or_default() += 1;
+        }
+        let oldest = is.map_or(first_sound, |is| seen.of(is).view.of(number));
+        Choice { word, site, oldest, first_sound, last: self.last(number), differs: differs(oldest) }
+    }
+}
