@@ -167,7 +167,7 @@ pub(super) struct Tried {
 impl<'s> Search<'s> {
     pub(super) fn new(stage: &'s Stage, weakening: Weakening, known: &Known) -> Self {
         let looks = vec![(0, 0); known.passers.len()];
-        Self { stage, weakening, known: known.clone(), looks, turn: 0, dice: Dice::new(0x6f72_6465_72) }
+        Self { stage, weakening, known: known.clone(), looks, turn: 0, dice: Dice::new(0x6f_7264_6572) }
     }
 
     /// Does another run.

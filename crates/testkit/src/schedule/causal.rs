@@ -114,7 +114,7 @@ impl Part<'_> {
     }
 }
 
-/// Whether the threads with these numbers have no clock.
+/// What each key may hold after these parts of calls; nothing if they are not consistent. The threads that are apart have no clock.
 pub(super) fn outcomes(
     parts: Vec<Part<'_>>,
     initial: &Contents,
@@ -198,7 +198,7 @@ fn add_removals(parts: &[Part<'_>], initial: &Contents, before: &mut Before) -> 
     is_more
 }
 
-/// Whether no scan has found a key twice that nobody took away meanwhile: where a thread has no clock, nobody knows what is meanwhile.
+/// Whether a call may have been made while a scan was under way: where a thread has no clock, nobody knows.
 pub(super) fn is_meanwhile(call: &Call, scan: &Call, is_apart: impl Fn(usize) -> bool) -> bool {
     let returned = |call: &Call| call.returned.as_ref().map(|(at, _): &(u64, Answer)| *at);
     let ends_before = |one: &Call, other: &Call| returned(one).is_some_and(|at| at < other.called);
