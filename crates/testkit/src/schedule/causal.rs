@@ -282,7 +282,7 @@ mod tests {
     fn who_finds_a_half_of_a_batch_finds_the_other() {
         let batch = (Act::Do(Op::Batch(vec![(0, Some(5)), (1, Some(6))])), Answer::Done);
         let told = |found: &[(Act, Answer)]| {
-            calls(vec![None, None], &[&[batch.clone()], found]).explain(&END.to_vec())
+            calls(vec![None, None], &[std::slice::from_ref(&batch), found]).explain(&END.to_vec())
         };
         assert_eq!(told(&[get(0, None), get(1, Some(6))]), Ok(()));
         assert!(told(&[get(0, Some(5)), get(1, None)]).is_err());
