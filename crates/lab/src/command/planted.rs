@@ -3,13 +3,14 @@
 use super::breadth::WIDE;
 use super::crash::{cores, failed, number};
 use super::progress::Progress;
+use super::replay::Which;
 use super::say;
 use super::schedules::Schedules;
 use super::session::{Session, Tally};
 use clap::Args;
 use std::process::ExitCode;
 use terrace_index::{Bug, plant};
-use terrace_lab::{Accident, Deaths, RunSeed, ScheduleSeed, StoreBug, Watch, meeting, suite};
+use terrace_lab::{Accident, Deaths, StoreBug, Watch, meeting, suite};
 use terrace_testkit::crash::{Lab, Limits, Profile, Seen};
 use terrace_testkit::schedule::Stage;
 
@@ -146,19 +147,17 @@ impl Planted {
 
     /// What is wrong in this run, if anything.
     fn look_at(&self, seed: &str) -> Option<Fate> {
-        let all = Seen::new();
-        let wrong = match (seed.parse::<RunSeed>(), seed.parse::<ScheduleSeed>()) {
-            (Ok(seed), _) => [WIDE, DEEP].into_iter().find_map(|limits| {
+        let wrong = match seed.parse().ok()? {
+            Which::Crash(seed) => [WIDE, DEEP].into_iter().find_map(|limits| {
                 let seen = Seen::new();
                 let (is_over, suite) = (|| seen.len() >= self.states, terrace_lab::SUITES.get(seed.suite)?);
                 let lab = Lab { is_over: &is_over, ..Lab::new(seed.profile, limits, &seen) };
                 Some(suite.run(&lab, &suite.plan(seed.run)).finding?.wrong)
             }),
-            (_, Ok(seed)) => {
-                let watch = Watch { seen: &all, is_over: &|| false, fault: None };
+            Which::Schedule(seed) => {
+                let watch = Watch { seen: &Seen::new(), is_over: &|| false, fault: None };
                 meeting(seed.target)?.run(&Stage::new(), &watch, seed).finding.map(|finding| finding.wrong)
             }
-            _ => None,
         };
         Some(Fate::Found { seed: seed.into(), after: "one run".into(), wrong: wrong? })
     }

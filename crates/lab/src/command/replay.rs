@@ -26,7 +26,7 @@ pub(crate) struct Replay {
 
 /// A run of one thread, or of several.
 #[derive(Clone, Copy)]
-enum Which {
+pub(super) enum Which {
     Crash(RunSeed),
     Schedule(ScheduleSeed),
 }

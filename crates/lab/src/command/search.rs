@@ -34,7 +34,7 @@ struct Candidate {
 #[derive(Clone, Default)]
 pub(super) struct Known {
     /// The targets that pass by it.
-    pub(super) passers: Vec<&'static Meeting>,
+    passers: Vec<&'static Meeting>,
     /// Runs in which there is a race without it.
     raced: Vec<(&'static Meeting, Trial)>,
     /// Runs in which it makes a difference, by the place of the load, each with the times that it was aimed at.

@@ -167,8 +167,7 @@ fn why(trace: &Trace, fate: &Fate, until: usize) -> &'static str {
     }
 }
 
-/// The end of a path, and the line.
-/// Where in the source it is: `pool/lock.rs:177`.
+/// Where in the source it is, by the end of the path and the line: `pool/lock.rs:177`.
 pub fn place(site: &Location<'_>) -> String {
     let parts: Vec<&str> = site.file().rsplit('/').take(3).collect();
     let file: Vec<&str> = parts.into_iter().rev().filter(|&part| part != "src").collect();

@@ -35,13 +35,6 @@ pub enum Aim {
         /// Whether only that is loaded which could not be if no order were missing.
         only_missing: bool,
     },
-    /// Of those that could not be if no order were missing, these, counted from 0 on.
-    Differences {
-        /// The first.
-        first: u64,
-        /// How many.
-        count: u64,
-    },
     /// Of those that could not be if no order were missing, the ones of these words, which are counted as they come, a bit each.
     Words(u64),
     /// Of those that could not be if no order were missing, the ones at a place of the source, from the one with this number on, which is 0 for the first.
@@ -99,8 +92,6 @@ impl Reach {
 #[derive(Default)]
 pub(super) struct Chooser {
     dice: Dice,
-    /// Loads so far that could be of something older than if no order were missing.
-    pub(super) differences: u64,
     words: HashMap<u64, u32>,
     /// Those at the place that is aimed at.
     there: u64,
@@ -130,13 +121,11 @@ impl Chooser {
     /// The value that a load is of, if it is an old one.
     pub(super) fn choose(&mut self, reach: &Reach, choice: Choice) -> Option<Number> {
         let Choice { word, site, oldest, first_sound, last, differs } = choice;
-        let number = self.differences;
-        self.differences += u64::from(differs);
         let beyond = match reach.aim {
             Aim::None => return None,
             Aim::Drawn { only_missing: false, .. } => last,
             Aim::Drawn { .. } => first_sound,
-            Aim::Differences { .. } | Aim::Words(_) | Aim::Place(..) | Aim::Once(..) if !differs => {
+            Aim::Words(_) | Aim::Place(..) | Aim::Once(..) if !differs => {
                 return None;
             }
             Aim::Place(place, nth) | Aim::Once(place, nth) => {
@@ -144,12 +133,6 @@ impl Chooser {
                 self.there += u64::from(place == site);
                 let is_meant = if matches!(reach.aim, Aim::Once(..)) { there == nth } else { there >= nth };
                 if place != site || !is_meant {
-                    return None;
-                }
-                first_sound
-            }
-            Aim::Differences { first, count } => {
-                if number < first || number - first >= count {
                     return None;
                 }
                 first_sound
@@ -186,14 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_shown_by_their_number_and_by_their_word() {
+    fn differences_are_shown_by_their_word() {
         let shown = |aim, words: &[u64]| {
             let mut chooser = Chooser::new(1);
             let reach = Reach::at(aim, true);
             words.iter().map(|&word| chooser.choose(&reach, Choice { word, ..choice() })).collect::<Vec<_>>()
         };
         assert_eq!(shown(Aim::None, &[5, 6]), [None, None]);
-        assert_eq!(shown(Aim::Differences { first: 1, count: 2 }, &[5; 4]), [None, Some(2), Some(2), None]);
         assert_eq!(shown(Aim::Words(0b10), &[5, 6, 5, 6]), [None, Some(2), None, Some(2)]);
     }
 
@@ -216,7 +198,6 @@ mod tests {
         let mut chooser = Chooser::new(1);
         let same = Choice { oldest: 4, differs: false, ..choice() };
         assert_eq!(chooser.choose(&Reach::at(Aim::Words(u64::MAX), true), same), None);
-        assert_eq!(chooser.differences, 0);
         let any = Aim::Drawn { one_in: 1, by_word: false, only_missing: false };
         assert_eq!(chooser.choose(&Reach::at(any, true), same), Some(4));
     }

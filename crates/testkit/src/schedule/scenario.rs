@@ -27,7 +27,7 @@ impl Act {
     /// The versions that it may write.
     fn written(&self) -> Vec<Version> {
         match self {
-            Self::Do(op) => written_by(op).into_iter().map(|(_, version)| version).collect(),
+            Self::Do(op) => op.written().into_iter().map(|(_, version)| version).collect(),
             _ => Vec::new(),
         }
     }
@@ -175,7 +175,7 @@ impl Scenario {
                 return Act::Do(Op::Remove(key));
             }
             let op = dice.pick(&like).moved_to(key, &mut next, &known, dice);
-            known.extend(written_by(&op));
+            known.extend(op.written());
             Act::Do(op)
         };
         let read = |dice: &mut Dice| match dice.roll(8) {
@@ -404,7 +404,7 @@ pub(super) fn draw_threads(
             _ => {}
         }
         let op = dice.pick(like).moved_to(key, next, &known, dice);
-        known.extend(written_by(&op));
+        known.extend(op.written());
         Act::Do(op)
     };
     (0..count).map(|_| (0..1 + dice.roll(EACH)).map(|_| draw(dice)).collect()).collect()
@@ -415,20 +415,7 @@ impl Plan {
     pub(super) fn all_versions(&self) -> Version {
         let ops = self.before.iter().chain(&self.ops);
         // The plan's last operations may be at the end of what a version can be.
-        ops.flat_map(written_by).map(|(_, version)| version).max().unwrap_or(0) + 0x1000
-    }
-}
-
-/// The versions that an operation may write.
-fn written_by(op: &Op) -> Vec<(Key, Version)> {
-    match op {
-        Op::Put(key, version) | Op::Insert(key, version) | Op::Update(key, version) => {
-            vec![(*key, *version)]
-        }
-        Op::Swap(key, _, new) => new.iter().map(|&new| (*key, new)).collect(),
-        Op::Batch(effects) => effects.iter().filter_map(|&(key, to)| Some((key, to?))).collect(),
-        Op::Puts(puts) => puts.clone(),
-        Op::Remove(_) | Op::Background(_) => Vec::new(),
+        ops.flat_map(Op::written).map(|(_, version)| version).max().unwrap_or(0) + 0x1000
     }
 }
 
@@ -446,7 +433,15 @@ impl Op {
 
     /// The versions that it may write.
     pub(super) fn written(&self) -> Vec<(Key, Version)> {
-        written_by(self)
+        match self {
+            Self::Put(key, version) | Self::Insert(key, version) | Self::Update(key, version) => {
+                vec![(*key, *version)]
+            }
+            Self::Swap(key, _, new) => new.iter().map(|&new| (*key, new)).collect(),
+            Self::Batch(effects) => effects.iter().filter_map(|&(key, to)| Some((key, to?))).collect(),
+            Self::Puts(puts) => puts.clone(),
+            Self::Remove(_) | Self::Background(_) => Vec::new(),
+        }
     }
 
     /// The keys that it may remove.
