@@ -13,12 +13,13 @@
 //!
 //! An opening touches no unit for this, so it takes no longer in a large pool; a close goes through all of them.
 
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, rests_in};
 use crate::classes::Class;
 use crate::pool::{Inner, Start};
 use crate::slabs::Holding;
 use crate::zones::{State, Unit, Use};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::time::Duration;
 use terrace_medium::MappedMedium;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -51,8 +52,8 @@ impl<M: MappedMedium> Inner<M> {
 
     #[cold]
     fn arrive_now(&self, unit: u64) -> State {
-        /// Sleeps of two milliseconds, most of them; far more than an arrival takes: a unit that is still arriving then is damaged, and nothing is done with it.
-        const NAPS_MAX: u32 = 2500;
+        /// Far longer than an arrival takes: a unit that is still arriving then is damaged, and nothing is done with it.
+        const NAPS_MAX: u32 = rests_in(Duration::from_secs(5));
         let (entry, medium) = (self.unit(unit), self.medium());
         let (mut backoff, mut naps) = (Backoff::new(), 0);
         while naps < NAPS_MAX {

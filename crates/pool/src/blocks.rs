@@ -1,21 +1,22 @@
 //! Blocks: asking for memory, filling it, making it durable, giving it back.
 
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, rests_in};
 use crate::epoch::{GRACE, Guard};
 use crate::limbo::add;
 use crate::pool::{Inner, Pool};
 use crate::seats::Seat;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use terrace_medium::{LINE, Line, MappedMedium, Offset, Word};
 
-/// Turns that a thread which needs memory waits for those who hold some up: most are sleeps of two milliseconds, so ten seconds. A pinned thread that is ready may have to wait for a processor for more than
-/// one: sixteen threads on two processors were seen to, for 1.5 seconds.
-pub(crate) const PATIENCE: u32 = 5000;
+/// Rests of a thread which needs memory, while it waits for those who hold some up. A pinned thread that is ready may have to wait for a processor for more than a second: sixteen threads on two processors
+/// were seen to, for 1.5.
+pub(crate) const PATIENCE: u32 = rests_in(Duration::from_secs(10));
 /// The same where it was in vain before.
 pub(crate) const LITTLE_PATIENCE: u32 = 4;
 /// Turns between two looks at whether one of them has died.
-const LOOK_EVERY: u32 = 8;
+const LOOK_EVERY: u32 = 16;
 
 /// The pool has no room for what was asked.
 ///

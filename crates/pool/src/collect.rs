@@ -36,7 +36,7 @@ pub struct CollectReport {
 }
 
 /// Turns of a wait for the collector between two looks at whether somebody stands still.
-const LOOK_EVERY: u32 = 64;
+const LOOK_EVERY: u32 = 128;
 /// Small blocks whose marks are on their way from memory.
 const QUEUE: usize = 16;
 

@@ -8,7 +8,7 @@
 //!   page: | next page | epoch of the last entry (63:8), entries (7:0) | offset 0 | bytes 0 | offset 1 | bytes 1 | ... |
 //! ```
 
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, rests_in};
 use crate::blocks::PoolFull;
 use crate::epoch::{GRACE, SPILLED, TEMPORARY};
 use crate::lock::Locked;
@@ -17,6 +17,7 @@ use crate::pool::{Inner, Start};
 use crate::seats::Seat;
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
 use terrace_medium::{MappedMedium, Offset, Persistent, Word};
 
 /// Bytes of a page: a size class of every geometry.
@@ -26,8 +27,8 @@ const PAGES_AN_EPOCH: u64 = 8;
 const ENTRIES: u64 = 31;
 /// A page is closed early when it holds more than 1 MiB, or this fraction of the pool.
 const FRACTION: u64 = 64;
-/// Sleeps of who waits to note a block in his seat before he forgets it: two seconds.
-const SPILL_PATIENCE: u32 = 1000;
+/// Rests of who waits to note a block in his seat before he forgets it.
+const SPILL_PATIENCE: u32 = rests_in(Duration::from_secs(2));
 /// Pages that a closing page drains: more than one, so that queues shrink.
 const DRAIN: u32 = 3;
 

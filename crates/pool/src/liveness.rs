@@ -4,12 +4,13 @@
 //! process dies, whatever it dies of, and not before: a process that is merely stopped still holds it. Hosts without a common kernel will have leases instead. The trait
 //! stands between: nothing else in a pool that is open relies on its participants having a kernel in common.
 
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, rests_in};
 use crate::ending::{holder_of, is_past_storing, known_as};
 use crate::fork::Watched;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 /// Tells the participants of a shared pool that are alive from the dead. Each participant has one of its own.
 ///
@@ -79,10 +80,10 @@ impl Place {
     }
 }
 
-/// Turns of waiting for who opens or closes the pool after which it is looked what that one does: two seconds.
-const GATE_PATIENCE: u32 = 1000;
-/// As many for one that is not to be seen: a minute.
-const GATE_PATIENCE_UNSEEN: u32 = 30 * GATE_PATIENCE;
+/// Rests of who waits for one that opens or closes the pool, after which it is looked what that one does.
+const GATE_PATIENCE: u32 = rests_in(Duration::from_secs(2));
+/// The same for one that is not to be seen.
+const GATE_PATIENCE_UNSEEN: u32 = rests_in(Duration::from_secs(60));
 
 /// How a byte is locked.
 #[derive(Clone, Copy)]
@@ -129,7 +130,7 @@ impl FileLocks {
         }
     }
 
-    /// An error if who is at the gate stands still; or, after a long time, if it is not to be seen what it does. Of the turns that this one has waited each is two milliseconds.
+    /// An error if who is at the gate stands still; or, after a long time, if it is not to be seen what it does. `turn` counts the rests that this one has waited.
     fn check_gate(&self, turn: u32) -> io::Result<()> {
         let there = known_as(&self.file).and_then(|file| holder_of(&file, Place::Gate.byte()));
         let why = match there {

@@ -116,6 +116,28 @@ fn the_stores_own_threads_sweep_and_end() {
     assert!(site.open().is_empty());
 }
 
+/// One that does has its turn late when it is killed, too, and the others wait for it until they may take over what its process holds.
+#[test]
+fn no_thread_gives_way_to_all_others_that_has_nothing_to_do() {
+    let site = Site::new(Medium::Shm, ByteSize::mib(32));
+    let _store = site.options().huge_pages(true).create().unwrap();
+    // By then it has begun. (If not, this test sees nothing, and does not fail.)
+    std::thread::park_timeout(Duration::from_millis(200));
+    while niceness_of_threads().contains(&19) {
+        std::thread::yield_now();
+    }
+}
+
+fn niceness_of_threads() -> Vec<i32> {
+    const NICENESS: usize = 16;
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    // One that has ended meanwhile has none.
+    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+    // The first field behind the name is the state, the third of all.
+    let behind_name = |stat: String| Some(stat.rsplit_once(") ")?.1.to_string());
+    stats.filter_map(|stat| behind_name(stat)?.split(' ').nth(NICENESS)?.parse().ok()).collect()
+}
+
 #[test]
 fn a_sweep_finds_the_few_that_expire_among_many() {
     let site = Site::new(Medium::Dram, ByteSize::mib(64));
