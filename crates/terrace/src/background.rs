@@ -186,8 +186,8 @@ fn finish_collecting(signal: &Signal) {
 
 /// Collects what a crash has left, and then what those leave who share the store and die. It may have to wait for one of them that stands still, so it is the work of a thread that does nothing else.
 fn collect(engine: &dyn Engine, signal: &Signal, work: Work) {
-    // It computes for seconds. Who wakes up beside it goes first, instead of waiting for up to 4 ms until its turn is over; of a busy processor it has a quarter.
-    give_way(5);
+    // Who wakes up beside it goes first, such as one that waits for a dead one's lock.
+    terrace_pool::take_long_turns();
     loop {
         let gave_way = engine.needs_collection() && !collect_once(engine, signal);
         if !gave_way {
@@ -282,15 +282,10 @@ fn use_huge_pages(engine: &dyn Engine, signal: &Signal) {
 }
 
 fn use_huge_pages_once(engine: &dyn Engine, signal: &Signal) {
-    // Copying memory is for time that nobody else wants.
-    give_way(19);
+    // Copying memory is for time that nobody else wants. (On Linux this concerns the calling thread alone.)
+    let _ = rustix::process::nice(19);
     let mut from = Some(0);
     while let Some(at) = from.filter(|_| !signal.rest(Duration::ZERO)) {
         from = engine.collapse_step(at);
     }
-}
-
-/// Sets the calling thread's niceness. (On Linux it is each thread's own.)
-fn give_way(niceness: i32) {
-    let _ = rustix::process::nice(niceness);
 }
