@@ -57,7 +57,7 @@ fn pause(time: Duration) {
 /// Runs the child for a while, kills it, and returns how many operations of each thread returned. In some rounds it is first stopped, and goes on.
 fn run_and_kill(round: u64, medium: Medium, path: &Path, after: Duration) -> Vec<u64> {
     let name = if medium == Medium::Pmem { "pmem" } else { "shm" };
-    let mut victim = Victim::of_test("child", &format!("{round} {name} {}", path.display()), &[]).unwrap();
+    let victim = Victim::of_test("child", &format!("{round} {name} {}", path.display()), &[]).unwrap();
     // Its start takes longer than the pause on a busy machine or in an emulator. One round in five may kill it even there.
     while round % 5 != 3 && !opened(path).exists() {
         assert!(victim.ended().unwrap().is_none(), "the child ended before it had the pool");

@@ -87,7 +87,7 @@ fn one_that_stands_still_is_left_alone_if_nobody_said_otherwise_and_if_it_goes_o
     let path = directory.path().join("pool");
     let store = shared(&path, Medium::Shm).create().unwrap();
     let other = shared(&path, Medium::Shm).end_stopped_after(Duration::from_secs(3600)).open().unwrap();
-    let mut victim = writer(&store, &path);
+    let victim = writer(&store, &path);
     victim.stop().unwrap();
     while !store.others().iter().any(|other| other.stopped) {
         std::thread::yield_now();

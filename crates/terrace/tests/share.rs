@@ -227,7 +227,7 @@ impl Lab<'_> {
         let nth = self.any();
         self.counts.kills += 1;
         self.counts.kills_of_readers += u64::from(matches!(self.members[nth].kind, Reads | OnlyReads));
-        let mut victim = self.members[nth].victim.take().unwrap();
+        let victim = self.members[nth].victim.take().unwrap();
         victim.strike();
         for _ in 0..LOOKS {
             if victim.ended().unwrap().is_some() {

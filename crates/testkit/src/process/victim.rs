@@ -1,6 +1,9 @@
 //! A child process that is killed and stopped.
+//!
+//! That it has ended is asked without making the kernel forget it: to forget one, with what others had open of it in /proc, takes the kernel more than ten seconds on a machine that has no time, and that long no
+//! test may keep others standing still. Another thread does it.
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::collections::BTreeMap;
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};
@@ -47,7 +50,8 @@ impl Ended {
 
 /// A child process. It is killed when this is dropped.
 pub struct Victim {
-    child: Child,
+    pid: Pid,
+    child: Option<Child>,
     reader: Option<JoinHandle<Acknowledged>>,
     heard: Arc<AtomicU64>,
 }
@@ -62,7 +66,7 @@ impl Victim {
         command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(TASK, task);
         command.envs(variables.iter().copied()).stdout(Stdio::piped());
         let mut victim = Self::of(&mut command)?;
-        let output = victim.child.stdout.take();
+        let output = victim.child.as_mut().and_then(|child| child.stdout.take());
         let heard = Arc::clone(&victim.heard);
         victim.reader = output.map(|output| std::thread::spawn(move || acknowledged(output, &heard)));
         Ok(victim)
@@ -73,17 +77,17 @@ impl Victim {
     /// # Errors
     /// If it cannot be started.
     pub fn of(command: &mut Command) -> io::Result<Self> {
-        Ok(Self { child: command.spawn()?, reader: None, heard: Arc::default() })
+        let child = command.spawn()?;
+        Ok(Self { pid: Pid::from_child(&child), child: Some(child), reader: None, heard: Arc::default() })
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
-        let pid = Pid::from_child(&self.child);
-        Ok(kill_process(pid, signal)?)
+        Ok(kill_process(self.pid, signal)?)
     }
 
     /// Its process number.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid.as_raw_nonzero().get() as u32
     }
 
     /// How often it has acknowledged something so far, as far as it was read.
@@ -95,8 +99,16 @@ impl Victim {
     ///
     /// # Errors
     /// If the system does not say.
-    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
-        self.child.try_wait()
+    pub fn ended(&self) -> io::Result<Option<ExitStatus>> {
+        self.end(WaitIdOptions::NOHANG)
+    }
+
+    fn end(&self, how: WaitIdOptions) -> io::Result<Option<ExitStatus>> {
+        let how = how | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = rustix::io::retry_on_intr(|| waitid(WaitId::Pid(self.pid), how))?;
+        // As wait(2) tells it.
+        let raw = |code: Option<i32>, signal: Option<i32>| code.unwrap_or(0) << 8 | signal.unwrap_or(0);
+        Ok(status.map(|status| ExitStatus::from_raw(raw(status.exit_status(), status.terminating_signal()))))
     }
 
     /// Stops it wherever it is, and waits until it stands still. [`Victim::resume`] lets it go on.
@@ -113,14 +125,9 @@ impl Victim {
     /// # Errors
     /// If the system does not say.
     pub fn wait_until_stopped(&self) -> io::Result<bool> {
-        let pid = Pid::from_child(&self.child);
-        loop {
-            match waitpid(Some(pid), WaitOptions::UNTRACED) {
-                Ok(Some((_, status))) => return Ok(status.stopped()),
-                Ok(None) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let how = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = rustix::io::retry_on_intr(|| waitid(WaitId::Pid(self.pid), how))?;
+        Ok(status.is_some_and(|status| status.stopped()))
     }
 
     /// Lets it go on.
@@ -148,17 +155,21 @@ impl Victim {
     }
 
     fn finish(&mut self) -> Ended {
-        let status = self.child.wait();
+        let status = self.end(WaitIdOptions::empty());
+        let killed = status.is_ok_and(|status| status.is_some_and(|status| status.signal().is_some()));
         let acknowledged = self.reader.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
-        Ended { acknowledged, killed: status.is_ok_and(|status| status.signal().is_some()) }
+        Ended { acknowledged, killed }
     }
 }
 
 impl Drop for Victim {
     fn drop(&mut self) {
         // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.strike();
+        let _ = self.end(WaitIdOptions::empty());
+        if let Some(mut child) = self.child.take() {
+            let _ = std::thread::Builder::new().spawn(move || child.wait());
+        }
     }
 }
 
