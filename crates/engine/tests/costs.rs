@@ -86,6 +86,17 @@ fn puts_together_share_two_fences() {
 }
 
 #[test]
+fn puts_together_share_their_fences_up_to_a_mebibyte() {
+    let counted = Counted::<Pmem>::new();
+    let (keys, value) = ((0..6).map(key).collect::<Vec<_>>(), vec![7; 600 << 10]);
+    let puts: Vec<Put<'_>> = keys.iter().map(|key| Put { key, value: &value, expires_at: None }).collect();
+    let (_, fences) =
+        counted.costs(|| assert!(counted.store.put_many(&puts).iter().all(|done| done.is_ok())));
+    // What is not published holds memory up: two at a time.
+    assert!((6..10).contains(&fences), "{fences}");
+}
+
+#[test]
 fn a_removal_costs_one_of_each_and_a_read_nothing() {
     let counted = Counted::<Pmem>::new();
     let read = |n| assert!(counted.store.get(&key(n)).unwrap().is_some() == (n < KEYS));

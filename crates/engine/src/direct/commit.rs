@@ -1,6 +1,6 @@
 //! Committing: one key by itself, several as a batch.
 
-use super::descriptor::{Descriptor, ENTRIES_MAX};
+use super::descriptor::Descriptor;
 use super::flight::Flight;
 use super::plan::{Step, Trouble, plan};
 use super::record::Role;
@@ -162,11 +162,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         mut each: impl FnMut(usize, Option<u64>),
     ) -> Result<(), WriteError> {
         self.is_running()?;
-        let mut flight = match self.prepare(guard, steps) {
-            Ok(flight) => flight,
-            Err(Trouble::Failed(error)) => return Err(error),
-            Err(Trouble::Changed(_)) => unreachable!("nothing is expected"),
-        };
+        let mut flight = self.prepare(guard, steps).map_err(failed)?;
         let lock = Lock::of(self.root.lock()).acquire(guard);
         self.end_orphan_locked();
         let published = flight.publish();
@@ -176,22 +172,15 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         flight.take_back();
         lock.release();
         self.retire_blocks(&flight.remains());
-        match published {
-            Err(Trouble::Failed(error)) => Err(error),
-            _ => Ok(()),
-        }
+        published.map_err(failed)
     }
 
     /// Stages everything. Nobody sees any of it.
-    fn prepare<'s, 'g>(
+    pub(super) fn prepare<'s, 'g>(
         &'s self,
         guard: &'g Guard<'g, I::Medium>,
         steps: &'s [Step<'s>],
     ) -> Result<Flight<'s, 'g, I>, Trouble> {
-        if steps.len() > ENTRIES_MAX {
-            let (wanted, size) = (steps.len() as u64 * 16, self.pool().size());
-            return Err(Trouble::Failed(WriteError::PoolFull { wanted, size, longest: None, waiting: 0 }));
-        }
         let block = Descriptor::alloc(guard, steps.len())?;
         let mut staged = Vec::with_capacity(steps.len());
         for (index, step) in steps.iter().enumerate() {
@@ -236,6 +225,14 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             }
         };
         Ok(self.stage(guard, &Draft { key: step.key, value, expires_at, role, batch })?)
+    }
+}
+
+/// What went wrong where nothing is expected.
+fn failed(trouble: Trouble) -> WriteError {
+    match trouble {
+        Trouble::Failed(error) => error,
+        Trouble::Changed(_) => unreachable!("nothing is expected"),
     }
 }
 

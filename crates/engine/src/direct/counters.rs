@@ -119,6 +119,32 @@ mod tests {
         assert_eq!(stamps.collect::<BTreeSet<u32>>().len(), 2000);
     }
 
+    #[test]
+    fn threads_at_a_time_count_in_lines_of_their_own_until_there_are_more_than_lines() {
+        let (store, _) = store();
+        let threads = STRIPES + 2;
+        let barrier = std::sync::Barrier::new(threads as usize);
+        let count = || {
+            let guard = store.pool().pin();
+            barrier.wait();
+            // A bit for each seat.
+            store.root.count_expired(&guard, 1 << guard.seat_index());
+            barrier.wait();
+            guard.seat_index()
+        };
+        let seats: BTreeSet<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(count)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(seats.len() as u64, threads);
+        assert_eq!(store.stats().expired, seats.iter().map(|seat| 1 << seat).sum::<u64>());
+        let medium = store.pool().medium();
+        for line in 0..STRIPES {
+            let bits = store.root.word(2 + line, EXPIRED).load(medium, Relaxed);
+            assert!((1..=2).contains(&bits.count_ones()), "{bits:#x} in line {line} of {seats:?}");
+        }
+    }
+
     /// Bytes of data, and entries that expire.
     fn counted(store: &Store) -> (u64, u64) {
         let stats = store.stats();

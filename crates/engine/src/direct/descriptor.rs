@@ -16,7 +16,7 @@ use terrace_pool::{Fresh, Guard, PoolFull};
 const MAGIC: u64 = u64::from_le_bytes(*b"batch  1");
 const OFFSET_BITS: u32 = 38;
 /// Entries that a batch word can name.
-pub(super) const ENTRIES_MAX: usize = 1 << (64 - OFFSET_BITS);
+const ENTRIES_MAX: usize = 1 << (64 - OFFSET_BITS);
 
 /// What became of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +42,12 @@ fn size(count: usize) -> usize {
 }
 
 impl<'p, M: MappedMedium> Descriptor<'p, M> {
-    /// Memory for the descriptor of a batch of `count` records.
+    /// Memory for the descriptor of a batch of `count` records. No pool has any for more than a batch word can name.
     pub(super) fn alloc<'g>(guard: &'g Guard<'_, M>, count: usize) -> Result<Fresh<'g, M>, PoolFull> {
+        if count > ENTRIES_MAX {
+            let (wanted, size) = (size(count) as u64, guard.pool().size());
+            return Err(PoolFull { wanted, size, longest: None, waiting: 0, collecting: false });
+        }
         guard.alloc(size(count))
     }
 
@@ -94,6 +98,11 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
         at >> 6 | (index as u64) << OFFSET_BITS
     }
 
+    /// The descriptor and the entry that a batch word names.
+    fn named_by(word: u64) -> (u64, usize) {
+        ((word & ((1 << OFFSET_BITS) - 1)) << 6, (word >> OFFSET_BITS) as usize)
+    }
+
     pub(super) fn status(&self) -> Option<Status> {
         // ORDER: Acquire: pairs with `decide`; who sees a batch committed sees all of it published.
         match self.word(8).load(self.region.medium(), Acquire) {
@@ -115,25 +124,33 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
         self.region.persist(self.word(8));
     }
 
+    fn new_word(&self, index: usize) -> &'p Word {
+        self.word(64 + 16 * index)
+    }
+
+    fn old_word(&self, index: usize) -> &'p Word {
+        self.word(64 + 16 * index + 8)
+    }
+
     /// The new record and the old one of an entry.
     pub(super) fn entry(&self, index: usize) -> (u64, Option<u64>) {
-        let word = |at| self.word(64 + 16 * index + at).load(self.region.medium(), Relaxed);
-        (word(0), Some(word(8)).filter(|&old| old != 0))
+        let load = |word: &Word| word.load(self.region.medium(), Relaxed);
+        (load(self.new_word(index)), Some(load(self.old_word(index))).filter(|&old| old != 0))
     }
 
     pub(super) fn set_new(&self, index: usize, new: u64) {
-        self.word(64 + 16 * index).store(self.region.medium(), new, Relaxed);
+        self.new_word(index).store(self.region.medium(), new, Relaxed);
     }
 
     pub(super) fn set_old(&self, index: usize, old: Option<u64>) {
-        self.word(64 + 16 * index + 8).store(self.region.medium(), old.unwrap_or(0), Relaxed);
+        self.old_word(index).store(self.region.medium(), old.unwrap_or(0), Relaxed);
     }
 
     /// The old record has changed since the descriptor was made durable.
     pub(super) fn persist_old(&self, index: usize, old: Option<u64>) {
         self.set_old(index, old);
         // PERSIST: before the slot names the new record, so that a crash in between finds the way back.
-        self.region.persist(self.word(64 + 16 * index + 8));
+        self.region.persist(self.old_word(index));
     }
 }
 
@@ -160,8 +177,7 @@ pub(super) fn pending<M: MappedMedium>(
         return Ok(None);
     }
     let unknown = || corrupt(record.offset, "a record belongs to a batch that is not there");
-    let descriptor = word << 6 & ((1 << (OFFSET_BITS + 6)) - 1);
-    let index = (word >> OFFSET_BITS) as usize;
+    let (descriptor, index) = Descriptor::<M>::named_by(word);
     let found =
         Descriptor::find(region, descriptor).filter(|found| index < found.count).ok_or_else(unknown)?;
     let status = found.status().ok_or_else(unknown)?;
@@ -174,4 +190,58 @@ pub(super) fn pending<M: MappedMedium>(
         found.persist_status();
     }
     Ok(Some(Pending { status, old, descriptor }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_medium::Dram;
+    use terrace_pool::{Geometry, PoolOptions};
+
+    #[test]
+    fn an_entry_takes_16_bytes_behind_a_line() {
+        assert_eq!([1, 4, 5, 8, 500].map(size), [128, 128, 192, 192, 8064]);
+    }
+
+    #[test]
+    fn what_a_descriptor_says_lies_where_the_format_has_it() {
+        let pool = terrace_pool::Pool::<Dram>::anonymous(4 << 20).unwrap();
+        let guard = pool.pin();
+        let block = Descriptor::alloc(&guard, 3).unwrap();
+        let descriptor = Descriptor::draw(&guard, block, 3);
+        (0..3).for_each(|index| descriptor.set_new(index, 100 + index as u64));
+        [Some(200), None, Some(202)]
+            .iter()
+            .enumerate()
+            .for_each(|(index, &old)| descriptor.set_old(index, old));
+        descriptor.decide(Status::Aborted);
+        let word = |at| {
+            let word: &Word = pool.region().at(Offset::new(descriptor.offset() + at));
+            word.load(pool.medium(), Relaxed)
+        };
+        assert_eq!([0, 8, 16].map(word), [u64::from_le_bytes(*b"batch  1"), 3, 3]);
+        assert_eq!([64, 72, 80, 88, 96, 104].map(word), [100, 200, 101, 0, 102, 202]);
+        assert_eq!([0, 1, 2].map(|index| descriptor.entry(index).1), [Some(200), None, Some(202)]);
+    }
+
+    #[test]
+    fn a_batch_word_names_every_descriptor_and_every_entry_that_there_can_be() {
+        for at in [64, 1 << 20, 1 << 40, (1 << (OFFSET_BITS + 6)) - 64] {
+            for index in [0, 1, 63, ENTRIES_MAX - 1] {
+                let word = Descriptor::<Dram>::batch_word(at, index);
+                assert_eq!(Descriptor::<Dram>::named_by(word), (at, index));
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_has_as_many_entries_as_can_be_named_and_no_more() {
+        let options = PoolOptions::anonymous().size(3 << 30).geometry(Geometry::default());
+        let pool = options.create::<Dram>().unwrap();
+        let guard = pool.pin();
+        let full = Descriptor::alloc(&guard, ENTRIES_MAX + 1).err().map(|full| (full.wanted, full.size));
+        assert_eq!(full, Some((128 + 16 * ENTRIES_MAX as u64, pool.size())));
+        assert!(Descriptor::alloc(&guard, 2 * ENTRIES_MAX).is_err());
+        assert!(Descriptor::alloc(&guard, ENTRIES_MAX).is_ok());
+    }
 }

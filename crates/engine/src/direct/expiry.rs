@@ -28,11 +28,11 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             0 => budget.min(IDLE),
             _ => (budget >> pace).max(1),
         };
-        let (mut seen, mut removed) = (0, 0);
-        while seen < looks {
-            let (more, gone, at_end) = self.sweep_piece(looks - seen);
-            (seen, removed) = (seen + more, removed + gone);
-            if at_end {
+        let (mut left, mut seen, mut removed) = (looks, 0, 0);
+        loop {
+            let (more, gone, at_end) = self.sweep_piece(left);
+            (left, seen, removed) = (left.saturating_sub(more), seen + more, removed + gone);
+            if left == 0 || at_end {
                 break;
             }
         }
@@ -154,6 +154,21 @@ mod tests {
         }
         assert!((1..1 + CHAIN).contains(&asked(&clock, || assert_eq!(store.sweep_expired(1), 0))));
         assert_eq!(asked(&clock, || assert_eq!(store.sweep_expired(0), 0)), 0);
+    }
+
+    #[test]
+    fn a_sweep_looks_at_no_more_than_it_may_but_to_the_end_of_a_chain() {
+        let clock = Arc::new(Asked::default());
+        // Many chains, and few entries in each.
+        let settings = Settings { clock: clock.clone(), expected_keys: 100_000, ..settings() };
+        let pool = terrace_pool::PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
+        let store = Store::open(pool, settings).unwrap();
+        (0..1000u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", Some(5000)));
+        for budget in [1, 7, 8, 9, 10, 17] {
+            store.root.sweep_slowness().store(store.pool().medium(), 0, Relaxed);
+            let looks = asked(&clock, || assert_eq!(store.sweep_expired(budget), 0));
+            assert!((budget as u64..budget as u64 + 3).contains(&looks), "{looks} looks for {budget}");
+        }
     }
 
     #[test]

@@ -23,3 +23,44 @@ impl RecordKeys for Key {
         Record::at(guard, offset).is_ok_and(|record| record.verify().is_ok())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::small::settings;
+    use crate::direct::{Direct, Kind};
+    use crate::{Engine, Put};
+    use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+    use terrace_index::{PointIndex, Stored};
+    use terrace_medium::Dram;
+    use terrace_pool::PoolOptions;
+
+    /// A search that finds nothing looks whether that is to be believed: at records that may have had the key before they were damaged, and those of others may look like one.
+    fn a_damaged_key_is_not_taken_for_one_that_is_not_there<I>()
+    where
+        I: PointIndex<Medium = Dram, Kind = Kind> + Stored<Medium = Dram> + 'static,
+    {
+        let pool = PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
+        let store = Direct::<I>::open(pool, settings()).unwrap();
+        let key = |n: u32| n.to_le_bytes();
+        (0..2000).for_each(|n| store.put(Put { key: &key(n), value: b"value", expires_at: None }).unwrap());
+        assert!((2000..100_000).all(|n| store.get(&key(n)) == Ok(None)), "{}", I::NAME);
+        for n in (0..2000).step_by(100) {
+            let at = store.index.get(&store.pool().pin(), &key(n)).unwrap();
+            // Behind the header.
+            let (word, medium) =
+                (store.pool().region().at(Offset::<Word>::new(at + 16)), store.pool().medium());
+            word.store(medium, word.load(medium, Relaxed) ^ 1 << 20, Relaxed);
+            assert!(store.get(&key(n)).is_err(), "{}: {n}", I::NAME);
+            assert!(store.get(&key(n + 1)).is_ok(), "{}: {n}", I::NAME);
+        }
+    }
+
+    #[test]
+    fn a_damaged_key_is_not_taken_for_one_that_is_not_there_in_any_index() {
+        a_damaged_key_is_not_taken_for_one_that_is_not_there::<Clht<Dram, Kind>>();
+        a_damaged_key_is_not_taken_for_one_that_is_not_there::<Level<Dram, Kind>>();
+        a_damaged_key_is_not_taken_for_one_that_is_not_there::<Rewo<Dram, Kind>>();
+        a_damaged_key_is_not_taken_for_one_that_is_not_there::<Turbo<Dram, Kind>>();
+    }
+}

@@ -36,6 +36,8 @@ mod snapshot;
 mod stage;
 mod store;
 mod view;
+#[cfg(test)]
+mod waits;
 mod write;
 
 pub use key::Key;

@@ -191,6 +191,65 @@ fn what_expires_at_one_time_is_gone_at_one_time_where_writers_are_kept_out() {
         clock.set(None);
         clock.now.store(0, Relaxed);
         let found = values(|each| store.show(&guard, seen, each));
-        assert!(found.iter().all(|value| *value == found[0]), "{start}: {found:?}");
+        assert!(found.len() == 3 && found.iter().all(|value| *value == found[0]), "{start}: {found:?}");
     }
+}
+
+/// A store of two keys with the same value, and an errand that gives both, one after the other, the next one, each time that the clock is asked from the `first` time on, `times` times.
+fn two_keys(first: u64, times: u64) -> (Arc<Store>, [&'static [u8]; 2]) {
+    let keys: [&[u8]; 2] = [b"first", b"second"];
+    let (store, clock) = open();
+    keys.iter().for_each(|key| put(&store, key, &0u64.to_le_bytes(), LATE));
+    let (others, mut asked) = (store.clone(), 0u64);
+    clock.set(Some(Box::new(move |_| {
+        if (first..first + times).contains(&asked) {
+            keys.iter().for_each(|key| put(&others, key, &(asked + 1).to_le_bytes(), LATE));
+        }
+        asked += 1;
+    })));
+    (store, keys)
+}
+
+/// What is told of both keys, which is the same, or an older value of the second one.
+fn assert_at_one_instant(found: &Values, beside: &str) {
+    let number = |nth: usize| u64::from_le_bytes(found[nth].clone().unwrap().try_into().unwrap());
+    assert!(found.len() == 2 && number(0) >= number(1), "{beside}: {found:?}");
+}
+
+#[test]
+fn a_snapshot_of_two_keys_is_one_of_an_instant_too() {
+    for first in 0..6 {
+        let (store, keys) = two_keys(first, 1);
+        let found = values(|each| store.snapshot_many(&keys, each));
+        assert_at_one_instant(&found, &format!("a write at {first}"));
+    }
+}
+
+#[test]
+fn a_snapshot_beside_one_who_never_stops_writing_keeps_him_out_and_ends() {
+    // Seventeen looks at both. From then on he would wait for a snapshot that waits for him: it is one thread.
+    let (store, keys) = two_keys(0, 34);
+    let found = values(|each| store.snapshot_many(&keys, each));
+    assert_at_one_instant(&found, "writes without end");
+    let last = 34u64.to_le_bytes().to_vec();
+    assert_eq!(found, [Some(last.clone()), Some(last)]);
+}
+
+#[test]
+fn a_key_that_is_only_to_be_absent_may_have_come_and_gone() {
+    let (store, clock) = open();
+    put(&store, b"tick", b"", LATE);
+    let (others, mut asked) = (store.clone(), 0);
+    let expected = [(&b"tick"[..], store.version(b"tick").unwrap()), (b"a", None.into())];
+    clock.set(Some(Box::new(move |_| {
+        if asked == 0 {
+            put(&others, b"a", b"", None);
+            assert_eq!(others.remove(b"a"), Ok(true));
+        }
+        asked += 1;
+    })));
+    assert_eq!(store.commit(&[], &expected), Ok(Commit::Done));
+    clock.set(None);
+    put(&store, b"a", b"", None);
+    assert_eq!(store.commit(&[], &expected), Ok(Commit::Changed(1)));
 }

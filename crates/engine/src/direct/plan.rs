@@ -69,3 +69,33 @@ fn both(a: Version, b: Version) -> Option<Version> {
     let agree = a.token == b.token && (a.absence.is_none() || b.absence.is_none() || a.absence == b.absence);
     agree.then_some(Version { absence: a.absence.or(b.absence), ..a })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Token;
+    use crate::entry::Absence;
+
+    #[test]
+    fn what_is_expected_of_a_key_twice_must_agree() {
+        let absence = |removals| Some(Absence { removals, expired: None });
+        let [absent, since, since_later] =
+            [None, absence(1), absence(2)].map(|absence| Version { token: None, absence });
+        let there = Version::from(Some(Token { offset: 64, stamp: 1 }));
+        let (a, other) = (&b"a"[..], (&b"b"[..], there));
+        let planned = |first, second| {
+            let steps = plan(&[], &[other, (a, first), other, (a, second)])?;
+            assert!(steps.len() == 2 && steps[0].key == b"b");
+            Ok(steps[1].expected)
+        };
+        assert_eq!(planned(there, there), Ok(Some((1, there))));
+        assert_eq!(planned(absent, absent), Ok(Some((1, absent))));
+        // That it has been so all along says more than that it is so.
+        for (first, second) in [(since, absent), (absent, since), (since, since)] {
+            assert_eq!(planned(first, second), Ok(Some((1, since))));
+        }
+        for (first, second) in [(there, absent), (absent, there), (since, since_later), (there, since)] {
+            assert_eq!(planned(first, second), Err(1));
+        }
+    }
+}

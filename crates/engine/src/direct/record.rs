@@ -270,6 +270,48 @@ mod tests {
         assert_eq!(Shape::decode(u64::MAX), None);
     }
 
+    #[test]
+    fn only_flags_that_belong_together_are_a_shape() {
+        let roles: Vec<Option<Role>> = (0..1 << FLAG_BITS)
+            .map(|flags: u64| {
+                let bits = 5 | flags << FLAGS_AT;
+                let shape = Shape::decode(bits | check(bits) << CHECK_AT)?;
+                assert_eq!((shape.key_len, shape.value_len, shape.expires), (5, 0, flags & 1 == 1));
+                Some(shape.role)
+            })
+            .collect();
+        let mut expected = [None; 1 << FLAG_BITS];
+        // What removes or keeps has nothing that could expire.
+        expected[..2].fill(Some(Role::Single));
+        expected[2..4].fill(Some(Role::Put));
+        (expected[2 | 4], expected[2 | 8]) = (Some(Role::Tombstone), Some(Role::Keep));
+        assert_eq!(roles, expected);
+    }
+
+    #[test]
+    fn a_value_of_4096_bytes_lies_in_its_record_and_a_longer_one_does_not() {
+        let size = |value_len| Shape { key_len: 4, value_len, expires: true, role: Role::Put }.size();
+        assert_eq!([0, 4096, 4097, VALUE_MAX].map(size), [36, 4132, 52, 52]);
+    }
+
+    /// Pools outlive the program: what these numbers are is part of the format.
+    #[test]
+    fn the_words_of_a_record_stay_what_they_are() {
+        let shape = Shape { key_len: 16, value_len: 64, expires: false, role: Role::Single };
+        let all = Shape { key_len: 0x1_0000, value_len: 0x1234_5678, expires: true, role: Role::Put };
+        let words = [shape, all].map(Shape::encode);
+        let sums = [checksum(words[0], 7, b"key and value"), checksum(words[1], u32::MAX, &[0xee; 300])];
+        assert_eq!(
+            (words, sums, value_checksum(&[7; 5000])),
+            (
+                [0x7250_0000_0080_0010, 0xa589_a468_acf1_0000],
+                [0xdf4e_0ca3, 0x3d00_ed41],
+                0x06dd_4a19_ef82_fbe3
+            )
+        );
+        assert_eq!(seal(0x1234_5678, 0x9abc_def0), 0x1234_5678_9abc_def0);
+    }
+
     proptest! {
         #[test]
         fn shapes_come_back(shape in shapes()) {

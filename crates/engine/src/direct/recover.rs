@@ -164,7 +164,12 @@ mod tests {
         let error = store.put(crate::Put { key: b"a", value: b"later", expires_at: None }).unwrap_err();
         assert!(error.to_string().contains("the batch of a process that died cannot be ended"), "{error}");
         assert_eq!(store.get(b"a").unwrap().unwrap(), b"new");
-        // It has been said, and is not tried again.
+        // It has been said, and is not tried again: whatever lies there, it stays.
+        let guard = store.pool().pin();
+        let block = Descriptor::alloc(&guard, 0).unwrap();
+        let descriptor = Descriptor::draw(&guard, block, 0).offset();
+        store.root.set_active(descriptor);
+        assert_eq!((store.look_after_others(), store.root.active()), (0, descriptor));
         store.root.set_active(0);
         assert_eq!(store.look_after_others(), 0);
     }

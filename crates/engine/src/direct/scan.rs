@@ -91,7 +91,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
                 return Ok(Some(record.body.key.to_vec()));
             }
             position = next;
-            if next == 0 || (to != 0 && next > to) {
+            if next == 0 || (to != 0 && next >= to) {
                 return Ok(None);
             }
         }
@@ -125,11 +125,133 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Removes the key whose word this was a moment ago.
     fn remove_word(&self, guard: &Guard<'_, I::Medium>, word: u64) -> Result<(), WriteError> {
         let key = Record::at(guard, word)?.body.key;
-        loop {
-            match self.unclaimed(guard, key)? {
-                Some(word) if !self.unlink(guard, key, word)? => {}
-                _ => return Ok(()),
+        while let Some(word) = self.unclaimed(guard, key)? {
+            if self.unlink(guard, key, word)? {
+                break;
             }
         }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::small::{Store, settings, store};
+    use crate::{Clock, Engine};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use terrace_pool::{Pool, PoolOptions};
+    use terrace_testkit::Counting;
+
+    /// Keys of one chain of the index, which is visited to its end.
+    const CHAIN: usize = 32;
+
+    #[test]
+    fn a_scan_visits_as_many_as_it_is_told_to_and_in_the_end_each_once() {
+        let (store, _) = store();
+        (0..5000u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", None));
+        for at_least in [1, 100, PIECE, 3 * PIECE + 1, 10_000] {
+            let (mut cursor, mut visited) = (0, BTreeMap::new());
+            loop {
+                let before = visited.len();
+                let mut visit = |key: &[u8], _: Entry<'_>| *visited.entry(key.to_vec()).or_insert(0) += 1;
+                cursor = store.scan(cursor, at_least, &mut visit).unwrap();
+                let more = visited.len() - before;
+                assert!(more < at_least + CHAIN && (cursor == 0 || more >= at_least), "{more}");
+                if cursor == 0 {
+                    break;
+                }
+            }
+            assert!(visited.len() == 5000 && visited.values().all(|&times| times == 1));
+        }
+    }
+
+    #[test]
+    fn a_scan_ends_where_a_record_is_damaged_and_says_so() {
+        let (store, _) = store();
+        (0..3000u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", None));
+        store.damage(store.place(&7u32.to_le_bytes()) + 8);
+        let mut cursors = vec![0];
+        let trouble = loop {
+            match store.scan(*cursors.last().unwrap(), 100, &mut |_, _| {}) {
+                Ok(0) => panic!("it was come by"),
+                Ok(next) => cursors.push(next),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(trouble, ReadError::Corrupt { .. }));
+        let mut visited = 0;
+        assert_eq!(store.scan(0, 3000, &mut |_, _| visited += 1), Err(trouble));
+        assert!(visited < 3000);
+    }
+
+    #[test]
+    fn a_clear_removes_all_keys_and_takes_those_that_expire_and_batches_along() {
+        let (store, _) = store();
+        for round in 0..3 {
+            (0..3000u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", (n % 2 == 0).then_some(5000)));
+            let writes = [b"a", b"b"].map(|key| crate::Write {
+                key,
+                what: crate::What::Put { value: &[7; 9000], expires_at: None },
+            });
+            assert_eq!(store.commit(&writes, &[]), Ok(crate::Commit::Done));
+            store.clear().unwrap();
+            assert_eq!((store.len(), store.get(b"a")), (0, Ok(None)), "{round}");
+            assert_eq!((store.stats().data_bytes, store.stats().expiring), (0, 0));
+        }
+        let memory = store.memory();
+        assert_eq!((memory.garbage, memory.used), (0, memory.reachable));
+    }
+
+    #[test]
+    fn a_clear_looks_at_each_piece_of_the_index_once() {
+        let pool: Pool<Counting<_>> = PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
+        let store = Store::<Counting<terrace_medium::Dram>>::open(pool.clone(), settings()).unwrap();
+        (0..2000u32).for_each(|n| {
+            store.put(crate::Put { key: &n.to_le_bytes(), value: b"value", expires_at: None }).unwrap()
+        });
+        let (counts, ()) = pool.medium().during(|| store.clear().unwrap());
+        assert!(counts.loads < 2000 * 60, "{counts:?}");
+    }
+
+    /// Stands still, and counts who asks: once a record that expires.
+    #[derive(Default)]
+    struct Asked(AtomicU64);
+
+    impl Clock for Asked {
+        fn now_ms(&self) -> u64 {
+            self.0.fetch_add(1, Relaxed);
+            1000
+        }
+    }
+
+    #[test]
+    fn any_key_is_found_among_many_that_have_expired_and_none_if_all_have() {
+        const KEYS: u64 = 1000;
+        let clock = Arc::new(Asked::default());
+        let settings = crate::direct::Settings { clock: clock.clone(), ..settings() };
+        let pool = PoolOptions::anonymous().size(4 << 20).hash_seed(5).create().unwrap();
+        let store = Store::open(pool, settings).unwrap();
+        assert_eq!(store.random_key(), Ok(None));
+        (0..KEYS).for_each(|n| store.give(&n.to_le_bytes(), b"value", Some(5)));
+        // From a place on to the end, then from the beginning to that place; and not round and round.
+        for _ in 0..50 {
+            clock.0.store(0, Relaxed);
+            assert_eq!(store.random_key(), Ok(None));
+            let asked = clock.0.load(Relaxed);
+            assert!((KEYS..KEYS + CHAIN as u64).contains(&asked), "{asked}");
+        }
+        let first = store.index.scan(&store.pool().pin(), 0, 1, |_| {});
+        clock.0.store(0, Relaxed);
+        assert_eq!(store.any_key_between(0, first), Ok(None));
+        assert!(clock.0.load(Relaxed) < CHAIN as u64);
+
+        store.give(b"there", b"value", None);
+        (0..50).for_each(|_| assert_eq!(store.random_key(), Ok(Some(b"there".to_vec()))));
+        store.give(b"too", b"value", Some(5000));
+        let found: std::collections::BTreeSet<_> = (0..100).map(|_| store.random_key().unwrap()).collect();
+        assert_eq!(found.len(), 2);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Direct, Key, Settings};
 use crate::{Engine, ManualClock, Put};
+use std::cell::RefCell;
 use std::sync::Arc;
 use terrace_index::{Bytes, CacheBounds, PointIndex, hash::Clht};
 use terrace_medium::{Dram, Offset, Word};
@@ -26,6 +27,26 @@ pub(super) fn store() -> (Store, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(1000));
     let settings = Settings { clock: clock.clone(), ..settings() };
     (Store::open(Pool::anonymous(16 << 20).unwrap(), settings).unwrap(), clock)
+}
+
+/// What a thread does instead of resting; it is told how often it has been called before.
+type Errand = Box<dyn FnMut(u32)>;
+
+thread_local!(static ERRAND: RefCell<Option<(Errand, u32)>> = const { RefCell::new(None) });
+
+/// Does `work`, and `errand` whenever this thread would give its processor away meanwhile, as it does while it waits. Returns how often it was so.
+pub(super) fn with_errand<R>(errand: impl FnMut(u32) + 'static, work: impl FnOnce() -> R) -> (R, u32) {
+    terrace_pool::rest_with(|| {
+        // What it does may rest itself.
+        if let Some((mut errand, calls)) = ERRAND.take() {
+            errand(calls);
+            ERRAND.set(Some((errand, calls + 1)));
+        }
+    });
+    ERRAND.set(Some((Box::new(errand), 0)));
+    let done = work();
+    let (_, calls) = ERRAND.take().expect("it is put back");
+    (done, calls)
 }
 
 impl Store {

@@ -189,3 +189,80 @@ fn draw<M: MappedMedium>(
         head.write(at + draft.key.len(), value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::small::store;
+    use crate::{Change, Engine, KEY_MAX, VALUE_MAX};
+
+    const LONG: [u8; 9000] = [7; 9000];
+
+    #[test]
+    fn keys_and_values_have_limits_and_what_is_as_long_as_these_can_be_written() {
+        let (store, _) = store();
+        let key = vec![7; KEY_MAX + 1];
+        assert_eq!(store.may_write(&key[1..], VALUE_MAX), Ok(()));
+        assert_eq!(store.may_write(&key, 0), Err(WriteError::KeyTooLong));
+        assert_eq!(store.may_write(&[key.clone(), key.clone()].concat(), 0), Err(WriteError::KeyTooLong));
+        assert_eq!(store.may_write(b"", VALUE_MAX + 1), Err(WriteError::ValueTooLong));
+        assert_eq!(store.may_write(b"", 2 * VALUE_MAX), Err(WriteError::ValueTooLong));
+        assert_eq!(store.check_put(&key, b"value"), Err(WriteError::KeyTooLong));
+        store.give(&key[1..], b"value", None);
+        assert_eq!(store.get(&key[1..]).unwrap().unwrap(), b"value");
+    }
+
+    #[test]
+    fn a_change_for_which_another_was_faster_leaves_nothing_of_its_first_try() {
+        let (store, _) = store();
+        store.give(b"key", &LONG, None);
+        let mut tries = 0;
+        let mut change = |entry: Option<crate::Entry<'_>>| {
+            tries += 1;
+            if tries == 1 {
+                store.give(b"key", b"faster", None);
+            }
+            Change::Put { value: [entry.unwrap().value, &LONG].concat(), expires_at: None }
+        };
+        store.modify(b"key", &mut change).unwrap();
+        assert_eq!(tries, 2);
+        assert_eq!(*store.get(b"key").unwrap().unwrap(), *[&b"faster"[..], &LONG].concat());
+        let memory = store.memory();
+        assert_eq!((memory.garbage, memory.used), (0, memory.reachable));
+
+        // Nor does it take away the value that it would have taken over.
+        let mut tries = 0;
+        let mut expire = |_: Option<crate::Entry<'_>>| {
+            tries += 1;
+            if tries == 1 {
+                store.modify(b"key", &mut |_| Change::Expire(Some(7000))).unwrap();
+            }
+            Change::Expire(Some(8000))
+        };
+        store.modify(b"key", &mut expire).unwrap();
+        let found = store.get(b"key").unwrap().unwrap();
+        assert_eq!((tries, found.expires_at(), found.len()), (2, Some(8000), 9006));
+        drop(found);
+        let memory = store.memory();
+        assert_eq!((memory.garbage, memory.used), (0, memory.reachable));
+    }
+
+    #[test]
+    fn a_damaged_record_takes_no_memory_along_that_it_names_when_it_goes() {
+        let (store, _) = store();
+        [&b"damaged"[..], b"sound"].iter().for_each(|key| store.give(key, &LONG, None));
+        let guard = store.pool().pin();
+        let extent = Record::at(&guard, store.place(b"sound")).unwrap().body.outline.unwrap().extent;
+        let (word, medium) = (store.raw(store.place(b"damaged") + 16), store.pool().medium());
+        word.store(medium, extent, Relaxed);
+        drop(guard);
+        store.give(b"damaged", b"whole again", None);
+        while store.pool().relieve() {}
+        (0..50u8).for_each(|n| store.give(&[n], &[n; 9000], None));
+        assert_eq!(*store.get(b"sound").unwrap().unwrap(), LONG);
+        // The collector finds what it has left.
+        let memory = store.memory();
+        assert!(memory.garbage > 9000 && memory.overlapping == 0, "{memory:?}");
+        assert_eq!(store.memory().used, store.memory().reachable);
+    }
+}

@@ -291,3 +291,115 @@ where
         pool.close()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::descriptor::Descriptor;
+    use crate::direct::small::{self, settings, store};
+    use std::path::Path;
+    use terrace_medium::{Dram, Shm};
+    use terrace_pool::{PoolOptions, Start};
+
+    type Store<M = Shm> = small::Store<M>;
+
+    #[test]
+    fn draws_are_those_of_splitmix64() {
+        let (store, _) = store();
+        store.draws.store(1_234_567, Ordering::Relaxed);
+        // The second number is the first of the published list for this seed.
+        let _ = store.draw();
+        assert_eq!([(); 2].map(|()| store.draw()), [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
+    }
+
+    #[test]
+    fn each_pool_draws_numbers_of_its_own_each_time_that_it_is_opened() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut first = std::collections::BTreeSet::new();
+        for (name, seed) in [("three", 3), ("four", 4), ("eight", 8)] {
+            for _ in 0..2 {
+                let options = PoolOptions::at(directory.path().join(name)).size(4 << 20).hash_seed(seed);
+                let store = Store::<Shm>::open(options.open_or_create().unwrap(), settings()).unwrap();
+                first.insert(store.draw());
+            }
+        }
+        assert_eq!(first.len(), 6);
+    }
+
+    fn options(path: &Path) -> PoolOptions {
+        PoolOptions::at(path.join("pool")).size(4 << 20).shared(true)
+    }
+
+    #[test]
+    fn who_only_reads_makes_no_store_of_a_pool_that_another_has_begun_to_make_one_of() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let pool = options(directory.path()).create::<Shm>().unwrap();
+        small::Index::<Shm>::create(&pool, INDEX, 100).unwrap();
+        let reader = Settings { read_only: true, ..settings() };
+        let opened = Store::<Shm>::open(options(directory.path()).open().unwrap(), reader);
+        assert!(matches!(opened, Err(OpenError::Empty)));
+        assert_eq!(pool.roots().iter().filter(|root| root.offset.is_some()).count(), 1);
+        assert!(Store::open(pool, settings()).is_ok());
+    }
+
+    #[test]
+    fn an_index_is_that_of_a_store_if_it_has_the_store_s_name() {
+        let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
+        small::Index::<Dram>::create(&pool, "another", 100).unwrap();
+        assert_eq!(index_in(&pool), None);
+        Store::open(pool.clone(), settings()).unwrap();
+        assert_eq!(index_in(&pool).as_deref(), Some("clht"));
+    }
+
+    #[test]
+    fn who_opens_a_store_that_others_have_open_leaves_their_batch_alone() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let one = Store::<Shm>::open(options(directory.path()).create().unwrap(), settings()).unwrap();
+        let guard = one.pool().pin();
+        let block = Descriptor::alloc(&guard, 0).unwrap();
+        let descriptor = Descriptor::draw(&guard, block, 0);
+        let lock = Lock::of(one.root.lock()).acquire(&guard);
+        one.root.set_active(descriptor.offset());
+        let two = Store::<Shm>::open(options(directory.path()).open().unwrap(), settings()).unwrap();
+        assert_eq!((two.batch_finished, one.root.active()), (None, descriptor.offset()));
+        one.root.set_active(0);
+        lock.release();
+    }
+
+    #[test]
+    fn what_has_a_place_in_the_pool_is_asked_of_it() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = directory.path().join("pool");
+        let open = || {
+            let pool = PoolOptions::at(&path).size(4 << 20).open_or_create::<Shm>().unwrap();
+            Arc::new(Store::open(pool, settings()).unwrap())
+        };
+        let store = open();
+        let mut watch = store.watch(b"k").unwrap();
+        let put = |key| store.put(Put { key, value: b"value", expires_at: None }).unwrap();
+        assert!(!watch.has_changed() && !watch.wait(Duration::ZERO));
+        put(b"other");
+        assert!(!watch.has_changed());
+        put(b"key");
+        assert!(watch.has_changed() && !watch.has_changed());
+        put(b"key");
+        assert!(watch.wait(Duration::from_secs(10)) && !watch.wait(Duration::ZERO));
+        drop(watch);
+
+        assert!(!store.keeps_entries());
+        let value = store.get(b"key").unwrap();
+        assert!(value.is_some() && store.keeps_entries());
+        drop(value);
+        assert!(!store.keeps_entries());
+
+        // Huge pages are asked for piece by piece, up to the end of the pool.
+        let pieces: Vec<u64> = std::iter::successors(Some(0), |&from| store.collapse_step(from)).collect();
+        assert!(pieces.len() > 1 && pieces.is_sorted() && *pieces.last().unwrap() >= store.pool().size());
+        assert!(pieces.iter().rev().skip(1).all(|&from| from < store.pool().size()));
+
+        let other = store.clone();
+        assert!(matches!(other.close(), Err(CloseError::StillOpen)));
+        store.close().unwrap();
+        assert_eq!(open().stats().found, Start::Clean);
+    }
+}

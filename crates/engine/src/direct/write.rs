@@ -30,10 +30,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         key: &[u8],
     ) -> Result<Option<u64>, WriteError> {
         let word = self.index.get(guard, key);
-        match word {
-            Some(word) if self.is_claimed(guard, word) => self.wait_unclaimed(guard, key),
-            word => Ok(word),
+        if word.is_some_and(|word| self.is_claimed(guard, word)) {
+            return self.wait_unclaimed(guard, key);
         }
+        Ok(word)
     }
 
     /// The record at `word`, if it can be made out. One that cannot is replaced or removed all the same.
@@ -312,10 +312,76 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Engine;
-    use crate::direct::small::{Store, settings};
+    use crate::direct::small::{Store, settings, store};
+    use crate::{Engine, KEY_MAX};
     use terrace_medium::Shm;
     use terrace_pool::PoolOptions;
+
+    /// How often a write is tried that finds the pool full each time, and so many bytes waiting of which it wants a hundred.
+    fn tries(store: &Store, waiting: u64) -> u32 {
+        let mut tries = 0;
+        let refused: Result<(), _> = store.with_relief(|| {
+            tries += 1;
+            Err(WriteError::PoolFull { wanted: 100, size: 4 << 20, longest: None, waiting })
+        });
+        assert!(matches!(refused, Err(WriteError::PoolFull { .. })));
+        tries
+    }
+
+    #[test]
+    fn a_write_that_finds_the_pool_full_is_tried_again_where_that_may_help_and_not_for_ever() {
+        let (store, _) = store();
+        while store.pool().relieve() {}
+        assert_eq!(store.pool().waiting(), 0);
+        // Nothing was to come back, and nothing has.
+        assert_eq!(tries(&store, 0), 1);
+        // Others have got it back: once for that, and again and again if it would be enough.
+        assert_eq!(tries(&store, 99), 2);
+        assert_eq!(tries(&store, 100), 1 + RELIEFS);
+        assert_eq!(tries(&store, 1 << 20), 1 + RELIEFS);
+        let mut tries = 0;
+        let refused: Result<(), _> = store.with_relief(|| {
+            tries += 1;
+            Err(WriteError::KeyTooLong)
+        });
+        assert_eq!((tries, refused), (1, Err(WriteError::KeyTooLong)));
+    }
+
+    #[test]
+    fn puts_together_do_each_what_it_would_do_alone() {
+        let (store, _) = store();
+        store.give(b"there", &[7; 9000], Some(5000));
+        let (keys, long) = ((0..200u32).map(u32::to_le_bytes).collect::<Vec<_>>(), vec![7; KEY_MAX + 1]);
+        let mut puts: Vec<Put<'_>> =
+            keys.iter().map(|key| Put { key, value: key, expires_at: None }).collect();
+        puts[70].key = &long;
+        puts[71].key = b"there";
+        puts[72].key = b"there";
+        let done = store.put_many(&puts);
+        assert!(done.len() == 200 && done[70] == Err(WriteError::KeyTooLong));
+        assert!(done.iter().enumerate().all(|(nth, done)| nth == 70 || done.is_ok()));
+        let is_there = |key: &[u8; 4]| store.get(key).unwrap().is_some_and(|value| *value == *key);
+        let missing: Vec<usize> = (0..200).filter(|&nth| !is_there(&keys[nth])).collect();
+        assert_eq!(missing, [70, 71, 72]);
+        assert_eq!(*store.get(b"there").unwrap().unwrap(), keys[72]);
+        assert_eq!((store.len(), store.stats().data_bytes, store.stats().expiring), (198, 197 * 8 + 9, 0));
+        let memory = store.memory();
+        assert_eq!((memory.garbage, memory.used), (0, memory.reachable));
+    }
+
+    #[test]
+    fn an_expiry_that_changes_nothing_writes_nothing() {
+        let (store, _) = store();
+        store.give(b"key", b"value", Some(5000));
+        let version = store.version(b"key");
+        let expire = |key: &[u8], at| store.modify(key, &mut |_| Change::Expire(at)).unwrap();
+        expire(b"nobody", Some(5000));
+        expire(b"key", Some(5000));
+        assert_eq!((store.version(b"key"), store.len()), (version.clone(), 1));
+        expire(b"key", None);
+        assert_ne!(store.version(b"key"), version);
+        assert_eq!(store.get(b"key").unwrap().unwrap().expires_at(), None);
+    }
 
     #[test]
     fn what_another_has_got_back_is_room_for_a_write_that_was_refused() {
