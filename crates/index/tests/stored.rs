@@ -1,7 +1,7 @@
 //! Every index is left and found again, on every medium and with both kinds of keys; and takes every integer for a key and for a word.
 
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::{Bytes, CacheBounds, Stored, U64};
+use terrace_index::{Bytes, CacheBounds, PointIndex, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::Pool;
 use terrace_testkit::conformance::{NAME, integers, stored};
@@ -85,4 +85,46 @@ fn every_integer_is_a_key_and_a_word() {
     every_index_takes_every_integer::<Shm>();
     every_index_takes_every_integer::<Pmem>();
     every_index_takes_every_integer::<Counting<Pmem>>();
+}
+
+/// A table for some keys, in memory that others have left full of ones, and with it all that it has grown to.
+fn in_used_memory<I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = U64>>() {
+    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
+    let guard = pool.pin();
+    let mut left = Vec::new();
+    for bytes in [64 << 10, 4 << 10, 1 << 10, 64] {
+        while let Ok(block) = guard.alloc(bytes) {
+            block.stream_lines(0, &vec![[!0; 8]; bytes / 64]);
+            left.push((block.persist().into_offset(), bytes));
+        }
+    }
+    left.into_iter().for_each(|(block, bytes)| guard.free(block, bytes));
+    let index = I::create(&pool, NAME, 1000).unwrap();
+    assert_eq!((index.len(), index.verify(&guard)), (0, vec![]), "{}", I::NAME);
+    for key in 0..5000 {
+        index.insert(&guard, &key, !key).unwrap();
+        if key % 100 == 0 {
+            assert_eq!(index.verify(&guard), [], "{}, {key} keys", I::NAME);
+        }
+    }
+    while index.maintain(&guard) {}
+    assert_eq!((index.len(), index.verify(&guard)), (5000, vec![]), "{}", I::NAME);
+    let stats = index.stats(&guard);
+    drop(guard);
+    while pool.relieve() {}
+    // All that was taken, the collector's walk names, by its size.
+    let blocks = pool.reachable(&mut |marker| index.trace(&pool.pin(), marker, |_, _| ()));
+    let bytes: u64 = blocks.iter().map(|&(_, bytes)| bytes).sum();
+    assert_eq!(bytes, pool.space().used_by_blocks, "{}", I::NAME);
+    // The allocator rounds up.
+    let more = bytes.checked_sub(stats.bytes);
+    assert!(more.is_some_and(|more| more < 256), "{}: {stats:?}, in {bytes} bytes", I::NAME);
+}
+
+#[test]
+fn a_table_in_used_memory_begins_empty_and_names_all_that_it_takes() {
+    in_used_memory::<Clht<_, U64>>();
+    in_used_memory::<Level<_, U64>>();
+    in_used_memory::<Rewo<_, U64>>();
+    in_used_memory::<Turbo<_, U64>>();
 }

@@ -196,6 +196,34 @@ fn what_was_deleted_is_collected_once_paths_are_long() {
 }
 
 #[test]
+fn maintenance_takes_back_the_buckets_of_shards_without_keys_and_of_no_others() {
+    let index = Turbo::<Dram, U64>::with_shards(&pool(), "turbo", 10, 0).unwrap();
+    let guard = index.pool().pin();
+    let free = || {
+        while index.pool().relieve() {}
+        index.pool().space().free
+    };
+    let before = free();
+    (0..20_000).for_each(|n| _ = index.insert(&guard, &key(n), n).unwrap());
+    assert!(index.stats(&guard).buckets >= 1024, "each shard has some");
+    // One key stays.
+    (1..20_000).for_each(|n| assert_eq!(index.remove(&guard, &key(n)), Some(n)));
+    assert!(index.stats(&guard).buckets >= 1024, "removals leave them one each");
+    let pieces = 1 + std::iter::from_fn(|| index.maintain(&guard).then_some(())).count();
+    assert!((2..=1024).contains(&pieces), "{pieces} pieces");
+    assert_eq!(index.stats(&guard).buckets, 1);
+    assert_eq!((index.get(&guard, &key(0)), index.verify(&guard)), (Some(0), vec![]));
+    assert_eq!(index.remove(&guard, &key(0)), Some(0));
+    while index.maintain(&guard) {}
+    assert_eq!(index.stats(&guard).buckets, 0);
+    assert_eq!(index.insert(&guard, &key(1), 7), Ok(Inserted::New));
+    assert_eq!(index.remove(&guard, &key(1)), Some(7));
+    while index.maintain(&guard) {}
+    drop(guard);
+    assert_eq!(free(), before);
+}
+
+#[test]
 fn keys_that_all_collide_take_no_more_memory_than_four_times_their_slots() {
     let pool: Pool<Dram> = pool();
     let index = Turbo::<Dram, U64>::with_shards(&pool, "turbo", 0, 0).unwrap();

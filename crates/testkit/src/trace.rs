@@ -147,6 +147,30 @@ impl Trace {
         word.into_iter().chain(piece.into_iter().flat_map(|piece| self.words(piece)))
     }
 
+    /// What is durable of the first `words` words of a medium of zeros, once all this has been done to it: what was written back, or streamed, and fenced after that by whoever asked.
+    pub fn durable(&self, words: usize) -> Vec<u64> {
+        let (mut seen, mut durable) = (vec![0; words], vec![0; words]);
+        let mut asked = Vec::new();
+        for event in &self.events {
+            self.stored(event).for_each(|(word, value)| seen[word as usize] = value);
+            match event.what {
+                What::WriteBack { line } => {
+                    let words = line / 8..line / 8 + 8;
+                    asked.extend(words.map(|word| (event.thread, word, seen[word as usize])));
+                }
+                What::StreamedCopy(_) => {
+                    asked.extend(self.stored(event).map(|(word, value)| (event.thread, word, value)));
+                }
+                What::Fence => {
+                    let its = asked.extract_if(.., |(thread, ..)| *thread == event.thread);
+                    its.for_each(|(_, word, value)| durable[word as usize] = value);
+                }
+                _ => {}
+            }
+        }
+        durable
+    }
+
     /// Does to `image` (the medium's words at the beginning) what the first `events` events did to the medium.
     ///
     /// That is what another process sees then, and what a killed process leaves.

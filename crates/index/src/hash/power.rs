@@ -4,7 +4,7 @@ use std::sync::Arc;
 use terrace_pool::{Geometry, Pool, PoolOptions};
 use terrace_testkit::crash::Memory;
 use terrace_testkit::schedule::{Job, Policy, Scheduled, Slice, Stage};
-use terrace_testkit::{Layered, Recording, What};
+use terrace_testkit::{Layered, Recording};
 
 /// What the pool lies on.
 pub(super) type Medium = Layered<true>;
@@ -34,26 +34,7 @@ impl Power {
 
     /// The pool as somebody finds it after a loss of power, which has kept as little as it may.
     pub(super) fn lost(&self) -> Pool<Medium> {
-        let trace = self.medium.below().trace();
-        let (mut seen, mut durable) = (vec![0; BYTES / 8], vec![0; BYTES / 8]);
-        let mut asked = Vec::new();
-        for event in trace.events() {
-            trace.stored(event).for_each(|(word, value)| seen[word as usize] = value);
-            match event.what {
-                What::WriteBack { line } => {
-                    let words = line / 8..line / 8 + 8;
-                    asked.extend(words.map(|word| (event.thread, word, seen[word as usize])));
-                }
-                What::StreamedCopy(_) => {
-                    asked.extend(trace.stored(event).map(|(word, value)| (event.thread, word, value)));
-                }
-                What::Fence => {
-                    let mine = asked.extract_if(.., |(thread, ..)| *thread == event.thread);
-                    mine.for_each(|(_, word, value)| durable[word as usize] = value);
-                }
-                _ => {}
-            }
-        }
+        let durable = self.medium.below().trace().durable(BYTES / 8);
         let memory = memory();
         memory.set_all(&durable);
         options(2).open_on(Layered::over(Arc::new(memory))).expect("the pool")

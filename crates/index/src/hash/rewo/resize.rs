@@ -381,10 +381,55 @@ pub(super) fn view_at(offset: u64) -> Offset<ViewBlock> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bucket::{Mark, all_slots, meta, store_meta};
     use crate::hash::Rewo;
     use crate::{KeyKind, PointIndex, Stored, U64};
     use terrace_medium::Dram;
     use terrace_pool::Pool;
+
+    #[test]
+    fn a_table_with_an_eighth_of_its_slots_taken_shrinks_to_half_full() {
+        let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
+        let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 6).unwrap();
+        let guard = pool.pin();
+        // 64 buckets of 14 slots; as many again as there are keys, and a quarter of the buckets.
+        let log2s = [(0, Some(1)), (6, Some(1)), (7, Some(2)), (21, Some(3)), (48, Some(3)), (49, Some(4))];
+        let mut keys = 0..;
+        for (count, log2) in
+            log2s.into_iter().chain([(104, Some(4)), (105, Some(5)), (112, Some(5)), (113, None)])
+        {
+            while map.len() < count {
+                map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
+            }
+            assert_eq!(map.shrunk_log2(map.view()), log2, "{count} keys");
+        }
+    }
+
+    #[test]
+    fn a_table_is_filled_if_buckets_all_over_it_are() {
+        let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
+        let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 8).unwrap();
+        let place = map.view().directory().cells[0];
+        let fill = |indexes: std::ops::Range<u64>| {
+            for bucket in indexes.map(|index| map.bucket(place, index)) {
+                let all = all_slots::<U64>();
+                store_meta(
+                    pool.medium(),
+                    bucket,
+                    meta(pool.medium(), bucket).becoming::<U64>(all, Mark::None),
+                );
+            }
+        };
+        let is_filled = || map.is_filled(place, 64, 90);
+        assert!(!is_filled());
+        fill(0..128);
+        assert!(!is_filled(), "half of it");
+        // Of the 64 that are looked at, one in four, 90% are 57.6.
+        fill(128..4 * 57);
+        assert!(!is_filled());
+        fill(4 * 57..4 * 58);
+        assert!(is_filled());
+    }
 
     #[test]
     fn who_is_kept_from_moving_keys_does_not_let_others_fill_the_new_table() {

@@ -176,6 +176,27 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_in_a_bucket_of_the_spare_that_was_cleared_is_told() {
+        let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
+        let (map, _) = filled(&pool);
+        let (guard, view) = (pool.pin(), map.view());
+        assert!(!map.clear_some(view, PIECE));
+        let spare = view.directory().spare().unwrap();
+        for (index, is_told) in [(0, true), (view.count() - 1, true), (view.count(), false)] {
+            let word = &map.bucket(spare, index)[0].0[7];
+            word.store(pool.medium(), 1, Relaxed);
+            let findings = map.verify(&guard);
+            let places: Vec<u64> = findings.iter().map(|finding| finding.offset).collect();
+            assert_eq!(
+                places,
+                is_told.then(|| spare.bucket(index).raw()).as_slice(),
+                "{index}: {findings:?}"
+            );
+            word.store(pool.medium(), 0, Relaxed);
+        }
+    }
+
+    #[test]
     fn a_spare_for_another_resize_is_given_back() {
         let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
         let (map, _) = filled(&pool);

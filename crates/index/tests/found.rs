@@ -1,0 +1,289 @@
+//! Words of a table that were changed behind its back: what `verify` says of them, where and what is expected there; and what who looks for a key is told.
+#![allow(missing_docs, reason = "tests")]
+
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+use terrace_index::{Bytes, KeyKind, PointIndex, RecordKeys, Stored, U64};
+use terrace_medium::{Dram, Offset, Word};
+use terrace_pool::{Pool, PoolOptions};
+use terrace_testkit::{TestKeys, TestRecord};
+
+const SEED: u64 = 11;
+/// Of a table's word that tells where it lies.
+const START: u64 = 0xffff_ffff_ffc0;
+/// Slots of a bucket of pairs, in TurboHash and Rewo-Hash.
+const SLOTS: u64 = 14;
+
+fn pool() -> Pool<Dram> {
+    PoolOptions::anonymous().size(4 << 20).hash_seed(SEED).create().expect("memory for a pool")
+}
+
+fn word(pool: &Pool<Dram>, at: u64) -> &Word {
+    pool.region().at(Offset::new(at))
+}
+
+fn load(pool: &Pool<Dram>, at: u64) -> u64 {
+    word(pool, at).load(pool.medium(), Relaxed)
+}
+
+/// Where the root lies.
+fn root(pool: &Pool<Dram>) -> u64 {
+    pool.roots()[0].offset.expect("an index has a root")
+}
+
+fn hash(key: u64) -> u64 {
+    U64::hash(&key, SEED)
+}
+
+/// What `verify` says with these words changed, each finding with its place. They are as before then.
+fn told(
+    index: &(impl PointIndex<Medium = Dram> + Stored<Medium = Dram>),
+    changes: &[(u64, u64)],
+) -> Vec<(u64, String)> {
+    let pool = index.pool();
+    let before: Vec<u64> = changes.iter().map(|&(at, _)| load(pool, at)).collect();
+    changes.iter().for_each(|&(at, value)| word(pool, at).store(pool.medium(), value, Relaxed));
+    let findings = index.verify(&pool.pin());
+    for (&(at, _), before) in changes.iter().zip(before) {
+        word(pool, at).store(pool.medium(), before, Relaxed);
+    }
+    findings.into_iter().map(|finding| (finding.offset, finding.expected)).collect()
+}
+
+/// With these words changed there is one finding, at `place`: this is expected there.
+fn is_told(
+    index: &(impl PointIndex<Medium = Dram> + Stored<Medium = Dram>),
+    changes: &[(u64, u64)],
+    place: u64,
+    expected: &str,
+) {
+    assert_eq!(index.verify(&index.pool().pin()), [], "before: {expected}");
+    let told = told(index, changes);
+    assert!(
+        matches!(&told[..], [(at, said)] if *at == place && said.contains(expected)),
+        "{expected}: {told:x?}"
+    );
+}
+
+#[test]
+fn p_clht_says_what_is_wrong_in_a_chain() {
+    let pool = pool();
+    let index = Clht::<Dram, U64>::create(&pool, "index", 0).unwrap();
+    let guard = pool.pin();
+    let of_bucket = |bucket: u64| (0..).filter(move |&key| hash(key) >> 61 == bucket);
+    // The last in a bucket behind the first.
+    let keys: Vec<u64> = of_bucket(3).take(4).collect();
+    keys.iter().for_each(|&key| _ = index.insert(&guard, &key, key).unwrap());
+    let head = (load(&pool, root(&pool) + 8) & START) + 3 * 64;
+    let link = load(&pool, head + 56);
+    let next = (link & ((1 << 38) - 1)) << 6;
+    assert_eq!((load(&pool, head + 8), load(&pool, next + 8)), (keys[0], keys[3]));
+    is_told(&index, &[(head + 16, keys[0])], head, "each key once");
+    is_told(&index, &[(next + 8, keys[0])], next, "each key once");
+    is_told(&index, &[(next + 8, of_bucket(5).next().unwrap())], next, "keys of bucket 3");
+    let counted = told(&index, &[(head + 56, link & !(1 << 39))]);
+    assert!(matches!(&counted[..], [(_, said)] if said == "a count of 3 keys"), "{counted:x?}");
+    // Whoever followed it has taken note.
+    let lost = told(&index, &[(next + 56, load(&pool, next + 56) | 1 << 37)]);
+    assert_eq!(lost[0], (next, "a next bucket in the pool".into()));
+    assert_eq!(lost[1].1, "an undamaged index");
+    assert_eq!(lost.len(), 2);
+}
+
+#[test]
+fn p_clht_says_what_is_wrong_with_a_byte_string() {
+    let pool = pool();
+    let index = Clht::<Dram, Bytes<TestRecord>>::create(&pool, "index", 0).unwrap();
+    let guard = pool.pin();
+    let key = Bytes::<TestRecord>::key(1);
+    index.insert(&guard, &key, Bytes::<TestRecord>::word(&guard, &key, 1, 0).unwrap()).unwrap();
+    let bucket = Bytes::<TestRecord>::hash(&key, SEED) >> 61;
+    let head = (load(&pool, root(&pool) + 8) & START) + bucket * 64;
+    let slot = load(&pool, head + 8);
+    is_told(&index, &[(head + 8, slot ^ 1 << 50)], head, "a sound record");
+    let record = index.get(&guard, &key).unwrap();
+    is_told(&index, &[(record, load(&pool, record) ^ 1 << 40)], head, "a sound record");
+    is_told(&index, &[(head + 16, slot)], head, "each key once");
+    // Another tag, with each of the checks that it could have: one is right.
+    let tagged = |check: u64| (slot ^ 1 << 50) & !(0xff << 41) | check << 41;
+    let says = |check: &u64| told(&index, &[(head + 8, tagged(*check))])[0].1.contains("from its key's hash");
+    assert_eq!((0..256).filter(says).count(), 1);
+}
+
+/// Where a slot of pairs begins in the bucket at `at`.
+fn pair(at: u64, slot: u64) -> u64 {
+    at + 32 + 16 * slot
+}
+
+/// The change that gives the tag of a slot in the bucket at `at`.
+fn with_tag(pool: &Pool<Dram>, at: u64, slot: u64, tag: u64) -> (u64, u64) {
+    let (place, shift) = (at + 8 + 8 * (slot / 8), 8 * (slot % 8));
+    (place, load(pool, place) & !(0xff << shift) | (tag & 0xff) << shift)
+}
+
+/// The bucket and the slot that have `key`, of so many buckets from `start` on.
+fn find(pool: &Pool<Dram>, start: u64, buckets: u64, key: u64) -> (u64, u64) {
+    let slots = (0..buckets).flat_map(|bucket| (0..SLOTS).map(move |slot| (start + 256 * bucket, slot)));
+    let has_it =
+        |&(at, slot): &(u64, u64)| load(pool, at) >> slot & 1 == 1 && load(pool, pair(at, slot)) == key;
+    slots.filter(has_it).next().expect("the key is there")
+}
+
+#[test]
+fn turbohash_says_what_is_wrong_in_a_shard() {
+    let pool = pool();
+    let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 1, 60).unwrap();
+    let guard = pool.pin();
+    // All of one home, so that the last lies in the bucket behind it.
+    let of_shard = |shard: u64| (0..).filter(move |&key| hash(key) >> 56 == shard << 7);
+    let keys: Vec<u64> = of_shard(0).take(SLOTS as usize + 1).collect();
+    keys.iter().for_each(|&key| _ = index.insert(&guard, &key, key).unwrap());
+    let [descriptor, places] = [3, 4].map(|word| load(&pool, root(&pool) + 8 * word));
+    let (place, version) = (load(&pool, places), load(&pool, descriptor + 8));
+    let [home, behind] = [place & START, (place & START) + 256];
+    assert_eq!(find(&pool, home, 2, keys[SLOTS as usize]), (behind, 0), "{place:#x}");
+    let ((at, one), (same, other)) = (find(&pool, home, 2, keys[0]), find(&pool, home, 2, keys[1]));
+    assert_eq!((at, same), (home, home));
+    is_told(&index, &[with_tag(&pool, home, one, hash(keys[0]) ^ 1)], home, "the tag");
+    let twice = [(pair(home, other), keys[0]), with_tag(&pool, home, other, hash(keys[0]))];
+    is_told(&index, &twice, home, "each key once");
+    is_told(&index, &[(home, load(&pool, home) | 1 << SLOTS)], home, "no slot both live and deleted");
+    is_told(&index, &[(home + 24, 0)], behind, "a path from the home 0 on");
+    // The slot of one that is gone does not end a path; there is a key less.
+    let gone = load(&pool, home) & !(1 << one) | 1 << (SLOTS + one);
+    is_told(&index, &[(home, gone)], descriptor, "a count of 14 keys");
+    let elsewhere = of_shard(1).next().unwrap();
+    let elsewhere = [(pair(home, one), elsewhere), with_tag(&pool, home, one, hash(elsewhere))];
+    is_told(&index, &elsewhere, home, "keys of shard 0");
+    // Where the shard lies: once for reading and once for good.
+    is_told(&index, &[(places, 0)], descriptor, &format!("{place:#x}"));
+    let durable = descriptor + 16 + 8 * (version & 1);
+    assert_eq!(load(&pool, durable), place);
+    let unsound = place ^ 1 << 50;
+    is_told(&index, &[(places, unsound), (durable, unsound)], descriptor, "a shard in the pool");
+}
+
+#[test]
+fn rewo_hash_says_what_is_wrong_in_a_table() {
+    let pool = pool();
+    let index = Rewo::<Dram, U64>::with_shape(&pool, "index", 1, 2).unwrap();
+    let guard = pool.pin();
+    let keys: Vec<u64> = (0..).filter(|&key| hash(key) << 14 >> 62 == 1).take(SLOTS as usize + 1).collect();
+    keys.iter().for_each(|&key| _ = index.insert(&guard, &key, key).unwrap());
+    let view = load(&pool, root(&pool) + 64 + 8);
+    let start = load(&pool, view + 64) & START;
+    // The last one is there, or another that it has evicted.
+    let placed: Vec<(u64, (u64, u64))> = keys.iter().map(|&key| (key, find(&pool, start, 4, key))).collect();
+    let home = start + 256;
+    let at_home: Vec<(u64, u64)> =
+        placed.iter().filter(|of| of.1.0 == home).map(|of| (of.0, of.1.1)).collect();
+    let &(_, (second, _)) =
+        placed.iter().find(|(_, (at, _))| *at != home).expect("one is in its second bucket");
+    let [(key, one), (_, other)] = [at_home[0], at_home[1]];
+    is_told(&index, &[with_tag(&pool, home, one, hash(key) ^ 1)], home, "the tag");
+    let twice = [(pair(home, other), key), with_tag(&pool, home, other, hash(key))];
+    is_told(&index, &twice, home, "each key once");
+    // A key in a bucket in which nobody looks for it.
+    let strange = (0..).find(|&key| hash(key) << 14 >> 62 == 3).unwrap();
+    let strange = [(pair(home, one), strange), with_tag(&pool, home, one, hash(strange))];
+    is_told(&index, &strange, home, "a key of this bucket");
+    // The home does not say that anybody has passed it.
+    let unpassed = told(&index, &[(home + 24, 0)]);
+    assert!(unpassed.contains(&(second, "a key of this bucket".into())), "{unpassed:x?}");
+    let counted = told(&index, &[(home, load(&pool, home) & !(1 << one))]);
+    assert!(matches!(&counted[..], [(_, said)] if said == "a count of 14 keys"), "{counted:x?}");
+    is_told(&index, &[(view, load(&pool, view) ^ 1)], view, "a view that fits its check");
+}
+
+#[test]
+fn a_meta_word_and_a_record_that_do_not_fit_their_checks_are_told() {
+    fn verified<I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = Bytes<TestRecord>>>(
+        index: &I,
+        bucket: impl FnOnce(&Pool<Dram>) -> u64,
+    ) {
+        let (pool, guard) = (index.pool(), index.pool().pin());
+        let key = Bytes::<TestRecord>::key(1);
+        index.insert(&guard, &key, Bytes::<TestRecord>::word(&guard, &key, 1, 0).unwrap()).unwrap();
+        let (at, record) = (bucket(pool), index.get(&guard, &key).unwrap());
+        is_told(index, &[(at, load(pool, at) ^ 1 << 63)], at, "a meta word that fits its check");
+        is_told(index, &[(record, load(pool, record) ^ 1 << 40)], at, "a sound record");
+        assert_eq!(TestRecord::key(&guard, record), Some(key.as_slice()));
+    }
+    let turbo = Turbo::<Dram, Bytes<TestRecord>>::with_shards(&pool(), "index", 0, 0).unwrap();
+    verified(&turbo, |pool| load(pool, load(pool, root(pool) + 32)) & START);
+    let rewo = Rewo::<Dram, Bytes<TestRecord>>::with_shape(&pool(), "index", 1, 0).unwrap();
+    verified(&rewo, |pool| load(pool, load(pool, root(pool) + 72) + 64) & START);
+}
+
+/// Who looks for a key whose record is damaged is told so; who looks for another, there or not, is not.
+fn damaged_records_are_told<
+    I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = Bytes<TestRecord>>,
+>() {
+    let pool = pool();
+    let index = I::create(&pool, "index", 0).unwrap();
+    let guard = pool.pin();
+    let keys: Vec<_> = (0..440).map(Bytes::<TestRecord>::key).collect();
+    let (there, absent) = keys.split_at(40);
+    for (number, key) in there.iter().enumerate() {
+        let word = Bytes::<TestRecord>::word(&guard, key, number as u64, 0).unwrap();
+        index.insert(&guard, key, word).unwrap();
+    }
+    for damaged in there {
+        let record = index.get(&guard, damaged).expect("the key is there");
+        let sound = load(&pool, record);
+        word(&pool, record).store(pool.medium(), sound ^ 1 << 40, Relaxed);
+        let what = index.get_sound(&guard, damaged).map_err(|damage| damage.offset);
+        assert_eq!(what, Err(record), "{}", I::NAME);
+        let others = there.iter().filter(|&key| key != damaged);
+        assert!(
+            others.into_iter().all(|key| matches!(index.get_sound(&guard, key), Ok(Some(_)))),
+            "{}",
+            I::NAME
+        );
+        // It may be the record of one of the same tag, of 15 bits.
+        let told = absent.iter().filter(|key| index.get_sound(&guard, key) != Ok(None)).count();
+        assert!(told <= 1, "{}: {told}", I::NAME);
+        word(&pool, record).store(pool.medium(), sound, Relaxed);
+    }
+}
+
+#[test]
+fn a_damaged_record_is_told_to_who_looks_for_its_key_and_to_nobody_else() {
+    damaged_records_are_told::<Clht<_, Bytes<TestRecord>>>();
+    damaged_records_are_told::<Level<_, Bytes<TestRecord>>>();
+    damaged_records_are_told::<Rewo<_, Bytes<TestRecord>>>();
+    damaged_records_are_told::<Turbo<_, Bytes<TestRecord>>>();
+}
+
+#[test]
+fn a_slot_of_p_clht_with_any_one_byte_changed_is_found_out() {
+    let pool = pool();
+    let index = Clht::<Dram, Bytes<TestRecord>>::create(&pool, "index", 0).unwrap();
+    let guard = pool.pin();
+    let bucket = |key: &[u8]| Bytes::<TestRecord>::hash(key, SEED) >> 61;
+    let keys: Vec<_> = (0..).map(Bytes::<TestRecord>::key).filter(|key| bucket(key) == 3).take(5).collect();
+    for (number, key) in keys.iter().enumerate() {
+        let word = Bytes::<TestRecord>::word(&guard, key, number as u64, 0).unwrap();
+        index.insert(&guard, key, word).unwrap();
+    }
+    let head = (load(&pool, root(&pool) + 8) & START) + 3 * 64;
+    // One of the six slots is empty.
+    for (slot, byte, flip) in
+        (1..7).flat_map(|slot| (0..8).flat_map(move |byte| [1, 0x80, 0xff].map(|flip| (slot, byte, flip))))
+    {
+        let place = word(&pool, head + 8 * slot);
+        let sound = place.load(pool.medium(), Relaxed);
+        place.store(pool.medium(), sound ^ flip << (8 * byte), Relaxed);
+        for key in &keys {
+            let found = index.get_sound(&guard, key);
+            let is_it = |word| TestRecord::key(&guard, word) == Some(key.as_slice());
+            // The key, or a refusal: never that it is absent.
+            assert!(
+                found.is_err() || found.is_ok_and(|found| found.is_some_and(is_it)),
+                "slot {slot} {found:?}"
+            );
+        }
+        place.store(pool.medium(), sound, Relaxed);
+    }
+    assert!(keys.iter().all(|key| matches!(index.get_sound(&guard, key), Ok(Some(_)))));
+}
