@@ -126,7 +126,7 @@ fn find(pool: &Pool<Dram>, start: u64, buckets: u64, key: u64) -> (u64, u64) {
     let slots = (0..buckets).flat_map(|bucket| (0..SLOTS).map(move |slot| (start + 256 * bucket, slot)));
     let has_it =
         |&(at, slot): &(u64, u64)| load(pool, at) >> slot & 1 == 1 && load(pool, pair(at, slot)) == key;
-    slots.filter(has_it).next().expect("the key is there")
+    slots.into_iter().find(has_it).expect("the key is there")
 }
 
 #[test]

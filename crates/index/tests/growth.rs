@@ -1,8 +1,9 @@
-//! When P-CLHT grows, is drawn again, and shrinks: at which bucket that had to be chained, and at which removal.
+//! When P-CLHT chains a bucket, grows, is drawn again, and shrinks: at which key, at which bucket that had to be chained, and at which removal.
 
-use terrace_index::{IndexStats, KeyKind, PointIndex, Stored, U64, hash::Clht};
+use terrace_index::{Bytes, IndexStats, KeyKind, PointIndex, Stored, U64, hash::Clht};
 use terrace_medium::Dram;
 use terrace_pool::PoolOptions;
+use terrace_testkit::{TestKeys, TestRecord};
 
 const SEED: u64 = 11;
 /// Pairs of a bucket.
@@ -47,6 +48,29 @@ fn resizes_to(index: &Index) -> Option<u64> {
 fn finish(index: &Index) {
     let guard = index.pool().pin();
     while index.maintain(&guard) {}
+}
+
+#[test]
+fn six_byte_strings_fill_a_bucket_and_one_more_chains_another_for_six() {
+    type Strings = Bytes<TestRecord>;
+    let pool = PoolOptions::anonymous().size(16 << 20).hash_seed(SEED).create().expect("memory for a pool");
+    let index = Clht::<Dram, Strings>::create(&pool, "growth", 0).expect("room for a table");
+    let guard = pool.pin();
+    let put = |(number, key): (u64, &Vec<u8>)| {
+        let word = Strings::word(&guard, key, number, 0).expect("room for a record");
+        index.insert(&guard, key, word).expect("room for a slot");
+    };
+    let keys: Vec<_> =
+        (0..).map(Strings::key).filter(|key| Strings::hash(key, SEED) >> 61 == 3).take(13).collect();
+    for (number, key) in (0..).zip(&keys[..12]) {
+        put((number, key));
+        assert_eq!(index.stats(&guard).overflow_buckets, number / 6, "{number}");
+    }
+    // Where one has gone is room for another.
+    assert!(index.remove(&guard, &keys[2]).is_some());
+    put((12, &keys[12]));
+    assert_eq!((index.stats(&guard).overflow_buckets, index.stats(&guard).resizes), (1, 0));
+    assert_eq!(index.stats(&guard).slots, 9 * 6);
 }
 
 /// `full` buckets of eight without an empty slot, and some keys in the last.
