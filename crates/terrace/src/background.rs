@@ -186,8 +186,6 @@ fn finish_collecting(signal: &Signal) {
 
 /// Collects what a crash has left, and then what those leave who share the store and die. It may have to wait for one of them that stands still, so it is the work of a thread that does nothing else.
 fn collect(engine: &dyn Engine, signal: &Signal, work: Work) {
-    // Who wakes up beside it goes first, such as one that waits for a dead one's lock.
-    terrace_pool::take_long_turns();
     loop {
         let gave_way = engine.needs_collection() && !collect_once(engine, signal);
         if !gave_way {
