@@ -255,35 +255,77 @@ fn a_damaged_record_is_told_to_who_looks_for_its_key_and_to_nobody_else() {
     damaged_records_are_told::<Turbo<_, Bytes<TestRecord>>>();
 }
 
-#[test]
-fn a_slot_of_p_clht_with_any_one_byte_changed_is_found_out() {
-    let pool = pool();
-    let index = Clht::<Dram, Bytes<TestRecord>>::create(&pool, "index", 0).unwrap();
-    let guard = pool.pin();
-    let bucket = |key: &[u8]| Bytes::<TestRecord>::hash(key, SEED) >> 61;
-    let keys: Vec<_> = (0..).map(Bytes::<TestRecord>::key).filter(|key| bucket(key) == 3).take(5).collect();
+/// With any byte of these words changed, who looks for one of `keys`, which all come in first, is given it or refused, and never told that it is absent.
+fn changed_bytes_are_found_out<I>(index: &I, keys: &[Vec<u8>], words: impl FnOnce(&Pool<Dram>) -> Vec<u64>)
+where
+    I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = Bytes<TestRecord>>,
+{
+    let (pool, guard) = (index.pool(), index.pool().pin());
     for (number, key) in keys.iter().enumerate() {
         let word = Bytes::<TestRecord>::word(&guard, key, number as u64, 0).unwrap();
         index.insert(&guard, key, word).unwrap();
     }
-    let head = (load(&pool, root(&pool) + 8) & START) + 3 * 64;
-    // One of the six slots is empty.
-    for (slot, byte, flip) in
-        (1..7).flat_map(|slot| (0..8).flat_map(move |byte| [1, 0x80, 0xff].map(|flip| (slot, byte, flip))))
-    {
-        let place = word(&pool, head + 8 * slot);
-        let sound = place.load(pool.medium(), Relaxed);
-        place.store(pool.medium(), sound ^ flip << (8 * byte), Relaxed);
-        for key in &keys {
-            let found = index.get_sound(&guard, key);
-            let is_it = |word| TestRecord::key(&guard, word) == Some(key.as_slice());
-            // The key, or a refusal: never that it is absent.
-            assert!(
-                found.is_err() || found.is_ok_and(|found| found.is_some_and(is_it)),
-                "slot {slot} {found:?}"
-            );
+    for at in words(pool) {
+        let sound = load(pool, at);
+        for (byte, flip) in (0..8).flat_map(|byte| [1, 0x80, 0xff].map(|flip| (byte, flip))) {
+            word(pool, at).store(pool.medium(), sound ^ flip << (8 * byte), Relaxed);
+            for key in keys {
+                let found = index.get_sound(&guard, key);
+                let is_it = |word| TestRecord::key(&guard, word) == Some(key.as_slice());
+                assert!(
+                    found.is_err() || found.is_ok_and(|found| found.is_some_and(is_it)),
+                    "{}: word {at:#x} {found:?}",
+                    I::NAME
+                );
+            }
         }
-        place.store(pool.medium(), sound, Relaxed);
+        word(pool, at).store(pool.medium(), sound, Relaxed);
     }
     assert!(keys.iter().all(|key| matches!(index.get_sound(&guard, key), Ok(Some(_)))));
+}
+
+/// The words from `at` on that have so many bytes.
+fn words(at: u64, bytes: u64) -> Vec<u64> {
+    (at..at + bytes).step_by(8).collect()
+}
+
+#[test]
+fn a_slot_of_p_clht_with_any_one_byte_changed_is_found_out() {
+    let index = Clht::<Dram, Bytes<TestRecord>>::create(&pool(), "index", 0).unwrap();
+    let bucket = |key: &[u8]| Bytes::<TestRecord>::hash(key, SEED) >> 61;
+    let keys: Vec<_> = (0..).map(Bytes::<TestRecord>::key).filter(|key| bucket(key) == 3).take(5).collect();
+    // One of the six slots is empty.
+    changed_bytes_are_found_out(&index, &keys, |pool| {
+        words((load(pool, root(pool) + 8) & START) + 3 * 64 + 8, 48)
+    });
+}
+
+#[test]
+fn a_bucket_of_level_hashing_with_any_one_byte_changed_is_found_out() {
+    let index = Level::<Dram, Bytes<TestRecord>>::create(&pool(), "index", 0).unwrap();
+    let keys: Vec<_> = (0..34).map(Bytes::<TestRecord>::key).collect();
+    // Two above, one below.
+    changed_bytes_are_found_out(&index, &keys, |pool| {
+        let [below, above] = [2, 3].map(|word| load(pool, root(pool) + 8 * word) & START);
+        [words(above, 256), words(below, 128)].concat()
+    });
+    assert_eq!(index.stats(&index.pool().pin()).buckets, 3);
+}
+
+#[test]
+fn a_bucket_of_rewo_hash_with_any_one_byte_changed_is_found_out() {
+    let index = Rewo::<Dram, Bytes<TestRecord>>::with_shape(&pool(), "index", 4, 0).unwrap();
+    let keys: Vec<_> = (0..20).map(Bytes::<TestRecord>::key).collect();
+    changed_bytes_are_found_out(&index, &keys, |pool| {
+        words(load(pool, load(pool, root(pool) + 72) + 64) & START, 256)
+    });
+}
+
+#[test]
+fn a_bucket_of_turbohash_with_any_one_byte_changed_is_found_out() {
+    let index = Turbo::<Dram, Bytes<TestRecord>>::with_shards(&pool(), "index", 0, 1).unwrap();
+    let keys: Vec<_> = (0..20).map(Bytes::<TestRecord>::key).collect();
+    changed_bytes_are_found_out(&index, &keys, |pool| {
+        words(load(pool, load(pool, root(pool) + 24) + 16) & START, 256)
+    });
 }

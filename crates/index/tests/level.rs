@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::hash::Level;
-use terrace_index::{Bytes, IndexStats, Inserted, KeyKind, PointIndex, RecordKeys, Stored, U64};
+use terrace_index::{Bytes, IndexStats, Inserted, KeyKind, PointIndex, Stored, U64};
 use terrace_medium::{Dram, Line, MappedMedium, Offset, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::conformance::{costs_of_inserts, costs_of_single_changes, most_lines};
@@ -338,39 +338,6 @@ fn buckets<M: MappedMedium>(pool: &Pool<M>) -> [u64; 3] {
     let root = pool.roots()[0].offset.unwrap();
     let tier = |word: usize| line(pool, root).0[word].load(pool.medium(), Relaxed) & 0xffff_ffff_ffc0;
     [tier(3), tier(3) + 128, tier(2)]
-}
-
-#[test]
-fn a_bucket_of_byte_strings_with_any_one_byte_changed_is_found_out() {
-    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
-    let index = Level::<Dram, Bytes<TestRecord>>::create(&pool, "level", 0).unwrap();
-    let guard = pool.pin();
-    let keys: Vec<_> = (0..34).map(Bytes::<TestRecord>::key).collect();
-    for (number, key) in keys.iter().enumerate() {
-        let word = Bytes::<TestRecord>::word(&guard, key, number as u64, 0).unwrap();
-        index.insert(&guard, key, word).unwrap();
-    }
-    assert_eq!(index.stats(&guard).buckets, 3);
-    let words = buckets(&pool).into_iter().flat_map(|at| (0..16).map(move |word| (at, word)));
-    let changes = words.flat_map(|(at, word)| (0..8).map(move |byte| (at, word, byte)));
-    for (at, word, byte) in changes {
-        for flip in [1, 0x80, 0xff] {
-            let place = &line(&pool, at + 64 * (word as u64 / 8)).0[word % 8];
-            let sound = place.load(pool.medium(), Relaxed);
-            place.store(pool.medium(), sound ^ flip << (8 * byte), Relaxed);
-            for key in &keys {
-                let found = index.get_sound(&guard, key);
-                let is_it = |word| TestRecord::key(&guard, word) == Some(key.as_slice());
-                // The key, or a refusal: never that it is absent.
-                assert!(
-                    found.is_err() || found.is_ok_and(|found| found.is_some_and(is_it)),
-                    "word {word} {found:?}"
-                );
-            }
-            place.store(pool.medium(), sound, Relaxed);
-        }
-    }
-    assert!(keys.iter().all(|key| index.get_sound(&guard, key).is_ok()));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::hash::Turbo;
-use terrace_index::{Bytes, Inserted, PointIndex, RecordKeys, Stored, U64};
+use terrace_index::{Bytes, Inserted, PointIndex, Stored, U64};
 use terrace_medium::{Dram, Line, MappedMedium, Offset, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::conformance::{costs_of_inserts, costs_of_single_changes, most_lines};
@@ -286,39 +286,6 @@ fn a_root_with_any_one_of_its_words_changed_is_refused() {
     }
     assert!(Turbo::<Dram, U64>::recover(&pool, "turbo").unwrap().is_some());
     assert!(Turbo::<Dram, Bytes<TestRecord>>::recover(&pool, "turbo").is_err(), "another kind of keys");
-}
-
-#[test]
-fn a_bucket_of_byte_strings_with_any_one_byte_changed_is_found_out() {
-    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
-    let index = Turbo::<Dram, Bytes<TestRecord>>::with_shards(&pool, "turbo", 0, 1).unwrap();
-    let guard = pool.pin();
-    let keys: Vec<_> = (0..20).map(Bytes::<TestRecord>::key).collect();
-    for (number, key) in keys.iter().enumerate() {
-        let word = Bytes::<TestRecord>::word(&guard, key, number as u64, 0).unwrap();
-        index.insert(&guard, key, word).unwrap();
-    }
-    let root = pool.roots()[0].offset.unwrap();
-    let descriptor = line(&pool, root).0[3].load(pool.medium(), Relaxed);
-    let bucket = line(&pool, descriptor).0[2].load(pool.medium(), Relaxed) & 0xffff_ffff_ffc0;
-    for (word, byte, flip) in
-        (0..32).flat_map(|word| (0..8).flat_map(move |byte| [1, 0x80, 0xff].map(|flip| (word, byte, flip))))
-    {
-        let place = &line(&pool, bucket + 64 * (word / 8)).0[word as usize % 8];
-        let sound = place.load(pool.medium(), Relaxed);
-        place.store(pool.medium(), sound ^ flip << (8 * byte), Relaxed);
-        for key in &keys {
-            let found = index.get_sound(&guard, key);
-            let is_it = |word| TestRecord::key(&guard, word) == Some(key.as_slice());
-            // The key, or a refusal: never that it is absent.
-            assert!(
-                found.is_err() || found.is_ok_and(|found| found.is_some_and(is_it)),
-                "word {word} {found:?}"
-            );
-        }
-        place.store(pool.medium(), sound, Relaxed);
-    }
-    assert!(keys.iter().all(|key| index.get_sound(&guard, key).is_ok()));
 }
 
 /// A shard without buckets is at offset 0, where the pool keeps its own header: nothing there is taken for a bucket, whatever the tag of the key.

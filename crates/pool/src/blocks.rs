@@ -15,8 +15,8 @@ use terrace_medium::{LINE, Line, MappedMedium, Offset, Word};
 pub(crate) const PATIENCE: u32 = rests_in(Duration::from_secs(10));
 /// The same where it was in vain before.
 pub(crate) const LITTLE_PATIENCE: u32 = 4;
-/// Turns between two looks at whether one of them has died.
-const LOOK_EVERY: u32 = 16;
+/// Rests between two looks at whether one of them has died.
+const LOOK_EVERY: u32 = rests_in(Duration::from_millis(16));
 
 /// The pool has no room for what was asked.
 ///

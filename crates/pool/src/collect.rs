@@ -13,13 +13,14 @@
 //!
 //! What somebody leaves behind who dies in this era, while others go on, is another matter: see `doubt`.
 
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, rests_in};
 use crate::epoch::GRACE;
 use crate::pool::{Inner, Pool};
 use crate::shared::SETTLED;
 use crate::zones::{State, Use};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Duration;
 use terrace_medium::MappedMedium;
 
 /// What a collection did.
@@ -35,8 +36,8 @@ pub struct CollectReport {
     pub units: u64,
 }
 
-/// Turns of a wait for the collector between two looks at whether somebody stands still.
-const LOOK_EVERY: u32 = 128;
+/// Rests of a wait for the collector between two looks at whether somebody stands still.
+const LOOK_EVERY: u32 = rests_in(Duration::from_millis(128));
 /// Small blocks whose marks are on their way from memory.
 const QUEUE: usize = 16;
 

@@ -121,21 +121,29 @@ fn the_stores_own_threads_sweep_and_end() {
 fn no_thread_gives_way_to_all_others_that_has_nothing_to_do() {
     let site = Site::new(Medium::Shm, ByteSize::mib(32));
     let _store = site.options().huge_pages(true).create().unwrap();
-    // By then it has begun. (If not, this test sees nothing, and does not fail.)
-    std::thread::park_timeout(Duration::from_millis(200));
-    while niceness_of_threads().contains(&19) {
+    // It rests once there is nothing to do.
+    let rests =
+        |threads: &[(String, i32)]| threads.iter().any(|(thread, _)| thread.ends_with("(terrace-huge) S"));
+    loop {
+        let threads = threads();
+        if rests(&threads) && threads.iter().all(|&(_, niceness)| niceness < 19) {
+            break;
+        }
         std::thread::yield_now();
     }
 }
 
-fn niceness_of_threads() -> Vec<i32> {
-    const NICENESS: usize = 16;
+/// What stands of each thread of this process before and in its state, the third field (proc_pid_stat(5)), and its niceness, the nineteenth.
+fn threads() -> Vec<(String, i32)> {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     // One that has ended meanwhile has none.
     let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
-    // The first field behind the name is the state, the third of all.
-    let behind_name = |stat: String| Some(stat.rsplit_once(") ")?.1.to_string());
-    stats.filter_map(|stat| behind_name(stat)?.split(' ').nth(NICENESS)?.parse().ok()).collect()
+    let told = |stat: String| {
+        let name_end = stat.rfind(") ")? + 3;
+        let niceness = stat[name_end - 1..].split(' ').nth(16)?.parse().ok()?;
+        Some((stat[..name_end].to_string(), niceness))
+    };
+    stats.filter_map(told).collect()
 }
 
 #[test]

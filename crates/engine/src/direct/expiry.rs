@@ -99,12 +99,11 @@ fn next_pace(pace: u64, seen: usize, due: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Engine;
     use crate::direct::Settings;
     use crate::direct::counters::Tally;
-    use crate::direct::small::{Store, settings, store};
-    use crate::{Clock, Engine};
+    use crate::direct::small::{Asked, Store, asked, settings, store};
     use std::sync::Arc;
-    use std::sync::atomic::AtomicU64;
     use terrace_pool::Pool;
 
     #[test]
@@ -118,23 +117,6 @@ mod tests {
 
     /// More entries than one chain of the index has, which is looked at to its end.
     const CHAIN: u64 = 16;
-
-    /// Stands still, and counts who asks: once a record that expires.
-    #[derive(Default)]
-    struct Asked(AtomicU64);
-
-    impl Clock for Asked {
-        fn now_ms(&self) -> u64 {
-            self.0.fetch_add(1, Relaxed);
-            1000
-        }
-    }
-
-    fn asked(clock: &Asked, work: impl FnOnce()) -> u64 {
-        clock.0.store(0, Relaxed);
-        work();
-        clock.0.load(Relaxed)
-    }
 
     /// A store of a thousand entries that expire, but not yet.
     fn thousand() -> (Store, Arc<Asked>) {

@@ -137,11 +137,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::direct::small::{Store, settings, store};
-    use crate::{Clock, Engine};
+    use crate::Engine;
+    use crate::direct::small::{Asked, Store, asked, settings, store};
     use std::collections::BTreeMap;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use terrace_pool::{Pool, PoolOptions};
     use terrace_testkit::Counting;
 
@@ -216,17 +215,6 @@ mod tests {
         assert!(counts.loads < 2000 * 60, "{counts:?}");
     }
 
-    /// Stands still, and counts who asks: once a record that expires.
-    #[derive(Default)]
-    struct Asked(AtomicU64);
-
-    impl Clock for Asked {
-        fn now_ms(&self) -> u64 {
-            self.0.fetch_add(1, Relaxed);
-            1000
-        }
-    }
-
     #[test]
     fn any_key_is_found_among_many_that_have_expired_and_none_if_all_have() {
         const KEYS: u64 = 1000;
@@ -238,15 +226,12 @@ mod tests {
         (0..KEYS).for_each(|n| store.give(&n.to_le_bytes(), b"value", Some(5)));
         // From a place on to the end, then from the beginning to that place; and not round and round.
         for _ in 0..50 {
-            clock.0.store(0, Relaxed);
-            assert_eq!(store.random_key(), Ok(None));
-            let asked = clock.0.load(Relaxed);
-            assert!((KEYS..KEYS + CHAIN as u64).contains(&asked), "{asked}");
+            let looks = asked(&clock, || assert_eq!(store.random_key(), Ok(None)));
+            assert!((KEYS..KEYS + CHAIN as u64).contains(&looks), "{looks}");
         }
         let first = store.index.scan(&store.pool().pin(), 0, 1, |_| {});
-        clock.0.store(0, Relaxed);
-        assert_eq!(store.any_key_between(0, first), Ok(None));
-        assert!(clock.0.load(Relaxed) < CHAIN as u64);
+        let looks = asked(&clock, || assert_eq!(store.any_key_between(0, first), Ok(None)));
+        assert!(looks < CHAIN as u64);
 
         store.give(b"there", b"value", None);
         (0..50).for_each(|_| assert_eq!(store.random_key(), Ok(Some(b"there".to_vec()))));

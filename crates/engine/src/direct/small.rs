@@ -1,9 +1,10 @@
 //! For tests: small stores in memory of this process.
 
 use super::{Direct, Key, Settings};
-use crate::{Engine, ManualClock, Put};
+use crate::{Clock, Engine, ManualClock, Put};
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use terrace_index::{Bytes, CacheBounds, PointIndex, hash::Clht};
 use terrace_medium::{Dram, Offset, Word};
 use terrace_pool::Pool;
@@ -27,6 +28,24 @@ pub(super) fn store() -> (Store, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(1000));
     let settings = Settings { clock: clock.clone(), ..settings() };
     (Store::open(Pool::anonymous(16 << 20).unwrap(), settings).unwrap(), clock)
+}
+
+/// Stands still, and counts who asks: once a record that expires.
+#[derive(Default)]
+pub(super) struct Asked(AtomicU64);
+
+impl Clock for Asked {
+    fn now_ms(&self) -> u64 {
+        self.0.fetch_add(1, Relaxed);
+        1000
+    }
+}
+
+/// How often `clock` is asked meanwhile.
+pub(super) fn asked(clock: &Asked, work: impl FnOnce()) -> u64 {
+    clock.0.store(0, Relaxed);
+    work();
+    clock.0.load(Relaxed)
 }
 
 /// What a thread does instead of resting; it is told how often it has been called before.
@@ -66,7 +85,6 @@ impl Store {
 
     /// Changes a bit of the word at `at`.
     pub(super) fn damage(&self, at: u64) {
-        use std::sync::atomic::Ordering::Relaxed;
         let (word, medium) = (self.raw(at), self.pool().medium());
         word.store(medium, word.load(medium, Relaxed) ^ 1 << 20, Relaxed);
     }

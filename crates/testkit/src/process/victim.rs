@@ -3,7 +3,7 @@
 //! That it has ended is asked without making the kernel forget it: to forget one, with what others had open of it in /proc, takes the kernel more than ten seconds on a machine that has no time, and that long no
 //! test may keep others standing still. Another thread does it.
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, waitid, waitpid};
 use std::collections::BTreeMap;
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};
@@ -51,7 +51,6 @@ impl Ended {
 /// A child process. It is killed when this is dropped.
 pub struct Victim {
     pid: Pid,
-    child: Option<Child>,
     reader: Option<JoinHandle<Acknowledged>>,
     heard: Arc<AtomicU64>,
 }
@@ -65,8 +64,9 @@ impl Victim {
         let mut command = Command::new(env::current_exe()?);
         command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(TASK, task);
         command.envs(variables.iter().copied()).stdout(Stdio::piped());
-        let mut victim = Self::of(&mut command)?;
-        let output = victim.child.as_mut().and_then(|child| child.stdout.take());
+        let mut child = command.spawn()?;
+        let mut victim = Self::begun(&child);
+        let output = child.stdout.take();
         let heard = Arc::clone(&victim.heard);
         victim.reader = output.map(|output| std::thread::spawn(move || acknowledged(output, &heard)));
         Ok(victim)
@@ -77,8 +77,11 @@ impl Victim {
     /// # Errors
     /// If it cannot be started.
     pub fn of(command: &mut Command) -> io::Result<Self> {
-        let child = command.spawn()?;
-        Ok(Self { pid: Pid::from_child(&child), child: Some(child), reader: None, heard: Arc::default() })
+        Ok(Self::begun(&command.spawn()?))
+    }
+
+    fn begun(child: &Child) -> Self {
+        Self { pid: Pid::from_child(child), reader: None, heard: Arc::default() }
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
@@ -167,9 +170,8 @@ impl Drop for Victim {
         // It may have ended already.
         self.strike();
         let _ = self.end(WaitIdOptions::empty());
-        if let Some(mut child) = self.child.take() {
-            let _ = std::thread::Builder::new().spawn(move || child.wait());
-        }
+        let pid = self.pid;
+        let _ = std::thread::Builder::new().spawn(move || waitpid(Some(pid), WaitOptions::empty()));
     }
 }
 
