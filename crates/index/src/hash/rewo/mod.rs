@@ -33,7 +33,8 @@
 //!   may write is said by the pool's locks, in stripes, which a dead holder's survivors can free. The paper's slots lock the one key of an update; two inserts of one key into its two buckets would both succeed.
 //! * **Sequence instead of HTM**: no processor that is sold today has it. The meta word's sequence tells a reader of a pair that it changed in between. A slot of a byte string is one word and needs none.
 //! * **Slots are stored through the cache** and written back: a search has just read their line, and the words beside them are live.
-//! * **Recovery** (Algorithm 6) walks all buckets. Here opening reads the root; a locked slot is resolved by whoever locks its bucket next, and the rest by the background collection, which also counts keys.
+//! * **Recovery** (Algorithm 6) walks all buckets. Here opening reads the root; a locked slot is resolved by whoever locks its bucket next, and the rest by the background collection, which also counts keys, in
+//!   several threads where the tables are large (`recover.rs`).
 //! * **Resizing** (3.6): a new table is as large as the one that it takes half of the cells from, so all are of one size; when 16 are there, T0 takes all keys, twice as large as all together. The paper's changes of
 //!   the directory are several words; here a resize begins and ends with one store, of the view's offset (`resize.rs`). A new table is taken
 //!   and cleared before it is due, a piece with each write (`spare.rs`), so that nobody waits for its beginning.
@@ -57,6 +58,7 @@ mod evict;
 mod ops;
 mod pairs;
 mod place;
+mod recover;
 mod resize;
 mod scan;
 mod shape;

@@ -8,13 +8,13 @@ use super::ops::Rewo;
 use super::place::{Place, WINDOW};
 use super::resize::view_at;
 use super::shape::{Entry, Nests, cell_of};
-use super::stripes::{Held, STRIPE_BYTES};
+use super::stripes::STRIPE_BYTES;
 use super::view::*;
 use crate::Position;
 use crate::planted::{self, Bug};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
-use terrace_medium::{BLOCK, MappedMedium};
+use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker};
 
 const HOME_BITS: u32 = 57;
@@ -182,8 +182,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     ) {
         marker.mark(self.root.offset().raw(), size_of::<Root>());
         marker.mark(self.stripe_lines.offset().raw(), self.stripes() * STRIPE_BYTES);
-        self.mend_all(guard);
-        (0..self.stripes()).for_each(|stripe| self.count_stripe(guard, stripe));
+        self.recover_buckets(guard);
         loop {
             let view = self.view();
             // Who stored it may have died before its fence, and what is not named here is given to others.
@@ -204,42 +203,6 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             // Keys move forward through the tables of one view, in the order of the walk. If there is another one now, they may have moved to a table that was not visited.
             if self.view_offset() == view.offset {
                 return;
-            }
-        }
-    }
-
-    fn count_stripe(&self, guard: &Guard<'_, M>, stripe: usize) {
-        let mut held = Held::none();
-        self.hold_stripe(guard, &mut held, stripe);
-        let mut keys = 0;
-        for place in self.view().directory().all() {
-            let first =
-                (stripe as u64).wrapping_sub(place.start() / BLOCK as u64) & (self.stripes() as u64 - 1);
-            for index in (first..place.buckets()).step_by(self.stripes()) {
-                keys += u64::from(meta(self.pool.medium(), self.bucket(place, index)).keys::<K>());
-            }
-        }
-        self.set_keys(stripe, keys);
-    }
-
-    /// Looks for locked slots in all buckets, and resolves them (Algorithm 6).
-    fn mend_all(&self, guard: &Guard<'_, M>) {
-        for place in self.view().directory().all() {
-            for index in 0..place.buckets() {
-                while meta(self.pool.medium(), self.bucket(place, index)).mark::<K>() != Mark::None {
-                    let mut held = self.hold(guard, &[place.bucket(index)]);
-                    let view = self.view();
-                    let is_locked =
-                        meta(self.pool.medium(), self.bucket(place, index)).mark::<K>() != Mark::None;
-                    let outcome = match is_locked && view.directory().all().any(|table| table == place) {
-                        true => self.resolve(guard, &mut held, view, place, index),
-                        false => break,
-                    };
-                    drop(held);
-                    if let Err(stripe) = outcome {
-                        self.wait_for(guard, stripe);
-                    }
-                }
             }
         }
     }
