@@ -2,10 +2,10 @@
 
 use crate::maps::Map;
 use std::marker::PhantomData;
-use std::sync::atomic::Ordering::Relaxed;
+use terrace_bench::touch;
 use terrace_index::hash::Clht;
 use terrace_index::{Inserted, PointIndex, Stored, U64};
-use terrace_medium::{Dram, MappedMedium, Offset, Word};
+use terrace_medium::{Dram, MappedMedium};
 use terrace_pool::{Pool, PoolOptions};
 
 /// An index on a medium: CLHT, unless another is named.
@@ -24,16 +24,9 @@ impl<M: MappedMedium, I: PointIndex<Medium = M, Kind = U64> + Stored<Medium = M>
     pub(crate) fn new(capacity: u64, keys: u64) -> Self {
         let options = PoolOptions::anonymous().size(pool_bytes(keys)).huge_pages(true);
         let pool: Pool<M> = options.create().expect("memory for a pool");
-        touch(&pool);
+        touch(pool.region());
         let index = I::create(&pool, "bench", capacity).expect("room for an index");
         Self { index, medium: PhantomData }
-    }
-}
-
-/// Touches every page of the pool. Adds nothing to one word of each, so whatever lies there stays as it is.
-fn touch<M: MappedMedium>(pool: &Pool<M>) {
-    for page in (0..pool.size()).step_by(4096) {
-        pool.region().at(Offset::<Word>::new(page)).fetch_or(pool.medium(), 0, Relaxed);
     }
 }
 

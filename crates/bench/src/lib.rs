@@ -27,7 +27,9 @@ pub use choice::Choice;
 pub use drive::{Drive, Seen, Subject, drive};
 pub use keys::{Random, ScrambledZipfian, Sequence, spread};
 pub use limits::{Limits, LimitsSize, Probe};
-pub use machine::{Machine, page_faults, process_cpu_seconds, process_private_bytes, process_resident_bytes};
+pub use machine::{
+    Machine, page_faults, process_cpu_seconds, process_private_bytes, process_resident_bytes, touch,
+};
 pub use pace::Pace;
 pub use report::{Bound, Report, Row, Section, Target};
 pub use runner::{Measure, Measured, Runner, median};

@@ -1,6 +1,9 @@
 //! What the machine is, and what the system counts of a process.
 
 use std::fs;
+use std::hint::black_box;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::{Medium, Offset, Region, Word};
 
 /// The machine that a report was made on.
 #[derive(Clone, Debug)]
@@ -75,6 +78,16 @@ fn status_bytes(pid: u32, name: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let kib: u64 = field(&status, name)?.split_whitespace().next()?.parse().ok()?;
     Some(kib * 1024)
+}
+
+/// Stores to every page of `region`, and changes nothing there. A page that was only read is still a page of zeros that all share: the first store to it is a fault of its own, which takes milliseconds
+/// where a huge page has to come from the host of a virtual machine.
+pub fn touch<M: Medium>(region: &Region<M>) {
+    // That it is nothing that is added must stay unknown, or the compiler makes a load of it.
+    let nothing = black_box(0);
+    for page in (0..region.medium().len() as u64).step_by(4096) {
+        region.at(Offset::<Word>::new(page)).fetch_or(region.medium(), nothing, Relaxed);
+    }
 }
 
 /// Pages that this process touched for the first time so far. Timed code that touches many measures the kernel.

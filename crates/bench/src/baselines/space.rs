@@ -1,5 +1,6 @@
 //! Memory for baselines.
 
+use crate::machine::touch;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{BLOCK, LINE, MapError, Mapping, Medium, Offset, Region, Word};
@@ -28,9 +29,7 @@ impl<M: Medium> Space<M> {
         let mapping = Mapping::anonymous(bytes as usize, bytes as usize)?;
         mapping.advise_huge_pages();
         let region = Region::new(medium(mapping));
-        for page in (0..bytes).step_by(4096) {
-            region.at(Offset::<Word>::new(page)).store(region.medium(), 0, Relaxed);
-        }
+        touch(&region);
         // Offset 0 is null.
         Ok(Self { region, next: AtomicU64::new(BLOCK as u64) })
     }

@@ -1,0 +1,29 @@
+//! Memory that was touched makes no page fault any more. One test in a program of its own, for all of a process's faults are counted.
+#![allow(missing_docs, reason = "a test")]
+
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_bench::{page_faults, touch};
+use terrace_medium::{Dram, MappedMedium, Mapping, Offset, Region, Word};
+
+const PAGE: u64 = 4096;
+const PAGES: u64 = 4096;
+
+fn faults_of(work: impl FnOnce()) -> u64 {
+    let before = page_faults();
+    work();
+    page_faults() - before
+}
+
+#[test]
+fn the_first_store_to_memory_that_was_touched_is_no_page_fault() {
+    let region = Region::new(Dram::new(Mapping::anonymous((PAGES * PAGE) as usize, 0).unwrap()));
+    let words = || (0..PAGES).map(|page| region.at(Offset::<Word>::new(page * PAGE)));
+    // That it was read does not help.
+    let read = faults_of(|| words().for_each(|word| assert_eq!(word.load(region.medium(), Relaxed), 0)));
+    let touched = faults_of(|| touch(&region));
+    assert!(read >= PAGES / 2 && touched >= PAGES / 2, "{read} faults to read, {touched} to touch");
+    let stored = faults_of(|| words().for_each(|word| word.store(region.medium(), 1, Relaxed)));
+    assert!(stored < PAGES / 16, "{stored} faults to store");
+    touch(&region);
+    assert!(words().all(|word| word.load(region.medium(), Relaxed) == 1), "nothing is changed");
+}
