@@ -49,6 +49,8 @@ pub use terrace_engine::{
     VALUE_MAX, Value, Version, WriteError,
 };
 pub use terrace_medium::HugePages;
-pub use terrace_pool::{CloseError, Durability, Finding, GrowError, Holder, Remedy, Start, WatchError};
+pub use terrace_pool::{
+    CloseError, Durability, Finding, GrowError, Holder, Problem, Remedy, Start, WatchError,
+};
 pub use transaction::Transaction;
 pub use watch::Watch;
