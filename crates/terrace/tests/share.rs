@@ -346,6 +346,10 @@ fn kill_often(medium: Medium, index: Index, kills: u64, progress: &AtomicU64) ->
     let mut lab = Lab { store: &store, path: &site.path, medium, members, draws, counts };
     for round in 0.. {
         lab.start_who_is_missing(round);
+        if round == 0 {
+            // Or with few kills on a machine that has no time, some may have done nothing.
+            lab.let_each_get_on();
+        }
         lab.let_them_work();
         // Every other time some stand still while one or two die.
         let stand_still = round % 2 == 1;

@@ -48,5 +48,7 @@ fn hang(round: u64) -> ! {
         let output = Command::new("gdb").args(stacks).output();
         eprintln!("{pid}: {}", String::from_utf8_lossy(&output.map_or(Vec::new(), |output| output.stdout)));
     }
+    // The children would go on for ever. It ends this process, too.
+    let _ = Command::new("pkill").arg("-KILL").arg("-f").arg(name).status();
     std::process::abort()
 }
