@@ -1,8 +1,8 @@
 //! The targets whose threads meet, by name, and the word that repeats a run.
 
 use crate::targets::{
-    Blocks, Cells, ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes, RewoU64, TurboBytes,
-    TurboU64,
+    Blocks, Cells, ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes, RewoU64, Stories,
+    TurboBytes, TurboU64,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -299,11 +299,12 @@ impl Meeting {
 }
 
 /// All targets whose threads meet.
-pub static MEETINGS: [Meeting; 11] = [
+pub static MEETINGS: [Meeting; 12] = [
     Meeting::of::<ClhtU64>(),
     Meeting::of::<ClhtBytes>(),
     Meeting::of::<Cells>(),
     Meeting::of::<Blocks>(),
+    Meeting::of::<Stories>(),
     Meeting::of::<DirectEngine>(),
     Meeting::of::<TurboU64>(),
     Meeting::of::<TurboBytes>(),
@@ -330,6 +331,7 @@ fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
         LevelBytes::NAME => drawn::<LevelBytes>(seed),
         Cells::NAME => drawn::<Cells>(seed),
         Blocks::NAME => drawn::<Blocks>(seed),
+        Stories::NAME => drawn::<Stories>(seed),
         _ => drawn::<DirectEngine>(seed),
     }
 }
@@ -346,6 +348,9 @@ fn drawn<T: Target>(seed: ScheduleSeed) -> Scenario {
 
 /// In most scenarios threads crowd on few keys, for only who meets another can see what he should not; in some the pool is one that they share as participants. In many, threads are told of time by nobody.
 fn drawn_to_meet<T: Target>(number: u64, seed: u64) -> Scenario {
+    if T::NAME == Stories::NAME {
+        return Stories::scenario(seed, number.is_multiple_of(6));
+    }
     let scenario = match number % 6 {
         0 => Scenario::draw_shared::<T>(seed),
         1 => Scenario::draw_to_race::<T>(seed),
@@ -382,6 +387,10 @@ fn deaths<T: Target>(
     };
     match (ran.wrong.clone(), accident.deaths) {
         (Some(wrong), _) => Err(wrong),
+        _ if accident.is_weak => {
+            let at = if let Policy::Lingering { at, .. } = policy { Some(*at) } else { None };
+            Ok(scenario.draw_deaths_behind(&ran, at, seed))
+        }
         (None, Deaths::First) => Ok(scenario.draw_legacy(&ran, seed)),
         (None, _) => Ok(scenario.draw_deaths(&ran, seed)),
     }
@@ -462,7 +471,7 @@ fn meet<T: Target>(stage: &Stage, trial: &Trial, missing: Missing, reach: Reach)
     let mut scenario = drawn_to_meet::<T>(trial.scenario, scenario);
     if is_mortal_too(&scenario)
         && let Ok(mortal) =
-            deaths::<T>(stage, Accident::of(Deaths::Some, None), &scenario, &policy, trial.scenario)
+            deaths::<T>(stage, Accident { is_weak: true, ..Accident::default() }, &scenario, &policy, trial.scenario)
     {
         scenario = mortal;
     }

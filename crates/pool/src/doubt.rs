@@ -166,7 +166,7 @@ impl<M: MappedMedium> Inner<M> {
         // ORDER: Release: who waits for the end of PENDING may find this in its place. The barrier: a thread that does not see the phase is seen to be pinned.
         shared.phase.store(medium, number << 32 | MARKING, Release);
         if self.light_pins {
-            crate::barrier::heavy();
+            crate::barrier::heavy(medium);
         } else {
             full_barrier(medium);
         }

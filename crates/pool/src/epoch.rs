@@ -284,7 +284,7 @@ impl<M: MappedMedium> Inner<M> {
         // ORDER: full: pairs with `announce`: a thread whose announcement is not seen below announced after this, and sees all that
         // was unlinked before this.
         if self.light_pins {
-            barrier::heavy();
+            barrier::heavy(self.medium());
         } else {
             full_barrier(self.medium());
         }

@@ -105,7 +105,7 @@ impl<M: MappedMedium> Pool<M> {
         // ORDER: Release: who sees the bit sees the prefix. The barrier: see above.
         inner.shared().watching.fetch_or(self.medium(), 1 << index, Release);
         if inner.light_pins {
-            barrier::heavy();
+            barrier::heavy(inner.medium());
         } else {
             full_barrier(inner.medium());
         }

@@ -16,6 +16,8 @@ const ROUND: u64 = 500;
 const PLAIN: u64 = 5;
 /// Runs that are kept of an order for each place of a load, at most.
 const KEPT: usize = 12;
+/// Who lags behind does so by 2 stores, 4, 8 and so on, so many times.
+const LAGS: u64 = 8;
 /// Runs of those that are directed, to one that looks for more.
 const DIRECTED: u64 = 3;
 
@@ -177,10 +179,25 @@ impl<'s> Search<'s> {
         if let Some(&(meeting, trial)) = self.known.raced.get(turn as usize) {
             return self.tried(meeting, trial, Reach::NONE);
         }
+        if turn % 2 == 1 {
+            return self.lag(turn / 2);
+        }
+        let turn = turn / 2;
         match self.aimed().filter(|_| !turn.is_multiple_of(DIRECTED + 1)) {
             Some((meeting, trial, reach)) => self.tried(meeting, trial, reach),
             None => self.look(turn),
         }
+    }
+
+    /// A run in which threads linger at it, and all see what others do as late as may be, but for what the order belongs to.
+    fn lag(&self, number: u64) -> Tried {
+        let passers = &self.known.passers;
+        let meeting = passers[number as usize % passers.len()];
+        let lingers = (!number.is_multiple_of(PLAIN)).then_some(self.weakening.site);
+        let trial = Trial { lingers, ..Trial::number(number | 1 << 41) };
+        let aim =
+            Aim::Lagging { stores: 2 << (number / passers.len() as u64 % LAGS), but: self.weakening.site };
+        self.tried(meeting, trial, Reach::at(aim, true))
     }
 
     fn tried(&self, meeting: &'static Meeting, trial: Trial, reach: Reach) -> Tried {

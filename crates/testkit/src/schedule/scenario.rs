@@ -5,6 +5,7 @@ use super::policy::Policy;
 use super::stage::{Ran, THREADS_MAX};
 use crate::crash::{Dice, Key, Op, Plan, Target, Version};
 use std::fmt;
+use std::panic::Location;
 
 /// One thing that a thread does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,6 +133,21 @@ impl Scenario {
             plan,
             threads,
             first,
+            moment: None,
+            is_shared: false,
+            deaths: Vec::new(),
+            manners: Vec::new(),
+            is_reopened: false,
+        }
+    }
+
+    /// Threads that do just this, each with its own clock, behind what the plan has before.
+    pub fn of(mut plan: Plan, threads: Vec<Vec<Act>>) -> Self {
+        (plan.creation, plan.threads) = (false, THREADS_MAX);
+        Self {
+            plan,
+            threads,
+            first: Vec::new(),
             moment: None,
             is_shared: false,
             deaths: Vec::new(),
@@ -304,6 +320,18 @@ impl Scenario {
         let mut dice = Dice::new(seed ^ 0x6465_6174_6873);
         let changes = &ran.changes[..self.threads.len().min(ran.changes.len())];
         Self { deaths: Death::draw(&mut dice, changes), ..self.clone() }
+    }
+
+    /// As [`Scenario::draw_deaths`]; mostly the first one dies right behind a store that others go by, at this place of the source if anybody comes by.
+    pub fn draw_deaths_behind(&self, ran: &Ran, at: Option<&'static Location<'static>>, seed: u64) -> Self {
+        let mut drawn = self.draw_deaths(ran, seed);
+        let mut dice = Dice::new(seed ^ 0x6265_6869_6e64);
+        if dice.roll(4) != 0
+            && let Some(death) = Death::behind_order(&mut dice, &ran.ordered, at)
+        {
+            drawn.deaths = vec![death];
+        }
+        drawn
     }
 
     /// As [`Scenario::draw`], for a run that crashes: one in four has a first crash behind it, and one of its threads collects. In one in three somebody scans besides: what a scan has shown is durable, too.

@@ -11,6 +11,8 @@
 //! All of this is kept as it would be with all orders, and as it is in other *worlds*, in each of which one order is missing. What a thread may load in such a world and not as it would be is what the missing order is
 //! needed for. A run is in one world: what is shown in it that is old is old by that. Of any others it is only noted what would be old, so one run tells of all orders that it passes.
 //!
+//! Who dies may take stores along that the missing order would have kept before later ones: see [`tail`](super::tail).
+//!
 //! Bytes that two threads touch with nothing between that orders them are a [race](super::races), in any world.
 //!
 //! It errs on the side of order: a compare-and-swap that fails sees the last value, a store is never behind a load
@@ -19,9 +21,10 @@
 //! [`elsewhere`](terrace_medium::elsewhere); then it orders all who say so.
 
 use super::model::{Differences, Missing, Model, Weak, Weakening, Weakenings, extent, losses};
-use super::reach::{Chooser, Number, Reach};
+use super::reach::{Aim, Choice, Chooser, Number, Reach};
 use super::seen::{Ordered, Seen};
 use super::stage::{THREADS_MAX, number};
+use super::tail::Late;
 use super::worlds::{World, Worlds};
 use crate::Noted;
 use crate::crash::Wrong;
@@ -143,10 +146,39 @@ impl<M: Medium> Weakened<M> {
         if state.model.threads[&me].old == 0 {
             return;
         }
-        let Some(chosen) = state.chooser.choose(&self.reach, choice) else { return };
+        let chosen = match self.reach.aim {
+            Aim::Lagging { stores, but } => {
+                let is_fresh = choice.site == but || state.model.last_site(number) == Some(but);
+                let ago = state.model.ago(number, stores).max(choice.oldest);
+                (!is_fresh && ago < choice.last).then_some(ago)
+            }
+            _ => state.chooser.choose(&self.reach, choice),
+        };
+        let Some(chosen) = chosen else { return };
         state.model.thread(me).old -= 1;
         let truth = self.word(word).swap(state.model.values[number][chosen as usize].value, Relaxed);
         state.swapped.push(Old { word, chosen, truth });
+    }
+}
+
+impl<M: Medium> Weakened<M> {
+    /// `dead` takes stores along that it need not have made yet, if it comes to that.
+    fn take_along(&self, state: &mut State, dead: u64) {
+        state.model.note_late(dead);
+        let Some(is) = self.is() else { return };
+        for (late, before) in state.model.late(dead, is) {
+            let Late { number, word, value, site } = late;
+            let differs = self.word(word).load(Relaxed) != before;
+            let choice = Choice { word, site, oldest: 0, first_sound: 1, last: value, differs };
+            let is_late = match self.reach.aim {
+                Aim::Lagging { but, .. } => differs && site != but,
+                _ => state.chooser.choose(&self.reach, choice).is_some(),
+            };
+            if is_late {
+                self.word(word).store(before, Relaxed);
+                state.model.stored(dead, number, before, None, false, &Worlds::default());
+            }
+        }
     }
 }
 
@@ -167,7 +199,9 @@ impl<M: Noted> Noted for Weakened<M> {
     }
     fn died(&self, thread: usize) {
         let mut state = lock(&self.state);
-        self.restore(&mut state, |_| true);
+        let state = &mut *state;
+        self.restore(state, |_| true);
+        self.take_along(state, thread as u64);
         state.model.die(thread as u64);
     }
     fn wrong(&self) -> Option<Wrong> {
@@ -207,6 +241,7 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         self.restore(&mut state, |_| true);
         if M::VOLATILE_CACHE {
             state.model.thread(me).seen.each(Seen::fence);
+            state.model.thread(me).tail.keep(None);
         }
         drop(state);
         self.below.fence();
@@ -227,10 +262,13 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
             Order::Load(_) | Order::Store(_) | Order::Rmw(_) | Order::RmwFailed(_) => {
                 state.model.thread(me).order = Some((order, site));
             }
-            Order::Barrier => {
+            Order::Barrier | Order::BarrierOfAll => {
                 self.restore(&mut state, |_| true);
                 let missing = state.model.worlds.get(&Weakening { site, weak: Weak::Total }).copied();
-                state.model.barrier(me, missing);
+                match order {
+                    Order::BarrierOfAll => state.model.barrier_of_all(me, missing),
+                    _ => state.model.barrier(me, missing),
+                }
             }
             Order::Elsewhere => state.model.meet_elsewhere(me),
         }
@@ -281,12 +319,17 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
             } else if calls {
                 let number = state.model.word(word, before[at]);
                 let value = self.word(word).load(Relaxed);
-                state.model.stored(me, number, value, access == Access::Rmw, &ordered);
+                let is_exchange = access == Access::Rmw;
+                state.model.stored(me, number, value, Some(site), is_exchange, &ordered);
+                if !is_exchange {
+                    let late = Late { number, word, value: state.model.last(number), site };
+                    state.model.thread(me).tail.add(late);
+                }
             } else if let Some(&number) = state.model.words.get(&word) {
                 // All that comes behind it begins with a barrier.
                 let value = self.word(word).load(Relaxed);
                 let by_all = Ordered { is_total: true, ..Ordered::default() };
-                state.model.stored(me, number, value, false, &Worlds::all(by_all));
+                state.model.stored(me, number, value, None, false, &Worlds::all(by_all));
             }
         }
         if calls && me < THREADS_MAX as u64 {
@@ -310,7 +353,7 @@ mod tests {
     use super::*;
     use crate::Layered;
     use crate::crash::{Memory, note_begin, note_end};
-    use crate::schedule::{Aim, Job, Policy, Scheduled, Stage};
+    use crate::schedule::{Job, Policy, Scheduled, Stage};
     use std::collections::BTreeSet;
     use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
     use terrace_medium::{Offset, Region, Word, full_barrier};
