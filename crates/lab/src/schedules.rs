@@ -349,11 +349,13 @@ fn drawn<T: Target>(seed: ScheduleSeed) -> Scenario {
 /// In most scenarios threads crowd on few keys, for only who meets another can see what he should not; in some the pool is one that they share as participants. In many, threads are told of time by nobody.
 fn drawn_to_meet<T: Target>(number: u64, seed: u64) -> Scenario {
     if T::NAME == Stories::NAME {
-        return Stories::scenario(seed, number.is_multiple_of(6));
+        return Stories::scenario(number, seed);
     }
     let scenario = match number % 6 {
         0 => Scenario::draw_shared::<T>(seed),
         1 => Scenario::draw_to_race::<T>(seed),
+        // Keys of one tag go to the same slots.
+        2 => return Scenario::draw_exchange::<T>(seed & !(3 << 51) | 1 << 51),
         _ if Dice::new(seed ^ 0x6669_6c6f).roll(3) == 0 => Scenario::draw_filling::<T>(seed),
         _ => Scenario::draw_crowd::<T>(seed),
     };
@@ -470,8 +472,13 @@ fn meet<T: Target>(stage: &Stage, trial: &Trial, missing: Missing, reach: Reach)
     };
     let mut scenario = drawn_to_meet::<T>(trial.scenario, scenario);
     if is_mortal_too(&scenario)
-        && let Ok(mortal) =
-            deaths::<T>(stage, Accident { is_weak: true, ..Accident::default() }, &scenario, &policy, trial.scenario)
+        && let Ok(mortal) = deaths::<T>(
+            stage,
+            Accident { is_weak: true, ..Accident::default() },
+            &scenario,
+            &policy,
+            trial.scenario,
+        )
     {
         scenario = mortal;
     }

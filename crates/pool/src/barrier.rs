@@ -5,11 +5,12 @@
 //! barrier into every running thread (membarrier(2), about a microsecond), and a pin only keeps the compiler in order. The global form is used, so
 //! that it also reaches other processes, which register when they open the pool. Where the kernel refuses it, pins have their barrier.
 
+use crate::pool::Inner;
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 use std::panic::Location;
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering::SeqCst, compiler_fence, fence};
-use terrace_medium::{Medium, Order};
+use terrace_medium::{MappedMedium, Medium, Order, full_barrier};
 
 /// Registers this process, once. Whether its threads may use [`light`].
 pub(crate) fn register() -> bool {
@@ -29,11 +30,23 @@ pub(crate) fn light() {
 
 /// The other side: when it returns, every thread of every registered process has passed a full barrier since it was called.
 #[track_caller]
-pub(crate) fn heavy(medium: &impl Medium) {
+fn heavy(medium: &impl Medium) {
     medium.ordered(Order::BarrierOfAll, Location::caller());
     fence(SeqCst);
     // It was not refused: only pools of a registered process come here, and those of tests whose medium stands for it.
     let _ = membarrier(MembarrierCommand::GlobalExpedited);
+}
+
+impl<M: MappedMedium> Inner<M> {
+    /// The other side of the barrier of pins, whichever that is.
+    #[track_caller]
+    pub(crate) fn barrier_to_pins(&self) {
+        if self.light_pins {
+            heavy(self.medium());
+        } else {
+            full_barrier(self.medium());
+        }
+    }
 }
 
 #[cfg(test)]

@@ -27,6 +27,9 @@ pub(crate) struct Orders {
     /// Only places whose file and line contain this.
     #[arg(long, default_value = "")]
     only: String,
+    /// Only runs of this kind, of sixteen: what `stories` tells goes by it.
+    #[arg(long)]
+    kind: Option<u64>,
     /// Prints one JSON object an order instead of text.
     #[arg(long)]
     json: bool,
@@ -84,14 +87,14 @@ impl Orders {
 
     /// Every order that threads pass by where they meet, and what is known of it.
     fn all(&self, targets: &[&'static Meeting]) -> Result<Vec<(Weakening, Known)>, Wrong> {
-        let mut all = scout(targets, self.scouted, cores())?;
+        let mut all = scout(targets, self.scouted, self.kind, cores())?;
         // What the targets themselves do is no part of what is tested.
         all.retain(|it, _| !it.site.file().contains("lab/src") && it.place().contains(&self.only));
         Ok(all.into_iter().collect())
     }
 
     fn fate(&self, stage: &Stage, weakening: Weakening, known: &Known) -> Fate {
-        let (mut fate, mut search) = (Fate::default(), Search::new(stage, weakening, known));
+        let (mut fate, mut search) = (Fate::default(), Search::new(stage, weakening, known, self.kind));
         while fate.missed.is_none() && fate.runs < self.runs {
             let Tried { meeting, trial, reach, met } = search.next();
             fate.runs += 1;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use terrace_lab::{Meeting, Met, Trial};
 use terrace_testkit::crash::{Dice, Wrong};
-use terrace_testkit::schedule::{Aim, Differences, Missing, Reach, Stage, Weakening};
+use terrace_testkit::schedule::{Aim, Differences, Missing, Reach, Stage, Weak, Weakening};
 
 /// Runs of a target that one scout looks through, one after the other: where threads linger follows from those before.
 const ROUND: u64 = 500;
@@ -47,6 +47,7 @@ pub(super) struct Known {
 pub(super) fn scout(
     targets: &[&'static Meeting],
     runs: u64,
+    kind: Option<u64>,
     cores: usize,
 ) -> Result<BTreeMap<Weakening, Known>, Wrong> {
     let rounds = runs.div_ceil(ROUND);
@@ -60,7 +61,7 @@ pub(super) fn scout(
                 loop {
                     let number = next.fetch_add(1, Relaxed);
                     let Some(&(meeting, first)) = all.get(number) else { break };
-                    let round = of_round(&stage, meeting, first..(first + ROUND).min(runs));
+                    let round = of_round(&stage, meeting, first..(first + ROUND).min(runs), kind);
                     found.lock().unwrap_or_else(PoisonError::into_inner).push((number, round));
                 }
             });
@@ -77,11 +78,17 @@ pub(super) fn scout(
     Ok(known)
 }
 
+/// The run with this number, of those of one kind if it is said.
+fn of_kind(number: u64, kind: Option<u64>) -> u64 {
+    kind.map_or(number, |kind| 16 * number + kind % 16)
+}
+
 /// One scout's runs.
 fn of_round(
     stage: &Stage,
     meeting: &'static Meeting,
     runs: std::ops::Range<u64>,
+    kind: Option<u64>,
 ) -> Result<BTreeMap<Weakening, Known>, Wrong> {
     let mut found: BTreeMap<Weakening, Known> = BTreeMap::new();
     // How often threads have lingered at each.
@@ -90,9 +97,13 @@ fn of_round(
         let least = lingered.iter().min_by_key(|(_, times)| **times).map(|(&site, _)| site);
         let lingers = least.filter(|_| !run.is_multiple_of(PLAIN));
         lingers.into_iter().for_each(|site| *lingered.entry(site).or_default() += 1);
-        let trial = Trial { lingers, ..Trial::number(run) };
+        let trial = Trial { lingers, ..Trial::number(of_kind(run, kind)) };
         // What is old with all orders is shown in some, so that they take other ways.
-        let reach = if run % 3 == 1 { Reach::of_run(run) } else { Reach::NONE };
+        let reach = match run % 6 {
+            1 => Reach::of_run(run),
+            4 => Reach::at(Aim::Lagging { stores: 2 << (run / 6 % LAGS), but: None }, true),
+            _ => Reach::NONE,
+        };
         let met = meeting.meet(stage, &trial, Missing::Each, reach);
         if let Some(wrong) = met.wrong {
             return Err(format!("{}, run {trial}, with nothing weakened: {wrong}", meeting.name));
@@ -156,6 +167,7 @@ pub(super) struct Search<'s> {
     /// Runs so far.
     turn: u64,
     dice: Dice,
+    kind: Option<u64>,
 }
 
 /// What a run of it was.
@@ -167,9 +179,9 @@ pub(super) struct Tried {
 }
 
 impl<'s> Search<'s> {
-    pub(super) fn new(stage: &'s Stage, weakening: Weakening, known: &Known) -> Self {
+    pub(super) fn new(stage: &'s Stage, weakening: Weakening, known: &Known, kind: Option<u64>) -> Self {
         let looks = vec![(0, 0); known.passers.len()];
-        Self { stage, weakening, known: known.clone(), looks, turn: 0, dice: Dice::new(0x6f_7264_6572) }
+        Self { stage, weakening, known: known.clone(), looks, turn: 0, dice: Dice::new(0x6f_7264_6572), kind }
     }
 
     /// Does another run.
@@ -190,13 +202,21 @@ impl<'s> Search<'s> {
     }
 
     /// A run in which threads linger at it, and all see what others do as late as may be, but for what the order belongs to.
-    fn lag(&self, number: u64) -> Tried {
+    fn lag(&mut self, number: u64) -> Tried {
         let passers = &self.known.passers;
-        let meeting = passers[number as usize % passers.len()];
+        let (mut meeting, count) = (passers[number as usize % passers.len()], passers.len() as u64);
         let lingers = (!number.is_multiple_of(PLAIN)).then_some(self.weakening.site);
-        let trial = Trial { lingers, ..Trial::number(number | 1 << 41) };
-        let aim =
-            Aim::Lagging { stores: 2 << (number / passers.len() as u64 % LAGS), but: self.weakening.site };
+        let mut trial = Trial { lingers, ..Trial::number(of_kind(number | 1 << 41, self.kind)) };
+        // Of two, one does what is done in a run in which it makes a difference.
+        let candidates: Vec<Candidate> =
+            self.known.places.values().flat_map(|(_, candidates)| candidates).copied().collect();
+        if number % 2 == 1 && !candidates.is_empty() {
+            let candidate = self.dice.pick(&candidates);
+            (meeting, trial.scenario) = (candidate.meeting, candidate.trial.scenario);
+        }
+        // Who is in no order of all does itself not see what was, or is not seen.
+        let but = (self.weakening.weak != Weak::Total).then_some(self.weakening.site);
+        let aim = Aim::Lagging { stores: 2 << (number / count % LAGS), but };
         self.tried(meeting, trial, Reach::at(aim, true))
     }
 
@@ -218,7 +238,7 @@ impl<'s> Search<'s> {
         let meeting = passers[at];
         let run = number | 1 << 40;
         let lingers = (!number.is_multiple_of(PLAIN)).then_some(self.weakening.site);
-        let trial = Trial { lingers, ..Trial::number(run) };
+        let trial = Trial { lingers, ..Trial::number(of_kind(run, self.kind)) };
         let reach = if number % 4 < 3 { Reach::NONE } else { Reach::of_run(number / 4) };
         let tried = self.tried(meeting, trial, reach);
         let differences = tried.met.differences.get(&self.weakening);

@@ -24,8 +24,8 @@ const SLOTS: u64 = 16;
 const TABLE: u64 = 240;
 const MAGIC: u64 = 0x7374_6f72_6965_7321;
 
-/// Bytes of the kinds of blocks: three of slabs, with 168, 8 and 7 blocks each; and extents, of a part of a unit, of half of one, of a whole one, of more.
-const KINDS: [usize; 7] = [24, 480, 512, 700, 2048, 4096, 5000];
+/// Bytes of the kinds of blocks: three of slabs, with 168, 8 and 7 blocks each; and extents, of a fourth of a unit, of half of one, of a whole one, of more.
+const KINDS: [usize; 7] = [24, 480, 512, 1024, 2048, 4096, 5000];
 const SLABS: std::ops::Range<u64> = 0..3;
 
 /// What a thread does in one go.
@@ -42,6 +42,8 @@ enum Deed {
     Tidy,
     /// Leaves blocks to nobody, as a process does that dies, and sees to it that they are collected.
     Leak,
+    /// Takes the block out of a slot and leaves it to nobody.
+    Lose,
     /// Collects, if there is anything to collect.
     Collect,
     /// Reads the block of a slot that others may take out.
@@ -52,7 +54,7 @@ enum Deed {
     Grow,
 }
 
-use Deed::{Churn, Collect, Give, Grow, Leak, Read, Relieve, Take, Tidy, Want};
+use Deed::{Churn, Collect, Give, Grow, Leak, Lose, Read, Relieve, Take, Tidy, Want};
 
 /// What happens in a run.
 struct Story {
@@ -74,7 +76,7 @@ const HANDS: &[Deed] = &[Give, Take, Give, Take, Churn];
 const STORY: Story =
     Story { kinds: &[], room: None, threads: &[], is_read: false, is_reopened: false, is_garbage: false };
 
-const STORIES: [Story; 10] = [
+const STORIES: [Story; 14] = [
     // Slabs that are left full while others free blocks of them.
     Story { kinds: &[1], threads: &[HANDS, HANDS, HANDS], ..STORY },
     Story { kinds: &[0], threads: &[HANDS, HANDS, HANDS], ..STORY },
@@ -85,27 +87,47 @@ const STORIES: [Story; 10] = [
         threads: &[HANDS, &[Take, Give, Relieve], &[Take, Take, Give]],
         ..STORY
     },
+    Story { kinds: &[1, 5], room: Some(1), threads: &[&[Churn, Relieve], HANDS, HANDS], ..STORY },
     // The last granules of a unit.
     Story { kinds: &[3, 4], room: Some(1), threads: &[&[Give, Take, Churn], HANDS, HANDS], ..STORY },
-    Story { kinds: &[1, 5], room: Some(1), threads: &[&[Churn, Relieve], HANDS, HANDS], ..STORY },
     // Somebody collects.
-    Story { kinds: &[0, 1], threads: &[&[Leak], HANDS, HANDS], ..STORY },
+    Story { kinds: &[0, 1], threads: &[&[Leak, Collect], &[Give, Take, Lose, Churn], HANDS], ..STORY },
     Story {
         kinds: &[1, 3, 5],
         room: Some(3),
-        threads: &[&[Leak], &[Churn, Relieve, Give, Take, Tidy], HANDS],
+        threads: &[&[Leak, Collect], &[Churn, Relieve, Give, Take, Tidy, Lose], HANDS],
+        ..STORY
+    },
+    Story {
+        kinds: &[1, 5],
+        room: Some(1),
+        threads: &[&[Leak, Collect], &[Churn, Relieve], &[Churn, Take, Give, Tidy]],
         ..STORY
     },
     // Blocks that are read while others take them out, and that are used again.
     Story {
-        kinds: &[2, 1],
-        room: Some(3),
-        threads: &[&[Give, Relieve, Give], &[Read, Read], &[Give, Read, Tidy, Churn]],
+        kinds: &[1],
+        room: Some(0),
+        threads: &[&[Give, Relieve, Give], &[Read], &[Read, Give, Relieve, Churn]],
+        is_read: true,
+        ..STORY
+    },
+    // The same, and somebody collects.
+    Story {
+        kinds: &[2],
+        room: Some(2),
+        threads: &[&[Leak, Collect], &[Give, Take, Lose, Churn], &[Read, Give, Take]],
         is_read: true,
         ..STORY
     },
     // Units that come into this era while somebody marks what is in them.
-    Story { kinds: &[0, 1, 3], threads: &[&[Collect], HANDS, &[Take, Give]], is_reopened: true, ..STORY },
+    Story {
+        kinds: &[0, 1, 3],
+        threads: &[&[Collect], HANDS, &[Take, Give]],
+        is_read: true,
+        is_reopened: true,
+        ..STORY
+    },
     // Memory that comes back while somebody asks for it.
     Story {
         kinds: &[5, 1],
@@ -115,12 +137,30 @@ const STORIES: [Story; 10] = [
         is_garbage: true,
         ..STORY
     },
+    // New memory.
+    Story { kinds: &[3, 5, 6], room: Some(0), threads: &[&[Grow, Give], HANDS, HANDS], ..STORY },
+    // What is retired where there is no memory to note it in but the reserve.
+    Story {
+        kinds: &[3],
+        room: Some(0),
+        threads: &[HANDS, &[Take, Give, Take], &[Collect, Leak, Relieve]],
+        is_read: true,
+        ..STORY
+    },
 ];
+
+/// Runs are of as many kinds, by their number.
+const KINDS_OF_RUNS: u64 = 16;
 
 /// Steps of background work: `| 63 setup | 62:16 dice | 15:8 times | 7:4 who | 3:0 the story |`.
 const SETUP: u64 = 1 << 63;
 
 impl Stories {
+    /// What happens in the run with this seed if it is left to chance.
+    fn number(seed: u64) -> u64 {
+        Dice::new(seed ^ 0x7461_6c65).roll(STORIES.len() as u64)
+    }
+
     fn code(dice: &mut Dice, story: u64, thread: u64) -> Op {
         let times = 1 + dice.roll(4);
         Op::Background(dice.bits() >> 17 << 16 & !SETUP | times << 8 | thread << 4 | story)
@@ -133,32 +173,25 @@ impl Target for Stories {
     type Subject<M: MappedMedium> = Told<M>;
 
     fn plan(seed: u64) -> Plan {
-        let mut dice = Dice::new(seed ^ 0x7461_6c65);
-        let story = dice.roll(STORIES.len() as u64);
-        let threads = STORIES[story as usize].threads.len() as u64;
-        let before = vec![Op::Background(SETUP | dice.bits() >> 17 << 16 | story)];
-        let ops = (0..12).map(|nth| Self::code(&mut dice, story, nth % threads)).collect();
-        Plan {
-            seed,
-            keys: 1,
-            threads: 1,
-            names: Arc::new(()),
-            before,
-            ops,
-            after: Vec::new(),
-            revived: Vec::new(),
-            creation: false,
-        }
+        Self::plan_of(Self::number(seed), seed)
     }
 }
 
 impl Stories {
-    /// What happens in the run with this seed; by participants, if `is_shared`.
-    pub fn scenario(seed: u64, is_shared: bool) -> Scenario {
-        let plan = Self::plan(seed);
-        let is_of = |op: &Op, story: u64| matches!(op, Op::Background(step) if step & 15 == story);
-        let number =
-            (0..STORIES.len() as u64).find(|&it| plan.before.iter().any(|op| is_of(op, it))).unwrap_or(0);
+    /// The plan of a story.
+    fn plan_of(story: u64, seed: u64) -> Plan {
+        let mut dice = Dice::new(seed ^ 0x706c_616e);
+        let threads = STORIES[story as usize].threads.len() as u64;
+        let before = vec![Op::Background(SETUP | dice.bits() >> 17 << 16 | story)];
+        let ops = (0..12).map(|nth| Self::code(&mut dice, story, nth % threads)).collect();
+        let (names, after, revived) = (Arc::new(()), Vec::new(), Vec::new());
+        Plan { seed, keys: 1, threads: 1, names, before, ops, after, revived, creation: false }
+    }
+
+    /// What happens in the run with this number and seed: stories go by number, and in one of six it happens to participants, of whom some may die.
+    pub fn scenario(number: u64, seed: u64) -> Scenario {
+        let (number, is_shared) =
+            (number % KINDS_OF_RUNS % STORIES.len() as u64, (number / KINDS_OF_RUNS).is_multiple_of(6));
         let story = &STORIES[number as usize];
         let mut dice = Dice::new(seed ^ 0x7468_7265_6164);
         let mut draw = |thread: usize| {
@@ -167,7 +200,7 @@ impl Stories {
         let threads: Vec<Vec<Act>> = (0..story.threads.len()).map(&mut draw).collect();
         let manners = vec![Manner::Apart; threads.len()];
         let is_reopened = story.is_reopened && !is_shared;
-        Scenario { manners, is_shared, is_reopened, ..Scenario::of(plan, threads) }
+        Scenario { manners, is_shared, is_reopened, ..Scenario::of(Self::plan_of(number, seed), threads) }
     }
 }
 
@@ -271,7 +304,9 @@ impl<M: MappedMedium> Told<M> {
                 .for_each(|(offset, bytes)| guard.free(offset, bytes));
         }
         drop(guard);
-        if story.is_reopened && !story.is_garbage {
+        if story.is_garbage {
+            self.pool.doubt();
+        } else if story.is_reopened {
             // What is marked now is so when it is opened again.
             self.pool.doubt();
             self.collect_all();
@@ -341,7 +376,7 @@ impl<M: MappedMedium> Told<M> {
                     Tidy => _ = self.pool.tidy(),
                     Leak => {
                         let guard = self.pool.pin();
-                        (0..1 + stamp % 3).for_each(|_| _ = self.block(&guard, kind, stamp));
+                        (0..stamp % 3).for_each(|_| _ = self.block(&guard, kind, stamp));
                         self.pool.doubt();
                         drop(guard);
                         self.collect_all();
@@ -360,6 +395,14 @@ impl<M: MappedMedium> Told<M> {
                     }
                 }
                 Take => self.swap(&pin, story, slot, 0),
+                Lose => {
+                    let there = self.word(slot);
+                    let word = there.swap(self.pool.medium(), 0, AcqRel);
+                    // PERSIST: it is collected once it is not named any more.
+                    self.pool.region().persist(there);
+                    self.look_at(&pin, word);
+                    self.pool.doubt();
+                }
                 Read => self.look_at(&pin, self.word(slot).load(self.pool.medium(), Acquire)),
                 _ => {
                     let blocks: Vec<u64> =
@@ -455,6 +498,8 @@ impl<M: MappedMedium> Subject<M> for Told<M> {
     }
 
     fn verify(&self) -> Vec<String> {
+        // What was lost last.
+        self.collect();
         findings(&self.pool)
     }
 

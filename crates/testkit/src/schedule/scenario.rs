@@ -108,6 +108,8 @@ pub enum Manner {
 const EACH: u64 = 4;
 /// Operations of a thread where they crowd.
 const CROWD: u64 = 6;
+/// Times that two keys take turns.
+const EXCHANGES: u64 = 4;
 /// Operations of a thread that fills the store.
 const FILLING: u64 = 10;
 /// Keys that threads meet at, at most.
@@ -207,6 +209,36 @@ impl Scenario {
             })
             .collect();
         scenario.with_snapshots::<T>(seed)
+    }
+
+    /// As [`Scenario::draw`], for a run in which one thread takes a key away and puts another in its place, and back again, while others read the two, without a clock: where a table gives the slot of the one to the other, what they
+    /// see of the slot must be of one of them.
+    pub fn draw_exchange<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::draw::<T>(seed);
+        let mut dice = Dice::new(seed ^ 0x6578_6368);
+        let keys = scenario.plan.keys as u64;
+        let one = dice.roll(keys) as Key;
+        let other = ((one as u64 + 1 + dice.roll(keys.saturating_sub(1).max(1))) % keys) as Key;
+        let mut next = scenario.plan.all_versions();
+        let mut put = |key| {
+            next += 1;
+            Op::Put(key, next)
+        };
+        scenario.plan.before.extend([put(one), Op::Remove(other)]);
+        let mut exchanges: Vec<Op> = Vec::new();
+        let _ = (0..EXCHANGES).fold((one, other), |(there, gone), _| {
+            exchanges.extend([Op::Remove(there), put(gone)]);
+            (gone, there)
+        });
+        let mut read = |_| match dice.roll(6) {
+            0 => Act::Scan,
+            number => Act::Get(if number < 4 { one } else { other }),
+        };
+        let readers = [0, 1].map(|_| (0..EXCHANGES).map(&mut read).collect());
+        scenario.threads = [vec![exchanges.into_iter().map(Act::Do).collect()], readers.to_vec()].concat();
+        let manner = if seed >> 9 & 1 == 0 { Manner::Pinned } else { Manner::Apart };
+        scenario.manners = vec![Manner::Apart, manner, Manner::Apart];
+        scenario
     }
 
     /// The same, where the store is killed and opened again in one run of four, if the pool is not shared.

@@ -148,7 +148,8 @@ impl<M: Medium> Weakened<M> {
         }
         let chosen = match self.reach.aim {
             Aim::Lagging { stores, but } => {
-                let is_fresh = choice.site == but || state.model.last_site(number) == Some(but);
+                let is_fresh =
+                    but.is_some() && (but == Some(choice.site) || but == state.model.last_site(number));
                 let ago = state.model.ago(number, stores).max(choice.oldest);
                 (!is_fresh && ago < choice.last).then_some(ago)
             }
@@ -171,7 +172,7 @@ impl<M: Medium> Weakened<M> {
             let differs = self.word(word).load(Relaxed) != before;
             let choice = Choice { word, site, oldest: 0, first_sound: 1, last: value, differs };
             let is_late = match self.reach.aim {
-                Aim::Lagging { but, .. } => differs && site != but,
+                Aim::Lagging { but, .. } => differs && but != Some(site),
                 _ => state.chooser.choose(&self.reach, choice).is_some(),
             };
             if is_late {
