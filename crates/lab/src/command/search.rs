@@ -16,6 +16,8 @@ const ROUND: u64 = 500;
 const PLAIN: u64 = 5;
 /// Runs that are kept of an order for each place of a load, at most.
 const KEPT: usize = 12;
+/// Lines from one order to another that has to do with it.
+const NEAR: u32 = 12;
 /// Who lags behind does so by 2 stores, 4, 8 and so on, so many times.
 const LAGS: u64 = 8;
 /// Runs of those that are directed, to one that looks for more.
@@ -168,6 +170,8 @@ pub(super) struct Search<'s> {
     turn: u64,
     dice: Dice,
     kind: Option<u64>,
+    /// Places of other orders, a few lines from it.
+    near: Vec<&'static Location<'static>>,
 }
 
 /// What a run of it was.
@@ -179,9 +183,29 @@ pub(super) struct Tried {
 }
 
 impl<'s> Search<'s> {
-    pub(super) fn new(stage: &'s Stage, weakening: Weakening, known: &Known, kind: Option<u64>) -> Self {
+    pub(super) fn new(
+        stage: &'s Stage,
+        weakening: Weakening,
+        known: &Known,
+        kind: Option<u64>,
+        places: &[&'static Location<'static>],
+    ) -> Self {
+        let here = weakening.site;
+        let is_near = |it: &&&'static Location<'static>| {
+            it.file() == here.file() && it.line() != here.line() && it.line().abs_diff(here.line()) <= NEAR
+        };
+        let near = places.iter().filter(is_near).copied().collect();
         let looks = vec![(0, 0); known.passers.len()];
-        Self { stage, weakening, known: known.clone(), looks, turn: 0, dice: Dice::new(0x6f_7264_6572), kind }
+        Self {
+            stage,
+            weakening,
+            known: known.clone(),
+            looks,
+            turn: 0,
+            dice: Dice::new(0x6f_7264_6572),
+            kind,
+            near,
+        }
     }
 
     /// Does another run.
@@ -201,11 +225,21 @@ impl<'s> Search<'s> {
         }
     }
 
+    /// Where threads linger in the run with this number: mostly at it; or near by, where it is decided what it comes before or behind.
+    fn lingers(&mut self, number: u64) -> Option<&'static Location<'static>> {
+        let here = self.weakening.site;
+        match self.dice.roll(4) {
+            _ if number.is_multiple_of(PLAIN) => None,
+            0 if !self.near.is_empty() => Some(*self.dice.pick(&self.near)),
+            _ => Some(here),
+        }
+    }
+
     /// A run in which threads linger at it, and all see what others do as late as may be, but for what the order belongs to.
     fn lag(&mut self, number: u64) -> Tried {
+        let lingers = self.lingers(number);
         let passers = &self.known.passers;
-        let (mut meeting, count) = (passers[number as usize % passers.len()], passers.len() as u64);
-        let lingers = (!number.is_multiple_of(PLAIN)).then_some(self.weakening.site);
+        let mut meeting = passers[number as usize % passers.len()];
         let mut trial = Trial { lingers, ..Trial::number(of_kind(number | 1 << 41, self.kind)) };
         // Of two, one does what is done in a run in which it makes a difference.
         let candidates: Vec<Candidate> =
@@ -213,10 +247,13 @@ impl<'s> Search<'s> {
         if number % 2 == 1 && !candidates.is_empty() {
             let candidate = self.dice.pick(&candidates);
             (meeting, trial.scenario) = (candidate.meeting, candidate.trial.scenario);
+            if number % 4 == 3 {
+                trial.lingers = candidate.trial.lingers;
+            }
         }
         // Who is in no order of all does itself not see what was, or is not seen.
         let but = (self.weakening.weak != Weak::Total).then_some(self.weakening.site);
-        let aim = Aim::Lagging { stores: 2 << (number / count % LAGS), but };
+        let aim = Aim::Lagging { stores: 2 << self.dice.roll(LAGS), but };
         self.tried(meeting, trial, Reach::at(aim, true))
     }
 
@@ -227,7 +264,9 @@ impl<'s> Search<'s> {
 
     /// A run in which threads linger at it: sees what would be different, or shows it, as chance says.
     fn look(&mut self, turn: u64) -> Tried {
-        let (passers, number) = (&self.known.passers, turn / (DIRECTED + 1));
+        let number = turn / (DIRECTED + 1);
+        let lingers = self.lingers(number);
+        let passers = &self.known.passers;
         // By turns all of them, and the one of which most looks are of use.
         let of_use = (0..passers.len()).max_by_key(|&at| {
             let (looks, differing) = self.looks[at];
@@ -237,7 +276,6 @@ impl<'s> Search<'s> {
         let at = if number % 2 == 0 { by_turns } else { of_use.unwrap_or(by_turns) };
         let meeting = passers[at];
         let run = number | 1 << 40;
-        let lingers = (!number.is_multiple_of(PLAIN)).then_some(self.weakening.site);
         let trial = Trial { lingers, ..Trial::number(of_kind(run, self.kind)) };
         let reach = if number % 4 < 3 { Reach::NONE } else { Reach::of_run(number / 4) };
         let tried = self.tried(meeting, trial, reach);

@@ -130,7 +130,7 @@ const STORIES: [Story; 14] = [
     },
     // Memory that comes back while somebody asks for it.
     Story {
-        kinds: &[5, 1],
+        kinds: &[5],
         room: Some(0),
         threads: &[&[Collect, Leak], &[Want], &[Want, Grow]],
         is_reopened: true,

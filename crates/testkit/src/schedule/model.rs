@@ -107,6 +107,8 @@ pub(super) struct Model {
     elsewhere: Worlds<View>,
     races: Races,
     rivals: Vec<Rival>,
+    /// The world of the run, once somebody was shown what he could not have been shown in any other: what follows from that would not have been done with all orders, so that is no measure for it.
+    pub(super) departed: Option<World>,
 }
 
 /// What an order can lose.
@@ -388,13 +390,19 @@ impl Model {
         words: Range<u64>,
         site: &'static Location<'static>,
     ) {
-        let Self { threads, races, rivals, raced, race, .. } = self;
+        let Self { threads, races, rivals, raced, race, departed, .. } = self;
         let it = threads.entry(me).or_default();
         for word in words {
             rivals.clear();
             races.touch(me as usize, it.clock, access, word, site, rivals);
             for rival in rivals.iter() {
                 let story = || rival.story(me as usize, site);
+                if let Some(world) = *departed {
+                    if !rival.comes_before(&it.seen.of(world).view) {
+                        raced.entry(world).or_insert_with(story);
+                    }
+                    continue;
+                }
                 if !rival.comes_before(&it.seen.would_be.view) {
                     race.get_or_insert_with(story);
                     continue;

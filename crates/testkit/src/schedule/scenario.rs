@@ -108,6 +108,8 @@ pub enum Manner {
 const EACH: u64 = 4;
 /// Operations of a thread where they crowd.
 const CROWD: u64 = 6;
+/// Operations of a thread that does what a target's own history does.
+const HISTORY: usize = 12;
 /// Times that two keys take turns.
 const EXCHANGES: u64 = 4;
 /// Operations of a thread that fills the store.
@@ -236,6 +238,26 @@ impl Scenario {
         };
         let readers = [0, 1].map(|_| (0..EXCHANGES).map(&mut read).collect());
         scenario.threads = [vec![exchanges.into_iter().map(Act::Do).collect()], readers.to_vec()].concat();
+        let manner = if seed >> 9 & 1 == 0 { Manner::Pinned } else { Manner::Apart };
+        scenario.manners = vec![Manner::Apart, manner, Manner::Apart];
+        scenario
+    }
+
+    /// As [`Scenario::draw`], for a run in which one thread does what the target's own history does, which is made to evict, to move and to resize, while others read, without a clock.
+    pub fn draw_history<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::draw::<T>(seed);
+        let mut dice = Dice::new(seed ^ 0x6869_7374);
+        let plan = T::plan(seed);
+        let history: Vec<Op> = plan.ops.into_iter().take(HISTORY).collect();
+        scenario.plan.before = plan.before;
+        let keys: Vec<Key> = history.iter().flat_map(Op::keys).collect();
+        let mut read = |_| match dice.roll(4) {
+            0 => Act::Scan,
+            1 if !keys.is_empty() => Act::Get(*dice.pick(&keys)),
+            _ => Act::Get(dice.roll(plan.keys as u64) as Key),
+        };
+        let readers = [0, 1].map(|_| (0..CROWD).map(&mut read).collect());
+        scenario.threads = [vec![history.into_iter().map(Act::Do).collect()], readers.to_vec()].concat();
         let manner = if seed >> 9 & 1 == 0 { Manner::Pinned } else { Manner::Apart };
         scenario.manners = vec![Manner::Apart, manner, Manner::Apart];
         scenario

@@ -156,6 +156,9 @@ impl<M: Medium> Weakened<M> {
             _ => state.chooser.choose(&self.reach, choice),
         };
         let Some(chosen) = chosen else { return };
+        if chosen < choice.first_sound {
+            state.model.departed = self.is();
+        }
         state.model.thread(me).old -= 1;
         let truth = self.word(word).swap(state.model.values[number][chosen as usize].value, Relaxed);
         state.swapped.push(Old { word, chosen, truth });
@@ -177,6 +180,7 @@ impl<M: Medium> Weakened<M> {
             };
             if is_late {
                 self.word(word).store(before, Relaxed);
+                state.model.departed = Some(is);
                 state.model.stored(dead, number, before, None, false, &Worlds::default());
             }
         }
