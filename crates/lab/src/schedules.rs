@@ -165,9 +165,10 @@ pub struct Done {
 pub struct Meeting {
     /// Its name.
     pub name: &'static str,
+    /// Whether its runs may lose power, or be about what somebody has left who died.
+    crashes: bool,
     once: Once,
     deaths: Mortals,
-    smaller: fn(&Stage, Accident, Finding, usize) -> Finding,
     meet: fn(&Stage, &Trial, Missing, Reach) -> Met,
     faults: fn(&Crashes<'_>, &Stage, &Scenario, &Policy, u64) -> BTreeSet<Fault>,
 }
@@ -227,14 +228,31 @@ impl Meeting {
     const fn of<T: Target>() -> Self {
         Self {
             name: T::NAME,
+            crashes: true,
             once: once::<T>,
             deaths: deaths::<T>,
-            smaller: smaller::<T>,
             meet: meet::<T>,
             faults: |crashes, stage, scenario, policy, seed| {
                 crashes.faults::<T>(stage, scenario, policy, seed)
             },
         }
+    }
+
+    /// One of which nothing crashes, which leaves out most of what there is to compile.
+    const fn without_crashes<T: Target>() -> Self {
+        Self {
+            name: T::NAME,
+            crashes: false,
+            once: uncrashed::<T>,
+            deaths: deaths::<T>,
+            meet: meet::<T>,
+            faults: |_, _, _, _, _| BTreeSet::new(),
+        }
+    }
+
+    /// Whether this may happen to its threads.
+    pub fn takes(&self, accident: Accident) -> bool {
+        self.crashes || accident.crash.is_none() && accident.deaths != Deaths::First
     }
 
     /// Does a run.
@@ -276,7 +294,12 @@ impl Meeting {
 
     /// Makes a finding smaller, with at most `tries` runs.
     pub fn smaller(&self, stage: &Stage, accident: Accident, finding: Finding, tries: usize) -> Finding {
-        (self.smaller)(stage, accident, finding, tries)
+        minimise(finding, tries, |scenario, policy, seed| {
+            // Looking again must not stop at what was seen before.
+            let seen = Seen::new();
+            let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
+            (self.once)(stage, &watch, accident, scenario, policy, seed).finding
+        })
     }
 
     /// Does a run of which nothing crashes and nobody dies, with the orders that are missing.
@@ -304,7 +327,7 @@ pub static MEETINGS: [Meeting; 12] = [
     Meeting::of::<ClhtBytes>(),
     Meeting::of::<Cells>(),
     Meeting::of::<Blocks>(),
-    Meeting::of::<Stories>(),
+    Meeting::without_crashes::<Stories>(),
     Meeting::of::<DirectEngine>(),
     Meeting::of::<TurboU64>(),
     Meeting::of::<TurboBytes>(),
@@ -417,14 +440,8 @@ fn once<T: Target>(
     policy: &Policy,
     seed: u64,
 ) -> Done {
-    if accident.is_weak {
-        return weak::<T>(stage, Missing::None, Reach::of_run(scenario.plan.seed), scenario, policy, seed).0;
-    }
     let Some(profile) = accident.crash else {
-        return match has_volatile_cache(scenario) {
-            true => plain::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed),
-            false => plain::<T, false>(stage, zeroed::<T, false>(), scenario, policy, seed),
-        };
+        return uncrashed::<T>(stage, watch, accident, scenario, policy, seed);
     };
     let Watch { seen, is_over, fault } = *watch;
     let crashes = Crashes { profile, limits: LIMITS, seen, is_over, fault };
@@ -435,6 +452,24 @@ fn once<T: Target>(
         deaths: crashed.deaths,
         explored: crashed.explored,
         finding: crashed.finding.map(|crash| Finding::of_crash(scenario, *crash)),
+    }
+}
+
+/// The same where nothing crashes.
+fn uncrashed<T: Target>(
+    stage: &Stage,
+    _: &Watch<'_>,
+    accident: Accident,
+    scenario: &Scenario,
+    policy: &Policy,
+    seed: u64,
+) -> Done {
+    if accident.is_weak {
+        return weak::<T>(stage, Missing::None, Reach::of_run(scenario.plan.seed), scenario, policy, seed).0;
+    }
+    match has_volatile_cache(scenario) {
+        true => plain::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed),
+        false => plain::<T, false>(stage, zeroed::<T, false>(), scenario, policy, seed),
     }
 }
 
@@ -457,15 +492,6 @@ fn plain<T: Target, const V: bool>(
         }
         Err(wrong) => Done { finding: Some(Finding::without_threads(scenario, wrong)), ..Done::default() },
     }
-}
-
-fn smaller<T: Target>(stage: &Stage, accident: Accident, finding: Finding, tries: usize) -> Finding {
-    minimise(finding, tries, |scenario, policy, seed| {
-        // Looking again must not stop at what was seen before.
-        let seen = Seen::new();
-        let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
-        once::<T>(stage, &watch, accident, scenario, policy, seed).finding
-    })
 }
 
 /// Threads that meet on a memory that is weak.

@@ -28,7 +28,7 @@ fn the_same_word_gives_the_same_run() {
     let seen = Seen::new();
     let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
     for meeting in &MEETINGS {
-        for number in 0..40 {
+        for number in 0..36 {
             let deaths = [Deaths::None, Deaths::Some, Deaths::First][number as usize % 3];
             let accident = Accident::of(deaths, None);
             let seed = ScheduleSeed::new(meeting.name, accident, 1, number);
@@ -143,7 +143,7 @@ fn direct_crashes() {
 
 #[test]
 fn on_a_memory_that_is_weak() {
-    MEETINGS.iter().for_each(|meeting| explore(meeting.name, "weak", 300));
+    MEETINGS.iter().for_each(|meeting| explore(meeting.name, "weak", 250));
 }
 
 /// One reads a key, again and again, while another takes it away and brings it back: wherever the reader is held up, and however long.

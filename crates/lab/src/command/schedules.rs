@@ -108,7 +108,7 @@ impl Schedules {
         };
         let progress = Progress::new(self.json);
         let mut sound = true;
-        for meeting in targets {
+        for meeting in targets.into_iter().filter(|meeting| meeting.takes(self.crash)) {
             let tally = self.session(meeting, &progress);
             sound &= tally.finding.is_none();
             let mut out = std::io::stdout().lock();

@@ -273,7 +273,7 @@ impl<'s> Search<'s> {
             (1 + differing) * 1_000_000 / (1 + looks)
         });
         let by_turns = (number / 2) as usize % passers.len();
-        let at = if number % 2 == 0 { by_turns } else { of_use.unwrap_or(by_turns) };
+        let at = if number.is_multiple_of(2) { by_turns } else { of_use.unwrap_or(by_turns) };
         let meeting = passers[at];
         let run = number | 1 << 40;
         let trial = Trial { lingers, ..Trial::number(of_kind(run, self.kind)) };
