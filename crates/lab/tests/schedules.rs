@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::time::Instant;
-use terrace_lab::{Accident, Deaths, MEETINGS, ScheduleSeed, Watch, meeting};
+use terrace_lab::{Accident, Deaths, MEETINGS, ScheduleSeed, Trial, Watch, meeting};
 use terrace_testkit::crash::{Explored, Op, Profile, Seen};
-use terrace_testkit::schedule::{Act, Slice, Stage, Story, Weak, Weakening};
+use terrace_testkit::schedule::{Act, Missing, Reach, Slice, Stage, Story, Weak, Weakening};
 
 #[test]
 fn the_word_of_a_run_is_read_back() {
@@ -167,6 +167,21 @@ fn a_key_that_comes_back_is_there_once_for_all() {
         }
         println!("{}: {all} steps, {:?}", meeting.name, start.elapsed());
     }
+}
+
+/// By what the allocator does a block has one owner after another: where an order of that is missing, what the one has done last is a race with what the next one does first.
+#[test]
+fn the_orders_by_which_a_block_changes_hands_are_missed() {
+    let (stage, stories) = (Stage::new(), meeting("stories").unwrap());
+    let met = |run| stories.meet(&stage, &Trial::number(run), Missing::Each, Reach::NONE);
+    let raced = (0..48).flat_map(|run| {
+        let met = met(run);
+        assert_eq!(met.wrong, None, "run {run}");
+        met.raced.into_keys()
+    });
+    let of_slabs = raced.filter(|it| it.place().starts_with("pool/slabs.rs"));
+    let missed: BTreeSet<Weak> = of_slabs.map(|it| it.weak).collect();
+    assert!(missed.is_superset(&[Weak::Acquire, Weak::Release].into()), "{missed:?}");
 }
 
 #[test]

@@ -77,3 +77,39 @@ impl Tail {
         self.stores[*self.kept.of(world)..self.kept.would_be].iter().rev()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: World = 4;
+
+    fn late(number: usize) -> Late {
+        Late { number, word: number as u64, value: 1, site: Location::caller() }
+    }
+
+    fn late_in(tail: &Tail, world: World) -> Vec<usize> {
+        tail.late(world).map(|late| late.number).collect()
+    }
+
+    #[test]
+    fn stores_are_late_where_the_order_is_missing_that_keeps_them_before_a_later_one() {
+        let releases = Worlds::all(Ordered { releases: true, ..Ordered::default() });
+        let mut but_one = releases.clone();
+        but_one.of_mut(3).releases = false;
+        let mut tail = Tail::default();
+        (0..2).for_each(|number| tail.add(late(number)));
+        tail.stored(&Worlds::default());
+        assert_eq!((late_in(&tail, 3), tail.worlds()), (vec![], vec![]), "in none, if none keeps them");
+        tail.stored(&but_one);
+        tail.add(late(2));
+        assert_eq!((late_in(&tail, 3), late_in(&tail, OTHER), tail.worlds()), (vec![1, 0], vec![], vec![3]));
+        tail.stored(&releases);
+        assert_eq!((late_in(&tail, 3), tail.worlds()), (vec![], vec![]), "another one keeps them");
+        tail.add(late(3));
+        tail.keep(Some(3));
+        assert_eq!((late_in(&tail, 3), late_in(&tail, OTHER)), (vec![3], vec![]));
+        tail.keep(None);
+        assert_eq!(late_in(&tail, 3), [0; 0]);
+    }
+}
