@@ -18,7 +18,7 @@ use terrace_testkit::schedule::{Stage, Weak, Weakening};
 
 #[derive(Args)]
 pub(crate) struct Orders {
-    /// clht, clht-bytes, cells, blocks, stories, direct, turbo, turbo-bytes, rewo, rewo-bytes, level, level-bytes, or all.
+    /// clht, clht-bytes, cells, blocks, stories, direct, turbo, turbo-bytes, rewo, rewo-bytes, level, level-bytes, several of them with commas between, or all.
     target: String,
     /// Runs of each target that are looked through for orders that make a difference.
     #[arg(long, default_value_t = 2000)]
