@@ -159,6 +159,13 @@ fn turbohash_says_what_is_wrong_in_a_shard() {
     is_told(&index, &[(places, 0)], descriptor, &format!("{place:#x}"));
     let durable = descriptor + 16 + 8 * (version & 1);
     assert_eq!(load(&pool, durable), place);
+    // Who looks for a key behind a home that does not say that such keys have passed is told that he was kept from it.
+    let passed = load(&pool, home + 24);
+    word(&pool, home + 24).store(pool.medium(), 0, Relaxed);
+    let kept_from = index.get_sound(&guard, &keys[SLOTS as usize]).map_err(|damage| damage.offset);
+    assert_eq!(kept_from, Err(home));
+    assert_eq!(index.get_sound(&guard, &keys[0]), Ok(Some(keys[0])));
+    word(&pool, home + 24).store(pool.medium(), passed, Relaxed);
     let unsound = place ^ 1 << 50;
     is_told(&index, &[(places, unsound), (durable, unsound)], descriptor, "a shard in the pool");
 }
@@ -193,6 +200,18 @@ fn rewo_hash_says_what_is_wrong_in_a_table() {
     let counted = told(&index, &[(home, load(&pool, home) & !(1 << one))]);
     assert!(matches!(&counted[..], [(_, said)] if said == "a count of 14 keys"), "{counted:x?}");
     is_told(&index, &[(view, load(&pool, view) ^ 1)], view, "a view that fits its check");
+    // Who looks for a key behind such a home is told that he was kept from it.
+    let behind = placed.iter().filter(|of| of.1.0 != home).map(|of| of.0);
+    let passed = load(&pool, home + 24);
+    word(&pool, home + 24).store(pool.medium(), 0, Relaxed);
+    for key in behind {
+        assert_eq!(index.get_sound(&guard, &key).map_err(|damage| damage.offset), Err(home));
+    }
+    assert!(at_home.iter().all(|of| index.get_sound(&guard, &of.0) == Ok(Some(of.0))));
+    let absent = (0..).filter(|&key| hash(key) << 14 >> 62 == 1).skip(keys.len()).take(20);
+    absent.into_iter().for_each(|key| assert_eq!(index.get_sound(&guard, &key), Ok(None), "{key}"));
+    word(&pool, home + 24).store(pool.medium(), passed, Relaxed);
+    assert_eq!((index.damage(), index.verify(&guard)), (None, vec![]));
 }
 
 #[test]
@@ -328,4 +347,90 @@ fn a_bucket_of_turbohash_with_any_one_byte_changed_is_found_out() {
     changed_bytes_are_found_out(&index, &keys, |pool| {
         words(load(pool, load(pool, root(pool) + 24) + 16) & START, 256)
     });
+}
+
+/// Of words that are changed behind an index's back, each makes one finding: no more than so many are told, and one.
+const FINDINGS_MAX: usize = 1000;
+
+fn changes_are_told_up_to_the_most(
+    index: &(impl PointIndex<Medium = Dram> + Stored<Medium = Dram>),
+    damaged: impl Iterator<Item = (u64, u64)>,
+) {
+    let changes: Vec<(u64, u64)> = damaged.collect();
+    for (count, expected) in [
+        (10, 10),
+        (FINDINGS_MAX, FINDINGS_MAX),
+        (FINDINGS_MAX + 1, FINDINGS_MAX + 1),
+        (1024, FINDINGS_MAX + 1),
+    ] {
+        assert_eq!(told(index, &changes[..count]).len(), expected, "of {count}");
+    }
+}
+
+#[test]
+fn no_more_than_a_thousand_findings_and_one_are_told() {
+    type Strings = Bytes<TestRecord>;
+    let roomy = || PoolOptions::anonymous().size(16 << 20).hash_seed(SEED).create().expect("a pool");
+    let turned = |pool: &Pool<Dram>, at: u64| (at, load(pool, at) ^ 1 << 63);
+    let pool = roomy();
+    let turbo = Turbo::<Dram, Strings>::with_shards(&pool, "index", 10, 1 << 10).unwrap();
+    let places = load(&pool, root(&pool) + 32);
+    let buckets = (0..1024).map(|shard| load(&pool, places + 8 * shard) & START);
+    changes_are_told_up_to_the_most(&turbo, buckets.map(|at| turned(&pool, at)));
+    let pool = roomy();
+    let rewo = Rewo::<Dram, Strings>::with_shape(&pool, "index", 1, 11).unwrap();
+    let start = load(&pool, load(&pool, root(&pool) + 72) + 64) & START;
+    changes_are_told_up_to_the_most(&rewo, (0..1024).map(|nth| turned(&pool, start + 256 * nth)));
+    // Of each unit of Level hashing one bucket, the lower one.
+    let pool = roomy();
+    let level = Level::<Dram, Strings>::create(&pool, "index", 32_000).unwrap();
+    let tiers = (2..6).map(|nth| load(&pool, root(&pool) + 8 * nth));
+    let lower = tiers.filter(|&tier| tier != 0).min_by_key(|tier| tier & 63).unwrap();
+    assert!(lower & 63 >= 10);
+    changes_are_told_up_to_the_most(&level, (0..1024).map(|nth| turned(&pool, (lower & START) + 128 * nth)));
+    let pool = roomy();
+    let clht = Clht::<Dram, Strings>::create(&pool, "index", 10_000).unwrap();
+    let start = load(&pool, root(&pool) + 8) & START;
+    changes_are_told_up_to_the_most(&clht, (0..1024).map(|nth| (start + 64 * nth + 8, 1 << 50 | 1)));
+}
+
+/// A slot of which a bit has turned is kept when its bucket is drawn anew, though no key may lead to it; and whoever has drawn it takes note.
+fn a_damaged_slot_is_noted_when_it_moves<I>()
+where
+    I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = Bytes<TestRecord>>,
+{
+    let pool = pool();
+    let index = I::create(&pool, "index", 0).unwrap();
+    let guard = pool.pin();
+    let put = |number: u64| {
+        let key = Bytes::<TestRecord>::key(number);
+        let word = Bytes::<TestRecord>::word(&guard, &key, number, 0).unwrap();
+        index.insert(&guard, &key, word).unwrap();
+        word
+    };
+    let record = put(0);
+    // The one word of the pool that is the slot: its low bits tell the record.
+    let is_slot = |&at: &u64| load(&pool, at) & ((1 << 41) - 1) == record >> 3 && load(&pool, at) >> 41 != 0;
+    let slots: Vec<u64> = (0..pool.size()).step_by(8).filter(is_slot).collect();
+    assert_eq!(slots.len(), 1, "{}: {slots:x?}", I::NAME);
+    word(&pool, slots[0]).store(pool.medium(), load(&pool, slots[0]) ^ 1 << 50, Relaxed);
+    let mut numbers = 1..;
+    while index.damage().is_none() && index.len() < 25_000 {
+        put(numbers.next().unwrap());
+    }
+    let damage = index.damage().expect("it was noted");
+    assert_eq!(damage.offset & !7, record, "{}: {damage:?}", I::NAME);
+    let findings = index.verify(&guard);
+    assert!(findings.iter().any(|finding| finding.expected == "an undamaged index"), "{findings:?}");
+    let mut words = Vec::new();
+    index.for_each(&guard, |word| words.push(word & !7));
+    assert!(words.contains(&record), "{}: it is kept", I::NAME);
+}
+
+#[test]
+fn a_slot_that_is_damaged_is_noted_and_kept_when_its_table_is_drawn_anew() {
+    a_damaged_slot_is_noted_when_it_moves::<Clht<_, _>>();
+    a_damaged_slot_is_noted_when_it_moves::<Level<_, _>>();
+    a_damaged_slot_is_noted_when_it_moves::<Rewo<_, _>>();
+    a_damaged_slot_is_noted_when_it_moves::<Turbo<_, _>>();
 }

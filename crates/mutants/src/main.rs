@@ -1,4 +1,4 @@
-//! `cargo mutate PACKAGE`: all mutants of a package, as cargo-mutants lists them, in one program with a switch for each, and which of them no test notices.
+//! `cargo mutate PACKAGE`: the mutants of a package that are asked for, as cargo-mutants lists them, in one program with a switch for each, and which of them no test notices.
 //!
 //! cargo-mutants builds each mutant by itself, which takes a minute for a test that takes a second. Here the package is compiled once, and a mutant costs those tests that come by it, each in a process of its own, until one fails.
 
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Puts all mutants of a package into one program, and says which of them no test notices.
+/// Puts mutants of a package into one program, and says which of them no test notices.
 #[derive(Parser)]
 #[command(name = "cargo mutate")]
 struct Arguments {
@@ -33,12 +33,18 @@ struct Arguments {
     /// Also asks the tests of this package; may be given several times.
     #[arg(long)]
     ask: Vec<String>,
+    /// Only builds and asks these test programs: `lib`, or what a file in `tests` is called; may be given several times.
+    #[arg(long)]
+    program: Vec<String>,
     /// Only mutants whose name contains this; may be given several times.
     #[arg(long)]
     only: Vec<String>,
     /// Only one mutant in so many, the same each time.
     #[arg(long, default_value_t = 1)]
     one_in: usize,
+    /// Which of so many, from 0: another number, other mutants.
+    #[arg(long, default_value_t = 0)]
+    from: usize,
     /// Only asks tests that take no longer than so many seconds.
     #[arg(long, default_value_t = 600)]
     longest: u64,
@@ -63,25 +69,24 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Outcome<()> {
     std::fs::create_dir_all(&arguments.directory)?;
     let directory = arguments.directory.canonicalize()?;
-    let mutants = list::list(&arguments.package)?;
     let is_wanted = |mutant: &Mutant| {
         (arguments.file.is_empty() || arguments.file.iter().any(|file| mutant.file.ends_with(file.as_str())))
             && (arguments.only.is_empty()
                 || arguments.only.iter().any(|only| mutant.name.contains(only.as_str())))
     };
-    // All are built, so that another choice finds the program as it is.
-    let workspace = program::Workspace::copy(&directory, &arguments.package)?;
+    let listed = list::list(&arguments.package)?.into_iter().filter(is_wanted);
+    // Only what is asked is put in: a switch for each of thousands takes longer to compile than to judge.
+    let mutants: Vec<Mutant> = listed.skip(arguments.from).step_by(arguments.one_in).collect();
+    let workspace = program::Workspace::copy(&directory, &arguments.package, &mutants)?;
     program::say(&format!("{}: {} mutants, put into one program", arguments.package, mutants.len()));
-    let built = workspace.build(&mutants, &arguments.ask)?;
+    let built = workspace.build(&mutants, &arguments.ask, &arguments.program)?;
     let witnesses = judge::witnesses(
         &built.programs,
         &directory.join("scratch"),
         Duration::from_secs(arguments.longest),
     )?;
-    let wanted: Vec<usize> =
-        (0..mutants.len()).filter(|&number| is_wanted(&mutants[number])).step_by(arguments.one_in).collect();
     let (left_out, asked): (Vec<usize>, Vec<usize>) =
-        wanted.into_iter().partition(|number| built.left_out.contains(number));
+        (0..mutants.len()).partition(|number| built.left_out.contains(number));
     program::say(&format!(
         "{}; {} mutants are left out, {} judged",
         judge::describe(&witnesses),

@@ -69,16 +69,22 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Copies what git knows of the workspace in the current directory.
-    pub(crate) fn copy(directory: &Path, package: &str) -> Outcome<Self> {
+    /// Copies what git knows of the workspace in the current directory, but for what gets mutants: so that this is as old as it was if it becomes the same again.
+    pub(crate) fn copy(directory: &Path, package: &str, mutants: &[Mutant]) -> Outcome<Self> {
         let tree = directory.join("tree");
         let output = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .output()?;
         let listed = String::from_utf8(output.stdout)?;
         let files: BTreeSet<&str> = listed.split('\0').filter(|file| Path::new(file).is_file()).collect();
-        for file in &files {
-            write_if_other(&tree.join(file), &fs::read(file)?)?;
+        let mutated: BTreeSet<&str> = mutants.iter().map(|mutant| mutant.file.as_str()).collect();
+        for file in files {
+            let (path, bytes) = (tree.join(file), fs::read(file)?);
+            let has_switches = || fs::read(&path).is_ok_and(|there| there == with_switches(&bytes));
+            let is_left = mutated.contains(file) || (file.ends_with("src/lib.rs") && has_switches());
+            if !is_left || !path.exists() {
+                write_if_other(&path, &bytes)?;
+            }
         }
         Ok(Self { tree, target: directory.join("target"), package: package.into() })
     }
@@ -90,8 +96,8 @@ impl Workspace {
         Ok(path.ok_or("cargo knows no such package")?.into())
     }
 
-    /// Puts all mutants in and builds the tests of the package, and of those in `ask`. What does not compile is left out.
-    pub(crate) fn build(&self, mutants: &[Mutant], ask: &[String]) -> Outcome<Built> {
+    /// Puts all mutants in and builds the tests of the package, and of those in `ask`; if there are any in `only`, no other programs. What does not compile is left out.
+    pub(crate) fn build(&self, mutants: &[Mutant], ask: &[String], only: &[String]) -> Outcome<Built> {
         let library = self.directory_of()?.join("src/lib.rs");
         let mut left_out = BTreeSet::new();
         loop {
@@ -103,7 +109,7 @@ impl Workspace {
             say(&format!("{} mutants do not compile; once more without them", wrong.len()));
             left_out.extend(wrong);
         }
-        Ok(Built { programs: self.programs(ask)?, left_out })
+        Ok(Built { programs: self.programs(ask, only)?, left_out })
     }
 
     fn put_in(&self, mutants: &[Mutant], left_out: &mut BTreeSet<usize>, library: &Path) -> Outcome<()> {
@@ -118,16 +124,16 @@ impl Workspace {
         for (file, mutants) in by_file {
             let rewritten = rewrite(&fs::read_to_string(file)?, &mutants)?;
             left_out.extend(rewritten.left_out);
-            let (path, mut text) = (self.tree.join(file), rewritten.text);
+            let (path, mut text) = (self.tree.join(file), rewritten.text.into_bytes());
             if path == library {
-                text.push_str(SWITCHES);
+                text = with_switches(&text);
                 has_switches = true;
             }
-            write_if_other(&path, text.as_bytes())?;
+            write_if_other(&path, &text)?;
         }
         if !has_switches {
             let original = library.strip_prefix(&self.tree)?;
-            write_if_other(library, (fs::read_to_string(original)? + SWITCHES).as_bytes())?;
+            write_if_other(library, &with_switches(&fs::read(original)?))?;
         }
         Ok(())
     }
@@ -162,9 +168,15 @@ impl Workspace {
         }
     }
 
-    fn programs(&self, ask: &[String]) -> Outcome<Vec<Program>> {
+    fn programs(&self, ask: &[String], only: &[String]) -> Outcome<Vec<Program>> {
         let mut arguments = vec!["test", "--no-run", "--message-format=json", "--package", &self.package];
         ask.iter().for_each(|package| arguments.extend(["--package", package]));
+        for program in only {
+            match program.as_str() {
+                "lib" => arguments.push("--lib"),
+                test => arguments.extend(["--test", test]),
+            }
+        }
         let output = self.cargo(&arguments).stderr(Stdio::inherit()).output()?;
         if !output.status.success() {
             return Err("the tests do not compile".into());
@@ -220,6 +232,10 @@ struct Artifact {
 #[derive(Deserialize)]
 struct Profile {
     test: bool,
+}
+
+fn with_switches(library: &[u8]) -> Vec<u8> {
+    [library, SWITCHES.as_bytes()].concat()
 }
 
 /// What has not changed keeps its time, and need not be compiled again.

@@ -202,4 +202,49 @@ mod tests {
             assert_eq!(count.len(), 1);
         });
     }
+
+    #[test]
+    fn what_comes_while_a_walk_is_under_way_is_counted_by_whoever_comes_second() {
+        for seat in [3, 30] {
+            with_count(|count| {
+                for before in [0, 4, 8] {
+                    count.start_recount();
+                    assert_eq!(count.len(), before);
+                    // Before the walk, which is going to find them; where it is; and behind it.
+                    count.add(seat, KEY, 1);
+                    count.advance_frontier(KEY);
+                    count.add(seat, KEY, 1);
+                    count.add(seat, KEY - 2, 1);
+                    count.advance_frontier(0);
+                    count.add(seat, u64::MAX, 1);
+                    assert_eq!(count.len(), before + 4);
+                    count.finish_recount(before + 2);
+                    assert_eq!(count.len(), before + 4, "seat {seat}");
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn seats_beyond_those_that_have_a_stripe_to_themselves_share_the_rest() {
+        with_count(|count| {
+            let keys = |stripe: u64| count.stripes[stripe as usize].0[0].load(count.medium, Relaxed);
+            for seat in 0..OWN + 2 * SHARED {
+                let stripe = if seat < OWN { seat } else { OWN + seat % SHARED };
+                let before = keys(stripe);
+                count.add(seat, KEY, 1);
+                assert_eq!((keys(stripe), count.len()), (before + 1, seat + 1));
+            }
+        });
+    }
+
+    #[test]
+    fn after_a_crash_no_recount_is_under_way() {
+        with_count(|count| {
+            recount(count, 5);
+            count.start_recount();
+            count.recover();
+            assert_eq!((count.word(MODE).load(count.medium, Relaxed), count.len()), (COLUMN, 5));
+        });
+    }
 }

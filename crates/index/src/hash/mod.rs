@@ -1,5 +1,7 @@
 //! Hash indexes.
 
+#[cfg(test)]
+mod answers;
 mod change;
 mod clht;
 mod count;

@@ -1,6 +1,7 @@
-//! A pool that a test takes the power from: of what was stored, only what was written back and fenced is there after that.
+//! Pools for tests, and one that a test takes the power from: of what was stored, only what was written back and fenced is there after that.
 
 use std::sync::Arc;
+use terrace_medium::MappedMedium;
 use terrace_pool::{Geometry, Pool, PoolOptions};
 use terrace_testkit::crash::Memory;
 use terrace_testkit::schedule::{Job, Policy, Scheduled, Slice, Stage};
@@ -19,6 +20,11 @@ pub(super) struct Power {
 
 fn options(boot: u128) -> PoolOptions {
     PoolOptions::anonymous().geometry(Geometry::tiny()).hash_seed(11).boot_id(boot)
+}
+
+/// A pool whose hashes are the same each time.
+pub(super) fn pool<M: MappedMedium>(bytes: u64) -> Pool<M> {
+    PoolOptions::anonymous().size(bytes).hash_seed(11).create().expect("memory for a pool")
 }
 
 fn memory() -> Memory<true> {

@@ -503,7 +503,7 @@ fn cursor_in(word: u64, state: State) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::{Medium, Power, interrupted};
+    use super::super::super::power::{Medium, Power, interrupted, pool};
     use super::*;
     use crate::{Deferred, PointIndex, Stored, Swapped, U64};
     use std::sync::{Arc, Mutex};
@@ -579,6 +579,55 @@ mod tests {
         let stale = View { state: before.state, ..table.view() };
         assert!(matches!(table.move_unit(&guard, &stale, 0, false), Step::Already) && is_open());
         assert!(matches!(table.move_unit(&guard, &table.view(), 0, false), Step::Moved) && !is_open());
+    }
+
+    /// Whether a table of 168 slots begins to shrink that has so many keys and counts so many, after a shrink that did not work out with fewer than `stuck`.
+    fn shrinks(keys: u64, counted: u64, stuck: u64) -> bool {
+        let pool = pool::<Dram>(1 << 20);
+        let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
+        let guard = pool.pin();
+        (0..keys).for_each(|key| _ = table.insert(&guard, &key, key).unwrap());
+        table.count().add(0, 0, counted as i64 - keys as i64);
+        table.root[2].0[STUCK].store(pool.medium(), stuck, Relaxed);
+        assert_eq!((table.stats(&guard).slots, table.state().phase()), (168, Phase::Two));
+        let has_more_to_do = table.maintain(&guard);
+        assert_eq!(has_more_to_do, table.state().phase() == Phase::Clearing);
+        has_more_to_do
+    }
+
+    #[test]
+    fn a_table_shrinks_if_its_keys_take_an_eighth_of_its_slots_by_count_and_by_look() {
+        assert!(shrinks(0, 0, 0) && shrinks(21, 21, 0) && !shrinks(22, 22, 0));
+        // What is counted may be anything after a crash.
+        assert!(shrinks(31, 21, 0) && !shrinks(32, 21, 0) && !shrinks(10, 22, 0));
+        assert!(shrinks(10, 10, 21) && !shrinks(10, 10, 20), "half of what was too much last time");
+    }
+
+    #[test]
+    fn a_table_without_keys_shrinks_until_it_is_the_smallest() {
+        let pool = pool::<Dram>(1 << 20);
+        let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
+        let guard = pool.pin();
+        while table.maintain(&guard) {}
+        let stats = table.stats(&guard);
+        assert_eq!((stats.buckets, stats.resizes, table.state().top()), (3, 3, LOG2_MIN));
+        table.shrink_if_sparse(&guard, &table.view());
+        assert!(table.state().is_resting());
+    }
+
+    #[test]
+    fn a_key_in_a_marked_slot_comes_through_a_shrink() {
+        let pool = pool::<Dram>(1 << 20);
+        let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
+        let guard = pool.pin();
+        (0..11).for_each(|key| _ = table.insert(&guard, &key, key).unwrap());
+        for bucket in (0..16).map(|index| table.bucket(table.view().high.bucket(index))) {
+            let now = meta(pool.medium(), bucket);
+            store_meta(pool.medium(), bucket, now.becoming::<U64>(now.tokens::<U64>(), now.tokens::<U64>()));
+        }
+        while table.maintain(&guard) {}
+        assert!((0..11).all(|key| table.get(&guard, &key) == Some(key)));
+        assert_eq!((table.stats(&guard).resizes, table.len(), table.verify(&guard)), (1, 11, vec![]));
     }
 
     /// Somebody writes and fences later, and while another looks at what he wrote, held up wherever that is, a resize begins.

@@ -262,6 +262,8 @@ mod tests {
         assert!(State::new(LOG2_MIN, Phase::Two, 0).is_sound());
         assert!(!State::new(LOG2_MIN, Phase::Shrink, 0).is_sound(), "no tier below the smallest");
         assert!(!State::new(LOG2_MAX + 1, Phase::Two, 0).is_sound());
+        let strange = (PHASES.len() as u64) << 8 | 7;
+        assert!(!State(strange | check(strange)).is_sound(), "no such phase");
         let tiers = |phase| State::new(3, phase, 0).tiers().collect::<Vec<_>>();
         assert_eq!((tiers(Phase::Two), tiers(Phase::Clearing)), (vec![3, 2], vec![3, 2, 1]));
     }

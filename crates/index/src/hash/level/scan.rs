@@ -157,3 +157,39 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         self.position_in(guard, tier, index, entry) < position
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::power::pool;
+    use super::super::shape::positions;
+    use super::super::shape::sealed::Shape;
+    use super::*;
+    use crate::{KeyKind, PointIndex, Stored, U64};
+    use terrace_medium::Dram;
+
+    /// A walk that goes on in the middle of a unit, which was two when the walk was there last.
+    #[test]
+    fn of_a_unit_in_which_a_walk_goes_on_what_lies_before_was_counted() {
+        let pool = pool::<Dram>(1 << 20);
+        let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
+        let guard = pool.pin();
+        (0..130).for_each(|key| _ = table.insert(&guard, &key, key).unwrap());
+        let (view, mut seen) = (table.view(), [[0; 2]; 2]);
+        for unit in 0..view.mid.buckets() {
+            let first = view.mid.first_position(unit);
+            let (side, middle) = (table.side(&view, first), first + (1 << 63 >> view.mid.log2()));
+            for (nth, at) in side.unit().into_iter().enumerate() {
+                for entry in (0..U64::SLOTS).filter_map(|slot| U64::read(&guard, table.bucket(at), slot)) {
+                    let (tier, index) =
+                        if nth == 2 { (view.mid, unit) } else { (view.high, 2 * unit + nth as u64) };
+                    let mut places = positions(U64::hash(&entry.key, table.seed)).into_iter();
+                    let lies_before = places.find(|&place| tier.index(place) == index).unwrap() < middle;
+                    let was_passed = |position| table.was_passed(&guard, &side, at, entry, position);
+                    assert_eq!((was_passed(first), was_passed(middle)), (false, lies_before), "{entry:?}");
+                    seen[usize::from(nth == 2)][usize::from(lies_before)] += 1;
+                }
+            }
+        }
+        assert!(seen.as_flattened().iter().all(|&seen| seen > 0), "{seen:?}");
+    }
+}

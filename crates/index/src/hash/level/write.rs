@@ -274,3 +274,76 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::power::pool;
+    use super::*;
+    use crate::{Stored, U64};
+    use terrace_medium::Dram;
+
+    #[test]
+    fn a_sixteenth_of_the_balance_goes_with_each_key_that_is_weighed() {
+        let pool = pool::<Dram>(1 << 20);
+        let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
+        let (view, medium, balance) = (table.view(), pool.medium(), &table.root[0].0[BALANCE]);
+        let sides_of =
+            |key: u64| Probe::<U64>::new(&key, table.seed).positions.map(|position| table.side(&view, position));
+        // Of two units.
+        let sides = (0..).map(sides_of).find(|[one, other]| one.lower_at() != other.lower_at()).unwrap();
+        let weighed = |before: i64| {
+            balance.store(medium, before as u64, Relaxed);
+            table.weigh(&sides);
+            balance.load(medium, Relaxed) as i64
+        };
+        assert_eq!([1600, 0, -1600].map(weighed), [1500, 0, -1500]);
+        let fill = |at: Offset<Bucket>, slots: usize| {
+            let bucket = table.bucket(at);
+            (0..slots).for_each(|slot| store_meta(medium, bucket, meta(medium, bucket).with::<U64>(slot)));
+        };
+        fill(sides[0].upper_at(), 3);
+        fill(sides[1].upper_at(), 2);
+        assert_eq!([1600, -1600].map(weighed), [1500 + 10 * 1024, -1500 + 10 * 1024]);
+        fill(sides[0].lower_at(), 5);
+        fill(sides[1].lower_at(), 7);
+        assert_eq!([1600, -1600].map(weighed), [1500 - 2 * 1024, -1500 - 2 * 1024]);
+        assert_eq!(table.places(&sides)[..2], sides.map(|side| side.lower_at()), "more lie below");
+    }
+
+    #[test]
+    fn a_key_goes_to_the_earlier_of_two_buckets_unless_that_has_two_more() {
+        for key in 0..40 {
+            let pool = pool::<Dram>(1 << 20);
+            let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
+            let (view, medium) = (table.view(), pool.medium());
+            let sides =
+                Probe::<U64>::new(&key, table.seed).positions.map(|position| table.side(&view, position));
+            if sides[0].upper_at() == sides[1].upper_at() {
+                continue;
+            }
+            let earlier = usize::from(sides[0].position > sides[1].position);
+            let fill = |side: usize, slots: u64| {
+                let bucket = table.bucket(sides[side].upper_at());
+                store_meta(medium, bucket, meta(medium, bucket).becoming::<U64>(!(!0 << slots), 0));
+            };
+            // Keys in the earlier one, and in the later; where the next one goes.
+            for (in_earlier, in_later, goes) in [
+                (0, 0, Some(0)),
+                (1, 0, Some(0)),
+                (2, 0, Some(1)),
+                (3, 5, Some(0)),
+                (6, 5, Some(0)),
+                (7, 6, Some(1)),
+            ] {
+                fill(earlier, in_earlier);
+                fill(1 - earlier, in_later);
+                let place = table.less_loaded(&sides, Side::upper_at);
+                let expected = goes.map(|goes: usize| if goes == 0 { earlier } else { 1 - earlier });
+                assert_eq!(place.map(|place| place.side), expected, "{in_earlier} and {in_later}");
+            }
+            fill(earlier, 7);
+            fill(1 - earlier, 7);
+            assert!(table.less_loaded(&sides, Side::upper_at).is_none());
+        }
+    }
+}

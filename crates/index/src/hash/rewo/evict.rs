@@ -348,3 +348,43 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::power::pool;
+    use super::super::shape::sealed::Shape;
+    use super::*;
+    use crate::{Bytes, PointIndex, RecordKeys};
+    use terrace_medium::Dram;
+
+    struct NoRecords;
+    impl RecordKeys for NoRecords {
+        fn key<'g, M: MappedMedium>(_: &'g Guard<'_, M>, _: u64) -> Option<&'g [u8]> {
+            None
+        }
+    }
+
+    /// Its record cannot be read, so nobody knows more of its hash than its slot and its bucket tell.
+    #[test]
+    fn a_key_without_a_record_moves_to_the_home_that_its_own_becomes() {
+        let pool = pool::<Dram>(1 << 20);
+        let (guard, entry) = (pool.pin(), Entry { tag: 9, key: 0, word: 64 });
+        for (nth, (from, to, index)) in
+            [(6, 3, 0), (6, 3, 17), (6, 3, 63), (3, 6, 5), (3, 6, 7), (20, 27, 77_777)]
+                .into_iter()
+                .enumerate()
+        {
+            let map = Rewo::<Dram, Bytes<NoRecords>>::with_shape(&pool, &format!("map {nth}"), 1, 0).unwrap();
+            let place = Place::new(64, from);
+            let home = map.home_in(&guard, Place::new(64, from), (place, index), entry);
+            assert_eq!((home, map.damage()), (index, None), "in a table of the same size");
+            let second = (place, place.second(index, entry.tag));
+            let turned = Bytes::<NoRecords>::turned(entry, true);
+            for (at, entry) in [((place, index), entry), (second, turned)] {
+                let home = map.home_in(&guard, Place::new(64, to), at, entry);
+                assert_eq!(home, (index << to) >> from, "2^{from} to 2^{to}");
+            }
+            assert!(map.damage().is_some());
+        }
+    }
+}

@@ -406,6 +406,14 @@ mod tests {
     }
 
     #[test]
+    fn a_full_table_asks_for_one_twice_as_large() {
+        let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
+        let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 6).unwrap();
+        let full = map.table_full(map.view().directory().cells[0]);
+        assert_eq!((full.wanted, full.size), (2 * 64 * 256, pool.size()));
+    }
+
+    #[test]
     fn a_table_is_filled_if_buckets_all_over_it_are() {
         let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
         let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 8).unwrap();

@@ -245,4 +245,38 @@ mod tests {
             map.view().directory().tables(map.view().directory().moving).all(|(place, _)| place == other)
         );
     }
+
+    #[test]
+    fn a_resize_begins_where_two_keys_had_to_go_and_the_spare_is_cleared() {
+        let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
+        let (map, _) = filled(&pool);
+        let (guard, view) = (pool.pin(), map.view());
+        let place = view.directory().cells[0];
+        let begins = |evictions| {
+            map.foresee(&guard, place, evictions);
+            map.view().is_moving()
+        };
+        assert!(!begins(2), "it is not cleared");
+        while !map.clear_some(view, PIECE) {
+            assert!(!begins(2));
+        }
+        assert!(!begins(1) && begins(2));
+    }
+
+    #[test]
+    fn to_shrink_a_spare_is_taken_that_is_smaller() {
+        let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
+        let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
+        let guard = pool.pin();
+        for (log2, shrunk) in [(6, 1), (1, 1), (5, 5)] {
+            map.take_spare(&guard, map.view(), log2).unwrap();
+            map.shrink(&guard, map.view());
+            assert_eq!(map.view().directory().spare().map(Place::log2), Some(shrunk));
+        }
+        let smallest = Rewo::<_, U64>::with_shape(&pool, "smallest", 1, 1).unwrap();
+        for (map, resizes) in [(map, 2), (smallest, 1)] {
+            (0..3).for_each(|_| while map.maintain(&guard) {});
+            assert_eq!((map.stats(&guard).buckets, map.stats(&guard).resizes), (1, resizes));
+        }
+    }
 }

@@ -133,3 +133,26 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         now.is_some_and(|now| now.moving == 0 || is_sound(Offset::new(now.after)).is_some())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::power::pool;
+    use super::*;
+    use crate::U64;
+    use terrace_medium::Dram;
+
+    #[test]
+    fn a_table_is_made_as_large_as_its_keys_or_else_its_pool_ask_for() {
+        // Bytes of the pool, keys that are expected, stripes, buckets.
+        let cases =
+            [(1 << 20, 0, 16, 16), (4 << 20, 0, 64, 64), (64 << 20, 0, 1024, 64), (256 << 20, 0, 1024, 64)];
+        let expecting =
+            [(1 << 20, 12, 16, 1), (1 << 20, 13, 16, 2), (4 << 20, 806, 64, 64), (4 << 20, 807, 64, 128)];
+        for (bytes, keys, stripes, buckets) in cases.into_iter().chain(expecting) {
+            let pool = pool::<Dram>(bytes);
+            let map = Rewo::<Dram, U64>::create(&pool, "map", keys).unwrap();
+            let made = (map.stripes(), map.view().directory().buckets());
+            assert_eq!(made, (stripes, buckets), "{bytes} bytes, {keys} keys");
+        }
+    }
+}

@@ -205,3 +205,30 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         (sum as i64).max(0) as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::power::pool;
+    use super::*;
+    use crate::{PointIndex, U64};
+    use terrace_medium::Dram;
+
+    #[test]
+    fn a_collection_counts_under_each_lock_the_keys_that_change_under_it() {
+        let pool = pool::<Dram>(1 << 20);
+        let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 4, 2).unwrap();
+        let guard = pool.pin();
+        (0..40).for_each(|key| _ = map.insert(&guard, &key, key).unwrap());
+        let counts = || {
+            (0..16)
+                .map(|stripe| map.stripe_word(stripe, KEYS).load(pool.medium(), Relaxed))
+                .collect::<Vec<_>>()
+        };
+        let (before, place) = (counts(), map.view().directory().cells[0]);
+        assert!(place.start() / BLOCK as u64 % 16 != 0, "else a wrong stripe would look right");
+        assert_eq!((before.iter().sum::<u64>(), before.iter().filter(|&&keys| keys > 0).count()), (40, 4));
+        (0..16).for_each(|stripe| map.set_keys(stripe, 1000));
+        pool.reachable(&mut |marker| map.trace(&guard, marker, |_, _| ()));
+        assert_eq!((counts(), map.len()), (before, 40));
+    }
+}

@@ -77,3 +77,41 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         copies.0.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::power::pool;
+    use super::*;
+    use crate::{PointIndex, U64};
+    use terrace_medium::Pmem;
+    use terrace_testkit::Counting;
+
+    #[test]
+    fn two_buckets_of_one_lock_are_not_written_together() {
+        let pool = pool::<Counting<Pmem>>(1 << 20);
+        let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 3).unwrap();
+        let (guard, to) = (map.pool().pin(), map.view().directory().cells[0]);
+        let (mut held, mut copies) = (Held::none(), Together::default());
+        let entry = |key: u64| Entry { tag: key as u8, key, word: key };
+        let mut copy = |home, key| map.copy_together(&guard, &mut held, (to, home), entry(key), &mut copies);
+        // Two locks: that of each second bucket.
+        assert_eq!(
+            [copy(1, 10), copy(3, 11), copy(1, 12), copy(2, 13), copy(0, 14)],
+            [true, false, true, true, false]
+        );
+        assert_eq!((copies.0.len(), map.len()), (3, 0));
+        assert_eq!((copies.0[0].0.index, copies.0[1].0.index), (1, 1));
+        assert_ne!(copies.0[0].0.slot, copies.0[1].0.slot);
+        let (counts, ()) = pool.medium().during(|| map.publish_together(&mut copies));
+        assert_eq!((copies.0.len(), map.len()), (0, 3));
+        assert_eq!((counts.write_backs, counts.fences), (2, 2), "each bucket once");
+        // Where another has the lock nothing is written.
+        drop(held);
+        let other = map.hold(&guard, &[to.bucket(4)]);
+        let locked =
+            || map.copy_together(&guard, &mut Held::none(), (to, 6), entry(15), &mut Together::default());
+        assert!(!locked());
+        drop(other);
+        assert!(locked());
+    }
+}

@@ -305,3 +305,75 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::power::pool;
+    use super::*;
+    use crate::{KeyKind, PointIndex, Stored, U64};
+    use terrace_medium::Dram;
+    use terrace_testkit::Counting;
+
+    #[test]
+    fn every_write_helps_once_and_only_where_there_is_something_to_do() {
+        let pool = pool::<Dram>(16 << 20);
+        let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 6).unwrap();
+        let (guard, mut keys) = (pool.pin(), 0..);
+        while map.view().directory().spare().is_none() {
+            map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
+        }
+        // Pieces of the spare, then buckets that keys leave.
+        let helps = |cleared: u64, write: &dyn Fn()| {
+            let (view, before) = (map.view_offset(), map.view().count());
+            write();
+            assert_eq!((map.view_offset(), map.view().count() - before), (view, cleared));
+        };
+        assert_eq!(map.view().count(), 0);
+        helps(16, &|| _ = map.update(&guard, &0, 2));
+        helps(16, &|| _ = map.remove(&guard, &u64::MAX));
+        helps(0, &|| _ = map.get(&guard, &0));
+        let lock = map.resize_lock().acquire(&guard);
+        helps(0, &|| _ = map.update(&guard, &0, 3));
+        lock.release();
+        while !map.view().is_moving() {
+            map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
+        }
+        assert_eq!(map.view().count(), 0);
+        helps(8, &|| _ = map.update(&guard, &0, 2));
+        helps(8, &|| _ = map.insert(&guard, &u64::MAX, 1).unwrap());
+        let lock = map.resize_lock().acquire(&guard);
+        helps(0, &|| _ = map.update(&guard, &0, 3));
+        lock.release();
+        while map.maintain(&guard) {}
+        assert_eq!((map.stats(&guard).resizes, map.verify(&guard)), (1, vec![]));
+    }
+
+    #[test]
+    fn where_there_is_nothing_to_help_with_a_write_takes_the_locks_of_its_buckets_alone() {
+        let pool = pool::<Counting<Dram>>(1 << 20);
+        let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 2).unwrap();
+        let guard = pool.pin();
+        (0..20).for_each(|key| _ = map.insert(&guard, &key, key).unwrap());
+        for key in 0..20 {
+            let probe = Probe::<U64>::new(&key, map.seed);
+            let (offsets, len) = Path::new(map.view().route(probe.hash), probe.hash).offsets();
+            let (locking, _) = pool.medium().during(|| drop(map.hold(&guard, &offsets[..len])));
+            let (updating, _) = pool.medium().during(|| map.update(&guard, &key, key));
+            assert_eq!((updating.rmws, locking.rmws > 0), (locking.rmws, true), "key {key}");
+        }
+    }
+
+    #[test]
+    fn a_removal_in_256_looks_whether_few_keys_are_left() {
+        for looks in [false, true] {
+            let pool = pool::<Dram>(16 << 20);
+            let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 6).unwrap();
+            let guard = pool.pin();
+            let key = (0..).find(|key| (U64::hash(key, map.seed) & 0xff == 0) == looks).unwrap();
+            map.insert(&guard, &key, 1).unwrap();
+            assert_eq!(map.view().directory().spare(), None);
+            assert_eq!(map.remove(&guard, &key), Some(1));
+            assert_eq!(map.view().directory().spare().is_some(), looks);
+        }
+    }
+}

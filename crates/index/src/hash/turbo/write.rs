@@ -417,3 +417,19 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::power::pool;
+    use super::*;
+    use crate::U64;
+    use terrace_medium::Dram;
+
+    #[test]
+    fn a_full_shard_asks_for_one_twice_as_large() {
+        let pool = pool::<Dram>(1 << 20);
+        let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 0, 0).unwrap();
+        let full = index.shard_full(Place::new(1 << 12, 3));
+        assert_eq!((full.wanted, full.size), (2 * 8 * 256, pool.size()));
+    }
+}

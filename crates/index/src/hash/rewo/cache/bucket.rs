@@ -337,6 +337,30 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_is_gone_is_absent_in_whichever_slot_it_was() {
+        for gone in 0..SLOTS as u64 {
+            let bucket = CacheBucket::new(true);
+            for key in 0..SLOTS as u64 {
+                bucket.begin(key, true);
+                bucket.end(key, Some(10 * key));
+            }
+            bucket.begin(gone, false);
+            bucket.end(gone, None);
+            for key in 0..SLOTS as u64 {
+                assert_eq!(word(&bucket, key), (key != gone).then_some(10 * key), "{gone} is gone");
+            }
+            assert_eq!(bucket.find(gone), Seen::Absent);
+            bucket.begin(100, true);
+            bucket.end(100, Some(7));
+            assert_eq!(
+                (word(&bucket, 100), bucket.find(gone)),
+                (Some(7), Seen::Absent),
+                "there is room again"
+            );
+        }
+    }
+
+    #[test]
     fn a_bucket_that_is_another_s_is_left_alone() {
         let bucket = CacheBucket::new(false);
         let meta = bucket.lock();

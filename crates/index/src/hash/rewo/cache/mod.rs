@@ -281,3 +281,56 @@ impl Shadow<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::power::pool;
+    use super::super::ops::Rewo;
+    use super::*;
+    use crate::{Bytes, KeyKind, PointIndex, RecordKeys};
+    use std::collections::HashSet;
+    use terrace_medium::{Dram, MappedMedium};
+    use terrace_pool::Guard;
+
+    const BOUNDS: CacheBounds = CacheBounds { min: 1 << 12, max: 1 << 16 };
+
+    #[test]
+    fn keys_have_marks_all_over_the_row() {
+        let cache = Cache::new(BOUNDS, true).unwrap();
+        let mark = |hash: u64| std::ptr::from_ref(cache.mark(CacheKey { hash, word: 0 }));
+        let marks: HashSet<_> = (0..20_000u64).map(|n| mark(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+        assert_eq!(marks.len(), MARKS);
+    }
+
+    #[test]
+    fn a_cache_is_given_the_size_that_these_bytes_have_room_for() {
+        let cache = Cache::new(BOUNDS, true).unwrap();
+        for (bytes, made) in [(1 << 13, 1 << 13), ((1 << 13) - 1, 1 << 12), (1, 128)] {
+            cache.resize(bytes);
+            assert_eq!(cache.stats().bytes, made);
+        }
+    }
+
+    struct Records;
+    impl RecordKeys for Records {
+        fn key<'g, M: MappedMedium>(_: &'g Guard<'_, M>, word: u64) -> Option<&'g [u8]> {
+            Some(if word == 64 { b"one" } else { b"other" })
+        }
+    }
+
+    /// Nobody knows two byte strings of one hash, so the cache is told that one is there under another's.
+    #[test]
+    fn of_two_keys_of_one_hash_the_record_decides() {
+        let pool = pool::<Dram>(1 << 20);
+        let index =
+            Rewo::<Dram, Bytes<Records>>::with_shape(&pool, "index", 1, 0).unwrap().with_cache(BOUNDS);
+        let (guard, [one, other]) = (pool.pin(), [b"one".as_slice(), b"other"]);
+        index.insert(&guard, one, 64).unwrap();
+        let hash = Bytes::<Records>::hash(other, index.seed);
+        let cache = index.cache.as_ref().unwrap();
+        cache.begin(0, CacheKey { hash, word: hash }, true).done(Some(64));
+        assert_eq!((index.get(&guard, one), index.get(&guard, other)), (Some(64), None));
+        index.insert(&guard, other, 128).unwrap();
+        assert_eq!((index.get(&guard, one), index.get(&guard, other)), (Some(64), Some(128)));
+    }
+}

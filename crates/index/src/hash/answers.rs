@@ -1,0 +1,188 @@
+//! What every hash index owes to whoever looks for a key: that the answer is durable, however little of it was when it was found; and, where all is durable already, that it costs no write-back and no fence.
+
+use super::power::{Medium, Power, pool};
+use super::{Clht, Level, Rewo, Turbo};
+use crate::{Deferred, PointIndex, Stored, Swapped, U64};
+use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
+use terrace_pool::Pool;
+use terrace_testkit::Counting;
+
+const NAME: &str = "index";
+/// So many that some are not where a search begins, and that no resize is far.
+const KEYS: u64 = 60;
+
+fn word(key: u64, nth: u64) -> u64 {
+    (key + 1) << 8 | nth
+}
+
+fn filled<M: MappedMedium, I>(pool: &Pool<M>) -> I
+where
+    I: PointIndex<Kind = U64, Medium = M> + Stored<Medium = M>,
+{
+    let index = I::create(pool, NAME, 0).unwrap();
+    let guard = pool.pin();
+    (0..KEYS).for_each(|key| _ = index.insert(&guard, &key, word(key, 0)).unwrap());
+    while index.maintain(&guard) {}
+    index
+}
+
+/// All ways to look for a key.
+const WAYS: usize = 5;
+
+/// The word of a key, found in one of these ways.
+fn look<I: PointIndex<Kind = U64>>(index: &I, way: usize, key: u64) -> Option<u64> {
+    let (guard, mut found) = (index.pool().pin(), None);
+    match way {
+        0 => found = index.get(&guard, &key),
+        1 => found = index.get_sound(&guard, &key).unwrap(),
+        2 => index.get_many(&guard, [&key], |_, word| found = word),
+        3 => index.for_each(&guard, |word| found = found.or(Some(word).filter(|word| word >> 8 == key + 1))),
+        _ => match index.compare_and_swap(&guard, &key, Some(0), None).unwrap() {
+            Swapped::Found(word) => found = word,
+            Swapped::Done => unreachable!("no key has the word 0"),
+        },
+    }
+    found
+}
+
+/// A change of a key that waits for its fence: it comes, gets another word, or goes.
+fn change<I: PointIndex<Kind = U64>>(index: &I, key: u64, nth: u64, after: Option<u64>) -> Deferred {
+    let (guard, mut deferred) = (index.pool().pin(), Deferred::default());
+    let before = (nth > 0).then(|| word(key, nth - 1));
+    let swapped = index.compare_and_swap_deferred(&guard, &key, before, after, &mut deferred).unwrap();
+    assert_eq!(swapped, Swapped::Done);
+    deferred
+}
+
+/// The changes of a key, one after the other.
+fn changes(key: u64) -> [Option<u64>; 3] {
+    [Some(word(key, 0)), Some(word(key, 1)), None]
+}
+
+fn what_was_found_is_durable<I>()
+where
+    I: PointIndex<Kind = U64, Medium = Medium> + Stored<Medium = Medium>,
+{
+    for way in 0..WAYS {
+        let power = Power::new();
+        let index: I = filled(&power.pool);
+        for key in KEYS..KEYS + 6 {
+            for (nth, after) in (0..).zip(changes(key)) {
+                let deferred = change(&index, key, nth, after);
+                assert_eq!(look(&index, way, key), after, "{}, way {way}", I::NAME);
+                let pool = power.lost();
+                let kept = I::recover(&pool, NAME).unwrap().unwrap().get(&pool.pin(), &key);
+                pool.abandon();
+                assert_eq!(kept, after, "{}, way {way}, change {nth}", I::NAME);
+                index.settle(&power.pool.pin(), deferred);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_found_is_there_after_a_loss_of_power() {
+    what_was_found_is_durable::<Clht<_, U64>>();
+    what_was_found_is_durable::<Level<_, U64>>();
+    what_was_found_is_durable::<Rewo<_, U64>>();
+    what_was_found_is_durable::<Turbo<_, U64>>();
+}
+
+fn looking_costs_nothing<I>()
+where
+    I: PointIndex<Kind = U64, Medium = Counting<Pmem>> + Stored<Medium = Counting<Pmem>>,
+{
+    let pool = pool(1 << 20);
+    let index: I = filled(&pool);
+    for key in KEYS..KEYS + 12 {
+        for (nth, after) in (0..).zip(changes(key)) {
+            let deferred = change(&index, key, nth, after);
+            index.settle(&pool.pin(), deferred);
+            for way in 0..WAYS {
+                let (counts, found) = pool.medium().during(|| look(&index, way, key));
+                assert_eq!(found, after);
+                assert_eq!((counts.write_backs, counts.fences), (0, 0), "{}, way {way}", I::NAME);
+            }
+        }
+    }
+}
+
+#[test]
+fn to_find_what_is_durable_costs_no_write_back_and_no_fence() {
+    looking_costs_nothing::<Clht<_, U64>>();
+    looking_costs_nothing::<Level<_, U64>>();
+    looking_costs_nothing::<Rewo<_, U64>>();
+    looking_costs_nothing::<Turbo<_, U64>>();
+}
+
+/// Whether each change of a key leaves something to settle, which nothing but a change does.
+fn leaves_something<M: MappedMedium, I>() -> bool
+where
+    I: PointIndex<Kind = U64, Medium = M> + Stored<Medium = M>,
+{
+    let pool = pool(1 << 20);
+    let index: I = filled(&pool);
+    let left = changes(KEYS).into_iter().zip(0..).map(|(after, nth)| {
+        let deferred = change(&index, KEYS, nth, after);
+        let is_left = !deferred.0.is_empty();
+        index.settle(&pool.pin(), deferred);
+        let mut deferred = Deferred::default();
+        for new in [None, Some(1)] {
+            let found =
+                index.compare_and_swap_deferred(&pool.pin(), &KEYS, Some(0), new, &mut deferred).unwrap();
+            assert_eq!(found, Swapped::Found(after));
+        }
+        assert!(deferred.0.is_empty(), "{}", I::NAME);
+        is_left
+    });
+    let left: Vec<bool> = left.collect();
+    assert!(left.iter().all(|&is_left| is_left == left[0]), "{}: {left:?}", I::NAME);
+    left[0]
+}
+
+fn leaves_as_asked<M: MappedMedium>(wanted: bool) {
+    assert_eq!(leaves_something::<M, Clht<M, U64>>(), wanted);
+    assert_eq!(leaves_something::<M, Level<M, U64>>(), wanted);
+    assert_eq!(leaves_something::<M, Rewo<M, U64>>(), wanted);
+    assert_eq!(leaves_something::<M, Turbo<M, U64>>(), wanted);
+}
+
+#[test]
+fn only_where_a_cache_can_lose_something_is_anything_left_to_settle() {
+    leaves_as_asked::<Dram>(false);
+    leaves_as_asked::<Shm>(false);
+    leaves_as_asked::<Pmem>(true);
+}
+
+fn a_scan_in_pieces<I>()
+where
+    I: PointIndex<Kind = U64, Medium = Dram> + Stored<Medium = Dram>,
+{
+    let pool = pool(4 << 20);
+    let index = I::create(&pool, NAME, 5000).unwrap();
+    let guard = pool.pin();
+    (0..4000).for_each(|key| _ = index.insert(&guard, &key, word(key, 0)).unwrap());
+    for at_least in [1, 7, 50] {
+        let (mut words, mut position) = (Vec::new(), 0);
+        loop {
+            let before = words.len();
+            position = index.scan(&guard, position, at_least, |word| words.push(word));
+            let seen = words.len() - before;
+            assert!(seen < 2 * at_least + 100, "{}: {seen} of {at_least}", I::NAME);
+            if position == 0 {
+                break;
+            }
+            assert!(seen >= at_least, "{}: {seen} of {at_least}", I::NAME);
+        }
+        words.sort_unstable();
+        assert_eq!(words, (0..4000).map(|key| word(key, 0)).collect::<Vec<_>>(), "{}", I::NAME);
+    }
+}
+
+#[test]
+fn a_scan_gives_as_many_words_as_it_was_asked_for_and_not_many_more() {
+    a_scan_in_pieces::<Clht<_, U64>>();
+    a_scan_in_pieces::<Level<_, U64>>();
+    a_scan_in_pieces::<Rewo<_, U64>>();
+    a_scan_in_pieces::<Turbo<_, U64>>();
+}
