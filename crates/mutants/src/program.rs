@@ -89,6 +89,13 @@ impl Workspace {
         Ok(Self { tree, target: directory.join("target"), package: package.into() })
     }
 
+    /// Where the package's crate begins: a library's, or that of a program.
+    fn root(&self) -> Outcome<PathBuf> {
+        let sources = self.directory_of()?.join("src");
+        let mut roots = ["lib.rs", "main.rs"].iter().map(|name| sources.join(name));
+        Ok(roots.find(|root| root.is_file()).ok_or("it has neither a library nor a program")?)
+    }
+
     fn directory_of(&self) -> Outcome<PathBuf> {
         let command = self.cargo(&["pkgid", "--package", &self.package]).output()?;
         let id = String::from_utf8(command.stdout)?;
@@ -98,10 +105,10 @@ impl Workspace {
 
     /// Puts all mutants in and builds the tests of the package, and of those in `ask`; if there are any in `only`, no other programs. What does not compile is left out.
     pub(crate) fn build(&self, mutants: &[Mutant], ask: &[String], only: &[String]) -> Outcome<Built> {
-        let library = self.directory_of()?.join("src/lib.rs");
+        let root = self.root()?;
         let mut left_out = BTreeSet::new();
         loop {
-            self.put_in(mutants, &mut left_out, &library)?;
+            self.put_in(mutants, &mut left_out, &root)?;
             let wrong = self.wrong(mutants)?;
             if wrong.is_empty() {
                 break;
@@ -112,7 +119,7 @@ impl Workspace {
         Ok(Built { programs: self.programs(ask, only)?, left_out })
     }
 
-    fn put_in(&self, mutants: &[Mutant], left_out: &mut BTreeSet<usize>, library: &Path) -> Outcome<()> {
+    fn put_in(&self, mutants: &[Mutant], left_out: &mut BTreeSet<usize>, root: &Path) -> Outcome<()> {
         let mut by_file: BTreeMap<&str, Vec<(usize, &Mutant)>> = BTreeMap::new();
         for (number, mutant) in mutants.iter().enumerate() {
             let of_file = by_file.entry(&mutant.file).or_default();
@@ -125,23 +132,22 @@ impl Workspace {
             let rewritten = rewrite(&fs::read_to_string(file)?, &mutants)?;
             left_out.extend(rewritten.left_out);
             let (path, mut text) = (self.tree.join(file), rewritten.text.into_bytes());
-            if path == library {
+            if path == root {
                 text = with_switches(&text);
                 has_switches = true;
             }
             write_if_other(&path, &text)?;
         }
         if !has_switches {
-            let original = library.strip_prefix(&self.tree)?;
-            write_if_other(library, &with_switches(&fs::read(original)?))?;
+            let original = root.strip_prefix(&self.tree)?;
+            write_if_other(root, &with_switches(&fs::read(original)?))?;
         }
         Ok(())
     }
 
     /// The mutants that the compiler complains of.
     fn wrong(&self, mutants: &[Mutant]) -> Outcome<BTreeSet<usize>> {
-        let output =
-            self.cargo(&["check", "--lib", "--message-format=json", "--package", &self.package]).output()?;
+        let output = self.cargo(&["check", "--message-format=json", "--package", &self.package]).output()?;
         let mut wrong = BTreeSet::new();
         let mut unexplained = String::new();
         for line in String::from_utf8(output.stdout)?.lines() {
