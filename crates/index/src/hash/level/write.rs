@@ -287,8 +287,9 @@ mod tests {
         let pool = pool::<Dram>(1 << 20);
         let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
         let (view, medium, balance) = (table.view(), pool.medium(), &table.root[0].0[BALANCE]);
-        let sides_of =
-            |key: u64| Probe::<U64>::new(&key, table.seed).positions.map(|position| table.side(&view, position));
+        let sides_of = |key: u64| {
+            Probe::<U64>::new(&key, table.seed).positions.map(|position| table.side(&view, position))
+        };
         // Of two units.
         let sides = (0..).map(sides_of).find(|[one, other]| one.lower_at() != other.lower_at()).unwrap();
         let weighed = |before: i64| {
