@@ -216,6 +216,7 @@ mod tests {
     use super::super::together::Together;
     use super::super::write::Slot;
     use super::*;
+    use crate::hash::rewo::stripes::Held;
     use crate::{KeyKind, PointIndex, Stored, U64};
     use std::sync::atomic::Ordering::Relaxed;
     use std::sync::{Arc, Mutex};
