@@ -283,7 +283,11 @@ impl<M: MappedMedium> Inner<M> {
         }
         // ORDER: full: pairs with `announce`: a thread whose announcement is not seen below announced after this, and sees all that
         // was unlinked before this.
-        self.barrier_to_pins();
+        if self.light_pins {
+            barrier::heavy();
+        } else {
+            full_barrier(self.medium());
+        }
         if self.is_held_up(epoch) {
             return epoch;
         }

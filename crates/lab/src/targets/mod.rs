@@ -7,7 +7,6 @@ mod full;
 mod index;
 mod options;
 mod pool;
-mod stories;
 
 pub use cells::{Blocks, Cells};
 pub use direct::DirectEngine;
@@ -16,4 +15,3 @@ pub use index::{
     ClhtBytes, ClhtU64, LevelBytes, LevelU64, Resized, RewoBytes, RewoU64, TurboBytes, TurboU64,
 };
 pub use pool::Roots;
-pub use stories::Stories;

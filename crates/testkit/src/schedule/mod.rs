@@ -20,7 +20,6 @@ mod scenario;
 mod seen;
 mod spin;
 mod stage;
-mod tail;
 mod weak;
 mod worlds;
 
