@@ -52,3 +52,14 @@ pub trait RecordKeys: Send + Sync + 'static {
         guard.pool().region().prefetch(offset);
     }
 }
+
+/// For tests: there is no record anywhere.
+#[cfg(test)]
+pub(crate) struct NoRecords;
+
+#[cfg(test)]
+impl RecordKeys for NoRecords {
+    fn key<'g, M: MappedMedium>(_: &'g Guard<'_, M>, _: u64) -> Option<&'g [u8]> {
+        None
+    }
+}

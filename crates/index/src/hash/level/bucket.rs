@@ -112,16 +112,8 @@ pub(super) fn store_meta<M: Medium>(medium: &M, bucket: &Bucket, meta: Meta) {
 mod tests {
     use super::super::shape::sealed::Shape;
     use super::*;
-    use crate::{Bytes, RecordKeys, U64};
-    use terrace_medium::MappedMedium;
-    use terrace_pool::Guard;
-
-    struct NoRecords;
-    impl RecordKeys for NoRecords {
-        fn key<'g, M: MappedMedium>(_: &'g Guard<'_, M>, _: u64) -> Option<&'g [u8]> {
-            None
-        }
-    }
+    use crate::key::NoRecords;
+    use crate::{Bytes, U64};
 
     fn tokens_and_marks_come_and_go<K: Shape>() {
         let mut meta = Meta(0);

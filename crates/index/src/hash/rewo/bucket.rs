@@ -165,16 +165,8 @@ pub(super) fn choose<K: Nests>(free: u64, tag: u8) -> usize {
 mod tests {
     use super::super::shape::sealed::Shape;
     use super::*;
-    use crate::{Bytes, RecordKeys, U64};
-    use terrace_medium::MappedMedium;
-    use terrace_pool::Guard;
-
-    struct NoRecords;
-    impl RecordKeys for NoRecords {
-        fn key<'g, M: MappedMedium>(_: &'g Guard<'_, M>, _: u64) -> Option<&'g [u8]> {
-            None
-        }
-    }
+    use crate::key::NoRecords;
+    use crate::{Bytes, U64};
 
     fn slots_come_and_go<K: Nests>() {
         let mut meta = Meta(0);

@@ -254,13 +254,8 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::NoRecords;
 
-    struct NoRecords;
-    impl RecordKeys for NoRecords {
-        fn key<'g, M: MappedMedium>(_: &'g Guard<'_, M>, _: u64) -> Option<&'g [u8]> {
-            None
-        }
-    }
     type Kind = Bytes<NoRecords>;
 
     fn randoms() -> impl Iterator<Item = u64> {

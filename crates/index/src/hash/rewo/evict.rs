@@ -354,15 +354,9 @@ mod tests {
     use super::super::super::power::pool;
     use super::super::shape::sealed::Shape;
     use super::*;
-    use crate::{Bytes, PointIndex, RecordKeys};
+    use crate::key::NoRecords;
+    use crate::{Bytes, PointIndex};
     use terrace_medium::Dram;
-
-    struct NoRecords;
-    impl RecordKeys for NoRecords {
-        fn key<'g, M: MappedMedium>(_: &'g Guard<'_, M>, _: u64) -> Option<&'g [u8]> {
-            None
-        }
-    }
 
     /// Its record cannot be read, so nobody knows more of its hash than its slot and its bucket tell.
     #[test]

@@ -22,10 +22,11 @@ const PIECE: u64 = 1 << 10;
 impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     /// Resolves all locked slots, the only ones whose keys may be there twice, and then counts the keys.
     pub(super) fn recover_buckets(&self, guard: &Guard<'_, M>) {
-        let threads = self.view().directory().buckets() / BUCKETS_PER_THREAD;
+        let directory = self.view().directory();
+        let threads = directory.buckets() / BUCKETS_PER_THREAD;
         let processors = || available_parallelism().map_or(1, usize::from);
         let threads = if threads > 1 { processors().min(threads as usize) } else { 1 };
-        for place in self.view().directory().all() {
+        for place in directory.all() {
             let pieces = place.buckets().div_ceil(PIECE) as usize;
             self.share_out(guard, threads, pieces, |guard, piece| {
                 self.mend_piece(guard, place, piece as u64)

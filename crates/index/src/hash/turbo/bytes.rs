@@ -222,13 +222,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct NoRecords;
-    impl RecordKeys for NoRecords {
-        fn key<'g, M: MappedMedium>(_: &'g Guard<'_, M>, _: u64) -> Option<&'g [u8]> {
-            None
-        }
-    }
+    use crate::key::NoRecords;
 
     fn randoms() -> impl Iterator<Item = u64> {
         std::iter::successors(Some(0x1357_9bdf_2468_ace0_u64), |word| {
