@@ -152,6 +152,7 @@ pub(super) fn persisted(site: &'static Location<'static>) {
     let _ = STAGE.try_with(|stage| {
         if let Ok(stage) = stage.try_borrow()
             && let Some((turns, me)) = &*stage
+            && !turns.is_dead(*me)
         {
             let mut state = lock(&turns.state);
             state.director.persisted(*me, site, turns.steps.load(Relaxed));
@@ -167,6 +168,7 @@ pub(super) fn ordered(order: Order, site: &'static Location<'static>) {
         if let Ok(stage) = stage.try_borrow()
             && let Some((turns, me)) = &*stage
             && turns.minds_order.load(Relaxed)
+            && !turns.is_dead(*me)
         {
             let mut state = lock(&turns.state);
             state.director.ordered(*me, site, turns.steps.load(Relaxed));
@@ -645,6 +647,17 @@ mod tests {
         }
     }
 
+    /// As one that is taken back when its owner is buried.
+    struct Guard;
+
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            persisted(Location::caller());
+            ordered(Order::Store(Release), Location::caller());
+            step(None);
+        }
+    }
+
     #[test]
     fn who_dies_does_nothing_more_and_serves_again_once_it_is_buried() {
         let stage = Stage::new();
@@ -654,6 +667,7 @@ mod tests {
                 let work = note(&order, 20);
                 let job: Job = Box::new(move || {
                     begin_call(0);
+                    let _guard = Guard;
                     work();
                 });
                 (thread, job)
