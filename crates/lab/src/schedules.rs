@@ -1,8 +1,8 @@
 //! The targets whose threads meet, by name, and the word that repeats a run.
 
 use crate::targets::{
-    Blocks, Cells, ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes, RewoU64, TurboBytes,
-    TurboU64,
+    Blocks, Cells, ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes, RewoU64, Stories,
+    TurboBytes, TurboU64,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -165,9 +165,10 @@ pub struct Done {
 pub struct Meeting {
     /// Its name.
     pub name: &'static str,
+    /// Whether its runs may lose power, or be about what somebody has left who died.
+    crashes: bool,
     once: Once,
     deaths: Mortals,
-    smaller: fn(&Stage, Accident, Finding, usize) -> Finding,
     meet: fn(&Stage, &Trial, Missing, Reach) -> Met,
     faults: fn(&Crashes<'_>, &Stage, &Scenario, &Policy, u64) -> BTreeSet<Fault>,
 }
@@ -227,14 +228,31 @@ impl Meeting {
     const fn of<T: Target>() -> Self {
         Self {
             name: T::NAME,
+            crashes: true,
             once: once::<T>,
             deaths: deaths::<T>,
-            smaller: smaller::<T>,
             meet: meet::<T>,
             faults: |crashes, stage, scenario, policy, seed| {
                 crashes.faults::<T>(stage, scenario, policy, seed)
             },
         }
+    }
+
+    /// One of which nothing crashes, which leaves out most of what there is to compile.
+    const fn without_crashes<T: Target>() -> Self {
+        Self {
+            name: T::NAME,
+            crashes: false,
+            once: uncrashed::<T>,
+            deaths: deaths::<T>,
+            meet: meet::<T>,
+            faults: |_, _, _, _, _| BTreeSet::new(),
+        }
+    }
+
+    /// Whether this may happen to its threads.
+    pub fn takes(&self, accident: Accident) -> bool {
+        self.crashes || accident.crash.is_none() && accident.deaths != Deaths::First
     }
 
     /// Does a run.
@@ -276,7 +294,12 @@ impl Meeting {
 
     /// Makes a finding smaller, with at most `tries` runs.
     pub fn smaller(&self, stage: &Stage, accident: Accident, finding: Finding, tries: usize) -> Finding {
-        (self.smaller)(stage, accident, finding, tries)
+        minimise(finding, tries, |scenario, policy, seed| {
+            // Looking again must not stop at what was seen before.
+            let seen = Seen::new();
+            let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
+            (self.once)(stage, &watch, accident, scenario, policy, seed).finding
+        })
     }
 
     /// Does a run of which nothing crashes and nobody dies, with the orders that are missing.
@@ -299,11 +322,12 @@ impl Meeting {
 }
 
 /// All targets whose threads meet.
-pub static MEETINGS: [Meeting; 11] = [
+pub static MEETINGS: [Meeting; 12] = [
     Meeting::of::<ClhtU64>(),
     Meeting::of::<ClhtBytes>(),
     Meeting::of::<Cells>(),
     Meeting::of::<Blocks>(),
+    Meeting::without_crashes::<Stories>(),
     Meeting::of::<DirectEngine>(),
     Meeting::of::<TurboU64>(),
     Meeting::of::<TurboBytes>(),
@@ -330,6 +354,7 @@ fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
         LevelBytes::NAME => drawn::<LevelBytes>(seed),
         Cells::NAME => drawn::<Cells>(seed),
         Blocks::NAME => drawn::<Blocks>(seed),
+        Stories::NAME => drawn::<Stories>(seed),
         _ => drawn::<DirectEngine>(seed),
     }
 }
@@ -346,13 +371,24 @@ fn drawn<T: Target>(seed: ScheduleSeed) -> Scenario {
 
 /// In most scenarios threads crowd on few keys, for only who meets another can see what he should not; in some the pool is one that they share as participants. In many, threads are told of time by nobody.
 fn drawn_to_meet<T: Target>(number: u64, seed: u64) -> Scenario {
+    if T::NAME == Stories::NAME {
+        return Stories::scenario(number, seed);
+    }
     let scenario = match number % 6 {
         0 => Scenario::draw_shared::<T>(seed),
         1 => Scenario::draw_to_race::<T>(seed),
+        2 => return Scenario::draw_exchange::<T>(few_of_one_tag::<T>(seed)),
+        4 => return Scenario::draw_history::<T>(seed),
         _ if Dice::new(seed ^ 0x6669_6c6f).roll(3) == 0 => Scenario::draw_filling::<T>(seed),
         _ => Scenario::draw_crowd::<T>(seed),
     };
     scenario.with_kill(seed).with_manners(seed)
+}
+
+/// A seed like this whose plan has few keys, if one is near, all of one tag: these go to the same slots.
+fn few_of_one_tag<T: Target>(seed: u64) -> u64 {
+    let near = |turn: u64| (seed ^ turn << 24) & !(3 << 51) | 1 << 51;
+    (0..6).map(near).find(|&seed| T::plan(seed).keys < 10).unwrap_or(seed)
 }
 
 /// In half of the runs on a weak memory whose threads are participants, some die.
@@ -382,6 +418,10 @@ fn deaths<T: Target>(
     };
     match (ran.wrong.clone(), accident.deaths) {
         (Some(wrong), _) => Err(wrong),
+        _ if accident.is_weak => {
+            let at = if let Policy::Lingering { at, .. } = policy { Some(*at) } else { None };
+            Ok(scenario.draw_deaths_behind(&ran, at, seed))
+        }
         (None, Deaths::First) => Ok(scenario.draw_legacy(&ran, seed)),
         (None, _) => Ok(scenario.draw_deaths(&ran, seed)),
     }
@@ -400,14 +440,8 @@ fn once<T: Target>(
     policy: &Policy,
     seed: u64,
 ) -> Done {
-    if accident.is_weak {
-        return weak::<T>(stage, Missing::None, Reach::of_run(scenario.plan.seed), scenario, policy, seed).0;
-    }
     let Some(profile) = accident.crash else {
-        return match has_volatile_cache(scenario) {
-            true => plain::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed),
-            false => plain::<T, false>(stage, zeroed::<T, false>(), scenario, policy, seed),
-        };
+        return uncrashed::<T>(stage, watch, accident, scenario, policy, seed);
     };
     let Watch { seen, is_over, fault } = *watch;
     let crashes = Crashes { profile, limits: LIMITS, seen, is_over, fault };
@@ -418,6 +452,24 @@ fn once<T: Target>(
         deaths: crashed.deaths,
         explored: crashed.explored,
         finding: crashed.finding.map(|crash| Finding::of_crash(scenario, *crash)),
+    }
+}
+
+/// The same where nothing crashes.
+fn uncrashed<T: Target>(
+    stage: &Stage,
+    _: &Watch<'_>,
+    accident: Accident,
+    scenario: &Scenario,
+    policy: &Policy,
+    seed: u64,
+) -> Done {
+    if accident.is_weak {
+        return weak::<T>(stage, Missing::None, Reach::of_run(scenario.plan.seed), scenario, policy, seed).0;
+    }
+    match has_volatile_cache(scenario) {
+        true => plain::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed),
+        false => plain::<T, false>(stage, zeroed::<T, false>(), scenario, policy, seed),
     }
 }
 
@@ -442,15 +494,6 @@ fn plain<T: Target, const V: bool>(
     }
 }
 
-fn smaller<T: Target>(stage: &Stage, accident: Accident, finding: Finding, tries: usize) -> Finding {
-    minimise(finding, tries, |scenario, policy, seed| {
-        // Looking again must not stop at what was seen before.
-        let seen = Seen::new();
-        let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
-        once::<T>(stage, &watch, accident, scenario, policy, seed).finding
-    })
-}
-
 /// Threads that meet on a memory that is weak.
 fn meet<T: Target>(stage: &Stage, trial: &Trial, missing: Missing, reach: Reach) -> Met {
     let [scenario, schedule] = [trial.scenario, trial.schedule].map(|number| Dice::new(number).bits() >> 8);
@@ -461,8 +504,13 @@ fn meet<T: Target>(stage: &Stage, trial: &Trial, missing: Missing, reach: Reach)
     };
     let mut scenario = drawn_to_meet::<T>(trial.scenario, scenario);
     if is_mortal_too(&scenario)
-        && let Ok(mortal) =
-            deaths::<T>(stage, Accident::of(Deaths::Some, None), &scenario, &policy, trial.scenario)
+        && let Ok(mortal) = deaths::<T>(
+            stage,
+            Accident { is_weak: true, ..Accident::default() },
+            &scenario,
+            &policy,
+            trial.scenario,
+        )
     {
         scenario = mortal;
     }

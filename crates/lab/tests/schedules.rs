@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::time::Instant;
-use terrace_lab::{Accident, Deaths, MEETINGS, ScheduleSeed, Watch, meeting};
+use terrace_lab::{Accident, Deaths, MEETINGS, ScheduleSeed, Trial, Watch, meeting};
 use terrace_testkit::crash::{Explored, Op, Profile, Seen};
-use terrace_testkit::schedule::{Act, Slice, Stage, Story, Weak, Weakening};
+use terrace_testkit::schedule::{Act, Missing, Reach, Slice, Stage, Story, Weak, Weakening};
 
 #[test]
 fn the_word_of_a_run_is_read_back() {
@@ -28,7 +28,7 @@ fn the_same_word_gives_the_same_run() {
     let seen = Seen::new();
     let watch = Watch { seen: &seen, is_over: &|| false, fault: None };
     for meeting in &MEETINGS {
-        for number in 0..40 {
+        for number in 0..36 {
             let deaths = [Deaths::None, Deaths::Some, Deaths::First][number as usize % 3];
             let accident = Accident::of(deaths, None);
             let seed = ScheduleSeed::new(meeting.name, accident, 1, number);
@@ -143,7 +143,7 @@ fn direct_crashes() {
 
 #[test]
 fn on_a_memory_that_is_weak() {
-    MEETINGS.iter().for_each(|meeting| explore(meeting.name, "weak", 300));
+    MEETINGS.iter().for_each(|meeting| explore(meeting.name, "weak", 250));
 }
 
 /// One reads a key, again and again, while another takes it away and brings it back: wherever the reader is held up, and however long.
@@ -152,7 +152,7 @@ fn a_key_that_comes_back_is_there_once_for_all() {
     let stage = Stage::new();
     let turn = |thread, steps| Slice { thread, steps };
     let get = Act::Get(0);
-    for meeting in MEETINGS.iter().filter(|meeting| meeting.name != "cells") {
+    for meeting in MEETINGS.iter().filter(|meeting| !["cells", "stories"].contains(&meeting.name)) {
         let follow = |turns: &[Slice]| {
             let writer = vec![Act::Do(Op::Remove(0)), Act::Do(Op::Put(0, 2))];
             let done = meeting.follow(&stage, vec![Op::Put(0, 1)], vec![vec![get.clone(); 3], writer], turns);
@@ -167,6 +167,21 @@ fn a_key_that_comes_back_is_there_once_for_all() {
         }
         println!("{}: {all} steps, {:?}", meeting.name, start.elapsed());
     }
+}
+
+/// By what the allocator does a block has one owner after another: where an order of that is missing, what the one has done last is a race with what the next one does first.
+#[test]
+fn the_orders_by_which_a_block_changes_hands_are_missed() {
+    let (stage, stories) = (Stage::new(), meeting("stories").unwrap());
+    let met = |run| stories.meet(&stage, &Trial::number(run), Missing::Each, Reach::NONE);
+    let raced = (0..48).flat_map(|run| {
+        let met = met(run);
+        assert_eq!(met.wrong, None, "run {run}");
+        met.raced.into_keys()
+    });
+    let of_slabs = raced.filter(|it| it.place().starts_with("pool/slabs.rs"));
+    let missed: BTreeSet<Weak> = of_slabs.map(|it| it.weak).collect();
+    assert!(missed.is_superset(&[Weak::Acquire, Weak::Release].into()), "{missed:?}");
 }
 
 #[test]

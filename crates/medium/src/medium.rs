@@ -41,6 +41,8 @@ pub enum Order {
     RmwFailed(Ordering),
     /// Everything before it comes before everything behind it.
     Barrier,
+    /// The same in every thread, whatever it is at: the system makes it for who asks.
+    BarrierOfAll,
     /// What is next is an atomic or a lock outside of the medium, by which threads synchronise.
     Elsewhere,
 }

@@ -5,9 +5,12 @@
 //! barrier into every running thread (membarrier(2), about a microsecond), and a pin only keeps the compiler in order. The global form is used, so
 //! that it also reaches other processes, which register when they open the pool. Where the kernel refuses it, pins have their barrier.
 
+use crate::pool::Inner;
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
+use std::panic::Location;
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering::SeqCst, compiler_fence, fence};
+use terrace_medium::{MappedMedium, Medium, Order, full_barrier};
 
 /// Registers this process, once. Whether its threads may use [`light`].
 pub(crate) fn register() -> bool {
@@ -26,18 +29,34 @@ pub(crate) fn light() {
 }
 
 /// The other side: when it returns, every thread of every registered process has passed a full barrier since it was called.
-pub(crate) fn heavy() {
+#[track_caller]
+fn heavy(medium: &impl Medium) {
+    medium.ordered(Order::BarrierOfAll, Location::caller());
     fence(SeqCst);
-    // It was not refused: only pools of a registered process come here.
+    // It was not refused: only pools of a registered process come here, and those of tests whose medium stands for it.
     let _ = membarrier(MembarrierCommand::GlobalExpedited);
+}
+
+impl<M: MappedMedium> Inner<M> {
+    /// The other side of the barrier of pins, whichever that is.
+    #[track_caller]
+    pub(crate) fn barrier_to_pins(&self) {
+        if self.light_pins {
+            heavy(self.medium());
+        } else {
+            full_barrier(self.medium());
+        }
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::small::alone;
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+    use terrace_medium::Dram;
 
     const ROUNDS: u64 = 50;
     const WORDS: usize = 32;
@@ -107,7 +126,8 @@ pub(crate) mod tests {
     fn of_a_light_and_a_heavy_one_who_store_and_then_look_one_at_least_sees_the_other() {
         // Where it is refused, nobody is light.
         if register() {
-            assert!(matches!(missed(light, heavy), None | Some(0)));
+            let pool = alone::<Dram>();
+            assert!(matches!(missed(light, || heavy(pool.medium())), None | Some(0)));
         }
     }
 }

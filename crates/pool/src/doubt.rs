@@ -45,7 +45,7 @@ use crate::shared::{MARKING, SETTLED};
 use crate::zones::{State, Use};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use terrace_medium::{MappedMedium, full_barrier};
+use terrace_medium::MappedMedium;
 
 impl<M: MappedMedium> Pool<M> {
     /// As if somebody had died who used this pool. For tests.
@@ -165,11 +165,7 @@ impl<M: MappedMedium> Inner<M> {
         shared.collections.store(medium, number, Relaxed);
         // ORDER: Release: who waits for the end of PENDING may find this in its place. The barrier: a thread that does not see the phase is seen to be pinned.
         shared.phase.store(medium, number << 32 | MARKING, Release);
-        if self.light_pins {
-            crate::barrier::heavy();
-        } else {
-            full_barrier(medium);
-        }
+        self.barrier_to_pins();
     }
 
     /// Calls `each` with what `unit` is; if it is a slab it stays one until then. By the collector only.

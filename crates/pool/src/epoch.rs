@@ -283,11 +283,7 @@ impl<M: MappedMedium> Inner<M> {
         }
         // ORDER: full: pairs with `announce`: a thread whose announcement is not seen below announced after this, and sees all that
         // was unlinked before this.
-        if self.light_pins {
-            barrier::heavy();
-        } else {
-            full_barrier(self.medium());
-        }
+        self.barrier_to_pins();
         if self.is_held_up(epoch) {
             return epoch;
         }

@@ -10,7 +10,7 @@ use crate::lifetime::{Opening, allocator_sum, boot_id, next_life};
 use crate::liveness::Liveness;
 use crate::options::{Place, PoolOptions};
 use crate::participants::About;
-use crate::pool::{self, Life, Pool, Start};
+use crate::pool::{self, Life, Pins, Pool, Start};
 use crate::superblock::{self, LABEL_BYTES, Superblock};
 use crate::{clock, participants};
 use rustix::io::Errno;
@@ -283,8 +283,8 @@ impl PoolOptions {
         superblock.assumed_persistent = self.assumed(&medium);
         let region = Region::new(medium);
         let layout = Layout::new(superblock.geometry).map_err(Problem::Geometry)?;
-        let (start, size, reproducible) = (Start::Created, superblock.size, self.reproducible);
-        let life = Life { start, writes: true, size, superblock, copy: 1, reproducible, liveness };
+        let (start, size, pins) = (Start::Created, superblock.size, self.pins);
+        let life = Life { start, writes: true, size, superblock, copy: 1, pins, liveness };
         self.begin(region, layout, life)
     }
 
@@ -319,9 +319,9 @@ impl PoolOptions {
             return Err(Problem::Truncated { expected, found: len });
         }
         // The copy that was not believed is written first: the other is whole until then.
-        let (size, reproducible) = (expected.min(len), self.reproducible);
+        let (size, pins) = (expected.min(len), self.pins);
         let (writes, copy) = (self.writes(), 1 - found.copy);
-        let life = Life { start, writes, size, superblock, copy, reproducible, liveness };
+        let life = Life { start, writes, size, superblock, copy, pins, liveness };
         self.begin(region, layout, life)
     }
 
@@ -338,7 +338,7 @@ impl PoolOptions {
             return Err(Problem::OtherDurability { pool: superblock.durability, asked });
         }
         let terms = pool::terms(&region, &layout).map_err(|found| Problem::OtherSharing { found })?;
-        if terms.light_pins && !crate::barrier::register() {
+        if terms.light_pins && self.pins != Pins::AsIfLight && !crate::barrier::register() {
             return Err(Problem::NoBarrier);
         }
         let index = free_slot(&region, &layout, &*liveness)?;
@@ -356,7 +356,7 @@ impl PoolOptions {
             size,
             superblock,
             copy: 0,
-            reproducible: self.reproducible,
+            pins: self.pins,
             liveness: Some(liveness),
         };
         let pool = Pool::join(region, layout, owner, life, terms);

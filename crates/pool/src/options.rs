@@ -1,6 +1,7 @@
 //! How to make or open a pool.
 
 use crate::layout::{Geometry, MAX_POOL};
+use crate::pool::Pins;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -44,6 +45,7 @@ pub struct PoolOptions {
     pub(crate) hash_seed: Option<u64>,
     pub(crate) boot_id: Option<u128>,
     pub(crate) reproducible: bool,
+    pub(crate) pins: Pins,
 }
 
 impl PoolOptions {
@@ -79,6 +81,7 @@ impl PoolOptions {
             hash_seed: None,
             boot_id: None,
             reproducible: false,
+            pins: Pins::Light,
         }
     }
 
@@ -168,7 +171,15 @@ impl PoolOptions {
     /// bytes. With [`PoolOptions::hash_seed`] and [`PoolOptions::boot_id`]. For tests.
     #[doc(hidden)]
     pub fn reproducible(mut self) -> Self {
-        self.reproducible = true;
+        (self.reproducible, self.pins) = (true, Pins::Heavy);
+        self
+    }
+
+    /// Pins have no barrier of their own, whatever the kernel offers: the medium stands for the one in every thread ([`terrace_medium::Order::BarrierOfAll`]), or threads run one at a
+    /// time. For tests.
+    #[doc(hidden)]
+    pub fn as_if_light(mut self) -> Self {
+        self.pins = Pins::AsIfLight;
         self
     }
 

@@ -29,6 +29,17 @@ pub enum Start {
     Unclean,
 }
 
+/// How pins come by their barrier (see `barrier`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pins {
+    /// The kernel makes it for who moves the epoch on, where it does.
+    Light,
+    /// Each makes its own: every run of a test is the same, and the kernel interrupts nobody.
+    Heavy,
+    /// As if the kernel made it: a test's medium stands for that.
+    AsIfLight,
+}
+
 /// What an opening found and decided.
 pub(crate) struct Life {
     pub(crate) start: Start,
@@ -39,8 +50,7 @@ pub(crate) struct Life {
     pub(crate) superblock: Superblock,
     /// The copy of the superblock to write first.
     pub(crate) copy: usize,
-    /// Whether a test wants every run to be the same: then the kernel interrupts nobody.
-    pub(crate) reproducible: bool,
+    pub(crate) pins: Pins,
     /// Who of the participants is alive, if others may come in while the pool is open.
     pub(crate) liveness: Option<Arc<dyn Liveness>>,
 }
@@ -200,7 +210,11 @@ impl<M: MappedMedium> Pool<M> {
         life: Life,
     ) -> Result<Self, Problem> {
         let one_kernel = life.liveness.as_ref().is_none_or(|liveness| liveness.has_common_kernel());
-        let light_pins = !life.reproducible && one_kernel && crate::barrier::register();
+        let light_pins = match life.pins {
+            Pins::Light => one_kernel && crate::barrier::register(),
+            Pins::Heavy => false,
+            Pins::AsIfLight => true,
+        };
         let (size, terms) = (life.size, Terms { start: life.start, light_pins });
         let pool = Self::join(region, layout, owner, life, terms);
         pool.0.set_size(size);

@@ -104,11 +104,7 @@ impl<M: MappedMedium> Pool<M> {
         let seen = line.changes.load(self.medium(), Acquire) as u32;
         // ORDER: Release: who sees the bit sees the prefix. The barrier: see above.
         inner.shared().watching.fetch_or(self.medium(), 1 << index, Release);
-        if inner.light_pins {
-            barrier::heavy();
-        } else {
-            full_barrier(inner.medium());
-        }
+        inner.barrier_to_pins();
         Ok(Watch { pool: self.clone(), index, seen })
     }
 

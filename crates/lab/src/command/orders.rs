@@ -7,6 +7,8 @@ use super::schedules::named;
 use super::search::{Known, Search, Tried, scout};
 use clap::Args;
 use serde_json::json;
+use std::collections::BTreeSet;
+use std::panic::Location;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +18,7 @@ use terrace_testkit::schedule::{Stage, Weak, Weakening};
 
 #[derive(Args)]
 pub(crate) struct Orders {
-    /// clht, clht-bytes, cells, blocks, direct, turbo, turbo-bytes, rewo, rewo-bytes, level, level-bytes, or all.
+    /// clht, clht-bytes, cells, blocks, stories, direct, turbo, turbo-bytes, rewo, rewo-bytes, level, level-bytes, several of them with commas between, or all.
     target: String,
     /// Runs of each target that are looked through for orders that make a difference.
     #[arg(long, default_value_t = 2000)]
@@ -27,10 +29,16 @@ pub(crate) struct Orders {
     /// Only places whose file and line contain this.
     #[arg(long, default_value = "")]
     only: String,
+    /// Only runs of this kind, of sixteen: what `stories` tells goes by it.
+    #[arg(long)]
+    kind: Option<u64>,
     /// Prints one JSON object an order instead of text.
     #[arg(long)]
     json: bool,
 }
+
+/// Places of the source.
+type Places = Vec<&'static Location<'static>>;
 
 /// Who missed an order, in which run, and what was wrong then.
 struct Missed {
@@ -60,13 +68,14 @@ impl Orders {
             Ok(all) => all,
             Err(why) => return failed(&why),
         };
+        let (all, places) = all;
         let (next, survivors) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
             for _ in 0..cores() {
                 scope.spawn(|| {
                     let stage = Stage::new();
                     while let Some((weakening, known)) = all.get(next.fetch_add(1, Relaxed)) {
-                        let fate = self.fate(&stage, *weakening, known);
+                        let fate = self.fate(&stage, *weakening, known, &places);
                         self.report(*weakening, &fate);
                         if fate.missed.is_none() {
                             let mut survivors = survivors.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,16 +91,18 @@ impl Orders {
         if survivors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// Every order that threads pass by where they meet, and what is known of it.
-    fn all(&self, targets: &[&'static Meeting]) -> Result<Vec<(Weakening, Known)>, Wrong> {
-        let mut all = scout(targets, self.scouted, cores())?;
+    /// Every order that threads pass by where they meet, and what is known of it; and the places of all of them, whether asked for or not.
+    fn all(&self, targets: &[&'static Meeting]) -> Result<(Vec<(Weakening, Known)>, Places), Wrong> {
+        let mut all = scout(targets, self.scouted, self.kind, cores())?;
+        let places: BTreeSet<&'static Location<'static>> = all.keys().map(|it| it.site).collect();
         // What the targets themselves do is no part of what is tested.
         all.retain(|it, _| !it.site.file().contains("lab/src") && it.place().contains(&self.only));
-        Ok(all.into_iter().collect())
+        Ok((all.into_iter().collect(), places.into_iter().collect()))
     }
 
-    fn fate(&self, stage: &Stage, weakening: Weakening, known: &Known) -> Fate {
-        let (mut fate, mut search) = (Fate::default(), Search::new(stage, weakening, known));
+    fn fate(&self, stage: &Stage, weakening: Weakening, known: &Known, places: &Places) -> Fate {
+        let (mut fate, mut search) =
+            (Fate::default(), Search::new(stage, weakening, known, self.kind, places));
         while fate.missed.is_none() && fate.runs < self.runs {
             let Tried { meeting, trial, reach, met } = search.next();
             fate.runs += 1;

@@ -44,16 +44,18 @@ pub(crate) struct Schedules {
     json: bool,
 }
 
-/// The targets that a name stands for.
+/// The targets that a name stands for, or several with commas between.
 pub(super) fn named(name: &str) -> Result<Vec<&'static Meeting>, String> {
-    match (name, meeting(name)) {
-        ("all", _) => Ok(MEETINGS.iter().collect()),
-        (_, Some(found)) => Ok(vec![found]),
-        _ => {
-            let names: Vec<&str> = MEETINGS.iter().map(|meeting| meeting.name).collect();
-            Err(format!("there is no target `{name}`; there are {}, and all", names.join(", ")))
-        }
+    if name == "all" {
+        return Ok(MEETINGS.iter().collect());
     }
+    let one = |name: &str| {
+        meeting(name).ok_or_else(|| {
+            let names: Vec<&str> = MEETINGS.iter().map(|meeting| meeting.name).collect();
+            format!("there is no target `{name}`; there are {}, and all", names.join(", "))
+        })
+    };
+    name.split(',').map(one).collect()
 }
 
 /// What came of the runs of a target.
@@ -108,7 +110,7 @@ impl Schedules {
         };
         let progress = Progress::new(self.json);
         let mut sound = true;
-        for meeting in targets {
+        for meeting in targets.into_iter().filter(|meeting| meeting.takes(self.crash)) {
             let tally = self.session(meeting, &progress);
             sound &= tally.finding.is_none();
             let mut out = std::io::stdout().lock();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use terrace_lab::{Meeting, Met, Trial};
 use terrace_testkit::crash::{Dice, Wrong};
-use terrace_testkit::schedule::{Aim, Differences, Missing, Reach, Stage, Weakening};
+use terrace_testkit::schedule::{Aim, Differences, Missing, Reach, Stage, Weak, Weakening};
 
 /// Runs of a target that one scout looks through, one after the other: where threads linger follows from those before.
 const ROUND: u64 = 500;
@@ -16,6 +16,10 @@ const ROUND: u64 = 500;
 const PLAIN: u64 = 5;
 /// Runs that are kept of an order for each place of a load, at most.
 const KEPT: usize = 12;
+/// Lines from one order to another that has to do with it.
+const NEAR: u32 = 12;
+/// Who lags behind does so by 2 stores, 4, 8 and so on, so many times.
+const LAGS: u64 = 8;
 /// Runs of those that are directed, to one that looks for more.
 const DIRECTED: u64 = 3;
 
@@ -45,6 +49,7 @@ pub(super) struct Known {
 pub(super) fn scout(
     targets: &[&'static Meeting],
     runs: u64,
+    kind: Option<u64>,
     cores: usize,
 ) -> Result<BTreeMap<Weakening, Known>, Wrong> {
     let rounds = runs.div_ceil(ROUND);
@@ -58,7 +63,7 @@ pub(super) fn scout(
                 loop {
                     let number = next.fetch_add(1, Relaxed);
                     let Some(&(meeting, first)) = all.get(number) else { break };
-                    let round = of_round(&stage, meeting, first..(first + ROUND).min(runs));
+                    let round = of_round(&stage, meeting, first..(first + ROUND).min(runs), kind);
                     found.lock().unwrap_or_else(PoisonError::into_inner).push((number, round));
                 }
             });
@@ -75,11 +80,17 @@ pub(super) fn scout(
     Ok(known)
 }
 
+/// The run with this number, of those of one kind if it is said.
+fn of_kind(number: u64, kind: Option<u64>) -> u64 {
+    kind.map_or(number, |kind| 16 * number + kind % 16)
+}
+
 /// One scout's runs.
 fn of_round(
     stage: &Stage,
     meeting: &'static Meeting,
     runs: std::ops::Range<u64>,
+    kind: Option<u64>,
 ) -> Result<BTreeMap<Weakening, Known>, Wrong> {
     let mut found: BTreeMap<Weakening, Known> = BTreeMap::new();
     // How often threads have lingered at each.
@@ -88,9 +99,13 @@ fn of_round(
         let least = lingered.iter().min_by_key(|(_, times)| **times).map(|(&site, _)| site);
         let lingers = least.filter(|_| !run.is_multiple_of(PLAIN));
         lingers.into_iter().for_each(|site| *lingered.entry(site).or_default() += 1);
-        let trial = Trial { lingers, ..Trial::number(run) };
+        let trial = Trial { lingers, ..Trial::number(of_kind(run, kind)) };
         // What is old with all orders is shown in some, so that they take other ways.
-        let reach = if run % 3 == 1 { Reach::of_run(run) } else { Reach::NONE };
+        let reach = match run % 6 {
+            1 => Reach::of_run(run),
+            4 => Reach::at(Aim::Lagging { stores: 2 << (run / 6 % LAGS), but: None }, true),
+            _ => Reach::NONE,
+        };
         let met = meeting.meet(stage, &trial, Missing::Each, reach);
         if let Some(wrong) = met.wrong {
             return Err(format!("{}, run {trial}, with nothing weakened: {wrong}", meeting.name));
@@ -154,6 +169,9 @@ pub(super) struct Search<'s> {
     /// Runs so far.
     turn: u64,
     dice: Dice,
+    kind: Option<u64>,
+    /// Places of other orders, a few lines from it.
+    near: Vec<&'static Location<'static>>,
 }
 
 /// What a run of it was.
@@ -165,9 +183,29 @@ pub(super) struct Tried {
 }
 
 impl<'s> Search<'s> {
-    pub(super) fn new(stage: &'s Stage, weakening: Weakening, known: &Known) -> Self {
+    pub(super) fn new(
+        stage: &'s Stage,
+        weakening: Weakening,
+        known: &Known,
+        kind: Option<u64>,
+        places: &[&'static Location<'static>],
+    ) -> Self {
+        let here = weakening.site;
+        let is_near = |it: &&&'static Location<'static>| {
+            it.file() == here.file() && it.line() != here.line() && it.line().abs_diff(here.line()) <= NEAR
+        };
+        let near = places.iter().filter(is_near).copied().collect();
         let looks = vec![(0, 0); known.passers.len()];
-        Self { stage, weakening, known: known.clone(), looks, turn: 0, dice: Dice::new(0x6f_7264_6572) }
+        Self {
+            stage,
+            weakening,
+            known: known.clone(),
+            looks,
+            turn: 0,
+            dice: Dice::new(0x6f_7264_6572),
+            kind,
+            near,
+        }
     }
 
     /// Does another run.
@@ -177,10 +215,46 @@ impl<'s> Search<'s> {
         if let Some(&(meeting, trial)) = self.known.raced.get(turn as usize) {
             return self.tried(meeting, trial, Reach::NONE);
         }
+        if turn % 2 == 1 {
+            return self.lag(turn / 2);
+        }
+        let turn = turn / 2;
         match self.aimed().filter(|_| !turn.is_multiple_of(DIRECTED + 1)) {
             Some((meeting, trial, reach)) => self.tried(meeting, trial, reach),
             None => self.look(turn),
         }
+    }
+
+    /// Where threads linger in the run with this number: mostly at it; or near by, where it is decided what it comes before or behind.
+    fn lingers(&mut self, number: u64) -> Option<&'static Location<'static>> {
+        let here = self.weakening.site;
+        match self.dice.roll(4) {
+            _ if number.is_multiple_of(PLAIN) => None,
+            0 if !self.near.is_empty() => Some(*self.dice.pick(&self.near)),
+            _ => Some(here),
+        }
+    }
+
+    /// A run in which threads linger at it, and all see what others do as late as may be, but for what the order belongs to.
+    fn lag(&mut self, number: u64) -> Tried {
+        let lingers = self.lingers(number);
+        let passers = &self.known.passers;
+        let mut meeting = passers[number as usize % passers.len()];
+        let mut trial = Trial { lingers, ..Trial::number(of_kind(number | 1 << 41, self.kind)) };
+        // Of two, one does what is done in a run in which it makes a difference.
+        let candidates: Vec<Candidate> =
+            self.known.places.values().flat_map(|(_, candidates)| candidates).copied().collect();
+        if number % 2 == 1 && !candidates.is_empty() {
+            let candidate = self.dice.pick(&candidates);
+            (meeting, trial.scenario) = (candidate.meeting, candidate.trial.scenario);
+            if number % 4 == 3 {
+                trial.lingers = candidate.trial.lingers;
+            }
+        }
+        // Who is in no order of all does itself not see what was, or is not seen.
+        let but = (self.weakening.weak != Weak::Total).then_some(self.weakening.site);
+        let aim = Aim::Lagging { stores: 2 << self.dice.roll(LAGS), but };
+        self.tried(meeting, trial, Reach::at(aim, true))
     }
 
     fn tried(&self, meeting: &'static Meeting, trial: Trial, reach: Reach) -> Tried {
@@ -190,18 +264,19 @@ impl<'s> Search<'s> {
 
     /// A run in which threads linger at it: sees what would be different, or shows it, as chance says.
     fn look(&mut self, turn: u64) -> Tried {
-        let (passers, number) = (&self.known.passers, turn / (DIRECTED + 1));
+        let number = turn / (DIRECTED + 1);
+        let lingers = self.lingers(number);
+        let passers = &self.known.passers;
         // By turns all of them, and the one of which most looks are of use.
         let of_use = (0..passers.len()).max_by_key(|&at| {
             let (looks, differing) = self.looks[at];
             (1 + differing) * 1_000_000 / (1 + looks)
         });
         let by_turns = (number / 2) as usize % passers.len();
-        let at = if number % 2 == 0 { by_turns } else { of_use.unwrap_or(by_turns) };
+        let at = if number.is_multiple_of(2) { by_turns } else { of_use.unwrap_or(by_turns) };
         let meeting = passers[at];
         let run = number | 1 << 40;
-        let lingers = (!number.is_multiple_of(PLAIN)).then_some(self.weakening.site);
-        let trial = Trial { lingers, ..Trial::number(run) };
+        let trial = Trial { lingers, ..Trial::number(of_kind(run, self.kind)) };
         let reach = if number % 4 < 3 { Reach::NONE } else { Reach::of_run(number / 4) };
         let tried = self.tried(meeting, trial, reach);
         let differences = tried.met.differences.get(&self.weakening);

@@ -7,6 +7,7 @@ mod full;
 mod index;
 mod options;
 mod pool;
+mod stories;
 
 pub use cells::{Blocks, Cells};
 pub use direct::DirectEngine;
@@ -15,3 +16,4 @@ pub use index::{
     ClhtBytes, ClhtU64, LevelBytes, LevelU64, Resized, RewoBytes, RewoU64, TurboBytes, TurboU64,
 };
 pub use pool::Roots;
+pub use stories::Stories;

@@ -197,7 +197,7 @@ impl Crashes<'_> {
 
 fn broken(wrong: Wrong) -> Crashed {
     let (changes, died, asked) = (Vec::new(), Vec::new(), Vec::new());
-    let ran = Ran { turns: Vec::new(), steps: 0, wrong: None, changes, died, asked };
+    let ran = Ran { turns: Vec::new(), steps: 0, wrong: None, changes, died, asked, ordered: Vec::new() };
     let (calls, trace) = (Calls::default(), Trace::default());
     Crashed { finding: Some(Box::new(Crash { ran, calls, trace, found: None, wrong })), ..Crashed::default() }
 }

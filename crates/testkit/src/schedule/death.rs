@@ -62,6 +62,22 @@ impl Death {
         *dice.pick(at)
     }
 
+    /// The death of somebody who has just made a store that others go by, at one place of the source as likely as at any other, or at this one if anybody comes by.
+    pub(super) fn behind_order(
+        dice: &mut Dice,
+        ordered: &[Asked],
+        at: Option<&'static Location<'static>>,
+    ) -> Option<Self> {
+        let mut by_place: BTreeMap<_, Vec<Self>> = BTreeMap::new();
+        ordered.iter().for_each(|(death, place)| by_place.entry(*place).or_default().push(*death));
+        let places: Vec<_> = by_place.keys().copied().collect();
+        let place = at
+            .filter(|place| by_place.contains_key(place))
+            .or((!places.is_empty()).then(|| *dice.pick(&places)))?;
+        let death = *dice.pick(&by_place[place]);
+        Some(Self { change: death.change + dice.roll(2), ..death })
+    }
+
     /// The death of one thread; of one that is not the first to die mostly while it looks after those.
     fn of(dice: &mut Dice, thread: usize, changes: &[u64], is_later: bool) -> Self {
         let last = changes.len().saturating_sub(1);
@@ -86,6 +102,11 @@ pub(super) struct Mortality {
 impl Mortality {
     pub(super) fn new(deaths: Vec<Death>, died: impl Fn(usize) + Send + Sync + 'static) -> Self {
         Self { deaths, died: Some(Arc::new(died)) }
+    }
+
+    /// Whether somebody is told, so whether threads are participants.
+    pub(super) fn is_told(&self) -> bool {
+        self.died.is_some()
     }
 
     pub(super) fn tell(&self, thread: usize) {

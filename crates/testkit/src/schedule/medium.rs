@@ -68,7 +68,7 @@ unsafe impl<M: Medium> Medium for Scheduled<M> {
     }
     fn ordered(&self, order: Order, site: &'static Location<'static>) {
         self.0.ordered(order, site);
-        stage::ordered(site);
+        stage::ordered(order, site);
     }
     fn before_access(&self, access: Access, at: *const u8) {
         stage::step((access == Access::Load).then(|| self.offset(at)));

@@ -20,6 +20,7 @@ mod scenario;
 mod seen;
 mod spin;
 mod stage;
+mod tail;
 mod weak;
 mod worlds;
 

@@ -4,6 +4,7 @@ use super::races::{Races, Rival};
 use super::reach::{Choice, Number};
 use super::seen::{Ordered, Seen, View};
 use super::stage::THREADS_MAX;
+use super::tail::{Late, Tail};
 use super::worlds::{World, Worlds};
 use crate::crash::Wrong;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -59,6 +60,9 @@ pub enum Missing {
 /// A value that a word held or holds.
 pub(super) struct Value {
     pub(super) value: u64,
+    /// How many stores came before it, and where it was stored, if that was in a call.
+    pub(super) at: u64,
+    pub(super) site: Option<&'static Location<'static>>,
     /// What who acquires it has to see from then on.
     carried: Worlds<View>,
 }
@@ -76,6 +80,7 @@ pub(super) struct Thread {
     /// Old values that it may still load in this call.
     pub(super) old: u32,
     pub(super) order: Option<(Order, &'static Location<'static>)>,
+    pub(super) tail: Tail,
 }
 
 /// All of it.
@@ -93,6 +98,8 @@ pub(super) struct Model {
     /// Words that were stored to within calls, by their place in the medium.
     pub(super) words: HashMap<u64, usize>,
     pub(super) values: Vec<Vec<Value>>,
+    /// Stores so far.
+    stores: u64,
     pub(super) threads: BTreeMap<u64, Thread>,
     /// What all barriers have in common.
     common: Worlds<View>,
@@ -100,6 +107,8 @@ pub(super) struct Model {
     elsewhere: Worlds<View>,
     races: Races,
     rivals: Vec<Rival>,
+    /// The world of the run, once somebody was shown what he could not have been shown in any other: what follows from that would not have been done with all orders, so that is no measure for it.
+    pub(super) departed: Option<World>,
 }
 
 /// What an order can lose.
@@ -112,7 +121,7 @@ pub(super) fn losses(order: Order) -> &'static [Weak] {
         Order::Load(SeqCst) => &[Weak::Acquire, Weak::Total],
         Order::Store(SeqCst) => &ALL[1..],
         Order::Rmw(SeqCst) => &ALL,
-        Order::Barrier => &ALL[2..],
+        Order::Barrier | Order::BarrierOfAll => &ALL[2..],
         Order::Load(_) | Order::Store(_) | Order::Rmw(_) | Order::RmwFailed(_) | Order::Elsewhere => &[],
     }
 }
@@ -154,7 +163,7 @@ impl Model {
         let next = self.values.len();
         let number = *self.words.entry(word).or_insert(next);
         if number == next {
-            self.values.push(vec![Value { value: held, carried: Worlds::default() }]);
+            self.values.push(vec![Value { value: held, at: 0, site: None, carried: Worlds::default() }]);
         }
         number
     }
@@ -162,6 +171,17 @@ impl Model {
     /// The number of the value that a word holds.
     pub(super) fn last(&self, number: usize) -> Number {
         self.values[number].len() as Number - 1
+    }
+
+    /// The value that a word held so many stores ago.
+    pub(super) fn ago(&self, number: usize, stores: u64) -> Number {
+        let until = self.stores.saturating_sub(stores);
+        self.values[number].partition_point(|value| value.at <= until).saturating_sub(1) as Number
+    }
+
+    /// Where a word was last stored to.
+    pub(super) fn last_site(&self, number: usize) -> Option<&'static Location<'static>> {
+        self.values[number].last().and_then(|value| value.site)
     }
 
     /// What an access with this order orders at this place, in all worlds.
@@ -196,6 +216,35 @@ impl Model {
         }
     }
 
+    /// What `dead` may have left behind in `world` that it would not have with all orders: stores that need not have been made when it died, which a later one that was made would have kept before it.
+    /// Each with what its word held before.
+    pub(super) fn late(&self, dead: u64, world: World) -> Vec<(Late, u64)> {
+        let Some(it) = self.threads.get(&dead) else { return Vec::new() };
+        let is_seen = |late: &Late| {
+            let others = self.threads.iter().filter(|(thread, _)| **thread != dead);
+            let mut views = others.map(|(_, other)| &other.seen.of(world).view);
+            views.any(|view| view.of(late.number) >= late.value)
+        };
+        let late: Vec<Late> = it.tail.late(world).copied().collect();
+        let is_late = |number, value| late.iter().any(|late| (late.number, late.value) == (number, value));
+        let before = |late: &Late| {
+            let first = (1..late.value).rev().find(|&value| !is_late(late.number, value));
+            self.values[late.number][first.unwrap_or(0) as usize].value
+        };
+        let is_last = |late: &&Late| late.value == self.last(late.number) && !is_seen(late);
+        late.iter().filter(is_last).map(|late| (*late, before(late))).collect()
+    }
+
+    /// Notes which stores of `dead` need not have been made when it died, in each world.
+    pub(super) fn note_late(&mut self, dead: u64) {
+        let worlds = self.threads.get(&dead).map_or(Vec::new(), |it| it.tail.worlds());
+        for world in worlds {
+            for (late, _) in self.late(dead, world) {
+                *self.differences.entry(world).or_default().entry(late.site).or_default() += 1;
+            }
+        }
+    }
+
     /// All that `thread` and others with a barrier before have done comes before all that it does from now on; but not in the world in which that is missing.
     pub(super) fn barrier(&mut self, thread: u64, missing: Option<World>) {
         let Self { threads, common, .. } = self;
@@ -209,6 +258,13 @@ impl Model {
         seen.would_be.barrier(&mut common.would_be);
         seen.settle();
         common.settle();
+        threads.entry(thread).or_default().tail.keep(missing);
+    }
+
+    /// Every thread passes a barrier, and `me` before and behind them; but not in the world in which that is missing.
+    pub(super) fn barrier_of_all(&mut self, me: u64, missing: Option<World>) {
+        let others: Vec<u64> = self.threads.keys().copied().filter(|&other| other != me).collect();
+        std::iter::once(me).chain(others).chain([me]).for_each(|thread| self.barrier(thread, missing));
     }
 
     /// `me` synchronises with all others that have come to such a place.
@@ -225,6 +281,7 @@ impl Model {
         meet(&mut seen.would_be, &mut elsewhere.would_be);
         seen.settle();
         elsewhere.settle();
+        threads.entry(me).or_default().tail.keep(None);
     }
 
     /// `dead` does nothing more. Who knows that has it from the system, and all that it did with it; and nobody can tell when each comes to know.
@@ -280,6 +337,7 @@ impl Model {
         me: u64,
         number: usize,
         value: u64,
+        site: Option<&'static Location<'static>>,
         is_exchange: bool,
         ordered: &Worlds<Ordered>,
     ) {
@@ -287,7 +345,7 @@ impl Model {
         if is_exchange {
             self.loaded(me, number, last, ordered);
         }
-        let Self { threads, values, common, .. } = self;
+        let Self { threads, values, common, stores, .. } = self;
         let seen = &mut threads.entry(me).or_default().seen;
         seen.each(|seen| seen.view.raise(number, next));
         let before = is_exchange.then(|| &values[number][last as usize].carried);
@@ -311,7 +369,9 @@ impl Model {
             common.would_be.raise(number, next);
             common.settle();
         }
-        values[number].push(Value { value, carried });
+        *stores += 1;
+        values[number].push(Value { value, at: *stores, site, carried });
+        threads.entry(me).or_default().tail.stored(ordered);
     }
 
     /// `me` comes to its next access, in a call.
@@ -330,13 +390,19 @@ impl Model {
         words: Range<u64>,
         site: &'static Location<'static>,
     ) {
-        let Self { threads, races, rivals, raced, race, .. } = self;
+        let Self { threads, races, rivals, raced, race, departed, .. } = self;
         let it = threads.entry(me).or_default();
         for word in words {
             rivals.clear();
             races.touch(me as usize, it.clock, access, word, site, rivals);
             for rival in rivals.iter() {
                 let story = || rival.story(me as usize, site);
+                if let Some(world) = *departed {
+                    if !rival.comes_before(&it.seen.of(world).view) {
+                        raced.entry(world).or_insert_with(story);
+                    }
+                    continue;
+                }
                 if !rival.comes_before(&it.seen.would_be.view) {
                     race.get_or_insert_with(story);
                     continue;

@@ -77,6 +77,8 @@ pub(crate) struct Director {
     rule: Rule,
     /// Who asks for durability here is held, or hurries.
     hold_at: Option<&'static Location<'static>>,
+    /// Of those who come to an access there, one in so many lingers: where many come by, the first ones are mostly not those that matter.
+    lingers: u64,
     hurries: bool,
     /// The thread that stays behind, or goes on alone, from this step on.
     held: Option<(usize, u64)>,
@@ -100,8 +102,10 @@ impl Director {
     pub(crate) fn new(policy: &Policy, seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let rule = match policy {
-            Policy::Holding { at, rest } | Policy::Lingering { at, rest } => {
-                return Self { hold_at: Some(*at), ..Self::new(rest, seed) };
+            Policy::Holding { at, rest } => return Self { hold_at: Some(*at), ..Self::new(rest, seed) },
+            Policy::Lingering { at, rest } => {
+                let lingers = *Dice::new(seed ^ 0x6c69_6e67).pick(&[2, 2, 6, 24]);
+                return Self { hold_at: Some(*at), lingers, ..Self::new(rest, seed) };
             }
             Policy::Hurrying { at, rest } => {
                 return Self { hold_at: Some(*at), hurries: true, ..Self::new(rest, seed) };
@@ -114,7 +118,7 @@ impl Director {
                 left: slices.first().map_or(0, |slice| slice.steps),
             },
         };
-        Self { dice, rule, hold_at: None, hurries: false, held: None, lags: None }
+        Self { dice, rule, hold_at: None, lingers: 2, hurries: false, held: None, lags: None }
     }
 
     /// A thread asks for durability at a place, behind step number `step`.
@@ -129,7 +133,7 @@ impl Director {
 
     /// A thread comes to an access with an order, behind step number `step`.
     pub(crate) fn ordered(&mut self, thread: usize, site: &'static Location<'static>, step: u64) {
-        if self.hold_at == Some(site) && self.held.is_none() && self.dice.roll(2) == 0 {
+        if self.hold_at == Some(site) && self.held.is_none() && self.dice.roll(self.lingers) == 0 {
             self.held = Some((thread, step + 1 + self.dice.roll(LINGERS)));
         }
     }

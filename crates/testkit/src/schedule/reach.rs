@@ -41,6 +41,14 @@ pub enum Aim {
     Place(&'static Location<'static>, u64),
     /// Of those that could not be if no order were missing, just this one at a place.
     Once(&'static Location<'static>, u64),
+    /// All of those that may be, as their words were so many stores ago, whether or not they could be if no order were missing; but for those at this place, and of what was stored at it. What an Acquire or a Release
+    /// there keeps together comes apart: the one side of it is seen, and as little as may be of what is on the other.
+    Lagging {
+        /// How many.
+        stores: u64,
+        /// The place, if there is one.
+        but: Option<&'static Location<'static>>,
+    },
 }
 
 impl fmt::Display for Reach {
@@ -50,6 +58,13 @@ impl fmt::Display for Reach {
             Aim::Drawn { .. } => write!(f, "{:?}, {} a call, seed {}", self.aim, self.old, self.seed),
             Aim::Place(site, nth) => write!(f, "old at {} from {nth} on", place(site)),
             Aim::Once(site, nth) => write!(f, "old at {}, number {nth}", place(site)),
+            Aim::Lagging { stores, but } => {
+                write!(
+                    f,
+                    "{stores} stores behind{}",
+                    but.map_or(String::new(), |but| format!(", but for {}", place(but)))
+                )
+            }
             aim => write!(f, "{aim:?}"),
         }?;
         f.write_str(if self.oldest { "" } else { ", of any age" })
@@ -122,7 +137,7 @@ impl Chooser {
     pub(super) fn choose(&mut self, reach: &Reach, choice: Choice) -> Option<Number> {
         let Choice { word, site, oldest, first_sound, last, differs } = choice;
         let beyond = match reach.aim {
-            Aim::None => return None,
+            Aim::None | Aim::Lagging { .. } => return None,
             Aim::Drawn { only_missing: false, .. } => last,
             Aim::Drawn { .. } => first_sound,
             Aim::Words(_) | Aim::Place(..) | Aim::Once(..) if !differs => {

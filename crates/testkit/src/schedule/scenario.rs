@@ -5,6 +5,7 @@ use super::policy::Policy;
 use super::stage::{Ran, THREADS_MAX};
 use crate::crash::{Dice, Key, Op, Plan, Target, Version};
 use std::fmt;
+use std::panic::Location;
 
 /// One thing that a thread does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +108,10 @@ pub enum Manner {
 const EACH: u64 = 4;
 /// Operations of a thread where they crowd.
 const CROWD: u64 = 6;
+/// Operations of a thread that does what a target's own history does.
+const HISTORY: usize = 12;
+/// Times that two keys take turns.
+const EXCHANGES: u64 = 4;
 /// Operations of a thread that fills the store.
 const FILLING: u64 = 10;
 /// Keys that threads meet at, at most.
@@ -132,6 +137,21 @@ impl Scenario {
             plan,
             threads,
             first,
+            moment: None,
+            is_shared: false,
+            deaths: Vec::new(),
+            manners: Vec::new(),
+            is_reopened: false,
+        }
+    }
+
+    /// Threads that do just this, each with its own clock, behind what the plan has before.
+    pub fn of(mut plan: Plan, threads: Vec<Vec<Act>>) -> Self {
+        (plan.creation, plan.threads) = (false, THREADS_MAX);
+        Self {
+            plan,
+            threads,
+            first: Vec::new(),
             moment: None,
             is_shared: false,
             deaths: Vec::new(),
@@ -191,6 +211,56 @@ impl Scenario {
             })
             .collect();
         scenario.with_snapshots::<T>(seed)
+    }
+
+    /// As [`Scenario::draw`], for a run in which one thread takes a key away and puts another in its place, and back again, while others read the two, without a clock: where a table gives the slot of the one to the other, what they
+    /// see of the slot must be of one of them.
+    pub fn draw_exchange<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::draw::<T>(seed);
+        let mut dice = Dice::new(seed ^ 0x6578_6368);
+        let keys = scenario.plan.keys as u64;
+        let one = dice.roll(keys) as Key;
+        let other = ((one as u64 + 1 + dice.roll(keys.saturating_sub(1).max(1))) % keys) as Key;
+        let mut next = scenario.plan.all_versions();
+        let mut put = |key| {
+            next += 1;
+            Op::Put(key, next)
+        };
+        scenario.plan.before.extend([put(one), Op::Remove(other)]);
+        let mut exchanges: Vec<Op> = Vec::new();
+        let _ = (0..EXCHANGES).fold((one, other), |(there, gone), _| {
+            exchanges.extend([Op::Remove(there), put(gone)]);
+            (gone, there)
+        });
+        let mut read = |_| match dice.roll(6) {
+            0 => Act::Scan,
+            number => Act::Get(if number < 4 { one } else { other }),
+        };
+        let readers = [0, 1].map(|_| (0..EXCHANGES).map(&mut read).collect());
+        scenario.threads = [vec![exchanges.into_iter().map(Act::Do).collect()], readers.to_vec()].concat();
+        let manner = if seed >> 9 & 1 == 0 { Manner::Pinned } else { Manner::Apart };
+        scenario.manners = vec![Manner::Apart, manner, Manner::Apart];
+        scenario
+    }
+
+    /// As [`Scenario::draw`], for a run in which one thread does what the target's own history does, which is made to evict, to move and to resize, while others read, without a clock.
+    pub fn draw_history<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::draw::<T>(seed);
+        let mut dice = Dice::new(seed ^ 0x6869_7374);
+        let plan = T::plan(seed);
+        let history: Vec<Op> = plan.ops.into_iter().take(HISTORY).collect();
+        scenario.plan.before = plan.before;
+        let keys: Vec<Key> = history.iter().flat_map(Op::keys).collect();
+        let mut read = |_| match dice.roll(4) {
+            0 => Act::Scan,
+            1 if !keys.is_empty() => Act::Get(*dice.pick(&keys)),
+            _ => Act::Get(dice.roll(plan.keys as u64) as Key),
+        };
+        let readers = [0, 1].map(|_| (0..CROWD).map(&mut read).collect());
+        scenario.threads = [vec![history.into_iter().map(Act::Do).collect()], readers.to_vec()].concat();
+        let manner = if seed >> 9 & 1 == 0 { Manner::Pinned } else { Manner::Apart };
+        scenario.manners = vec![Manner::Apart, manner, Manner::Apart];
+        scenario
     }
 
     /// The same, where the store is killed and opened again in one run of four, if the pool is not shared.
@@ -304,6 +374,18 @@ impl Scenario {
         let mut dice = Dice::new(seed ^ 0x6465_6174_6873);
         let changes = &ran.changes[..self.threads.len().min(ran.changes.len())];
         Self { deaths: Death::draw(&mut dice, changes), ..self.clone() }
+    }
+
+    /// As [`Scenario::draw_deaths`]; mostly the first one dies right behind a store that others go by, at this place of the source if anybody comes by.
+    pub fn draw_deaths_behind(&self, ran: &Ran, at: Option<&'static Location<'static>>, seed: u64) -> Self {
+        let mut drawn = self.draw_deaths(ran, seed);
+        let mut dice = Dice::new(seed ^ 0x6265_6869_6e64);
+        if dice.roll(4) != 0
+            && let Some(death) = Death::behind_order(&mut dice, &ran.ordered, at)
+        {
+            drawn.deaths = vec![death];
+        }
+        drawn
     }
 
     /// As [`Scenario::draw`], for a run that crashes: one in four has a first crash behind it, and one of its threads collects. In one in three somebody scans besides: what a scan has shown is durable, too.

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
-use terrace_medium::Access;
+use terrace_medium::{Access, Order};
 
 /// Threads that a stage can have.
 pub const THREADS_MAX: usize = 4;
@@ -72,6 +72,8 @@ pub struct Ran {
     pub died: Vec<(usize, u64)>,
     /// Where each thread could die that has just asked for durability and has not been given it, and the place that asks.
     pub asked: Vec<Asked>,
+    /// Where each participant could die that has just made a store that others go by, and the place of that.
+    pub ordered: Vec<Asked>,
 }
 
 impl Ran {
@@ -94,6 +96,7 @@ struct State {
     changes: Vec<Vec<u64>>,
     died: Vec<(usize, u64)>,
     asked: Vec<Asked>,
+    ordered: Vec<Asked>,
 }
 
 /// What the threads of a stage share.
@@ -149,6 +152,7 @@ pub(super) fn persisted(site: &'static Location<'static>) {
     let _ = STAGE.try_with(|stage| {
         if let Ok(stage) = stage.try_borrow()
             && let Some((turns, me)) = &*stage
+            && !turns.is_dead(*me)
         {
             let mut state = lock(&turns.state);
             state.director.persisted(*me, site, turns.steps.load(Relaxed));
@@ -159,13 +163,18 @@ pub(super) fn persisted(site: &'static Location<'static>) {
 
 /// Notes that this thread comes to an access that has an order.
 #[inline]
-pub(super) fn ordered(site: &'static Location<'static>) {
+pub(super) fn ordered(order: Order, site: &'static Location<'static>) {
     let _ = STAGE.try_with(|stage| {
         if let Ok(stage) = stage.try_borrow()
             && let Some((turns, me)) = &*stage
             && turns.minds_order.load(Relaxed)
+            && !turns.is_dead(*me)
         {
-            lock(&turns.state).director.ordered(*me, site, turns.steps.load(Relaxed));
+            let mut state = lock(&turns.state);
+            state.director.ordered(*me, site, turns.steps.load(Relaxed));
+            if matches!(order, Order::Store(it) | Order::Rmw(it) if it != Relaxed) {
+                state.note_ordered(*me, site);
+            }
         }
     });
 }
@@ -255,7 +264,8 @@ impl Stage {
         turns.given_up.store(false, Relaxed);
         turns.steps.store(0, Relaxed);
         turns.clock.store(0, Relaxed);
-        turns.minds_order.store(matches!(policy, Policy::Lingering { .. }), Relaxed);
+        let minds_order = matches!(policy, Policy::Lingering { .. }) || mortality.is_told();
+        turns.minds_order.store(minds_order, Relaxed);
         turns.busy.store(count, Relaxed);
         for (thread, job) in jobs {
             *lock(&turns.jobs[thread]) = Some(job);
@@ -278,6 +288,7 @@ impl Stage {
             changes: std::mem::take(&mut state.changes),
             died: std::mem::take(&mut state.died),
             asked: std::mem::take(&mut state.asked),
+            ordered: std::mem::take(&mut state.ordered),
         }
     }
 
@@ -356,6 +367,7 @@ impl State {
             changes: vec![Vec::new(); THREADS_MAX],
             died: Vec::new(),
             asked: Vec::new(),
+            ordered: Vec::new(),
         }
     }
 
@@ -363,6 +375,13 @@ impl State {
     fn note_asked(&mut self, thread: usize, site: &'static Location<'static>) {
         if let Some(call) = self.changes[thread].len().checked_sub(1) {
             self.asked.push((Death { thread, call, change: self.changes[thread][call] + 1 }, site));
+        }
+    }
+
+    /// Notes that `thread` makes a store that others go by, with its next change; it could die before the one behind that.
+    fn note_ordered(&mut self, thread: usize, site: &'static Location<'static>) {
+        if let Some(call) = self.changes[thread].len().checked_sub(1) {
+            self.ordered.push((Death { thread, call, change: self.changes[thread][call] + 2 }, site));
         }
     }
 
@@ -628,6 +647,17 @@ mod tests {
         }
     }
 
+    /// As one that is taken back when its owner is buried.
+    struct Guard;
+
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            persisted(Location::caller());
+            ordered(Order::Store(Release), Location::caller());
+            step(None);
+        }
+    }
+
     #[test]
     fn who_dies_does_nothing_more_and_serves_again_once_it_is_buried() {
         let stage = Stage::new();
@@ -637,6 +667,7 @@ mod tests {
                 let work = note(&order, 20);
                 let job: Job = Box::new(move || {
                     begin_call(0);
+                    let _guard = Guard;
                     work();
                 });
                 (thread, job)

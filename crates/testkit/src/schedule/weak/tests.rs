@@ -1,0 +1,438 @@
+//! Litmus tests of the memory: what threads may come to see, and which of their orders are needed so that they do not.
+
+use super::*;
+use crate::Layered;
+use crate::crash::{Memory, note_begin, note_end};
+use crate::schedule::death::{Death, Mortality};
+use crate::schedule::stage::begin_call;
+use crate::schedule::{Job, Policy, Scheduled, Stage};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
+use terrace_medium::{Offset, Region, Word, full_barrier};
+
+type Thread = fn(&Region<Layered<true>>) -> u64;
+
+const X: Offset<Word> = Offset::new(64);
+const Y: Offset<Word> = Offset::new(128);
+const Z: Offset<Word> = Offset::new(192);
+
+fn run<const N: usize>(
+    stage: &Stage,
+    weakening: Option<Weakening>,
+    threads: [Thread; N],
+    seed: u64,
+) -> (Weakenings, [u64; N]) {
+    let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
+    let missing = weakening.map_or(Missing::None, Missing::One);
+    let below = Weakened::over(memory, missing, Reach::of_run(seed), 0);
+    let passed = below.passed();
+    let region = Arc::new(Region::new(Layered::over(Arc::new(Scheduled::over(below)))));
+    let results: [Arc<AtomicU64>; N] = std::array::from_fn(|_| Arc::default());
+    let job = |number: usize| -> Job {
+        let (region, result, work) = (region.clone(), results[number].clone(), threads[number]);
+        Box::new(move || {
+            region.medium().note(note_begin(number));
+            result.store(work(&region), Relaxed);
+            region.medium().note(note_end(number));
+        })
+    };
+    let ran = stage.run((0..N).map(job).collect(), &Policy::Random { one_in: 2 }, seed);
+    assert_eq!(ran.wrong, None);
+    (passed.weakenings(), results.map(|result| result.load(Relaxed)))
+}
+
+/// Whether these threads ever come to `wrong`; and if they do not, which of their orders are needed for that.
+fn is_needed<const N: usize>(threads: [Thread; N], wrong: [u64; N]) -> Option<Vec<Weak>> {
+    let stage = Stage::new();
+    let all: Weakenings = (0..50).flat_map(|seed| run(&stage, None, threads, seed).0).collect();
+    let comes = |weakening| (0..1000).any(|seed| run(&stage, weakening, threads, seed).1 == wrong);
+    if comes(None) {
+        return None;
+    }
+    let needed = all.into_iter().filter(|&weakening| comes(Some(weakening)));
+    let mut needed: Vec<Weak> = needed.map(|weakening| weakening.weak).collect();
+    needed.sort();
+    Some(needed)
+}
+
+const SEND: Thread = |region| {
+    region.at(X).store(region.medium(), 1, Relaxed);
+    region.at(Y).store(region.medium(), 1, Release);
+    7
+};
+const RECEIVE: Thread = |region| {
+    let flag = region.at(Y).load(region.medium(), Acquire);
+    flag * 2 + region.at(X).load(region.medium(), Relaxed)
+};
+
+#[test]
+fn a_message_that_is_passed_needs_a_release_and_an_acquire() {
+    let both = Some(vec![Weak::Acquire, Weak::Release]);
+    assert_eq!(is_needed([SEND, RECEIVE], [7, 2]), both);
+    let by_exchange: Thread = |region| {
+        region.at(X).store(region.medium(), 1, Relaxed);
+        region.at(Y).fetch_or(region.medium(), 1, AcqRel);
+        7
+    };
+    assert_eq!(is_needed([by_exchange, RECEIVE], [7, 2]), both);
+    // A Release keeps what was before it from passing it, and not itself from what is behind.
+    let released_before: Thread = |region| {
+        region.at(X).store(region.medium(), 1, Release);
+        region.at(Y).store(region.medium(), 1, Relaxed);
+        7
+    };
+    assert_eq!(is_needed([released_before, RECEIVE], [7, 2]), None);
+    // An Acquire has nothing to do with what another word says.
+    let acquires_another: Thread = |region| {
+        let flag = region.at(Y).load(region.medium(), Relaxed);
+        region.at(Z).load(region.medium(), Acquire);
+        flag * 2 + region.at(X).load(region.medium(), Relaxed)
+    };
+    assert_eq!(is_needed([SEND, acquires_another], [7, 2]), None);
+}
+
+#[test]
+fn bytes_are_passed_as_words_are() {
+    let send: Thread = |region| {
+        // SAFETY: nobody looks at them before the word says so.
+        unsafe { region.copy_in(64, &[1; 8]) };
+        region.at(Y).store(region.medium(), 1, Release);
+        7
+    };
+    let receive: Thread = |region| {
+        let flag = region.at(Y).load(region.medium(), Acquire);
+        // SAFETY: nobody writes them any more if the word says so.
+        flag * 2 + unsafe { region.bytes(64, 8) }.map_or(9, |bytes| u64::from(bytes[3]))
+    };
+    assert_eq!(is_needed([send, receive], [7, 2]), Some(vec![Weak::Acquire, Weak::Release]));
+}
+
+#[test]
+fn a_message_goes_through_the_hands_of_others() {
+    let forward: Thread = |region| {
+        if region.at(Y).load(region.medium(), Acquire) == 1 {
+            region.at(Z).store(region.medium(), 1, Release);
+        }
+        8
+    };
+    let receive: Thread = |region| {
+        let flag = region.at(Z).load(region.medium(), Acquire);
+        flag * 2 + region.at(X).load(region.medium(), Relaxed)
+    };
+    let needed = Some(vec![Weak::Acquire, Weak::Acquire, Weak::Release, Weak::Release]);
+    assert_eq!(is_needed([SEND, forward, receive], [7, 8, 2]), needed);
+    // A read-modify-write hands on what it took the place of, whatever its own order is.
+    let count: Thread = |region| {
+        region.at(Y).fetch_add(region.medium(), 2, Relaxed);
+        8
+    };
+    assert_eq!(is_needed([SEND, count, RECEIVE], [7, 8, 6]), Some(vec![Weak::Acquire, Weak::Release]));
+    let store: Thread = |region| {
+        region.at(Y).store(region.medium(), 3, Relaxed);
+        8
+    };
+    assert_eq!(is_needed([SEND, store, RECEIVE], [7, 8, 6]), None);
+}
+
+#[test]
+fn what_one_word_held_is_never_seen_behind_what_it_holds() {
+    let count: Thread = |region| {
+        (1..=4).for_each(|value| region.at(X).store(region.medium(), value, Relaxed));
+        7
+    };
+    let watch: Thread = |region| {
+        let values: Vec<u64> = (0..6).map(|_| region.at(X).load(region.medium(), Relaxed)).collect();
+        u64::from(!values.is_sorted())
+    };
+    assert_eq!(is_needed([count, watch], [7, 1]), Some(vec![]));
+}
+
+#[test]
+fn of_two_who_announce_themselves_one_sees_the_other_by_a_total_order_only() {
+    let one: Thread = |region| {
+        region.at(X).store(region.medium(), 1, SeqCst);
+        // A step more, before the end of the call, by which all is visible.
+        region.at(Y).load(region.medium(), SeqCst) + region.at(Z).load(region.medium(), Relaxed)
+    };
+    let other: Thread = |region| {
+        region.at(Y).store(region.medium(), 1, Relaxed);
+        full_barrier(region.medium());
+        region.at(X).load(region.medium(), Relaxed)
+    };
+    assert_eq!(is_needed([one, other], [0, 0]), Some(vec![Weak::Total; 3]));
+    let releases: Thread = |region| {
+        region.at(X).store(region.medium(), 1, Release);
+        region.at(Y).load(region.medium(), Acquire)
+    };
+    assert_eq!(is_needed([releases, other], [0, 0]), None);
+}
+
+#[test]
+fn who_asks_for_a_barrier_in_every_thread_makes_theirs() {
+    let has_none: Thread = |region| {
+        region.at(X).store(region.medium(), 1, Relaxed);
+        region.at(Y).load(region.medium(), Relaxed) + region.at(Z).load(region.medium(), Relaxed)
+    };
+    let asks: Thread = |region| {
+        region.at(Y).store(region.medium(), 1, Relaxed);
+        region.medium().ordered(Order::BarrierOfAll, Location::caller());
+        region.at(X).load(region.medium(), Relaxed)
+    };
+    assert_eq!(is_needed([has_none, asks], [0, 0]), Some(vec![Weak::Total]));
+    let has_one: Thread = |region| {
+        region.at(Y).store(region.medium(), 1, Relaxed);
+        full_barrier(region.medium());
+        region.at(X).load(region.medium(), Relaxed)
+    };
+    assert_eq!(is_needed([has_none, has_one], [0, 0]), None);
+}
+
+/// Sends, and dies behind that, before it would store once more. What is there then, with this order missing.
+fn left_by_dead(stage: &Stage, missing: Missing, seed: u64) -> (Weakenings, [u64; 2]) {
+    let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
+    let reach = Reach { aim: Aim::Words(u64::MAX), ..Reach::of_run(seed) };
+    let below = Weakened::over(memory, missing, reach, 0);
+    let passed = below.passed();
+    let region = Arc::new(Region::new(Layered::over(Arc::new(Scheduled::over(below)))));
+    let (dies, told) = (region.clone(), region.clone());
+    let job: Job = Box::new(move || {
+        begin_call(0);
+        dies.medium().note(note_begin(0));
+        SEND(&dies);
+        dies.at(Z).store(dies.medium(), 1, Relaxed);
+    });
+    let deaths = vec![Death { thread: 0, call: 0, change: 3 }];
+    let mortality = Mortality::new(deaths, move |thread| told.medium().died(thread));
+    let ran = stage.run_mortals(vec![(0, job)], mortality, &Policy::Random { one_in: 2 }, seed);
+    assert_eq!((ran.died.len(), ran.wrong), (1, None));
+    let left = [X, Y].map(|at| region.at(at).load(region.medium(), Relaxed));
+    stage.bury();
+    (passed.weakenings(), left)
+}
+
+#[test]
+fn who_dies_has_made_the_stores_that_a_release_has_kept_before_another() {
+    let stage = Stage::new();
+    let (passed, left) = left_by_dead(&stage, Missing::None, 1);
+    assert_eq!(left, [1, 1]);
+    let all: Vec<_> =
+        passed.into_iter().map(|it| (it.weak, left_by_dead(&stage, Missing::One(it), 1).1)).collect();
+    assert_eq!(all, [(Weak::Release, [0, 1])]);
+}
+
+#[test]
+fn who_lags_sees_what_the_missing_order_belongs_to_and_not_what_came_before_it() {
+    let stage = Stage::new();
+    let released = |seed| {
+        let all = run(&stage, None, [SEND, RECEIVE], seed).0;
+        all.into_iter().find(|it| it.weak == Weak::Release).unwrap()
+    };
+    let lags = |missing, but| {
+        (0..100).any(|seed| {
+            let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
+            let reach = Reach::at(Aim::Lagging { stores: 2, but: Some(but) }, true);
+            let below = Weakened::over(memory, missing, reach, 0);
+            let region = Arc::new(Region::new(Layered::over(Arc::new(Scheduled::over(below)))));
+            let result = Arc::new(AtomicU64::new(0));
+            let job = |number: usize, work: Thread| -> Job {
+                let (region, result) = (region.clone(), result.clone());
+                Box::new(move || {
+                    region.medium().note(note_begin(number));
+                    let it = work(&region);
+                    region.medium().note(note_end(number));
+                    result.fetch_max(if number == 1 { it } else { 0 }, Relaxed);
+                })
+            };
+            let jobs = vec![job(0, SEND), job(1, RECEIVE)];
+            assert_eq!(stage.run(jobs, &Policy::Random { one_in: 2 }, seed).wrong, None);
+            result.load(Relaxed) == 2
+        })
+    };
+    let release = released(1);
+    assert!(lags(Missing::One(release), release.site));
+    assert!(!lags(Missing::None, release.site));
+}
+
+#[test]
+fn who_waits_for_a_store_sees_it() {
+    let wait: Thread = |region| {
+        while region.at(Y).load(region.medium(), Relaxed) == 0 {}
+        7
+    };
+    let tell: Thread = |region| {
+        region.at(Y).store(region.medium(), 1, Relaxed);
+        8
+    };
+    assert_eq!(is_needed([wait, tell], [0, 0]), Some(vec![]));
+}
+
+/// What came of these threads, with what is missing, nothing old shown.
+fn look<const N: usize>(
+    stage: &Stage,
+    missing: Missing,
+    threads: [Thread; N],
+    apart: u8,
+    seed: u64,
+) -> (Passed, Option<Wrong>) {
+    let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
+    let below = Arc::new(Scheduled::over(Weakened::over(memory, missing, Reach::NONE, apart)));
+    let passed = below.below().passed();
+    let region = Arc::new(Region::new(Layered::over(below)));
+    let job = |number: usize| -> Job {
+        let (region, work) = (region.clone(), threads[number]);
+        Box::new(move || {
+            // Two calls each: who is apart begins with a barrier, as all do.
+            for call in [2 * number, 2 * number + 1] {
+                region.medium().note(note_begin(call));
+                work(&region);
+                region.medium().note(note_end(call));
+            }
+        })
+    };
+    let ran = stage.run((0..N).map(job).collect(), &Policy::Random { one_in: 2 }, seed);
+    assert_eq!(ran.wrong, None);
+    (passed, region.medium().wrong())
+}
+
+/// Sends bytes, once; and reads them if they are there.
+const SEND_BYTES: Thread = |region| {
+    if region.at(Z).load(region.medium(), Relaxed) == 0 {
+        region.at(Z).store(region.medium(), 1, Relaxed);
+        // SAFETY: nobody looks at them before the word says so.
+        unsafe { region.copy_in(64, &[1; 8]) };
+        region.at(Y).store(region.medium(), 1, Release);
+    }
+    7
+};
+const READ_BYTES: Thread = |region| match region.at(Y).load(region.medium(), Acquire) {
+    // SAFETY: nobody writes them any more if the word says so.
+    1 => unsafe { region.bytes(64, 8) }.map_or(9, |bytes| u64::from(bytes[3])),
+    _ => 8,
+};
+
+#[test]
+fn bytes_that_are_read_without_being_acquired_are_a_race() {
+    let stage = Stage::new();
+    let mut needed = BTreeSet::new();
+    for seed in 0..200 {
+        let (passed, wrong) = look(&stage, Missing::Each, [SEND_BYTES, READ_BYTES], 0b11, seed);
+        assert_eq!(wrong, None);
+        for (weakening, race) in passed.raced() {
+            needed.insert(weakening.weak);
+            assert!(race.contains("thread 1 comes at") && race.contains("written"), "{race}");
+            let (again, wrong) = look(&stage, Missing::One(weakening), [SEND_BYTES, READ_BYTES], 0b11, seed);
+            assert_eq!((wrong, again.raced().len()), (Some(race), 1), "it is one in a world of its own, too");
+        }
+    }
+    assert_eq!(needed, [Weak::Acquire, Weak::Release].into());
+}
+
+#[test]
+fn bytes_that_are_written_again_after_they_were_read_are_a_race_unless_the_reader_has_said_that_it_is_done() {
+    let read: Thread = |region| {
+        // SAFETY: who writes them waits for the word; or should.
+        _ = unsafe { region.bytes(64, 8) }.map(|bytes| bytes[3]);
+        region.at(Y).store(region.medium(), 1, Release);
+        7
+    };
+    let write_behind: Thread = |region| {
+        if region.at(Y).load(region.medium(), Acquire) == 2 {
+            // SAFETY: nobody reads them any more.
+            unsafe { region.copy_in(64, &[1; 8]) };
+        }
+        8
+    };
+    let read_once: Thread = |region| {
+        if region.at(Z).load(region.medium(), Relaxed) == 0 {
+            // SAFETY: as above.
+            _ = unsafe { region.bytes(64, 8) }.map(|bytes| bytes[3]);
+            region.at(Z).store(region.medium(), 1, Relaxed);
+            region.at(Y).store(region.medium(), 2, Release);
+        }
+        7
+    };
+    let write: Thread = |region| {
+        // SAFETY: a race, which is what is looked for.
+        unsafe { region.copy_in(64, &[1; 8]) };
+        8
+    };
+    let stage = Stage::new();
+    let look = |threads, seed| look(&stage, Missing::Each, threads, 0b11, seed);
+    let sound = (0..100).map(|seed| look([read_once, write_behind], seed));
+    let mut needed = BTreeSet::new();
+    for (passed, wrong) in sound {
+        assert_eq!(wrong, None);
+        needed.extend(passed.raced().keys().map(|weakening| weakening.weak));
+    }
+    assert_eq!(needed, [Weak::Acquire, Weak::Release].into());
+    assert!((0..100).any(|seed| look([read, write], seed).1.is_some()));
+}
+
+#[test]
+fn one_run_tells_of_all_orders_what_a_run_without_each_does() {
+    let stage = Stage::new();
+    let exchange: Thread = |region| {
+        region.at(X).fetch_add(region.medium(), 1, AcqRel);
+        full_barrier(region.medium());
+        region.at(Y).store(region.medium(), 1, SeqCst);
+        region.at(Z).load(region.medium(), SeqCst) + region.at(X).load(region.medium(), Acquire)
+    };
+    let threads = [SEND, exchange, RECEIVE, READ_BYTES];
+    let (mut all, mut differing) = (0, 0);
+    for (seed, apart) in (0..60).flat_map(|seed| [(seed, 0), (seed, 0b1111), (seed, 0b0101)]) {
+        let (each, _) = look(&stage, Missing::Each, threads, apart, seed);
+        for weakening in each.weakenings() {
+            let (one, _) = look(&stage, Missing::One(weakening), threads, apart, seed);
+            assert_eq!(each.differences().get(&weakening), one.differences().get(&weakening));
+            assert_eq!(each.raced().get(&weakening), one.raced().get(&weakening));
+            all += 1;
+            differing += u32::from(!one.differences().is_empty());
+        }
+    }
+    assert!(all > 1000 && differing > 100, "{differing} of {all}");
+}
+
+#[test]
+fn who_is_apart_need_not_see_what_was_done_before_its_call() {
+    let store: Thread = |region| {
+        region.at(X).store(region.medium(), 1, Relaxed);
+        7
+    };
+    let old = |apart| {
+        let stage = Stage::new();
+        (0..200).any(|seed| {
+            let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
+            let reach = Reach {
+                aim: Aim::Drawn { one_in: 1, by_word: false, only_missing: false },
+                ..Reach::of_run(seed)
+            };
+            let below = Weakened::over(memory, Missing::None, reach, apart);
+            let region = Arc::new(Region::new(Layered::over(Arc::new(Scheduled::over(below)))));
+            let stored_first = Arc::new(AtomicU64::new(0));
+            let result = Arc::new(AtomicU64::new(9));
+            let (one, other) = (region.clone(), region.clone());
+            let (ended, seen, found) = (stored_first.clone(), stored_first, result.clone());
+            let writes: Job = Box::new(move || {
+                one.medium().note(note_begin(0));
+                store(&one);
+                one.medium().note(note_end(0));
+                ended.store(1, Relaxed);
+            });
+            let reads: Job = Box::new(move || {
+                other.medium().note(note_begin(1));
+                other.at(Y).load(other.medium(), Relaxed);
+                other.medium().note(note_end(1));
+                let is_behind = seen.load(Relaxed) == 1;
+                other.medium().note(note_begin(2));
+                let value = other.at(X).load(other.medium(), Relaxed);
+                other.medium().note(note_end(2));
+                found.store(if is_behind { value } else { 9 }, Relaxed);
+            });
+            let ran = stage.run(vec![writes, reads], &Policy::Random { one_in: 2 }, seed);
+            assert_eq!(ran.wrong, None);
+            result.load(Relaxed) == 0
+        })
+    };
+    assert!(old(0b11) && old(0b10) && old(0b01), "a barrier takes two");
+    assert!(!old(0b00));
+}
