@@ -191,7 +191,7 @@ fn collect(engine: &dyn Engine, signal: &Signal, work: Work) {
         if !gave_way {
             finish_collecting(signal);
         }
-        if !(work.take_over || gave_way) || signal.rest(LOOK_EVERY) {
+        if !work.take_over || signal.rest(LOOK_EVERY) {
             return;
         }
     }
@@ -203,7 +203,7 @@ fn collect_once(engine: &dyn Engine, signal: &Signal) -> bool {
     let gave_way = Cell::new(false);
     engine.collect(&|| {
         let State { stopping, pausing, .. } = *signal.state();
-        gave_way.set(gave_way.get() || !stopping && pausing > 0 && stands_anyone_still(engine));
+        gave_way.set(gave_way.get() || pausing > 0 && stands_anyone_still(engine));
         stopping || gave_way.get()
     });
     !gave_way.get()

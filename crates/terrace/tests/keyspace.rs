@@ -6,6 +6,7 @@ use common::{Medium, Site};
 use std::error::Error;
 use std::time::Duration;
 use terrace::{ByteSize, Change, Keyspace, OpenError, Store, WriteError};
+use terrace_pool::Problem;
 
 /// Everything that keys can be asked, in a store that is empty before.
 fn try_all(keys: &mut impl Keyspace) -> Result<(), WriteError> {
@@ -52,7 +53,7 @@ fn a_transaction_counts_what_it_has_written_over_what_is_there() {
         assert!(transaction.remove(b"d").unwrap());
         lens.push(transaction.len());
         transaction.clear().unwrap();
-        assert!(transaction.is_empty());
+        assert!(transaction.is_empty() && transaction.get(b"c").unwrap().is_none());
         transaction.put(b"a", b"newer").unwrap();
         lens.push(transaction.len());
         lens
@@ -121,8 +122,14 @@ fn what_cannot_be_opened_says_what_was_behind_it() {
     assert!(in_use.is_in_use(), "{in_use}");
     drop(store);
     assert!(Store::options().open().unwrap_err().source().is_none());
-    let thread = OpenError::Thread(std::io::Error::from_raw_os_error(11));
-    assert!(thread.source().is_some() && !thread.is_in_use());
+    let refused = || std::io::Error::from_raw_os_error(11);
+    let thread = OpenError::Thread(refused());
+    assert!(thread.source().is_some() && !thread.is_in_use() && !thread.is_for_sharers());
+    let of_pool = |problem| OpenError::from(terrace_pool::OpenError { pool: site.path.clone(), problem });
+    let denied = of_pool(Problem::Denied(refused()));
+    assert!(denied.source().is_some() && !denied.is_in_use() && !denied.is_for_sharers());
+    let for_sharers = of_pool(Problem::NotReadable);
+    assert!(for_sharers.source().is_none() && !for_sharers.is_in_use() && for_sharers.is_for_sharers());
 }
 
 #[test]
