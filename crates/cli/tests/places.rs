@@ -62,12 +62,12 @@ serve "$1" b "--size 60mb"
     let said = String::from_utf8_lossy(&output.stdout);
     let lines: Vec<&str> = said.lines().map(str::trim).collect();
     let [smaller, _, _, note, "ready", as_said, _, _, "ready"] = lines[..] else { panic!("{said}") };
-    assert!(smaller.contains(".pool (48.0 MiB,"), "{said}");
+    assert!(smaller.contains(".pool (48 MiB,"), "{said}");
     assert!(
-        note.starts_with("48.0 MiB instead of 4.0 GiB, since ") && note.ends_with(" free; --size chooses"),
+        note.starts_with("48 MiB instead of 4.0 GiB, since ") && note.ends_with(" free; --size chooses"),
         "{said}"
     );
-    assert!(as_said.contains(".pool (60.0 MiB,"), "{said}");
+    assert!(as_said.contains(".pool (60 MiB,"), "{said}");
 }
 
 /// Each flag is listed under what it is about.
