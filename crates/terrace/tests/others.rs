@@ -163,50 +163,6 @@ fn nobody_waits_for_one_that_stands_still_to_look_after_the_dead_to_check_or_to_
     assert_sound(&other);
 }
 
-/// Not a test by itself: has the store open, without a thread that looks into it, until it is killed.
-#[test]
-fn idler() {
-    let Some(path) = task() else { return };
-    let _store = shared(Path::new(&path), Medium::Shm).read_only(true).open().unwrap();
-    acknowledge(0, 1);
-    loop {
-        std::thread::park();
-    }
-}
-
-#[test]
-fn what_a_dead_one_has_left_is_taken_back_though_one_stands_still_that_holds_nothing_up() {
-    let directory = common::directory();
-    let path = directory.path().join("pool");
-    let [store, keeper] = [(); 2].map(|()| shared(&path, Medium::Shm).open_or_create().unwrap());
-    // Their threads gave way to this, and do not for ever.
-    [&store, &keeper].iter().for_each(|store| assert_eq!(store.look_after_others(), 0));
-    let still = Victim::of_test("idler", &path.display().to_string(), &[]).unwrap();
-    let dead = writer(&store, &path);
-    let kept = keeper.get(&here(dead.pid())).unwrap().unwrap();
-    while still.heard() == 0 {
-        std::thread::yield_now();
-    }
-    still.stop().unwrap();
-    dead.kill();
-    // The memory that it had for writes to come waits for whoever keeps an entry.
-    while store.stats().lost_bytes == 0 {
-        std::thread::yield_now();
-    }
-    drop(kept);
-    in_time("the collection", move || {
-        while store.stats().lost_bytes > 0 {
-            std::thread::yield_now();
-        }
-        store.close().unwrap();
-        // So do others that come and go.
-        (0..5).for_each(|_| shared(&path, Medium::Shm).open().unwrap().close().unwrap());
-    });
-    still.kill();
-    keeper.look_after_others();
-    assert_sound(&keeper);
-}
-
 #[test]
 fn a_check_beside_writers_reads_all_records_and_finds_nothing_wrong() {
     let directory = common::directory();

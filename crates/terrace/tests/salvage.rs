@@ -40,10 +40,10 @@ fn the_new_pool_grows_by_a_quarter_where_there_is_no_room() {
 fn a_pool_that_does_not_fit_into_the_new_one_stays_as_it_is() {
     let site = Site::new(Medium::Shm, SIZE);
     let store = site.create();
-    // Nearly as large as what there is room for; the others fit, in whatever order they come.
+    (0..40u32).for_each(|n| store.put(&n.to_le_bytes(), b"small").unwrap());
+    // Nearly as large as what there is room for.
     let mut lens = (0..SIZE.as_bytes() as usize).rev().step_by(16 << 10);
     lens.find(|&len| store.put(b"large", &vec![7; len]).is_ok()).unwrap();
-    (0..40u32).for_each(|n| store.put(&n.to_le_bytes(), b"small").unwrap());
     store.close().unwrap();
     let image = std::fs::read(&site.path).unwrap();
     let refused = narrower(&site).max_size(SIZE).open().unwrap_err();
