@@ -347,7 +347,6 @@ impl Options {
         let pool = match how {
             How::Create => options.create::<M>(),
             How::Open => options.open::<M>(),
-            How::OpenOrCreate if self.anonymous => options.create::<M>(),
             How::OpenOrCreate => options.open_or_create::<M>(),
         }?;
         let (least, most) = self.index_cache;

@@ -55,7 +55,13 @@ fn a_store_has_the_threads_that_were_asked_for_and_no_others() {
     let left = path.with_extension("left");
     std::fs::copy(&path, &left).unwrap();
     store.close().unwrap();
-    let store = options.shared(false).expiry_thread(false).path(left).open().unwrap();
+    let image = std::fs::read(&left).unwrap();
+    let options = options.shared(false).expiry_thread(false).path(&left);
+    let store = options.clone().read_only(true).open().unwrap();
+    wait_for(&[]);
+    store.close().unwrap();
+    assert!(std::fs::read(&left).unwrap() == image, "who only reads has collected");
+    let store = options.open().unwrap();
     store.wait_until_collected();
     wait_for(&[]);
 }
