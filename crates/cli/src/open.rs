@@ -76,16 +76,18 @@ pub(crate) fn or_create(config: &Config) -> Result<Opened, Failure> {
     Ok(Opened { store, took: began.elapsed(), note })
 }
 
+/// How often a pool that is in use is asked for once more, within a second.
+const LOOKS: u32 = 50;
+
 /// Opens a pool whose last user may still be ending: the kernel needs a while to take a large pool from a killed process.
 fn patiently(open: impl Fn() -> Result<Store, OpenError>) -> Result<Store, Failure> {
-    const PATIENCE: Duration = Duration::from_secs(1);
-    let began = clock::start();
-    loop {
+    for _ in 0..LOOKS {
         match open() {
-            Err(error) if error.is_in_use() && began.elapsed() < PATIENCE => clock::pause(PATIENCE / 50),
+            Err(error) if error.is_in_use() => clock::pause(Duration::from_secs(1) / LOOKS),
             opened => return opened.map_err(Failure::new),
         }
     }
+    open().map_err(Failure::new)
 }
 
 /// Closes a pool in order.
@@ -157,4 +159,40 @@ fn fit(config: &Config, path: &Path) -> Option<String> {
         "{fitting} instead of {size}, since {} has {free} free; --size chooses",
         directory.display()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Whether a pool is opened that is in use for the first `times` that it is asked for, and how often it was.
+    fn opened_after(times: u32, options: &Options) -> (bool, u32) {
+        let user = Cell::new(Some(options.create().unwrap()));
+        let asked = Cell::new(0);
+        let opened = patiently(|| {
+            if asked.replace(asked.get() + 1) == times {
+                drop(user.take());
+            }
+            options.open()
+        });
+        (opened.is_ok(), asked.get())
+    }
+
+    #[test]
+    fn a_pool_in_use_is_waited_for_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name| directory.path().join(name);
+        let options = |name| Store::options().path(path(name)).size(ByteSize::mib(1)).huge_pages(false);
+        assert_eq!(opened_after(0, &options("free")), (true, 1));
+        assert_eq!(opened_after(3, &options("freed")), (true, 4));
+        assert_eq!(opened_after(LOOKS, &options("freed late")), (true, LOOKS + 1));
+        assert_eq!(opened_after(u32::MAX, &options("taken")), (false, LOOKS + 1));
+        let asked = Cell::new(0);
+        let missing = patiently(|| {
+            asked.set(asked.get() + 1);
+            options("missing").open()
+        });
+        assert!(missing.is_err() && asked.get() == 1);
+    }
 }

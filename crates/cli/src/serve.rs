@@ -12,7 +12,7 @@ use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
 };
-use terrace::{ByteSize, Start, Stats, Store};
+use terrace::{ByteSize, HugePages, Start, Stats, Store};
 use terrace_server::{
     config::{Config, Key, format_size},
     net::Listeners,
@@ -67,7 +67,8 @@ fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let stats = opened.store.stats();
     let (pool, size) = (config.text(Key::Pool), format_size(stats.size_bytes));
-    writeln!(out, "{heading}pool {pool} ({size}{}, {})", huge_pages(config, opened), promise(config))?;
+    let pages = config.is_on(Key::HugePages).then(|| on_huge_pages(opened.store.huge_pages()));
+    writeln!(out, "{heading}pool {pool} ({size}{}, {})", pages.unwrap_or_default(), promise(config))?;
     let threads = counted(config.number(Key::Threads), "thread", "threads");
     writeln!(out, "{indent}index {} · {threads} · {places}", stats.index)?;
     writeln!(out, "{indent}{}", found(opened, &stats))?;
@@ -86,12 +87,12 @@ fn promise(config: &Config) -> &'static str {
     "keeps data through a crash of the process, not of the machine: --durability power does, on a DAX file system"
 }
 
-fn huge_pages(config: &Config, opened: &Opened) -> String {
-    match opened.store.huge_pages() {
-        _ if !config.is_on(Key::HugePages) => String::new(),
-        Ok(pages) if pages.huge > pages.resident / 2 => ", huge pages".into(),
-        Ok(_) => ", huge pages as it fills".into(),
-        Err(_) => String::new(),
+/// Behind the pool's size: whether most of what there is of it lies on huge pages.
+fn on_huge_pages(pages: io::Result<HugePages>) -> &'static str {
+    match pages {
+        Ok(pages) if pages.huge > pages.resident / 2 => ", huge pages",
+        Ok(_) => ", huge pages as it fills",
+        Err(_) => "",
     }
 }
 
@@ -172,4 +173,17 @@ fn end_on_signals(stopper: Stopper) -> Result<(), Failure> {
     };
     std::thread::Builder::new().name("signals".into()).spawn(wait)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_of_which_more_than_half_lies_on_huge_pages_is_said_to_lie_on_them() {
+        let says = |huge, resident| on_huge_pages(Ok(HugePages { huge, resident }));
+        assert_eq!([says(51, 100), says(3, 4), says(100, 100)], [", huge pages"; 3]);
+        assert_eq!([says(0, 0), says(50, 100), says(2, 100)], [", huge pages as it fills"; 3]);
+        assert_eq!(on_huge_pages(Err(io::ErrorKind::NotFound.into())), "");
+    }
 }

@@ -82,9 +82,16 @@ mod tests {
 
     #[test]
     fn durations_have_the_unit_that_fits() {
-        for (ns, text) in
-            [(850, "850 ns"), (12_000, "12 µs"), (3_400_000, "3.4 ms"), (2_100_000_000, "2.1 s")]
-        {
+        for (ns, text) in [
+            (850, "850 ns"),
+            (1000, "1.0 µs"),
+            (9950, "10 µs"),
+            (12_000, "12 µs"),
+            (1_000_000, "1.0 ms"),
+            (3_400_000, "3.4 ms"),
+            (1_000_000_000, "1.0 s"),
+            (2_100_000_000, "2.1 s"),
+        ] {
             assert_eq!(duration(Duration::from_nanos(ns)), text);
         }
     }

@@ -72,6 +72,12 @@ fn a_server_goes_on_when_another_one_is_killed() {
     let place = Place::new();
     let pool = place.pool();
     let (mut first, second) = (Served::start(&pool, SHARED), Served::start(&pool, SHARED));
+    assert!(first.heading.contains("made a new pool"), "{}", first.heading);
+    assert!(
+        second.heading.contains("joined 1 other process in a pool of 0 records, in "),
+        "{}",
+        second.heading
+    );
     let mut redis = connect(&second);
     redis::cmd("SET").arg("kept").arg("1").exec(&mut connect(&first)).unwrap();
     first.signal("-KILL");

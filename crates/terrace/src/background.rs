@@ -60,6 +60,13 @@ struct State {
     running: u32,
 }
 
+impl State {
+    /// Whether a thread that waits for others holds up one of this process, and that for long: looking at all others takes a while.
+    fn is_in_the_way(self, stands_anyone_still: impl FnOnce() -> bool) -> bool {
+        self.pausing > 0 && stands_anyone_still()
+    }
+}
+
 /// Whether one of the processes that share the store stands still, as far as this one can see.
 pub(crate) fn stands_anyone_still(engine: &dyn Engine) -> bool {
     engine.others().iter().any(|other| other.stopped)
@@ -191,7 +198,7 @@ fn collect(engine: &dyn Engine, signal: &Signal, work: Work) {
         if !gave_way {
             finish_collecting(signal);
         }
-        if !(work.take_over || gave_way) || signal.rest(LOOK_EVERY) {
+        if !work.take_over || signal.rest(LOOK_EVERY) {
             return;
         }
     }
@@ -202,9 +209,9 @@ fn collect_once(engine: &dyn Engine, signal: &Signal) -> bool {
     let _changing = signal.change();
     let gave_way = Cell::new(false);
     engine.collect(&|| {
-        let State { stopping, pausing, .. } = *signal.state();
-        gave_way.set(gave_way.get() || !stopping && pausing > 0 && stands_anyone_still(engine));
-        stopping || gave_way.get()
+        let state = *signal.state();
+        gave_way.set(gave_way.get() || state.is_in_the_way(|| stands_anyone_still(engine)));
+        state.stopping || gave_way.get()
     });
     !gave_way.get()
 }
@@ -285,5 +292,31 @@ fn use_huge_pages_once(engine: &dyn Engine, signal: &Signal) {
     let mut from = Some(0);
     while let Some(at) = from.filter(|_| !signal.rest(Duration::ZERO)) {
         from = engine.collapse_step(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_one_that_stands_still_is_in_the_way_of_who_wants_a_pause() {
+        let is_in_the_way = |pausing, still| State { pausing, ..State::default() }.is_in_the_way(|| still);
+        assert_eq!(
+            [(0, false), (0, true), (1, false)].map(|(pausing, still)| is_in_the_way(pausing, still)),
+            [false; 3]
+        );
+        assert!(is_in_the_way(1, true) && is_in_the_way(2, true));
+    }
+
+    #[test]
+    fn nobody_wants_a_pause_any_more_who_has_had_one() {
+        let store = crate::Store::options().anonymous().size(crate::ByteSize::mib(1)).create().unwrap();
+        let background = Background::start(store.engine(), Work::default()).unwrap();
+        assert!(!stands_anyone_still(&**store.engine()));
+        for _ in 0..2 {
+            drop(background.pause());
+            assert_eq!(background.signal.state().pausing, 0);
+        }
     }
 }

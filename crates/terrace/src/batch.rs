@@ -79,7 +79,7 @@ impl<'s> Batch<'s> {
     pub fn commit(self) -> Result<(), WriteError> {
         let now_ms = self.store.now_ms();
         loop {
-            let mut transaction = Transaction::new(self.store.engine());
+            let mut transaction = Transaction::new(&**self.store.engine());
             self.steps.iter().try_for_each(|(key, step)| step.apply(key, &mut transaction, now_ms))?;
             if transaction.commit(&[])? == Commit::Done {
                 return Ok(());

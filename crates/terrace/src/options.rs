@@ -296,27 +296,20 @@ impl Options {
     }
 
     fn start(&self, how: How) -> Result<Store, OpenError> {
-        if self.salvage && !self.read_only && !self.anonymous && !matches!(how, How::Create) {
-            return self.start_salvaged(how);
+        if !self.salvage || self.read_only {
+            return self.attend(self.engine(how)?, None);
         }
-        let engine = self.engine(how)?;
-        self.attend(engine, None)
-    }
-
-    fn start_salvaged(&self, how: How) -> Result<Store, OpenError> {
-        let path = self.path.as_deref().ok_or(OpenError::NoPath)?;
+        let is_there = |path: &&Path| !self.anonymous && !matches!(how, How::Create) && path.exists();
+        let damaged = self.path.as_deref().filter(is_there);
+        let salvaged = damaged.map(|path| crate::salvage::salvage(self, path)).transpose()?;
+        // What is there now can be trusted.
         let trusting = self.clone().salvage(false);
-        if !path.exists() {
-            return trusting.start(how);
-        }
-        let salvaged = crate::salvage::salvage(self, path)?;
-        let engine = trusting.engine(How::Open)?;
-        trusting.attend(engine, Some(salvaged))
+        trusting.attend(trusting.engine(how)?, salvaged)
     }
 
     /// Starts the threads that a store needs.
     fn attend(&self, engine: Arc<dyn Engine>, salvaged: Option<Salvaged>) -> Result<Store, OpenError> {
-        let writes = !self.read_only && !self.salvage;
+        let writes = !self.read_only;
         let work = Work {
             collect: writes && engine.needs_collection(),
             // Who only reads leaves that to those who write: nobody who reads waits for the dead.
@@ -354,7 +347,6 @@ impl Options {
         let pool = match how {
             How::Create => options.create::<M>(),
             How::Open => options.open::<M>(),
-            How::OpenOrCreate if self.anonymous => options.create::<M>(),
             How::OpenOrCreate => options.open_or_create::<M>(),
         }?;
         let (least, most) = self.index_cache;

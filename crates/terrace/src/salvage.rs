@@ -33,10 +33,7 @@ pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenEr
         let store = options.successor(&new_path, index, stats.size_bytes, stats.records).create()?;
         let mut trouble = Ok(());
         engine.salvage(&mut |found| match found {
-            Ok((key, entry)) if trouble.is_ok() => match copy(&store, key, entry) {
-                Ok(()) => salvaged.kept += 1,
-                Err(error) => trouble = Err(failed(format!("its records could not be copied: {error}"))),
-            },
+            Ok((key, entry)) if trouble.is_ok() => trouble = copy(&store, key, entry),
             Ok(_) => {}
             Err(finding) => {
                 salvaged.dropped += 1;
@@ -45,7 +42,7 @@ pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenEr
                 }
             }
         });
-        trouble?;
+        trouble.map_err(|error| failed(format!("its records could not be copied: {error}")))?;
         // Keys that were visited twice count once.
         salvaged.kept = store.len();
         store.close().map_err(|error| failed(error.to_string()))?;
@@ -60,15 +57,15 @@ pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenEr
     }
 }
 
-/// Copies an entry; where the pool is smaller than what it takes, the pool grows.
+/// Copies an entry; where the pool is smaller than what it takes, the pool grows by a quarter, and again.
 fn copy(store: &crate::Store, key: &[u8], entry: Entry<'_>) -> Result<(), WriteError> {
     let put = Put { key, value: entry.value, expires_at: entry.expires_at };
-    match store.engine().put(put) {
-        Err(WriteError::PoolFull { size, .. }) => {
-            let _ = store.grow(ByteSize::bytes(size + size / 4 + 2 * entry.value.len() as u64));
-            store.engine().put(put)
+    loop {
+        match store.engine().put(put) {
+            Err(WriteError::PoolFull { size, .. })
+                if store.grow(ByteSize::bytes(size + size / 4)).is_ok() => {}
+            done => return done,
         }
-        done => done,
     }
 }
 
@@ -77,10 +74,10 @@ fn exchange(path: &Path, new_path: &Path, generation: u32) -> std::io::Result<Pa
     let mut damaged = beside(path, &format!("damaged-{generation}"));
     let mut nth = 0;
     while let Err(error) = fs::hard_link(path, &damaged) {
-        nth += 1;
-        if error.kind() != std::io::ErrorKind::AlreadyExists || nth == 1000 {
+        if error.kind() != std::io::ErrorKind::AlreadyExists {
             return Err(error);
         }
+        nth += 1;
         damaged = beside(path, &format!("damaged-{generation}-{nth}"));
     }
     fs::rename(new_path, path)?;

@@ -55,8 +55,8 @@ impl Store {
         Self(Arc::new(Inner { background, engine, path, salvaged }))
     }
 
-    pub(crate) fn engine(&self) -> &dyn Engine {
-        &*self.0.engine
+    pub(crate) fn engine(&self) -> &Arc<dyn Engine> {
+        &self.0.engine
     }
 
     /// The pool's file; `None` for anonymous memory.
@@ -287,7 +287,7 @@ impl Store {
         }
         let mut backoff = Backoff::new();
         loop {
-            let mut transaction = Transaction::new(self.engine());
+            let mut transaction = Transaction::new(&**self.engine());
             let result = body(&mut transaction);
             match transaction.commit(watched)? {
                 Commit::Done => return Ok(Some(result)),

@@ -5,7 +5,8 @@ mod common;
 use common::{Medium, Site};
 use std::error::Error;
 use std::time::Duration;
-use terrace::{ByteSize, Change, Keyspace, OpenError, Store, WriteError};
+use terrace::{ByteSize, Change, Keyspace, OpenError, Store, Transaction, WriteError};
+use terrace_pool::Problem;
 
 /// Everything that keys can be asked, in a store that is empty before.
 fn try_all(keys: &mut impl Keyspace) -> Result<(), WriteError> {
@@ -43,6 +44,9 @@ fn a_transaction_counts_what_it_has_written_over_what_is_there() {
     [b"a", b"b", b"c"].iter().for_each(|key| store.put(*key, b"old").unwrap());
     let lens = store.transaction(&[], |transaction| {
         let mut lens = vec![transaction.len()];
+        // By itself, and as any keyspace.
+        let are_empty = |it: &mut Transaction<'_>| [Transaction::is_empty(it), Keyspace::is_empty(it)];
+        assert_eq!(are_empty(transaction), [false; 2]);
         transaction.put(b"a", b"new").unwrap();
         lens.push(transaction.len());
         transaction.put(b"d", b"new").unwrap();
@@ -52,7 +56,7 @@ fn a_transaction_counts_what_it_has_written_over_what_is_there() {
         assert!(transaction.remove(b"d").unwrap());
         lens.push(transaction.len());
         transaction.clear().unwrap();
-        assert!(transaction.is_empty());
+        assert_eq!((are_empty(transaction), transaction.get(b"c").unwrap().is_none()), ([true; 2], true));
         transaction.put(b"a", b"newer").unwrap();
         lens.push(transaction.len());
         lens
@@ -112,6 +116,58 @@ fn integers_are_read_in_the_one_form_in_which_they_are_written() {
 }
 
 #[test]
+fn a_transaction_ends_if_what_is_watched_changes_while_it_runs_and_begins_again_if_what_it_has_read_does() {
+    let site = Site::new(Medium::Dram, ByteSize::mib(8));
+    let store = site.create();
+    store.put(b"watched", b"old").unwrap();
+    let watched = [(b"watched".to_vec(), store.version(b"watched").unwrap())];
+    let mut runs = 0;
+    let ended = store.transaction(&watched, |transaction| {
+        runs += 1;
+        assert_eq!(runs, 1);
+        store.put(b"watched", b"new").unwrap();
+        transaction.put(b"written", b"").unwrap();
+    });
+    assert!(ended.unwrap().is_none() && store.get(b"written").unwrap().is_none());
+    let watched = [(b"watched".to_vec(), store.version(b"watched").unwrap())];
+    let mut runs = 0;
+    let done = store.transaction(&watched, |transaction| {
+        runs += 1;
+        let read = transaction.get(b"read").unwrap().map(|entry| entry.to_vec());
+        if runs < 3 {
+            store.put(b"read", &[runs]).unwrap();
+        }
+        transaction.put(b"written", b"").unwrap();
+        read
+    });
+    assert_eq!((done.unwrap(), runs), (Some(Some(vec![2])), 3));
+}
+
+/// Though it is at last as it was at first: what the transaction has seen was never all there at once.
+#[test]
+fn a_transaction_that_has_read_a_key_in_two_states_begins_again() {
+    let site = Site::new(Medium::Dram, ByteSize::mib(8));
+    let store = site.create();
+    store.put(b"watched", b"").unwrap();
+    let watched = [(b"watched".to_vec(), store.version(b"watched").unwrap())];
+    for watched in [&watched[..], &[]] {
+        let mut runs = 0;
+        let done = store.transaction(watched, |transaction| {
+            runs += 1;
+            let before = transaction.get(b"key").unwrap().is_some();
+            if runs == 1 {
+                store.put(b"key", b"").unwrap();
+            }
+            let then = transaction.get(b"key").unwrap().is_some();
+            store.remove(b"key").unwrap();
+            transaction.put(b"written", b"").unwrap();
+            (before, then)
+        });
+        assert_eq!((done.unwrap(), runs), (Some((false, false)), 2));
+    }
+}
+
+#[test]
 fn what_cannot_be_opened_says_what_was_behind_it() {
     let site = Site::new(Medium::Shm, ByteSize::mib(4));
     let missing = site.options().open().unwrap_err();
@@ -121,8 +177,14 @@ fn what_cannot_be_opened_says_what_was_behind_it() {
     assert!(in_use.is_in_use(), "{in_use}");
     drop(store);
     assert!(Store::options().open().unwrap_err().source().is_none());
-    let thread = OpenError::Thread(std::io::Error::from_raw_os_error(11));
-    assert!(thread.source().is_some() && !thread.is_in_use());
+    let refused = || std::io::Error::from_raw_os_error(11);
+    let thread = OpenError::Thread(refused());
+    assert!(thread.source().is_some() && !thread.is_in_use() && !thread.is_for_sharers());
+    let of_pool = |problem| OpenError::from(terrace_pool::OpenError { pool: site.path.clone(), problem });
+    let denied = of_pool(Problem::Denied(refused()));
+    assert!(denied.source().is_some() && !denied.is_in_use() && !denied.is_for_sharers());
+    let for_sharers = of_pool(Problem::NotReadable);
+    assert!(for_sharers.source().is_none() && !for_sharers.is_in_use() && for_sharers.is_for_sharers());
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod common;
 use common::{Medium, Site, assert_sound, contents};
 use std::time::Duration;
 use terrace::{ByteSize, CloseError, OpenError, Start, Store, WriteError};
+use terrace_medium::{MappedMedium, Shm};
 
 const FILES: [Medium; 2] = [Medium::Shm, Medium::Pmem];
 
@@ -191,4 +192,39 @@ fn a_store_that_is_closed_while_it_collects_is_collected_later() {
     let (ours, theirs) = (left.stats(), store.stats());
     assert_eq!((ours.records, ours.data_bytes), (theirs.records, theirs.data_bytes));
     assert_sound(&left);
+}
+
+/// Bytes on huge pages, of a store with records.
+fn on_huge_pages(store: &Store) -> u64 {
+    store.huge_pages().map_or(0, |pages| pages.huge)
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "a test that was skipped says so")]
+fn a_store_moves_to_huge_pages_by_itself_if_it_is_asked_to() {
+    let site = Site::new(Medium::Shm, ByteSize::mib(16));
+    let store = site.create();
+    (0..3000u32).for_each(|n| store.put(&n.to_le_bytes(), &[7; 3000]).unwrap());
+    assert_eq!(on_huge_pages(&store), 0);
+    store.close().unwrap();
+    let copy = site.path.with_extension("copy");
+    std::fs::copy(&site.path, &copy).unwrap();
+    let store = site.options().path(&copy).open().unwrap();
+    store.collapse_huge_pages();
+    let collapsed = on_huge_pages(&store);
+    store.close().unwrap();
+    let pool = terrace_pool::PoolOptions::at(copy).open::<Shm>().unwrap();
+    std::iter::successors(Some(0), |&from| pool.collapse_step(from)).for_each(drop);
+    let there_are = pool.medium().mapping().huge_pages().is_ok_and(|pages| pages.huge > 0);
+    assert_eq!(collapsed > 0, there_are);
+    if !there_are {
+        eprintln!("SKIPPED: there are no huge pages to be had for shared memory");
+        return;
+    }
+    let store = site.options().huge_pages(true).open().unwrap();
+    while on_huge_pages(&store) == 0 {
+        std::thread::yield_now();
+    }
+    // It ends while there is still something to do, too.
+    store.close().unwrap();
 }
