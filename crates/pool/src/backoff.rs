@@ -12,8 +12,8 @@ const SPINS: u32 = 100;
 const YIELDS: u32 = 4;
 /// The first sleep; each is twice the one before, up to the longest.
 const SHORTEST: Duration = Duration::from_micros(50);
-/// So late it is seen that who held a lock has died. To ask takes 35 µs, so a wait has 4 % of a processor.
-const LONGEST: Duration = Duration::from_millis(1);
+/// So late it is seen that who held a lock has died. To ask takes 35 µs, so a wait has 7% of a processor.
+const LONGEST: Duration = Duration::from_micros(500);
 
 /// About how many rests take so long.
 pub(crate) const fn rests_in(time: Duration) -> u32 {
