@@ -46,6 +46,34 @@ impl LockWords {
     }
 }
 
+/// Threads of this process that sleep because somebody has a lock that they want, in whichever pool.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+
+/// One of them, until it is dropped.
+struct Waiting;
+
+impl Waiting {
+    fn begin() -> Self {
+        // ORDER: Relaxed, here and below: it decides nothing but who has a processor next.
+        WAITING.fetch_add(1, Relaxed);
+        Self
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WAITING.fetch_sub(1, Relaxed);
+    }
+}
+
+/// If a thread of this process waits for a lock, gives whoever is ready this processor: that thread, which wakes up to look again, or one of the process that has the lock, which may be dying. For who
+/// computes for long in the background, once in less than a millisecond: else those wait until the kernel's turn is over, 4 ms. (Lower priority would do the same at all times, and hold up the epoch for long.)
+pub(crate) fn give_way() {
+    if WAITING.load(Relaxed) > 0 {
+        std::thread::yield_now();
+    }
+}
+
 /// A lock word. `0` is a free lock.
 #[repr(transparent)]
 pub struct Lock(Word);
@@ -137,7 +165,7 @@ impl Lock {
 
     #[cold]
     fn wait<M: MappedMedium, T>(&self, pool: &Inner<M>, try_again: impl Fn() -> Option<T>) -> T {
-        let mut backoff = Backoff::new();
+        let (mut backoff, mut waiting) = (Backoff::new(), None);
         loop {
             if !is_held_word(self.0.load(pool.medium(), Relaxed), pool.owner)
                 && let Some(taken) = try_again()
@@ -145,6 +173,7 @@ impl Lock {
                 return taken;
             }
             if backoff.spin() {
+                waiting.get_or_insert_with(Waiting::begin);
                 self.look_after_in(pool);
             }
         }
@@ -435,6 +464,25 @@ mod tests {
 
     fn at<M: MappedMedium>(pool: &Pool<M>, place: Offset<Word>) -> &Lock {
         Lock::of(pool.region().at(place))
+    }
+
+    #[test]
+    fn who_sleeps_for_a_lock_is_known_to_wait_until_it_has_it() {
+        let (_directory, [pool]) = shared::<Shm, 1>();
+        let lock = place(&pool);
+        let held = std::mem::ManuallyDrop::new(at(&pool, lock).acquire_in(&pool.0));
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| drop(at(&pool, lock).acquire_in(&pool.0)));
+            while WAITING.load(Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            drop(std::mem::ManuallyDrop::into_inner(held));
+            waits.join().unwrap();
+        });
+        // Other tests may wait meanwhile, and not for ever.
+        while WAITING.load(Relaxed) > 0 {
+            std::thread::yield_now();
+        }
     }
 
     /// Takes the lock, and never frees it.

@@ -48,8 +48,11 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let mut records = 0;
         self.index.trace(&guard, marker, |marker, word| {
             records += 1;
-            if records % STEP == 0 && is_to_stop() {
-                marker.give_up();
+            if records % STEP == 0 {
+                self.pool().give_way();
+                if is_to_stop() {
+                    marker.give_up();
+                }
             }
             if !marker.has_given_up() {
                 self.mark(&guard, marker, word, &mut tally);
