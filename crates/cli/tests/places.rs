@@ -48,9 +48,9 @@ fn a_pool_leaves_a_quarter_of_the_room_unless_its_size_was_said() {
     const SCRIPT: &str = r#"
 mount -t tmpfs -o size=64m none "$1"
 serve() {
-  "$0" serve --pool "$1/$2.pool" --port 0 --metrics-port 0 --unix "$1/$2.socket" $3 >"$1/said" &
-  while ! grep -q ready "$1/said"; do sleep 0.05; kill -0 $! || exit 1; done
-  cat "$1/said"
+  "$0" serve --pool "$1/$2.pool" --port 0 --metrics-port 0 --unix "$1/$2.socket" $3 >"$1/$2.said" &
+  while ! grep -qs ready "$1/$2.said"; do sleep 0.05; kill -0 $! || exit 1; done
+  cat "$1/$2.said"
   kill -KILL $!
   wait
 }
