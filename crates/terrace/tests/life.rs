@@ -207,20 +207,21 @@ fn a_store_moves_to_huge_pages_by_itself_if_it_is_asked_to() {
     (0..3000u32).for_each(|n| store.put(&n.to_le_bytes(), &[7; 3000]).unwrap());
     assert_eq!(on_huge_pages(&store), 0);
     store.close().unwrap();
-    let copy = site.path.with_extension("copy");
-    std::fs::copy(&site.path, &copy).unwrap();
-    let store = site.options().path(&copy).open().unwrap();
-    store.collapse_huge_pages();
-    let collapsed = on_huge_pages(&store);
-    store.close().unwrap();
-    let pool = terrace_pool::PoolOptions::at(copy).open::<Shm>().unwrap();
+    let copy = |extension| {
+        let path = site.path.with_extension(extension);
+        std::fs::copy(&site.path, &path).unwrap();
+        path
+    };
+    let pool = terrace_pool::PoolOptions::at(copy("first")).open::<Shm>().unwrap();
     std::iter::successors(Some(0), |&from| pool.collapse_step(from)).for_each(drop);
-    let there_are = pool.medium().mapping().huge_pages().is_ok_and(|pages| pages.huge > 0);
-    assert_eq!(collapsed > 0, there_are);
-    if !there_are {
+    if !pool.medium().mapping().huge_pages().is_ok_and(|pages| pages.huge > 0) {
         eprintln!("SKIPPED: there are no huge pages to be had for shared memory");
         return;
     }
+    let store = site.options().path(copy("second")).open().unwrap();
+    store.collapse_huge_pages();
+    assert!(on_huge_pages(&store) > 0);
+    store.close().unwrap();
     let store = site.options().huge_pages(true).open().unwrap();
     while on_huge_pages(&store) == 0 {
         std::thread::yield_now();
