@@ -169,7 +169,7 @@ impl<M: MappedMedium> Pool<M> {
 
     /// For a trace that takes long, about ten thousand times a second: if a thread of this process waits for a lock, it has this processor now, and not when the kernel's turn is over.
     pub fn give_way(&self) {
-        crate::lock::give_way();
+        crate::waiting::give_way();
     }
 
     /// Frees what nobody can reach, while others go on. `trace` names, through the marker, at least every block that can be reached from the time it is

@@ -297,7 +297,7 @@ impl<M: MappedMedium> Inner<M> {
         let shared = self.shared();
         for unit in self.all_units() {
             report.units += 1;
-            crate::lock::give_way();
+            crate::waiting::give_way();
             let adopted = suspects.get(&unit).is_some_and(|&state| self.adopt(unit, state));
             let (small, large) = self.look_into(unit, |state| self.sweep_in(unit, state));
             shared.small_base.fetch_sub(self.medium(), small, Relaxed);

@@ -49,6 +49,7 @@ mod small;
 mod stopped;
 mod superblock;
 mod verify;
+mod waiting;
 mod watch;
 mod zones;
 

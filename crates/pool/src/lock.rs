@@ -21,6 +21,7 @@ use crate::participants::Owner;
 use crate::planted::{self, Bug};
 use crate::pool::Inner;
 use crate::seats::Seat;
+use crate::waiting::Waiting;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU32;
@@ -43,34 +44,6 @@ pub(crate) struct LockWords {
 impl LockWords {
     pub(crate) fn of(owner: Owner) -> Self {
         Self { held: held_word(owner), free: generation_word(owner) }
-    }
-}
-
-/// Threads of this process that sleep because somebody has a lock that they want, in whichever pool.
-static WAITING: AtomicU32 = AtomicU32::new(0);
-
-/// One of them, until it is dropped.
-struct Waiting;
-
-impl Waiting {
-    fn begin() -> Self {
-        // ORDER: Relaxed, here and below: it decides nothing but who has a processor next.
-        WAITING.fetch_add(1, Relaxed);
-        Self
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        WAITING.fetch_sub(1, Relaxed);
-    }
-}
-
-/// If a thread of this process waits for a lock, gives whoever is ready this processor: that thread, which wakes up to look again, or one of the process that has the lock, which may be dying. For who
-/// computes for long in the background, once in less than a millisecond: else those wait until the kernel's turn is over, 4 ms. (Lower priority would do the same at all times, and hold up the epoch for long.)
-pub(crate) fn give_way() {
-    if WAITING.load(Relaxed) > 0 {
-        std::thread::yield_now();
     }
 }
 
@@ -464,25 +437,6 @@ mod tests {
 
     fn at<M: MappedMedium>(pool: &Pool<M>, place: Offset<Word>) -> &Lock {
         Lock::of(pool.region().at(place))
-    }
-
-    #[test]
-    fn who_sleeps_for_a_lock_is_known_to_wait_until_it_has_it() {
-        let (_directory, [pool]) = shared::<Shm, 1>();
-        let lock = place(&pool);
-        let held = std::mem::ManuallyDrop::new(at(&pool, lock).acquire_in(&pool.0));
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| drop(at(&pool, lock).acquire_in(&pool.0)));
-            while WAITING.load(Relaxed) == 0 {
-                std::thread::yield_now();
-            }
-            drop(std::mem::ManuallyDrop::into_inner(held));
-            waits.join().unwrap();
-        });
-        // Other tests may wait meanwhile, and not for ever.
-        while WAITING.load(Relaxed) > 0 {
-            std::thread::yield_now();
-        }
     }
 
     /// Takes the lock, and never frees it.

@@ -5,7 +5,7 @@ mod common;
 use common::{Medium, Site};
 use std::error::Error;
 use std::time::Duration;
-use terrace::{ByteSize, Change, Keyspace, OpenError, Store, Transaction, WriteError};
+use terrace::{ByteSize, Change, Keyspace, OpenError, Store, Transaction, Version, WriteError};
 use terrace_pool::Problem;
 
 /// Everything that keys can be asked, in a store that is empty before.
@@ -115,12 +115,17 @@ fn integers_are_read_in_the_one_form_in_which_they_are_written() {
     }
 }
 
+/// For a transaction to watch.
+fn as_it_is(store: &Store, key: &[u8]) -> (Vec<u8>, Version) {
+    (key.to_vec(), store.version(key).unwrap())
+}
+
 #[test]
 fn a_transaction_ends_if_what_is_watched_changes_while_it_runs_and_begins_again_if_what_it_has_read_does() {
     let site = Site::new(Medium::Dram, ByteSize::mib(8));
     let store = site.create();
     store.put(b"watched", b"old").unwrap();
-    let watched = [(b"watched".to_vec(), store.version(b"watched").unwrap())];
+    let watched = [as_it_is(&store, b"watched")];
     let mut runs = 0;
     let ended = store.transaction(&watched, |transaction| {
         runs += 1;
@@ -129,7 +134,7 @@ fn a_transaction_ends_if_what_is_watched_changes_while_it_runs_and_begins_again_
         transaction.put(b"written", b"").unwrap();
     });
     assert!(ended.unwrap().is_none() && store.get(b"written").unwrap().is_none());
-    let watched = [(b"watched".to_vec(), store.version(b"watched").unwrap())];
+    let watched = [as_it_is(&store, b"watched")];
     let mut runs = 0;
     let done = store.transaction(&watched, |transaction| {
         runs += 1;
@@ -149,7 +154,7 @@ fn a_transaction_that_has_read_a_key_in_two_states_begins_again() {
     let site = Site::new(Medium::Dram, ByteSize::mib(8));
     let store = site.create();
     store.put(b"watched", b"").unwrap();
-    let watched = [(b"watched".to_vec(), store.version(b"watched").unwrap())];
+    let watched = [as_it_is(&store, b"watched")];
     for watched in [&watched[..], &[]] {
         let mut runs = 0;
         let done = store.transaction(watched, |transaction| {

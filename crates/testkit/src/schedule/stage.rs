@@ -128,16 +128,23 @@ thread_local! {
     static LAST: Cell<Option<Last>> = const { Cell::new(None) };
 }
 
-/// Waits for this thread's turn to do a step: a load of the word at this offset, or something else.
+/// Does this for a thread of a stage; not for one that is dead, which is being buried.
 #[inline]
-pub(super) fn step(load: Option<u64>) {
+fn on_stage(act: impl FnOnce(&Turns, usize)) {
     let _ = STAGE.try_with(|stage| {
         if let Ok(stage) = stage.try_borrow()
             && let Some((turns, me)) = &*stage
+            && !turns.is_dead(*me)
         {
-            turns.step(*me, load);
+            act(turns, *me);
         }
     });
+}
+
+/// Waits for this thread's turn to do a step: a load of the word at this offset, or something else.
+#[inline]
+pub(super) fn step(load: Option<u64>) {
+    on_stage(|turns, me| turns.step(me, load));
 }
 
 /// Notes what this thread did.
@@ -149,31 +156,22 @@ pub(super) fn accessed(access: Access, offset: u64, site: &'static Location<'sta
 /// Notes that this thread asks for durability at a place.
 #[inline]
 pub(super) fn persisted(site: &'static Location<'static>) {
-    let _ = STAGE.try_with(|stage| {
-        if let Ok(stage) = stage.try_borrow()
-            && let Some((turns, me)) = &*stage
-            && !turns.is_dead(*me)
-        {
-            let mut state = lock(&turns.state);
-            state.director.persisted(*me, site, turns.steps.load(Relaxed));
-            state.note_asked(*me, site);
-        }
+    on_stage(|turns, me| {
+        let mut state = lock(&turns.state);
+        state.director.persisted(me, site, turns.steps.load(Relaxed));
+        state.note_asked(me, site);
     });
 }
 
 /// Notes that this thread comes to an access that has an order.
 #[inline]
 pub(super) fn ordered(order: Order, site: &'static Location<'static>) {
-    let _ = STAGE.try_with(|stage| {
-        if let Ok(stage) = stage.try_borrow()
-            && let Some((turns, me)) = &*stage
-            && turns.minds_order.load(Relaxed)
-            && !turns.is_dead(*me)
-        {
+    on_stage(|turns, me| {
+        if turns.minds_order.load(Relaxed) {
             let mut state = lock(&turns.state);
-            state.director.ordered(*me, site, turns.steps.load(Relaxed));
+            state.director.ordered(me, site, turns.steps.load(Relaxed));
             if matches!(order, Order::Store(it) | Order::Rmw(it) if it != Relaxed) {
-                state.note_ordered(*me, site);
+                state.note_ordered(me, site);
             }
         }
     });
@@ -488,10 +486,6 @@ impl Turns {
 
     /// A step of thread `me`: decides who does it, and waits until that is `me`.
     fn step(&self, me: usize, load: Option<u64>) {
-        if self.is_dead(me) {
-            // It is being buried.
-            return;
-        }
         if self.given_up.load(Acquire) {
             return self.leave();
         }
