@@ -7,17 +7,17 @@
 //! linearizable, and durable on their medium when they return. Reads take no lock and never wait.
 #![forbid(unsafe_code)]
 
+mod change;
 pub mod hash;
 mod key;
 mod planted;
 mod point;
 mod range;
 
+pub use change::{Change, Deferred, Fencing, Swapped};
 pub use hash::{CacheBounds, CacheStats};
 pub use key::{Bytes, KeyKind, RecordKeys, U64};
 #[cfg(feature = "planted")]
 pub use planted::{Bug, plant};
-pub use point::{
-    Damage, Deferred, IndexStats, Inserted, Key, PointIndex, Position, StoreError, Stored, Swapped,
-};
+pub use point::{Damage, IndexStats, Inserted, Key, PointIndex, Position, StoreError, Stored};
 pub use range::{Direction, RangeIndex};

@@ -1,6 +1,7 @@
 //! What every index for single keys can do.
 
 use crate::KeyKind;
+use crate::change::{Change, Deferred, Fencing, Swapped, change_if, settle, swapped};
 use crate::hash::{CacheBounds, CacheStats};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard, Marker, Pool, PoolFull, RootError};
@@ -12,15 +13,6 @@ pub enum Inserted {
     New,
     /// The key was there already, with this word; nothing changed.
     Present(u64),
-}
-
-/// What became of a compare-and-swap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Swapped {
-    /// The key had the expected word, or was absent as expected, and has the new one now.
-    Done,
-    /// The key has this word instead (`None`: it is absent); nothing changed.
-    Found(Option<u64>),
 }
 
 /// A place in a scan: a position of the hash space, so that it means the same whatever the table's size.
@@ -35,11 +27,6 @@ pub struct Damage {
     /// What is wrong there.
     pub what: &'static str,
 }
-
-/// The locks of what deferred writes have yet to make durable. [`PointIndex::settle`] does it for all of them with one fence.
-#[derive(Default, Debug)]
-#[must_use = "deferred writes are durable only after they are settled"]
-pub struct Deferred(pub(crate) Vec<u64>);
 
 /// How full an index is, and with what.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -96,6 +83,16 @@ pub trait PointIndex: Send + Sync {
     ) where
         Key<Self>: 'k;
 
+    /// Makes of the state of `key`, its word or absence, what `decide` answers to it, in one step, and returns the state before. `decide` is asked once or more,
+    /// the last time about what is returned. Fails, without a change, where an absent key is to be added and the pool is full.
+    fn change(
+        &self,
+        guard: &Guard<'_, Self::Medium>,
+        key: &Key<Self>,
+        fencing: Fencing<'_>,
+        decide: impl Fn(Option<u64>) -> Change,
+    ) -> Result<Option<u64>, PoolFull>;
+
     /// Adds `key` if it is absent.
     fn insert(
         &self,
@@ -111,7 +108,10 @@ pub trait PointIndex: Send + Sync {
     }
 
     /// Gives `key` another word if it is there, and returns the one it had. Takes no memory.
-    fn update(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>, word: u64) -> Option<u64>;
+    fn update(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>, word: u64) -> Option<u64> {
+        let present = |before: Option<u64>| before.map_or(Change::Keep, |_| Change::To(Some(word)));
+        self.change(guard, key, Fencing::Now, present).expect("an update takes no memory")
+    }
 
     /// Gives `key` this word, whether it is there or not, and returns the one it had.
     fn upsert(
@@ -119,10 +119,14 @@ pub trait PointIndex: Send + Sync {
         guard: &Guard<'_, Self::Medium>,
         key: &Key<Self>,
         word: u64,
-    ) -> Result<Option<u64>, PoolFull>;
+    ) -> Result<Option<u64>, PoolFull> {
+        self.change(guard, key, Fencing::Now, |_| Change::To(Some(word)))
+    }
 
     /// Removes `key` and returns its word. Takes no memory.
-    fn remove(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>) -> Option<u64>;
+    fn remove(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>) -> Option<u64> {
+        self.change(guard, key, Fencing::Now, |_| Change::To(None)).expect("a removal takes no memory")
+    }
 
     /// Gives `key` the state `new` if its state is `expected`; `None` is absence on both sides.
     fn compare_and_swap(
@@ -131,7 +135,10 @@ pub trait PointIndex: Send + Sync {
         key: &Key<Self>,
         expected: Option<u64>,
         new: Option<u64>,
-    ) -> Result<Swapped, PoolFull>;
+    ) -> Result<Swapped, PoolFull> {
+        let found = self.change(guard, key, Fencing::Now, change_if(expected, new))?;
+        Ok(swapped(found, expected))
+    }
 
     /// As [`PointIndex::compare_and_swap`], but durable only once `deferred` is settled. Readers of other threads that meet the
     /// change before make it durable themselves.
@@ -142,10 +149,15 @@ pub trait PointIndex: Send + Sync {
         expected: Option<u64>,
         new: Option<u64>,
         deferred: &mut Deferred,
-    ) -> Result<Swapped, PoolFull>;
+    ) -> Result<Swapped, PoolFull> {
+        let found = self.change(guard, key, Fencing::Deferred(deferred), change_if(expected, new))?;
+        Ok(swapped(found, expected))
+    }
 
     /// Makes deferred writes durable, all with one fence.
-    fn settle(&self, guard: &Guard<'_, Self::Medium>, deferred: Deferred);
+    fn settle(&self, guard: &Guard<'_, Self::Medium>, deferred: Deferred) {
+        settle(guard, deferred);
+    }
 
     /// Keys now. Exact when nothing writes; after an unclean stop of a machine, once the background collection has run.
     fn len(&self) -> u64;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use terrace_index::{
-    Damage, Deferred, Direction, IndexStats, KeyKind, PointIndex, Position, RangeIndex, Swapped,
+    Change, Damage, Direction, Fencing, IndexStats, KeyKind, PointIndex, Position, RangeIndex,
 };
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker, Pool, PoolFull};
@@ -79,49 +79,22 @@ where
         keys.into_iter().enumerate().for_each(|(place, key)| each(place, self.get(guard, key)));
     }
 
-    fn update(&self, _: &Guard<'_, M>, key: &K::Key, word: u64) -> Option<u64> {
-        self.write().get_mut(key).map(|old| std::mem::replace(old, word))
-    }
-
-    fn upsert(&self, _: &Guard<'_, M>, key: &K::Key, word: u64) -> Result<Option<u64>, PoolFull> {
-        Ok(self.write().insert(key.to_owned(), word))
-    }
-
-    fn remove(&self, _: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
-        self.write().remove(key)
-    }
-
-    fn compare_and_swap(
+    fn change(
         &self,
         _: &Guard<'_, M>,
         key: &K::Key,
-        expected: Option<u64>,
-        new: Option<u64>,
-    ) -> Result<Swapped, PoolFull> {
+        _: Fencing<'_>,
+        decide: impl Fn(Option<u64>) -> Change,
+    ) -> Result<Option<u64>, PoolFull> {
         let mut map = self.write();
-        let found = map.get(key).copied();
-        if found != expected {
-            return Ok(Swapped::Found(found));
-        }
-        match new {
-            Some(word) => map.insert(key.to_owned(), word),
-            None => map.remove(key),
+        let before = map.get(key).copied();
+        match decide(before) {
+            Change::Keep => None,
+            Change::To(Some(word)) => map.insert(key.to_owned(), word),
+            Change::To(None) => map.remove(key),
         };
-        Ok(Swapped::Done)
+        Ok(before)
     }
-
-    fn compare_and_swap_deferred(
-        &self,
-        guard: &Guard<'_, M>,
-        key: &K::Key,
-        expected: Option<u64>,
-        new: Option<u64>,
-        _: &mut Deferred,
-    ) -> Result<Swapped, PoolFull> {
-        self.compare_and_swap(guard, key, expected, new)
-    }
-
-    fn settle(&self, _: &Guard<'_, M>, _: Deferred) {}
 
     fn len(&self) -> u64 {
         self.read().len() as u64

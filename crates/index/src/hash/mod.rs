@@ -2,7 +2,6 @@
 
 #[cfg(test)]
 mod answers;
-mod change;
 mod clht;
 mod count;
 mod level;

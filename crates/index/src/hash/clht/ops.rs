@@ -1,11 +1,10 @@
 //! The operations on single keys.
 
-use super::super::change::{self, Change, Fencing, change_if, change_present, swapped};
 use super::super::count::{Count, STRIPES, Stripes};
 use super::bucket::{link, lock_word};
 use super::slots::{Probe, Slots};
 use super::table::*;
-use crate::{Damage, Deferred, IndexStats, PointIndex, Position, StoreError, Stored, Swapped};
+use crate::{Change, Damage, Fencing, IndexStats, PointIndex, Position, StoreError, Stored};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -291,43 +290,14 @@ impl<M: MappedMedium, K: Slots> PointIndex for Clht<M, K> {
         }
     }
 
-    fn update(&self, guard: &Guard<'_, M>, key: &K::Key, word: u64) -> Option<u64> {
-        self.change(guard, key, Fencing::Now, change_present(word)).expect("an update takes no memory")
-    }
-
-    fn upsert(&self, guard: &Guard<'_, M>, key: &K::Key, word: u64) -> Result<Option<u64>, PoolFull> {
-        self.change(guard, key, Fencing::Now, |_| Change::To(Some(word)))
-    }
-
-    fn remove(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
-        self.change(guard, key, Fencing::Now, |_| Change::To(None)).expect("a removal takes no memory")
-    }
-
-    fn compare_and_swap(
+    fn change(
         &self,
         guard: &Guard<'_, M>,
         key: &K::Key,
-        expected: Option<u64>,
-        new: Option<u64>,
-    ) -> Result<Swapped, PoolFull> {
-        let found = self.change(guard, key, Fencing::Now, change_if(expected, new))?;
-        Ok(swapped(found, expected))
-    }
-
-    fn compare_and_swap_deferred(
-        &self,
-        guard: &Guard<'_, M>,
-        key: &K::Key,
-        expected: Option<u64>,
-        new: Option<u64>,
-        deferred: &mut Deferred,
-    ) -> Result<Swapped, PoolFull> {
-        let found = self.change(guard, key, Fencing::Deferred(deferred), change_if(expected, new))?;
-        Ok(swapped(found, expected))
-    }
-
-    fn settle(&self, guard: &Guard<'_, M>, deferred: Deferred) {
-        change::settle(guard, deferred);
+        fencing: Fencing<'_>,
+        decide: impl Fn(Option<u64>) -> Change,
+    ) -> Result<Option<u64>, PoolFull> {
+        self.change_key(guard, key, fencing, decide)
     }
 
     fn len(&self) -> u64 {

@@ -1,11 +1,11 @@
 //! The operations that write: under the lock of the key's chain.
 
-use super::super::change::{Change, Fencing};
 use super::bucket::{link, lock_word, store_link};
 use super::ops::Clht;
 use super::slots::{Entry, Probe, Slots};
 use super::table::*;
 use crate::planted::{self, Bug};
+use crate::{Change, Fencing};
 use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::{Line, MappedMedium, Offset};
 use terrace_pool::{Guard, Lock, Locked, PoolFull};
@@ -99,7 +99,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
 
     /// Looks `key` up under its chain's lock, lets `decide` say what becomes of it, and does that. Returns the state it found.
     #[inline(always)]
-    pub(super) fn change(
+    pub(super) fn change_key(
         &self,
         guard: &Guard<'_, M>,
         key: &K::Key,
@@ -129,7 +129,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         self.change_held(guard, held, &probe, fencing, decide)
     }
 
-    /// As `change`, in a chain that is locked.
+    /// As `change_key`, in a chain that is locked.
     #[inline(always)]
     fn change_held(
         &self,
@@ -152,7 +152,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         }
     }
 
-    /// As `change`, where the first bucket does not have the key but others may.
+    /// As `change_key`, where the first bucket does not have the key but others may.
     #[inline(never)]
     fn change_in_chain(
         &self,

@@ -1,11 +1,11 @@
 //! The operations that write: under the locks of both of the key's units.
 
-use super::super::change::{Change, Fencing};
 use super::bucket::*;
 use super::ops::Level;
 use super::root::*;
 use super::shape::{Buckets, Found, Probe};
 use crate::planted::{self, Bug};
+use crate::{Change, Fencing};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Line, MappedMedium, Offset};
 use terrace_pool::{Guard, Locked, PoolFull};
@@ -86,7 +86,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
 
     /// Looks `key` up under its locks, lets `decide` say what becomes of it, and does that. Returns the state it found.
     #[inline(always)]
-    pub(super) fn change(
+    pub(super) fn change_key(
         &self,
         guard: &Guard<'_, M>,
         key: &K::Key,

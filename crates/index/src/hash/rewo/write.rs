@@ -1,6 +1,5 @@
 //! The operations that write: under the locks of the buckets that the key can be in.
 
-use super::super::change::{Change, Fencing};
 use super::bucket::*;
 use super::cache::Shadow;
 use super::ops::{Path, Rewo};
@@ -9,6 +8,7 @@ use super::shape::{Entry, Nests, Probe};
 use super::stripes::Held;
 use super::view::{SETTLED, ViewBlock};
 use crate::planted::{self, Bug};
+use crate::{Change, Fencing};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Offset, elsewhere};
 use terrace_pool::{Guard, PoolFull};
@@ -32,7 +32,7 @@ pub(super) enum Blocked {
 impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     /// Looks `key` up under the locks of its buckets, lets `decide` say what becomes of it, and does that. Returns the state it found.
     #[inline(always)]
-    pub(super) fn change(
+    pub(super) fn change_key(
         &self,
         guard: &Guard<'_, M>,
         key: &K::Key,

@@ -1,11 +1,11 @@
 //! The operations that write: under the lock of the key's shard.
 
-use super::super::change::{Change, Fencing};
 use super::bucket::*;
 use super::directory::*;
 use super::ops::Turbo;
 use super::shape::{Buckets, Found, Probe};
 use crate::planted::{self, Bug};
+use crate::{Change, Fencing};
 use terrace_medium::{Line, MappedMedium};
 use terrace_pool::{Guard, Locked, PoolFull};
 
@@ -96,7 +96,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     /// Mostly the key's home has the answer: where it lies, or a slot for it. All else is left to [`Turbo::change_on_path`], which makes anew what it needs: whatever the two shared would
     /// lie in memory, and be moved there, on the short way, too.
     #[inline(always)]
-    pub(super) fn change(
+    pub(super) fn change_key(
         &self,
         guard: &Guard<'_, M>,
         key: &K::Key,
