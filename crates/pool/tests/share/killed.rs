@@ -1,0 +1,179 @@
+//! What a participant that is killed leaves, and who goes on.
+
+use super::{directory, open, pause, state_of, words};
+use crate::common::{argument, child, expect, say};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use terrace_medium::Shm;
+use terrace_pool::{Lock, Watch};
+
+/// Holds the lock in word 0, then as many as there are arguments of others, until it is killed.
+#[test]
+#[ignore = "a child of the other tests"]
+fn holds_locks() {
+    let pool = open::<Shm>(&argument());
+    let guard = pool.pin();
+    let _held: Vec<_> = words(&pool)[..4].iter().map(|word| Lock::of(word).acquire(&guard)).collect();
+    say("held");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+#[test]
+fn who_waits_for_a_lock_gets_it_when_its_holder_is_killed() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    words(&pool);
+    for round in 0..5 {
+        let (mut process, mut lines) = child("killed::holds_locks", &path);
+        expect(&mut lines, "held");
+        let lock = Lock::of(&words(&pool)[1]);
+        assert!(lock.try_acquire(&pool.pin()).is_none());
+        assert_eq!(pool.recover_dead(), 0, "it is alive");
+        std::thread::scope(|threads| {
+            let waiting = threads.spawn(|| lock.acquire(&pool.pin()).release());
+            pause(20);
+            assert!(!waiting.is_finished());
+            process.kill().unwrap();
+            waiting.join().unwrap();
+        });
+        process.wait().unwrap();
+        assert_eq!(pool.recover_dead(), 0, "all of it was recovered, round {round}");
+        assert!(words(&pool)[..4].iter().all(|word| !Lock::of(word).is_held(&pool)));
+    }
+    assert_eq!(pool.space().readers, 0);
+}
+
+/// Watches whatever it can, until it is killed.
+#[test]
+#[ignore = "a child of the other tests"]
+fn watches() {
+    let pool = open::<Shm>(&argument());
+    let _watches: Vec<_> = std::iter::from_fn(|| pool.watch(b"dead").ok()).collect();
+    say("watching");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+#[test]
+fn the_watches_of_the_dead_are_free_again_and_those_of_the_living_go_on() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    let mut mine = pool.watch(b"mine").unwrap();
+    let (mut process, mut lines) = child("killed::watches", &path);
+    expect(&mut lines, "watching");
+    assert!(pool.watch(b"new").is_err(), "it has all the others");
+    process.kill().unwrap();
+    process.wait().unwrap();
+    // Who wants one takes them back himself.
+    let count = pool.layout().watch_count();
+    let mut new: Vec<_> = (1..count).map(|_| pool.watch(b"new").unwrap()).collect();
+    assert_eq!(pool.recover_dead(), 0);
+    mine.has_changed();
+    pool.tell_watches(b"dead");
+    assert!(!mine.has_changed() && !new.iter_mut().any(Watch::has_changed));
+    pool.tell_watches(b"new");
+    assert!(!mine.has_changed() && new.iter_mut().all(Watch::has_changed));
+    pool.tell_watches(b"mine");
+    assert!(mine.has_changed() && !new.iter_mut().any(Watch::has_changed));
+}
+
+#[test]
+fn all_who_watch_are_told_when_somebody_has_died_who_may_have_changed_something() {
+    let (_directory, path) = directory();
+    let (pool, dead) = (open::<Shm>(&path), open::<Shm>(&path));
+    let mut watches = [&b""[..], b"a", b"b"].map(|prefix| pool.watch(prefix).unwrap());
+    dead.abandon();
+    assert!(!watches.iter_mut().any(Watch::has_changed));
+    assert_eq!(pool.recover_dead(), 1);
+    assert!(watches.iter_mut().all(Watch::has_changed));
+}
+
+/// Holds a lock, and has so much memory that the kernel needs a while to take it apart.
+#[test]
+#[ignore = "a child of the other tests"]
+fn holds_a_lock_and_much_memory() {
+    let pool = open::<Shm>(&argument());
+    let guard = pool.pin();
+    let held = Lock::of(&words(&pool)[0]).acquire(&guard);
+    let memory = vec![1_u8; 256 << 20];
+    say("ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    drop(memory);
+    held.release();
+}
+
+#[test]
+fn nobody_waits_until_the_kernel_has_taken_a_dead_one_apart() {
+    const TRIES: u32 = 20;
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    words(&pool);
+    let was_early = || {
+        let (mut process, mut lines) = child("killed::holds_a_lock_and_much_memory", &path);
+        expect(&mut lines, "ready");
+        assert_eq!(pool.recover_dead(), 0);
+        process.kill().unwrap();
+        while pool.recover_dead() == 0 {}
+        let state = state_of(process.id());
+        Lock::of(&words(&pool)[0]).try_acquire(&pool.pin()).unwrap().release();
+        process.wait().unwrap();
+        assert_eq!(pool.recover_dead(), 0, "that has been done");
+        state != Some('Z')
+    };
+    assert!((0..TRIES).any(|_| was_early()), "of {TRIES} none was missed before it had closed its files");
+}
+
+/// Adds one to words 8 to 15 under the locks in words 0 to 7, in a row, until it is killed; and allocates, links, unlinks and frees meanwhile.
+#[test]
+#[ignore = "a child of the other tests"]
+fn works() {
+    let pool = open::<Shm>(&argument());
+    let words = words(&pool);
+    say("working");
+    for round in 0usize.. {
+        let guard = pool.pin();
+        let held = Lock::of(&words[round % 8]).acquire(&guard);
+        let count = &words[8 + round % 8];
+        count.store(pool.medium(), count.load(pool.medium(), Relaxed) + 1, Relaxed);
+        held.release();
+        if let Ok(block) = guard.alloc(64 + round % 2000) {
+            let len = block.len();
+            let offset = block.persist().into_offset();
+            guard.retire(offset, len);
+        }
+    }
+}
+
+#[test]
+fn the_others_go_on_whoever_is_killed() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    let all = words(&pool);
+    let mut processes: Vec<_> = (0..2).map(|_| child("killed::works", &path)).collect();
+    for round in 0..30 {
+        let (process, lines) = &mut processes[round % 2];
+        expect(lines, "working");
+        pause(7);
+        process.kill().unwrap();
+        // None of the locks is lost, and the other one goes on.
+        let guard = pool.pin();
+        for word in &all[..8] {
+            Lock::of(word).acquire(&guard).release();
+        }
+        drop(guard);
+        process.wait().unwrap();
+        pool.recover_dead();
+        processes[round % 2] = child("killed::works", &path);
+    }
+    for (process, lines) in &mut processes {
+        expect(lines, "working");
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+    assert!(pool.recover_dead() <= 2);
+    assert!(all[8..].iter().all(|count| count.load(pool.medium(), Acquire) > 0));
+    assert_eq!((pool.faults(), pool.space().readers), (0, 0));
+    // What was in the hands of the dead is collected.
+    let root = pool.root("words", "test").unwrap().unwrap();
+    pool.collect(&mut |marker| marker.mark(root, 128));
+    assert_eq!(pool.verify_memory(), []);
+    pool.close().unwrap();
+}

@@ -1,0 +1,92 @@
+//! A participant that only reads, and what is said of it.
+
+use super::{Kept, SIZE, directory, open, words};
+use crate::common::{argument, child, expect, say};
+use std::os::unix::process::ExitStatusExt;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use terrace_medium::{Offset, Shm, Word};
+
+/// Reads, then stores to what it has no business to store to.
+#[test]
+#[ignore = "a child of the other tests"]
+fn only_reads() {
+    let pool = open::<Shm>(&argument());
+    let words = words(&pool);
+    pool.protect_data().unwrap();
+    assert_eq!(words[0].load(pool.medium(), Acquire), 7);
+    // Twice: the second one does nothing. And what the dead have left is taken back nevertheless.
+    pool.protect_data().unwrap();
+    pool.recover_dead();
+    drop(pool.pin());
+    say("has read");
+    words[0].store(pool.medium(), 8, Release);
+    say("has stored");
+}
+
+#[test]
+fn a_participant_whose_data_is_protected_reads_and_dies_of_its_first_store() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    words(&pool)[0].store(pool.medium(), 7, Release);
+    let (mut process, mut lines) = child("protected::only_reads", &path);
+    expect(&mut lines, "has read");
+    let status = process.wait().unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGSEGV));
+    assert_eq!(words(&pool)[0].load(pool.medium(), Acquire), 7);
+    assert_eq!(pool.recover_dead(), 1);
+}
+
+/// As [`only_reads`], but stores to what the pool has grown by since.
+#[test]
+#[ignore = "a child of the other tests"]
+fn only_reads_what_is_new() {
+    let pool = open::<Shm>(&argument());
+    pool.protect_data().unwrap();
+    say("protected");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let last = pool.region().at(Offset::<Word>::new(pool.size() - 8));
+    assert_eq!((pool.size(), last.load(pool.medium(), Acquire)), (2 * SIZE, 7));
+    say("has read");
+    last.store(pool.medium(), 8, Release);
+    say("has stored");
+}
+
+#[test]
+fn what_others_let_a_pool_grow_by_is_protected_too() {
+    let (_directory, path) = directory();
+    let pool = open::<Shm>(&path);
+    let (process, mut lines) = child("protected::only_reads_what_is_new", &path);
+    let mut process = Kept(process);
+    expect(&mut lines, "protected");
+    pool.grow(2 * SIZE).unwrap();
+    let last = pool.region().at(Offset::<Word>::new(2 * SIZE - 8));
+    last.store(pool.medium(), 7, Release);
+    drop(process.0.stdin.take());
+    expect(&mut lines, "has read");
+    assert_eq!(process.0.wait().unwrap().signal(), Some(libc::SIGSEGV));
+    assert_eq!(last.load(pool.medium(), Acquire), 7);
+}
+
+#[test]
+fn others_are_said_to_only_read_and_to_hold_memory_up() {
+    let (_directory, path) = directory();
+    let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
+    let of_two =
+        || one.others().into_iter().map(|holder| (holder.reads_only, holder.holds_up)).next().unwrap();
+    assert_eq!(of_two(), (false, false));
+    two.protect_data().unwrap();
+    assert_eq!(of_two(), (true, false));
+    let kept = words(&one);
+    let guard = two.pin();
+    assert_eq!(of_two(), (true, false), "nothing has been given back since");
+    let mine = one.pin();
+    mine.retire(mine.alloc(100).unwrap().persist().into_offset(), 100);
+    drop(mine);
+    one.tidy();
+    assert_eq!(of_two(), (true, true));
+    assert!(one.others()[0].to_string().ends_with(", which only reads and holds up memory"));
+    drop(guard);
+    assert_eq!((of_two(), kept[0].load(one.medium(), Acquire)), ((true, false), 0));
+    // It says so for itself alone.
+    assert!(two.others().iter().all(|holder| !holder.reads_only && !holder.holds_up));
+}
