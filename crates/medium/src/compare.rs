@@ -85,6 +85,13 @@ mod tests {
     use crate::{Dram, Line, Mapping, Offset, Region};
     use std::sync::atomic::Ordering::Relaxed;
 
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn whether_there_is_avx2_is_told_each_time_as_it_is() {
+        let is_there = std::arch::is_x86_feature_detected!("avx2");
+        assert_eq!([super::avx2::is_there(), super::avx2::is_there()], [is_there; 2]);
+    }
+
     #[test]
     fn every_combination_of_equal_words_is_told() {
         let region = Region::new(<Dram as crate::MappedMedium>::new(Mapping::anonymous(64, 64).unwrap()));

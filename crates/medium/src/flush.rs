@@ -19,8 +19,12 @@ impl FlushInstruction {
     /// The best one that this processor has.
     #[cfg(target_arch = "x86_64")]
     pub fn detect() -> Self {
-        // Intel SDM vol. 2A, CPUID leaf 7 subleaf 0: EBX bit 24 is CLWB, bit 23 is CLFLUSHOPT.
-        let features = std::arch::x86_64::__cpuid_count(7, 0).ebx;
+        Self::of(std::arch::x86_64::__cpuid_count(7, 0).ebx)
+    }
+
+    /// The best of a processor with these features: EBX of CPUID leaf 7, subleaf 0 (Intel SDM vol. 2A).
+    #[cfg(target_arch = "x86_64")]
+    fn of(features: u32) -> Self {
         match features {
             f if f & 1 << 24 != 0 => Self::Clwb,
             f if f & 1 << 23 != 0 => Self::Clflushopt,
@@ -105,3 +109,17 @@ pub(crate) unsafe fn stream(at: *mut u64, value: u64) {
 
 /// Whether [`stream`] needs a write-back of its line on this architecture.
 pub(crate) const STREAM_NEEDS_WRITE_BACK: bool = !cfg!(target_arch = "x86_64");
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::FlushInstruction::*;
+
+    #[test]
+    fn the_best_instruction_is_told_by_two_bits() {
+        let of = super::FlushInstruction::of;
+        assert_eq!(
+            [0, !(3 << 23), 1 << 23, 1 << 24, 3 << 23].map(of),
+            [Clflush, Clflush, Clflushopt, Clwb, Clwb]
+        );
+    }
+}

@@ -93,4 +93,20 @@ mod tests {
         });
         assert!(long, "it waits for the time that it was given");
     }
+
+    #[allow(clippy::disallowed_methods, reason = "whether it waits at all")]
+    #[test]
+    fn a_word_that_the_kernel_does_not_wait_for_is_looked_at_now_and_then() {
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        file.set_len(4096).unwrap();
+        let mapping =
+            Mapping::file(file.try_clone().unwrap(), 4096, 0, crate::Protection::ReadWrite).unwrap();
+        let region = Region::new(Dram::new(mapping));
+        let word: &crate::Word = region.at(Offset::new(64));
+        // Nothing lies behind the word any more: the kernel cannot compare it.
+        file.set_len(0).unwrap();
+        let start = Instant::now();
+        word.sleep_while(0, Duration::MAX);
+        assert!(start.elapsed() >= super::LOOK_EVERY);
+    }
 }

@@ -447,3 +447,27 @@ fn is_dax_device(rdev: u64) -> bool {
     std::fs::read_link(format!("/sys/dev/char/{major}:{minor}/subsystem"))
         .is_ok_and(|subsystem| subsystem.ends_with("dax"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    #[test]
+    fn a_file_tells_what_it_lies_on_and_the_size_of_its_pages() {
+        let pages = |file: File| {
+            let kind = file_kind(&file).unwrap();
+            let mapping = Mapping::file(file, 0, 0, Protection::ReadOnly).unwrap();
+            (kind, mapping.backing(), mapping.file_block())
+        };
+        let memory = tempfile::tempfile_in("/dev/shm").unwrap();
+        let page = rustix::param::page_size();
+        assert_eq!(pages(memory), (Backing::SharedMemory, Backing::SharedMemory, page));
+        assert_eq!(Mapping::anonymous(64, 0).unwrap().file_block(), 0);
+        // Where the system has huge pages at all, even if none is free.
+        if let Ok(huge) = memfd_create("huge", MemfdFlags::HUGETLB) {
+            let kind = file_kind(&File::from(huge)).unwrap();
+            assert_eq!(kind, Backing::HugeTlb);
+        }
+    }
+}

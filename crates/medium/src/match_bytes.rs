@@ -283,4 +283,18 @@ mod tests {
         choose();
         assert_eq!(CHOSEN.load(Relaxed), best() as u8);
     }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn the_widest_that_the_processor_has_is_chosen() {
+        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        let flags = info.lines().find(|line| line.starts_with("flags")).unwrap();
+        let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
+        let widest = match [has("avx512vl") && has("avx512bw"), has("avx2")] {
+            [true, _] => Kernel::Avx512,
+            [false, true] => Kernel::Avx2,
+            [false, false] => Kernel::Portable,
+        };
+        assert_eq!(best(), widest);
+    }
 }

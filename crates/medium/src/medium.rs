@@ -117,3 +117,37 @@ pub trait MappedMedium: Medium + Sized {
     /// The mapping below.
     fn mapping(&self) -> &crate::Mapping;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Dram, Mapping};
+    use std::sync::Mutex;
+
+    /// Memory that takes note of what is ordered.
+    struct Ordered(Dram, Mutex<Vec<Order>>);
+
+    // SAFETY: that of the medium below.
+    unsafe impl Medium for Ordered {
+        const VOLATILE_CACHE: bool = false;
+        fn base(&self) -> NonNull<u8> {
+            self.0.base()
+        }
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+        fn write_back(&self, _: *const u8) {}
+        fn fence(&self) {}
+        fn ordered(&self, order: Order, _: &'static Location<'static>) {
+            self.1.lock().unwrap().push(order);
+        }
+    }
+
+    #[test]
+    fn a_medium_is_told_of_barriers_and_of_what_orders_threads_elsewhere() {
+        let medium = Ordered(Dram::new(Mapping::anonymous(64, 0).unwrap()), Mutex::default());
+        elsewhere(&medium);
+        full_barrier(&medium);
+        assert!(matches!(medium.1.lock().unwrap()[..], [Order::Elsewhere, Order::Barrier]));
+    }
+}

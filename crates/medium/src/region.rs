@@ -341,6 +341,7 @@ mod tests {
         WrittenBack(u64),
         Fenced,
         Site,
+        AskedFor(u64),
     }
 
     /// Memory that takes note, and is longer than it has said so far.
@@ -392,6 +393,17 @@ mod tests {
         fn persisted_at(&self, _: &'static Location<'static>) {
             self.done.lock().unwrap().push(Done::Site);
         }
+        fn prefetched(&self, at: *const u8) {
+            self.note(Done::AskedFor, at);
+        }
+    }
+
+    #[test]
+    fn the_medium_is_told_which_lines_are_asked_for() {
+        let region = Noting::<false>::region();
+        region.prefetch(64);
+        region.prefetch_to_write(200);
+        assert_eq!(region.medium().noted(), [Done::AskedFor(64), Done::AskedFor(200)]);
     }
 
     #[test]

@@ -109,6 +109,12 @@ fn files_of_the_machine_are_made_named_and_renamed_and_never_taken_from_others()
     files.remove(&path("three")).unwrap();
     assert_eq!(kind(files.remove(&path("three"))), Some(ErrorKind::NotFound));
     files.sync_directory(directory.path()).unwrap();
+    // As a file system that cannot sync directories, a device answers that it cannot be synced.
+    files.sync_directory(Path::new("/dev/null")).unwrap();
+    assert_eq!(
+        kind(files.open(Path::new("/dev/null"), Purpose::Write).unwrap().sync()),
+        Some(ErrorKind::InvalidInput)
+    );
     assert_eq!(kind(files.sync_directory(&path("nowhere"))), Some(ErrorKind::NotFound));
 }
 

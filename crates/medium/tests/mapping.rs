@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{
-    Backing, Dram, MapError, MappedMedium, Mapping, Medium, Offset, Protection, Region, Shm, Word,
+    Backing, Dram, Line, MapError, MappedMedium, Mapping, Medium, Offset, Protection, Region, Shm, Word,
 };
 
 const MIB: usize = 1 << 20;
@@ -72,7 +72,8 @@ fn shared_memory_is_told_from_a_disk_file() {
 #[test]
 fn a_device_that_is_not_dax_is_refused() {
     let null = std::fs::File::open("/dev/null").unwrap();
-    assert!(matches!(Mapping::file(null, MIB, MIB, Protection::ReadOnly), Err(MapError::Os(..))));
+    let refused = Mapping::file(null, MIB, MIB, Protection::ReadOnly);
+    assert!(matches!(refused, Err(MapError::Os("use this device", _))), "{:?}", refused.err());
 }
 
 #[test]
@@ -82,6 +83,8 @@ fn misaligned_and_distant_offsets_are_none() {
         assert!(region.get(Offset::<Word>::new(raw)).is_none(), "{raw:#x}");
         region.prefetch(raw);
     }
+    let block = |raw: usize| region.glance(Offset::<[Line; 4]>::new(raw as u64)).is_some();
+    assert_eq!([0, MIB - 256, MIB - 192, MIB].map(block), [true, true, false, false]);
     // SAFETY: nobody writes this region.
     assert!(unsafe { region.bytes(u64::MAX, 2) }.is_none());
     // SAFETY: as above.
@@ -243,6 +246,16 @@ fn what_a_disk_has_below_is_synced_and_nothing_else() {
 }
 
 #[test]
+fn no_more_is_synced_than_is_asked_for() {
+    const LEN: usize = 256 * MIB;
+    let disk = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    disk.set_len(LEN as u64).unwrap();
+    let mapping = Mapping::file(disk, LEN, 0, Protection::ReadWrite).unwrap();
+    // Addresses that nothing lies at cannot be synced; twice as far from here there are some.
+    mapping.sync(LEN - 4096, 4096).unwrap();
+}
+
+#[test]
 fn addresses_are_given_back() {
     // Not so many at a time.
     (0..400).for_each(|_| drop(Mapping::anonymous(64, 1 << 40).unwrap()));
@@ -265,6 +278,51 @@ fn what_is_touched_is_resident() {
     assert!(!region.medium().mapping().collapse_huge_pages(0, 0));
     assert!(!region.medium().mapping().collapse_huge_pages(MIB, MIB / 2));
     assert!(!region.medium().mapping().collapse_huge_pages(4 * MIB, MIB));
+}
+
+/// What the kernel says of the mapping at `at`: the two letters of each of its flags (proc_pid_smaps(5)).
+fn flags_of(at: *const u8) -> String {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let begins = format!("{:x}-", at.addr());
+    let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&begins));
+    lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap().to_string()
+}
+
+#[test]
+fn huge_pages_are_asked_for_where_the_system_has_them() {
+    let mapping = Mapping::anonymous(4 * MIB, 0).unwrap();
+    let has_them = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+    let is_asked = || flags_of(mapping.base().as_ptr()).contains(" hg");
+    assert!(!is_asked());
+    mapping.advise_huge_pages();
+    assert_eq!(is_asked(), has_them);
+}
+
+/// Eight MiB of pages of the usual size that are all in use.
+fn touched() -> Region<Dram> {
+    let region = Region::new(Dram::new(Mapping::anonymous(8 * MIB, 0).unwrap()));
+    for at in (0..8 * MIB as u64).step_by(4096) {
+        region.at(Offset::<Word>::new(at)).store(region.medium(), 1, Relaxed);
+    }
+    region
+}
+
+#[test]
+fn whole_huge_pages_are_made_of_what_was_asked_for_and_of_nothing_else() {
+    let huge = |region: &Region<Dram>| region.medium().mapping().huge_pages().unwrap().huge as usize / MIB;
+    let (control, first) = (touched(), touched());
+    let at = control.medium().base().as_ptr();
+    // SAFETY: this changes how pages are backed, not what they hold.
+    let can = huge(&control) == 0 && unsafe { libc::madvise(at.cast(), 2 * MIB, libc::MADV_COLLAPSE) } == 0;
+    if !can {
+        // A system without huge pages, or one that makes nothing else.
+        return;
+    }
+    let mapping = first.medium().mapping();
+    assert!(mapping.collapse_huge_pages(2 * MIB + 5, 2 * MIB));
+    assert_eq!(huge(&first), 2);
+    assert!(mapping.collapse_huge_pages(6 * MIB + 5, 100 * MIB));
+    assert_eq!(huge(&first), 4);
 }
 
 #[cfg(target_arch = "x86_64")]
