@@ -381,7 +381,9 @@ impl<M: MappedMedium> Told<M> {
             // Of each slab one is free, so that all of them are in the list.
             for (nth, word) in all.into_iter().enumerate() {
                 match Self::named(word) {
-                    Some((offset, bytes)) if nth as u64 % per_slab == 0 => guard.free(offset, bytes),
+                    Some((offset, bytes)) if (nth as u64).is_multiple_of(per_slab) => {
+                        guard.free(offset, bytes)
+                    }
                     _ => keep(word),
                 }
             }

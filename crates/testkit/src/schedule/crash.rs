@@ -162,7 +162,7 @@ impl Crashes<'_> {
             recorded.set(Some((recording().trace(), scratch)));
         };
         let medium = Layered::<V>::over(watched.clone());
-        let mut run = run_on::<T, V>(stage, medium, scenario, policy, seed, (&begins, &ends));
+        let mut run = run_on::<T, V>(stage, medium, scenario, policy, seed, &begins, &ends);
         if let (Ok(run), Some((trace, scratch))) = (&mut run, recorded.take())
             && run.wrong.is_none()
             && passed.has_taken_along()

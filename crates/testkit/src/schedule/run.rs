@@ -41,7 +41,7 @@ pub fn run<T: Target, const V: bool>(
     seed: u64,
 ) -> Result<Run, Wrong> {
     let medium = Layered::over(Arc::new(Scheduled::over(medium)));
-    run_on::<T, V>(stage, medium, scenario, policy, seed, (&|| (), &|_| ()))
+    run_on::<T, V>(stage, medium, scenario, policy, seed, &|| (), &|_| ())
 }
 
 /// As [`run`]. Says when the threads begin; and when they have come to an end, of what nothing is judged yet.
@@ -51,7 +51,8 @@ pub(super) fn run_on<T: Target, const V: bool>(
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
-    (begins, ends): (&dyn Fn(), &dyn Fn(&On<T, V>)),
+    begins: &dyn Fn(),
+    ends: &dyn Fn(&On<T, V>),
 ) -> Result<Run, Wrong> {
     let (mut crew, initial) = begin::<T, V>(stage, medium, scenario)?;
     begins();
