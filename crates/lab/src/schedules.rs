@@ -4,15 +4,15 @@ use crate::targets::{
     Blocks, Cells, ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes, RewoU64, Stories,
     TurboBytes, TurboU64,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::panic::Location;
 use std::str::FromStr;
 use terrace_testkit::Noted;
 use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Op, Profile, Seen, Target, Wrong, place};
 use terrace_testkit::schedule::{
-    Act, Crashes, Differences, Finding, LIMITS, Missing, Passed, Policy, Reach, Scenario, Slice, Stage,
-    Weakened, Weakening, Weakenings, minimise, rehearse, run,
+    Act, Crashes, Differences, Finding, LIMITS, Missing, Pair, Passed, Policy, Reach, Run, Scenario, Slice,
+    Stage, Weak, Weakened, Weakening, Weakenings, minimise, rehearse, run,
 };
 
 /// Who dies in a run whose threads are participants of a shared pool.
@@ -161,6 +161,9 @@ pub struct Done {
     pub finding: Option<Finding>,
 }
 
+/// Runs are of so many kinds, by their number: each target has as many or fewer by turns.
+pub const KINDS_OF_RUNS: u64 = 24;
+
 /// A target whose threads meet, as the command line sees it.
 pub struct Meeting {
     /// Its name.
@@ -210,6 +213,8 @@ pub struct Met {
     pub differences: BTreeMap<Weakening, Differences>,
     /// The races that there are for want of it.
     pub raced: BTreeMap<Weakening, Wrong>,
+    /// Where something was loaded with Acquire, and where that had been stored.
+    pub pairs: HashSet<Pair>,
     /// What was wrong.
     pub wrong: Option<Wrong>,
 }
@@ -374,10 +379,13 @@ fn drawn_to_meet<T: Target>(number: u64, seed: u64) -> Scenario {
     if T::NAME == Stories::NAME {
         return Stories::scenario(number, seed);
     }
+    let mut dice = Dice::new(seed ^ 0x6b69_6e64);
     let scenario = match number % 6 {
+        0 if dice.roll(2) == 0 => Scenario::draw_shared_history::<T>(seed),
         0 => Scenario::draw_shared::<T>(seed),
         1 => Scenario::draw_to_race::<T>(seed),
         2 => return Scenario::draw_exchange::<T>(few_of_one_tag::<T>(seed)),
+        4 if dice.roll(4) == 0 => return Scenario::draw_tides::<T>(seed),
         4 => return Scenario::draw_history::<T>(seed),
         _ if Dice::new(seed ^ 0x6669_6c6f).roll(3) == 0 => Scenario::draw_filling::<T>(seed),
         _ => Scenario::draw_crowd::<T>(seed),
@@ -484,7 +492,12 @@ fn plain<T: Target, const V: bool>(
     policy: &Policy,
     seed: u64,
 ) -> Done {
-    match run::<T, V>(stage, medium, scenario, policy, seed) {
+    done(scenario, run::<T, V>(stage, medium, scenario, policy, seed))
+}
+
+/// What came of it, for who looks on.
+fn done(scenario: &Scenario, run: Result<Run, Wrong>) -> Done {
+    match run {
         Ok(run) => {
             let (steps, turns) = (run.ran.steps, run.ran.turns.len() as u64);
             let deaths = run.ran.died.len() as u64;
@@ -519,6 +532,7 @@ fn meet<T: Target>(stage: &Stage, trial: &Trial, missing: Missing, reach: Reach)
         passed: passed.weakenings(),
         differences: passed.differences(),
         raced: passed.raced(),
+        pairs: passed.pairs(),
         wrong: done.finding.map(|finding| finding.wrong),
     }
 }
@@ -545,6 +559,15 @@ fn weak_on<T: Target, const V: bool>(
     policy: &Policy,
     seed: u64,
 ) -> (Done, Passed) {
+    let is_late = matches!(missing, Missing::One(Weakening { weak: Weak::Release | Weak::Total, .. }));
+    if is_late && V && !scenario.deaths.is_empty() {
+        // What the dead have taken along may be what made something durable.
+        let seen = Seen::new();
+        let profile = Profile::Pmem;
+        let crashes = Crashes { profile, limits: LIMITS, seen: &seen, is_over: &|| false, fault: None };
+        let (run, passed) = crashes.run_weak::<T, V>(stage, (missing, reach), scenario, policy, seed);
+        return (done(scenario, run), passed);
+    }
     let medium = Weakened::over(zeroed::<T, V>(), missing, reach, scenario.apart());
     let passed = medium.passed();
     (plain::<T, V>(stage, medium, scenario, policy, seed), passed)

@@ -58,3 +58,10 @@ fn a_key_that_comes_back_into_its_slot_is_not_there_too_soon() {
     let done = repeated("rewo-bytes/weak/0x9644e2444d8db3");
     assert_eq!(done.finding.map(|finding| finding.wrong), None);
 }
+
+/// Who gave back a seat that it had taken for one pin took the withdrawal away by a store that released nothing: who moved the epoch on need not have seen its last reads, nor who used the blocks again.
+#[test]
+fn who_gives_back_its_seat_has_read_before_what_it_read_is_used_again() {
+    let done = repeated("blocks/weak/0x80d5fb003ff30");
+    assert_eq!(done.finding.map(|finding| finding.wrong), None);
+}

@@ -284,7 +284,8 @@ impl<M: MappedMedium> Inner<M> {
     /// Gives back a seat that was taken for one pin. Its caches stay for whoever takes it next.
     #[cold]
     pub(crate) fn give_back(&self, seat: &Seat) {
-        seat.announced.store(self.medium(), 0, Relaxed);
+        // ORDER: Release, as the withdrawal whose place it takes: who finds this one has all that was done under the pin.
+        self.withdraw(seat, 0);
         LAST.set(NONE);
         let _ = SEATS.try_with(|seats| {
             if let Ok(mut seats) = seats.0.try_borrow_mut() {

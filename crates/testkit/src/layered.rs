@@ -15,6 +15,8 @@ pub trait Noted: MappedMedium {
     fn note(&self, _note: u64) {}
     /// A thread of a stage has died, and all know what it has done.
     fn died(&self, _thread: usize) {}
+    /// The last store to the word at this offset was not made after all, and never will be: the word holds this value.
+    fn unmake(&self, _at: u64, _value: u64) {}
     /// What is wrong with what was done to it.
     fn wrong(&self) -> Option<Wrong> {
         None

@@ -148,6 +148,9 @@ impl<M: MappedMedium> Noted for Recording<M> {
     fn note(&self, note: u64) {
         self.mark(note);
     }
+    fn unmake(&self, at: u64, value: u64) {
+        self.state().trace.unmake(at, value);
+    }
 }
 
 impl<M: MappedMedium> MappedMedium for Recording<M> {

@@ -126,6 +126,19 @@ impl Trace {
         &self.events
     }
 
+    /// The last store to the word at `at`, in bytes, was not made after all: the word held `value` and still does.
+    pub(crate) fn unmake(&mut self, at: u64, value: u64) {
+        let stores = |event: &Event| self.stored(event).any(|(word, _)| word == at / 8);
+        let Some(last) = self.events.iter().rposition(stores) else { return };
+        match &mut self.events[last].what {
+            What::Store { new, .. } | What::Rmw { new, .. } => *new = value,
+            What::Copy(piece) | What::StreamedCopy(piece) => {
+                self.copied[piece.first + (at / 8 - piece.first_word()) as usize] = value;
+            }
+            What::RmwFailed { .. } | What::WriteBack { .. } | What::Fence | What::Mark(_) => {}
+        }
+    }
+
     /// Whether no fault is planted in it.
     pub(crate) fn is_sound(&self) -> bool {
         self.events.iter().all(|event| event.role == Role::Done)
@@ -222,5 +235,29 @@ impl Trace {
         self.copied.extend(words.take(piece.words()));
         debug_assert_eq!(self.copied.len(), piece.first + piece.words());
         piece
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_store_that_was_not_made_after_all_nothing_is_left() {
+        let (mut trace, site) = (Trace::default(), Location::caller());
+        let piece = trace.keep(128, 16, [1, 2].into_iter());
+        for what in [
+            What::Store { at: 64, old: 0, new: 5 },
+            What::Store { at: 64, old: 5, new: 6 },
+            What::Copy(piece),
+            What::WriteBack { line: 64 },
+        ] {
+            trace.push(Event { thread: 0, what, site, role: Role::Done });
+        }
+        trace.unmake(64, 5);
+        trace.unmake(136, 9);
+        let mut image = vec![0; 32];
+        trace.replay(&mut image, 4);
+        assert_eq!((image[8], image[16], image[17]), (5, 1, 9));
     }
 }

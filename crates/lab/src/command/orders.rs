@@ -29,7 +29,7 @@ pub(crate) struct Orders {
     /// Only places whose file and line contain this.
     #[arg(long, default_value = "")]
     only: String,
-    /// Only runs of this kind, of sixteen: what `stories` tells goes by it.
+    /// Only runs of this kind, of twenty-four: what `stories` tells goes by it, and how the threads of others meet.
     #[arg(long)]
     kind: Option<u64>,
     /// Prints one JSON object an order instead of text.

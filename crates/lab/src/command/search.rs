@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use terrace_lab::{Meeting, Met, Trial};
+use terrace_lab::{KINDS_OF_RUNS, Meeting, Met, Trial};
 use terrace_testkit::crash::{Dice, Wrong};
 use terrace_testkit::schedule::{Aim, Differences, Missing, Reach, Stage, Weak, Weakening};
 
@@ -39,6 +39,8 @@ struct Candidate {
 pub(super) struct Known {
     /// The targets that pass by it.
     passers: Vec<&'static Meeting>,
+    /// Where what it comes with is stored, or loaded: the other sides of it.
+    partners: BTreeSet<&'static Location<'static>>,
     /// Runs in which there is a race without it.
     raced: Vec<(&'static Meeting, Trial)>,
     /// Runs in which it makes a difference, by the place of the load, each with the times that it was aimed at.
@@ -82,7 +84,7 @@ pub(super) fn scout(
 
 /// The run with this number, of those of one kind if it is said.
 fn of_kind(number: u64, kind: Option<u64>) -> u64 {
-    kind.map_or(number, |kind| 16 * number + kind % 16)
+    kind.map_or(number, |kind| KINDS_OF_RUNS * number + kind % KINDS_OF_RUNS)
 }
 
 /// One scout's runs.
@@ -113,6 +115,9 @@ fn of_round(
         for weakening in met.passed {
             lingered.entry(weakening.site).or_default();
             let known = found.entry(weakening).or_insert_with(|| Known::of(meeting));
+            let site = weakening.site;
+            known.partners.extend(met.pairs.iter().filter(|pair| pair.0 == site).map(|pair| pair.1));
+            known.partners.extend(met.pairs.iter().filter(|pair| pair.1 == site).map(|pair| pair.0));
             known.note(meeting, trial, met.differences.get(&weakening), met.raced.contains_key(&weakening));
         }
     }
@@ -150,6 +155,7 @@ impl Known {
                 self.passers.push(passer);
             }
         }
+        self.partners.extend(other.partners);
         self.raced.extend(other.raced);
         for (site, (_, more)) in other.places {
             let candidates = &mut self.places.entry(site).or_default().1;
@@ -172,6 +178,8 @@ pub(super) struct Search<'s> {
     kind: Option<u64>,
     /// Places of other orders, a few lines from it.
     near: Vec<&'static Location<'static>>,
+    /// The other sides of it.
+    partners: Vec<&'static Location<'static>>,
 }
 
 /// What a run of it was.
@@ -195,6 +203,7 @@ impl<'s> Search<'s> {
             it.file() == here.file() && it.line() != here.line() && it.line().abs_diff(here.line()) <= NEAR
         };
         let near = places.iter().filter(is_near).copied().collect();
+        let partners = known.partners.iter().copied().filter(|&it| it != here).collect();
         let looks = vec![(0, 0); known.passers.len()];
         Self {
             stage,
@@ -205,6 +214,7 @@ impl<'s> Search<'s> {
             dice: Dice::new(0x6f_7264_6572),
             kind,
             near,
+            partners,
         }
     }
 
@@ -225,11 +235,12 @@ impl<'s> Search<'s> {
         }
     }
 
-    /// Where threads linger in the run with this number: mostly at it; or near by, where it is decided what it comes before or behind.
+    /// Where threads linger in the run with this number: mostly at it; or at the other side of it, or near by, where it is decided what it comes before or behind.
     fn lingers(&mut self, number: u64) -> Option<&'static Location<'static>> {
         let here = self.weakening.site;
-        match self.dice.roll(4) {
+        match self.dice.roll(6) {
             _ if number.is_multiple_of(PLAIN) => None,
+            1 | 2 if !self.partners.is_empty() => Some(*self.dice.pick(&self.partners)),
             0 if !self.near.is_empty() => Some(*self.dice.pick(&self.near)),
             _ => Some(here),
         }

@@ -5,9 +5,10 @@
 //! that is missing it is a race.
 
 use super::options::{findings, is_unmade, options, shared};
-use std::sync::Arc;
+use crate::schedules::KINDS_OF_RUNS;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::{Arc, Mutex, PoisonError};
 use terrace_medium::{MappedMedium, Offset, Word};
 use terrace_pool::{Guard, Liveness, Marker, Pool};
 use terrace_testkit::crash::{Dice, Key, Op, Plan, Reply, Subject, Target, Version};
@@ -52,9 +53,11 @@ enum Deed {
     Want,
     /// Makes the pool longer.
     Grow,
+    /// Watches the slots, and looks at one of them then.
+    Watch,
 }
 
-use Deed::{Churn, Collect, Give, Grow, Leak, Lose, Read, Relieve, Take, Tidy, Want};
+use Deed::{Churn, Collect, Give, Grow, Leak, Lose, Read, Relieve, Take, Tidy, Want, Watch};
 
 /// What happens in a run.
 struct Story {
@@ -70,13 +73,25 @@ struct Story {
     is_reopened: bool,
     /// Whether what fills the pool is nobody's.
     is_garbage: bool,
+    /// Slabs more, of each kind of slab, of which some blocks are free.
+    slabs: u64,
+    /// Whether who changes a slot tells those who watch.
+    is_watched: bool,
 }
 
 const HANDS: &[Deed] = &[Give, Take, Give, Take, Churn];
-const STORY: Story =
-    Story { kinds: &[], room: None, threads: &[], is_read: false, is_reopened: false, is_garbage: false };
+const STORY: Story = Story {
+    kinds: &[],
+    room: None,
+    threads: &[],
+    is_read: false,
+    is_reopened: false,
+    is_garbage: false,
+    slabs: 0,
+    is_watched: false,
+};
 
-const STORIES: [Story; 14] = [
+const STORIES: [Story; 22] = [
     // Slabs that are left full while others free blocks of them.
     Story { kinds: &[1], threads: &[HANDS, HANDS, HANDS], ..STORY },
     Story { kinds: &[0], threads: &[HANDS, HANDS, HANDS], ..STORY },
@@ -141,18 +156,68 @@ const STORIES: [Story; 14] = [
     Story { kinds: &[3, 5, 6], room: Some(0), threads: &[&[Grow, Give], HANDS, HANDS], ..STORY },
     // What is retired where there is no memory to note it in but the reserve.
     Story {
-        kinds: &[3],
+        kinds: &[1],
         room: Some(0),
-        threads: &[HANDS, &[Take, Give, Take], &[Collect, Leak, Relieve]],
+        threads: &[&[Give, Take, Give], &[Take, Give, Take], &[Collect, Leak, Take]],
         is_read: true,
+        ..STORY
+    },
+    // Memory that comes back while somebody asks for it, of what was left in this era.
+    Story {
+        kinds: &[5],
+        room: Some(0),
+        threads: &[&[Collect, Leak], &[Want], &[Want]],
+        is_garbage: true,
+        ..STORY
+    },
+    // Garbage in slabs that somebody fills and leaves.
+    Story {
+        kinds: &[1],
+        threads: &[&[Collect], &[Give, Lose, Give, Give], &[Give, Lose, Take, Give]],
+        ..STORY
+    },
+    // Lists of several slabs, which are looked through while others change them.
+    Story {
+        kinds: &[1],
+        slabs: 4,
+        threads: &[&[Leak, Collect], &[Churn, Give, Take], &[Churn, Take, Give, Relieve]],
+        ..STORY
+    },
+    // Blocks that are read until just before they are used again, by somebody who was there already.
+    Story {
+        kinds: &[2, 5],
+        room: Some(0),
+        threads: &[&[Give, Take, Give, Churn], &[Read, Read, Take], &[Tidy, Give, Relieve]],
+        is_read: true,
+        ..STORY
+    },
+    // Slots that are watched.
+    Story { kinds: &[0], threads: &[&[Watch], &[Give, Take], &[Watch, Give]], is_watched: true, ..STORY },
+    // Units that come into this era while what is in them is freed at once, and used again.
+    Story {
+        kinds: &[1, 3],
+        threads: &[&[Collect], &[Take, Churn, Give], &[Take, Give, Churn]],
+        is_reopened: true,
+        ..STORY
+    },
+    // A block that a collection frees, for who has been there since before, and who has seen its last reader go.
+    Story {
+        kinds: &[1],
+        room: Some(1),
+        threads: &[&[Collect], &[Lose, Give, Churn, Give], &[Read, Tidy, Take]],
+        is_read: true,
+        ..STORY
+    },
+    // Granules of units that are slabs by turns, while somebody collects.
+    Story {
+        kinds: &[1, 2, 5],
+        room: Some(2),
+        threads: &[&[Leak, Collect], &[Churn, Churn, Relieve], &[Churn, Relieve, Churn, Lose]],
         ..STORY
     },
 ];
 
-/// Runs are of as many kinds, by their number.
-const KINDS_OF_RUNS: u64 = 16;
-
-/// Steps of background work: `| 63 setup | 62:16 dice | 15:8 times | 7:4 who | 3:0 the story |`.
+/// Steps of background work: `| 63 setup | 62:16 dice | 15:12 times | 11:8 who | 7:0 the story |`.
 const SETUP: u64 = 1 << 63;
 
 impl Stories {
@@ -163,7 +228,7 @@ impl Stories {
 
     fn code(dice: &mut Dice, story: u64, thread: u64) -> Op {
         let times = 1 + dice.roll(4);
-        Op::Background(dice.bits() >> 17 << 16 & !SETUP | times << 8 | thread << 4 | story)
+        Op::Background(dice.bits() >> 17 << 16 & !SETUP | times << 12 | thread << 8 | story)
     }
 }
 
@@ -208,11 +273,27 @@ impl Stories {
 pub struct Told<M: MappedMedium> {
     pool: Pool<M>,
     table: u64,
+    is_shared: bool,
     /// One thread at a time collects: the others would wait for it.
     collects: AtomicBool,
     /// One grows the pool: the others would wait for a mutex.
     grows: AtomicBool,
+    /// What was watched, and what was there then.
+    watched: Mutex<Vec<Watched<M>>>,
 }
+
+/// A slot that is watched.
+struct Watched<M: MappedMedium> {
+    watch: terrace_pool::Watch<M>,
+    slot: u64,
+    /// What was in it.
+    seen: u64,
+}
+
+/// What slots are called by those who watch them.
+const WATCHED: &[u8] = b"slot";
+/// Watches of all threads, at most.
+const WATCHES: usize = 3;
 
 /// The bytes of a block, by its first word.
 fn bytes_of(stamp: u64, bytes: usize) -> Vec<u8> {
@@ -254,6 +335,9 @@ impl<M: MappedMedium> Told<M> {
         let old = there.swap(self.pool.medium(), new, AcqRel);
         // PERSIST: who takes a block out gives it up, so the slot must not name it any more.
         self.pool.region().persist(there);
+        if story.is_watched {
+            self.pool.tell_watches(WATCHED);
+        }
         let Some((offset, bytes)) = Self::named(old) else { return };
         self.look_at(guard, old);
         if story.is_read { guard.retire(offset, bytes) } else { guard.free(offset, bytes) }
@@ -284,6 +368,21 @@ impl<M: MappedMedium> Told<M> {
                         if let Some((offset, bytes)) = Self::named(word) {
                             guard.free(offset, bytes)
                         }
+                    }
+                    _ => keep(word),
+                }
+            }
+        }
+        for &kind in story.kinds.iter().filter(|kind| SLABS.contains(kind)) {
+            let per_slab = [168, 8, 7][kind as usize];
+            let all: Vec<u64> = (0..story.slabs * per_slab)
+                .filter_map(|nth| self.block(&guard, kind, dice.bits() ^ nth))
+                .collect();
+            // Of each slab one is free, so that all of them are in the list.
+            for (nth, word) in all.into_iter().enumerate() {
+                match Self::named(word) {
+                    Some((offset, bytes)) if (nth as u64).is_multiple_of(per_slab) => {
+                        guard.free(offset, bytes)
                     }
                     _ => keep(word),
                 }
@@ -348,6 +447,27 @@ impl<M: MappedMedium> Told<M> {
         }
     }
 
+    /// Looks at a slot that is watched: of any change after that the watch is told.
+    fn watch(&self, slot: u64) {
+        let watched = || self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_room = watched().len() < WATCHES;
+        if has_room && let Ok(watch) = self.pool.watch(WATCHED) {
+            let seen = self.word(slot).load(self.pool.medium(), Acquire);
+            watched().push(Watched { watch, slot, seen });
+        }
+    }
+
+    /// Changes that nobody was told of.
+    fn missed(&self) -> Vec<String> {
+        let watched = std::mem::take(&mut *self.watched.lock().unwrap_or_else(PoisonError::into_inner));
+        let missed = watched.into_iter().filter_map(|Watched { mut watch, slot, seen }| {
+            let now = self.word(slot).load(self.pool.medium(), Acquire);
+            let is_missed = now != seen && !watch.has_changed();
+            is_missed.then(|| format!("slot {slot} has changed, and who watches it was not told"))
+        });
+        missed.collect()
+    }
+
     fn grow(&self) {
         if !self.grows.swap(true, AcqRel) {
             let _ = self.pool.grow((self.pool.size() + (12 << 10)).min(Stories::BYTES.1 as u64));
@@ -356,20 +476,20 @@ impl<M: MappedMedium> Told<M> {
     }
 
     fn tell(&self, step: u64) {
-        let (number, mut dice) = ((step & 15) as usize % STORIES.len(), Dice::new(step >> 16));
+        let (number, mut dice) = ((step & 255) as usize % STORIES.len(), Dice::new(step >> 16));
         let story = &STORIES[number];
         if step & SETUP != 0 {
             return self.set_up(story, &mut dice);
         }
-        let deeds = story.threads[(step >> 4 & 15) as usize % story.threads.len()];
+        let deeds = story.threads[(step >> 8 & 15) as usize % story.threads.len()];
         let slots = 1 + dice.roll(4);
         let mut guard = None;
         // Under one pin, or each under its own.
         let is_one = dice.roll(2) == 0;
-        for _ in 0..step >> 8 & 255 {
+        for _ in 0..step >> 12 & 15 {
             let (deed, kind) = (*dice.pick(deeds), *dice.pick(story.kinds));
             let (slot, stamp) = (dice.roll(slots), dice.bits());
-            if let Relieve | Tidy | Leak | Collect | Want | Grow = deed {
+            if let Relieve | Tidy | Leak | Collect | Want | Grow | Watch = deed {
                 guard = None;
                 match deed {
                     Relieve => _ = self.pool.relieve(),
@@ -383,6 +503,7 @@ impl<M: MappedMedium> Told<M> {
                     }
                     Collect => self.collect_all(),
                     Want => self.want(kind, stamp % 2 == 0),
+                    Watch => self.watch(slot),
                     _ => self.grow(),
                 }
                 continue;
@@ -433,7 +554,8 @@ impl<M: MappedMedium> Told<M> {
     }
 
     fn over(pool: Pool<M>, table: u64) -> Self {
-        Self { pool, table, collects: AtomicBool::new(false), grows: AtomicBool::new(false) }
+        let [collects, grows] = [(); 2].map(|()| AtomicBool::new(false));
+        Self { pool, table, is_shared: false, collects, grows, watched: Mutex::default() }
     }
 }
 
@@ -461,7 +583,7 @@ impl<M: MappedMedium> Subject<M> for Told<M> {
         let table = pool.root(ROOT, KIND).map_err(|error| error.to_string())?;
         let table = table.unwrap_or_else(|| new_table(&pool));
         opening.done();
-        Ok(Self::over(pool, table))
+        Ok(Self { is_shared: true, ..Self::over(pool, table) })
     }
 
     fn recover(medium: M, plan: &Plan) -> Result<Option<Self>, String> {
@@ -500,7 +622,14 @@ impl<M: MappedMedium> Subject<M> for Told<M> {
     fn verify(&self) -> Vec<String> {
         // What was lost last.
         self.collect();
-        findings(&self.pool)
+        let mut findings = findings(&self.pool);
+        findings.extend(self.missed());
+        // If nobody shares the pool, the next opening collects them.
+        let lost = self.pool.space().lost;
+        if self.is_shared && lost != 0 {
+            findings.push(format!("{lost} bytes are said to be lost once all is collected"));
+        }
+        findings
     }
 
     fn blocks(&self) -> Vec<(u64, u64)> {
@@ -508,6 +637,8 @@ impl<M: MappedMedium> Subject<M> for Told<M> {
     }
 
     fn abandon(self) {
+        // A watch keeps the pool open.
+        drop(self.watched);
         self.pool.abandon();
     }
 }

@@ -7,17 +7,21 @@
 //! Some runs crash twice: the store is recovered from what was visible at some moment, with the locks as the dead left them, goes on with other threads, and crashes again.
 
 use super::calls::{Calls, Contents, Outcomes};
-use super::crew::Crew;
+use super::crew::{Crew, On};
 use super::medium::Scheduled;
+use super::model::Missing;
 use super::policy::{Policy, Slice};
-use super::run::{act, begin};
+use super::reach::Reach;
+use super::run::{Run, act, begin, run_on};
 use super::scenario::Scenario;
 use super::stage::{Ran, Stage, number};
+use super::weak::{Passed, Weakened};
 use crate::crash::{
     Expectation, Explored, Explorer, Fault, Found, Judge, Limits, Manner, Memory, Oracles, Profile, Seen,
     Subject, Target, Wrong, caught, read, scratch,
 };
 use crate::{Layered, Recording, Role, Trace, What};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -136,6 +140,41 @@ impl Crashes<'_> {
         }
     }
 
+    /// As [`run`](super::run()), on a memory that is weak. Where somebody has died and has taken stores along, and nothing is wrong without, power fails as well, at each store; what is wrong then is what is wrong with the run.
+    pub fn run_weak<T: Target, const V: bool>(
+        &self,
+        stage: &Stage,
+        (missing, reach): (Missing, Reach),
+        scenario: &Scenario,
+        policy: &Policy,
+        seed: u64,
+    ) -> (Result<Run, Wrong>, Passed) {
+        let memory = Memory::<V>::zeroed(T::BYTES.0, T::BYTES.1).expect("memory for a run");
+        let recording = Recording::over(memory);
+        recording.identify_threads_by(number);
+        let weak = Weakened::over(recording, missing, reach, scenario.apart());
+        let (passed, watched) = (weak.passed(), Arc::new(Scheduled::over(weak)));
+        let recording = || watched.below().below();
+        let recorded = Cell::new(None);
+        let begins = || recording().mark(NOTE_BEGIN);
+        let ends = |subject: &On<T, V>| {
+            let scratch = scratch(subject.pool().layout()).to_vec();
+            recorded.set(Some((recording().trace(), scratch)));
+        };
+        let medium = Layered::<V>::over(watched.clone());
+        let mut run = run_on::<T, V>(stage, medium, scenario, policy, seed, &begins, &ends);
+        if let (Ok(run), Some((trace, scratch))) = (&mut run, recorded.take())
+            && run.wrong.is_none()
+            && passed.has_taken_along()
+        {
+            let (ran, calls) = (Ran { wrong: None, ..Ran::default() }, run.calls.clone());
+            let recorded = Recorded { ran, calls, trace, scratch };
+            let crashed = self.explore::<T, V>(scenario, &[], recorded, seed);
+            run.wrong = crashed.finding.map(|crash| crash.wrong);
+        }
+        (run, passed)
+    }
+
     /// What the operations of the plan have left when they were cut off at some moment, everything visible kept: no profile rules that out.
     fn first_crash<T: Target, const V: bool>(
         &self,
@@ -196,9 +235,7 @@ impl Crashes<'_> {
 }
 
 fn broken(wrong: Wrong) -> Crashed {
-    let (changes, died, asked) = (Vec::new(), Vec::new(), Vec::new());
-    let ran = Ran { turns: Vec::new(), steps: 0, wrong: None, changes, died, asked, ordered: Vec::new() };
-    let (calls, trace) = (Calls::default(), Trace::default());
+    let (ran, calls, trace) = (Ran::default(), Calls::default(), Trace::default());
     Crashed { finding: Some(Box::new(Crash { ran, calls, trace, found: None, wrong })), ..Crashed::default() }
 }
 

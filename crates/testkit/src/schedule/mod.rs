@@ -21,6 +21,7 @@ mod seen;
 mod spin;
 mod stage;
 mod tail;
+mod tides;
 mod weak;
 mod worlds;
 
@@ -29,7 +30,7 @@ pub use crash::{Crash, Crashed, Crashes, LIMITS};
 pub use death::{Asked, Death};
 pub use finding::{Finding, Story, minimise};
 pub use medium::Scheduled;
-pub use model::{Differences, Missing, Weak, Weakening, Weakenings};
+pub use model::{Differences, Missing, Pair, Weak, Weakening, Weakenings};
 pub use policy::{Policy, Slice};
 pub use reach::{Aim, Reach};
 pub use run::{Run, rehearse, run};

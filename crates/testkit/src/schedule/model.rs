@@ -7,7 +7,7 @@ use super::stage::THREADS_MAX;
 use super::tail::{Late, Tail};
 use super::worlds::{World, Worlds};
 use crate::crash::Wrong;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::panic::Location;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Release, SeqCst};
@@ -46,6 +46,9 @@ pub type Weakenings = BTreeSet<Weakening>;
 /// How many loads could be of something older, by their places in the source.
 pub type Differences = BTreeMap<&'static Location<'static>, u64>;
 
+/// Two places of the source: where something was loaded with Acquire, and where that had been stored.
+pub type Pair = (&'static Location<'static>, &'static Location<'static>);
+
 /// Which orders are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
@@ -63,6 +66,8 @@ pub(super) struct Value {
     /// How many stores came before it, and where it was stored, if that was in a call.
     pub(super) at: u64,
     pub(super) site: Option<&'static Location<'static>>,
+    /// Whether it was made of the one before, by an exchange: then nothing comes between the two.
+    is_exchange: bool,
     /// What who acquires it has to see from then on.
     carried: Worlds<View>,
 }
@@ -95,6 +100,10 @@ pub(super) struct Model {
     pub(super) raced: BTreeMap<World, Wrong>,
     /// The first race with all orders.
     pub(super) race: Option<Wrong>,
+    /// Where something was loaded with Acquire, and where that had been stored.
+    pub(super) pairs: HashSet<Pair>,
+    /// Whether anybody asks for them.
+    pub(super) notes_pairs: bool,
     /// Words that were stored to within calls, by their place in the medium.
     pub(super) words: HashMap<u64, usize>,
     pub(super) values: Vec<Vec<Value>>,
@@ -163,7 +172,13 @@ impl Model {
         let next = self.values.len();
         let number = *self.words.entry(word).or_insert(next);
         if number == next {
-            self.values.push(vec![Value { value: held, at: 0, site: None, carried: Worlds::default() }]);
+            self.values.push(vec![Value {
+                value: held,
+                at: 0,
+                site: None,
+                is_exchange: false,
+                carried: Worlds::default(),
+            }]);
         }
         number
     }
@@ -321,9 +336,16 @@ impl Model {
 
     /// `me` has loaded the value with this number.
     pub(super) fn loaded(&mut self, me: u64, number: usize, value: Number, ordered: &Worlds<Ordered>) {
-        let Self { threads, values, .. } = self;
-        let seen = &mut threads.entry(me).or_default().seen;
-        let carried = &values[number][value as usize].carried;
+        let Self { threads, values, pairs, notes_pairs, .. } = self;
+        let it = threads.entry(me).or_default();
+        let (seen, order) = (&mut it.seen, it.order);
+        let Value { carried, site, .. } = &values[number][value as usize];
+        if *notes_pairs
+            && ordered.would_be.acquires
+            && let (Some((_, here)), &Some(there)) = (order, site)
+        {
+            pairs.insert((here, there));
+        }
         for world in worlds_of!(seen, carried, ordered) {
             seen.of_mut(world).load(number, value, carried.of(world), *ordered.of(world));
         }
@@ -370,7 +392,7 @@ impl Model {
             common.settle();
         }
         *stores += 1;
-        values[number].push(Value { value, at: *stores, site, carried });
+        values[number].push(Value { value, at: *stores, site, is_exchange, carried });
         threads.entry(me).or_default().tail.stored(ordered);
     }
 
@@ -412,6 +434,47 @@ impl Model {
                 }
             }
         }
+    }
+
+    /// Behind which value of a word a store of `me` may have its place, though others have come since, in the world of the run: the oldest there is. Of the other worlds it is noted where they have one.
+    pub(super) fn overtaken(
+        &mut self,
+        me: u64,
+        number: usize,
+        word: u64,
+        is: Option<World>,
+    ) -> Option<Choice> {
+        let (seen, values) = (&self.threads[&me].seen, &self.values[number]);
+        let first_sound = seen.would_be.view.of(number);
+        let site = self.threads[&me].order.map_or(Location::caller(), |order| order.1);
+        let oldest = |seen: &Seen| {
+            (seen.view.of(number)..first_sound).find(|&at| !values[at as usize + 1].is_exchange)
+        };
+        for (world, _) in seen.differing().filter(|(_, seen)| oldest(seen).is_some()) {
+            *self.differences.entry(world).or_default().entry(site).or_default() += 1;
+        }
+        let oldest = oldest(seen.of(is?))?;
+        Some(Choice { word, site, oldest, first_sound, last: first_sound, differs: true })
+    }
+
+    /// Whether a store may have its place between this value and the next one.
+    pub(super) fn has_room_behind(&self, number: usize, value: Number) -> bool {
+        self.values[number].get(value as usize + 1).is_none_or(|next| !next.is_exchange)
+    }
+
+    /// `me` has stored to a word, right behind the value with this number; what came since has taken the place of that already. An exchange has found that value.
+    pub(super) fn stored_behind(
+        &mut self,
+        me: u64,
+        number: usize,
+        value: Number,
+        is_exchange: bool,
+        ordered: &Worlds<Ordered>,
+    ) {
+        if is_exchange {
+            self.loaded(me, number, value, ordered);
+        }
+        self.thread(me).seen.each(|seen| seen.view.raise(number, value + 1));
     }
 
     /// What `me` may load of a word in the world of the run; of the other worlds it is noted whether they differ.

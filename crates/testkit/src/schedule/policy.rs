@@ -77,13 +77,25 @@ pub(crate) struct Director {
     rule: Rule,
     /// Who asks for durability here is held, or hurries.
     hold_at: Option<&'static Location<'static>>,
-    /// Of those who come to an access there, one in so many lingers: where many come by, the first ones are mostly not those that matter.
+    /// Of those who come to an access there, one in so many lingers: where many come by, the first ones are mostly not those that matter. 0 if nobody does.
     lingers: u64,
     hurries: bool,
     /// The thread that stays behind, or goes on alone, from this step on.
     held: Option<(usize, u64)>,
     /// The thread that stays behind until one goes on alone.
     lags: Option<usize>,
+    /// Of who lingers: those of the others who wait, perhaps for it.
+    waiting: Waiting,
+}
+
+/// Who waits while another lingers, perhaps for that one, perhaps for each other.
+#[derive(Clone, Copy, Default)]
+struct Waiting {
+    threads: Threads,
+    /// Who could go on, and at which step, when all of them were last asked to try again; and how often they were.
+    runnable: Threads,
+    since: u64,
+    times: u32,
 }
 
 /// Steps that a thread still does before it is held, at most: among them those in which it lets go of its locks.
@@ -91,6 +103,10 @@ const HELD_AFTER: u64 = 32;
 
 /// Steps that a thread still does before it lingers, less than.
 const LINGERS: u64 = 3;
+
+/// Steps in which those who wait for nobody but the one that lingers have found out that they do, and how often they are asked to try again if they have done more.
+const PATIENCE: u64 = 512;
+const TRIES: u32 = 8;
 
 enum Rule {
     Random { one_in: u64 },
@@ -118,7 +134,16 @@ impl Director {
                 left: slices.first().map_or(0, |slice| slice.steps),
             },
         };
-        Self { dice, rule, hold_at: None, lingers: 2, hurries: false, held: None, lags: None }
+        Self {
+            dice,
+            rule,
+            hold_at: None,
+            lingers: 0,
+            hurries: false,
+            held: None,
+            lags: None,
+            waiting: Waiting::default(),
+        }
     }
 
     /// A thread asks for durability at a place, behind step number `step`.
@@ -133,8 +158,13 @@ impl Director {
 
     /// A thread comes to an access with an order, behind step number `step`.
     pub(crate) fn ordered(&mut self, thread: usize, site: &'static Location<'static>, step: u64) {
-        if self.hold_at == Some(site) && self.held.is_none() && self.dice.roll(self.lingers) == 0 {
+        if self.lingers != 0
+            && self.hold_at == Some(site)
+            && self.held.is_none()
+            && self.dice.roll(self.lingers) == 0
+        {
             self.held = Some((thread, step + 1 + self.dice.roll(LINGERS)));
+            self.waiting = Waiting { since: step, ..Waiting::default() };
         }
     }
 
@@ -147,12 +177,33 @@ impl Director {
             (None, None) => return runnable,
         };
         let waits = gives_way && last.is_some_and(|last| free & 1 << last != 0);
-        if free == 0 || waits {
+        if self.lingers != 0 && free != 0 {
+            let going = self.going(free, runnable, last.filter(|_| waits), step);
+            if going != 0 {
+                return going;
+            }
+        }
+        if free == 0 || waits || self.lingers != 0 {
             // They have ended, or wait for the others.
             (self.held, self.lags) = (None, None);
             return runnable;
         }
         free
+    }
+
+    /// Those of `free`, which do not linger, that do not wait; none if all do, and trying again has come to nothing.
+    fn going(&mut self, free: Threads, runnable: Threads, waits: Option<usize>, step: u64) -> Threads {
+        let waiting = &mut self.waiting;
+        waits.into_iter().for_each(|thread| waiting.threads |= 1 << thread);
+        if free & !waiting.threads == 0 {
+            // One of them has ended, or has done more than to wait: so another may have what it has waited for.
+            let has_changed = waiting.runnable != runnable || step > waiting.since + PATIENCE;
+            if !has_changed || waiting.times == TRIES {
+                return 0;
+            }
+            *waiting = Waiting { threads: 0, runnable, since: step, times: waiting.times + 1 };
+        }
+        free & !waiting.threads
     }
 
     /// Who does step number `step`. `last` did the one before, unless it has ended; it may `give way`, for it cannot go on alone.
@@ -312,6 +363,34 @@ mod tests {
                 (1 + LINGERS..41).map(|step| director.next(7, Some(1), false, step)).collect();
             assert_eq!(lingers, !others.contains(&0), "{others:?}");
         }
+    }
+
+    #[test]
+    fn who_lingers_stays_behind_until_all_others_wait_however_often_one_does() {
+        let at = Location::caller();
+        let mut lingered = 0;
+        for seed in 0..200 {
+            let rest = Box::new(Policy::Random { one_in: 2 });
+            let mut director = Director::new(&Policy::Lingering { at, rest }, seed);
+            director.ordered(0, at, 1);
+            lingered += u64::from(director.held.is_some());
+            let (mut last, mut step) = (1, 1 + LINGERS);
+            // One of two waits each time that it is asked, and the other does something; until that has ended.
+            while director.held.is_some() && step < 300 {
+                last = director.next(0b111, Some(last), last == 1, step);
+                step += 1;
+                assert_ne!(last, 0, "at step {step}");
+            }
+            if director.held.is_some() {
+                // The one that waits is asked once more, and then the one that lingers goes on.
+                let turns = [(); 3].map(|()| {
+                    last = director.next(0b011, Some(last), last == 1, 301);
+                    last
+                });
+                assert_eq!((turns[0], director.held), (1, None), "{turns:?}");
+            }
+        }
+        assert!(lingered > 20, "{lingered}");
     }
 
     #[test]

@@ -41,8 +41,23 @@ pub fn run<T: Target, const V: bool>(
     seed: u64,
 ) -> Result<Run, Wrong> {
     let medium = Layered::over(Arc::new(Scheduled::over(medium)));
+    run_on::<T, V>(stage, medium, scenario, policy, seed, &|| (), &|_| ())
+}
+
+/// As [`run`]. Says when the threads begin; and when they have come to an end, of what nothing is judged yet.
+pub(super) fn run_on<T: Target, const V: bool>(
+    stage: &Stage,
+    medium: Layered<V>,
+    scenario: &Scenario,
+    policy: &Policy,
+    seed: u64,
+    begins: &dyn Fn(),
+    ends: &dyn Fn(&On<T, V>),
+) -> Result<Run, Wrong> {
     let (mut crew, initial) = begin::<T, V>(stage, medium, scenario)?;
+    begins();
     let (ran, calls) = act(stage, &crew, scenario, initial, policy, seed);
+    ends(&crew.of(0));
     let mut wrong = ran.wrong.clone().or_else(|| crew.medium().wrong());
     if wrong.is_none() {
         wrong = judge(stage, &crew, scenario, &calls, seed).err();

@@ -107,7 +107,7 @@ pub enum Manner {
 /// Operations of a thread at most.
 const EACH: u64 = 4;
 /// Operations of a thread where they crowd.
-const CROWD: u64 = 6;
+pub(super) const CROWD: u64 = 6;
 /// Operations of a thread that does what a target's own history does.
 const HISTORY: usize = 12;
 /// Times that two keys take turns.

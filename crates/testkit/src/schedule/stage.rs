@@ -58,7 +58,7 @@ pub struct Turn {
 }
 
 /// How a run went.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Ran {
     /// Who ran when.
     pub turns: Vec<Turn>,

@@ -15,12 +15,14 @@
 //!
 //! Bytes that two threads touch with nothing between that orders them are a [race](super::races), in any world.
 //!
-//! It errs on the side of order: a compare-and-swap that fails sees the last value, a store is never behind a load
+//! Where a thread does not have to see what others have stored to a word, for want of an order, what it stores there itself may come before that: then theirs is what the word holds in the end.
+//!
+//! It errs on the side of order: with all orders a store is the last one to its word, and a compare-and-swap that fails sees that; a store is never behind a load
 //! of its thread that comes before it (which C11 allows, and processors do), a persist fence orders all loads and stores around it but for a store and the loads behind it, and a call begins and ends with a
 //! barrier, for those who check its results go by the clock; but not the calls of threads that are [`apart`](super::Scenario). What is not in the medium (a lock of the process, an atomic) orders nothing here unless the product says
 //! [`elsewhere`](terrace_medium::elsewhere); then it orders all who say so.
 
-use super::model::{Differences, Missing, Model, Weak, Weakening, Weakenings, extent, losses};
+use super::model::{Differences, Missing, Model, Pair, Weak, Weakening, Weakenings, extent, losses};
 use super::reach::{Aim, Choice, Chooser, Number, Reach};
 use super::seen::{Ordered, Seen};
 use super::stage::{THREADS_MAX, number};
@@ -28,7 +30,7 @@ use super::tail::Late;
 use super::worlds::{World, Worlds};
 use crate::Noted;
 use crate::crash::Wrong;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::panic::Location;
 use std::ptr::NonNull;
@@ -46,6 +48,11 @@ struct State {
     /// What is shown to a thread that is old, and to which.
     swapped: Vec<Old>,
     shown_to: u64,
+    /// A store under way that comes before what others have stored since; and how often there was one.
+    overtaken: Option<Old>,
+    overtaken_times: u64,
+    /// Stores that somebody who died has taken along.
+    taken_along: u64,
     chooser: Chooser,
 }
 
@@ -82,6 +89,17 @@ impl Passed {
         lock(&self.0).model.by_weakening(|model| &model.differences)
     }
 
+    /// Where something was loaded with Acquire, and where that had been stored: of a run that looks at each order.
+    pub fn pairs(&self) -> HashSet<Pair> {
+        lock(&self.0).model.pairs.clone()
+    }
+
+    /// Whether somebody who died has taken stores along; and otherwise each store is the last one to its word when it is made, so that what was done to the medium tells what a crash may leave.
+    pub fn has_taken_along(&self) -> bool {
+        let state = lock(&self.0);
+        state.taken_along != 0 && state.overtaken_times == 0
+    }
+
     /// The races that there are for an order that is missing, or would be.
     pub fn raced(&self) -> BTreeMap<Weakening, Wrong> {
         lock(&self.0).model.by_weakening(|model| &model.raced)
@@ -96,10 +114,16 @@ impl<M: Medium> Weakened<M> {
     /// Weakens what is done to `below`. The calls of the threads in `apart`, a bit each, begin and end without a barrier.
     pub fn over(below: M, missing: Missing, reach: Reach, apart: u8) -> Self {
         let mut state = State { chooser: Chooser::new(reach.seed), ..State::default() };
+        state.model.notes_pairs = missing == Missing::Each;
         if let Missing::One(it) = missing {
             state.model.worlds.insert(it, 0);
         }
         Self { below, missing, reach, apart, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The medium below.
+    pub fn below(&self) -> &M {
+        &self.below
     }
 
     /// What can be weakened, as it is passed.
@@ -139,6 +163,32 @@ impl<M: Medium> Weakened<M> {
         }
     }
 
+    /// The store that `me` comes to need not be the last one to its word: others' stores may come behind it, which it does not have to see. Then it has its place before them, if it comes to that: an exchange finds what was there
+    /// before them, and what `me` stores is gone with them.
+    fn overtake(&self, state: &mut State, me: u64, word: u64) {
+        let Some(&number) = state.model.words.get(&word) else { return };
+        let Some(choice) = state.model.overtaken(me, number, word, self.is()) else { return };
+        if state.model.threads[&me].old == 0 {
+            return;
+        }
+        let chosen = match self.reach.aim {
+            Aim::Lagging { stores, but } => {
+                let is_fresh =
+                    but.is_some() && (but == Some(choice.site) || but == state.model.last_site(number));
+                let ago = state.model.ago(number, stores).max(choice.oldest);
+                (!is_fresh && ago < choice.first_sound).then_some(ago)
+            }
+            _ => state.chooser.choose(&self.reach, choice),
+        };
+        let Some(chosen) = chosen else { return };
+        let chosen = if state.model.has_room_behind(number, chosen) { chosen } else { choice.oldest };
+        state.model.departed = self.is();
+        state.model.thread(me).old -= 1;
+        let truth = self.word(word).swap(state.model.values[number][chosen as usize].value, Relaxed);
+        state.overtaken = Some(Old { word, chosen, truth });
+        state.overtaken_times += 1;
+    }
+
     /// Puts something old into `word` if `me` may load it, and it comes to that.
     fn show_old(&self, state: &mut State, me: u64, word: u64) {
         let Some(&number) = state.model.words.get(&word) else { return };
@@ -165,7 +215,7 @@ impl<M: Medium> Weakened<M> {
     }
 }
 
-impl<M: Medium> Weakened<M> {
+impl<M: Noted> Weakened<M> {
     /// `dead` takes stores along that it need not have made yet, if it comes to that.
     fn take_along(&self, state: &mut State, dead: u64) {
         state.model.note_late(dead);
@@ -180,6 +230,8 @@ impl<M: Medium> Weakened<M> {
             };
             if is_late {
                 self.word(word).store(before, Relaxed);
+                self.below.unmake(8 * word, before);
+                state.taken_along += 1;
                 state.model.departed = Some(is);
                 state.model.stored(dead, number, before, None, false, &Worlds::default());
             }
@@ -279,7 +331,6 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         }
     }
     fn before_access(&self, access: Access, at: *const u8) {
-        self.below.before_access(access, at);
         let (len, stores) = extent(access);
         let (me, words) = (number(), self.words(at, len));
         let mut state = lock(&self.state);
@@ -287,9 +338,11 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         self.arrive(state, me);
         if stores {
             self.restore(state, |_| true);
+            self.below.before_access(access, at);
             state.before = words.clone().map(|word| self.word(word).load(Relaxed)).collect();
         } else {
             self.restore(state, |word| words.contains(&word));
+            self.below.before_access(access, at);
         }
         if !state.model.thread(me).calls {
             return;
@@ -298,8 +351,10 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         if let Some(&number) = state.model.words.get(&words.start) {
             state.model.enter_total(me, number, &ordered);
         }
-        if !stores {
-            words.for_each(|word| self.show_old(state, me, word));
+        match access {
+            Access::Store | Access::Rmw => self.overtake(state, me, words.start),
+            _ if !stores => words.for_each(|word| self.show_old(state, me, word)),
+            _ => {}
         }
     }
     fn accessed(&self, access: Access, at: *const u8, site: &'static Location<'static>) {
@@ -315,8 +370,16 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
             state.model.tick(me);
         }
         let before = if stores { std::mem::take(&mut state.before) } else { Vec::new() };
+        let overtaken = state.overtaken.take();
         for (at, word) in words.clone().enumerate() {
-            if !stores {
+            if let Some(Old { word, chosen, truth }) = overtaken {
+                self.word(word).store(truth, Relaxed);
+                let number = state.model.words[&word];
+                match access {
+                    Access::RmwFailed => state.model.loaded(me, number, chosen, &ordered),
+                    _ => state.model.stored_behind(me, number, chosen, access == Access::Rmw, &ordered),
+                }
+            } else if !stores {
                 let Some(&number) = state.model.words.get(&word).filter(|_| calls) else { continue };
                 let shown = state.swapped.iter().find(|old| old.word == word).map(|old| old.chosen);
                 let value = shown.unwrap_or_else(|| state.model.last(number));

@@ -254,6 +254,37 @@ fn who_lags_sees_what_the_missing_order_belongs_to_and_not_what_came_before_it()
 }
 
 #[test]
+fn who_does_not_have_to_see_a_store_may_store_before_it() {
+    let overwrite: Thread = |region| {
+        let flag = region.at(Y).load(region.medium(), Acquire);
+        region.at(X).store(region.medium(), 2, Relaxed);
+        flag * 4 + region.at(X).load(region.medium(), Relaxed)
+    };
+    let both = Some(vec![Weak::Acquire, Weak::Release]);
+    assert_eq!(is_needed([SEND, overwrite], [7, 5]), both);
+    let exchange: Thread = |region| {
+        let flag = region.at(Y).load(region.medium(), Acquire);
+        let found = region.at(X).fetch_or(region.medium(), 2, Relaxed);
+        flag * 16 + found * 4 + region.at(X).load(region.medium(), Relaxed)
+    };
+    assert_eq!(is_needed([SEND, exchange], [7, 17]), both, "it has found nothing, and left nothing");
+    // What one exchange has made of what it found the next one finds.
+    let send_by_exchange: Thread = |region| {
+        region.at(X).fetch_or(region.medium(), 1, Relaxed);
+        region.at(Y).store(region.medium(), 1, Release);
+        7
+    };
+    assert_eq!(is_needed([send_by_exchange, exchange], [7, 17]), Some(vec![]));
+    // Who fails does not store, and has seen something old.
+    let compare: Thread = |region| {
+        let flag = region.at(Y).load(region.medium(), Acquire);
+        let failed = region.at(X).compare_exchange(region.medium(), 5, 2, Relaxed, Relaxed);
+        flag * 16 + failed.unwrap_or_else(|found| found)
+    };
+    assert_eq!(is_needed([SEND, compare], [7, 16]), both);
+}
+
+#[test]
 fn who_waits_for_a_store_sees_it() {
     let wait: Thread = |region| {
         while region.at(Y).load(region.medium(), Relaxed) == 0 {}

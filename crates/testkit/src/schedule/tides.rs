@@ -1,0 +1,85 @@
+//! Runs in which a store fills up and empties again, so that what resizes does so more than once, while others read; and what participants make of it who come after one that died at it.
+
+use super::scenario::{Act, CROWD, Manner, Scenario};
+use crate::crash::{Dice, Key, Op, Target};
+
+/// Things that the one does who fills the store and empties it, at most.
+const TIDES: usize = 160;
+/// Of what the first one does, who goes on with it does so much.
+const GOES_ON: usize = 24;
+/// Of those that are removed, one in so many stays, and something is done in the background instead.
+const STAYS: u64 = 12;
+
+impl Scenario {
+    /// As [`Scenario::draw`], for a run in which one thread puts all keys and takes them away again, once or more, while others read, without a clock. Who stands still between two loads has all of that between them.
+    pub fn draw_tides<T: Target>(seed: u64) -> Self {
+        let mut scenario = Self::draw::<T>(seed);
+        let mut dice = Dice::new(seed ^ 0x0074_6964_6573);
+        let plan = T::plan(seed);
+        scenario.plan.before = plan.before;
+        let mut next = scenario.plan.all_versions();
+        let mut acts: Vec<Act> = Vec::new();
+        let mut rises = dice.roll(2) == 0;
+        while acts.len() < TIDES {
+            // The first one goes last: its removal may be what a table looks by whether it should shrink.
+            for key in 0..plan.keys as Key {
+                next += 1;
+                acts.push(match rises {
+                    true => Act::Do(Op::Put(key, next)),
+                    false if dice.roll(STAYS) == 0 => Act::Do(Op::Background(0)),
+                    false => Act::Do(Op::Remove(plan.keys - 1 - key)),
+                });
+            }
+            acts.extend([Op::Background(0), Op::Background(0)].map(Act::Do));
+            rises = !rises;
+            if dice.roll(3) == 0 {
+                break;
+            }
+        }
+        acts.truncate(TIDES);
+        let mut read = |_| match dice.roll(5) {
+            0 => Act::Scan,
+            _ => Act::Get(dice.roll(plan.keys as u64) as Key),
+        };
+        let readers = [0, 1].map(|_| (0..CROWD).map(&mut read).collect());
+        scenario.threads = [vec![acts], readers.to_vec()].concat();
+        let manner = if seed >> 9 & 1 == 0 { Manner::Pinned } else { Manner::Apart };
+        scenario.manners = vec![Manner::Apart, manner, Manner::Apart];
+        scenario
+    }
+
+    /// As [`Scenario::draw_history`] or [`Scenario::draw_tides`], for participants of a shared pool, of whom the second one writes, too. Who dies is [drawn](Scenario::draw_deaths) once it is known how long they live.
+    pub fn draw_shared_history<T: Target>(seed: u64) -> Self {
+        let mut dice = Dice::new(seed ^ 0x7368_6172_6564);
+        let scenario = match dice.roll(3) {
+            0 => Self::draw_tides::<T>(seed),
+            _ => Self::draw_history::<T>(seed),
+        };
+        let mut scenario = Self { is_shared: true, manners: Vec::new(), ..scenario };
+        let mut next = scenario.plan.all_versions() + 0x2000;
+        let keys = scenario.plan.keys as u64;
+        if dice.roll(2) == 0 {
+            // It goes on with what the first one does, or did when it died.
+            let first = scenario.threads[0].iter().take(GOES_ON).filter_map(|act| match act {
+                Act::Do(op) => Some(op.clone()),
+                _ => None,
+            });
+            let first: Vec<Op> = first.collect();
+            let same = |op: &Op| {
+                let key = op.keys().first().copied().unwrap_or(0);
+                Act::Do(op.moved_to(key, &mut next, &[], &mut dice))
+            };
+            scenario.threads[1] = first.iter().map(same).collect();
+            return scenario;
+        }
+        for act in &mut scenario.threads[1] {
+            next += 1;
+            match dice.roll(4) {
+                0 => {}
+                1 => *act = Act::Do(Op::Remove(dice.roll(keys) as Key)),
+                _ => *act = Act::Do(Op::Put(dice.roll(keys) as Key, next)),
+            }
+        }
+        scenario
+    }
+}
