@@ -231,4 +231,26 @@ mod tests {
         pool.reachable(&mut |marker| map.trace(&guard, marker, |_, _| ()));
         assert_eq!((counts(), map.len()), (before, 40));
     }
+
+    #[test]
+    fn locks_are_freed_from_the_last_on_and_there_are_no_more_than_eight() {
+        let pool = pool::<Dram>(1 << 20);
+        let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 4, 4).unwrap();
+        let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
+        let is_free = |index| map.try_hold(&guard, &mut Held::none(), place.bucket(index));
+        let mut held = Held::none();
+        assert!((0..8).all(|index| map.try_hold(&guard, &mut held, place.bucket(index))));
+        assert_eq!(held.len(), 8);
+        assert!(map.try_hold(&guard, &mut held, place.bucket(3)), "it is held already");
+        assert!(!map.try_hold(&guard, &mut held, place.bucket(8)) && is_free(8), "one too many");
+        held.release_after(8);
+        assert!((0..8).all(|index| !is_free(index)));
+        held.release_after(6);
+        assert_eq!([5, 6, 7].map(is_free), [false, true, true]);
+        assert!(map.try_hold(&guard, &mut held, place.bucket(9)) && held.len() == 7);
+        held.release_unfenced(map.stripe_of(place.bucket(2)));
+        assert_eq!([1, 2, 3, 9].map(is_free), [false, true, false, false]);
+        drop(held);
+        assert!((0..10).all(is_free));
+    }
 }
