@@ -439,3 +439,29 @@ impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
         self.damage.get().copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::power::pool;
+    use super::*;
+    use crate::{Stored, U64};
+    use terrace_medium::Dram;
+
+    #[test]
+    fn while_keys_move_who_looks_for_one_that_is_absent_is_not_told_of_damage() {
+        let pool = pool::<Dram>(4 << 20);
+        let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 4, 5).unwrap();
+        let (guard, mut keys) = (pool.pin(), 0);
+        while !map.view().is_moving() {
+            map.insert(&guard, &keys, keys).unwrap();
+            keys += 1;
+        }
+        for is_moving in [true, false] {
+            assert_eq!(map.view().is_moving(), is_moving);
+            assert!((0..keys).all(|key| map.get_sound(&guard, &key) == Ok(Some(key))));
+            assert!((keys..keys + 1000).all(|key| map.get_sound(&guard, &key) == Ok(None)));
+            while map.maintain(&guard) {}
+        }
+        assert_eq!(map.verify(&guard), []);
+    }
+}

@@ -399,4 +399,27 @@ mod tests {
         };
         assert_eq!([16_300, 16_400, 32_500, 32_520].map(shrunk_after), [0, 1, 1, 2]);
     }
+
+    #[test]
+    fn what_is_read_of_a_key_while_it_changes_is_not_cached() {
+        let cache = Cache::new(BOUNDS, false).unwrap();
+        let key = CacheKey { hash: 1 << 20, word: 1 };
+        let look = || match cache.look(0, key, |_| true) {
+            Look::Word(word) => Ok(word),
+            Look::Absent => panic!("nobody knows that"),
+            Look::Unknown(ticket) => Err(ticket),
+        };
+        let before = look().expect_err("it is not cached");
+        let shadow = cache.begin(0, key, false);
+        let during = look().expect_err("it is not cached");
+        for ticket in [&before, &during] {
+            cache.fill(0, key, ticket, Some(1), 1);
+            assert!(look().is_err());
+        }
+        shadow.done(Some(2));
+        for ticket in [&before, &during] {
+            cache.fill(0, key, ticket, Some(1), 1);
+            assert_eq!(look().ok(), Some(2));
+        }
+    }
 }
