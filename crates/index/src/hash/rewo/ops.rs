@@ -464,4 +464,23 @@ mod tests {
         }
         assert_eq!(map.verify(&guard), []);
     }
+
+    #[test]
+    fn a_first_bucket_that_denies_a_key_in_the_second_is_told_and_a_table_of_one_bucket_denies_nothing() {
+        let pool = pool::<Dram>(1 << 20);
+        let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 4, 2).unwrap();
+        let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
+        let home = |key: &u64| place.home(<U64 as crate::KeyKind>::hash(key, map.seed));
+        // Three quarters of the home's slots; then one that goes to its second bucket.
+        let keys: Vec<u64> = (0..).filter(|key| home(key) == 1).take(12).collect();
+        keys.iter().for_each(|key| _ = map.insert(&guard, key, *key).unwrap());
+        let passed = &map.bucket(place, 1)[0].0[<U64 as super::super::shape::sealed::Shape>::PASSED];
+        assert_ne!(passed.load(pool.medium(), Relaxed), 0);
+        passed.store(pool.medium(), 0, Relaxed);
+        let told = keys.iter().map(|key| map.get_sound(&guard, key).map_err(|damage| damage.offset));
+        let denied = told.filter(|found| *found == Err(place.bucket(1).raw()));
+        assert_eq!(denied.count(), 1);
+        let smallest = Rewo::<Dram, U64>::with_shape(&pool, "smallest", 1, 0).unwrap();
+        assert_eq!(smallest.get_sound(&guard, &1), Ok(None));
+    }
 }

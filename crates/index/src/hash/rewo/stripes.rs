@@ -210,8 +210,9 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 mod tests {
     use super::super::super::power::pool;
     use super::*;
+    use crate::KeyKind;
     use crate::{PointIndex, U64};
-    use terrace_medium::Dram;
+    use terrace_medium::{Dram, Pmem};
 
     #[test]
     fn a_collection_counts_under_each_lock_the_keys_that_change_under_it() {
@@ -252,5 +253,27 @@ mod tests {
         assert_eq!([1, 2, 3, 9].map(is_free), [false, true, false, false]);
         drop(held);
         assert!((0..10).all(is_free));
+    }
+
+    /// If he dies before he has written it back, whoever takes his lock does so.
+    #[test]
+    fn whoever_stores_to_a_bucket_has_noted_it_under_its_lock() {
+        let pool = pool::<Pmem>(1 << 20);
+        let map = Rewo::<Pmem, U64>::with_shape(&pool, "map", 4, 2).unwrap();
+        let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
+        let home = place.home(U64::hash(&7, map.seed));
+        let changes: [&dyn Fn(); 3] =
+            [&|| _ = map.insert(&guard, &7, 1).unwrap(), &|| _ = map.update(&guard, &7, 2), &|| {
+                _ = map.remove(&guard, &7)
+            }];
+        for change in changes {
+            change();
+            for index in 0..4 {
+                let pending = map.stripe_word(map.stripe_of(place.bucket(index)), PENDING);
+                let noted = if index == home { place.bucket(home).raw() } else { 0 };
+                assert_eq!(pending.load(pool.medium(), Relaxed), noted);
+                pending.store(pool.medium(), 0, Relaxed);
+            }
+        }
     }
 }

@@ -377,8 +377,8 @@ mod tests {
     use super::super::super::power::pool;
     use super::super::shape::sealed::Shape;
     use super::*;
-    use crate::{Bytes, KeyKind};
-    use terrace_medium::Dram;
+    use crate::{Bytes, KeyKind, U64};
+    use terrace_medium::{Dram, Pmem};
 
     #[test]
     fn a_record_that_is_lost_is_told_in_a_full_bucket_too_and_behind_one() {
@@ -411,5 +411,23 @@ mod tests {
             Kind::replace(&guard, bucket, slot, Kind::entry(&look, 8 * number));
             assert_eq!(index.get_sound(&guard, key(number)), Ok(Some(8 * number)));
         }
+    }
+
+    /// If he dies before he has written them back, whoever takes his lock does so.
+    #[test]
+    fn whoever_stores_to_buckets_has_noted_which() {
+        let pool = pool::<Pmem>(1 << 20);
+        let index = Turbo::<Pmem, U64>::with_shards(&pool, "index", 0, 40).unwrap();
+        let (guard, place) = (pool.pin(), index.place(0));
+        let noted = || index.descriptor(0).pending(pool.medium(), place).collect::<Vec<_>>();
+        let keys = (0..).filter(|key| place.home(U64::hash(key, index.seed)) == 1).take(29);
+        let keys: Vec<u64> = keys.collect();
+        for (nth, key) in keys.iter().enumerate() {
+            index.insert(&guard, key, 1).unwrap();
+            // Those as well that say that it has passed.
+            assert_eq!(noted(), [vec![1], vec![2, 1], vec![3, 2, 1]][nth / 14]);
+        }
+        assert_eq!((index.update(&guard, &keys[20], 2), noted()), (Some(1), vec![2]));
+        assert_eq!((index.remove(&guard, &keys[0]), noted()), (Some(1), vec![1]));
     }
 }

@@ -287,4 +287,18 @@ mod tests {
         let blocks = pool.reachable(&mut |marker| index.trace(&pool.pin(), marker, |_, _| ()));
         assert_eq!(blocks.iter().map(|&(_, bytes)| bytes).sum::<u64>(), pool.space().used_by_blocks);
     }
+
+    #[test]
+    fn a_shard_that_had_no_buckets_gives_nothing_back() {
+        let pool = pool::<Dram>(1 << 20);
+        let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 0, 0).unwrap();
+        let guard = pool.pin();
+        // Of this size the pool has some in store then.
+        let block = guard.alloc(BLOCK).unwrap();
+        let before = pool.space();
+        index.insert(&guard, &1, 1).unwrap();
+        let after = pool.space();
+        assert_eq!((after.free, after.metadata), (before.free, before.metadata), "there is nothing to note");
+        drop(block);
+    }
 }
