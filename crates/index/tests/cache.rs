@@ -67,6 +67,20 @@ fn what_is_read_is_cached_and_what_was_not_used_for_longest_gives_way() {
 }
 
 #[test]
+fn what_many_gets_find_is_cached_by_the_table_that_there_is_then() {
+    let index = cached::<Counting<Pmem>>(1 << 16, 1 << 16);
+    let guard = index.pool().pin();
+    (0..100).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
+    index.resize_cache(1 << 15);
+    let stats = told(&index);
+    assert_eq!((stats.bytes, stats.misses), (1 << 15, 0));
+    let keys: Vec<u64> = (0..100).map(key).collect();
+    index.get_many(&guard, &keys, |nth, word| assert_eq!(word, Some(nth as u64)));
+    assert_eq!(told(&index).misses, 100, "it was empty");
+    assert_eq!(searching(&index, 0..100), (Counts::default(), 100));
+}
+
+#[test]
 fn changes_are_seen_at_once_and_settled_ones_are_cached() {
     let index = cached::<Counting<Pmem>>(1 << 16, 1 << 16);
     let guard = index.pool().pin();

@@ -1,6 +1,8 @@
 //! Hash indexes.
 
 #[cfg(test)]
+mod alike;
+#[cfg(test)]
 mod answers;
 mod clht;
 mod count;

@@ -238,7 +238,7 @@ mod tests {
     fn a_bucket_is_filled_line_by_line() {
         fills_its_first_line_then_the_tags_own::<U64>(2, 4);
         fills_its_first_line_then_the_tags_own::<Bytes<NoRecords>>(3, 8);
-        let lines: std::collections::BTreeSet<usize> = (0..=255).map(line_for).collect();
-        assert_eq!(lines, [1, 2, 3].into());
+        // By the last four bits, which do not tell how far the second bucket is.
+        assert_eq!([0, 1, 2, 3, 14, 15, 16, 0xf2].map(line_for), [1, 2, 3, 1, 3, 1, 1, 3]);
     }
 }

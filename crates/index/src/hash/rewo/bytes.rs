@@ -253,8 +253,14 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::alike::{LOST, Numbered, key, pair_of_one_look};
+    use super::super::super::power::pool;
+    use super::super::bucket::{Mark, store_meta, store_tag};
+    use super::super::ops::Rewo;
     use super::*;
     use crate::key::NoRecords;
+    use crate::{Inserted, PointIndex, Stored};
+    use terrace_medium::Dram;
 
     type Kind = Bytes<NoRecords>;
 
@@ -299,6 +305,129 @@ mod tests {
             assert!(!Kind::is_second(entry, place, 0, 0) && Kind::is_second(turned, place, 0, 0));
             assert_eq!(Kind::turned(turned, false), entry);
             assert_eq!((Kind::likeness(turned), is_whole(turned.key)), (Kind::likeness(entry), true));
+        }
+    }
+
+    /// It is the format: what one version has sealed, all others must take for sound.
+    #[test]
+    fn each_bit_of_a_meta_word_has_one_of_the_check() {
+        let check_of = |bit: u32| 1 << (META_BITS + (bit + 4) % META_CHECK_BITS);
+        let first = 1 << SEQUENCE_AT | check_of(SEQUENCE_AT);
+        assert_eq!(Kind::seal(0, 0), first);
+        for bit in 0..SEQUENCE_AT {
+            assert_eq!(Kind::seal(1 << bit, 0), first ^ (1 << bit | check_of(bit)), "bit {bit}");
+        }
+        for bit in SEQUENCE_AT + 1..META_BITS {
+            let before = (1 << bit) - 1u64;
+            assert_eq!(Kind::seal(0, before), 1 << bit | check_of(bit), "bit {bit}");
+        }
+        // It goes around, and the check of the word before is no part of it.
+        assert_eq!((Kind::seal(0, u64::MAX), Kind::seal(0, META_CHECK << META_BITS)), (0, first));
+    }
+
+    #[test]
+    fn a_word_is_the_offset_of_a_record() {
+        let is_word = <Bytes<NoRecords> as Shape>::is_word;
+        let words = [0, 4, 8, 12, OFFSET << 3, (OFFSET + 1) << 3];
+        assert_eq!(words.map(is_word), [false, false, true, false, true, false]);
+    }
+
+    #[test]
+    fn a_slot_without_a_record_is_not_whole() {
+        assert!(!is_whole(0) && !is_whole(pack(0x1234, 0, false)));
+    }
+
+    #[test]
+    fn slots_that_differ_in_tag_or_top_are_no_key_s_though_the_records_of_both_are_lost() {
+        let pool = pool::<Dram>(1 << 20);
+        let entry = |tag, top| Entry { tag, key: pack(top, 64, tag == 7), word: 64 };
+        let same = |tag, top| Kind::same_key(&pool.pin(), entry(6, 5), entry(tag, top));
+        assert_eq!([same(6, 5), same(7, 5), same(6, 4), same(6, 5 | 1 << 13)], [true, false, false, false]);
+        let likeness = |tag, top| Kind::likeness(entry(tag, top));
+        assert!(likeness(6, 5) != likeness(7, 5) && likeness(6, 5) != likeness(6, 5 | 1 << 13));
+    }
+
+    fn table<M: MappedMedium>(pool: &terrace_pool::Pool<M>, log2: u32) -> Rewo<M, Bytes<Numbered>> {
+        Rewo::with_shape(pool, "index", 1, log2).unwrap()
+    }
+
+    #[test]
+    fn a_slot_is_a_key_s_that_is_whole_and_has_its_top_and_its_record() {
+        let pool = pool::<Dram>(1 << 20);
+        let (index, guard) = (table(&pool, 0), pool.pin());
+        index.insert(&guard, key(9), 72).unwrap();
+        let probe = Probe::<Bytes<Numbered>>::new(key(9), index.seed);
+        let bucket = index.bucket(index.view().directory().cells[0], 0);
+        let (slot, _) = Bytes::find(&guard, bucket, &probe).unwrap();
+        let (word, top) = (slot_word(bucket, slot), top_of(probe.hash));
+        let sound = word.load(pool.medium(), Relaxed);
+        assert_eq!(sound, pack(top, 72, false));
+        // What is in the slot, and what is told of that to who looks for the key.
+        let slots = [
+            (sound, None),
+            (sound ^ 1 << 41, Some(72)),
+            (pack(top ^ 1, 72, false), None),
+            (pack(top, 80, false), None),
+            (pack(top, LOST, false), Some(LOST)),
+        ];
+        for (slot, suspected) in slots {
+            word.store(pool.medium(), slot, Relaxed);
+            assert_eq!(Bytes::find(&guard, bucket, &probe).is_some(), slot == sound, "{slot:#x}");
+            // One that is there, as it should be: it has come since who looks for it did so.
+            assert_eq!(Bytes::suspect(&guard, bucket, &probe), suspected, "{slot:#x}");
+        }
+        word.store(pool.medium(), sound, Relaxed);
+        store_tag(pool.medium(), bucket, slot, probe.tag() ^ 1);
+        assert_eq!(Bytes::suspect(&guard, bucket, &probe), Some(72), "under another's tag");
+    }
+
+    #[test]
+    fn of_two_keys_of_one_top_and_tag_the_record_decides() {
+        let pool = pool::<Dram>(1 << 20);
+        let (index, guard) = (table(&pool, 0), pool.pin());
+        let [one, other] = pair_of_one_look(index.seed, TOP_BITS);
+        let get = |number| index.get(&guard, key(number));
+        assert_eq!(index.insert(&guard, key(one), 8 * one), Ok(Inserted::New));
+        assert_eq!((get(one), get(other)), (Some(8 * one), None));
+        assert_eq!(index.insert(&guard, key(other), 8 * other), Ok(Inserted::New));
+        assert_eq!((get(one), get(other), index.verify(&guard)), (Some(8 * one), Some(8 * other), vec![]));
+        // Who doubts whether he has met a key twice keeps both.
+        let place = index.view().directory().cells[0];
+        index.lock_slots(place, 0, Mark::Slot(26));
+        let mut words = Vec::new();
+        index.for_each(&guard, |word| words.push(word));
+        words.sort_unstable();
+        assert_eq!(words, [8 * one, 8 * other]);
+        assert_eq!(index.remove(&guard, key(one)), Some(8 * one));
+        assert_eq!((get(one), get(other)), (None, Some(8 * other)));
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_told() {
+        let pool = pool::<Dram>(1 << 20);
+        let (index, guard) = (table(&pool, 0), pool.pin());
+        index.insert(&guard, key(9), 72).unwrap();
+        let probe = Probe::<Bytes<Numbered>>::new(key(9), index.seed);
+        let bucket = index.bucket(index.view().directory().cells[0], 0);
+        store_tag(pool.medium(), bucket, 20, probe.tag());
+        Bytes::<Numbered>::write(&guard, bucket, 20, Bytes::entry(&probe, 72, false));
+        store_meta(pool.medium(), bucket, meta(pool.medium(), bucket).with::<Bytes<Numbered>>(20));
+        let expected: Vec<String> =
+            index.verify(&guard).into_iter().map(|finding| finding.expected).collect();
+        assert_eq!(expected, ["each key once"]);
+    }
+
+    #[test]
+    fn many_byte_strings_are_looked_for_at_once() {
+        let pool = pool::<Dram>(1 << 20);
+        let index = Rewo::<_, Bytes<Numbered>>::with_shape(&pool, "index", 1, 1).unwrap();
+        let guard = pool.pin();
+        (1..41).for_each(|number| _ = index.insert(&guard, key(number), 8 * number).unwrap());
+        for keys in [0, 1, 15, 16, 17, 50] {
+            let mut found = Vec::new();
+            index.get_many(&guard, (1..1 + keys).map(key), |nth, word| found.push((nth as u64, word)));
+            let expected = (0..keys).map(|nth| (nth, (nth < 40).then_some(8 * (nth + 1))));
+            assert_eq!(found, expected.collect::<Vec<_>>());
         }
     }
 }

@@ -352,11 +352,13 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 #[cfg(test)]
 mod tests {
     use super::super::super::power::pool;
+    use super::super::shape::Probe;
     use super::super::shape::sealed::Shape;
     use super::*;
     use crate::key::NoRecords;
-    use crate::{Bytes, PointIndex};
-    use terrace_medium::Dram;
+    use crate::{Bytes, KeyKind, PointIndex, Stored, U64};
+    use terrace_medium::{Dram, Offset};
+    use terrace_pool::Pool;
 
     /// Its record cannot be read, so nobody knows more of its hash than its slot and its bucket tell.
     #[test]
@@ -380,5 +382,183 @@ mod tests {
             }
             assert!(map.damage().is_some());
         }
+    }
+
+    type Map = Rewo<Dram, U64>;
+
+    /// A table of sixteen buckets, each of which has a lock of its own.
+    fn table(pool: &Pool<Dram>) -> (Map, Place) {
+        let map = Map::with_shape(pool, "map", 4, 4).unwrap();
+        let place = map.view().directory().cells[0];
+        (map, place)
+    }
+
+    fn mark_of(map: &Map, place: Place, index: u64) -> Mark {
+        meta(map.pool().medium(), map.bucket(place, index)).mark::<U64>()
+    }
+
+    /// Keys whose home is this bucket, as entries.
+    fn of_home(map: &Map, place: Place, index: u64) -> impl Iterator<Item = Entry> {
+        let seed = map.seed;
+        let keys = (0..).filter(move |key| place.home(U64::hash(key, seed)) == index);
+        keys.map(move |key| U64::entry(&Probe::new(&key, seed), key, false))
+    }
+
+    /// Puts a key into a slot, whatever the table has of it elsewhere.
+    fn put(map: &Map, place: Place, index: u64, slot: usize, entry: Entry) {
+        map.install(&map.pool().pin(), Slot { place, index, slot }, entry);
+    }
+
+    #[test]
+    fn a_key_goes_to_its_first_bucket_until_that_is_three_quarters_full_then_where_there_is_more_room() {
+        let pool = pool::<Dram>(1 << 20);
+        let (map, place) = table(&pool);
+        let (guard, tag) = (pool.pin(), 100);
+        let second = place.second(3, tag);
+        let chosen = |free: [u32; 2], mark| {
+            for (index, free) in [3, second].into_iter().zip(free) {
+                let mark = if index == 3 { Mark::None } else { mark };
+                let meta = Meta(0).becoming::<U64>(all_slots::<U64>() >> free, mark);
+                store_meta(pool.medium(), map.bucket(place, index), meta);
+            }
+            let mut held = map.hold(&guard, &[place.bucket(3), place.bucket(second)]);
+            let Ok(at) = map.vacancy(&guard, &mut held, map.view(), place, (3, tag)) else {
+                panic!("there is room")
+            };
+            assert_eq!(mark_of(&map, place, second), Mark::None, "what was left there is ended");
+            at.index == 3
+        };
+        let cases = [[14, 14], [4, 14], [3, 14], [3, 3], [3, 2], [2, 3], [1, 0], [0, 1], [0, 14]];
+        let is_first = [true, true, false, true, true, false, true, false, false];
+        assert_eq!(cases.map(|free| chosen(free, Mark::None)), is_first);
+        assert!(!chosen([0, 14], Mark::Slot(13)));
+    }
+
+    #[test]
+    fn nobody_is_evicted_to_a_bucket_that_is_full_or_marked_or_another_s_or_in_another_view() {
+        let pool = pool::<Dram>(1 << 20);
+        let (map, place) = table(&pool);
+        let (guard, view, medium) = (pool.pin(), map.view(), pool.medium());
+        let entry = of_home(&map, place, 3).next().unwrap();
+        let to = place.second(3, entry.tag);
+        put(&map, place, 3, 0, entry);
+        let victim = Victim { at: Slot { place, index: 3, slot: 0 }, entry, to };
+        let bucket = map.bucket(place, to);
+        let evict = |view: View<'_, Dram>| {
+            let mut held = map.hold(&guard, &[place.bucket(3)]);
+            let outcome = map.evict_one(&guard, &mut held, view, victim);
+            let is_left = U64::read(&guard, map.bucket(place, 3), 0) == Some(entry);
+            assert_eq!(is_left, outcome.is_err());
+            outcome.map_err(|blocked| match blocked {
+                Blocked::Busy(stripe) => Some(stripe),
+                Blocked::Full => None,
+            })
+        };
+        let (full, empty) = (Meta(0).becoming::<U64>(all_slots::<U64>(), Mark::None), meta(medium, bucket));
+        store_meta(medium, bucket, full);
+        assert_eq!(evict(view), Err(None));
+        store_meta(medium, bucket, empty.becoming::<U64>(0, Mark::Slot(5)));
+        assert_eq!((evict(view), mark_of(&map, place, to)), (Err(None), Mark::Slot(5)));
+        store_meta(medium, bucket, empty);
+        let stripe = map.stripe_of(place.bucket(to));
+        let other = map.hold(&guard, &[place.bucket(to)]);
+        assert_eq!(evict(view), Err(Some(stripe)));
+        drop(other);
+        assert_eq!(evict(View { offset: Offset::new(64), ..view }), Err(Some(stripe)));
+        assert_eq!(evict(view), Ok(()));
+        assert_eq!((map.get(&guard, &entry.key), map.verify(&guard)), (Some(entry.word), vec![]));
+        assert_eq!(map.evictions(), 1);
+    }
+
+    #[test]
+    fn who_makes_room_by_two_evictions_moves_no_key_of_a_bucket_that_has_changed() {
+        let pool = pool::<Dram>(1 << 20);
+        let (map, place) = table(&pool);
+        let (guard, view) = (pool.pin(), map.view());
+        let entry = of_home(&map, place, 3).next().unwrap();
+        let to = place.second(3, entry.tag);
+        put(&map, place, 3, 0, entry);
+        let there: Vec<Entry> = of_home(&map, place, to).take(14).collect();
+        there.iter().enumerate().for_each(|(slot, &entry)| put(&map, place, to, slot, entry));
+        let victim = Victim { at: Slot { place, index: 3, slot: 0 }, entry, to };
+        let evict = |buckets| {
+            let mut held = map.hold(&guard, &[place.bucket(3)]);
+            map.evict_two(&guard, &mut held, view, victim, buckets).is_ok()
+        };
+        let before = meta(pool.medium(), map.bucket(place, to));
+        assert!(!evict([3, to]), "there is no room for what comes from there");
+        map.lock_slots(place, to, Mark::Slot(9));
+        assert!(!evict([3, 3]) && mark_of(&map, place, to) == Mark::Slot(9));
+        store_meta(
+            pool.medium(),
+            map.bucket(place, to),
+            before.becoming::<U64>(before.valid::<U64>(), Mark::None),
+        );
+        let other = map.hold(&guard, &[place.bucket(to)]);
+        assert!(!evict([3, 3]));
+        drop(other);
+        assert_eq!((map.evictions(), map.verify(&guard)), (0, vec![]));
+        assert!(evict([3, 3]));
+        assert_eq!((map.evictions(), map.verify(&guard)), (2, vec![]));
+        let mut all = there.iter().chain([&entry]);
+        assert!(all.all(|entry| map.get(&guard, &entry.key) == Some(entry.word)));
+    }
+
+    /// A key that is there twice, and not because it was on its way, is for people to see.
+    #[test]
+    fn where_a_slot_is_locked_only_the_double_of_its_key_goes() {
+        let pool = pool::<Dram>(1 << 20);
+        let (map, place) = table(&pool);
+        let guard = pool.pin();
+        let entries: Vec<Entry> = of_home(&map, place, 3).take(2).collect();
+        for (slot, &entry) in entries.iter().enumerate() {
+            put(&map, place, 3, slot, entry);
+            store_passed::<_, U64>(pool.medium(), map.bucket(place, 3), entry.tag);
+            put(&map, place, place.second(3, entry.tag), slot, entry);
+        }
+        map.lock_slots(place, 3, Mark::Slot(1));
+        let mut held = map.hold(&guard, &[place.bucket(3)]);
+        assert_eq!(map.resolve(&guard, &mut held, map.view(), place, 3), Ok(()));
+        drop(held);
+        let left = [0, 1].map(|slot| U64::read(&guard, map.bucket(place, 3), slot));
+        assert_eq!((left, mark_of(&map, place, 3)), ([Some(entries[0]), None], Mark::None));
+        assert_eq!(map.verify(&guard).len(), 1);
+    }
+
+    #[test]
+    fn where_keys_move_only_the_doubles_of_those_that_do_go() {
+        let pool = pool::<Dram>(1 << 20);
+        let map = Map::with_shape(&pool, "map", 4, 5).unwrap();
+        let (guard, mut keys) = (pool.pin(), 0..);
+        while !map.view().is_moving() {
+            map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
+        }
+        let (view, directory) = (map.view(), map.view().directory());
+        let (from, to) = (directory.cells[0], directory.to.unwrap());
+        let index = view.count();
+        let entries =
+            || (0..14).filter_map(|slot| Some((slot, U64::read(&guard, map.bucket(from, index), slot)?)));
+        let leaves = |of: &(usize, Entry)| map.leaves(&directory, from, of.1);
+        let goes = entries().find(leaves).unwrap();
+        let stays = entries().find(|of| !leaves(of)).unwrap();
+        map.lock_slots(from, index, Mark::Moving);
+        for (slot, (_, entry)) in [goes, stays].into_iter().enumerate() {
+            put(&map, to, map.home_in(&guard, to, (from, index), entry), slot, entry);
+        }
+        let mut held = map.hold(&guard, &[from.bucket(index)]);
+        assert_eq!(map.resolve(&guard, &mut held, view, from, index), Ok(()));
+        let is_left = |(slot, _): (usize, Entry)| U64::read(&guard, map.bucket(from, index), slot).is_some();
+        assert_eq!([goes, stays].map(is_left), [false, true]);
+    }
+
+    #[test]
+    fn in_a_table_of_one_bucket_a_locked_slot_has_no_double() {
+        let pool = pool::<Dram>(1 << 20);
+        let map = Map::with_shape(&pool, "map", 1, 0).unwrap();
+        let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
+        (0..5).for_each(|key| _ = map.insert(&guard, &key, key).unwrap());
+        map.lock_slots(place, 0, Mark::Slot(2));
+        assert_eq!(map.update(&guard, &100, 1), None);
+        assert_eq!((mark_of(&map, place, 0), map.len(), map.verify(&guard)), (Mark::None, 5, vec![]));
     }
 }

@@ -71,8 +71,8 @@ impl Shape for U64 {
                 let slot = matches.trailing_zeros() as usize;
                 if key_word(bucket, slot).load(medium, Acquire) == *probe.key {
                     match pair(medium, bucket, slot, before) {
-                        Some((key, word)) if key == *probe.key => return Some((slot, word)),
-                        _ => continue 'again,
+                        Some((_, word)) => return Some((slot, word)),
+                        None => continue 'again,
                     }
                 }
                 matches &= matches - 1;
@@ -156,5 +156,16 @@ impl Shape for U64 {
     #[inline(always)]
     fn same_key<M: MappedMedium>(_: &Guard<'_, M>, one: Entry, other: Entry) -> bool {
         one.key == other.key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_is_likened_by_its_key_alone() {
+        let likeness = |tag, key, word| U64::likeness(Entry { tag, key, word });
+        assert_eq!([likeness(1, 7, 3), likeness(1, 7, 4), likeness(1, 8, 3)], [7, 7, 8]);
     }
 }

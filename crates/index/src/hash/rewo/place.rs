@@ -143,4 +143,13 @@ mod tests {
             assert_eq!(place.home(u64::MAX << (64 - TOP_BITS)), 0);
         }
     }
+
+    #[test]
+    fn tags_spread_second_buckets_over_all_that_there_are() {
+        let distances = |log2, tags: [u8; 4]| tags.map(|tag| Place::new(64, log2).distance(tag));
+        assert_eq!(distances(20, [0, 1, 128, 255]), [1, 1, 128, 255]);
+        assert_eq!(distances(8, [0, 2, 129, 255]), [1, 2, 129, 255]);
+        assert_eq!(distances(2, [0, 85, 86, 255]), [1, 1, 2, 3]);
+        assert_eq!(distances(1, [0, 85, 86, 255]), [1, 1, 1, 1]);
+    }
 }

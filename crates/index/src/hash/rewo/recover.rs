@@ -23,9 +23,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     /// Resolves all locked slots, the only ones whose keys may be there twice, and then counts the keys.
     pub(super) fn recover_buckets(&self, guard: &Guard<'_, M>) {
         let directory = self.view().directory();
-        let threads = directory.buckets() / BUCKETS_PER_THREAD;
-        let processors = || available_parallelism().map_or(1, usize::from);
-        let threads = if threads > 1 { processors().min(threads as usize) } else { 1 };
+        let threads = threads_for(directory.buckets(), available_parallelism().map_or(1, usize::from));
         for place in directory.all() {
             let pieces = place.buckets().div_ceil(PIECE) as usize;
             self.share_out(guard, threads, pieces, |guard, piece| {
@@ -93,6 +91,11 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
         self.set_keys(stripe, keys);
     }
+}
+
+/// How many threads look through so many buckets, where there are so many processors.
+fn threads_for(buckets: u64, processors: usize) -> usize {
+    processors.min((buckets / BUCKETS_PER_THREAD) as usize).max(1)
 }
 
 #[cfg(test)]
@@ -168,5 +171,50 @@ mod tests {
         assert!((0..KEYS).all(|key| is_there(&key)));
         let is_marked = |index| meta(pool.medium(), map.bucket(place, index)).mark::<U64>() != Mark::None;
         assert!(!(0..place.buckets()).any(is_marked));
+    }
+
+    #[test]
+    fn there_is_a_thread_for_every_four_mebibytes_but_none_more_than_processors() {
+        let threads = |buckets| threads_for(buckets, 4);
+        assert_eq!([0, 1, (2 << 14) - 1, 2 << 14, (3 << 14) - 1].map(threads), [1, 1, 1, 2, 2]);
+        assert_eq!([4 << 14, 5 << 14, 1 << 31].map(threads), [4, 4, 4]);
+    }
+
+    /// Who has noted a table may come to it when another has taken its place; nobody writes to it any more.
+    #[test]
+    fn a_table_that_was_given_back_meanwhile_is_left_alone() {
+        let pool = Pool::<Shm>::anonymous(4 << 20).unwrap();
+        let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 0).unwrap();
+        let (guard, mut keys) = (pool.pin(), 0..);
+        let first = map.view().directory().cells[0];
+        let is_gone = || map.view().directory().all().all(|place| place != first);
+        while !is_gone() {
+            map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
+        }
+        let is_marked = |place| meta(pool.medium(), map.bucket(place, 0)).mark::<U64>() != Mark::None;
+        for (place, is_left) in [(first, true), (map.view().directory().cells[0], false)] {
+            map.lock_slots(place, 0, Mark::Slot(13));
+            map.mend_piece(&guard, place, 0);
+            assert_eq!(is_marked(place), is_left);
+        }
+    }
+
+    #[test]
+    fn a_piece_is_its_own_buckets_and_no_others() {
+        let pool = Pool::<Shm>::anonymous(4 << 20).unwrap();
+        let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 12).unwrap();
+        let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
+        let indexes = [0, PIECE - 1, PIECE, 2 * PIECE - 1, 2 * PIECE, 4 * PIECE - 1];
+        indexes.iter().for_each(|&index| map.lock_slots(place, index, Mark::Slot(3)));
+        let marked = || {
+            let is_marked = |index| meta(pool.medium(), map.bucket(place, index)).mark::<U64>() != Mark::None;
+            indexes.map(is_marked)
+        };
+        map.mend_piece(&guard, place, 1);
+        assert_eq!(marked(), [true, true, false, false, true, true]);
+        map.mend_piece(&guard, place, 3);
+        assert_eq!(marked(), [true, true, false, false, true, false]);
+        map.mend_piece(&guard, place, 0);
+        assert_eq!(marked(), [false, false, false, false, true, false]);
     }
 }

@@ -381,11 +381,14 @@ pub(super) fn view_at(offset: u64) -> Offset<ViewBlock> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::power::{Power, interrupted};
     use super::super::bucket::{Mark, all_slots, meta, store_meta};
     use crate::hash::Rewo;
     use crate::{KeyKind, PointIndex, Stored, U64};
+    use std::sync::Arc;
     use terrace_medium::Dram;
     use terrace_pool::Pool;
+    use terrace_testkit::schedule::Stage;
 
     #[test]
     fn a_table_with_an_eighth_of_its_slots_taken_shrinks_to_half_full() {
@@ -466,5 +469,69 @@ mod tests {
             drop(moving);
         });
         assert!(added.iter().all(|key| map.get(&guard, key) == Some(2)));
+    }
+
+    #[test]
+    fn an_insert_moves_its_piece_after_who_was_at_it() {
+        let power = Power::new();
+        let map = Rewo::<_, U64>::with_shape(&power.pool, "map", 1, 5).unwrap();
+        let mut keys = 0..;
+        while !map.view().is_moving() {
+            map.insert(&power.pool.pin(), &keys.next().unwrap(), 1).unwrap();
+        }
+        let (before, map) = (map.view().count(), Arc::new(map));
+        let (mover, writer, key) = (map.clone(), map.clone(), keys.next().unwrap());
+        // Moves nothing, but has the lock when the other comes.
+        let hold = move || {
+            let guard = mover.pool().pin();
+            let lock = mover.resize_lock().acquire(&guard);
+            (0..100).for_each(|_| _ = mover.len());
+            drop(lock);
+        };
+        interrupted(&Stage::new(), 200, hold, move || {
+            writer.insert(&writer.pool().pin(), &key, 1).unwrap();
+        });
+        assert_eq!((map.view().is_moving(), map.view().count() - before), (true, 8));
+        assert_eq!(map.get(&power.pool.pin(), &key), Some(1));
+    }
+
+    #[test]
+    fn of_what_has_moved_every_sixty_fourth_bucket_is_remembered_after_a_loss_of_power() {
+        let power = Power::new();
+        let map = Rewo::<_, U64>::with_shape(&power.pool, "map", 1, 7).unwrap();
+        let (mut keys, guard) = (0.., power.pool.pin());
+        while !map.view().is_moving() {
+            map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
+        }
+        let view = map.view();
+        for (moved, remembered) in [(63, 0), (64, 64), (70, 64), (127, 64)] {
+            assert!(map.advance(&guard, view, moved - view.count()).is_ok());
+            assert_eq!(view.count(), moved);
+            power.pool.region().fence();
+            let pool = power.lost();
+            let after = Rewo::<_, U64>::recover(&pool, "map").unwrap().unwrap();
+            assert_eq!(after.view().count(), remembered, "{moved} buckets");
+            drop(after);
+            pool.abandon();
+        }
+    }
+
+    #[test]
+    fn a_table_that_has_grown_counts_all_that_it_takes_and_has_given_back_the_rest() {
+        let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
+        let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 6, 2).unwrap();
+        let guard = pool.pin();
+        (0..3000).for_each(|key| _ = map.insert(&guard, &key, key).unwrap());
+        while map.maintain(&guard) {}
+        assert!(map.stats(&guard).resizes > 16, "all tables were replaced by one");
+        let spare = map.view().directory().spare().map_or(0, |spare| spare.buckets());
+        let (stats, stripes) = (map.stats(&guard), 64 * 32);
+        // Root and view besides.
+        assert_eq!(stats.bytes, 256 * (stats.buckets + spare) + stripes + 256 + 256);
+        assert_eq!(stats.slots, 14 * stats.buckets);
+        drop(guard);
+        while pool.relieve() {}
+        let blocks = pool.reachable(&mut |marker| map.trace(&pool.pin(), marker, |_, _| ()));
+        assert_eq!(blocks.iter().map(|&(_, bytes)| bytes).sum::<u64>(), pool.space().used_by_blocks);
     }
 }

@@ -122,7 +122,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 
-    fn evictions(&self) -> u64 {
+    pub(super) fn evictions(&self) -> u64 {
         self.root[3].0[EVICTIONS].load(self.pool.medium(), Acquire)
     }
 
@@ -210,7 +210,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::{Power, interrupted, pool};
+    use super::super::super::power::{Medium, Power, interrupted, pool};
     use super::super::bucket::store_passed;
     use super::super::shape::sealed::Shape;
     use super::super::together::Together;
@@ -324,6 +324,143 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_piece_has_as_many_homes_as_half_full_buckets_would_have_keys_in_their_order() {
+        let pool = pool::<Dram>(1 << 20);
+        let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 4).unwrap();
+        let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
+        for home in 0..16 {
+            let keys = (0..).filter(|key| place.home(U64::hash(key, map.seed)) == home);
+            keys.take(7).for_each(|key| _ = map.insert(&guard, &key, home).unwrap());
+        }
+        // All cells are visited together.
+        let at = |home: u64| Spot { first_cell: 0, cells_log2: 4, home: 0 }.next(home << (HOME_BITS - 4));
+        let piece = |from, at_least| {
+            let mut homes = Vec::new();
+            let end = map.scan(&guard, from, at_least, |home| homes.push(home));
+            homes.dedup();
+            (end, homes)
+        };
+        assert_eq!(piece(0, 70), (at(11), (0..11).collect()));
+        assert_eq!(piece(at(11), 7), (at(13), vec![11, 12]));
+        assert_eq!(piece(at(13), 6), (at(14), vec![13]));
+        assert_eq!(piece(at(14), 500), (0, vec![14, 15]));
+        assert_eq!(piece(0, usize::MAX), (0, (0..16).collect()));
+    }
+
+    #[test]
+    fn a_piece_reads_its_homes_and_the_window_of_their_second_buckets_and_no_others() {
+        let pool = pool::<Counting<Dram>>(16 << 20);
+        let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 10).unwrap();
+        let guard = pool.pin();
+        // A key in each home, or nearly.
+        (0..7000).for_each(|key| _ = map.insert(&guard, &key, key).unwrap());
+        for (from, homes) in [(0, 1), (512, 1), (512, 10), (1000, 10)] {
+            let position = Spot { first_cell: 0, cells_log2: 4, home: 0 }.next(from << (HOME_BITS - 10));
+            let at_least = 7 * (homes as usize - 1);
+            let (read, _) = pool.medium().touched(|| map.gather(&guard, position, at_least, &mut Vec::new()));
+            // Root and view besides.
+            assert!((homes + 256..homes + 262).contains(&(read.blocks() as u64)), "{}", read.blocks());
+        }
+    }
+
+    #[test]
+    fn pieces_of_a_scan_are_apart_while_keys_move_to_a_larger_table() {
+        let pool = pool::<Dram>(4 << 20);
+        let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 4, 3).unwrap();
+        let (guard, mut keys, mut larger) = (pool.pin(), 0, 0);
+        while larger < 10 {
+            map.insert(&guard, &keys, keys).unwrap();
+            keys += 1;
+            let directory = map.view().directory();
+            if directory.moving == ALL_CELLS {
+                assert!(directory.to.is_some_and(|to| to.log2() > directory.cells[0].log2() + 3));
+                larger += 1;
+                for at_least in [1, 30, usize::MAX] {
+                    assert_eq!(scanned(&map, at_least), (0..keys).collect::<Vec<_>>(), "{at_least}");
+                }
+            }
+        }
+    }
+
+    /// The table that is found after a loss of power: each key once, but perhaps the last, and with nothing left to end after a collection.
+    fn is_whole(pool: Pool<Medium>, keys: u64, when: &str) {
+        let map = Rewo::<_, U64>::recover(&pool, "map").unwrap().unwrap();
+        let is_there = || {
+            let mut words = scanned(&map, usize::MAX);
+            _ = words.pop_if(|word| *word == keys);
+            assert_eq!(words, (0..keys).collect::<Vec<_>>(), "{when}");
+        };
+        is_there();
+        pool.doubt();
+        pool.collect(&mut |marker| map.trace(&pool.pin(), marker, |_, _| ()));
+        assert_eq!(map.verify(&pool.pin()), [], "{when}");
+        is_there();
+        drop(map);
+        pool.abandon();
+    }
+
+    /// A table that has been filled until this is so; and how many keys it has.
+    fn filled<M: MappedMedium>(
+        pool: &Pool<M>,
+        log2: u32,
+        until: impl Fn(&Rewo<M, U64>, u64) -> bool,
+    ) -> (Rewo<M, U64>, u64) {
+        let map = Rewo::<M, U64>::with_shape(pool, "map", 1, log2).unwrap();
+        let mut keys = 0;
+        while !until(&map, keys) {
+            map.insert(&pool.pin(), &keys, keys).unwrap();
+            keys += 1;
+        }
+        (map, keys)
+    }
+
+    /// Stops who inserts the key with this number after so many of his steps: somebody scans then, and the power is lost.
+    fn cut(log2: u32, keys: u64, steps: impl Iterator<Item = u32>) {
+        let stage = Stage::new();
+        for steps in steps {
+            let power = Arc::new(Power::new());
+            let map = Arc::new(filled(&power.pool, log2, |_, there| there == keys).0);
+            let (writer, reader, off) = (map.clone(), map.clone(), power.clone());
+            let seen = Arc::new(Mutex::new(None));
+            let answer = seen.clone();
+            let write = move || _ = writer.insert(&writer.pool().pin(), &keys, keys).unwrap();
+            interrupted(&stage, steps, write, move || {
+                // What a scan meets it makes durable.
+                let pool = off.lost();
+                *answer.lock().unwrap() = Some((pool, scanned(&reader, usize::MAX)));
+            });
+            let (pool, mut words) = seen.lock().unwrap().take().unwrap();
+            _ = words.pop_if(|word| *word == keys);
+            assert_eq!(words, (0..keys).collect::<Vec<_>>(), "after {steps} steps");
+            is_whole(pool, keys, &format!("after {steps} steps"));
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_being_evicted_is_there_once_for_a_scan_and_after_a_loss_of_power() {
+        let evicts = |map: &Rewo<Dram, U64>, _| map.evictions() > 0;
+        let (_, keys) = filled(&pool::<Dram>(1 << 20), 2, evicts);
+        cut(2, keys - 1, (1..260).step_by(4));
+    }
+
+    #[test]
+    fn a_spare_that_is_being_taken_and_a_resize_that_begins_leave_every_key_where_it_is() {
+        let has_spare = |map: &Rewo<Dram, U64>, _| map.view().directory().spare().is_some();
+        let (_, keys) = filled(&pool::<Dram>(1 << 20), 3, has_spare);
+        cut(3, keys - 1, (20..520).step_by(17));
+        let moves = |map: &Rewo<Dram, U64>, _| map.view().is_moving();
+        let (_, keys) = filled(&pool::<Dram>(1 << 20), 3, moves);
+        cut(3, keys - 1, (20..520).step_by(17));
+    }
+
+    #[test]
+    fn keys_that_are_being_moved_are_there_once_for_a_scan_and_after_a_loss_of_power() {
+        let moves = |map: &Rewo<Dram, U64>, _| map.view().is_moving();
+        let (_, keys) = filled(&pool::<Dram>(1 << 20), 3, moves);
+        cut(3, keys, (5..3000).step_by(61));
+    }
+
     /// The slot of a key.
     fn slot_of(map: &Rewo<Dram, U64>, place: Place, index: u64, key: u64) -> Option<usize> {
         let guard = map.pool().pin();
@@ -351,6 +488,10 @@ mod tests {
                 let entry = U64::read(&guard, map.bucket(place, home), slot).unwrap();
                 let free = meta(pool.medium(), map.bucket(place, second)).free::<U64>().trailing_zeros();
                 map.install(&guard, Slot { place, index: second, slot: free as usize }, entry);
+            }
+            if mark {
+                // Whoever meets both knows that it is one.
+                assert_eq!(scanned(&map, usize::MAX), (0..20).collect::<Vec<_>>());
             }
             let findings = map.verify(&guard);
             // One that is there twice and not on its way is damage, which a collection leaves for people to see.

@@ -121,8 +121,9 @@ mod tests {
     use super::super::super::power::{Medium, Power};
     use super::*;
     use crate::{PointIndex, Stored, U64};
-    use terrace_medium::Dram;
+    use terrace_medium::{Dram, Pmem};
     use terrace_pool::Pool;
+    use terrace_testkit::Counting;
 
     /// A table of 64 buckets that has been filled until it has a spare. How many keys it has.
     fn filled<M: MappedMedium>(pool: &Pool<M>) -> (Rewo<M, U64>, u64) {
@@ -278,5 +279,52 @@ mod tests {
             (0..3).for_each(|_| while map.maintain(&guard) {});
             assert_eq!((map.stats(&guard).buckets, map.stats(&guard).resizes), (1, resizes));
         }
+    }
+
+    #[test]
+    fn a_resize_does_not_begin_before_it_is_due_though_its_spare_is_cleared() {
+        let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
+        let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
+        let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
+        // 896 slots, of which 90% are 806.4.
+        (0..500).for_each(|key| _ = map.insert(&guard, &key, key).unwrap());
+        map.take_spare(&guard, map.view(), 6).unwrap();
+        while !map.clear_some(map.view(), PIECE) {}
+        map.foresee(&guard, place, 2);
+        assert!(!map.view().is_moving());
+    }
+
+    #[test]
+    fn a_piece_of_a_spare_costs_one_fence_and_what_is_cleared_none() {
+        let pool = Pool::<Counting<Pmem>>::anonymous(16 << 20).unwrap();
+        let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
+        map.take_spare(&pool.pin(), map.view(), 6).unwrap();
+        let clear = |buckets| {
+            let (counts, is_all) = pool.medium().during(|| map.clear_some(map.view(), buckets));
+            (counts.fences, map.view().count(), is_all)
+        };
+        assert_eq!(clear(16), (1, 16, false));
+        assert_eq!(clear(64), (1, 48, false), "half of it at most");
+        assert_eq!(clear(64), (1, 64, true));
+        assert_eq!(clear(64), (0, 64, true));
+    }
+
+    #[test]
+    fn where_there_is_no_memory_for_a_spare_nobody_looks_for_it_twice() {
+        let pool = Pool::<Counting<Dram>>::anonymous(1 << 20).unwrap();
+        let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
+        let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
+        let blocks: Vec<_> = std::iter::from_fn(|| guard.alloc(BLOCK << 6).ok()).collect();
+        let mut keys = 0..;
+        while !map.is_filled(place, SAMPLE, DUE_PERCENT) {
+            map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
+        }
+        map.refused.store(0, Relaxed);
+        let foresee = || pool.medium().during(|| map.foresee(&guard, place, 1)).0.loads;
+        let [first, second] = [foresee(), foresee()];
+        assert!(first >= second + SAMPLE, "{first} loads, then {second}");
+        drop(blocks);
+        assert_eq!(foresee(), second, "until there is another view");
+        assert_eq!(map.view().directory().spare(), None);
     }
 }

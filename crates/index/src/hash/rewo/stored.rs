@@ -136,9 +136,10 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::power::{Power, pool};
     use super::*;
     use crate::U64;
+    use std::sync::atomic::Ordering::Relaxed;
     use terrace_medium::Dram;
 
     #[test]
@@ -153,6 +154,45 @@ mod tests {
             let map = Rewo::<Dram, U64>::create(&pool, "map", keys).unwrap();
             let made = (map.stripes(), map.view().directory().buckets());
             assert_eq!(made, (stripes, buckets), "{bytes} bytes, {keys} keys");
+        }
+    }
+
+    /// Of a view that comes to the place of one that was settled in another life nobody knows that it is durable.
+    #[test]
+    fn after_a_crash_no_view_counts_as_settled_but_beside_others_what_is_settled_stays_so() {
+        let power = Power::new();
+        let map = Rewo::<_, U64>::with_shape(&power.pool, "map", 1, 2).unwrap();
+        map.insert(&power.pool.pin(), &1, 1).unwrap();
+        let settled = |map: &Rewo<_, U64>| map.root[2].0[SETTLED].load(map.pool.medium(), Relaxed);
+        let view = map.view_offset().raw();
+        assert_eq!(settled(&map), view);
+        power.pool.bring_up().done();
+        let beside = Rewo::<_, U64>::recover(&power.pool, "map").unwrap().unwrap();
+        assert_eq!(settled(&beside), view);
+        // Where a cache line is written back by itself.
+        power.pool.region().persist(&map.root[2]);
+        let pool = power.lost();
+        let after = Rewo::<_, U64>::recover(&pool, "map").unwrap().unwrap();
+        assert_eq!((settled(&after), after.view_offset().raw()), (0, view));
+        drop(after);
+        pool.abandon();
+    }
+
+    #[test]
+    fn a_root_of_an_impossible_number_of_stripes_is_refused_though_it_fits_its_check() {
+        let pool = pool::<Dram>(1 << 20);
+        drop(Rewo::<Dram, U64>::with_shape(&pool, "map", 4, 2).unwrap());
+        let root = pool.root("map", "rewo").unwrap().unwrap();
+        let line = &pool.region().at(Offset::<Root>::new(root))[0].0;
+        let most = u64::from(STRIPES_LOG2_MAX);
+        // The pool has no room for the most, of which there are 2 MiB.
+        let lost = "the stripes lie outside";
+        for (stripes, says) in [(0, "impossible number"), (most, lost), (most + 1, "impossible number")] {
+            line[ROOT_STRIPES_LOG2].store(pool.medium(), stripes, Relaxed);
+            let words: [u64; ROOT_CHECK] = std::array::from_fn(|at| line[at].load(pool.medium(), Relaxed));
+            line[ROOT_CHECK].store(pool.medium(), check_of(&words), Relaxed);
+            let Err(error) = Rewo::<Dram, U64>::recover(&pool, "map") else { panic!("not refused") };
+            assert!(error.to_string().contains(says), "{stripes}: {error}");
         }
     }
 }

@@ -210,8 +210,9 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 mod tests {
     use super::super::super::power::pool;
     use super::*;
+    use crate::KeyKind;
     use crate::{PointIndex, U64};
-    use terrace_medium::Dram;
+    use terrace_medium::{Dram, Pmem};
 
     #[test]
     fn a_collection_counts_under_each_lock_the_keys_that_change_under_it() {
@@ -230,5 +231,49 @@ mod tests {
         (0..16).for_each(|stripe| map.set_keys(stripe, 1000));
         pool.reachable(&mut |marker| map.trace(&guard, marker, |_, _| ()));
         assert_eq!((counts(), map.len()), (before, 40));
+    }
+
+    #[test]
+    fn locks_are_freed_from_the_last_on_and_there_are_no_more_than_eight() {
+        let pool = pool::<Dram>(1 << 20);
+        let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 4, 4).unwrap();
+        let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
+        let is_free = |index| map.try_hold(&guard, &mut Held::none(), place.bucket(index));
+        let mut held = Held::none();
+        assert!((0..8).all(|index| map.try_hold(&guard, &mut held, place.bucket(index))));
+        assert_eq!(held.len(), 8);
+        assert!(map.try_hold(&guard, &mut held, place.bucket(3)), "it is held already");
+        assert!(!map.try_hold(&guard, &mut held, place.bucket(8)) && is_free(8), "one too many");
+        held.release_after(8);
+        assert!((0..8).all(|index| !is_free(index)));
+        held.release_after(6);
+        assert_eq!([5, 6, 7].map(is_free), [false, true, true]);
+        assert!(map.try_hold(&guard, &mut held, place.bucket(9)) && held.len() == 7);
+        held.release_unfenced(map.stripe_of(place.bucket(2)));
+        assert_eq!([1, 2, 3, 9].map(is_free), [false, true, false, false]);
+        drop(held);
+        assert!((0..10).all(is_free));
+    }
+
+    /// If he dies before he has written it back, whoever takes his lock does so.
+    #[test]
+    fn whoever_stores_to_a_bucket_has_noted_it_under_its_lock() {
+        let pool = pool::<Pmem>(1 << 20);
+        let map = Rewo::<Pmem, U64>::with_shape(&pool, "map", 4, 2).unwrap();
+        let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
+        let home = place.home(U64::hash(&7, map.seed));
+        let changes: [&dyn Fn(); 3] =
+            [&|| _ = map.insert(&guard, &7, 1).unwrap(), &|| _ = map.update(&guard, &7, 2), &|| {
+                _ = map.remove(&guard, &7)
+            }];
+        for change in changes {
+            change();
+            for index in 0..4 {
+                let pending = map.stripe_word(map.stripe_of(place.bucket(index)), PENDING);
+                let noted = if index == home { place.bucket(home).raw() } else { 0 };
+                assert_eq!(pending.load(pool.medium(), Relaxed), noted);
+                pending.store(pool.medium(), 0, Relaxed);
+            }
+        }
     }
 }

@@ -102,6 +102,7 @@ mod tests {
         assert_eq!((copies.0.len(), map.len()), (3, 0));
         assert_eq!((copies.0[0].0.index, copies.0[1].0.index), (1, 1));
         assert_ne!(copies.0[0].0.slot, copies.0[1].0.slot);
+        assert_eq!(copies.0[0].0.slot, copies.0[2].0.slot, "each bucket by itself");
         let (counts, ()) = pool.medium().during(|| map.publish_together(&mut copies));
         assert_eq!((copies.0.len(), map.len()), (0, 3));
         assert_eq!((counts.write_backs, counts.fences), (2, 2), "each bucket once");
@@ -113,5 +114,20 @@ mod tests {
         assert!(!locked());
         drop(other);
         assert!(locked());
+    }
+
+    #[test]
+    fn only_a_bucket_with_plenty_of_room_and_no_locked_slot_is_written_to() {
+        let pool = pool::<Counting<Pmem>>(1 << 20);
+        let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 3).unwrap();
+        let (guard, to) = (map.pool().pin(), map.view().directory().cells[0]);
+        let entry = Entry { tag: 1, key: 1, word: 1 };
+        let taken = |free: u32, mark| {
+            let valid = all_slots::<U64>() >> free;
+            store_meta(pool.medium(), map.bucket(to, 5), Meta(0).becoming::<U64>(valid, mark));
+            map.copy_together(&guard, &mut Held::none(), (to, 5), entry, &mut Together::default())
+        };
+        assert_eq!([0, 1, 3, 4, 14].map(|free| taken(free, Mark::None)), [false, false, false, true, true]);
+        assert!(!taken(14, Mark::Slot(3)) && !taken(14, Mark::Moving));
     }
 }

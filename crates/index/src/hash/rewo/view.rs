@@ -313,4 +313,22 @@ mod tests {
             assert_ne!(check_of(&words[MOVING..FIRST_CELL + CELLS]), words[CHECK]);
         }
     }
+
+    #[test]
+    fn a_table_for_all_keys_is_twice_as_large_as_all_others_or_more() {
+        let tables: [Place; CELLS] = std::array::from_fn(|cell| {
+            Place::new(0x4000 + 0x1_0000 * cell as u64, if cell == 0 { 4 } else { 3 })
+        });
+        // 136 buckets.
+        let directory = Directory::resting(tables);
+        let growth = Growth { moving: ALL_CELLS, log2: 9 };
+        assert_eq!(directory.growth(tables[5]), Some(growth));
+        let serves = [8, 9, 10].map(|log2| {
+            let spare = Place::new(64, log2);
+            (directory.is_for_all(spare), directory.serves(spare, growth))
+        });
+        assert_eq!(serves, [(false, false), (true, true), (true, true)]);
+        let shared = Directory::resting([tables[1]; CELLS]);
+        assert_eq!([3, 4, 5].map(|log2| shared.is_for_all(Place::new(64, log2))), [false, true, true]);
+    }
 }

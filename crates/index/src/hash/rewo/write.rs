@@ -311,7 +311,7 @@ mod tests {
     use super::super::super::power::pool;
     use super::*;
     use crate::{KeyKind, PointIndex, Stored, U64};
-    use terrace_medium::Dram;
+    use terrace_medium::{Dram, Pmem};
     use terrace_testkit::Counting;
 
     #[test]
@@ -361,6 +361,56 @@ mod tests {
             let (updating, _) = pool.medium().during(|| map.update(&guard, &key, key));
             assert_eq!((updating.rmws, locking.rmws > 0), (locking.rmws, true), "key {key}");
         }
+        // Nor does an insert that evicts nobody.
+        let mut keys = 20..;
+        while map.evictions() == 0 {
+            let key = keys.next().unwrap();
+            let probe = Probe::<U64>::new(&key, map.seed);
+            let (offsets, len) = Path::new(map.view().route(probe.hash), probe.hash).offsets();
+            let (locking, _) = pool.medium().during(|| drop(map.hold(&guard, &offsets[..len])));
+            let (inserting, _) = pool.medium().during(|| map.insert(&guard, &key, key).unwrap());
+            assert!(inserting.rmws == locking.rmws || map.evictions() > 0, "key {key}");
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_stripe_takes_its_lock_and_gives_it_back() {
+        let pool = pool::<Counting<Dram>>(1 << 20);
+        let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 2).unwrap();
+        let guard = pool.pin();
+        for _ in 0..2 {
+            let (waiting, ()) = pool.medium().during(|| map.wait_for(&guard, 3));
+            assert!(waiting.rmws > 0);
+        }
+    }
+
+    #[test]
+    fn between_two_buckets_of_one_lock_there_is_a_fence() {
+        let pool = pool::<Counting<Pmem>>(1 << 20);
+        let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 2).unwrap();
+        let place = map.view().directory().cells[0];
+        let fences = |one, other| pool.medium().during(|| map.fence_between(place, one, other)).0.fences;
+        assert_eq!([fences(0, 1), fences(0, 2), fences(3, 1), fences(3, 0)], [0, 1, 1, 0]);
+    }
+
+    #[test]
+    fn only_the_first_of_its_class_has_to_say_that_it_passes() {
+        let pool = pool::<Counting<Pmem>>(1 << 20);
+        let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 2).unwrap();
+        let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
+        let insert = |key: u64| _ = map.insert(&guard, &key, key).unwrap();
+        let hash = |key: &u64| U64::hash(key, map.seed);
+        let of_home = || (0..).filter(|key| place.home(hash(key)) == 1);
+        // Three quarters of the slots.
+        of_home().take(11).for_each(insert);
+        assert_eq!(meta(pool.medium(), map.bucket(place, 1)).keys::<U64>(), 11);
+        let tag = hash(&of_home().nth(11).unwrap()) as u8;
+        let costs = of_home().skip(11).filter(|key| hash(key) as u8 == tag).take(2).map(|key| {
+            let (counts, ()) = pool.medium().during(|| insert(key));
+            (counts.write_backs, counts.fences)
+        });
+        // Both come to the first line of the second bucket, where one fence is enough.
+        assert_eq!(costs.collect::<Vec<_>>(), [(3, 2), (1, 1)]);
     }
 
     #[test]

@@ -221,8 +221,14 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::alike::{LOST, Numbered, key, pair_of_one_look};
+    use super::super::super::power::pool;
+    use super::super::bucket::{store_meta, store_tag};
+    use super::super::ops::Turbo;
     use super::*;
     use crate::key::NoRecords;
+    use crate::{Inserted, PointIndex, Stored};
+    use terrace_medium::Dram;
 
     fn randoms() -> impl Iterator<Item = u64> {
         std::iter::successors(Some(0x1357_9bdf_2468_ace0_u64), |word| {
@@ -262,5 +268,156 @@ mod tests {
             let known = <Bytes<NoRecords> as Shape>::inner(entry, 0, 0);
             assert_eq!(known >> (64 - HASH_BITS), inner >> (64 - HASH_BITS));
         }
+    }
+
+    /// It is the format: what one version has sealed, all others must take for sound.
+    #[test]
+    fn each_bit_of_a_meta_word_has_one_of_the_check() {
+        for bit in 0..META_BITS {
+            let check = META_BITS + (bit + 4) % META_CHECK_BITS;
+            assert_eq!(Bytes::<NoRecords>::seal(1 << bit, 0), 1 << bit | 1 << check, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_the_offset_of_a_record() {
+        let is_word = <Bytes<NoRecords> as Shape>::is_word;
+        let words = [0, 4, 8, 12, OFFSET << 3, (OFFSET + 1) << 3];
+        assert_eq!(words.map(is_word), [false, false, true, false, true, false]);
+    }
+
+    #[test]
+    fn a_slot_without_a_record_is_not_whole() {
+        assert!(!is_whole(0) && !is_whole(pack(0x1234, 0)));
+    }
+
+    #[test]
+    fn slots_of_two_places_are_no_key_s_though_the_records_of_both_are_lost() {
+        type Kind = Bytes<NoRecords>;
+        let pool = pool::<Dram>(1 << 20);
+        let entry = |place| Entry { tag: 0, key: pack(place, 64), word: 64 };
+        let same = |one, other| Kind::same_key(&pool.pin(), entry(one), entry(other));
+        assert_eq!([same(5, 5), same(5, 6), same(5, 5 | 1 << 14)], [true, false, false]);
+    }
+
+    /// A table of one bucket with one key, and that key's slot.
+    fn with_one_key(number: u64, test: impl FnOnce(&Turbo<Dram, Bytes<Numbered>>, &Bucket, usize)) {
+        let pool = pool::<Dram>(1 << 20);
+        let index = Turbo::<Dram, Bytes<Numbered>>::with_shards(&pool, "index", 0, 1).unwrap();
+        let guard = pool.pin();
+        index.insert(&guard, key(number), 8 * number).unwrap();
+        let bucket = index.bucket(index.place(0), 0);
+        let Found::Here(slot, _) = Bytes::find(&guard, bucket, &probe(&index, number)) else {
+            panic!("it is there")
+        };
+        test(&index, bucket, slot);
+    }
+
+    fn probe(index: &Turbo<Dram, Bytes<Numbered>>, number: u64) -> Probe<'static, Bytes<Numbered>> {
+        let hash = Bytes::<Numbered>::hash(key(number), index.seed);
+        Probe::new(key(number), hash, index.route(hash).1)
+    }
+
+    #[test]
+    fn a_slot_is_a_key_s_that_is_whole_and_has_its_place_and_its_record() {
+        with_one_key(9, |index, bucket, slot| {
+            let (guard, probe) = (index.pool().pin(), probe(index, 9));
+            let (word, place) = (slot_word(bucket, slot), place(probe.inner));
+            let sound = word.load(guard.pool().medium(), Relaxed);
+            assert_eq!(sound, pack(place, 72));
+            // What is in the slot, and what is told of that to who looks for the key.
+            let slots = [
+                (sound, None),
+                (sound ^ 1 << 41, Some(72)),
+                (pack(place ^ 1, 72), None),
+                (pack(place, 80), None),
+                (pack(place, LOST), Some(LOST)),
+            ];
+            for (slot, suspected) in slots {
+                word.store(guard.pool().medium(), slot, Relaxed);
+                let is_here = matches!(Bytes::find(&guard, bucket, &probe), Found::Here(..));
+                assert_eq!(is_here, slot == sound, "{slot:#x}");
+                // One that is there, as it should be: it has come since who looks for it did so.
+                assert_eq!(Bytes::suspect(&guard, bucket, &probe), suspected, "{slot:#x}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_key_under_another_s_tag_is_suspected() {
+        with_one_key(9, |index, bucket, slot| {
+            let (guard, probe) = (index.pool().pin(), probe(index, 9));
+            store_tag(guard.pool().medium(), bucket, slot, probe.tag ^ 1);
+            assert_eq!(Bytes::suspect(&guard, bucket, &probe), Some(72));
+            assert_eq!(index.get_sound(&guard, key(9)).map_err(|damage| damage.offset), Err(72));
+        });
+    }
+
+    #[test]
+    fn of_two_keys_of_one_place_and_tag_the_record_decides() {
+        let pool = pool::<Dram>(1 << 20);
+        let index = Turbo::<Dram, Bytes<Numbered>>::with_shards(&pool, "index", 0, 1).unwrap();
+        let (guard, [one, other]) = (pool.pin(), pair_of_one_look(index.seed, HASH_BITS));
+        let get = |number| index.get(&guard, key(number));
+        assert_eq!(index.insert(&guard, key(one), 8 * one), Ok(Inserted::New));
+        assert_eq!((get(one), get(other)), (Some(8 * one), None));
+        assert_eq!(index.insert(&guard, key(other), 8 * other), Ok(Inserted::New));
+        assert_eq!((get(one), get(other), index.verify(&guard)), (Some(8 * one), Some(8 * other), vec![]));
+        assert_eq!(index.remove(&guard, key(one)), Some(8 * one));
+        assert_eq!((get(one), get(other)), (None, Some(8 * other)));
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_and_one_of_another_home_are_told() {
+        let pool = pool::<Dram>(1 << 20);
+        let index = Turbo::<Dram, Bytes<Numbered>>::with_shards(&pool, "index", 0, 40).unwrap();
+        let (guard, place) = (pool.pin(), index.place(0));
+        assert_eq!(place.buckets(), 2);
+        index.insert(&guard, key(9), 72).unwrap();
+        let probe = probe(&index, 9);
+        let bucket = index.bucket(place, place.home(probe.inner));
+        let told = |slot: usize, entry| {
+            let before = meta(pool.medium(), bucket);
+            store_tag(pool.medium(), bucket, slot, probe.tag);
+            Bytes::<Numbered>::write(&guard, bucket, slot, entry);
+            store_meta(pool.medium(), bucket, before.with_live::<Bytes<Numbered>>(slot));
+            let findings = index.verify(&guard);
+            store_meta(pool.medium(), bucket, before);
+            findings.into_iter().map(|finding| finding.expected).collect::<Vec<_>>()
+        };
+        let entry = Bytes::<Numbered>::entry(&probe, 72);
+        assert_eq!(told(20, entry), ["each key once"]);
+        let elsewhere = pack(super::place(probe.inner) ^ 1 << 14, 72);
+        assert_eq!(told(20, Entry { key: elsewhere, ..entry }), ["keys of shard 0, with their homes"]);
+    }
+
+    #[test]
+    fn many_byte_strings_are_looked_for_at_once() {
+        let pool = pool::<Dram>(1 << 20);
+        let index = Turbo::<_, Bytes<Numbered>>::with_shards(&pool, "index", 0, 40).unwrap();
+        let guard = pool.pin();
+        (1..41).for_each(|number| _ = index.insert(&guard, key(number), 8 * number).unwrap());
+        for keys in [0, 1, 15, 16, 17, 50] {
+            let mut found = Vec::new();
+            index.get_many(&guard, (1..1 + keys).map(key), |nth, word| found.push((nth as u64, word)));
+            let expected = (0..keys).map(|nth| (nth, (nth < 40).then_some(8 * (nth + 1))));
+            assert_eq!(found, expected.collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn byte_strings_are_found_in_a_shard_however_often_it_is_drawn_anew() {
+        let pool = pool::<Dram>(4 << 20);
+        let index = Turbo::<_, Bytes<Numbered>>::with_shards(&pool, "index", 1, 0).unwrap();
+        let guard = pool.pin();
+        for number in 1..3000 {
+            index.insert(&guard, key(number), 8 * number).unwrap();
+        }
+        assert!(index.stats(&guard).resizes > 10);
+        assert!((1..3000).all(|number| index.get(&guard, key(number)) == Some(8 * number)));
+        assert_eq!(index.verify(&guard), []);
+        (1..2990).for_each(|number| assert_eq!(index.remove(&guard, key(number)), Some(8 * number)));
+        assert!((2990..3000).all(|number| index.get(&guard, key(number)) == Some(8 * number)));
+        assert_eq!((index.len(), index.verify(&guard)), (10, vec![]));
     }
 }

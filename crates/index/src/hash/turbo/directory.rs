@@ -231,6 +231,8 @@ impl<'t> Descriptor<'t> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
+    use terrace_medium::{Dram, MappedMedium, Mapping, Protection, Shm};
 
     #[test]
     fn a_place_with_any_one_byte_changed_is_unsound() {
@@ -260,26 +262,73 @@ mod tests {
         }
     }
 
+    fn with_descriptor(test: impl FnOnce(&Dram, Descriptor<'_>)) {
+        let region = Region::new(Dram::new(Mapping::anonymous(64, 64).unwrap()));
+        test(region.medium(), Descriptor(region.at(Offset::new(0))));
+    }
+
     #[test]
     fn pending_are_the_last_buckets_up_to_one_around_the_end_of_the_shard() {
-        let region =
-            terrace_medium::Region::new(<terrace_medium::Dram as terrace_medium::MappedMedium>::new(
-                terrace_medium::Mapping::anonymous(64, 64).unwrap(),
-            ));
-        let descriptor = Descriptor(region.at(Offset::new(0)));
-        let place = Place::new(0x4040, 3);
-        let pending = |last: u64, count| {
-            descriptor.set_pending(region.medium(), place.bucket(last), count);
-            let mut pending: Vec<u64> = descriptor.pending(region.medium(), place).collect();
-            pending.sort_unstable();
-            pending
-        };
-        assert_eq!(pending(5, 1), [5]);
-        assert_eq!(pending(1, 3), [0, 1, 7]);
-        assert_eq!(pending(3, 9), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(pending(3, 1000), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(pending(8, 2), [0; 0], "not of this shard");
-        assert_eq!(descriptor.pending(region.medium(), Place::NONE).count(), 0);
+        with_descriptor(|medium, descriptor| {
+            let place = Place::new(0x4040, 3);
+            let pending = |last: u64, count| {
+                descriptor.set_pending(medium, place.bucket(last), count);
+                let mut pending: Vec<u64> = descriptor.pending(medium, place).collect();
+                pending.sort_unstable();
+                pending
+            };
+            assert_eq!(pending(5, 1), [5]);
+            assert_eq!(pending(1, 3), [0, 1, 7]);
+            assert_eq!(pending(3, 9), [0, 1, 2, 3, 4, 5, 6, 7]);
+            assert_eq!(pending(3, 1000), [0, 1, 2, 3, 4, 5, 6, 7]);
+            assert_eq!(pending(8, 2), [0; 0], "not of this shard");
+            assert_eq!(descriptor.pending(medium, Place::NONE).count(), 0);
+        });
+    }
+
+    #[test]
+    fn more_pending_buckets_than_can_be_counted_stand_for_all() {
+        with_descriptor(|medium, descriptor| {
+            let place = Place::new(0x4040, 8);
+            for (count, pending) in [(1, 1), (62, 62), (63, 256), (64, 256), (200, 256)] {
+                descriptor.set_pending(medium, place.bucket(100), count);
+                assert_eq!(descriptor.pending(medium, place).count(), pending, "{count}");
+                assert_eq!(descriptor.pending(medium, place).next(), Some(100));
+            }
+        });
+    }
+
+    #[test]
+    fn a_shard_is_sound_in_what_another_process_has_added_since_this_one_looked() {
+        let path = std::env::temp_dir().join(format!("terrace-directory-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.set_len(1 << 20).unwrap();
+        let (own, protection) = (file.try_clone().unwrap(), Protection::ReadWrite);
+        let mapping = Mapping::file(own, 1 << 20, 4 << 20, protection).unwrap();
+        mapping.follow();
+        let region = Region::new(Shm::new(mapping));
+        let (medium, descriptor) = (region.medium(), Descriptor(region.at(Offset::new(0))));
+        file.set_len(2 << 20).unwrap();
+        for (start, is_sound) in [((2 << 20) - 8 * 256, true), ((2 << 20) - 7 * 256, false)] {
+            descriptor.prepare(medium, Place::new(start, 3));
+            descriptor.switch(medium);
+            assert_eq!(descriptor.is_sound(&region), is_sound);
+        }
+    }
+
+    #[test]
+    fn paths_are_averaged_over_the_last_four_of_a_small_shard_and_the_last_64_of_a_large_one() {
+        with_descriptor(|medium, descriptor| {
+            for (log2, paths) in [(0, 4), (1, 8), (3, 32), (4, 64), (5, 64), (BUCKETS_LOG2_MAX, 64)] {
+                descriptor.forget_measure(medium);
+                assert_eq!(descriptor.measure(medium, 1, log2), ONE_PROBE);
+                // One path that is longer by as many buckets as there are paths.
+                assert_eq!(descriptor.measure(medium, 1 + paths, log2), 2 * ONE_PROBE, "2^{log2}");
+                let less = 2 * ONE_PROBE - ONE_PROBE / paths;
+                assert_eq!(descriptor.measure(medium, 1, log2), less, "2^{log2}");
+            }
+        });
     }
 
     #[test]

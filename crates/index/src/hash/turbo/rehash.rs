@@ -183,10 +183,12 @@ fn place_entry<K: Buckets>(images: &mut [Image], home: usize, entry: Entry) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::power::pool;
     use super::*;
-    use crate::{PointIndex, U64};
+    use crate::{PointIndex, Stored, U64};
     use terrace_medium::Dram;
     use terrace_pool::Pool;
+    use terrace_testkit::Counting;
 
     /// Small shards lie in slabs of the pool, whose first block begins behind a header.
     #[test]
@@ -207,5 +209,96 @@ mod tests {
             sizes.insert(place.log2());
         }
         assert!((0..=9).all(|log2| sizes.contains(&log2)), "{sizes:?}");
+    }
+
+    #[test]
+    fn a_shard_of_which_an_eighth_is_deleted_is_drawn_again_without_that() {
+        for (removed, helps) in [(13, false), (14, true)] {
+            let pool = pool::<Dram>(1 << 20);
+            // 112 slots.
+            let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 0, 80).unwrap();
+            let guard = pool.pin();
+            (0..60).for_each(|key| _ = index.insert(&guard, &key, !key).unwrap());
+            (0..removed).for_each(|key| assert_eq!(index.remove(&guard, &key), Some(!key)));
+            let before = index.place(0);
+            let (lock, mut held) = index.hold(&guard, 0);
+            assert_eq!(index.count(held), (60 - removed, removed));
+            assert_eq!(index.make_room(&guard, &mut held), Ok(helps));
+            assert_eq!(index.count(held), (60 - removed, if helps { 0 } else { removed }));
+            drop(lock);
+            assert_eq!((index.place(0) != before, index.place(0).log2()), (helps, 3));
+            assert!((0..60).all(|key| index.get(&guard, &key) == (key >= removed).then_some(!key)));
+            assert_eq!(index.verify(&guard), []);
+        }
+    }
+
+    #[test]
+    fn keys_of_one_home_are_drawn_one_behind_the_other_and_all_are_led_to() {
+        let pool = pool::<Dram>(1 << 20);
+        let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 0, 80).unwrap();
+        let (guard, seed) = (pool.pin(), index.seed);
+        // Of the last bucket of eight, so that they go around the end; and all of one class of tags.
+        let hash = |key: &u64| <U64 as crate::KeyKind>::hash(key, seed);
+        let alike = (0..).filter(|key| hash(key) >> 61 == 7 && hash(key) as u8 >> 2 == 5);
+        let keys: Vec<u64> = alike.take(30).collect();
+        keys.iter().for_each(|key| _ = index.insert(&guard, key, !key).unwrap());
+        let (lock, mut held) = index.hold(&guard, 0);
+        index.rehash(&guard, &mut held, 3).unwrap();
+        drop(lock);
+        assert!(keys.iter().all(|key| index.get(&guard, key) == Some(!key)));
+        assert_eq!(index.verify(&guard), []);
+    }
+
+    #[test]
+    fn maintenance_takes_no_lock_of_a_shard_that_has_keys_or_no_buckets() {
+        let pool = pool::<Counting<Dram>>(1 << 20);
+        let index = Turbo::<_, U64>::with_shards(&pool, "index", 3, 0).unwrap();
+        let guard = pool.pin();
+        (0..3).for_each(|key| _ = index.insert(&guard, &key, key).unwrap());
+        let has_buckets = |shard| !index.place(shard).is_none();
+        assert!((0..8).any(has_buckets) && !(0..8).all(has_buckets));
+        let (counts, is_more) = pool.medium().during(|| index.maintain(&guard));
+        assert_eq!((counts.rmws, is_more), (0, false));
+    }
+
+    #[test]
+    fn a_shard_whose_count_a_crash_has_left_wrong_is_counted_before_it_is_taken_back() {
+        let pool = pool::<Dram>(1 << 20);
+        let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 0, 0).unwrap();
+        let guard = pool.pin();
+        (0..3).for_each(|key| _ = index.insert(&guard, &key, key).unwrap());
+        index.descriptor(0).set_keys(pool.medium(), 0);
+        assert!(!index.maintain(&guard));
+        assert_eq!((index.len(), index.get(&guard, &2)), (3, Some(2)));
+    }
+
+    #[test]
+    fn a_table_that_has_grown_counts_all_that_it_takes_and_has_given_back_the_rest() {
+        let pool = pool::<Dram>(4 << 20);
+        let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 4, 0).unwrap();
+        let guard = pool.pin();
+        (0..3000).for_each(|key| _ = index.insert(&guard, &key, key).unwrap());
+        let stats = index.stats(&guard);
+        // A descriptor and a place for each shard, and the root.
+        assert_eq!(stats.bytes, 256 * stats.buckets + 16 * (64 + 8) + 128);
+        assert_eq!((stats.slots, stats.keys), (14 * stats.buckets, 3000));
+        drop(guard);
+        while pool.relieve() {}
+        let blocks = pool.reachable(&mut |marker| index.trace(&pool.pin(), marker, |_, _| ()));
+        assert_eq!(blocks.iter().map(|&(_, bytes)| bytes).sum::<u64>(), pool.space().used_by_blocks);
+    }
+
+    #[test]
+    fn a_shard_that_had_no_buckets_gives_nothing_back() {
+        let pool = pool::<Dram>(1 << 20);
+        let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 0, 0).unwrap();
+        let guard = pool.pin();
+        // Of this size the pool has some in store then.
+        let block = guard.alloc(BLOCK).unwrap();
+        let before = pool.space();
+        index.insert(&guard, &1, 1).unwrap();
+        let after = pool.space();
+        assert_eq!((after.free, after.metadata), (before.free, before.metadata), "there is nothing to note");
+        drop(block);
     }
 }

@@ -42,7 +42,8 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     fn position_of(&self, shard: usize, place: Place, index: u64) -> Position {
         let start = |shard: usize| (shard as u64) << 1 << (63 - self.shard_bits());
         if index == place.buckets() {
-            return if shard + 1 == self.shards() { 0 } else { start(shard + 1) };
+            // 2^64, and so 0, behind the last shard.
+            return start(shard + 1);
         }
         start(shard) | index << 1 << (63 - place.log2()) >> self.shard_bits()
     }
@@ -108,5 +109,39 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
             self.count(held);
             lock.release();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::power::pool;
+    use super::*;
+    use crate::{KeyKind, PointIndex, U64};
+    use terrace_medium::Dram;
+    use terrace_testkit::Counting;
+
+    #[test]
+    fn a_piece_has_as_many_homes_as_half_full_buckets_would_have_keys_and_reads_no_others() {
+        let pool = pool::<Counting<Dram>>(1 << 20);
+        let index = Turbo::<_, U64>::with_shards(&pool, "index", 0, 120).unwrap();
+        let guard = pool.pin();
+        assert_eq!(index.place(0).buckets(), 16);
+        for home in 0..16 {
+            let keys = (0..).filter(|key| U64::hash(key, index.seed) >> 60 == home);
+            keys.take(7).for_each(|key| _ = index.insert(&guard, &key, home).unwrap());
+        }
+        let piece = |from: u64, at_least| {
+            let mut homes = Vec::new();
+            let scan = || index.scan(&guard, from << 60, at_least, |home| homes.push(home));
+            let (counts, end) = pool.medium().during(scan);
+            homes.dedup();
+            // Where the shard is told takes one more block.
+            (end >> 60, homes, counts.blocks_read - 1)
+        };
+        assert_eq!(piece(0, 70), (11, (0..11).collect(), 11));
+        assert_eq!(piece(11, 7), (13, vec![11, 12], 2));
+        assert_eq!(piece(13, 6), (14, vec![13], 1));
+        assert_eq!(piece(14, 500), (0, vec![14, 15], 2));
+        assert_eq!(piece(0, usize::MAX), (0, (0..16).collect(), 16));
     }
 }

@@ -294,21 +294,13 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     ) -> Result<Ending, PoolFull> {
         let hash = K::hash(key, self.seed);
         let probe = Probe::new(key, hash, self.route(hash).1);
-        let vacancy = loop {
-            let vacancy = self.vacancy(guard, held.place, &probe);
-            match (self.make_room(guard, &mut held), vacancy) {
-                // Each time with half of the load, or without what was deleted: it comes to an end.
-                (Ok(true), _) => match self.vacancy(guard, held.place, &probe) {
-                    Some(vacancy) if vacancy.distance <= SCOPE => break vacancy,
-                    _ => {}
-                },
-                // Beyond the scope, if need be: longer paths are better than no room.
-                (_, Some(vacancy)) => break vacancy,
-                (Ok(false), None) => return Err(self.shard_full(held.place)),
-                (Err(full), None) => return Err(full),
-            }
-        };
-        Ok(self.put(guard, held, vacancy, (&probe, word), fencing))
+        let made = self.make_room(guard, &mut held);
+        match (self.vacancy(guard, held.place, &probe), made) {
+            // Beyond the scope, if need be: longer paths are better than no room.
+            (Some(vacancy), _) => Ok(self.put(guard, held, vacancy, (&probe, word), fencing)),
+            (None, Ok(_)) => Err(self.shard_full(held.place)),
+            (None, Err(full)) => Err(full),
+        }
     }
 
     /// A slot for a key that is not there.
@@ -420,16 +412,257 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::power::{Power, pool};
+    use super::super::shape::sealed::Shape;
     use super::*;
-    use crate::U64;
-    use terrace_medium::Dram;
+    use crate::{KeyKind, PointIndex, Stored, U64};
+    use std::sync::atomic::Ordering::Relaxed;
+    use terrace_medium::{Dram, Pmem};
+    use terrace_pool::Pool;
+    use terrace_testkit::Counting;
+
+    type Index<M> = Turbo<M, U64>;
+
+    /// One shard, as large as so many keys ask for.
+    fn shard<M: MappedMedium>(pool: &Pool<M>, capacity: u64, buckets: u64) -> Index<M> {
+        let index = Index::with_shards(pool, "index", 0, capacity).unwrap();
+        assert_eq!(index.place(0).buckets(), buckets);
+        index
+    }
+
+    /// Keys that have their home there, as long as the shard has this size.
+    fn keys_of<M: MappedMedium>(index: &Index<M>, bucket: u64) -> impl Iterator<Item = u64> {
+        let (place, seed) = (index.place(0), index.seed);
+        (0..).filter(move |key| place.home(U64::hash(key, seed)) == bucket)
+    }
+
+    fn insert<M: MappedMedium>(index: &Index<M>, keys: impl IntoIterator<Item = u64>) {
+        let guard = index.pool().pin();
+        keys.into_iter().for_each(|key| _ = index.insert(&guard, &key, key).unwrap());
+    }
+
+    fn remove<M: MappedMedium>(index: &Index<M>, keys: impl IntoIterator<Item = u64>) {
+        let guard = index.pool().pin();
+        keys.into_iter().for_each(|key| assert_eq!(index.remove(&guard, &key), Some(key)));
+    }
+
+    /// Live and deleted slots of each bucket.
+    fn slots<M: MappedMedium>(index: &Index<M>) -> Vec<(u32, u32)> {
+        let place = index.place(0);
+        let metas = (0..place.buckets()).map(|at| meta(index.pool().medium(), index.bucket(place, at)));
+        metas.map(|meta| (meta.live::<U64>().count_ones(), meta.deleted::<U64>().count_ones())).collect()
+    }
 
     #[test]
     fn a_full_shard_asks_for_one_twice_as_large() {
         let pool = pool::<Dram>(1 << 20);
-        let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 0, 0).unwrap();
+        let index = shard(&pool, 0, 0);
         let full = index.shard_full(Place::new(1 << 12, 3));
         assert_eq!((full.wanted, full.size), (2 * 8 * 256, pool.size()));
+    }
+
+    #[test]
+    fn a_deleted_slot_is_filled_before_an_empty_one() {
+        let pool = pool::<Dram>(1 << 20);
+        let index = shard(&pool, 1, 1);
+        insert(&index, 0..5);
+        remove(&index, [2]);
+        assert_eq!(slots(&index), [(4, 1)]);
+        insert(&index, [7]);
+        assert_eq!(slots(&index), [(5, 0)]);
+    }
+
+    #[test]
+    fn a_key_takes_the_first_vacancy_of_its_path_and_those_before_say_that_it_has_passed() {
+        let pool = pool::<Dram>(1 << 20);
+        let index = shard(&pool, 40, 4);
+        let keys: Vec<u64> = keys_of(&index, 0).take(30).collect();
+        insert(&index, keys[..28].iter().copied());
+        assert_eq!(slots(&index), [(14, 0), (14, 0), (0, 0), (0, 0)]);
+        let place = index.place(0);
+        let passed = || [0, 1, 2, 3].map(|at| word(index.bucket(place, at), 3).load(pool.medium(), Relaxed));
+        let before = passed();
+        assert_eq!(before[1..], [0, 0, 0]);
+        insert(&index, [keys[28]]);
+        assert_eq!(slots(&index)[2], (1, 0));
+        let bit = pass_bit::<U64>(U64::hash(&keys[28], index.seed) as u8);
+        assert_eq!(passed(), [before[0] | bit, bit, 0, 0]);
+        remove(&index, [keys[1], keys[20]]);
+        assert_eq!(slots(&index), [(13, 1), (13, 1), (1, 0), (0, 0)]);
+        insert(&index, [keys[29]]);
+        assert_eq!(slots(&index), [(14, 0), (13, 1), (1, 0), (0, 0)]);
+        assert_eq!(index.verify(&pool.pin()), []);
+    }
+
+    #[test]
+    fn only_the_first_of_its_class_has_to_say_that_it_passes() {
+        let pool = pool::<Counting<Pmem>>(1 << 20);
+        let index = shard(&pool, 40, 4);
+        insert(&index, keys_of(&index, 0).take(14));
+        let class = |key: &u64| pass_bit::<U64>(U64::hash(key, index.seed) as u8);
+        let more: Vec<u64> = keys_of(&index, 0).skip(14).take(200).collect();
+        let alike: Vec<u64> =
+            more.iter().copied().filter(|key| class(key) == class(&more[0])).take(2).collect();
+        let cost = |key: u64| {
+            let (counts, ()) = pool.medium().during(|| insert(&index, [key]));
+            (counts.write_backs, counts.fences)
+        };
+        // Both come to the first line of the next bucket, where one fence is enough.
+        assert_eq!([cost(alike[0]), cost(alike[1])], [(3, 2), (1, 1)]);
+    }
+
+    #[test]
+    fn a_shard_of_one_bucket_takes_as_many_keys_as_it_has_slots() {
+        let pool = pool::<Dram>(1 << 20);
+        let index = shard(&pool, 0, 0);
+        for key in 0..14 {
+            insert(&index, [key]);
+            assert_eq!((index.stats(&pool.pin()).buckets, index.stats(&pool.pin()).resizes), (1, 1));
+        }
+        insert(&index, [14]);
+        assert_eq!(index.stats(&pool.pin()).buckets, 2);
+        remove(&index, 0..15);
+        assert_eq!(index.stats(&pool.pin()).buckets, 1, "nor does it become smaller");
+    }
+
+    #[test]
+    fn a_shard_shrinks_to_half_full_once_an_eighth_of_its_slots_are_left() {
+        let pool = pool::<Dram>(1 << 20);
+        // 112 slots.
+        let index = shard(&pool, 80, 8);
+        insert(&index, 0..16);
+        let buckets = [15, 14, 13].map(|keys| {
+            remove(&index, [keys]);
+            index.stats(&pool.pin()).buckets
+        });
+        assert_eq!(buckets, [8, 2, 2]);
+        assert_eq!((index.len(), index.verify(&pool.pin())), (13, vec![]));
+    }
+
+    #[test]
+    fn a_shard_that_is_full_enough_grows_for_a_path_beyond_the_scope() {
+        let pool = pool::<Dram>(1 << 20);
+        // 448 slots, of which 85% are 381.
+        let index = shard(&pool, 300, 32);
+        let buckets = || index.stats(&pool.pin()).buckets;
+        let keys: Vec<u64> = keys_of(&index, 0).take(225).collect();
+        insert(&index, keys[..223].iter().copied());
+        for bucket in 17..32 {
+            insert(&index, keys_of(&index, bucket).take(11));
+        }
+        assert_eq!((slots(&index)[15], index.len(), buckets()), ((13, 0), 388, 32));
+        insert(&index, [keys[223]]);
+        assert_eq!(buckets(), 32, "the sixteenth bucket of its path had a slot for it");
+        insert(&index, [keys[224]]);
+        assert_eq!((buckets(), index.verify(&pool.pin())), (64, vec![]));
+    }
+
+    #[test]
+    fn a_shard_that_is_full_enough_grows_for_paths_that_are_long_on_average() {
+        for (keys, log2) in [(95, 3), (96, 4)] {
+            let pool = pool::<Dram>(1 << 20);
+            // 112 slots, of which 85% are 95.2; at most 12 keys have the same home.
+            let index = shard(&pool, 80, 8);
+            let all: Vec<u64> = (0..8).flat_map(|bucket| keys_of(&index, bucket).take(12)).collect();
+            insert(&index, all[..keys].iter().copied());
+            let measure = |average: u64| {
+                let set = |_| index.descriptor(0).measure(pool.medium(), average, 3);
+                (0..1000).map(set).last().unwrap()
+            };
+            let more: Vec<u64> = keys_of(&index, 0).skip(12).take(2).collect();
+            assert!(measure(2) <= CROWDED);
+            insert(&index, [more[0]]);
+            remove(&index, [more[0]]);
+            assert_eq!(index.place(0).log2(), 3);
+            assert!(measure(3) > CROWDED);
+            insert(&index, [more[1]]);
+            assert_eq!(index.place(0).log2(), log2, "{keys} keys");
+            // Where it did not help it is not tried again at once.
+            assert!(index.descriptor(0).measure(pool.medium(), 1, 3) <= ONE_PROBE + ONE_PROBE / 8);
+            assert_eq!(index.verify(&pool.pin()), []);
+        }
+    }
+
+    #[test]
+    fn a_shard_of_the_largest_size_grows_no_further_and_refuses_keys_once_it_is_full() {
+        let pool = pool::<Dram>(64 << 20);
+        let index = shard(&pool, 450_000, 1 << BUCKETS_LOG2_MAX);
+        let (guard, place) = (pool.pin(), index.place(0));
+        for bucket in (0..place.buckets()).map(|at| index.bucket(place, at)) {
+            store_meta(pool.medium(), bucket, Meta(0).becoming::<U64>(all_slots::<U64>(), 0));
+        }
+        let key = (1..).find(|key| U64::hash(key, index.seed) as u8 != 0).unwrap();
+        let full = index.insert(&guard, &key, 1).expect_err("every slot has a key");
+        assert_eq!((full.wanted, index.place(0)), (2 * place.bytes() as u64, place));
+        assert_eq!(index.get(&guard, &key), None);
+    }
+
+    /// Who has moved a shard may die before he tells readers where it is.
+    #[test]
+    fn who_writes_to_a_shard_that_has_moved_tells_readers_where_it_is() {
+        let pool = pool::<Dram>(1 << 20);
+        let index = shard(&pool, 1, 1);
+        insert(&index, 0..10);
+        let (guard, before) = (pool.pin(), index.place(0));
+        let (lock, mut held) = index.hold(&guard, 0);
+        index.rehash(&guard, &mut held, 1).unwrap();
+        drop(lock);
+        let now = index.place(0);
+        let writes: [&dyn Fn(); 3] =
+            [&|| _ = index.update(&guard, &1, 100), &|| _ = index.update(&guard, &100, 100), &|| {
+                drop(index.hold(&guard, 0))
+            }];
+        for write in writes {
+            index.publish(0, before);
+            write();
+            assert_eq!(index.place(0), now);
+        }
+        assert_eq!((index.get(&guard, &1), index.verify(&guard)), (Some(100), vec![]));
+    }
+
+    #[test]
+    fn what_a_key_s_home_can_answer_is_read_there_once() {
+        let pool = pool::<Counting<Dram>>(1 << 20);
+        let index = shard(&pool, 1, 1);
+        insert(&index, 0..9);
+        let guard = pool.pin();
+        let loads = |work: &dyn Fn()| pool.medium().during(work).0.loads;
+        let locking = loads(&|| drop(index.hold(&guard, 0)));
+        for key in 0..12 {
+            let hash = U64::hash(&key, index.seed);
+            let probe = Probe::<U64>::new(&key, hash, index.route(hash).1);
+            let bucket = index.bucket(index.place(0), 0);
+            let live = meta(pool.medium(), bucket).live::<U64>();
+            let is_alike =
+                |&slot: &usize| live >> slot & 1 == 1 && tag_of(pool.medium(), bucket, slot) == probe.tag;
+            assert!((0..U64::SLOTS).filter(is_alike).count() <= 1);
+            let finding = loads(&|| _ = U64::find(&guard, bucket, &probe));
+            assert_eq!(loads(&|| _ = index.update(&guard, &key, key)), locking + finding, "{key}");
+            // Where the shard is, and whether any have passed.
+            assert_eq!(loads(&|| _ = index.get(&guard, &key)), 1 + finding + u64::from(key >= 9), "{key}");
+        }
+    }
+
+    #[test]
+    fn an_answered_change_is_there_after_a_loss_of_power_whatever_became_of_its_shard() {
+        let power = Power::new();
+        let index = shard(&power.pool, 0, 0);
+        let holds = |keys: std::ops::Range<u64>| {
+            let pool = power.lost();
+            let after = Index::recover(&pool, "index").unwrap().unwrap();
+            let found: Vec<u64> = (0..60).filter(|key| after.get(&pool.pin(), key) == Some(*key)).collect();
+            assert_eq!(found, keys.clone().collect::<Vec<_>>());
+            pool.abandon();
+        };
+        for key in 0..60 {
+            insert(&index, [key]);
+            holds(0..key + 1);
+        }
+        let resizes = index.stats(&power.pool.pin()).resizes;
+        for key in 0..60 {
+            remove(&index, [key]);
+            holds(key + 1..60);
+        }
+        assert!(resizes >= 3 && index.stats(&power.pool.pin()).resizes > resizes);
     }
 }

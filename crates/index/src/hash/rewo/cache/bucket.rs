@@ -272,7 +272,7 @@ mod tests {
         }
         for (new, gone) in [(10, 3), (11, 0), (12, 6)] {
             assert_eq!(bucket.fill(new, new + 100, || true), Filled::Evicting { is_ghost: false });
-            assert_eq!((word(&bucket, gone), word(&bucket, new)), (None, Some(new + 100)));
+            assert_eq!((bucket.find(gone), word(&bucket, new)), (Seen::Unknown, Some(new + 100)));
         }
         assert_eq!(
             bucket.fill(3, 103, || true),
@@ -367,5 +367,70 @@ mod tests {
         assert_eq!((bucket.find(1), bucket.fill(1, 1, || true)), (Seen::Unknown, Filled::Not));
         bucket.unlock(meta);
         assert_eq!(bucket.fill(1, 1, || true), Filled::Free);
+    }
+
+    fn full() -> CacheBucket {
+        let bucket = CacheBucket::new(true);
+        for key in 0..SLOTS as u64 {
+            bucket.begin(key, true);
+            bucket.end(key, Some(key));
+        }
+        bucket
+    }
+
+    #[test]
+    fn in_a_complete_bucket_the_first_three_slots_are_young() {
+        let bucket = full();
+        for key in [6, 2, 3, 0, 1, 4, 5, 6] {
+            assert_eq!(bucket.find(key), Seen::Word { word: key, is_old: key >= 3 });
+        }
+    }
+
+    #[test]
+    fn the_last_five_that_were_replaced_are_remembered() {
+        // Their marks are all different.
+        let keys: Vec<u64> = (0..20).collect();
+        let marks: std::collections::BTreeSet<u64> = keys.iter().map(|&key| ghost_of(key)).collect();
+        assert_eq!(marks.len(), keys.len());
+        for (back, is_ghost) in
+            [(0, false), (1, true), (2, true), (3, true), (4, true), (5, true), (6, false)]
+        {
+            let bucket = full();
+            for (gone, new) in (0..6).zip(7..) {
+                assert_eq!(bucket.fill(new, new, || true), Filled::Evicting { is_ghost: false }, "{gone}");
+            }
+            // Key 0 was the first to go, 5 the last; 19 was never there.
+            let again = if back == 0 { 19 } else { 6 - back };
+            assert_eq!(bucket.fill(again, again, || true), Filled::Evicting { is_ghost }, "{back}");
+            assert_eq!(
+                (word(&bucket, again), bucket.find(6)),
+                (Some(again), Seen::Unknown),
+                "6 was the oldest"
+            );
+        }
+    }
+
+    #[test]
+    fn two_changes_of_a_key_of_which_the_first_is_left_to_others_are_not_answered() {
+        for is_complete in [true, false] {
+            let bucket = CacheBucket::new(is_complete);
+            bucket.end(5, Some(50));
+            for is_insert in [false, false, true, true, true] {
+                bucket.begin(5, is_insert);
+                assert_eq!(bucket.find(5), Seen::Unknown);
+            }
+            bucket.end(5, Some(51));
+            assert_eq!(word(&bucket, 5), Some(51));
+            assert_eq!(bucket.find(6), Seen::Unknown, "two keys are under one word");
+        }
+    }
+
+    #[test]
+    fn in_an_incomplete_bucket_who_changes_a_key_takes_no_slot_before_he_has_done_so() {
+        let bucket = CacheBucket::new(false);
+        (0..SLOTS as u64).for_each(|key| bucket.begin(key, false));
+        assert_eq!(bucket.fill(100, 1, || true), Filled::Free);
+        bucket.end(3, Some(30));
+        assert_eq!((word(&bucket, 100), word(&bucket, 3), word(&bucket, 4)), (Some(1), Some(30), None));
     }
 }

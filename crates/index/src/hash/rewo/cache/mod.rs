@@ -307,7 +307,7 @@ mod tests {
         let cache = Cache::new(BOUNDS, true).unwrap();
         for (bytes, made) in [(1 << 13, 1 << 13), ((1 << 13) - 1, 1 << 12), (1, 128)] {
             cache.resize(bytes);
-            assert_eq!(cache.stats().bytes, made);
+            assert_eq!((cache.stats().bytes, cache.stats().slots), (made, made / 128 * 7));
         }
     }
 
@@ -332,5 +332,94 @@ mod tests {
         assert_eq!((index.get(&guard, one), index.get(&guard, other)), (Some(64), None));
         index.insert(&guard, other, 128).unwrap();
         assert_eq!((index.get(&guard, one), index.get(&guard, other)), (Some(64), Some(128)));
+    }
+
+    /// A cache of 2^0 to 2^2 buckets that looks for as many keys as it is told, one after the other, and caches them.
+    fn searching(cache: &Cache, keys: u64, times: u64) {
+        for n in (0..keys).cycle().take((keys * times) as usize) {
+            // Other bits than those that choose the bucket.
+            let key = CacheKey { hash: n << 20, word: n };
+            if let Look::Unknown(ticket) = cache.look(0, key, |word| word == n) {
+                cache.fill(0, key, &ticket, Some(n), 1);
+            }
+        }
+    }
+
+    fn sizes(cache: &Cache) -> (u64, u64, u64) {
+        (cache.stats().bytes, cache.stats().grown, cache.stats().shrunk)
+    }
+
+    #[test]
+    fn a_cache_grows_where_keys_come_back_soon_and_shrinks_where_few_are_asked_for_within_its_bounds() {
+        let bounds = CacheBounds { min: 128, max: 512 };
+        let cache = Cache::new(bounds, false).unwrap();
+        assert_eq!(sizes(&cache), (128, 0, 0));
+        // Ten of a bucket's seven: each comes back when it has just gone.
+        searching(&cache, 10, 3000);
+        assert_eq!(sizes(&cache), (512, 2, 0));
+        searching(&cache, 2, 30_000);
+        assert_eq!(sizes(&cache), (128, 2, 2));
+        let hits = cache.stats().hits;
+        searching(&cache, 2, 100);
+        assert_eq!(cache.stats().hits - hits, 200);
+    }
+
+    #[test]
+    fn a_cache_without_room_to_grow_or_to_shrink_keeps_its_size() {
+        let cache = Cache::new(CacheBounds { min: 256, max: 256 }, false).unwrap();
+        searching(&cache, 10, 3000);
+        searching(&cache, 2, 30_000);
+        assert_eq!(sizes(&cache), (256, 0, 0));
+    }
+
+    #[test]
+    fn what_an_empty_index_was_never_asked_for_is_known_to_be_absent() {
+        let key = CacheKey { hash: 1 << 20, word: 1 };
+        for is_empty in [true, false] {
+            let cache = Cache::new(BOUNDS, is_empty).unwrap();
+            let is_absent = matches!(cache.look(0, key, |_| true), Look::Absent);
+            assert_eq!((is_absent, cache.stats().hits), (is_empty, u64::from(is_empty)));
+        }
+    }
+
+    #[test]
+    fn a_cache_that_is_still_filling_is_judged_at_the_ninth_look() {
+        let cache = Cache::new(CacheBounds { min: 128, max: 512 }, false).unwrap();
+        cache.resize(512);
+        // A search and a change are two operations, and there is a look after 3,584 of them, once in 256 searches.
+        let key = CacheKey { hash: 1 << 20, word: 1 };
+        let mut keys = 0..;
+        let shrunk_after = |searches: u64| {
+            for _ in keys.by_ref().take_while(|&done| done < searches) {
+                let Look::Unknown(ticket) = cache.look(0, key, |_| true) else { panic!("it was removed") };
+                cache.fill(0, key, &ticket, Some(1), 1);
+                cache.begin(0, key, false).done(None);
+            }
+            sizes(&cache).2
+        };
+        assert_eq!([16_300, 16_400, 32_500, 32_520].map(shrunk_after), [0, 1, 1, 2]);
+    }
+
+    #[test]
+    fn what_is_read_of_a_key_while_it_changes_is_not_cached() {
+        let cache = Cache::new(BOUNDS, false).unwrap();
+        let key = CacheKey { hash: 1 << 20, word: 1 };
+        let look = || match cache.look(0, key, |_| true) {
+            Look::Word(word) => Ok(word),
+            Look::Absent => panic!("nobody knows that"),
+            Look::Unknown(ticket) => Err(ticket),
+        };
+        let before = look().expect_err("it is not cached");
+        let shadow = cache.begin(0, key, false);
+        let during = look().expect_err("it is not cached");
+        for ticket in [&before, &during] {
+            cache.fill(0, key, ticket, Some(1), 1);
+            assert!(look().is_err());
+        }
+        shadow.done(Some(2));
+        for ticket in [&before, &during] {
+            cache.fill(0, key, ticket, Some(1), 1);
+            assert_eq!(look().ok(), Some(2));
+        }
     }
 }

@@ -184,4 +184,20 @@ mod tests {
         assert!(counted(&[(Event::Miss, 159), (Event::Filling, 10)]).is_filling());
         assert!(!counted(&[(Event::Miss, 160), (Event::Filling, 10)]).is_filling());
     }
+
+    #[test]
+    fn each_of_sixteen_seats_has_its_own_counters() {
+        let tally = Tally::default();
+        let first: Vec<u64> = (0..18).map(|seat| tally.add(seat, Event::Miss, 2)).collect();
+        assert_eq!(first, [vec![2; 16], vec![4; 2]].concat());
+        assert_eq!((tally.sum().of(Event::Miss), tally.sum().of(Event::Hit)), (36, 0));
+    }
+
+    #[test]
+    fn hits_misses_and_changes_are_operations_each_counted_once() {
+        let seen =
+            counted(&[(Event::Hit, 100), (Event::Miss, 20), (Event::Change, 3), (Event::Bucket, 1000)]);
+        assert_eq!(seen.operations(), 123);
+        assert_eq!(seen.since(counted(&[(Event::Hit, 40), (Event::Change, 3)])).operations(), 80);
+    }
 }

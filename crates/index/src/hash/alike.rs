@@ -1,0 +1,39 @@
+//! Byte strings for tests that nothing but their records tells apart, and records that are no more than a number.
+
+use crate::{Bytes, KeyKind, RecordKeys};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+use terrace_medium::MappedMedium;
+use terrace_pool::Guard;
+
+/// Numbers that keys are made of.
+const NUMBERS: u64 = 1 << 15;
+
+static KEYS: LazyLock<Vec<[u8; 8]>> = LazyLock::new(|| (0..NUMBERS).map(u64::to_le_bytes).collect());
+
+/// The record at `8 * n` has the key `n`, as eight bytes; behind the last of them nothing is sound.
+pub(super) struct Numbered;
+
+/// A record's offset of which nothing can be read.
+pub(super) const LOST: u64 = 8 * NUMBERS;
+
+impl RecordKeys for Numbered {
+    fn key<'g, M: MappedMedium>(_: &'g Guard<'_, M>, offset: u64) -> Option<&'g [u8]> {
+        KEYS.get((offset >> 3) as usize).filter(|_| offset & 7 == 0).map(<[u8; 8]>::as_slice)
+    }
+}
+
+pub(super) fn key(number: u64) -> &'static [u8] {
+    &KEYS[number as usize]
+}
+
+/// Two keys whose hashes have their first `top` bits in common, and their last eight.
+pub(super) fn pair_of_one_look(seed: u64, top: u32) -> [u64; 2] {
+    let mut seen = HashMap::new();
+    let look = |number| {
+        let hash = Bytes::<Numbered>::hash(key(number), seed);
+        (hash >> (64 - top), hash as u8)
+    };
+    let first = (1..NUMBERS).find_map(|number| Some([seen.insert(look(number), number)?, number]));
+    first.expect("so many numbers have two that look alike")
+}
