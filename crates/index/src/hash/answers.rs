@@ -186,3 +186,32 @@ fn a_scan_gives_as_many_words_as_it_was_asked_for_and_not_many_more() {
     a_scan_in_pieces::<Rewo<_, U64>>();
     a_scan_in_pieces::<Turbo<_, U64>>();
 }
+
+/// What a collector's walk costs a table that is durable: a fence, for what the root names.
+fn a_walk_costs_a_fence<I>()
+where
+    I: PointIndex<Kind = U64, Medium = Counting<Pmem>> + Stored<Medium = Counting<Pmem>>,
+{
+    let pool = pool(1 << 20);
+    let index: I = filled(&pool);
+    let walk = || {
+        let (counts, words) = pool.medium().during(|| {
+            let mut words = 0;
+            pool.reachable(&mut |marker| index.trace(&pool.pin(), marker, |_, _| words += 1));
+            words
+        });
+        assert_eq!(words, KEYS, "{}", I::NAME);
+        (counts.write_backs, counts.fences)
+    };
+    assert_eq!(walk(), (0, 1), "{}", I::NAME);
+    let deferred = change(&index, KEYS - 1, 1, Some(word(KEYS - 1, 1)));
+    assert!(walk().0 > 0, "{}", I::NAME);
+    assert_eq!(walk(), (0, 1), "{}", I::NAME);
+    index.settle(&pool.pin(), deferred);
+}
+
+#[test]
+fn a_walk_makes_durable_what_may_not_be_and_nothing_else() {
+    a_walk_costs_a_fence::<Clht<_, U64>>();
+    a_walk_costs_a_fence::<Level<_, U64>>();
+}
