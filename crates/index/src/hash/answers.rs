@@ -2,7 +2,7 @@
 
 use super::power::{Medium, Power, pool};
 use super::{Clht, Level, Rewo, Turbo};
-use crate::{Deferred, PointIndex, Stored, Swapped, U64};
+use crate::{Deferred, Inserted, PointIndex, Stored, Swapped, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::Pool;
 use terrace_testkit::Counting;
@@ -214,4 +214,39 @@ where
 fn a_walk_makes_durable_what_may_not_be_and_nothing_else() {
     a_walk_costs_a_fence::<Clht<_, U64>>();
     a_walk_costs_a_fence::<Level<_, U64>>();
+}
+
+/// Each operation says what it found.
+fn each_says_what_it_found<I>()
+where
+    I: PointIndex<Kind = U64, Medium = Dram> + Stored<Medium = Dram>,
+{
+    let pool = pool(1 << 20);
+    let index = I::create(&pool, NAME, 0).unwrap();
+    let guard = pool.pin();
+    for key in 0..KEYS {
+        assert_eq!((index.len(), index.is_empty()), (key, key == 0), "{}", I::NAME);
+        assert_eq!((index.update(&guard, &key, 1), index.remove(&guard, &key)), (None, None));
+        assert_eq!(index.compare_and_swap(&guard, &key, Some(1), Some(2)), Ok(Swapped::Found(None)));
+        assert_eq!((index.get(&guard, &key), index.upsert(&guard, &key, 3)), (None, Ok(None)));
+        assert_eq!(
+            (index.get(&guard, &key), index.insert(&guard, &key, 4)),
+            (Some(3), Ok(Inserted::Present(3)))
+        );
+        assert_eq!((index.upsert(&guard, &key, 5), index.update(&guard, &key, 6)), (Ok(Some(3)), Some(5)));
+        assert_eq!(index.compare_and_swap(&guard, &key, Some(5), None), Ok(Swapped::Found(Some(6))));
+        assert_eq!(index.compare_and_swap(&guard, &key, Some(6), Some(7)), Ok(Swapped::Done));
+        assert_eq!((index.remove(&guard, &key), index.get(&guard, &key)), (Some(7), None));
+        assert_eq!(index.insert(&guard, &key, word(key, 0)), Ok(Inserted::New));
+    }
+    assert!((0..KEYS).all(|key| index.get(&guard, &key) == Some(word(key, 0))), "{}", I::NAME);
+    assert_eq!((index.verify(&guard), index.damage()), (vec![], None));
+}
+
+#[test]
+fn each_operation_says_what_it_found() {
+    each_says_what_it_found::<Clht<_, U64>>();
+    each_says_what_it_found::<Level<_, U64>>();
+    each_says_what_it_found::<Rewo<_, U64>>();
+    each_says_what_it_found::<Turbo<_, U64>>();
 }

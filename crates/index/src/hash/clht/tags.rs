@@ -288,6 +288,30 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "cannot be a word of this index")]
+    fn a_word_that_is_no_record_s_offset_is_refused() {
+        let index = empty();
+        let _ = index.insert(&index.pool.pin(), b"key", 12);
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot be a word of this index")]
+    fn a_key_gets_no_word_that_is_no_record_s_offset() {
+        let index = empty();
+        insert(&index, 7);
+        let _ = index.update(&index.pool.pin(), &7u64.to_le_bytes(), 12);
+    }
+
+    #[test]
+    fn a_key_gets_another_record() {
+        let index = empty();
+        let guard = index.pool.pin();
+        let (first, second) = (insert(&index, 7), WordRecords::put(&guard, 7));
+        assert_eq!(index.update(&guard, &7u64.to_le_bytes(), second), Some(first));
+        assert_eq!((get_sound(&index, 7), index.verify(&guard)), (Ok(Some(second)), vec![]));
+    }
+
+    #[test]
     fn entries_have_the_same_key_if_their_records_say_so() {
         let index = empty();
         let (guard, table) = (index.pool.pin(), index.view().current);

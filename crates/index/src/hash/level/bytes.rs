@@ -210,7 +210,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::power::{Medium, Power, pool};
     use super::super::ops::Level;
     use super::*;
     use crate::key::{NoRecords, WordRecords};
@@ -298,6 +298,44 @@ mod tests {
         let tag = |key: u64| Probe::<Strings>::new(&key.to_le_bytes()[..], table.seed).tag;
         let another = (1..).find(|&key| tag(key) == 5);
         assert_eq!(get_sound(&table, another.unwrap()), Ok(None));
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot be a word of this index")]
+    fn a_word_that_is_no_record_s_offset_is_refused() {
+        let table = empty();
+        let _ = table.insert(&table.pool.pin(), b"key", 12);
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot be a word of this index")]
+    fn a_key_gets_no_word_that_is_no_record_s_offset() {
+        let table = empty();
+        insert(&table, 7);
+        let _ = table.update(&table.pool.pin(), &7u64.to_le_bytes(), 12);
+    }
+
+    #[test]
+    fn a_change_of_a_byte_string_is_there_after_a_loss_of_power_whatever_slot_it_went_to() {
+        let power = Power::new();
+        let table = Level::<Medium, Strings>::create(&power.pool, "table", 0).unwrap();
+        let guard = power.pool.pin();
+        let kept = |key: u64| {
+            let pool = power.lost();
+            let table = Level::<Medium, Strings>::recover(&pool, "table").unwrap().unwrap();
+            let found = table.get(&pool.pin(), &key.to_le_bytes());
+            drop(table);
+            pool.abandon();
+            found
+        };
+        for key in 1..36 {
+            let [one, other] = [WordRecords::put(&guard, key), WordRecords::put(&guard, key)];
+            table.insert(&guard, &key.to_le_bytes(), one).unwrap();
+            assert_eq!(kept(key), Some(one));
+            assert_eq!(table.update(&guard, &key.to_le_bytes(), other), Some(one));
+            assert_eq!(kept(key), Some(other));
+        }
+        assert_eq!(table.stats(&guard).buckets, 3);
     }
 
     #[test]

@@ -199,7 +199,8 @@ mod tests {
     use super::*;
     use crate::key::WordRecords;
     use crate::{Bytes, PointIndex, Stored, U64};
-    use terrace_medium::Dram;
+    use terrace_medium::{Dram, Pmem};
+    use terrace_testkit::Counting;
 
     /// Sixteen buckets above eight.
     fn table<K: Buckets>() -> Level<Dram, K> {
@@ -336,7 +337,19 @@ mod tests {
     }
 
     #[test]
-    fn a_marked_key_stays_where_it_is() {
+    fn a_third_unit_is_made_durable_if_it_may_not_be() {
+        let pool = pool::<Counting<Pmem>>(1 << 20);
+        let table = Level::<Counting<Pmem>, U64>::create(&pool, "table", 120).unwrap();
+        let (guard, view) = (pool.pin(), table.view());
+        let side = table.side(&view, 0);
+        let fences = || pool.medium().during(|| drop(table.try_hold_third(&guard, &view, &side))).0.fences;
+        assert_eq!(fences(), 0);
+        table.lock(&side).acquire(&guard).release_unfenced();
+        assert_eq!([fences(), fences()], [1, 0]);
+    }
+
+    #[test]
+    fn a_key_makes_way_for_another_unless_it_is_marked() {
         let table = table::<U64>();
         let (guard, medium) = (table.pool.pin(), table.pool.medium());
         let (key, (side, _)) = (0..).find_map(|key| Some((key, at_its_earlier_place(&table, key)?))).unwrap();
@@ -345,7 +358,7 @@ mod tests {
         store_meta(medium, bucket, meta(medium, bucket).with_marked::<U64>(0));
         assert!(table.move_one(&guard, &held, Top, Top).is_none());
         store_meta(medium, bucket, meta(medium, bucket).unmarked::<U64>(0));
-        let place = table.move_one(&guard, &held, Top, Top).unwrap();
+        let place = table.make_way(&guard, &held).unwrap();
         assert_eq!((place.slot, place.side, std::ptr::eq(place.bucket, bucket)), (0, side, true));
     }
 }

@@ -134,6 +134,20 @@ mod tests {
     }
 
     #[test]
+    fn the_state_and_the_tiers_that_it_names_have_to_be_sound() {
+        let pool = pool::<Dram>(1 << 20);
+        let table = Level::<Dram, U64>::create(&pool, "table", 0).unwrap();
+        for word in [STATE, TIERS, TIERS + 1] {
+            let word = &table.root[0].0[word];
+            let sound = word.load(pool.medium(), Acquire);
+            word.store(pool.medium(), sound ^ 0x1000, Relaxed);
+            assert!(!has_sound_tiers(&pool, &table.root));
+            word.store(pool.medium(), sound, Relaxed);
+            assert!(has_sound_tiers(&pool, &table.root));
+        }
+    }
+
+    #[test]
     fn who_may_only_read_a_pool_leaves_its_tables_as_they_are() {
         let place = Place::new();
         let pool: Pool<Shm> = place.options().create().unwrap();

@@ -1,9 +1,11 @@
 //! One step after the other: what each does, to which groups, under which locks, and at what cost; and what is left of a resize behind whichever of its stores the power goes.
 
+use super::super::super::count::STRIPES;
 use super::super::super::power::{Medium, Place, Power, pool};
 use super::super::slots::shape::Shape;
 use super::*;
-use crate::{KeyKind, PointIndex, Stored, U64};
+use crate::key::WordRecords;
+use crate::{Bytes, KeyKind, PointIndex, Stored, U64};
 use terrace_medium::{Dram, Pmem, Shm};
 use terrace_pool::Pool;
 use terrace_testkit::Counting;
@@ -132,6 +134,59 @@ fn a_key_that_lies_in_a_bucket_of_others_comes_along_at_the_side_where_it_belong
         found.sort_unstable();
         assert_eq!(found, expected(bucket), "bucket {bucket}");
     }
+}
+
+#[test]
+fn the_buckets_behind_those_of_a_group_that_has_moved_come_back() {
+    let pool = pool::<Dram>(1 << 20);
+    let index = Index::create(&pool, "index", 0).unwrap();
+    // So many of one bucket that others are behind it, and no resize begins.
+    let lock = |guard| Lock::of(&index.root()[0].0[ROOT_LOCK]).acquire(guard);
+    let guard = pool.pin();
+    let held = lock(&guard);
+    let keys = (0..).filter(|key| U64::hash(key, index.seed) >> 61 == 5).take(12);
+    keys.for_each(|key| _ = index.insert(&guard, &key, key).unwrap());
+    held.release();
+    let from = index.view().current;
+    let stats = index.stats(&guard);
+    assert_eq!((stats.overflow_buckets, stats.slots), (3, 11 * 3));
+    assert_eq!(stats.bytes, (8 + 1 + 3 + STRIPES + 2) * 64);
+    index.start(&guard, from, 4);
+    while let View { next: Some(to), .. } = index.view() {
+        index.help(&guard, from, to);
+    }
+    drop(guard);
+    while pool.relieve() {}
+    let blocks = pool.reachable(&mut |marker| index.trace(&pool.pin(), marker, |_, _| ()));
+    assert_eq!(blocks.iter().map(|&(_, bytes)| bytes).sum::<u64>(), pool.space().used_by_blocks);
+}
+
+#[test]
+fn who_draws_a_group_of_byte_strings_anew_takes_nothing_for_a_bucket_that_lies_behind_the_table() {
+    type Strings = Bytes<WordRecords>;
+    let pool = pool::<Dram>(1 << 20);
+    let index = Clht::<Dram, Strings>::create(&pool, "index", 576).unwrap();
+    let (guard, from) = (pool.pin(), index.view().current);
+    let keys: Vec<(u64, u64)> = (1..200).map(|key| (key, WordRecords::put(&guard, key))).collect();
+    keys.iter().for_each(|(key, record)| _ = index.insert(&guard, &key.to_le_bytes(), *record).unwrap());
+    index.start(&guard, from, 8);
+    let to = index.view().next.unwrap();
+    assert!(Strings::relocates_by_record(from, to));
+    // All the rest is full of links to nowhere.
+    let spare: Vec<_> = (0..40).map(|_| guard.alloc(64).unwrap().persist().into_offset()).collect();
+    for bytes in [4096, 512, 64] {
+        while let Ok(block) = guard.alloc(bytes) {
+            block.stream_lines(0, &vec![[!0; 8]; bytes / 64]);
+            let _ = block.persist().into_offset();
+        }
+    }
+    spare.into_iter().for_each(|block| guard.free(block, 64));
+    for group in 0..from.groups() {
+        assert!(matches!(index.migrate(&guard, from, to, group), Ok(Step::Moved)));
+    }
+    assert_eq!(index.damage(), None);
+    let found = |(key, record): &(u64, u64)| index.get(&guard, &key.to_le_bytes()) == Some(*record);
+    assert!(keys.iter().all(found));
 }
 
 /// The cursor after `recover`, of a table that had moved a group of four and whose cursor was at the last.

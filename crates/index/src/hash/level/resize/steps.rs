@@ -69,7 +69,7 @@ fn put<M: MappedMedium>(table: &Table<M>, tier: Tier, index: u64, key: u64, is_m
     store_meta(medium, bucket, after);
 }
 
-fn lock_of<'t, M: MappedMedium>(table: &'t Table<M>, tier: Tier, index: u64) -> &'t Lock {
+fn lock_of<M: MappedMedium>(table: &Table<M>, tier: Tier, index: u64) -> &Lock {
     Lock::of(lock_word(table.bucket(tier.bucket(index))))
 }
 
@@ -371,6 +371,20 @@ fn one_removal_in_256_looks_whether_the_table_is_to_shrink_and_none_while_it_is_
     for (table, view) in [growing::<Dram>(4), shrinking::<Dram>(5)] {
         table.consider_shrinking(&table.pool.pin(), &view, 0);
         assert!(table.state() == view.state);
+    }
+}
+
+#[test]
+fn the_tier_that_is_left_over_comes_back() {
+    for (table, view) in [growing::<Dram>(4), shrinking::<Dram>(5)] {
+        while table.state() == view.state {
+            table.help(&table.pool.pin(), &view);
+        }
+        while table.pool.relieve() {}
+        let guard = table.pool.pin();
+        let blocks = table.pool.reachable(&mut |marker| table.trace(&guard, marker, |_, _| ()));
+        let bytes: u64 = blocks.iter().map(|&(_, bytes)| bytes).sum();
+        assert_eq!(bytes, table.pool.space().used_by_blocks);
     }
 }
 
