@@ -63,3 +63,49 @@ impl RecordKeys for NoRecords {
         None
     }
 }
+
+/// For tests: a record is one word, which is its key. Where that is 0 there is none.
+#[cfg(test)]
+pub(crate) struct WordRecords;
+
+#[cfg(test)]
+impl RecordKeys for WordRecords {
+    fn key<'g, M: MappedMedium>(guard: &'g Guard<'_, M>, offset: u64) -> Option<&'g [u8]> {
+        guard.bytes(offset, 8).filter(|key| *key != [0; 8])
+    }
+}
+
+#[cfg(test)]
+impl WordRecords {
+    /// The record of a key. All of its line is the same.
+    pub(crate) fn put<M: MappedMedium>(guard: &Guard<'_, M>, key: u64) -> u64 {
+        let fresh = guard.alloc(64).expect("room for a record");
+        fresh.stream_lines(0, &[[key; 8]]);
+        fresh.persist().into_offset()
+    }
+
+    /// Leaves nothing of a record.
+    pub(crate) fn wipe<M: MappedMedium>(guard: &Guard<'_, M>, offset: u64) {
+        guard.pool().region().stream_lines(offset, &[[0; 8]]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pools of any age have keys where these hashes say.
+    #[test]
+    fn hashes_are_the_same_for_ever() {
+        let integers = [(0, 0), (1, 0), (0, 1), (u64::MAX, 11), (0x0123_4567_89ab_cdef, 0x7e44_ace0)];
+        let expected =
+            [0, 0x9e37_79b9_7f4a_7c15, 0x9e37_79b9_7f4a_7c15, 0x0b51_32f7_77c8_5309, 0x3e12_b73a_5bc4_18ee];
+        assert_eq!(integers.map(|(key, seed)| U64::hash(&key, seed)), expected);
+        let hash = |key: &[u8], seed| Bytes::<WordRecords>::hash(key, seed);
+        let strings = [hash(b"", 0), hash(b"terrace", 0), hash(b"terrace", 11), hash(&[0xa5; 300], 1)];
+        assert_eq!(
+            strings,
+            [0x2d06_8005_38d3_94c2, 0xcddc_9e8e_f76e_d303, 0x7146_0077_8412_d6a3, 0xc2e2_70c7_1aa7_fdc2]
+        );
+    }
+}

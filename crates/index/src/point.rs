@@ -269,3 +269,14 @@ impl From<RootError> for StoreError {
         Self::Root(error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_load_is_that_part_of_the_slots_that_has_a_key() {
+        let load = |keys, slots| IndexStats { keys, slots, ..IndexStats::default() }.load_factor();
+        assert_eq!([load(3, 4), load(0, 4), load(8, 8), load(0, 0)], [0.75, 0.0, 1.0, 0.0]);
+    }
+}

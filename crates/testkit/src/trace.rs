@@ -139,6 +139,13 @@ impl Trace {
         }
     }
 
+    /// The first `events` events, or all if there are fewer.
+    #[must_use]
+    pub fn begin(&self, events: usize) -> Self {
+        let events = self.events.iter().take(events).copied().collect();
+        Self { events, copied: self.copied.clone() }
+    }
+
     /// Whether no fault is planted in it.
     pub(crate) fn is_sound(&self) -> bool {
         self.events.iter().all(|event| event.role == Role::Done)

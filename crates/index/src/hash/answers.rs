@@ -2,7 +2,7 @@
 
 use super::power::{Medium, Power, pool};
 use super::{Clht, Level, Rewo, Turbo};
-use crate::{Deferred, PointIndex, Stored, Swapped, U64};
+use crate::{Deferred, Inserted, PointIndex, Stored, Swapped, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::Pool;
 use terrace_testkit::Counting;
@@ -185,4 +185,68 @@ fn a_scan_gives_as_many_words_as_it_was_asked_for_and_not_many_more() {
     a_scan_in_pieces::<Level<_, U64>>();
     a_scan_in_pieces::<Rewo<_, U64>>();
     a_scan_in_pieces::<Turbo<_, U64>>();
+}
+
+/// What a collector's walk costs a table that is durable: a fence, for what the root names.
+fn a_walk_costs_a_fence<I>()
+where
+    I: PointIndex<Kind = U64, Medium = Counting<Pmem>> + Stored<Medium = Counting<Pmem>>,
+{
+    let pool = pool(1 << 20);
+    let index: I = filled(&pool);
+    let walk = || {
+        let (counts, words) = pool.medium().during(|| {
+            let mut words = 0;
+            pool.reachable(&mut |marker| index.trace(&pool.pin(), marker, |_, _| words += 1));
+            words
+        });
+        assert_eq!(words, KEYS, "{}", I::NAME);
+        (counts.write_backs, counts.fences)
+    };
+    assert_eq!(walk(), (0, 1), "{}", I::NAME);
+    let deferred = change(&index, KEYS - 1, 1, Some(word(KEYS - 1, 1)));
+    assert!(walk().0 > 0, "{}", I::NAME);
+    assert_eq!(walk(), (0, 1), "{}", I::NAME);
+    index.settle(&pool.pin(), deferred);
+}
+
+#[test]
+fn a_walk_makes_durable_what_may_not_be_and_nothing_else() {
+    a_walk_costs_a_fence::<Clht<_, U64>>();
+    a_walk_costs_a_fence::<Level<_, U64>>();
+}
+
+/// Each operation says what it found.
+fn each_says_what_it_found<I>()
+where
+    I: PointIndex<Kind = U64, Medium = Dram> + Stored<Medium = Dram>,
+{
+    let pool = pool(1 << 20);
+    let index = I::create(&pool, NAME, 0).unwrap();
+    let guard = pool.pin();
+    for key in 0..KEYS {
+        assert_eq!((index.len(), index.is_empty()), (key, key == 0), "{}", I::NAME);
+        assert_eq!((index.update(&guard, &key, 1), index.remove(&guard, &key)), (None, None));
+        assert_eq!(index.compare_and_swap(&guard, &key, Some(1), Some(2)), Ok(Swapped::Found(None)));
+        assert_eq!((index.get(&guard, &key), index.upsert(&guard, &key, 3)), (None, Ok(None)));
+        assert_eq!(
+            (index.get(&guard, &key), index.insert(&guard, &key, 4)),
+            (Some(3), Ok(Inserted::Present(3)))
+        );
+        assert_eq!((index.upsert(&guard, &key, 5), index.update(&guard, &key, 6)), (Ok(Some(3)), Some(5)));
+        assert_eq!(index.compare_and_swap(&guard, &key, Some(5), None), Ok(Swapped::Found(Some(6))));
+        assert_eq!(index.compare_and_swap(&guard, &key, Some(6), Some(7)), Ok(Swapped::Done));
+        assert_eq!((index.remove(&guard, &key), index.get(&guard, &key)), (Some(7), None));
+        assert_eq!(index.insert(&guard, &key, word(key, 0)), Ok(Inserted::New));
+    }
+    assert!((0..KEYS).all(|key| index.get(&guard, &key) == Some(word(key, 0))), "{}", I::NAME);
+    assert_eq!((index.verify(&guard), index.damage()), (vec![], None));
+}
+
+#[test]
+fn each_operation_says_what_it_found() {
+    each_says_what_it_found::<Clht<_, U64>>();
+    each_says_what_it_found::<Level<_, U64>>();
+    each_says_what_it_found::<Rewo<_, U64>>();
+    each_says_what_it_found::<Turbo<_, U64>>();
 }

@@ -137,11 +137,16 @@ impl<M: Medium> Count<'_, M> {
 mod tests {
     use super::*;
     use terrace_medium::{Dram, MappedMedium, Mapping, Offset, Region};
+    use terrace_testkit::Counting;
 
     const KEY: u64 = 1 << 40;
 
     fn with_count(test: impl FnOnce(&Count<'_, Dram>)) {
-        let region = Region::new(Dram::new(Mapping::anonymous(1 << 16, 1 << 16).unwrap()));
+        with_count_on(test);
+    }
+
+    fn with_count_on<M: MappedMedium>(test: impl FnOnce(&Count<'_, M>)) {
+        let region = Region::new(M::new(Mapping::anonymous(1 << 16, 1 << 16).unwrap()));
         let line = region.at(Offset::<Line>::new(0));
         let stripes = region.at(Offset::<Stripes>::new(64));
         test(&Count { medium: region.medium(), line, stripes });
@@ -234,6 +239,30 @@ mod tests {
                 let before = keys(stripe);
                 count.add(seat, KEY, 1);
                 assert_eq!((keys(stripe), count.len()), (before + 1, seat + 1));
+            }
+        });
+    }
+
+    #[test]
+    fn only_who_has_a_stripe_alone_adds_to_it_without_a_read_modify_write() {
+        with_count_on::<Counting<Dram>>(|count| {
+            let rmws = |seat| count.medium.during(|| count.add(seat, KEY, 1)).0.rmws;
+            assert_eq!([0, OWN - 1, OWN, OWN + SHARED].map(rmws), [0, 0, 1, 1]);
+            // Behind a walk it counts in both columns.
+            count.start_recount();
+            assert_eq!([0, OWN].map(rmws), [1, 1]);
+            count.advance_frontier(0);
+            assert_eq!([0, OWN].map(rmws), [2, 2]);
+        });
+    }
+
+    #[test]
+    fn a_stripe_of_one_s_own_is_one_s_own_in_a_recount_too() {
+        with_count(|count| {
+            count.start_recount();
+            for seat in 0..OWN + SHARED {
+                count.add(seat, KEY, 1);
+                assert_eq!(count.stripes[seat as usize].0[0].load(count.medium, Relaxed), 1, "seat {seat}");
             }
         });
     }

@@ -1,11 +1,13 @@
 //! Pools for tests, and one that a test takes the power from: of what was stored, only what was written back and fenced is there after that.
 
+use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Geometry, Pool, PoolOptions};
 use terrace_testkit::crash::Memory;
 use terrace_testkit::schedule::{Job, Policy, Scheduled, Slice, Stage};
-use terrace_testkit::{Layered, Recording};
+use terrace_testkit::{Layered, Recording, Trace};
 
 /// What the pool lies on.
 pub(super) type Medium = Layered<true>;
@@ -27,6 +29,25 @@ pub(super) fn pool<M: MappedMedium>(bytes: u64) -> Pool<M> {
     PoolOptions::anonymous().size(bytes).hash_seed(11).create().expect("memory for a pool")
 }
 
+/// A pool in a file that nobody else can find, to be made, closed, and opened again.
+pub(super) struct Place(File);
+
+impl Place {
+    pub(super) fn new() -> Self {
+        static PLACES: AtomicU32 = AtomicU32::new(0);
+        let name = format!("terrace-index-{}-{}", std::process::id(), PLACES.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(name);
+        let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
+        std::fs::remove_file(&path).expect("the file is there");
+        Self(file)
+    }
+
+    pub(super) fn options(&self) -> PoolOptions {
+        let file = self.0.try_clone().expect("another handle to it");
+        PoolOptions::in_file(file).size(1 << 20).hash_seed(11).assume_persistent(true)
+    }
+}
+
 fn memory() -> Memory<true> {
     Memory::zeroed(BYTES, BYTES).expect("memory")
 }
@@ -38,9 +59,26 @@ impl Power {
         Self { pool, medium }
     }
 
+    /// All that was done to it, in order.
+    pub(super) fn trace(&self) -> Trace {
+        self.medium.below().trace()
+    }
+
     /// The pool as somebody finds it after a loss of power, which has kept as little as it may.
     pub(super) fn lost(&self) -> Pool<Medium> {
-        let durable = self.medium.below().trace().durable(BYTES / 8);
+        self.lost_at(usize::MAX, &[])
+    }
+
+    /// The pool as somebody finds it after a loss of power behind so many events. These lines are as they were, because a cache may write back what it likes; of the others it has kept
+    /// as little as it may.
+    pub(super) fn lost_at(&self, events: usize, lines: &[u64]) -> Pool<Medium> {
+        let trace = self.trace().begin(events);
+        let mut durable = trace.durable(BYTES / 8);
+        let mut cached = vec![0; BYTES / 8];
+        trace.replay(&mut cached, trace.events().len());
+        for word in lines.iter().flat_map(|line| (*line as usize / 64 * 8..).take(8)) {
+            durable[word] = cached[word];
+        }
         let memory = memory();
         memory.set_all(&durable);
         options(2).open_on(Layered::over(Arc::new(memory))).expect("the pool")

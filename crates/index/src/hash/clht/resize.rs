@@ -94,7 +94,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     /// After a removal: shrinks if the table is nearly empty. Looks once in 256 removals, by the hash.
     #[inline(always)]
     pub(super) fn consider_shrinking(&self, guard: &Guard<'_, M>, table: Table, hash: u64) {
-        if hash & 0xff == 0 && table.log2() > LOG2_MIN {
+        if hash & 0xff == 0 {
             self.shrink_if_sparse(guard, table);
         }
     }
@@ -105,8 +105,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let room = |log2: u32| (1u64 << log2) * K::KEYS_PERMILLE / 1000;
         let wanted = self.count().len() * 4;
         let smallest = table.log2().saturating_sub(SHRINK_MAX).max(LOG2_MIN);
-        let target = (smallest..table.log2()).find(|&log2| wanted <= room(log2));
-        if let Some(log2) = target.filter(|_| wanted * 2 <= room(table.log2())) {
+        if let Some(log2) = (smallest..table.log2()).find(|&log2| wanted <= room(log2)) {
             self.start(guard, table, log2);
         }
     }
@@ -389,6 +388,9 @@ impl<K: Slots> Drawing<K> {
         Ok(chained)
     }
 }
+
+#[cfg(test)]
+mod steps;
 
 #[cfg(test)]
 mod tests {

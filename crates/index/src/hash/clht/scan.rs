@@ -81,6 +81,6 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
 }
 
 /// The first hash behind a bucket; 0 behind the last.
-fn end_of(table: Table, index: u64) -> Position {
-    if index + 1 == table.buckets() { 0 } else { table.first_hash(index + 1) }
+pub(super) fn end_of(table: Table, index: u64) -> Position {
+    table.first_hash(index + 1)
 }

@@ -88,7 +88,7 @@ impl Table {
     pub(super) fn index(self, hash: u64) -> u64 {
         hash >> (64 - self.log2())
     }
-    /// The first hash of a bucket.
+    /// The first hash of a bucket; behind the last one, 0.
     #[inline(always)]
     pub(super) fn first_hash(self, index: u64) -> u64 {
         index << (64 - self.log2())
@@ -153,5 +153,23 @@ mod tests {
             assert_ne!(root_check(0x1234_5678_9abc_def0 ^ flip << (8 * byte), 0xc040), whole);
             assert_ne!(root_check(0x1234_5678_9abc_def0, 0xc040 ^ flip << (8 * byte)), whole);
         }
+    }
+
+    /// Pools of any age hold such words.
+    #[test]
+    fn the_words_of_a_root_are_the_same_for_ever() {
+        assert_eq!(Table::new(0x7ff_1234_5640, 20).word(), 0x392e_07ff_1234_5654);
+        assert_eq!(root_check(0x1234_5678_9abc_def0, 0xc040), 0x1597_598b_1e2e_a0b8);
+    }
+
+    #[test]
+    fn a_table_lies_in_the_pool_but_not_where_that_begins_and_has_a_size_that_tables_have() {
+        let of_bits = |bits: u64| Table::from_word(bits | check(bits) << CHECK_AT);
+        let table = Table::new(1 << 20, LOG2_MIN);
+        assert!(of_bits(1 << 20 | u64::from(LOG2_MIN)) == table && table.bytes() == 9 * 64);
+        assert!(table.is_sound((1 << 20) + 9 * 64) && !table.is_sound((1 << 20) + 8 * 64));
+        assert!(!of_bits(u64::from(LOG2_MIN)).is_sound(1 << 44));
+        assert!(!of_bits(1 << 20 | u64::from(LOG2_MIN - 1)).is_sound(1 << 44));
+        assert!(!of_bits(1 << 20 | u64::from(LOG2_MAX + 1)).is_sound(1 << 50));
     }
 }

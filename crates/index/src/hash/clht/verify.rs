@@ -2,6 +2,7 @@
 
 use super::bucket::link;
 use super::ops::Clht;
+use super::scan::end_of;
 use super::slots::{Entry, Slots};
 use super::table::*;
 use terrace_medium::{Line, MappedMedium};
@@ -18,7 +19,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             let table = self.table_of(position);
             let index = table.index(position);
             keys += self.verify_chain(guard, table, index, &mut findings);
-            position = if index + 1 == table.buckets() { 0 } else { table.first_hash(index + 1) };
+            position = end_of(table, index);
             if position == 0 || findings.len() > FINDINGS_MAX {
                 break;
             }

@@ -126,6 +126,9 @@ mod tests {
         for slot in 0..K::SLOTS {
             let marked = meta.with_marked::<K>(slot);
             assert!((0..K::SLOTS).all(|other| marked.is_marked::<K>(other) == (other == slot)));
+            assert_eq!(marked.tokens::<K>(), all_slots::<K>());
+            let again = marked.with_marked::<K>(slot).with::<K>(slot);
+            assert_eq!((again.tokens::<K>(), again.marks::<K>()), (all_slots::<K>(), 1 << slot));
             assert_eq!(marked.unmarked::<K>(slot).marks::<K>(), 0);
             assert_eq!(marked.without::<K>(slot).tokens::<K>(), all_slots::<K>() & !(1 << slot));
             assert_eq!(marked.without::<K>(slot).marks::<K>(), 0);

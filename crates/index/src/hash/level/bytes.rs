@@ -210,10 +210,171 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::power::{Medium, Power, pool};
+    use super::super::ops::Level;
     use super::*;
-    use crate::key::NoRecords;
+    use crate::key::{NoRecords, WordRecords};
+    use crate::{Damage, PointIndex, Stored};
+    use std::collections::HashMap;
+    use terrace_medium::Dram;
 
     type Kind = Bytes<NoRecords>;
+    type Strings = Bytes<WordRecords>;
+    /// Of three buckets: each key can lie in one of two, the upper one of its position and the lowest.
+    type Table = Level<Dram, Strings>;
+
+    fn empty() -> Table {
+        Table::create(&pool(1 << 20), "table", 0).unwrap()
+    }
+
+    fn insert(table: &Table, key: u64) -> u64 {
+        let guard = table.pool.pin();
+        let record = WordRecords::put(&guard, key);
+        table.insert(&guard, &key.to_le_bytes(), record).unwrap();
+        record
+    }
+
+    fn get_sound(table: &Table, key: u64) -> Result<Option<u64>, u64> {
+        let found = table.get_sound(&table.pool.pin(), &key.to_le_bytes());
+        found.map_err(|Damage { offset, .. }| offset)
+    }
+
+    /// Two keys of one tag that lie in one bucket.
+    fn of_one_tag(seed: u64) -> [u64; 2] {
+        let mut seen = HashMap::new();
+        let probe = |key: u64| {
+            let key = key.to_le_bytes();
+            let probe = Probe::<Strings>::new(&key[..], seed);
+            (probe.tag, probe.positions.map(|position| position >> 63))
+        };
+        (1..).find_map(|key| Some([seen.insert(probe(key), key)?, key])).unwrap()
+    }
+
+    /// The one slot that is taken, and its bucket.
+    fn slot(table: &Table) -> (&Bucket, usize) {
+        let view = table.view();
+        let buckets = [view.high.bucket(0), view.high.bucket(1), view.mid.bucket(0)];
+        let taken = buckets.into_iter().find_map(|at| {
+            let bucket = table.bucket(at);
+            let tokens = meta(table.pool.medium(), bucket).tokens::<Strings>();
+            (tokens != 0).then_some((bucket, tokens.trailing_zeros() as usize))
+        });
+        taken.unwrap()
+    }
+
+    #[test]
+    fn a_slot_that_does_not_fit_its_check_leads_to_no_record_and_is_told() {
+        for bit in [0, 7, 40, 41, 45, 48, 49, 63] {
+            let table = empty();
+            let record = insert(&table, 7);
+            let (bucket, nth) = slot(&table);
+            let sound = slot_word(bucket, nth).load(table.pool.medium(), Relaxed);
+            slot_word(bucket, nth).store(table.pool.medium(), sound ^ 1 << bit, Relaxed);
+            assert_eq!(table.get(&table.pool.pin(), &7u64.to_le_bytes()), None, "bit {bit}");
+            let told = if bit <= 40 { record ^ 8 << bit } else { record };
+            assert_eq!(get_sound(&table, 7), Err(told), "bit {bit}");
+            slot_word(bucket, nth).store(table.pool.medium(), sound, Relaxed);
+            assert_eq!(get_sound(&table, 7), Ok(Some(record)));
+            assert_eq!(get_sound(&table, 8), Ok(None));
+        }
+    }
+
+    #[test]
+    fn two_keys_of_one_tag_are_two_keys() {
+        let table = empty();
+        let guard = table.pool.pin();
+        let [one, other] = of_one_tag(table.seed);
+        let (first, mut found) = (insert(&table, one), None);
+        assert_eq!((get_sound(&table, one), get_sound(&table, other)), (Ok(Some(first)), Ok(None)));
+        let second = insert(&table, other);
+        assert_eq!((get_sound(&table, one), get_sound(&table, other)), (Ok(Some(first)), Ok(Some(second))));
+        table.get_many(&guard, [&other.to_le_bytes()[..]], |_, word| found = word);
+        assert_eq!((found, table.verify(&guard)), (Some(second), vec![]));
+        // What is left of the one may be either's.
+        assert_eq!(table.remove(&guard, &other.to_le_bytes()), Some(second));
+        assert_eq!(get_sound(&table, other), Ok(None));
+        WordRecords::wipe(&guard, first);
+        assert_eq!((get_sound(&table, one), get_sound(&table, other)), (Err(first), Err(first)));
+        let tag = |key: u64| Probe::<Strings>::new(&key.to_le_bytes()[..], table.seed).tag;
+        let another = (1..).find(|&key| tag(key) == 5);
+        assert_eq!(get_sound(&table, another.unwrap()), Ok(None));
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot be a word of this index")]
+    fn a_word_that_is_no_record_s_offset_is_refused() {
+        let table = empty();
+        let _ = table.insert(&table.pool.pin(), b"key", 12);
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot be a word of this index")]
+    fn a_key_gets_no_word_that_is_no_record_s_offset() {
+        let table = empty();
+        insert(&table, 7);
+        let _ = table.update(&table.pool.pin(), &7u64.to_le_bytes(), 12);
+    }
+
+    #[test]
+    fn a_change_of_a_byte_string_is_there_after_a_loss_of_power_whatever_slot_it_went_to() {
+        let power = Power::new();
+        let table = Level::<Medium, Strings>::create(&power.pool, "table", 0).unwrap();
+        let guard = power.pool.pin();
+        let kept = |key: u64| {
+            let pool = power.lost();
+            let table = Level::<Medium, Strings>::recover(&pool, "table").unwrap().unwrap();
+            let found = table.get(&pool.pin(), &key.to_le_bytes());
+            drop(table);
+            pool.abandon();
+            found
+        };
+        for key in 1..36 {
+            let [one, other] = [WordRecords::put(&guard, key), WordRecords::put(&guard, key)];
+            table.insert(&guard, &key.to_le_bytes(), one).unwrap();
+            assert_eq!(kept(key), Some(one));
+            assert_eq!(table.update(&guard, &key.to_le_bytes(), other), Some(one));
+            assert_eq!(kept(key), Some(other));
+        }
+        assert_eq!(table.stats(&guard).buckets, 3);
+    }
+
+    #[test]
+    fn entries_have_the_same_key_if_their_records_say_so_and_neither_is_damaged() {
+        let table = empty();
+        let guard = table.pool.pin();
+        let [one, other] = of_one_tag(table.seed);
+        let entry = |key: u64, word: u64| {
+            Strings::entry(&Probe::<Strings>::new(&key.to_le_bytes()[..], table.seed), word)
+        };
+        let put = |key: u64| entry(key, WordRecords::put(&guard, key));
+        let is_same = |one, other| {
+            let same = Strings::same_key(&guard, one, other);
+            assert_eq!(Strings::same_key(&guard, other, one), same);
+            same
+        };
+        assert!(is_same(put(one), put(one)) && !is_same(put(one), put(other)));
+        let elsewhere = (1..).find(|&key| Strings::tag(put(key), 0) != Strings::tag(put(one), 0)).unwrap();
+        assert!(!is_same(put(one), put(elsewhere)));
+        // Another tag beside the same record.
+        let torn = Entry { key: put(elsewhere).key, ..put(one) };
+        assert!(!is_same(put(one), torn));
+        // A record that looks the same from the next byte on.
+        let even = put(0x0101_0101_0101_0101);
+        let damaged = unpack(even.key ^ 1 << 41);
+        assert_eq!((even.word & DAMAGED, damaged.word), (0, even.word | DAMAGED));
+        assert!(is_same(even, even) && !is_same(even, damaged) && !is_same(damaged, damaged));
+        assert_eq!(Strings::hash_of(&guard, damaged, 0), None);
+        assert!(Strings::hash_of(&guard, even, 0).is_some());
+    }
+
+    #[test]
+    fn a_slot_is_the_same_for_ever() {
+        let slot = pack(0x5a5a, 0x123_4567_89a8);
+        assert_eq!(slot, 0xb4b4_2424_68ac_f135);
+        assert_eq!(unpack(slot), Entry { key: slot, word: 0x123_4567_89a8 });
+        assert_eq!(unpack(0).word & DAMAGED, DAMAGED, "no record lies where the pool begins");
+        assert_eq!(Kind::seal(0x1234_5678, 0x579a_01ff_e000_0000), 0x579d_c200_1234_5678);
+    }
 
     fn randoms() -> impl Iterator<Item = u64> {
         std::iter::successors(Some(0x1357_9bdf_2468_ace0_u64), |word| {

@@ -103,6 +103,7 @@ mod tests {
     use super::*;
     use crate::{KeyKind, PointIndex, Stored, U64};
     use terrace_medium::Dram;
+    use terrace_testkit::Counting;
 
     type Table = Level<Dram, U64>;
 
@@ -168,6 +169,27 @@ mod tests {
     }
 
     #[test]
+    fn two_copies_that_are_not_marked_or_have_two_words_are_told() {
+        for_each_two(|table, key, later| {
+            let (guard, medium) = (table.pool.pin(), table.pool.medium());
+            let bucket = table.bucket(later);
+            let slot = meta(medium, bucket).tokens::<U64>().trailing_zeros() as usize;
+            let told = || {
+                let findings = table.verify(&guard);
+                findings.into_iter().map(|finding| (finding.offset, finding.expected)).collect::<Vec<_>>()
+            };
+            let probe = Probe::<U64>::new(&key, table.seed);
+            U64::replace(&guard, bucket, slot, U64::entry(&probe, 71));
+            let expected = "two copies with one word".to_string();
+            assert_eq!(told().into_iter().filter(|(_, said)| *said == expected).count(), 2, "key {key}");
+            U64::replace(&guard, bucket, slot, U64::entry(&probe, 70));
+            assert_eq!(told(), []);
+            store_meta(medium, bucket, meta(medium, bucket).unmarked::<U64>(slot));
+            assert!(told().contains(&(later.raw(), "each key once".into())), "key {key}: {:?}", told());
+        });
+    }
+
+    #[test]
     fn of_two_copies_a_scan_sees_one_and_a_collection_leaves_the_later_one() {
         for_each_two(|table, key, later| {
             let (guard, mut seen) = (table.pool.pin(), 0);
@@ -192,6 +214,18 @@ mod tests {
             assert_eq!(table.remove(&guard, &key), Some(71));
             assert_eq!((table.len(), found(table, key).0.len()), (0, 0));
         });
+    }
+
+    /// Only a mark makes somebody look for a copy: of these keys none has one.
+    #[test]
+    fn a_scan_of_keys_that_are_not_marked_looks_at_each_once() {
+        let pool = pool::<Counting<Dram>>(1 << 20);
+        let table = Level::<Counting<Dram>, U64>::create(&pool, "table", 120).unwrap();
+        let guard = pool.pin();
+        (0..60).for_each(|key| _ = table.insert(&guard, &key, key).unwrap());
+        let (counts, _) = pool.medium().during(|| table.scan(&guard, 0, usize::MAX, |_| ()));
+        // Meta, key, word, and meta again; and of each of eight units three meta words twice, the view, and the lock.
+        assert!(counts.loads <= 60 * 4 + 8 * 20, "{counts:?}");
     }
 
     #[test]

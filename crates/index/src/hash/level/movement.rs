@@ -191,3 +191,174 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         store_meta(medium, to, meta(medium, to).unmarked::<K>(free));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::power::pool;
+    use super::super::shape::{Probe, sealed::Shape};
+    use super::*;
+    use crate::key::WordRecords;
+    use crate::{Bytes, PointIndex, Stored, U64};
+    use terrace_medium::{Dram, Pmem};
+    use terrace_testkit::Counting;
+
+    /// Sixteen buckets above eight.
+    fn table<K: Buckets>() -> Level<Dram, K> {
+        let pool = pool::<Dram>(1 << 20);
+        let table = Level::create(&pool, "table", 8 * K::SLOTS as u64 * 2).unwrap();
+        assert_eq!(table.view().high.buckets(), 16);
+        table
+    }
+
+    fn tier(view: &View, which: Which) -> Tier {
+        if which == Top { view.high } else { view.mid }
+    }
+
+    /// Where a key can go that lies at the first of these positions, told by both of them.
+    fn expected(view: &View, [here, there]: [u64; 2], from: Which, to: Which) -> [Option<u64>; 2] {
+        let unit = |position| view.mid.index(position);
+        let bucket = |position| tier(view, to).index(position);
+        match (from, to) {
+            // Within its unit, too, but for the bucket where it lies.
+            (Top, Top) => {
+                let is_other = unit(there) >= unit(here) && bucket(there) != bucket(here);
+                [Some(there).filter(|_| is_other).map(bucket), None]
+            }
+            (Bottom, Bottom) | (Top, Bottom) => {
+                [Some(there).filter(|_| unit(there) > unit(here)).map(bucket), None]
+            }
+            (Bottom, Top) => [here, there]
+                .map(|position| Some(position).filter(|_| unit(position) >= unit(here)).map(bucket)),
+        }
+    }
+
+    fn sorted([one, other]: [Option<u64>; 2]) -> [Option<u64>; 2] {
+        [one.min(other), one.max(other)]
+    }
+
+    #[test]
+    fn a_key_can_move_to_its_other_places_in_its_unit_and_in_later_ones() {
+        let table = table::<U64>();
+        let (guard, view) = (table.pool.pin(), table.view());
+        for (key, (from, to)) in (0..500).flat_map(|key| MOVEMENTS.map(|movement| (key, movement))) {
+            let [one, other] = Probe::<U64>::new(&key, table.seed).positions;
+            for here in [[one, other], [other, one]] {
+                let at = (tier(&view, from), tier(&view, from).index(here[0]));
+                let targets = table.targets(&guard, &view, Entry { key, word: 0 }, at, tier(&view, to));
+                assert_eq!(sorted(targets), sorted(expected(&view, here, from, to)), "key {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_byte_string_moves_within_its_tier_or_down_without_its_record_and_up_by_it() {
+        let table = table::<Bytes<WordRecords>>();
+        let (guard, view) = (table.pool.pin(), table.view());
+        for (key, (from, to)) in (1..200u64).flat_map(|key| MOVEMENTS.map(|movement| (key, movement))) {
+            let (key, record) = (key.to_le_bytes(), WordRecords::put(&guard, key));
+            let probe = Probe::<Bytes<WordRecords>>::new(&key[..], table.seed);
+            let at = (tier(&view, from), tier(&view, from).index(probe.positions[0]));
+            let entry = <Bytes<WordRecords> as Shape>::entry(&probe, record);
+            let targets = || sorted(table.targets(&guard, &view, entry, at, tier(&view, to)));
+            assert_eq!(targets(), sorted(expected(&view, probe.positions, from, to)));
+            let before = targets();
+            WordRecords::wipe(&guard, record);
+            assert_eq!(targets(), if (from, to) == (Bottom, Top) { [None; 2] } else { before });
+        }
+    }
+
+    /// A key in the first free slot of the bucket above at its earlier position; which side that is, and the later one's bucket. Its units differ.
+    fn at_its_earlier_place(table: &Level<Dram, U64>, key: u64) -> Option<(usize, u64)> {
+        let (guard, view) = (table.pool.pin(), table.view());
+        let positions = Probe::<U64>::new(&key, table.seed).positions;
+        let side = usize::from(positions[0] > positions[1]);
+        let [here, there] = [positions[side], positions[1 - side]];
+        if view.mid.index(here) == view.mid.index(there) {
+            return None;
+        }
+        table.insert(&guard, &key, key).unwrap();
+        let bucket = table.bucket(view.high.bucket(view.high.index(here)));
+        assert_eq!(U64::read(&guard, bucket, 0).map(|entry| entry.key), Some(key));
+        Some((side, view.high.index(there)))
+    }
+
+    #[test]
+    fn a_key_that_moves_while_it_is_recounted_is_counted_once() {
+        for key in 0..20 {
+            let table = table::<U64>();
+            let (guard, view) = (table.pool.pin(), table.view());
+            let Some((side, later)) = at_its_earlier_place(&table, key) else { continue };
+            let held = table.hold(&guard, Probe::<U64>::new(&key, table.seed).positions);
+            let (source, end) = (held.sides[side].upper_at(), held.sides[side].end());
+            // The walk has counted it where it was, and will count it where it is.
+            table.count().start_recount();
+            table.count().advance_frontier(end);
+            let (bucket, entry) = (table.bucket(source), Entry { key, word: key });
+            let place = Place { bucket, slot: 0, side };
+            assert!(table.move_to(&guard, &held, place, entry, (view.high, later)));
+            table.count().advance_frontier(0);
+            table.count().finish_recount(2);
+            assert_eq!(table.len(), 1);
+            drop(held);
+            assert_eq!((table.get(&guard, &key), table.verify(&guard)), (Some(key), vec![]));
+        }
+    }
+
+    #[test]
+    fn a_key_moves_to_a_third_unit_if_nobody_has_its_lock() {
+        let mut seen = 0;
+        for key in 0..20 {
+            let table = table::<U64>();
+            let (guard, view) = (table.pool.pin(), table.view());
+            let Some((_, later)) = at_its_earlier_place(&table, key) else { continue };
+            // The key of somebody else: one of its units is that where the first lies, and none is that where it goes.
+            let [here, there] = {
+                let [one, other] = Probe::<U64>::new(&key, table.seed).positions;
+                [one.min(other), one.max(other)].map(|position| view.mid.index(position))
+            };
+            let units = |key: &u64| Probe::<U64>::new(key, table.seed).positions.map(|at| view.mid.index(at));
+            let is_near = |other: &u64| units(other).contains(&here) && !units(other).contains(&there);
+            let other = (100..).find(is_near).unwrap();
+            let held = table.hold(&guard, Probe::<U64>::new(&other, table.seed).positions);
+            let side = units(&other).iter().position(|&unit| unit == here).unwrap();
+            let at = Probe::<U64>::new(&key, table.seed).positions.into_iter().min().unwrap();
+            let bucket = table.bucket(view.high.bucket(view.high.index(at)));
+            let place = Place { bucket, slot: 0, side };
+            let moves = || table.move_to(&guard, &held, place, Entry { key, word: key }, (view.high, later));
+            let third = Lock::of(lock_word(table.bucket(view.mid.bucket(there)))).acquire(&guard);
+            assert!(!moves() && meta(table.pool.medium(), bucket).load::<U64>() == 1);
+            third.release();
+            assert!(moves() && meta(table.pool.medium(), bucket).load::<U64>() == 0);
+            drop(held);
+            assert_eq!((table.get(&guard, &key), table.verify(&guard)), (Some(key), vec![]));
+            seen += 1;
+        }
+        assert!(seen > 5);
+    }
+
+    #[test]
+    fn a_third_unit_is_made_durable_if_it_may_not_be() {
+        let pool = pool::<Counting<Pmem>>(1 << 20);
+        let table = Level::<Counting<Pmem>, U64>::create(&pool, "table", 120).unwrap();
+        let (guard, view) = (pool.pin(), table.view());
+        let side = table.side(&view, 0);
+        let fences = || pool.medium().during(|| drop(table.try_hold_third(&guard, &view, &side))).0.fences;
+        assert_eq!(fences(), 0);
+        table.lock(&side).acquire(&guard).release_unfenced();
+        assert_eq!([fences(), fences()], [1, 0]);
+    }
+
+    #[test]
+    fn a_key_makes_way_for_another_unless_it_is_marked() {
+        let table = table::<U64>();
+        let (guard, medium) = (table.pool.pin(), table.pool.medium());
+        let (key, (side, _)) = (0..).find_map(|key| Some((key, at_its_earlier_place(&table, key)?))).unwrap();
+        let held = table.hold(&guard, Probe::<U64>::new(&key, table.seed).positions);
+        let bucket = table.bucket(held.sides[side].upper_at());
+        store_meta(medium, bucket, meta(medium, bucket).with_marked::<U64>(0));
+        assert!(table.move_one(&guard, &held, Top, Top).is_none());
+        store_meta(medium, bucket, meta(medium, bucket).unmarked::<U64>(0));
+        let place = table.make_way(&guard, &held).unwrap();
+        assert_eq!((place.slot, place.side, std::ptr::eq(place.bucket, bucket)), (0, side, true));
+    }
+}

@@ -502,6 +502,11 @@ fn cursor_in(word: u64, state: State) -> Option<u64> {
 }
 
 #[cfg(test)]
+mod losses;
+#[cfg(test)]
+mod steps;
+
+#[cfg(test)]
 mod tests {
     use super::super::super::power::{Medium, Power, interrupted, pool};
     use super::*;

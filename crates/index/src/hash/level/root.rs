@@ -206,10 +206,7 @@ impl Side {
     }
     /// Behind the unit's last position; 0 behind the last unit.
     pub(super) fn end(&self) -> u64 {
-        match self.lower.index(self.position) + 1 {
-            end if end == self.lower.buckets() => 0,
-            end => self.lower.first_position(end),
-        }
+        self.lower.first_position(self.lower.index(self.position) + 1)
     }
 }
 
@@ -266,6 +263,28 @@ mod tests {
         assert!(!State(strange | check(strange)).is_sound(), "no such phase");
         let tiers = |phase| State::new(3, phase, 0).tiers().collect::<Vec<_>>();
         assert_eq!((tiers(Phase::Two), tiers(Phase::Clearing)), (vec![3, 2], vec![3, 2, 1]));
+    }
+
+    /// Pools of any age hold such words.
+    #[test]
+    fn the_words_of_a_root_are_the_same_for_ever() {
+        assert_eq!(root_check(&[1, 2, 3]), 0xa21e_a9ba_51c1_236d);
+        assert_eq!(State::new(7, Phase::Expand, 0xdead_beef).0, 0x1ef7_dead_beef_0407);
+        assert_eq!(Tier::new(0x7ff_1234_5640, 20).0, 0x392d_07ff_1234_5654);
+        assert!(!Tier::new(0, 1).is_sound(1, 1 << 44), "nothing lies where the pool begins");
+    }
+
+    #[test]
+    fn other_words_of_a_root_have_another_check() {
+        let words = [0x1234_5678_9abc_def0, !0, 0xc040];
+        let whole = root_check(&words);
+        for (nth, byte, flip) in
+            (0..3).flat_map(|nth| (0..8).flat_map(move |byte| (1..256).map(move |flip| (nth, byte, flip))))
+        {
+            let mut other = words;
+            other[nth] ^= flip << (8 * byte);
+            assert_ne!(root_check(&other), whole, "{flip:#x} in byte {byte} of word {nth}");
+        }
     }
 
     #[test]

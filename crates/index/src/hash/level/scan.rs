@@ -164,7 +164,8 @@ mod tests {
     use super::super::shape::positions;
     use super::super::shape::sealed::Shape;
     use super::*;
-    use crate::{KeyKind, PointIndex, Stored, U64};
+    use crate::key::WordRecords;
+    use crate::{Bytes, KeyKind, PointIndex, Stored, U64};
     use terrace_medium::Dram;
 
     /// A walk that goes on in the middle of a unit, which was two when the walk was there last.
@@ -191,5 +192,29 @@ mod tests {
             }
         }
         assert!(seen.as_flattened().iter().all(|&seen| seen > 0), "{seen:?}");
+    }
+
+    /// Of one whose record is unsound nobody can tell more than the bucket, which the walk may be about to see.
+    #[test]
+    fn what_begins_where_a_walk_goes_on_was_not_counted() {
+        type Strings = Bytes<WordRecords>;
+        let pool = pool::<Dram>(1 << 20);
+        let table = Level::<Dram, Strings>::create(&pool, "table", 224).unwrap();
+        let (guard, view) = (pool.pin(), table.view());
+        let records: Vec<u64> = (1..60)
+            .map(|key: u64| {
+                let record = WordRecords::put(&guard, key);
+                table.insert(&guard, &key.to_le_bytes(), record).unwrap();
+                record
+            })
+            .collect();
+        records.into_iter().for_each(|record| WordRecords::wipe(&guard, record));
+        for unit in 0..view.mid.buckets() {
+            let middle = view.high.first_position(2 * unit + 1);
+            let (side, at) = (table.side(&view, middle), view.high.bucket(2 * unit + 1));
+            let entry = Strings::read(&guard, table.bucket(at), 0).expect("a key came here");
+            let was_passed = |position| table.was_passed(&guard, &side, at, entry, position);
+            assert_eq!([middle - 1, middle, middle + 1].map(was_passed), [false, false, true]);
+        }
     }
 }

@@ -129,6 +129,17 @@ mod tests {
         }
     }
 
+    /// Pools of any age have keys where these say.
+    #[test]
+    fn tags_and_positions_are_the_same_for_ever() {
+        assert_eq!(
+            [0, 1, 0x7fff].map(between),
+            [0x9e37_79b9_7f4a_7c15, 0xdaa6_6d2c_7ddf_743f, 0xdb82_0590_fcca_83eb]
+        );
+        let hash = 0x1234_5678_9abc_def0;
+        assert_eq!((tag_of(hash), positions(hash)), (0x48c5, [hash, 0x4625_7ea9_d705_9a97]));
+    }
+
     #[test]
     fn tags_spread_the_other_positions_evenly() {
         let mut counts = [0; 64];

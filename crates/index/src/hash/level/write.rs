@@ -277,10 +277,13 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::power::{Medium, Power, pool};
+    use super::super::shape::sealed::Shape;
     use super::*;
-    use crate::{Stored, U64};
-    use terrace_medium::Dram;
+    use crate::{Deferred, PointIndex, Stored, Swapped, U64};
+    use terrace_medium::{Dram, Pmem};
+    use terrace_pool::Lock;
+    use terrace_testkit::What;
 
     #[test]
     fn a_sixteenth_of_the_balance_goes_with_each_key_that_is_weighed() {
@@ -345,6 +348,97 @@ mod tests {
             fill(earlier, 7);
             fill(1 - earlier, 7);
             assert!(table.less_loaded(&sides, Side::upper_at).is_none());
+        }
+    }
+
+    #[test]
+    fn of_two_units_the_one_that_comes_first_is_locked_first_and_one_that_is_both_once() {
+        let power = Power::new();
+        let table = Level::<Medium, U64>::create(&power.pool, "table", 120).unwrap();
+        let (guard, view, mut seen) = (power.pool.pin(), table.view(), [0, 0]);
+        for key in 0..40 {
+            let probe = Probe::<U64>::new(&key, table.seed);
+            let [one, other] = probe.positions;
+            let lock =
+                |position| power.pool.region().offset_of(table.lock(&table.side(&view, position))).raw();
+            let before = power.trace().events().len();
+            drop(table.hold(&guard, [one, other]));
+            drop(table.hold(&guard, [other, one]));
+            let trace = power.trace();
+            let taken: Vec<u64> = trace.events()[before..]
+                .iter()
+                .filter_map(|event| if let What::Rmw { at, .. } = event.what { Some(at) } else { None })
+                .filter(|at| [one, other].map(lock).contains(at))
+                .collect();
+            let (first, second) = (lock(one.min(other)), lock(one.max(other)));
+            match first == second {
+                true => assert_eq!(taken, [first, first], "key {key}"),
+                false => assert_eq!(taken, [first, second, first, second], "key {key}"),
+            }
+            seen[usize::from(first == second)] += 1;
+        }
+        assert!(seen.iter().all(|&seen| seen > 0), "{seen:?}");
+    }
+
+    #[test]
+    fn one_new_key_in_256_is_weighed_by_its_hash() {
+        let pool = pool::<Dram>(1 << 20);
+        let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
+        let (guard, balance) = (pool.pin(), &table.root[0].0[BALANCE]);
+        for (end, expected) in [(0, 1500), (0xff, 1600), (1, 1600), (0x80, 1600)] {
+            let has_it = |key: &u64| Probe::<U64>::new(key, table.seed).hash & 0xff == end;
+            let key = (0..).find(has_it).unwrap();
+            balance.store(pool.medium(), 1600, Relaxed);
+            table.insert(&guard, &key, 0).unwrap();
+            assert_eq!(balance.load(pool.medium(), Relaxed), expected, "{end:#x}");
+            assert_eq!(table.remove(&guard, &key), Some(0));
+        }
+    }
+
+    #[test]
+    fn what_waits_for_its_fence_leaves_the_lock_of_its_own_unit_open_until_then() {
+        // In the smaller one both sides are one unit.
+        for capacity in [0, 120] {
+            let pool = pool::<Pmem>(1 << 20);
+            let table = Level::<Pmem, U64>::create(&pool, "table", capacity).unwrap();
+            let (guard, view) = (pool.pin(), table.view());
+            for key in 0..12 {
+                let probe = Probe::<U64>::new(&key, table.seed);
+                let sides = probe.positions.map(|position| table.side(&view, position));
+                for (before, after) in [(None, Some(70)), (Some(70), Some(71)), (Some(71), Some(72))] {
+                    let mut deferred = Deferred::default();
+                    let done = table.compare_and_swap_deferred(&guard, &key, before, after, &mut deferred);
+                    assert_eq!(done, Ok(Swapped::Done));
+                    let has_it = |at| matches!(U64::find(&guard, table.bucket(at), &probe), Found::Here(..));
+                    let side =
+                        sides.iter().find(|side| [side.upper_at(), side.lower_at()].into_iter().any(has_it));
+                    let own = side.unwrap().lower_at();
+                    assert_eq!(deferred.0, [pool.region().offset_of(lock_word(table.bucket(own))).raw()]);
+                    let open = || {
+                        let is_open =
+                            |side: &&Side| Lock::may_be_unsettled(table.lock(side).peek(pool.medium()));
+                        sides.iter().filter(is_open).map(Side::lower_at).collect::<Vec<_>>()
+                    };
+                    assert!(!open().is_empty() && open().iter().all(|&at| at == own), "key {key}");
+                    table.settle(&guard, deferred);
+                    assert_eq!(open(), []);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_changes_a_key_that_is_not_marked_leaves_all_tokens_and_marks_alone() {
+        let pool = pool::<Dram>(1 << 20);
+        let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
+        let (guard, view) = (pool.pin(), table.view());
+        for key in 0..60 {
+            table.insert(&guard, &key, 70).unwrap();
+            let sides = Probe::<U64>::new(&key, table.seed).positions.map(|at| table.side(&view, at));
+            let metas = || table.places(&sides).map(|at| meta(pool.medium(), table.bucket(at)));
+            let before = metas();
+            assert_eq!(table.update(&guard, &key, 71), Some(70));
+            assert_eq!(metas(), before, "key {key}");
         }
     }
 }

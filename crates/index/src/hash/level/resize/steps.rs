@@ -1,0 +1,431 @@
+//! One step after the other: what each does, to which units, under which locks, and at what cost; and when a resize begins, goes on, and turns around.
+
+use super::super::super::power::pool;
+use super::super::shape::sealed::Shape;
+use super::*;
+use crate::{KeyKind, PointIndex, Stored, U64};
+use terrace_medium::{Dram, Pmem};
+use terrace_testkit::Counting;
+
+type Table<M> = Level<M, U64>;
+
+const SLOTS: u64 = U64::SLOTS as u64;
+const FULL: u64 = all_slots::<U64>();
+
+/// An empty one, with 2^`top` buckets above.
+fn table<M: MappedMedium>(top: u32) -> Table<M> {
+    let table = Table::create(&pool(4 << 20), "table", ((3 * SLOTS) << (top - 1)) * 4 / 5).unwrap();
+    assert_eq!(table.view().high.log2(), top);
+    table
+}
+
+/// One that had 2^`top` buckets above and is going to have twice as many.
+fn growing<M: MappedMedium>(top: u32) -> (Table<M>, View) {
+    let table = table(top);
+    table.start_expanding(&table.pool.pin(), &table.view()).unwrap();
+    let view = table.view();
+    assert_eq!((view.high.log2(), view.state.phase()), (top + 1, Phase::Expand));
+    (table, view)
+}
+
+/// One that has 2^`top` buckets above and is going to have half as many.
+fn shrinking<M: MappedMedium>(top: u32) -> (Table<M>, View) {
+    let table = table(top);
+    let guard = table.pool.pin();
+    assert_eq!(table.start_clearing(&guard, &table.view()), Ok(true));
+    while table.state().phase() == Phase::Clearing {
+        table.help(&guard, &table.view());
+    }
+    drop(guard);
+    let view = table.view();
+    assert_eq!((view.low.log2(), view.state.phase()), (top - 2, Phase::Shrink));
+    (table, view)
+}
+
+/// The units that use the two upper tiers.
+fn fine<M: MappedMedium>(table: &Table<M>, view: &View) -> Vec<u64> {
+    (0..view.low.buckets()).filter(|&unit| table.is_fine(view, view.low.first_position(unit))).collect()
+}
+
+/// Tokens and marks of a bucket.
+fn told<M: MappedMedium>(table: &Table<M>, tier: Tier, index: u64) -> (u64, u64) {
+    let now = meta(table.pool.medium(), table.bucket(tier.bucket(index)));
+    (now.tokens::<U64>(), now.marks::<U64>())
+}
+
+/// Gives a bucket these tokens, whatever lies in its slots.
+fn fill<M: MappedMedium>(table: &Table<M>, tier: Tier, index: u64, tokens: u64) {
+    let (medium, bucket) = (table.pool.medium(), table.bucket(tier.bucket(index)));
+    store_meta(medium, bucket, meta(medium, bucket).becoming::<U64>(tokens, 0));
+}
+
+/// Puts a key into the first free slot of a bucket.
+fn put<M: MappedMedium>(table: &Table<M>, tier: Tier, index: u64, key: u64, is_marked: bool) {
+    let (medium, bucket) = (table.pool.medium(), table.bucket(tier.bucket(index)));
+    let before = meta(medium, bucket);
+    let slot = before.vacancy::<U64>().unwrap();
+    U64::write(&table.pool.pin(), bucket, slot, Entry { key, word: !key });
+    let after = if is_marked { before.with_marked::<U64>(slot) } else { before.with::<U64>(slot) };
+    store_meta(medium, bucket, after);
+}
+
+fn lock_of<M: MappedMedium>(table: &Table<M>, tier: Tier, index: u64) -> &Lock {
+    Lock::of(lock_word(table.bucket(tier.bucket(index))))
+}
+
+#[test]
+fn a_writer_moves_two_units_of_the_next_eight_if_nobody_else_is_at_them() {
+    let (table, view) = growing::<Dram>(5);
+    let guard = table.pool.pin();
+    table.help(&guard, &view);
+    assert_eq!(fine(&table, &view), [0, 1]);
+    let hold = |units: &[u64]| {
+        let locks = units.iter().map(|&unit| lock_of(&table, view.low, unit).acquire(&guard));
+        locks.collect::<Vec<_>>()
+    };
+    let some = hold(&[2, 3, 5]);
+    table.help(&guard, &view);
+    assert_eq!(fine(&table, &view), [0, 1, 4, 6]);
+    let others = hold(&[7, 8, 9]);
+    table.help(&guard, &view);
+    assert_eq!(fine(&table, &view), [0, 1, 4, 6], "the tenth is too far ahead");
+    drop((some, others));
+    table.help(&guard, &view);
+    assert_eq!(fine(&table, &view), [0, 1, 2, 3, 4, 6]);
+}
+
+#[test]
+fn a_cursor_passes_64_units_at_a_time_and_one_of_another_state_counts_for_nothing() {
+    let (table, view) = growing::<Dram>(8);
+    let (guard, medium, cursor) = (table.pool.pin(), table.pool.medium(), &table.root[0].0[CURSOR]);
+    (0..128).for_each(|unit| assert!(table.move_unit(&guard, &view, unit, false) == Step::Moved));
+    for passed in [64, 128, 128] {
+        assert_eq!(table.pass_moved(&view), passed);
+        assert_eq!(cursor.load(medium, Relaxed), cursor_word(view.state, passed));
+    }
+    // Somebody comes late, with the state that was there before.
+    let next = cursor_word(view.state.next(9, Phase::Two), 3);
+    assert_eq!(
+        (cursor_in(next, view.state), cursor_in(next, view.state.next(9, Phase::Two))),
+        (None, Some(3))
+    );
+    cursor.store(medium, next, Relaxed);
+    assert_eq!((table.pass_moved(&view), cursor.load(medium, Relaxed)), (64, next));
+}
+
+#[test]
+fn the_load_is_that_of_each_second_bucket_of_256_and_each_of_128() {
+    let table = table::<Dram>(8);
+    let view = table.view();
+    (2..256).step_by(2).for_each(|index| fill(&table, view.high, index, FULL));
+    let load = |keys: u64| keys * 1000 / (256 * SLOTS);
+    assert_eq!(table.load_permille(&view), load(127 * SLOTS));
+    (1..256).step_by(2).for_each(|index| fill(&table, view.high, index, FULL));
+    assert_eq!(table.load_permille(&view), load(127 * SLOTS), "nobody looks at those");
+    fill(&table, view.mid, 5, 0b111);
+    assert_eq!(table.load_permille(&view), load(127 * SLOTS + 3));
+}
+
+#[test]
+fn what_lies_where_nobody_looks_yet_is_no_load() {
+    let (table, view) = growing::<Dram>(4);
+    (0..32).for_each(|index| fill(&table, view.high, index, FULL));
+    fill(&table, view.mid, 3, 0b111);
+    let load = |keys: u64| keys * 1000 / (48 * SLOTS);
+    assert_eq!(table.load_permille(&view), load(3));
+    assert!(table.move_unit(&table.pool.pin(), &view, 2, false) == Step::Moved);
+    assert_eq!(table.load_permille(&view), load(3));
+    (8..12).for_each(|index| fill(&table, view.high, index, FULL));
+    assert_eq!(table.load_permille(&view), load(4 * SLOTS + 3));
+}
+
+#[test]
+fn who_moves_a_unit_takes_its_lowest_lock_and_the_two_above_it() {
+    for (table, view) in [growing::<Dram>(4), shrinking::<Dram>(5)] {
+        let guard = table.pool.pin();
+        let all = || {
+            [view.mid, view.low].into_iter().flat_map(|tier| (0..tier.buckets()).map(move |at| (tier, at)))
+        };
+        // A lock that was never taken is 0.
+        let zero = |(tier, at)| {
+            lock_word(table.bucket(Tier::bucket(tier, at))).store(table.pool.medium(), 0, Relaxed)
+        };
+        all().for_each(zero);
+        assert!(table.move_unit(&guard, &view, 3, false) == Step::Moved);
+        let was_taken = |&(tier, at): &(Tier, u64)| lock_of(&table, tier, at).peek(table.pool.medium()) != 0;
+        assert_eq!(
+            all().filter(was_taken).collect::<Vec<_>>(),
+            [(view.mid, 6), (view.mid, 7), (view.low, 3)]
+        );
+    }
+}
+
+#[test]
+fn a_unit_that_has_moved_stays_as_it_is() {
+    let (table, view) = growing::<Dram>(4);
+    let guard = table.pool.pin();
+    for key in 0..30 {
+        let [position, _] = positions(U64::hash(&key, table.seed));
+        if told(&table, view.low, view.low.index(position)).0 != FULL {
+            put(&table, view.low, view.low.index(position), key, false);
+        }
+    }
+    let side = table.side(&view, 0);
+    assert!(table.is_current(&view, &side));
+    assert!((0..8).all(|unit| table.move_unit(&guard, &view, unit, false) == Step::Moved));
+    assert!(!table.is_current(&view, &side), "it uses other tiers");
+    assert!(table.is_current(&view, &table.side(&view, 0)));
+    let keys = || (0..32).map(|index| told(&table, view.high, index)).collect::<Vec<_>>();
+    let before = keys();
+    assert!((0..8).all(|unit| table.move_unit(&guard, &view, unit, false) == Step::Already));
+    assert!((0..8).all(|unit| table.move_unit(&guard, &view, unit, true) == Step::Already));
+    assert_eq!(keys(), before);
+    assert!(before.iter().any(|&(tokens, _)| tokens != 0));
+}
+
+#[test]
+fn a_unit_moves_with_two_fences_and_what_is_durable_is_not_made_so_again() {
+    for (table, view) in [growing::<Counting<Pmem>>(4), shrinking::<Counting<Pmem>>(5)] {
+        let (guard, medium) = (table.pool.pin(), table.pool.medium());
+        for unit in [0, 1] {
+            let (counts, step) = medium.during(|| table.move_unit(&guard, &view, unit, false));
+            assert!(step == Step::Moved && counts.fences == 2, "{counts:?}");
+        }
+        // The one behind them has not moved, and may not be durable.
+        let held = lock_of(&table, view.low, 2).acquire(&guard);
+        let (counts, cursor) = medium.during(|| table.pass_moved(&view));
+        assert_eq!((cursor, counts.write_backs, counts.fences), (2, 0, 0));
+        drop(held);
+        let settle = || medium.during(|| table.settle_state()).0;
+        assert_eq!((settle().write_backs, settle().fences), (0, 0));
+        let held = Lock::of(&table.root[0].0[ROOT_LOCK]).acquire(&guard);
+        assert_eq!((settle().write_backs, settle().fences), (1, 0), "who holds it may change the state");
+        drop(held);
+    }
+}
+
+#[test]
+fn a_unit_that_was_left_unfenced_is_durable_before_it_moves() {
+    for middle in [None, Some(4), Some(5)] {
+        for (table, view) in [growing::<Counting<Pmem>>(4), shrinking::<Counting<Pmem>>(5)] {
+            let guard = table.pool.pin();
+            let lock = middle.map_or(lock_of(&table, view.low, 2), |index| lock_of(&table, view.mid, index));
+            lock.acquire(&guard).release_unfenced();
+            let (counts, step) = table.pool.medium().during(|| table.move_unit(&guard, &view, 2, false));
+            assert!(step == Step::Moved && counts.fences == 3, "{middle:?}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn marks_come_along_when_a_unit_grows() {
+    let (table, view) = growing::<Dram>(4);
+    let of_unit = |unit: u64| {
+        let is_its = move |key: &u64| view.low.index(positions(U64::hash(key, 11))[0]) == unit;
+        (0..).filter(is_its).take(7).collect::<Vec<u64>>()
+    };
+    assert_eq!(table.seed, 11);
+    let keys = of_unit(5);
+    for (key, is_marked) in keys.iter().zip([false, true, true, false, true, true, false]) {
+        put(&table, view.low, 5, *key, is_marked);
+    }
+    assert!(table.move_unit(&table.pool.pin(), &view, 5, false) == Step::Moved);
+    let guard = table.pool.pin();
+    let mut seen = 0;
+    for index in 20..24 {
+        let bucket = table.bucket(view.high.bucket(index));
+        for slot in 0..U64::SLOTS {
+            let Some(entry) = U64::read(&guard, bucket, slot) else { continue };
+            let nth = keys.iter().position(|&key| key == entry.key).unwrap();
+            assert_eq!(view.high.index(positions(U64::hash(&entry.key, 11))[0]), index);
+            let is_marked = meta(table.pool.medium(), bucket).is_marked::<U64>(slot);
+            assert_eq!((entry.word, is_marked), (!entry.key, [1, 2, 4, 5].contains(&nth)), "{nth}");
+            seen += 1;
+        }
+    }
+    assert_eq!((seen, told(&table, view.low, 5)), (7, (0, 0)));
+}
+
+#[test]
+fn a_unit_shrinks_if_seven_keys_at_most_are_left_above_and_marks_come_along() {
+    // How many keys each of the four buckets above has, what is free in the two below them, what becomes of the unit, and how many are in those two then.
+    let cases = [
+        ([3, 4, 0, 0], [0, 0], Step::Moved, [7, 7]),
+        ([4, 4, 0, 0], [0, 7], Step::Stuck, [7, 0]),
+        ([4, 4, 0, 0], [1, 7], Step::Moved, [7, 0]),
+        ([0, 0, 4, 4], [7, 1], Step::Moved, [0, 7]),
+        ([2, 2, 2, 2], [7, 7], Step::Moved, [1, 0]),
+        ([7, 7, 7, 7], [7, 7], Step::Stuck, [7, 7]),
+        ([7, 7, 7, 0], [7, 7], Step::Moved, [7, 7]),
+    ];
+    for (above, free, step, below) in cases {
+        let (table, view) = shrinking::<Dram>(5);
+        let mut key = 0;
+        for (index, count) in (8..12).zip(above) {
+            (0..count).for_each(|_| {
+                put(&table, view.high, index, key, false);
+                key += 1;
+            });
+        }
+        (4..6).zip(free).for_each(|(index, free)| fill(&table, view.mid, index, FULL >> free));
+        assert!(table.move_unit(&table.pool.pin(), &view, 2, false) == step, "{above:?} {free:?}");
+        let loads = [4, 5].map(|index| told(&table, view.mid, index).0.count_ones());
+        assert_eq!(loads, below, "{above:?} {free:?}");
+        let others = (0..16).filter(|index| !(4..6).contains(index));
+        assert!(others.into_iter().all(|index| told(&table, view.mid, index) == (0, 0)));
+        if step == Step::Moved {
+            let left = above.iter().sum::<u32>() + free.iter().map(|free| 7 - free).sum::<u32>()
+                - below.iter().sum::<u32>();
+            assert_eq!(told(&table, view.low, 2), (FULL >> (7 - left), 0), "{above:?} {free:?}");
+        }
+    }
+    let (table, view) = shrinking::<Dram>(5);
+    put(&table, view.high, 8, 70, false);
+    put(&table, view.high, 8, 71, true);
+    put(&table, view.high, 9, 72, true);
+    // The other copy of one that a crash has left twice.
+    put(&table, view.high, 11, 71, true);
+    assert!(table.move_unit(&table.pool.pin(), &view, 2, false) == Step::Moved);
+    assert_eq!(told(&table, view.low, 2), (0b111, 0b110));
+}
+
+#[test]
+fn what_is_marked_is_not_moved_down() {
+    let (table, view) = shrinking::<Dram>(5);
+    (0..8).for_each(|key| put(&table, view.high, 8 + key / 2, key, true));
+    assert!(table.move_unit(&table.pool.pin(), &view, 2, false) == Step::Stuck);
+    assert_eq!([4, 5].map(|index| told(&table, view.mid, index)), [(0, 0); 2]);
+}
+
+#[test]
+fn a_shrink_that_is_stuck_turns_around_and_says_with_how_many_keys() {
+    let (table, view) = shrinking::<Dram>(5);
+    (0..4).for_each(|index| fill(&table, view.high, index, FULL));
+    (0..2).for_each(|index| fill(&table, view.mid, index, FULL));
+    table.count().add(0, 0, 30);
+    table.help(&table.pool.pin(), &view);
+    assert_eq!(table.state().phase(), Phase::Unshrink);
+    assert_eq!(table.root[2].0[STUCK].load(table.pool.medium(), Relaxed), 31);
+}
+
+/// What becomes of a table like this if a key with these positions finds no place.
+fn room<M: MappedMedium>(table: &Table<M>, positions: [u64; 2]) -> Result<Phase, PoolFull> {
+    let probe = Probe { positions, ..Probe::<U64>::new(&7, table.seed) };
+    table.make_room(&table.pool.pin(), &table.view(), &probe).map(|()| table.state().phase())
+}
+
+#[test]
+fn who_finds_no_place_makes_the_table_grow_if_a_quarter_of_it_is_taken() {
+    let table = table::<Dram>(4);
+    (0..5).for_each(|index| fill(&table, table.view().high, index, FULL));
+    fill(&table, table.view().high, 5, FULL >> 1);
+    // 41 of 168.
+    let full = room(&table, [0, !0]).unwrap_err();
+    assert_eq!((full.wanted, table.state().phase()), (2 * 16 * 128, Phase::Two));
+    fill(&table, table.view().high, 5, FULL);
+    assert_eq!(room(&table, [0, !0]), Ok(Phase::Expand));
+}
+
+#[test]
+fn who_finds_no_place_while_a_table_grows_moves_the_units_of_his_key() {
+    let (table, view) = growing::<Dram>(6);
+    let [one, other] = [20, 25].map(|unit| view.low.first_position(unit) + 5);
+    assert_eq!(room(&table, [one, other]), Ok(Phase::Expand));
+    assert_eq!(fine(&table, &view), [20, 25]);
+    let another = view.low.first_position(30);
+    assert_eq!(room(&table, [other, another]), Ok(Phase::Expand));
+    assert_eq!(fine(&table, &view), [20, 25, 30]);
+    assert!(room(&table, [one, other]).is_err(), "both have moved, and hardly a slot is taken");
+    (0..48).for_each(|index| fill(&table, view.mid, index, FULL));
+    assert_eq!(room(&table, [one, other]), Ok(Phase::Expand));
+    assert_eq!(fine(&table, &view), [0, 1, 20, 25, 30]);
+}
+
+#[test]
+fn who_finds_no_place_while_a_table_shrinks_turns_it_around() {
+    let (shrinking, _) = shrinking::<Dram>(5);
+    assert_eq!(room(&shrinking, [0, !0]), Ok(Phase::Unshrink));
+    let clearing = table::<Dram>(5);
+    let used = |table: &Table<Dram>| {
+        while table.pool.relieve() {}
+        table.pool.space().used_by_blocks
+    };
+    let before = used(&clearing);
+    assert_eq!(clearing.start_clearing(&clearing.pool.pin(), &clearing.view()), Ok(true));
+    assert_eq!(clearing.view().low.log2(), 3);
+    assert!(used(&clearing) > before);
+    assert_eq!(room(&clearing, [0, !0]), Ok(Phase::Two));
+    assert_eq!(used(&clearing), before);
+}
+
+#[test]
+fn one_removal_in_256_looks_whether_the_table_is_to_shrink_and_none_while_it_is_resized() {
+    for (end, phase) in [(0, Phase::Clearing), (1, Phase::Two), (0xff, Phase::Two), (0x80, Phase::Two)] {
+        let table = table::<Dram>(4);
+        let guard = table.pool.pin();
+        let key = (0..).find(|key| U64::hash(key, table.seed) & 0xff == end).unwrap();
+        table.insert(&guard, &key, 0).unwrap();
+        assert_eq!(table.remove(&guard, &key), Some(0));
+        assert_eq!(table.state().phase(), phase, "{end:#x}");
+    }
+    for (table, view) in [growing::<Dram>(4), shrinking::<Dram>(5)] {
+        table.consider_shrinking(&table.pool.pin(), &view, 0);
+        assert!(table.state() == view.state);
+    }
+}
+
+#[test]
+fn the_tier_that_is_left_over_comes_back() {
+    for (table, view) in [growing::<Dram>(4), shrinking::<Dram>(5)] {
+        while table.state() == view.state {
+            table.help(&table.pool.pin(), &view);
+        }
+        while table.pool.relieve() {}
+        let guard = table.pool.pin();
+        let blocks = table.pool.reachable(&mut |marker| table.trace(&guard, marker, |_, _| ()));
+        let bytes: u64 = blocks.iter().map(|&(_, bytes)| bytes).sum();
+        assert_eq!(bytes, table.pool.space().used_by_blocks);
+    }
+}
+
+#[test]
+fn a_table_that_has_grown_does_not_begin_to_shrink_with_that() {
+    let (table, view) = growing::<Dram>(4);
+    let guard = table.pool.pin();
+    while table.state() == view.state {
+        table.help(&guard, &view);
+    }
+    assert_eq!((table.state().top(), table.state().phase()), (5, Phase::Two));
+    assert_eq!(table.stats(&guard).resizes, 1);
+}
+
+#[test]
+fn the_levels_of_a_table_that_shrinks_are_the_two_that_stay() {
+    let (table, _) = shrinking::<Dram>(5);
+    let stats = table.stats(&table.pool.pin());
+    assert_eq!((stats.buckets, stats.slots, stats.resizing), (24, 168, true));
+    assert_eq!(stats.bytes, (32 + 16 + 8) * 128 + 3 * 64 + STRIPES_BYTES);
+    let (table, _) = growing::<Dram>(4);
+    let stats = table.stats(&table.pool.pin());
+    assert_eq!((stats.buckets, stats.slots, stats.resizing), (48, 336, true));
+}
+
+const STRIPES_BYTES: u64 = super::super::super::count::STRIPES * 64;
+
+#[test]
+fn whoever_opens_a_table_first_after_a_crash_believes_no_cursor_and_no_estimate() {
+    let (table, view) = growing::<Dram>(4);
+    let (pool, medium) = (&table.pool, table.pool.medium());
+    let estimates = [&table.root[0].0[CURSOR], &table.root[0].0[BALANCE], &table.root[2].0[STUCK]];
+    let set = [cursor_word(view.state, 8), 7, 9];
+    let spoil = || estimates.iter().zip(set).for_each(|(word, value)| word.store(medium, value, Relaxed));
+    let reopened = || {
+        spoil();
+        drop(Table::<Dram>::recover(pool, "table").unwrap());
+        estimates.map(|word| word.load(medium, Relaxed))
+    };
+    assert_eq!(reopened(), [cursor_word(view.state, 0), 0, 0]);
+    // Others are at work in it.
+    pool.bring_up().done();
+    assert_eq!(reopened(), set);
+}
