@@ -4,6 +4,7 @@ mod cells;
 mod direct;
 mod expiring;
 mod full;
+mod histories;
 mod index;
 mod options;
 mod pool;

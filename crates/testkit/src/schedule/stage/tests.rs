@@ -1,0 +1,112 @@
+//! Threads on the stage: who goes on, who dies, and what comes of those who spin, panic or never end.
+
+use super::*;
+
+fn note(into: &Arc<Mutex<Vec<u64>>>, steps: usize) -> Job {
+    let into = into.clone();
+    Box::new(move || {
+        for _ in 0..steps {
+            step(None);
+            lock(&into).push(number());
+        }
+    })
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_the_script_repeats_it() {
+    let stage = Stage::new();
+    for seed in 0..50 {
+        let policy = Policy::Random { one_in: 2 };
+        let run = |policy: &Policy| {
+            let order = Arc::new(Mutex::new(Vec::new()));
+            let jobs = (0..3).map(|thread| note(&order, 10 + thread)).collect();
+            let ran = stage.run(jobs, policy, seed);
+            assert_eq!((ran.steps, ran.wrong.clone()), (33, None));
+            let order = lock(&order).clone();
+            (order, ran.slices())
+        };
+        let (order, slices) = run(&policy);
+        assert_eq!(run(&policy).0, order);
+        assert_eq!(run(&Policy::Script(slices)).0, order);
+    }
+}
+
+/// As one that is taken back when its owner is buried.
+struct Guard;
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        persisted(Location::caller());
+        ordered(Order::Store(Release), Location::caller());
+        step(None);
+    }
+}
+
+#[test]
+fn who_dies_does_nothing_more_and_serves_again_once_it_is_buried() {
+    let stage = Stage::new();
+    for seed in 0..50 {
+        let (order, dead) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+        let jobs = (0..3).map(|thread| {
+            let work = note(&order, 20);
+            let job: Job = Box::new(move || {
+                begin_call(0);
+                let _guard = Guard;
+                work();
+            });
+            (thread, job)
+        });
+        let deaths = vec![Death { thread: 1, call: 0, change: 7 }, Death { thread: 2, call: 1, change: 1 }];
+        let told = dead.clone();
+        let mortality = Mortality::new(deaths, move |thread| lock(&told).push(thread));
+        let ran = stage.run_mortals(jobs.collect(), mortality, &Policy::Random { one_in: 2 }, seed);
+        assert_eq!(ran.died.iter().map(|died| died.0).collect::<Vec<_>>(), [1]);
+        assert_eq!((ran.wrong, lock(&dead).clone()), (None, vec![1]));
+        let done = |thread| lock(&order).iter().filter(|&&by| by == thread).count();
+        assert_eq!((done(0), done(1), done(2)), (20, 6, 20));
+        assert_eq!(stage.alone_in(2, number), Ok(2));
+        stage.bury();
+        assert_eq!((stage.alone_in(1, number), done(1)), (Ok(1), 6));
+    }
+}
+
+#[test]
+fn a_thread_that_spins_gives_way() {
+    let stage = Stage::new();
+    for seed in 0..50 {
+        let flag = Arc::new(AtomicBool::new(false));
+        let (set, seen) = (flag.clone(), flag);
+        let spin: Job = Box::new(move || {
+            while !seen.load(Relaxed) {
+                step(Some(64));
+            }
+        });
+        let other: Job = Box::new(move || {
+            (0..5).for_each(|_| step(None));
+            set.store(true, Relaxed);
+        });
+        let ran = stage.run(vec![spin, other], &Policy::Pct { depth: 2, steps: 10 }, seed);
+        assert!(ran.wrong.is_none() && ran.steps < 100, "{ran:?}");
+    }
+}
+
+#[test]
+fn a_panic_and_a_run_without_end_are_told_and_the_stage_goes_on() {
+    let stage = Stage::new();
+    let panics: Job = Box::new(|| {
+        step(None);
+        panic!("as asked");
+    });
+    let ran = stage.run(vec![panics, Box::new(|| step(None))], &Policy::Random { one_in: 2 }, 1);
+    assert!(ran.wrong.is_some_and(|wrong| wrong.contains("as asked")));
+    let endless = || -> Job {
+        Box::new(|| {
+            loop {
+                step(None);
+            }
+        })
+    };
+    let ran = stage.run(vec![endless(), endless()], &Policy::Random { one_in: 64 }, 1);
+    assert!(ran.wrong.is_some_and(|wrong| wrong.contains("does not come to an end")));
+    assert_eq!(stage.alone(|| 7), Ok(7));
+}
