@@ -356,6 +356,31 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_free_run_is_what_can_be_had_in_one_piece() {
+        let pool = Pool::<Dram>::anonymous((1 << 20) + PAGE).unwrap();
+        let longest = pool.space().largest_free_extent;
+        let guard = pool.pin();
+        drop(guard.alloc(longest as usize).unwrap());
+        assert_eq!(guard.alloc(longest as usize + 1).err().unwrap().longest, Some(longest));
+        drop(guard);
+        // What is not there is not free, whatever a pool that is damaged says of it.
+        pool.0.all_units().for_each(|unit| pool.0.unit(unit).taken.store(pool.medium(), !0, Relaxed));
+        assert_eq!(pool.0.longest_free_run(), 0);
+        pool.abandon();
+    }
+
+    #[test]
+    fn of_what_an_earlier_era_left_only_what_was_closed_in_order_is_counted_by_its_bitmaps() {
+        for (start, expected) in [(Start::Clean, (128, 3 * 1024)), (Start::Unclean, (0, 0))] {
+            let (_directory, pool) = found::<Dram>(start, |pool| {
+                take(pool, 3, 1000);
+                take(pool, 2, 64);
+            });
+            assert_eq!(pool.0.count_all(), expected, "{start:?}");
+        }
+    }
+
+    #[test]
     fn a_sum_below_zero_is_nothing() {
         let pool = alone::<Dram>();
         let sum = |value: u64| {

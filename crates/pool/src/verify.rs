@@ -370,6 +370,16 @@ mod tests {
     }
 
     #[test]
+    fn a_slab_that_has_yet_to_be_collected_is_in_order() {
+        let (_directory, pool) = crate::small::found::<Dram>(crate::Start::Unclean, |pool| {
+            let _ = pool.pin().alloc(64).unwrap().fenced_later().into_offset();
+        });
+        let arrive = |unit| pool.0.arrive(unit).usage();
+        assert!(pool.0.all_units().map(arrive).any(|usage| usage == Use::Pending));
+        assert_eq!(pool.verify_memory(), []);
+    }
+
+    #[test]
     fn a_pool_that_is_damaged_all_over_is_not_described_to_the_end() {
         let pool = Pool::<Dram>::anonymous_with(8 << 20, crate::small::geometry()).unwrap();
         let units: Vec<u64> = pool.0.all_units().collect();
