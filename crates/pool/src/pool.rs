@@ -626,10 +626,12 @@ mod tests {
             let medium = Shm::new(Mapping::anonymous(1 << 20, 1 << 20).unwrap());
             let options = PoolOptions::anonymous().geometry(geometry());
             let pool = options.create_shared_on(medium, Arc::new(Nobody { is_among_hosts })).unwrap();
+            assert!(pool.is_shared());
             (pool.0.is_among_hosts(), pool.0.light_pins)
         };
         let alone = alone::<Dram>();
         let is_made = crate::barrier::register();
+        assert!(!alone.is_shared());
         assert_eq!((alone.0.is_among_hosts(), alone.0.light_pins), (false, is_made));
         assert_eq!(shared(false), (false, is_made));
         assert_eq!(shared(true), (true, false));
