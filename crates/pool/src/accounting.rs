@@ -289,6 +289,7 @@ impl<M: MappedMedium> Inner<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::PAGE;
     use crate::pool::Start;
     use crate::small::{alone, found};
     use terrace_medium::Dram;
@@ -327,6 +328,69 @@ mod tests {
         assert_eq!(space.used_by_blocks, used.used_by_blocks + 64 + 512, "it is noted on a page");
         pool.0.try_advance();
         assert_eq!(pool.space().holding_up, 1);
+    }
+
+    #[test]
+    fn what_is_damaged_is_counted_as_that_and_as_nothing_else() {
+        let pool = Pool::<Dram>::anonymous((1 << 20) + PAGE).unwrap();
+        let (inner, zones) = (&pool.0, &pool.0.memory.zones);
+        let (before, counted) = (pool.space(), inner.count_all());
+        // One with a zone's head, one that is free as a whole, and the last one, which is there in part.
+        let last = zones.units(pool.size()) - 1;
+        let is_free = |&unit: &u64| inner.unit(unit).taken.load(pool.medium(), Relaxed) == 0;
+        let free = inner.all_units().find(is_free).unwrap();
+        assert!(0 < free && free < last && zones.usable(last, pool.size()) != !0);
+        let granules = |unit| {
+            let usable = zones.usable(unit, pool.size());
+            u64::from((usable & !zones.head_granules(&zones.of_unit(unit), unit)).count_ones())
+        };
+        let bytes = [0, free, last].map(granules).iter().sum::<u64>() << zones.granule_log2();
+        for unit in [0, free, last] {
+            inner.unit(unit).state.store(pool.medium(), State::damaged(inner.era).0, Relaxed);
+            inner.unit(unit).taken.store(pool.medium(), !0, Relaxed);
+        }
+        let expected = Space { damaged: bytes, free: before.free - bytes, ..before };
+        assert_eq!(Space { largest_free_extent: before.largest_free_extent, ..pool.space() }, expected);
+        assert_eq!(inner.count_all(), counted);
+        pool.abandon();
+    }
+
+    #[test]
+    fn the_longest_free_run_is_what_can_be_had_in_one_piece() {
+        let pool = Pool::<Dram>::anonymous((1 << 20) + PAGE).unwrap();
+        let longest = pool.space().largest_free_extent;
+        let guard = pool.pin();
+        drop(guard.alloc(longest as usize).unwrap());
+        assert_eq!(guard.alloc(longest as usize + 1).err().unwrap().longest, Some(longest));
+        drop(guard);
+        // What is not there is not free, whatever a pool that is damaged says of it.
+        pool.0.all_units().for_each(|unit| pool.0.unit(unit).taken.store(pool.medium(), !0, Relaxed));
+        assert_eq!(pool.0.longest_free_run(), 0);
+        pool.abandon();
+    }
+
+    #[test]
+    fn of_what_an_earlier_era_left_only_what_was_closed_in_order_is_counted_by_its_bitmaps() {
+        for (start, expected) in [(Start::Clean, (128, 3 * 1024)), (Start::Unclean, (0, 0))] {
+            let (_directory, pool) = found::<Dram>(start, |pool| {
+                take(pool, 3, 1000);
+                take(pool, 2, 64);
+            });
+            assert_eq!(pool.0.count_all(), expected, "{start:?}");
+        }
+    }
+
+    #[test]
+    fn a_sum_below_zero_is_nothing() {
+        let pool = alone::<Dram>();
+        let sum = |value: u64| {
+            let base = &pool.0.shared().small_base;
+            base.store(pool.medium(), value, Relaxed);
+            pool.0.sum(base, |seat| &seat.small)
+        };
+        let most = u64::MAX / 2;
+        assert_eq!([0, 8, most, most + 1, u64::MAX - 7].map(sum), [0, 8, most, 0, 0]);
+        pool.abandon();
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Backoff {
         match (INSTEAD.get(), naps) {
             (Some(instead), _) => instead(),
             (None, None) => std::thread::yield_now(),
-            (None, Some(naps)) => nap(LONGEST.min(SHORTEST * (1 << naps.min(8)))),
+            (None, Some(naps)) => nap(length(naps)),
         }
         naps.is_some()
     }
@@ -66,6 +66,11 @@ thread_local! {
 #[doc(hidden)]
 pub fn rest_with(instead: fn()) {
     INSTEAD.set(Some(instead));
+}
+
+/// How long the nap is that follows so many.
+fn length(naps: u32) -> Duration {
+    LONGEST.min(SHORTEST * (1 << naps.min(8)))
 }
 
 #[allow(clippy::disallowed_methods, reason = "who is waited for tells nobody, or its way would cost more")]
@@ -85,6 +90,25 @@ mod tests {
         let mut backoff = Backoff::new();
         let slept: Vec<bool> = (0..8).map(|_| backoff.rest()).collect();
         assert_eq!(slept, [false, false, false, false, true, true, true, true]);
+    }
+
+    #[test]
+    fn each_nap_is_twice_as_long_as_the_one_before_up_to_the_longest() {
+        let lengths = [0, 1, 2, 3, 4, u32::MAX].map(|naps| length(naps).as_micros());
+        assert_eq!(lengths, [50, 100, 200, 400, 500, 500]);
+    }
+
+    #[test]
+    fn who_naps_has_no_processor_meanwhile() {
+        // Times that this thread has waited for something, as the kernel counts them.
+        let waits = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            line.unwrap().trim().parse::<u64>().unwrap()
+        };
+        let before = waits();
+        // One nap may be over before it has begun, where the machine stands still for as long.
+        assert!((0..100).any(|_| (nap(LONGEST), waits() > before).1));
     }
 
     #[test]

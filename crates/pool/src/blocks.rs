@@ -416,7 +416,10 @@ impl<M: MappedMedium> Inner<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::small::alone;
+    use crate::backoff::rest_with;
+    use crate::small::{alone, participants};
+    use crate::zones::Use;
+    use std::cell::{Cell, RefCell};
     use terrace_medium::Dram;
 
     #[test]
@@ -443,7 +446,9 @@ mod tests {
     fn whoever_relieves_a_pool_is_told_whether_something_came_of_it() {
         let pool = alone::<Dram>();
         assert!(pool.relieve(), "for the first time");
-        assert!(!pool.relieve() && !pool.tidy(), "and then there is nothing");
+        assert!(!pool.relieve(), "and then there is nothing");
+        let epoch = pool.0.epoch();
+        assert!(!pool.tidy() && pool.0.epoch() == epoch, "nor anybody to wait for");
         let guard = pool.pin();
         guard.retire(guard.alloc(64).unwrap().fenced_later().into_offset(), 64);
         drop(guard);
@@ -452,9 +457,141 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_by_itself_is_said_to() {
-        let full = |waiting| PoolFull { wanted: 1, size: 2, longest: None, waiting, collecting: false };
-        assert!(full(77).to_string().contains("77 bytes come back"));
-        assert!(!full(0).to_string().contains("come back"));
+    fn lists_are_looked_through_again_once_a_byte_a_slab_or_a_whole_slab_has_come_back() {
+        let pool = alone::<Dram>();
+        let (guard, shared, medium) = (pool.pin(), pool.0.shared(), pool.medium());
+        let seat = guard.seat();
+        let reclaims_after = |slabs: u64, freed: u64| {
+            shared.slab_units.store(medium, slabs, Relaxed);
+            add(medium, &seat.freed, freed);
+            pool.0.reclaim(seat)
+        };
+        assert!(reclaims_after(8, 0), "for the first time");
+        assert!(!reclaims_after(8, 0) && !reclaims_after(8, 7) && reclaims_after(8, 1));
+        let slab = 1 << pool.0.memory.classes.slab_log2;
+        assert!(!reclaims_after(1 << 20, slab - 1) && reclaims_after(1 << 20, 1));
+        // What a slab was given back by is tried again at once.
+        let number = pool.0.memory.classes.of(64).unwrap();
+        let unit = pool.0.take_unit(number, pool.0.memory.classes.get(number).unwrap(), Use::Owned).unwrap();
+        pool.0.leave(unit, number, pool.0.memory.classes.get(number).unwrap());
+        assert!(reclaims_after(8, 8) && reclaims_after(8, 0) && !reclaims_after(8, 0));
+        drop(guard);
+        pool.abandon();
+    }
+
+    #[test]
+    fn for_more_than_the_pool_has_nothing_is_looked_through() {
+        let pool = alone::<Dram>();
+        let guard = pool.pin();
+        let is_looked_through = |bytes: u64| {
+            assert_eq!(guard.alloc(bytes as usize).err().unwrap().wanted, bytes);
+            pool.0.shared().fruitless.load(pool.medium(), Relaxed) != 0
+        };
+        assert!(!is_looked_through(pool.size() + 1));
+        assert!(is_looked_through(pool.size() / 2));
+    }
+
+    #[test]
+    fn what_readers_have_left_is_handed_out_without_a_look_through_all_lists() {
+        let pool = alone::<Dram>();
+        let guard = pool.pin();
+        let mut last = 0;
+        while let Ok(block) = guard.alloc(64) {
+            last = block.fenced_later().into_offset();
+        }
+        guard.retire(last, 64);
+        drop(guard);
+        (0..GRACE).for_each(|_| _ = pool.0.try_advance());
+        let guard = pool.pin();
+        // As in a large pool, of which this is too little to look through all lists again.
+        pool.0.shared().slab_units.store(pool.medium(), 1 << 20, Relaxed);
+        assert!(pool.0.take(guard.seat(), 64).is_none() && !pool.0.reclaim(guard.seat()));
+        assert_eq!(guard.alloc(64).unwrap().fenced_later().into_offset(), last);
+        drop(guard);
+        pool.abandon();
+    }
+
+    #[test]
+    fn nobody_is_waited_for_who_holds_nothing_up_or_came_later() {
+        thread_local!(static RESTS: Cell<u32> = const { Cell::new(0) });
+        rest_with(|| RESTS.set(RESTS.get() + 1));
+        let (_directory, [pool, other]) = participants::<Dram, 2>(crate::Geometry::tiny());
+        let reader = other.pin();
+        let began = pool.0.epoch();
+        pool.relieve();
+        assert_eq!((RESTS.get(), pool.0.epoch()), (0, began + 1), "nothing waits");
+        reader.retire(reader.alloc(64).unwrap().fenced_later().into_offset(), 64);
+        drop(reader);
+        let began = pool.0.epoch();
+        pool.relieve();
+        // It is on a page that the other one has yet to fill.
+        assert_eq!((RESTS.get(), pool.0.epoch(), pool.waiting()), (0, began + GRACE + 1, 64));
+    }
+
+    #[test]
+    fn who_waits_for_a_reader_looks_now_and_then_whether_it_has_died() {
+        thread_local!(static READER: Cell<Option<&'static Pool<Dram>>> = const { Cell::new(None) });
+        thread_local!(static RESTS: Cell<u32> = const { Cell::new(0) });
+        let (_directory, [pool, other]) = participants::<Dram, 2>(crate::Geometry::tiny());
+        let other: &'static Pool<Dram> = Box::leak(Box::new(other));
+        std::mem::forget(other.pin());
+        READER.set(Some(other));
+        let guard = pool.pin();
+        guard.retire(guard.alloc(64).unwrap().fenced_later().into_offset(), 64);
+        drop(guard);
+        rest_with(|| {
+            RESTS.set(RESTS.get() + 1);
+            if let Some(dies) = READER.take() {
+                dies.0.liveness.as_ref().unwrap().release(u32::from(dies.owner().participant));
+            }
+        });
+        assert!(pool.relieve());
+        // In the first turn the epoch moves on, and nobody rests.
+        assert_eq!((RESTS.get(), pool.waiting()), (LOOK_EVERY - 1, 0));
+    }
+
+    #[test]
+    fn who_is_pinned_now_is_waited_for_with_all_that_is_retired_until_then() {
+        thread_local!(static READER: RefCell<Option<Guard<'static, Dram>>> = const { RefCell::new(None) });
+        let (_directory, [pool, other]) = participants::<Dram, 2>(crate::Geometry::tiny());
+        let other: &'static Pool<Dram> = Box::leak(Box::new(other));
+        READER.set(Some(other.pin()));
+        let guard = pool.pin();
+        guard.retire(guard.alloc(64).unwrap().fenced_later().into_offset(), 64);
+        drop(guard);
+        rest_with(|| {
+            if let Some(reader) = READER.take() {
+                // So much that it is put into the queue at once.
+                let bytes = reader.pool().size() as usize / 64;
+                reader.retire(reader.alloc(bytes).unwrap().fenced_later().into_offset(), bytes);
+            }
+        });
+        pool.relieve();
+        assert!(READER.take().is_none(), "it was waited for");
+        assert_eq!(pool.waiting(), 0);
+    }
+
+    #[test]
+    fn who_is_refused_is_told_why_and_what_helps() {
+        let full = PoolFull { wanted: 1, size: 9, longest: None, waiting: 0, collecting: false };
+        let told = [
+            (full, "the pool of 9 bytes has no room for 1 more; remove something or grow the pool"),
+            (
+                PoolFull { longest: Some(5), ..full },
+                "the pool of 9 bytes has no room for 1 more in one piece, of which the longest free one has 5; remove \
+                 something or grow the pool",
+            ),
+            (
+                PoolFull { waiting: 1, ..full },
+                "the pool of 9 bytes has no room for 1 more; 1 bytes come back when those who read them have finished; \
+                 remove something or grow the pool",
+            ),
+            (
+                PoolFull { waiting: 1, collecting: true, ..full },
+                "the pool of 9 bytes has no room for 1 more; memory is still being collected after a crash, so try again \
+                 later",
+            ),
+        ];
+        told.into_iter().for_each(|(full, words)| assert_eq!(full.to_string(), words));
     }
 }

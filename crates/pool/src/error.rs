@@ -555,6 +555,63 @@ mod tests {
     }
 
     #[test]
+    fn what_is_asked_for_in_vain_is_refused_in_these_words() {
+        let refused = || io::Error::other("so it is");
+        let (asked, reserved) = (6 << 20, 3 << 19);
+        let told = [
+            (
+                Problem::NotReadable,
+                "the pool P cannot be opened read-only by one who leaves all of it as it is: it lies on huge pages or on a \
+                 device, which cannot be mapped privately\n  open it as one of several that share it, who store nothing \
+                 but to its head, or to write",
+            ),
+            (
+                Problem::NotPersistent,
+                "durability `power` is not possible on P: it lives in memory or on a disk whose writes a power cut can \
+                 erase\n  use a DAX file system (mount -o dax=always) or a persistent CXL device, or --durability process",
+            ),
+            (
+                Problem::OtherDurability { pool: Durability::Power, asked: Durability::Process },
+                "the pool P was left in use with durability `power` and cannot be opened with `process` at once\n  open it \
+                 with --durability power and close it in order first",
+            ),
+            (
+                Problem::Size { asked: 1000, smallest: reserved, largest: 1 << 47 },
+                "the pool P cannot have 1000 bytes: it takes at least 1.5 MiB and at most 128.0 TiB",
+            ),
+            (Problem::Geometry("so it is"), "the pool P cannot be laid out like that: so it is"),
+            (Problem::LabelTooLong, "the label of the pool P is longer than 63 bytes"),
+            (
+                Problem::Map(MapError::NoSpace { wanted: asked }),
+                "no room for 6.0 MiB on the file system of P\n  choose a smaller --size, or make room",
+            ),
+            (
+                Problem::Map(MapError::Reserved { wanted: asked, reserved }),
+                "the pool P has grown to 6.0 MiB while it was being opened, and 1.5 MiB were reserved for it\n  open it \
+                 again, with a --max-size of at least that",
+            ),
+            (
+                Problem::Map(MapError::Os("map", refused())),
+                "the pool P cannot be mapped: could not map: so it is",
+            ),
+            (Problem::Os("read", refused()), "could not read P: so it is"),
+        ];
+        for (problem, words) in told {
+            assert_eq!(OpenError { pool: "P".into(), problem }.to_string(), words);
+        }
+    }
+
+    #[test]
+    fn bytes_are_told_in_the_largest_unit_of_which_there_is_a_whole_one() {
+        let told =
+            [0, 1, 1023, 1024, 5 << 9, 3 << 19, 1 << 30, 1 << 40, 1 << 50].map(|it| Bytes(it).to_string());
+        let expected =
+            ["0 bytes", "1 bytes", "1023 bytes", "1.0 KiB", "2.5 KiB", "1.5 MiB", "1.0 GiB", "1.0 TiB"];
+        assert_eq!(told[..8], expected);
+        assert_eq!(told[8], "1024.0 TiB");
+    }
+
+    #[test]
     fn a_release_is_told_in_its_parts() {
         let told = Release(1 << 40 | 22 << 28 | 333 << 16 | 4).to_string();
         assert!(told.contains("1.22.333 ") && told.contains("sharing 4)"), "{told}");

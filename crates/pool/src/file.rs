@@ -147,16 +147,25 @@ pub(crate) fn read_superblock(file: &File) -> Result<Found, Problem> {
         return superblock::load(&Region::new(Shm::new(mapping)));
     }
     let mut head = [0; HEAD_BYTES];
+    let have = read_all(&mut head, |rest, at| file.read_at(rest, at))?;
+    superblock::parse(&head[..have])
+}
+
+/// Reads from the start on, a piece at a time, until `bytes` are full or there is no more. Returns how many there are.
+fn read_all(
+    bytes: &mut [u8],
+    mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+) -> Result<usize, Problem> {
     let mut have = 0;
-    while have < HEAD_BYTES {
-        match file.read_at(&mut head[have..], have as u64) {
+    while have < bytes.len() {
+        match read(&mut bytes[have..], have as u64) {
             Ok(0) => break,
             Ok(more) => have += more,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(Problem::Os("read", error)),
         }
     }
-    superblock::parse(&head[..have])
+    Ok(have)
 }
 
 /// Gives holes in the first `size` bytes of `file` their storage, so that no store can fail for want of it. A file without holes,
@@ -285,6 +294,20 @@ mod tests {
     fn what_cannot_be_read_is_no_pool_and_nobody_tries_for_ever() {
         let outcome = read_superblock(&File::open("/").unwrap());
         assert!(matches!(outcome, Err(Problem::Os("read", _))));
+    }
+
+    #[test]
+    fn what_a_signal_interrupts_is_read_on() {
+        let mut outcomes = [Ok(2), Err(ErrorKind::Interrupted), Ok(3), Ok(0)].into_iter();
+        let mut asked = Vec::new();
+        let mut bytes = [0; 9];
+        let have = read_all(&mut bytes, |rest, at| {
+            asked.push((at, rest.len()));
+            rest[0] = 7;
+            outcomes.next().unwrap().map_err(io::Error::from)
+        });
+        assert_eq!((have.unwrap(), asked), (5, vec![(0, 9), (2, 7), (2, 7), (5, 4)]));
+        assert_eq!(bytes, [7, 0, 7, 0, 0, 7, 0, 0, 0]);
     }
 
     #[test]

@@ -97,7 +97,20 @@ impl<M: MappedMedium, T: Persistent> FixedRow<M, T> {
 #[cfg(test)]
 mod tests {
     use crate::Pool;
+    use std::sync::atomic::Ordering::Relaxed;
     use terrace_medium::{Dram, Line, Offset, Word};
+
+    #[test]
+    fn a_place_is_kept_with_its_pool_or_is_none() {
+        let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
+        let fixed = pool.fix::<Line>(Offset::new((1 << 20) - 64)).unwrap();
+        assert_eq!(fixed.offset().raw(), (1 << 20) - 64);
+        assert!(std::ptr::eq(&raw const *fixed, pool.region().at(fixed.offset())));
+        assert!(pool.fix::<Line>(Offset::new(1 << 20)).is_none(), "beyond the end");
+        assert!(pool.fix::<Line>(Offset::new(32)).is_none(), "not at a line");
+        assert!(matches!(pool.close(), Err(crate::error::CloseError::StillOpen)), "it keeps the pool open");
+        fixed.0[0].store(fixed.pool.medium(), 1, Relaxed);
+    }
 
     #[test]
     fn a_row_lies_in_the_pool_as_a_whole_or_is_none() {

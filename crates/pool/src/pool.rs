@@ -578,3 +578,62 @@ impl<M: MappedMedium> Drop for Inner<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::small::{alone, geometry, participants};
+    use std::io;
+    use terrace_medium::{Dram, Mapping, Shm};
+
+    #[test]
+    fn who_brings_a_pool_up_keeps_the_others_from_it_until_it_is_done_or_given_up() {
+        let (_directory, [one, other]) = participants::<Shm, 2>(Geometry::tiny());
+        let is_free = || other.0.opening_lock().acquire_unless(&other.0, &|| true).is_some();
+        let bringing = one.bring_up();
+        assert!(!is_free() && !other.is_up());
+        drop(bringing);
+        assert!(is_free() && !other.is_up(), "it was given up");
+        one.bring_up().done();
+        assert!(is_free() && other.is_up());
+    }
+
+    /// Nobody else, and whether there may be somebody under another kernel.
+    struct Nobody {
+        is_among_hosts: bool,
+    }
+
+    impl Liveness for Nobody {
+        fn claim(&self, _: u32) -> io::Result<bool> {
+            Ok(true)
+        }
+        fn release(&self, _: u32) {}
+        fn is_alive(&self, _: u32) -> bool {
+            false
+        }
+        fn enter(&self) -> io::Result<()> {
+            Ok(())
+        }
+        fn leave(&self) {}
+        fn has_common_kernel(&self) -> bool {
+            !self.is_among_hosts
+        }
+    }
+
+    #[test]
+    fn only_under_one_kernel_it_makes_the_barriers_for_all() {
+        let shared = |is_among_hosts| {
+            let medium = Shm::new(Mapping::anonymous(1 << 20, 1 << 20).unwrap());
+            let options = PoolOptions::anonymous().geometry(geometry());
+            let pool = options.create_shared_on(medium, Arc::new(Nobody { is_among_hosts })).unwrap();
+            assert!(pool.is_shared());
+            (pool.0.is_among_hosts(), pool.0.light_pins)
+        };
+        let alone = alone::<Dram>();
+        let is_made = crate::barrier::register();
+        assert!(!alone.is_shared());
+        assert_eq!((alone.0.is_among_hosts(), alone.0.light_pins), (false, is_made));
+        assert_eq!(shared(false), (false, is_made));
+        assert_eq!(shared(true), (true, false));
+    }
+}

@@ -553,6 +553,41 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_looked_through_once_more_than_one_in_eight_of_it_may_be_empty() {
+        let pool = alone::<Dram>();
+        let (inner, medium) = (&pool.0, pool.medium());
+        let list = &inner.shared().lists[inner.memory.classes.of(64).unwrap()];
+        let is_looked_through = |emptied: u64, kept: u64| {
+            list.emptied.store(medium, emptied, Relaxed);
+            list.kept.store(medium, kept, Relaxed);
+            assert_eq!(inner.release_emptied_slabs(), 0, "there is no slab in it");
+            list.emptied.load(medium, Relaxed) == 0
+        };
+        assert!(!is_looked_through(3, 24) && is_looked_through(4, 31));
+        assert!(is_looked_through(1, 0) && is_looked_through(1, 7) && !is_looked_through(1, 8));
+    }
+
+    #[test]
+    fn a_listed_slab_that_loses_its_last_block_is_counted_and_no_other() {
+        let pool = alone::<Dram>();
+        let (inner, guard) = (&pool.0, pool.pin());
+        let number = inner.memory.classes.of(24).unwrap();
+        let class = inner.memory.classes.get(number).unwrap();
+        assert!(class.words > 1);
+        let take = || guard.alloc(24).unwrap().fenced_later().into_offset();
+        let blocks: Vec<u64> = (0..=class.blocks).map(|_| take()).collect();
+        let (owned, full) = blocks.split_last().unwrap();
+        let emptied = || inner.shared().lists[number].emptied.load(pool.medium(), Relaxed);
+        guard.free(*owned, 24);
+        assert_eq!(emptied(), 0, "its owner has it");
+        for &block in full {
+            assert_eq!(emptied(), 0);
+            guard.free(block, 24);
+        }
+        assert_eq!((emptied(), inner.release_emptied_slabs(), emptied()), (1, 1, 0));
+    }
+
+    #[test]
     fn whoever_owns_a_slab_notes_this_collection_and_no_earlier_one() {
         let pool = alone::<Dram>();
         let (inner, medium) = (&pool.0, pool.medium());

@@ -341,4 +341,52 @@ mod tests {
             pool.abandon();
         }
     }
+
+    #[test]
+    fn what_is_found_says_where_and_what() {
+        let pool = pool();
+        let [damaged, reserve] = [free_unit(&pool), unit(&pool, Use::Reserve)];
+        set(&pool, &pool.0.unit(damaged).state, State::damaged(pool.0.era).0);
+        set_state(&pool, Use::Reserve, |state| state.with(Use::Granules));
+        let [start, slab] = [damaged, reserve].map(|unit| pool.0.memory.zones.start_of(unit));
+        let class = pool.0.memory.classes.of(512).unwrap();
+        let found = format!("a slab of class {class}, Granules, era {}", pool.0.era);
+        let expected = [
+            Finding::new(
+                start,
+                "the description of a piece of memory",
+                "what the pool left there when it was last in order",
+                "something else",
+            )
+            .about(1 << pool.0.memory.zones.slab_log2),
+            Finding::new(slab, "a slab", "a use of slabs", found),
+        ];
+        let mut all = pool.verify_memory();
+        all.sort_by_key(|finding| finding.what.len());
+        all.reverse();
+        assert_eq!(all, expected);
+        assert_eq!(describe(State::granules(7)), "Granules, era 7");
+        pool.abandon();
+    }
+
+    #[test]
+    fn a_slab_that_has_yet_to_be_collected_is_in_order() {
+        let (_directory, pool) = crate::small::found::<Dram>(crate::Start::Unclean, |pool| {
+            let _ = pool.pin().alloc(64).unwrap().fenced_later().into_offset();
+        });
+        let arrive = |unit| pool.0.arrive(unit).usage();
+        assert!(pool.0.all_units().map(arrive).any(|usage| usage == Use::Pending));
+        assert_eq!(pool.verify_memory(), []);
+    }
+
+    #[test]
+    fn a_pool_that_is_damaged_all_over_is_not_described_to_the_end() {
+        let pool = Pool::<Dram>::anonymous_with(8 << 20, crate::small::geometry()).unwrap();
+        let units: Vec<u64> = pool.0.all_units().collect();
+        assert!(units.len() > FINDINGS_MAX + 1);
+        let damaged = State::damaged(pool.0.era).0;
+        units.iter().for_each(|&unit| set(&pool, &pool.0.unit(unit).state, damaged));
+        assert_eq!(pool.verify_memory().len(), FINDINGS_MAX);
+        pool.abandon();
+    }
 }

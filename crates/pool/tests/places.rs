@@ -251,6 +251,7 @@ fn huge() {
     for _ in 0..3 {
         let error = pool.grow(800 << 20).unwrap_err();
         assert!(error.to_string().contains("its file system is full"), "{error}");
+        assert_eq!(path.metadata().unwrap().blocks() * 512, 8 << 20, "no page is kept of what was in vain");
     }
     pool.set_root("one", "test", 7 << 20).unwrap();
     assert!(pool.medium().mapping().huge_pages().unwrap().huge > 0);

@@ -189,3 +189,18 @@ fn who_is_refused_a_barrier_and_comes_first_shares_with_all() {
     first.wait().unwrap();
     assert_eq!(second.recover_dead(), 1);
 }
+
+#[test]
+fn who_is_refused_a_barrier_joins_those_who_do_without() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("pool");
+    let both = [(); 2].map(|()| {
+        let (process, mut lines) = child("shares_without_a_barrier", &path);
+        expect(&mut lines, "open");
+        (process, lines)
+    });
+    for (mut process, _lines) in both {
+        drop(process.stdin.take());
+        process.wait().unwrap();
+    }
+}
