@@ -252,3 +252,21 @@ fn all_buckets_of_a_unit_are_made_durable_and_no_others() {
         assert_eq!(persisted(&view, view.low.first_position(unit) + 9), expected);
     }
 }
+
+#[test]
+fn a_unit_that_a_dead_one_has_moved_is_durable_before_the_resize_goes_on_behind_it() {
+    let power = Power::new();
+    let table = table(&power);
+    let guard = power.pool.pin();
+    table.start_expanding(&guard, &table.view()).unwrap();
+    let view = table.view();
+    let lowest = table.bucket(view.low.bucket(0));
+    let is_durable = || found(power.lost(), |table| table.has_moved_durably(&table.view(), 0));
+    assert!(!table.has_moved_durably(&view, 0) && !is_durable());
+    // He died between the store and its fence.
+    let lock = Lock::of(lock_word(lowest)).acquire(&guard);
+    store_meta(power.pool.medium(), lowest, meta(power.pool.medium(), lowest).fine::<U64>());
+    lock.release_unfenced();
+    assert!(!is_durable());
+    assert!(table.has_moved_durably(&view, 0) && is_durable());
+}
