@@ -10,7 +10,7 @@ enum Step {
     Fence,
 }
 
-/// The write-back or fence whose code begins with these bytes (Intel SDM vol. 2, CLWB, CLFLUSH, CLFLUSHOPT, SFENCE), of those that code without prefixes for high registers has.
+/// The write-back or fence whose code begins with these bytes (Intel SDM vol. 2, CLWB, CLFLUSH, CLFLUSHOPT, SFENCE).
 fn step(code: [u8; 8]) -> Option<Step> {
     // A prefix for registers above the eighth.
     let without_rex =

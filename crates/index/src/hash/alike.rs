@@ -1,6 +1,6 @@
 //! Byte strings for tests that nothing but their records tells apart, and records that are no more than a number.
 
-use crate::{Bytes, KeyKind, RecordKeys};
+use crate::{Bytes, KeyKind, PointIndex, RecordKeys};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 use terrace_medium::MappedMedium;
@@ -36,4 +36,16 @@ pub(super) fn pair_of_one_look(seed: u64, top: u32) -> [u64; 2] {
     };
     let first = (1..NUMBERS).find_map(|number| Some([seen.insert(look(number), number)?, number]));
     first.expect("so many numbers have two that look alike")
+}
+
+/// An empty index of them finds forty, and no more, however many are looked for together.
+pub(super) fn finds_many_at_once(index: &impl PointIndex<Kind = Bytes<Numbered>>) {
+    let guard = index.pool().pin();
+    (1..41).for_each(|number| _ = index.insert(&guard, key(number), 8 * number).unwrap());
+    for keys in [0, 1, 15, 16, 17, 50] {
+        let mut found = Vec::new();
+        index.get_many(&guard, (1..1 + keys).map(key), |nth, word| found.push((nth as u64, word)));
+        let expected = (0..keys).map(|nth| (nth, (nth < 40).then_some(8 * (nth + 1))));
+        assert_eq!(found, expected.collect::<Vec<_>>());
+    }
 }

@@ -171,21 +171,10 @@ impl<M: Medium> Weakened<M> {
         if state.model.threads[&me].old == 0 {
             return;
         }
-        let chosen = match self.reach.aim {
-            Aim::Lagging { stores, but } => {
-                let is_fresh =
-                    but.is_some() && (but == Some(choice.site) || but == state.model.last_site(number));
-                let ago = state.model.ago(number, stores).max(choice.oldest);
-                (!is_fresh && ago < choice.first_sound).then_some(ago)
-            }
-            _ => state.chooser.choose(&self.reach, choice),
-        };
-        let Some(chosen) = chosen else { return };
+        let Some(chosen) = self.chosen(state, number, choice) else { return };
         let chosen = if state.model.has_room_behind(number, chosen) { chosen } else { choice.oldest };
         state.model.departed = self.is();
-        state.model.thread(me).old -= 1;
-        let truth = self.word(word).swap(state.model.values[number][chosen as usize].value, Relaxed);
-        state.overtaken = Some(Old { word, chosen, truth });
+        state.overtaken = Some(self.put_old(state, me, number, word, chosen));
         state.overtaken_times += 1;
     }
 
@@ -196,7 +185,17 @@ impl<M: Medium> Weakened<M> {
         if state.model.threads[&me].old == 0 {
             return;
         }
-        let chosen = match self.reach.aim {
+        let Some(chosen) = self.chosen(state, number, choice) else { return };
+        if chosen < choice.first_sound {
+            state.model.departed = self.is();
+        }
+        let old = self.put_old(state, me, number, word, chosen);
+        state.swapped.push(old);
+    }
+
+    /// Which of the values that may be shown of a word is, if it comes to that.
+    fn chosen(&self, state: &mut State, number: usize, choice: Choice) -> Option<Number> {
+        match self.reach.aim {
             Aim::Lagging { stores, but } => {
                 let is_fresh =
                     but.is_some() && (but == Some(choice.site) || but == state.model.last_site(number));
@@ -204,14 +203,14 @@ impl<M: Medium> Weakened<M> {
                 (!is_fresh && ago < choice.last).then_some(ago)
             }
             _ => state.chooser.choose(&self.reach, choice),
-        };
-        let Some(chosen) = chosen else { return };
-        if chosen < choice.first_sound {
-            state.model.departed = self.is();
         }
+    }
+
+    /// Puts the value with this number into `word`, for what `me` is about to do.
+    fn put_old(&self, state: &mut State, me: u64, number: usize, word: u64, chosen: Number) -> Old {
         state.model.thread(me).old -= 1;
         let truth = self.word(word).swap(state.model.values[number][chosen as usize].value, Relaxed);
-        state.swapped.push(Old { word, chosen, truth });
+        Old { word, chosen, truth }
     }
 }
 

@@ -253,7 +253,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::alike::{LOST, Numbered, key, pair_of_one_look};
+    use super::super::super::alike::{LOST, Numbered, finds_many_at_once, key, pair_of_one_look};
     use super::super::super::power::pool;
     use super::super::bucket::{Mark, store_meta, store_tag};
     use super::super::ops::Rewo;
@@ -421,13 +421,6 @@ mod tests {
     fn many_byte_strings_are_looked_for_at_once() {
         let pool = pool::<Dram>(1 << 20);
         let index = Rewo::<_, Bytes<Numbered>>::with_shape(&pool, "index", 1, 1).unwrap();
-        let guard = pool.pin();
-        (1..41).for_each(|number| _ = index.insert(&guard, key(number), 8 * number).unwrap());
-        for keys in [0, 1, 15, 16, 17, 50] {
-            let mut found = Vec::new();
-            index.get_many(&guard, (1..1 + keys).map(key), |nth, word| found.push((nth as u64, word)));
-            let expected = (0..keys).map(|nth| (nth, (nth < 40).then_some(8 * (nth + 1))));
-            assert_eq!(found, expected.collect::<Vec<_>>());
-        }
+        finds_many_at_once(&index);
     }
 }
