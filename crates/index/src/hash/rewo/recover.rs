@@ -23,7 +23,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     /// Resolves all locked slots, the only ones whose keys may be there twice, and then counts the keys.
     pub(super) fn recover_buckets(&self, guard: &Guard<'_, M>) {
         let directory = self.view().directory();
-        let threads = threads_for(directory.buckets(), available_parallelism().map_or(1, usize::from));
+        let threads = threads_for(directory.buckets(), || available_parallelism().map_or(1, usize::from));
         for place in directory.all() {
             let pieces = place.buckets().div_ceil(PIECE) as usize;
             self.share_out(guard, threads, pieces, |guard, piece| {
@@ -93,9 +93,12 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     }
 }
 
-/// How many threads look through so many buckets, where there are so many processors.
-fn threads_for(buckets: u64, processors: usize) -> usize {
-    processors.min((buckets / BUCKETS_PER_THREAD) as usize).max(1)
+/// How many threads look through so many buckets. Only for large tables it is asked how many `processors` there are, as the system reads several files to tell.
+fn threads_for(buckets: u64, processors: impl FnOnce() -> usize) -> usize {
+    match (buckets / BUCKETS_PER_THREAD) as usize {
+        0 | 1 => 1,
+        threads => threads.min(processors()),
+    }
 }
 
 #[cfg(test)]
@@ -175,9 +178,11 @@ mod tests {
 
     #[test]
     fn there_is_a_thread_for_every_four_mebibytes_but_none_more_than_processors() {
-        let threads = |buckets| threads_for(buckets, 4);
+        let threads = |buckets| threads_for(buckets, || 4);
         assert_eq!([0, 1, (2 << 14) - 1, 2 << 14, (3 << 14) - 1].map(threads), [1, 1, 1, 2, 2]);
         assert_eq!([4 << 14, 5 << 14, 1 << 31].map(threads), [4, 4, 4]);
+        let nobody_asks = |buckets| threads_for(buckets, || unreachable!());
+        assert_eq!([0, (2 << 14) - 1].map(nobody_asks), [1, 1]);
     }
 
     /// Who has noted a table may come to it when another has taken its place; nobody writes to it any more.
