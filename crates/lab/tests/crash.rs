@@ -14,6 +14,7 @@ const LIMITS: Limits = Limits {
     events_one_in: [1, 16],
     nested_one_in: [0; 3],
     revived_one_in: 0,
+    again_one_in: 16,
 };
 
 /// The first runs of a target, each recorded by a thread of its own, in memory that no run has used.
@@ -31,6 +32,30 @@ fn the_same_plan_gives_the_same_trace() {
     let _elsewhere = vec![1u8; 1 << 24];
     assert_eq!(recorded::<ClhtU64>(8), first);
     assert!(first.windows(2).all(|pair| pair[0] != pair[1]), "and another one another");
+}
+
+#[test]
+fn a_state_that_comes_to_an_end_that_was_judged_before_reads_what_it_would_read_on_its_own_way() {
+    let explored = |name: &str, profile, run, again_one_in| {
+        let (place, suite) = suite(name).expect("a target");
+        let (seed, seen) = (RunSeed::new(place, profile, 0x5eed, run), Seen::new());
+        let limits = Limits { events_one_in: [8, 16], again_one_in, ..LIMITS };
+        let outcome = suite.run(&Lab::new(profile, limits, &seen), &suite.plan(seed.run));
+        assert!(outcome.finding.is_none());
+        let explored = outcome.explored;
+        (explored.distinct, (explored.runs, explored.points, explored.sampled))
+    };
+    for name in ["clht", "turbo-bytes", "rewo", "level", "direct", "pool", "full"] {
+        for (profile, run) in [(Profile::Pmem, 1), (Profile::Shm, 2), (Profile::Arm, 3)] {
+            let [(each, all), (few, same)] = [1, 1000].map(|often| explored(name, profile, run, often));
+            assert_eq!(all, same, "{name}, {profile:?}, run {run}");
+            // What is not in the pool may differ, as where a search for room goes on: one state in some hundred reads another word or two.
+            assert!(
+                each.abs_diff(few) <= each.div_ceil(100),
+                "{name}, {profile:?}, run {run}: {each}, {few}"
+            );
+        }
+    }
 }
 
 /// A run in which every write-back of one place is left out.
@@ -112,16 +137,17 @@ fn lab(arguments: &[&str]) -> (Value, bool) {
 
 #[test]
 fn the_program_says_what_it_has_judged() {
-    let arguments = ["crash", "clht", "--profile", "pmem", "--states", "500", "--seed", "7", "--json"];
+    // One thread: of two, one may come by no point but its first while the other one has all the time.
+    let arguments =
+        ["crash", "clht", "--profile", "pmem", "--states", "500", "--seed", "1", "--jobs", "1", "--json"];
     let (said, sound) = lab(&arguments);
     assert!(sound && said["finding"].is_null(), "{said}");
     assert_eq!(
         (&said["target"], &said["profile"], &said["seed"]),
-        (&"clht".into(), &"pmem".into(), &"0x7".into())
+        (&"clht".into(), &"pmem".into(), &"0x1".into())
     );
     let number = |name: &str| said[name].as_u64().unwrap_or_else(|| panic!("no {name} in {said}"));
-    // Each thread may judge one more after the last that was asked for.
-    assert!((500..600).contains(&number("states_distinct")), "{said}");
+    assert!((500..510).contains(&number("states_distinct")), "{said}");
     assert!(number("states_judged") >= number("states_distinct"), "{said}");
     assert!(
         number("points") > number("points_sampled") && number("stores") > number("stores_settled"),

@@ -266,6 +266,7 @@ impl Mutants {
             events_one_in: [1; 2],
             nested_one_in: [recovered, 0, 0],
             revived_one_in: killed,
+            again_one_in: 16,
         };
         Session {
             place: passer.place,

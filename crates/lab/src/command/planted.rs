@@ -38,6 +38,7 @@ const DEEP: Limits = Limits {
     events_one_in: [8, 16],
     nested_one_in: [8192, 512, 0],
     revived_one_in: 2048,
+    again_one_in: 16,
 };
 
 #[derive(Args)]

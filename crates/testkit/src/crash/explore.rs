@@ -67,6 +67,8 @@ pub struct Limits {
     pub nested_one_in: [u64; 3],
     /// After one event of a history in so many the process is killed, and power fails in the life of the next one; 0 is none.
     pub revived_one_in: u64,
+    /// Of the states that come to an end that was judged before, one in so many is judged to its own end all the same; 1 is each.
+    pub again_one_in: u64,
 }
 
 impl Default for Limits {
@@ -77,6 +79,7 @@ impl Default for Limits {
             events_one_in: [1, 16],
             nested_one_in: [32_768, 8192, 0],
             revived_one_in: 2048,
+            again_one_in: 16,
         }
     }
 }

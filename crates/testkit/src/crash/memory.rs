@@ -7,6 +7,10 @@
 //! One thread at a time uses a memory, or several that a scheduler runs in turn. Everything inside is atomic, without a promise of order: threads that
 //! break this get wrong notes, never undefined memory.
 
+mod rest;
+
+pub(super) use rest::Reads;
+
 use crate::layered::Noted;
 use std::cell::RefCell;
 use std::ptr::NonNull;
@@ -52,6 +56,10 @@ struct Arena {
     old: Box<[[AtomicU64; WORDS]]>,
     fingerprint: AtomicU64,
     steps: AtomicU64,
+    /// A hash of all that the memory holds between runs.
+    held: AtomicU64,
+    /// The rest of a run, whose reads are noted by themselves.
+    rest: rest::Rest,
 }
 
 impl Arena {
@@ -170,6 +178,8 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
                 return Ok(memory);
             }
             let memory = Self::zeroed(bytes, most)?;
+            // Page by page, as it is written: as it is read each page would be mapped twice.
+            memory.set_all(&[]);
             if had.len() == HAD_MAX {
                 had.remove(0);
             }
@@ -193,6 +203,8 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
             old: array(lines),
             fingerprint: AtomicU64::new(0),
             steps: AtomicU64::new(0),
+            held: AtomicU64::new(0),
+            rest: rest::Rest::new(lines),
         };
         Self { base, arena: Arc::new(arena) }
     }
@@ -224,18 +236,25 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
 
     /// Makes a line hold `words` from now on, before any run.
     pub fn set_line(&self, line: usize, words: &Words) {
-        self.words_of(line).iter().zip(words).for_each(|(word, &value)| word.store(value, Relaxed));
+        let changes = rest::change(line, &self.line(line), words);
+        self.arena.held.store(self.arena.held.load(Relaxed) ^ changes, Relaxed);
+        self.fill_line(line, words);
     }
 
-    /// Makes a word hold `value` from now on, before any run.
-    pub fn set_word(&self, word: usize, value: u64) {
-        self.word(word).store(value, Relaxed);
+    fn fill_line(&self, line: usize, words: &Words) {
+        self.words_of(line).iter().zip(words).for_each(|(word, &value)| word.store(value, Relaxed));
     }
 
     /// Makes the memory hold `image`, and zeros behind it.
     pub fn set_all(&self, image: &[u64]) {
-        for word in 0..self.lines() * WORDS {
-            self.set_word(word, image.get(word).copied().unwrap_or(0));
+        self.arena.held.store(0, Relaxed);
+        let (lines, behind) = image.as_chunks::<WORDS>();
+        let mut last = [0; WORDS];
+        last[..behind.len()].copy_from_slice(behind);
+        for line in 0..self.lines() {
+            let words = lines.get(line).unwrap_or(if line == lines.len() { &last } else { &[0; WORDS] });
+            self.fill_line(line, &[0; WORDS]);
+            self.set_line(line, words);
         }
     }
 
@@ -271,12 +290,13 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         arena.seen.become_like(&arena.scratch);
         arena.fingerprint.store(0, Relaxed);
         arena.steps.store(STEPS_MAX, Relaxed);
+        arena.rest.is_on.store(false, Relaxed);
     }
 
     /// Makes a line hold `words` for this run.
     pub fn place(&self, line: usize, words: &Words) {
         self.keep(line);
-        self.set_line(line, words);
+        self.fill_line(line, words);
     }
 
     /// Ends the run: all lines are again as they were before it.
@@ -327,9 +347,13 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
     fn first_read(&self, word: usize) {
         let (arena, line) = (&*self.arena, word / WORDS);
         arena.seen.set(word);
+        let value = self.word(word).load(Relaxed);
+        if arena.rest.notes(word, value) {
+            return;
+        }
         let flags = arena.flags[line].load(Relaxed);
         arena.ever_read.set(word);
-        let fingerprint = arena.fingerprint.load(Relaxed) ^ hash(word as u64, self.word(word).load(Relaxed));
+        let fingerprint = arena.fingerprint.load(Relaxed) ^ hash(word as u64, value);
         arena.fingerprint.store(fingerprint, Relaxed);
         if flags & UNDECIDED != 0 {
             if arena.asked_words[line].load(Relaxed) == 0 {

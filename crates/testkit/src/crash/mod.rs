@@ -5,6 +5,7 @@
 //! what not.
 
 mod dice;
+mod ends;
 mod explore;
 mod faults;
 mod focus;

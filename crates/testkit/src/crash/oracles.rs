@@ -6,12 +6,13 @@
 //! 4. After the collection: the same answers, `verify` finds nothing, every reachable block lies apart from the others, and what they take is all
 //!    that is in use: nothing leaks, nothing is handed out twice.
 //! 5. Every other key is removed, then others are written until the store has grown; each operation answers as the model does. So locks are free.
-//!    Then 2 to 4 again. (In one state of four this comes before 4: writers meet what the collector would have put in order.)
+//!    Then 2 to 4 again. (In one state of eight this comes before 4: writers meet what the collector would have put in order.)
 //! 6. Recovered once more, nothing has changed (of one state in four).
 //!
 //! After a crash of the machine under a file of which nothing was synced, another thing: the store is refused, and what is salvaged was written once.
 
-use super::explore::{Judge, Wrong};
+use super::ends::Ends;
+use super::explore::{Judge, Limits, Wrong};
 use super::faults::Fault;
 use super::memory::{Memory, hash};
 use super::rules::Profile;
@@ -111,6 +112,8 @@ pub struct Oracles<'h, T, const VOLATILE: bool> {
     /// What the process that recovered after a kill has read, for [`NOTE_READ`], and what it did then: steps that follow those of the history.
     read: Vec<Option<Version>>,
     revived: Vec<Step>,
+    /// Of this history.
+    ends: Ends,
     target: std::marker::PhantomData<T>,
 }
 
@@ -125,11 +128,11 @@ pub(crate) enum Manner {
 }
 
 impl Manner {
-    /// One state of four thoroughly, and one with the writers first.
+    /// One state of four thoroughly, and one of eight with the writers first.
     pub(crate) fn of(number: u64) -> Self {
-        match number % 4 {
-            0 => Self::Thorough,
-            1 => Self::Eager,
+        match number % 8 {
+            0 | 4 => Self::Thorough,
+            1 | 5 => Self::Eager,
             _ => Self::Brief,
         }
     }
@@ -161,7 +164,13 @@ const NOTE_READ: u64 = u64::MAX;
 
 impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
     /// The judge of the history `steps`.
-    pub fn new(plan: &'h Plan, steps: &'h [Step], profile: Profile, fault: Option<&'h Fault>) -> Self {
+    pub fn new(
+        plan: &'h Plan,
+        steps: &'h [Step],
+        profile: Profile,
+        fault: Option<&'h Fault>,
+        limits: &Limits,
+    ) -> Self {
         let before = vec![None; plan.keys];
         let expectation = Expectation { before, may_be_absent: true, ..Expectation::default() };
         let (is_lost, target) = (profile == Profile::File, std::marker::PhantomData);
@@ -175,6 +184,7 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
             begun: 0,
             read: Vec::new(),
             revived: Vec::new(),
+            ends: Ends::new(limits.again_one_in),
             target,
         };
         oracles.number = oracles.expectation.number();
@@ -228,26 +238,40 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         let found = read(&subject, self.plan.keys)?;
         expected(&found)?;
         check_scan(&subject, &found)?;
+        if manner != Manner::Eager {
+            subject.collect();
+        }
+        let number = found
+            .iter()
+            .fold(manner as u64, |all, &version| hash(all, version.map_or(0, |version| version + 1)));
+        let Some(end) = self.ends.begin(memory, number) else {
+            subject.abandon();
+            return Ok(());
+        };
         let after = if manner == Manner::Eager {
             let after = self.change_and_check(&subject, found)?;
-            self.collect_and_check(&subject, &after, manner)?;
+            subject.collect();
+            self.check_collected(&subject, &after, manner)?;
             after
         } else {
-            self.collect_and_check(&subject, &found, manner)?;
+            self.check_collected(&subject, &found, manner)?;
             self.change_and_check(&subject, found)?
         };
         subject.abandon();
-        if manner == Manner::Thorough { self.again(memory, &after) } else { Ok(()) }
+        if manner == Manner::Thorough {
+            self.again(memory, &after)?;
+        }
+        self.ends.note(memory, &end);
+        Ok(())
     }
 
     /// What is left to nobody comes back, and nothing else changes.
-    fn collect_and_check<M: MappedMedium>(
+    fn check_collected<M: MappedMedium>(
         &self,
         subject: &T::Subject<M>,
         model: &[Option<Version>],
         manner: Manner,
     ) -> Result<(), Wrong> {
-        subject.collect();
         if manner != Manner::Brief {
             same(subject, model, "once lost memory was collected")?;
         }

@@ -157,7 +157,7 @@ impl Lab<'_> {
     ) -> BTreeSet<Fault> {
         /// One event in so many is looked at.
         const KILLS_APART: usize = 16;
-        let mut judge = Oracles::<T, VOLATILE>::new(plan, &history.steps, self.profile, None);
+        let mut judge = Oracles::<T, VOLATILE>::new(plan, &history.steps, self.profile, None, &self.limits);
         let events = history.trace.events().len();
         let first = history.from + plan.seed as usize % KILLS_APART;
         let kills = (first..events).step_by(KILLS_APART).chain([events]);
@@ -205,7 +205,13 @@ impl Lab<'_> {
         for range in &history.scratch {
             (range.start / 64..range.end / 64).for_each(|line| memory.set_scratch(line as usize));
         }
-        let mut judge = Oracles::<T, VOLATILE>::new(plan, &history.steps, self.profile, self.fault.as_ref());
+        let mut judge = Oracles::<T, VOLATILE>::new(
+            plan,
+            &history.steps,
+            self.profile,
+            self.fault.as_ref(),
+            &self.limits,
+        );
         let mut explorer = Explorer::new(memory, self.profile.rules(), self.limits, self.seen, self.is_over)
             .directed(self.fault.is_some());
         let found = explorer.explore((&[], &history.trace), history.from, plan.seed, &mut judge);

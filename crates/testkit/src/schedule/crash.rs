@@ -50,6 +50,7 @@ pub const LIMITS: Limits = Limits {
     events_one_in: [4, 1],
     nested_one_in: [0, 0, 0],
     revived_one_in: 0,
+    again_one_in: 16,
 };
 
 /// As [`LIMITS`], for a search for a planted fault, which looks only where it shows.
@@ -319,7 +320,8 @@ struct Durable<'c, T, const V: bool> {
 
 impl<'c, T: Target, const V: bool> Durable<'c, T, V> {
     fn new(scenario: &'c Scenario, calls: &'c Calls, crashes: &'c Crashes<'_>) -> Self {
-        let oracles = Oracles::new(&scenario.plan, &[], crashes.profile, crashes.fault.as_ref());
+        let oracles =
+            Oracles::new(&scenario.plan, &[], crashes.profile, crashes.fault.as_ref(), &crashes.limits);
         let allowed = calls.outcomes(0);
         let number = allowed.number();
         Self { calls, scenario, oracles, allowed, number }

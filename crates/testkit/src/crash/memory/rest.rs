@@ -1,0 +1,196 @@
+//! Runs that come to hold the same. What a run does from some moment on follows from what the memory holds then; so of runs that hold the same there, one has to go on, and the others have read what its rest has read.
+
+use super::{Bits, Memory, WORDS, Words, hash};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+/// Words that the rest of a run has read before it wrote them, a bit each.
+#[derive(Debug)]
+pub(in crate::crash) struct Reads {
+    words: Box<[u64]>,
+    /// A hash of them and of what they held.
+    fingerprint: u64,
+}
+
+pub(super) struct Rest {
+    /// Whether a run is in its rest.
+    pub(super) is_on: AtomicBool,
+    /// Words that the run had read or written before.
+    before: Bits,
+    /// Words that the rest has read before it wrote them.
+    read: Bits,
+    fingerprint: AtomicU64,
+}
+
+impl Rest {
+    pub(super) fn new(lines: usize) -> Self {
+        let [before, read] = [Bits::new(lines), Bits::new(lines)];
+        Self { is_on: AtomicBool::new(false), before, read, fingerprint: AtomicU64::new(0) }
+    }
+
+    /// Notes a word that is read now, for the first time in the rest if the run is in it. Whether it was read or written before, which is no news then.
+    #[inline(always)]
+    pub(super) fn notes(&self, word: usize, value: u64) -> bool {
+        if !self.is_on.load(Relaxed) {
+            return false;
+        }
+        self.read.set(word);
+        self.fingerprint.store(self.fingerprint.load(Relaxed) ^ hash(word as u64, value), Relaxed);
+        self.before.has(word)
+    }
+}
+
+/// How the hash of all words changes with a line.
+pub(super) fn change(line: usize, from: &Words, to: &Words) -> u64 {
+    // Of zeros there are most: they count for nothing.
+    let of = |word: usize, value: u64| if value == 0 { 0 } else { hash((line * WORDS + word) as u64, value) };
+    let changed = (0..WORDS).filter(|&word| from[word] != to[word]);
+    changed.fold(0, |changes, word| changes ^ of(word, from[word]) ^ of(word, to[word]))
+}
+
+impl<const VOLATILE: bool> Memory<VOLATILE> {
+    /// A hash of all that the memory holds at this moment of a run.
+    pub(in crate::crash) fn holds(&self) -> u64 {
+        let arena = &*self.arena;
+        arena.kept.iter().fold(arena.held.load(Relaxed), |all, line| {
+            let old = std::array::from_fn(|word| arena.old[line][word].load(Relaxed));
+            all ^ change(line, &old, &self.line(line))
+        })
+    }
+
+    /// Begins the rest of a run.
+    pub(in crate::crash) fn begin_rest(&self) {
+        let (rest, seen) = (&self.arena.rest, &self.arena.seen);
+        rest.before.become_like(seen);
+        [&rest.read, seen].into_iter().for_each(Bits::clear);
+        rest.fingerprint.store(0, Relaxed);
+        rest.is_on.store(true, Relaxed);
+    }
+
+    /// What the rest of the run has read so far.
+    pub(in crate::crash) fn read_in_rest(&self) -> Reads {
+        let rest = &self.arena.rest;
+        let words = rest.read.0.iter().map(|bits| bits.load(Relaxed)).collect();
+        Reads { words, fingerprint: rest.fingerprint.load(Relaxed) }
+    }
+
+    /// Whether all that was read there holds the same now: then the run would go on as that one did.
+    pub(in crate::crash) fn would_read(&self, reads: &Reads) -> bool {
+        let mut fingerprint = 0;
+        for (group, &words) in reads.words.iter().enumerate() {
+            let mut left = words;
+            while left != 0 {
+                let word = group * 64 + left.trailing_zeros() as usize;
+                fingerprint ^= hash(word as u64, self.word(word).load(Relaxed));
+                left &= left - 1;
+            }
+        }
+        fingerprint == reads.fingerprint
+    }
+
+    /// Takes the rest of the run for done: it would have read this. What is read from now on is not noted.
+    pub(in crate::crash) fn read_as(&self, reads: &Reads) {
+        reads.words.iter().enumerate().for_each(|(group, &words)| self.all_of(group, words, false));
+        self.arena.seen.0.iter().for_each(|bits| bits.store(!0, Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_medium::{Medium, Word};
+
+    const BYTES: usize = 4096;
+    const HELD: [u64; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+
+    /// A memory whose first two lines may hold something else.
+    fn memory() -> Memory<true> {
+        let memory = Memory::zeroed(BYTES, BYTES).unwrap();
+        memory.set_all(&HELD);
+        [0, 1].into_iter().for_each(|line| memory.set_undecided(line, true));
+        memory
+    }
+
+    fn word(memory: &Memory<true>, index: usize) -> &Word {
+        // SAFETY: a word of the mapping, which lives as long as the memory; any bits are one.
+        unsafe { memory.base().cast::<Word>().add(index).as_ref() }
+    }
+
+    fn load(memory: &Memory<true>, index: usize) -> u64 {
+        word(memory, index).load(memory, Relaxed)
+    }
+
+    #[test]
+    fn memories_that_hold_the_same_have_one_hash_however_they_came_to_it() {
+        let (one, other) = (memory(), Memory::<true>::zeroed(BYTES, BYTES).unwrap());
+        assert_ne!(one.holds(), other.holds());
+        other.set_line(0, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        other.begin();
+        word(&other, 8).store(&other, 10, Relaxed);
+        assert_ne!(one.holds(), other.holds());
+        word(&other, 8).store(&other, 9, Relaxed);
+        assert_eq!(one.holds(), other.holds());
+        other.end();
+        assert_ne!(one.holds(), other.holds(), "the word was there for the run only");
+        one.set_all(&HELD[..8]);
+        assert_eq!(one.holds(), other.holds());
+        other.begin();
+        other.place(1, &[9, 0, 0, 0, 0, 0, 0, 0]);
+        one.set_all(&HELD);
+        assert_eq!(one.holds(), other.holds());
+    }
+
+    /// A run: reads words 0 and 1, writes words 1 and 2, and then, in the rest, reads words 0, 2, 4 and 8, and writes and reads word 5.
+    fn run(memory: &Memory<true>, old: Option<&Reads>) -> (Vec<(usize, u8)>, u64, Option<Reads>) {
+        memory.begin();
+        let _ = (load(memory, 0), load(memory, 1));
+        [1, 2].into_iter().for_each(|index| word(memory, index).store(memory, 7, Relaxed));
+        let reads = if let Some(reads) = old {
+            memory.read_as(reads);
+            None
+        } else {
+            memory.begin_rest();
+            word(memory, 5).store(memory, 7, Relaxed);
+            [0, 2, 4, 5, 8].into_iter().for_each(|index| _ = load(memory, index));
+            Some(memory.read_in_rest())
+        };
+        let read = (memory.asked().collect(), memory.fingerprint(), reads);
+        memory.end();
+        read
+    }
+
+    #[test]
+    fn a_run_that_ends_like_another_has_read_what_it_would_have_read() {
+        let memory = memory();
+        let (asked, fingerprint, reads) = run(&memory, None);
+        assert_eq!(asked, [(0, 0b1_0011), (1, 0b1)]);
+        let reads = reads.unwrap();
+        let (same, print, _) = run(&memory, Some(&reads));
+        assert_eq!((same, print), (asked, fingerprint));
+        // As one that has read word 4 before.
+        memory.begin();
+        let _ = (load(&memory, 4), load(&memory, 1), load(&memory, 0));
+        memory.read_as(&reads);
+        let _ = load(&memory, 7);
+        assert_eq!(
+            memory.asked().collect::<Vec<_>>(),
+            [(0, 0b1_0111), (1, 0b1)],
+            "word 2 was not written, word 7 comes behind the end"
+        );
+    }
+
+    #[test]
+    fn a_run_goes_on_as_another_did_if_all_that_it_would_read_is_the_same() {
+        let memory = memory();
+        let reads = run(&memory, None).2.unwrap();
+        for index in 0..16 {
+            memory.begin();
+            let _ = (load(&memory, 0), load(&memory, 1));
+            [1, 2].into_iter().for_each(|index| word(&memory, index).store(&memory, 7, Relaxed));
+            assert!(memory.would_read(&reads));
+            word(&memory, index).store(&memory, 70, Relaxed);
+            assert_eq!(memory.would_read(&reads), ![0, 2, 4, 8].contains(&index), "word {index}");
+            memory.end();
+        }
+    }
+}
