@@ -212,9 +212,8 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
     }
 
     /// The version of a word, which is one of `key`.
-    fn version(&self, key: Key, word: u64) -> Result<Version, String> {
-        let guard = self.index.pool().pin();
-        let (number, version) = told::<M, K>(&guard, word);
+    fn version(&self, guard: &Guard<'_, M>, key: Key, word: u64) -> Result<Version, String> {
+        let (number, version) = told::<M, K>(guard, word);
         if number == self.keys[key].0 { Ok(version) } else { Err("it has the word of another key".into()) }
     }
 
@@ -417,7 +416,7 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
     fn get(&self, key: Key) -> Result<Option<Version>, String> {
         let guard = self.pool().pin();
         let word = self.index.get_sound(&guard, self.key(key)).map_err(|damage| damage.what.to_string())?;
-        word.map(|word| self.version(key, word)).transpose()
+        word.map(|word| self.version(&guard, key, word)).transpose()
     }
 
     fn scan(&self, each: &mut dyn FnMut(Key, Version)) -> Result<(), String> {
