@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::panic::Location;
 use std::str::FromStr;
+use std::sync::Arc;
 use terrace_testkit::Noted;
 use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Op, Profile, Seen, Target, Wrong, place};
 use terrace_testkit::schedule::{
-    Act, Crashes, Differences, Finding, LIMITS, Missing, Pair, Passed, Policy, Reach, Run, Scenario, Slice,
-    Stage, Weak, Weakened, Weakening, Weakenings, minimise, rehearse, run,
+    Act, Crashes, Crossing, Differences, Finding, LIMITS, Missing, Pair, Passed, Policy, Reach, Run,
+    Scenario, Slice, Stage, Weak, Weakened, Weakening, Weakenings, minimise, rehearse, run,
 };
 
 /// Who dies in a run whose threads are participants of a shared pool.
@@ -180,7 +181,7 @@ type Mortals = fn(&Stage, Accident, &Scenario, &Policy, u64) -> Result<Scenario,
 type Once = fn(&Stage, &Watch<'_>, Accident, &Scenario, &Policy, u64) -> Done;
 
 /// A run in which threads meet on a memory that is weak.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trial {
     /// What the threads do follows from it.
     pub scenario: u64,
@@ -188,11 +189,17 @@ pub struct Trial {
     pub schedule: u64,
     /// Where they linger.
     pub lingers: Option<&'static Location<'static>>,
+    /// Where they change hands, if they do so at these places only: then nobody lingers.
+    pub crosses: Option<Arc<Crossing>>,
 }
 
 impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, schedule {:#x}", self.scenario, self.schedule)?;
+        if let Some(Crossing { at, near }) = self.crosses.as_deref() {
+            let at: Vec<String> = at.iter().map(|&site| place(site)).collect();
+            return write!(f, ", crossing within {near} lines of {}", at.join(" "));
+        }
         self.lingers.map_or(Ok(()), |site| write!(f, ", lingering at {}", place(site)))
     }
 }
@@ -200,7 +207,7 @@ impl fmt::Display for Trial {
 impl Trial {
     /// The one with this number, in which nobody lingers.
     pub fn number(number: u64) -> Self {
-        Self { scenario: number, schedule: number, lingers: None }
+        Self { scenario: number, schedule: number, lingers: None, crosses: None }
     }
 }
 
@@ -427,7 +434,11 @@ fn deaths<T: Target>(
     match (ran.wrong.clone(), accident.deaths) {
         (Some(wrong), _) => Err(wrong),
         _ if accident.is_weak => {
-            let at = if let Policy::Lingering { at, .. } = policy { Some(*at) } else { None };
+            let at = match policy {
+                Policy::Lingering { at, .. } => Some(*at),
+                Policy::Crossing(crossing) => crossing.at.first().copied(),
+                _ => None,
+            };
             Ok(scenario.draw_deaths_behind(&ran, at, seed))
         }
         (None, Deaths::First) => Ok(scenario.draw_legacy(&ran, seed)),
@@ -511,9 +522,10 @@ fn done(scenario: &Scenario, run: Result<Run, Wrong>) -> Done {
 fn meet<T: Target>(stage: &Stage, trial: &Trial, missing: Missing, reach: Reach) -> Met {
     let [scenario, schedule] = [trial.scenario, trial.schedule].map(|number| Dice::new(number).bits() >> 8);
     let rest = Scenario::policy(schedule);
-    let policy = match trial.lingers {
-        Some(at) => Policy::Lingering { at, rest: Box::new(rest) },
-        None => rest,
+    let policy = match (&trial.crosses, trial.lingers) {
+        (Some(crossing), _) => Policy::Crossing((**crossing).clone()),
+        (None, Some(at)) => Policy::Lingering { at, rest: Box::new(rest) },
+        (None, None) => rest,
     };
     let mut scenario = drawn_to_meet::<T>(trial.scenario, scenario);
     if is_mortal_too(&scenario)

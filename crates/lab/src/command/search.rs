@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use terrace_lab::{KINDS_OF_RUNS, Meeting, Met, Trial};
 use terrace_testkit::crash::{Dice, Wrong};
-use terrace_testkit::schedule::{Aim, Differences, Missing, Reach, Stage, Weak, Weakening};
+use terrace_testkit::schedule::{Aim, Crossing, Differences, Missing, Reach, Stage, Weak, Weakening};
 
 /// Runs of a target that one scout looks through, one after the other: where threads linger follows from those before.
 const ROUND: u64 = 500;
@@ -22,9 +22,11 @@ const NEAR: u32 = 12;
 const LAGS: u64 = 8;
 /// Runs of those that are directed, to one that looks for more.
 const DIRECTED: u64 = 3;
+/// One in so many runs is one in which threads change hands at it, at what has to do with it, and nowhere else.
+const CROSSING: u64 = 3;
 
 /// A run in which an order makes a difference to a load at a place.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Candidate {
     meeting: &'static Meeting,
     trial: Trial,
@@ -118,7 +120,8 @@ fn of_round(
             let site = weakening.site;
             known.partners.extend(met.pairs.iter().filter(|pair| pair.0 == site).map(|pair| pair.1));
             known.partners.extend(met.pairs.iter().filter(|pair| pair.1 == site).map(|pair| pair.0));
-            known.note(meeting, trial, met.differences.get(&weakening), met.raced.contains_key(&weakening));
+            let is_raced = met.raced.contains_key(&weakening);
+            known.note(meeting, &trial, met.differences.get(&weakening), is_raced);
         }
     }
     Ok(found)
@@ -133,18 +136,18 @@ impl Known {
     fn note(
         &mut self,
         meeting: &'static Meeting,
-        trial: Trial,
+        trial: &Trial,
         differences: Option<&Differences>,
         is_raced: bool,
     ) {
         if is_raced && self.raced.len() < KEPT {
-            self.raced.push((meeting, trial));
+            self.raced.push((meeting, trial.clone()));
         }
         for (&site, &loads) in differences.into_iter().flatten() {
             let candidates = &mut self.places.entry(site).or_default().1;
             let of_this = candidates.iter().filter(|it| it.meeting.name == meeting.name).count();
             if of_this < KEPT / 2 && candidates.len() < KEPT {
-                candidates.push(Candidate { meeting, trial, loads, tried: 0 });
+                candidates.push(Candidate { meeting, trial: trial.clone(), loads, tried: 0 });
             }
         }
     }
@@ -176,7 +179,9 @@ pub(super) struct Search<'s> {
     turn: u64,
     dice: Dice,
     kind: Option<u64>,
-    /// Places of other orders, a few lines from it.
+    /// Places of all orders.
+    places: &'s [&'static Location<'static>],
+    /// Those of others, a few lines from it.
     near: Vec<&'static Location<'static>>,
     /// The other sides of it.
     partners: Vec<&'static Location<'static>>,
@@ -196,7 +201,7 @@ impl<'s> Search<'s> {
         weakening: Weakening,
         known: &Known,
         kind: Option<u64>,
-        places: &[&'static Location<'static>],
+        places: &'s [&'static Location<'static>],
     ) -> Self {
         let here = weakening.site;
         let is_near = |it: &&&'static Location<'static>| {
@@ -213,6 +218,7 @@ impl<'s> Search<'s> {
             turn: 0,
             dice: Dice::new(0x6f_7264_6572),
             kind,
+            places,
             near,
             partners,
         }
@@ -222,7 +228,7 @@ impl<'s> Search<'s> {
     pub(super) fn next(&mut self) -> Tried {
         let turn = self.turn;
         self.turn += 1;
-        if let Some(&(meeting, trial)) = self.known.raced.get(turn as usize) {
+        if let Some((meeting, trial)) = self.known.raced.get(turn as usize).cloned() {
             return self.tried(meeting, trial, Reach::NONE);
         }
         if turn % 2 == 1 {
@@ -246,6 +252,22 @@ impl<'s> Search<'s> {
         }
     }
 
+    /// Where threads change hands in the run with this number, if it is one of those in which they do so nowhere else: at it, and, as the dice say, at the other sides of it, at loads that it makes a difference to, near by, and at
+    /// other orders that they pass.
+    fn crosses(&mut self, number: u64) -> Option<Arc<Crossing>> {
+        if number % CROSSING != 1 {
+            return None;
+        }
+        let dice = &mut self.dice;
+        let others = self.partners.iter().chain(self.known.places.keys());
+        let mut at = vec![self.weakening.site];
+        at.extend(others.copied().filter(|_| dice.roll(2) == 0));
+        at.extend(self.near.iter().copied().filter(|_| dice.roll(3) == 0));
+        let strangers = dice.roll(3);
+        at.extend((0..strangers).filter(|_| !self.places.is_empty()).map(|_| *dice.pick(self.places)));
+        Some(Arc::new(Crossing { at, near: *dice.pick(&[0, 0, 3, NEAR]) }))
+    }
+
     /// A run in which threads linger at it, and all see what others do as late as may be, but for what the order belongs to.
     fn lag(&mut self, number: u64) -> Tried {
         let lingers = self.lingers(number);
@@ -253,15 +275,16 @@ impl<'s> Search<'s> {
         let mut meeting = passers[number as usize % passers.len()];
         let mut trial = Trial { lingers, ..Trial::number(of_kind(number | 1 << 41, self.kind)) };
         // Of two, one does what is done in a run in which it makes a difference.
-        let candidates: Vec<Candidate> =
-            self.known.places.values().flat_map(|(_, candidates)| candidates).copied().collect();
+        let candidates: Vec<&Candidate> =
+            self.known.places.values().flat_map(|(_, candidates)| candidates).collect();
         if number % 2 == 1 && !candidates.is_empty() {
-            let candidate = self.dice.pick(&candidates);
+            let candidate = *self.dice.pick(&candidates);
             (meeting, trial.scenario) = (candidate.meeting, candidate.trial.scenario);
             if number % 4 == 3 {
                 trial.lingers = candidate.trial.lingers;
             }
         }
+        trial.crosses = self.crosses(number);
         // Who is in no order of all does itself not see what was, or is not seen.
         let but = (self.weakening.weak != Weak::Total).then_some(self.weakening.site);
         let aim = Aim::Lagging { stores: 2 << self.dice.roll(LAGS), but };
@@ -287,14 +310,15 @@ impl<'s> Search<'s> {
         let at = if number.is_multiple_of(2) { by_turns } else { of_use.unwrap_or(by_turns) };
         let meeting = passers[at];
         let run = number | 1 << 40;
-        let trial = Trial { lingers, ..Trial::number(of_kind(run, self.kind)) };
+        let crosses = self.crosses(number);
+        let trial = Trial { lingers, crosses, ..Trial::number(of_kind(run, self.kind)) };
         let reach = if number % 4 < 3 { Reach::NONE } else { Reach::of_run(number / 4) };
-        let tried = self.tried(meeting, trial, reach);
+        let tried = self.tried(meeting, trial.clone(), reach);
         let differences = tried.met.differences.get(&self.weakening);
         self.looks[at].0 += 1;
         self.looks[at].1 += u64::from(differences.is_some());
         if reach.aim == Aim::None {
-            self.known.note(meeting, trial, differences, false);
+            self.known.note(meeting, &trial, differences, false);
         }
         tried
     }
@@ -311,7 +335,7 @@ impl<'s> Search<'s> {
         *times += 1;
         let candidate = candidates.iter_mut().min_by_key(|candidate| candidate.tried)?;
         let (meeting, trial, loads, tried) =
-            (candidate.meeting, candidate.trial, candidate.loads, candidate.tried);
+            (candidate.meeting, candidate.trial.clone(), candidate.loads, candidate.tried);
         candidate.tried += 1;
         let nth = |tried: u64| tried * loads / 4 % loads.max(1);
         let (aim, is_same) = match tried {

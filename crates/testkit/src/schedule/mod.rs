@@ -31,7 +31,7 @@ pub use death::{Asked, Death};
 pub use finding::{Finding, Story, minimise};
 pub use medium::Scheduled;
 pub use model::{Differences, Missing, Pair, Weak, Weakening, Weakenings};
-pub use policy::{Policy, Slice};
+pub use policy::{Crossing, Policy, Slice};
 pub use reach::{Aim, Reach};
 pub use run::{Run, rehearse, run};
 pub use scenario::{Act, Manner, Scenario};

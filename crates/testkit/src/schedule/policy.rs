@@ -56,8 +56,19 @@ pub enum Policy {
         /// Otherwise, who is next.
         rest: Box<Policy>,
     },
+    /// Threads change hands at accesses at these places and nowhere else, but where one waits for others or has ended.
+    Crossing(Crossing),
     /// As these slices say; behind the last, each thread to its end.
     Script(Vec<Slice>),
+}
+
+/// Places of the source at which threads change hands: what goes wrong only if they do so three or four times, each time at the right one of a few accesses, by chance among thousands of steps hardly ever does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crossing {
+    /// The places.
+    pub at: Vec<&'static Location<'static>>,
+    /// Lines from one of them to an access that counts as well, at most; but threads change there half as often.
+    pub near: u32,
 }
 
 impl Policy {
@@ -111,8 +122,25 @@ const TRIES: u32 = 8;
 enum Rule {
     Random { one_in: u64 },
     Pct { priorities: [u64; Threads::BITS as usize], changes: Vec<u64>, lowest: u64 },
+    Crossing(Changes),
     Script { slices: Vec<Slice>, at: usize, left: u32 },
 }
+
+/// How threads change at the places of a [`Crossing`].
+struct Changes {
+    /// The places; at one in so many accesses there, threads change.
+    at: Vec<(&'static Location<'static>, u64)>,
+    near: u32,
+    /// The step at which they do next.
+    due: Option<u64>,
+    /// Accesses there so far, and times that somebody waited.
+    passed: u64,
+    /// Each thread stays behind until there have been so many.
+    behind: [u64; Threads::BITS as usize],
+}
+
+/// Who is left behind stays so for 2 accesses at the places, 4, 8 and so on, so many times.
+const BEHIND: u64 = 7;
 
 impl Director {
     pub(crate) fn new(policy: &Policy, seed: u64) -> Self {
@@ -128,6 +156,7 @@ impl Director {
             }
             Policy::Random { one_in } => Rule::Random { one_in: *one_in },
             Policy::Pct { depth, steps } => pct(&mut dice, *depth, *steps),
+            Policy::Crossing(crossing) => Rule::Crossing(Changes::new(crossing, &mut dice)),
             Policy::Script(slices) => Rule::Script {
                 slices: slices.clone(),
                 at: 0,
@@ -158,6 +187,9 @@ impl Director {
 
     /// A thread comes to an access with an order, behind step number `step`.
     pub(crate) fn ordered(&mut self, thread: usize, site: &'static Location<'static>, step: u64) {
+        if let Rule::Crossing(changes) = &mut self.rule {
+            changes.pass(&mut self.dice, site, step);
+        }
         if self.lingers != 0
             && self.hold_at == Some(site)
             && self.held.is_none()
@@ -235,8 +267,59 @@ impl Director {
                 let of = |thread: &usize| priorities[*thread];
                 each(runnable).max_by_key(of).unwrap_or(0)
             }
+            Rule::Crossing(changes) => changes.next(&mut self.dice, runnable, last, gives_way, step),
             Rule::Script { slices, at, left } => scripted(slices, at, left, runnable, last, gives_way),
         }
+    }
+}
+
+impl Changes {
+    fn new(crossing: &Crossing, dice: &mut Dice) -> Self {
+        let at = crossing.at.iter().map(|&site| (site, 2 << dice.roll(3))).collect();
+        Self { at, near: crossing.near, due: None, passed: 0, behind: [0; Threads::BITS as usize] }
+    }
+
+    /// A thread comes to an access, behind step number `step`.
+    fn pass(&mut self, dice: &mut Dice, site: &'static Location<'static>, step: u64) {
+        let is_near =
+            |at: &Location<'_>| at.file() == site.file() && at.line().abs_diff(site.line()) <= self.near;
+        let here = self.at.iter().find(|&&(at, _)| at == site).map(|&(_, one_in)| one_in);
+        let near = || self.at.iter().find(|(at, _)| is_near(at)).map(|&(_, one_in)| 2 * one_in);
+        let Some(one_in) = here.or_else(near) else { return };
+        self.passed += 1;
+        if self.due.is_none() && dice.roll(one_in) == 0 {
+            // Before the access, or right behind it.
+            self.due = Some(step + 1 + dice.roll(2));
+        }
+    }
+
+    fn next(
+        &mut self,
+        dice: &mut Dice,
+        runnable: Threads,
+        last: Option<usize>,
+        gives_way: bool,
+        step: u64,
+    ) -> usize {
+        // Who waits may do so for one that was left behind, which is not to be for ever.
+        self.passed += u64::from(gives_way);
+        let is_due = self.due.is_some_and(|due| step >= due);
+        let others = last.map_or(runnable, |last| runnable & !(1 << last));
+        let ready = each(others).filter(|&thread| self.behind[thread] <= self.passed);
+        let ready = ready.fold(0, |bits, thread| bits | 1 << thread);
+        if let Some(last) = last
+            && (others == 0 || !gives_way && (!is_due || ready == 0))
+        {
+            return last;
+        }
+        self.due = None;
+        let from = if ready == 0 { others } else { ready };
+        let next = nth(from, dice.roll(u64::from(from.count_ones())));
+        if let Some(last) = last.filter(|_| is_due && dice.roll(2) == 0) {
+            self.behind[last] = self.passed + (2 << dice.roll(BEHIND));
+        }
+        self.behind[next] = 0;
+        next
     }
 }
 
@@ -391,6 +474,92 @@ mod tests {
             }
         }
         assert!(lingered > 20, "{lingered}");
+    }
+
+    /// Runs threads of so many steps each, of which each one comes to the place at every `every`th; where others wait if `waits`, one does at each step.
+    fn cross(crossing: &Crossing, seed: u64, every: u32, waits: bool) -> Vec<usize> {
+        let mut director = Director::new(&Policy::Crossing(crossing.clone()), seed);
+        let mut left = [60, 60, 60];
+        let (mut last, mut order): (Option<usize>, Vec<usize>) = (None, Vec::new());
+        while left != [0; 3] {
+            let runnable = (0..3).fold(0, |bits, i| bits | u8::from(left[i] > 0) << i);
+            if let Some(last) = last.filter(|&last| every != 0 && left[last] % every == 0) {
+                director.ordered(last, crossing.at[0], order.len() as u64);
+            }
+            let thread = director.next(runnable, last, waits, order.len() as u64 + 1);
+            left[thread] -= 1;
+            last = (left[thread] > 0).then_some(thread);
+            order.push(thread);
+        }
+        order
+    }
+
+    #[test]
+    fn threads_that_cross_change_at_the_places_and_nowhere_else() {
+        let crossing = Crossing { at: vec![Location::caller()], near: 0 };
+        let mut changes = 0;
+        for seed in 0..200 {
+            let slices = slices(&cross(&crossing, seed, 10, false));
+            let mut done = [0; 3];
+            for slice in &slices[..slices.len() - 1] {
+                let done = &mut done[usize::from(slice.thread)];
+                *done += slice.steps;
+                // Before its access at a place, which is the step behind each tenth that it does, or right behind that.
+                assert!(*done % 10 <= 1 && *done > 1, "{slices:?}");
+            }
+            changes += slices.len() - 3;
+            assert_eq!(cross(&crossing, seed, 0, false).chunk_by(|a, b| a == b).count(), 3, "none is passed");
+        }
+        assert!(changes > 200, "{changes}");
+    }
+
+    #[test]
+    fn who_is_left_behind_where_threads_cross_is_so_until_others_have_passed_the_places_or_wait() {
+        let crossing = Crossing { at: vec![Location::caller()], near: 0 };
+        let (mut soon, mut late) = (0, 0);
+        for seed in 0..400 {
+            let mut director = Director::new(&Policy::Crossing(crossing.clone()), seed);
+            // Thread 0 goes on until it is left for another.
+            let mut last = 0;
+            for step in 1..100 {
+                director.ordered(0, crossing.at[0], step);
+                last = director.next(0b11, Some(0), false, step + 1);
+                if last != 0 {
+                    break;
+                }
+            }
+            // It is asked for wherever the other one passes a place.
+            let mut passed = 0;
+            while last != 0 {
+                director.ordered(1, crossing.at[0], 200 + 2 * passed);
+                last = director.next(0b11, Some(1), false, 202 + 2 * passed);
+                passed += 1;
+            }
+            soon += u64::from(passed < 4);
+            late += u64::from(passed >= 64);
+            // One that waits does not wait longer than that.
+            let mut director = Director::new(&Policy::Crossing(crossing.clone()), seed);
+            let Rule::Crossing(changes) = &mut director.rule else { unreachable!() };
+            changes.behind[0] = 64;
+            let waits =
+                (0..).take_while(|&step| director.next(0b111, Some(1 + step as usize % 2), true, step) != 0);
+            assert!((62..200).contains(&waits.count()), "seed {seed}");
+            assert_eq!(cross(&crossing, seed, 5, true).len(), 180);
+        }
+        assert!(soon > 40 && late > 20, "{soon} and {late}");
+    }
+
+    #[test]
+    fn threads_cross_near_a_place_as_far_as_is_said() {
+        let here = Location::caller();
+        let there = Location::caller();
+        let passes = |at, near| {
+            let mut director = Director::new(&Policy::Crossing(Crossing { at: vec![at], near }), 1);
+            (1..100).for_each(|step| director.ordered(0, there, step));
+            let Rule::Crossing(changes) = director.rule else { unreachable!() };
+            changes.passed == 99
+        };
+        assert!(passes(there, 0) && passes(here, 1) && !passes(here, 0));
     }
 
     #[test]

@@ -262,7 +262,8 @@ impl Stage {
         turns.given_up.store(false, Relaxed);
         turns.steps.store(0, Relaxed);
         turns.clock.store(0, Relaxed);
-        let minds_order = matches!(policy, Policy::Lingering { .. }) || mortality.is_told();
+        let minds_order =
+            matches!(policy, Policy::Lingering { .. } | Policy::Crossing(_)) || mortality.is_told();
         turns.minds_order.store(minds_order, Relaxed);
         turns.busy.store(count, Relaxed);
         for (thread, job) in jobs {
