@@ -67,6 +67,7 @@ unsafe impl<M: Medium> Medium for Scheduled<M> {
         self.0.fence();
     }
     fn ordered(&self, order: Order, site: &'static Location<'static>) {
+        stage::before_barrier(order, site);
         self.0.ordered(order, site);
         stage::ordered(order, site);
     }

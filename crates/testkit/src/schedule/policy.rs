@@ -4,6 +4,7 @@
 //! ordered steps suffice to show is found in a run of `n` threads and `k` steps with a probability of at least `1 / (n * k^(d - 1))`. Chance finds what needs many
 //! changes between threads, PCT what needs one thread to stay behind for long. Neither finds all that the other does, so runs use both.
 
+use super::cues::{At, Cue, Prompter};
 use crate::crash::Dice;
 use std::panic::Location;
 
@@ -60,6 +61,8 @@ pub enum Policy {
     Crossing(Crossing),
     /// As these slices say; behind the last, each thread to its end.
     Script(Vec<Slice>),
+    /// As these cues say; behind the last, each thread to its end.
+    Cued(Vec<Cue>),
 }
 
 /// Places of the source at which threads change hands: what goes wrong only if they do so three or four times, each time at the right one of a few accesses, by chance among thousands of steps hardly ever does.
@@ -124,6 +127,7 @@ enum Rule {
     Pct { priorities: [u64; Threads::BITS as usize], changes: Vec<u64>, lowest: u64 },
     Crossing(Changes),
     Script { slices: Vec<Slice>, at: usize, left: u32 },
+    Cued(Prompter),
 }
 
 /// How threads change at the places of a [`Crossing`].
@@ -157,6 +161,7 @@ impl Director {
             Policy::Random { one_in } => Rule::Random { one_in: *one_in },
             Policy::Pct { depth, steps } => pct(&mut dice, *depth, *steps),
             Policy::Crossing(crossing) => Rule::Crossing(Changes::new(crossing, &mut dice)),
+            Policy::Cued(cues) => Rule::Cued(Prompter::new(cues)),
             Policy::Script(slices) => Rule::Script {
                 slices: slices.clone(),
                 at: 0,
@@ -269,6 +274,30 @@ impl Director {
             }
             Rule::Crossing(changes) => changes.next(&mut self.dice, runnable, last, gives_way, step),
             Rule::Script { slices, at, left } => scripted(slices, at, left, runnable, last, gives_way),
+            Rule::Cued(prompter) => match prompter.next(runnable, last, gives_way) {
+                Some(next) => next,
+                None => scripted(&[], &mut 0, &mut 0, runnable, last, gives_way),
+            },
+        }
+    }
+
+    /// A thread comes to a place, if that matters.
+    pub(super) fn come(&mut self, thread: usize, at: At) {
+        if let Rule::Cued(prompter) = &mut self.rule {
+            prompter.come(thread, at);
+        }
+    }
+
+    /// Whether the thread that goes on sees what is old there.
+    pub(super) fn sees_old(&self, site: &Location<'_>) -> bool {
+        matches!(&self.rule, Rule::Cued(prompter) if prompter.sees_old(site))
+    }
+
+    /// What a script says that was not done.
+    pub(super) fn missed(&self) -> Option<String> {
+        match &self.rule {
+            Rule::Cued(prompter) => prompter.missed(),
+            _ => None,
         }
     }
 }

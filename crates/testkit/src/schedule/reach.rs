@@ -49,6 +49,8 @@ pub enum Aim {
         /// The place, if there is one.
         but: Option<&'static Location<'static>>,
     },
+    /// All of those that may be, while a script has it that the thread sees what is old: see [`Cue`](super::Cue).
+    Cued,
 }
 
 impl fmt::Display for Reach {
@@ -137,7 +139,7 @@ impl Chooser {
     pub(super) fn choose(&mut self, reach: &Reach, choice: Choice) -> Option<Number> {
         let Choice { word, site, oldest, first_sound, last, differs } = choice;
         let beyond = match reach.aim {
-            Aim::None | Aim::Lagging { .. } => return None,
+            Aim::None | Aim::Lagging { .. } | Aim::Cued => return None,
             Aim::Drawn { only_missing: false, .. } => last,
             Aim::Drawn { .. } => first_sound,
             Aim::Words(_) | Aim::Place(..) | Aim::Once(..) if !differs => {

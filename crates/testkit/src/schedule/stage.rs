@@ -14,6 +14,7 @@
 //! A thread can die: at a place that was chosen it is parked and not run again, and so stores nothing more, while the others go on. Once all that they left was judged it is
 //! *buried*: it unwinds, and what it stores meanwhile nobody looks at.
 
+use super::cues::At;
 use super::death::{Asked, Death, Mortality};
 use super::policy::{Director, Policy, Slice, Threads};
 use super::spin::Spin;
@@ -109,6 +110,8 @@ struct Turns {
     clock: AtomicU64,
     /// Whether the director asks who comes to an access that has an order.
     minds_order: AtomicBool,
+    /// Whether a script says where threads stop.
+    is_cued: AtomicBool,
     /// Threads that have a job.
     busy: AtomicUsize,
     given_up: AtomicBool,
@@ -170,11 +173,42 @@ pub(super) fn ordered(order: Order, site: &'static Location<'static>) {
         if turns.minds_order.load(Relaxed) {
             let mut state = lock(&turns.state);
             state.director.ordered(me, site, turns.steps.load(Relaxed));
+            if !matches!(order, Order::RmwFailed(_)) {
+                state.director.come(me, At::Site(site));
+            }
             if matches!(order, Order::Store(it) | Order::Rmw(it) if it != Relaxed) {
                 state.note_ordered(me, site);
             }
         }
     });
+}
+
+/// Where a script says where threads stop, a barrier is a step.
+#[inline]
+pub(super) fn before_barrier(order: Order, site: &'static Location<'static>) {
+    on_stage(|turns, me| {
+        if turns.is_cued.load(Relaxed) && matches!(order, Order::Barrier | Order::BarrierOfAll) {
+            lock(&turns.state).director.come(me, At::Site(site));
+            turns.step(me, None);
+        }
+    });
+}
+
+/// This thread comes to a mark, where a script may have it stop.
+pub fn mark(number: u32) {
+    on_stage(|turns, me| {
+        if turns.is_cued.load(Relaxed) {
+            lock(&turns.state).director.come(me, At::Mark(number));
+            turns.step(me, None);
+        }
+    });
+}
+
+/// Whether a script has it that the thread that goes on sees what is old there.
+pub(super) fn sees_old(site: &Location<'_>) -> bool {
+    let mut sees_old = false;
+    on_stage(|turns, _| sees_old = lock(&turns.state).director.sees_old(site));
+    sees_old
 }
 
 /// The next moment of the run that this thread is in: every call has another, in the order in which they come. 0 in a thread of no stage.
@@ -262,8 +296,10 @@ impl Stage {
         turns.given_up.store(false, Relaxed);
         turns.steps.store(0, Relaxed);
         turns.clock.store(0, Relaxed);
+        let is_cued = matches!(policy, Policy::Cued(_));
+        turns.is_cued.store(is_cued, Relaxed);
         let minds_order =
-            matches!(policy, Policy::Lingering { .. } | Policy::Crossing(_)) || mortality.is_told();
+            is_cued || matches!(policy, Policy::Lingering { .. } | Policy::Crossing(_)) || mortality.is_told();
         turns.minds_order.store(minds_order, Relaxed);
         turns.busy.store(count, Relaxed);
         for (thread, job) in jobs {
@@ -283,7 +319,7 @@ impl Stage {
         Ran {
             turns: std::mem::take(&mut state.turns),
             steps: turns.steps.load(Relaxed),
-            wrong: state.wrong.take(),
+            wrong: state.wrong.take().or_else(|| state.director.missed()),
             changes: std::mem::take(&mut state.changes),
             died: std::mem::take(&mut state.died),
             asked: std::mem::take(&mut state.asked),
@@ -422,6 +458,7 @@ impl Turns {
             steps: AtomicU64::new(0),
             clock: AtomicU64::new(0),
             minds_order: AtomicBool::new(false),
+            is_cued: AtomicBool::new(false),
             busy: AtomicUsize::new(0),
             given_up: AtomicBool::new(false),
             closing: AtomicBool::new(false),

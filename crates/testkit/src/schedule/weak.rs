@@ -25,7 +25,7 @@
 use super::model::{Differences, Missing, Model, Pair, Weak, Weakening, Weakenings, extent, losses};
 use super::reach::{Aim, Choice, Chooser, Number, Reach};
 use super::seen::{Ordered, Seen};
-use super::stage::{THREADS_MAX, number};
+use super::stage::{THREADS_MAX, number, sees_old};
 use super::tail::Late;
 use super::worlds::{World, Worlds};
 use crate::Noted;
@@ -167,6 +167,9 @@ impl<M: Medium> Weakened<M> {
     /// before them, and what `me` stores is gone with them.
     fn overtake(&self, state: &mut State, me: u64, word: u64) {
         let Some(&number) = state.model.words.get(&word) else { return };
+        if self.reach.aim == Aim::Cued {
+            return;
+        }
         let Some(choice) = state.model.overtaken(me, number, word, self.is()) else { return };
         if state.model.threads[&me].old == 0 {
             return;
@@ -202,6 +205,7 @@ impl<M: Medium> Weakened<M> {
                 let ago = state.model.ago(number, stores).max(choice.oldest);
                 (!is_fresh && ago < choice.last).then_some(ago)
             }
+            Aim::Cued => (choice.oldest < choice.last && sees_old(choice.site)).then_some(choice.oldest),
             _ => state.chooser.choose(&self.reach, choice),
         }
     }
@@ -225,6 +229,7 @@ impl<M: Noted> Weakened<M> {
             let choice = Choice { word, site, oldest: 0, first_sound: 1, last: value, differs };
             let is_late = match self.reach.aim {
                 Aim::Lagging { but, .. } => differs && but != Some(site),
+                Aim::Cued => differs,
                 _ => state.chooser.choose(&self.reach, choice).is_some(),
             };
             if is_late {

@@ -1,0 +1,213 @@
+//! A script by places: each cue says which thread goes on, and until where. So threads stand just where they must for something that hardly ever comes about by chance.
+//!
+//! Steps are not counted, as in [`Policy::Script`](super::Policy::Script): what is changed elsewhere in the source leaves a script as it is.
+
+use super::policy::Threads;
+use std::panic::Location;
+
+/// A line of the source at which something is done to the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// The end of the file's path.
+    pub file: &'static str,
+    /// The line, from 1 on.
+    pub line: u32,
+}
+
+impl Spot {
+    /// The line of `source`, which is the file whose path ends with `file`, with this text: the first one behind the text `behind`.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn of(file: &'static str, source: &str, behind: &str, text: &str) -> Self {
+        let from = source.find(behind).unwrap_or_else(|| panic!("there is no `{behind}` in {file}"));
+        let at = source[from..].find(text).unwrap_or_else(|| panic!("there is no `{text}` in {file}"));
+        let line = source[..from + at].lines().count();
+        // What begins in the middle of a line is in that line.
+        let begins = source[..from + at].ends_with('\n');
+        Self { file, line: line as u32 + u32::from(begins) }
+    }
+
+    /// Whether it is there.
+    pub fn is_at(&self, site: &Location<'_>) -> bool {
+        site.line() == self.line && site.file().ends_with(self.file)
+    }
+}
+
+/// Where a thread stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Before it does what is done there, once it has done so many times.
+    Before(Spot, u32),
+    /// Right behind it, that is before whatever it does next.
+    Behind(Spot, u32),
+    /// At a [`mark`](super::mark).
+    Mark(u32),
+    /// Where it cannot go on alone.
+    Waits,
+    /// At its end.
+    End,
+}
+
+/// One thread goes on until somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cue {
+    /// The thread.
+    pub thread: u8,
+    /// Where it stops.
+    pub until: Stop,
+    /// What it sees until then.
+    pub sees: Sight,
+}
+
+/// What a thread sees of what others store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// All of it.
+    New,
+    /// Everything as old as it may be.
+    Old,
+    /// The same, but for what it looks at there.
+    OldBut(Spot),
+}
+
+/// Where a thread is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum At {
+    Site(&'static Location<'static>),
+    Mark(u32),
+}
+
+/// A script at work.
+pub(super) struct Prompter {
+    cues: Vec<Cue>,
+    next: usize,
+    /// Times that the thread has come by the place of this cue, and whether it was there last.
+    times: u32,
+    is_there: bool,
+    /// What each thread does next.
+    at: [Option<At>; Threads::BITS as usize],
+}
+
+impl Prompter {
+    pub(super) fn new(cues: &[Cue]) -> Self {
+        Self { cues: cues.to_vec(), next: 0, times: 0, is_there: false, at: [None; Threads::BITS as usize] }
+    }
+
+    /// A thread comes to a place.
+    pub(super) fn come(&mut self, thread: usize, at: At) {
+        self.at[thread] = Some(at);
+    }
+
+    /// Whether the thread that goes on sees what is old there.
+    pub(super) fn sees_old(&self, site: &Location<'_>) -> bool {
+        match self.cues.get(self.next).map(|cue| cue.sees) {
+            None | Some(Sight::New) => false,
+            Some(Sight::Old) => true,
+            Some(Sight::OldBut(spot)) => !spot.is_at(site),
+        }
+    }
+
+    /// The cue whose thread has ended before it came to where it was to stop.
+    pub(super) fn missed(&self) -> Option<String> {
+        let cue = self.cues.get(self.next)?;
+        Some(format!("the script is not kept: {cue:?}, which is number {}, has not come", self.next))
+    }
+
+    /// Who does the next step; none if the script is at its end, or cannot go on. The thread that has come to its next step is `last`, if it has not ended.
+    pub(super) fn next(&mut self, runnable: Threads, last: Option<usize>, gives_way: bool) -> Option<usize> {
+        let mut is_first = true;
+        while let Some(cue) = self.cues.get(self.next) {
+            let thread = usize::from(cue.thread);
+            if runnable & 1 << thread == 0 {
+                if cue.until != Stop::End {
+                    return None;
+                }
+            } else if last != Some(thread) || !is_first || !self.stops(*cue, gives_way) {
+                self.note(*cue);
+                return Some(thread);
+            }
+            (self.next, self.times, self.is_there, is_first) = (self.next + 1, 0, false, false);
+        }
+        None
+    }
+
+    /// Whether the thread of this cue, which has come to its next step, stops there.
+    fn stops(&self, cue: Cue, gives_way: bool) -> bool {
+        let at = self.at[usize::from(cue.thread)];
+        match cue.until {
+            Stop::Before(spot, times) => {
+                matches!(at, Some(At::Site(site)) if spot.is_at(site)) && self.times == times
+            }
+            Stop::Behind(_, times) => self.is_there && self.times == times + 1,
+            Stop::Mark(mark) => matches!(at, Some(At::Mark(there)) if there == mark),
+            Stop::Waits => gives_way,
+            Stop::End => false,
+        }
+    }
+
+    /// The thread of this cue goes on.
+    fn note(&mut self, cue: Cue) {
+        let at = self.at[usize::from(cue.thread)].take();
+        let (Stop::Before(spot, _) | Stop::Behind(spot, _)) = cue.until else { return };
+        self.is_there = matches!(at, Some(At::Site(site)) if spot.is_at(site));
+        self.times += u32::from(self.is_there);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: &str = file!();
+
+    fn here(behind: &str, text: &str) -> Spot {
+        Spot::of(HERE, include_str!("cues.rs"), behind, text)
+    }
+
+    #[test]
+    fn a_spot_is_found_by_its_text() {
+        let site = Location::caller(); // This line.
+        assert!(here("fn a_spot", "// This line.").is_at(site));
+        assert!(here("fn a_spot", "let site").is_at(site));
+        assert!(!here("fn a_spot", "assert").is_at(site));
+    }
+
+    /// Who runs if each thread comes to `places` one after the other and ends.
+    fn order(cues: &[Cue], places: &[At]) -> (Vec<(usize, usize)>, bool) {
+        let (mut prompter, mut done, mut order) = (Prompter::new(cues), [0; 2], Vec::new());
+        let mut last = None;
+        loop {
+            let runnable = (0..2).fold(0, |bits, i| bits | u8::from(done[i] < places.len()) << i);
+            if let Some(last) = last.filter(|&last: &usize| done[last] < places.len()) {
+                prompter.come(last, places[done[last]]);
+            }
+            let last_there = last.filter(|&last: &usize| runnable & 1 << last != 0);
+            let Some(thread) = prompter.next(runnable, last_there, false) else {
+                return (order, prompter.missed().is_none());
+            };
+            order.push((thread, done[thread]));
+            done[thread] += 1;
+            last = Some(thread);
+        }
+    }
+
+    #[test]
+    fn threads_stop_before_a_place_behind_it_and_at_a_mark() {
+        let first = Location::caller();
+        let second = Location::caller();
+        let spot = Spot { file: HERE, line: first.line() };
+        let places = [At::Site(second), At::Site(first), At::Mark(4), At::Site(first), At::Site(second)];
+        let cue = |thread, until| Cue { thread, until, sees: Sight::New };
+        let to = |until| order(&[cue(0, until), cue(1, Stop::End)], &places);
+        // What a thread begins with it comes to unasked, as a thread of a stage comes to its job.
+        let until = |end: usize| (0..end).map(|place| (0, place)).collect::<Vec<_>>();
+        let then = |end: usize| [until(end), (0..5).map(|place| (1, place)).collect()].concat();
+        assert_eq!(to(Stop::Mark(4)), (then(2), true));
+        assert_eq!(to(Stop::Before(spot, 0)).0, then(1));
+        assert_eq!(to(Stop::Behind(spot, 0)).0, then(2));
+        assert_eq!(to(Stop::Before(spot, 1)).0, then(3));
+        assert!(!to(Stop::Mark(5)).1, "nobody comes by it");
+        assert_eq!(to(Stop::End), (then(5), true));
+    }
+}
