@@ -69,6 +69,8 @@ pub enum Sight {
     Old,
     /// The same, but for what it looks at there.
     OldBut(Spot),
+    /// All of it, but for what it looks at there; and what it stores there comes before what others have stored, where it does not have to see that.
+    OldAt(Spot),
 }
 
 /// Where a thread is.
@@ -105,13 +107,20 @@ impl Prompter {
             None | Some(Sight::New) => false,
             Some(Sight::Old) => true,
             Some(Sight::OldBut(spot)) => !spot.is_at(site),
+            Some(Sight::OldAt(spot)) => spot.is_at(site),
         }
     }
 
-    /// The cue whose thread has ended before it came to where it was to stop.
+    /// Whether what the thread that goes on stores there comes before what others have stored, where that may be.
+    pub(super) fn stores_early(&self, site: &Location<'_>) -> bool {
+        matches!(self.cues.get(self.next).map(|cue| cue.sees), Some(Sight::OldAt(spot)) if spot.is_at(site))
+    }
+
+    /// The cue whose thread has ended before it came to where it was to stop. All threads have ended.
     pub(super) fn missed(&self) -> Option<String> {
-        let cue = self.cues.get(self.next)?;
-        Some(format!("the script is not kept: {cue:?}, which is number {}, has not come", self.next))
+        let left = self.cues.iter().enumerate().skip(self.next);
+        let (number, cue) = left.into_iter().find(|(_, cue)| cue.until != Stop::End)?;
+        Some(format!("the script is not kept: {cue:?}, which is number {number}, has not come"))
     }
 
     /// Who does the next step; none if the script is at its end, or cannot go on. The thread that has come to its next step is `last`, if it has not ended.
@@ -209,5 +218,19 @@ mod tests {
         assert_eq!(to(Stop::Before(spot, 1)).0, then(3));
         assert!(!to(Stop::Mark(5)).1, "nobody comes by it");
         assert_eq!(to(Stop::End), (then(5), true));
+    }
+
+    #[test]
+    fn a_script_is_kept_if_only_threads_that_have_ended_are_left_and_says_what_is_old_where() {
+        let (here, there) = (Location::caller(), Spot { file: HERE, line: 1 });
+        let spot = Spot { file: HERE, line: here.line() };
+        let sees = |sees| {
+            let mut prompter = Prompter::new(&[Cue { thread: 0, until: Stop::End, sees }]);
+            assert_eq!((prompter.next(1, None, false), prompter.missed()), (Some(0), None));
+            (prompter.sees_old(here), prompter.stores_early(here))
+        };
+        assert_eq!([sees(Sight::OldAt(spot)), sees(Sight::OldAt(there))], [(true, true), (false, false)]);
+        assert_eq!([sees(Sight::OldBut(spot)), sees(Sight::OldBut(there))], [(false, false), (true, false)]);
+        assert_eq!([sees(Sight::New), sees(Sight::Old)], [(false, false), (true, false)]);
     }
 }

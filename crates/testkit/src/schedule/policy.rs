@@ -293,6 +293,11 @@ impl Director {
         matches!(&self.rule, Rule::Cued(prompter) if prompter.sees_old(site))
     }
 
+    /// Whether what the thread that goes on stores there comes before what others have stored.
+    pub(super) fn stores_early(&self, site: &Location<'_>) -> bool {
+        matches!(&self.rule, Rule::Cued(prompter) if prompter.stores_early(site))
+    }
+
     /// What a script says that was not done.
     pub(super) fn missed(&self) -> Option<String> {
         match &self.rule {

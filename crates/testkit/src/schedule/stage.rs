@@ -211,6 +211,13 @@ pub(super) fn sees_old(site: &Location<'_>) -> bool {
     sees_old
 }
 
+/// Whether a script has it that what the thread that goes on stores there comes before what others have stored.
+pub(super) fn stores_early(site: &Location<'_>) -> bool {
+    let mut stores_early = false;
+    on_stage(|turns, _| stores_early = lock(&turns.state).director.stores_early(site));
+    stores_early
+}
+
 /// The next moment of the run that this thread is in: every call has another, in the order in which they come. 0 in a thread of no stage.
 pub(super) fn now() -> u64 {
     STAGE.with_borrow(|stage| stage.as_ref().map_or(0, |(turns, _)| turns.clock.fetch_add(1, Relaxed) + 1))
@@ -298,8 +305,9 @@ impl Stage {
         turns.clock.store(0, Relaxed);
         let is_cued = matches!(policy, Policy::Cued(_));
         turns.is_cued.store(is_cued, Relaxed);
-        let minds_order =
-            is_cued || matches!(policy, Policy::Lingering { .. } | Policy::Crossing(_)) || mortality.is_told();
+        let minds_order = is_cued
+            || matches!(policy, Policy::Lingering { .. } | Policy::Crossing(_))
+            || mortality.is_told();
         turns.minds_order.store(minds_order, Relaxed);
         turns.busy.store(count, Relaxed);
         for (thread, job) in jobs {

@@ -25,7 +25,7 @@
 use super::model::{Differences, Missing, Model, Pair, Weak, Weakening, Weakenings, extent, losses};
 use super::reach::{Aim, Choice, Chooser, Number, Reach};
 use super::seen::{Ordered, Seen};
-use super::stage::{THREADS_MAX, number, sees_old};
+use super::stage::{THREADS_MAX, number, sees_old, stores_early};
 use super::tail::Late;
 use super::worlds::{World, Worlds};
 use crate::Noted;
@@ -167,10 +167,10 @@ impl<M: Medium> Weakened<M> {
     /// before them, and what `me` stores is gone with them.
     fn overtake(&self, state: &mut State, me: u64, word: u64) {
         let Some(&number) = state.model.words.get(&word) else { return };
-        if self.reach.aim == Aim::Cued {
+        let Some(choice) = state.model.overtaken(me, number, word, self.is()) else { return };
+        if self.reach.aim == Aim::Cued && !stores_early(choice.site) {
             return;
         }
-        let Some(choice) = state.model.overtaken(me, number, word, self.is()) else { return };
         if state.model.threads[&me].old == 0 {
             return;
         }
