@@ -17,7 +17,7 @@
 //!   enough have lost their last block that a look pays.
 
 use crate::classes::Class;
-use crate::pool::Inner;
+use crate::pool::{Inner, Pool};
 use crate::seats::Seat;
 use crate::zones::{State, Unit, Use};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -38,6 +38,21 @@ pub(crate) enum Holding {
     Some,
     /// All are.
     All,
+}
+
+impl<M: MappedMedium> Pool<M> {
+    /// Gives the reserve up, as if there had been no room for one: the next collection sets one aside. For tests.
+    #[doc(hidden)]
+    pub fn give_up_reserve(&self) {
+        let (inner, _guard) = (&*self.0, self.pin());
+        let unit = inner.unit_at(inner.shared().reserve.swap(self.medium(), 0, Relaxed));
+        if let Some(unit) = unit
+            && let Some(number) = inner.arrive(unit).class()
+            && let Some(class) = inner.memory.classes.get(number)
+        {
+            inner.give_up(unit, number, class);
+        }
+    }
 }
 
 impl<M: MappedMedium> Inner<M> {
@@ -158,7 +173,8 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn list_if_full(&self, unit: u64, full: State) {
         let entry = self.unit(unit);
         let listed = full.with(Use::Listed);
-        // ORDER: Acquire: the next owner acquires, through the list's head, what the last one did.
+        // ORDER: Acquire: others may have listed, owned and left it since it was seen full: the new link comes behind theirs. (What the last owner did the next
+        // one has from the state, see `pop`.)
         if entry.state.compare_exchange(self.medium(), full.0, listed.0, Acquire, Relaxed).is_ok() {
             self.push(unit, entry, listed);
         }
@@ -469,7 +485,6 @@ fn head_word(head: u64, first: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::Pool;
     use crate::shared::NOTE;
     use crate::small::alone;
     use std::collections::BTreeSet;

@@ -170,6 +170,12 @@ impl<M: MappedMedium> Inner<M> {
                 findings.push(Finding::new(start, "a unit", "granules or a slab", describe(state)));
             }
             None => {
+                // Written by who takes them, behind their bits; of one who died in between, the next collection frees them.
+                let link = entry.link.load(self.medium(), Relaxed);
+                if link != taken & !head && !self.needs_collection() {
+                    let expected = format!("{:#x} noted once more", taken & !head);
+                    findings.push(Finding::new(start, "taken granules", expected, format!("{link:#x}")));
+                }
                 let usable = self.memory.zones.usable(unit, self.size());
                 let granules = u64::from((taken & !head & usable).count_ones());
                 used.large += granules << self.memory.zones.granule_log2();
@@ -291,13 +297,14 @@ mod tests {
     /// Something that is wrong, what it is called, and whether it may be what somebody has left who died.
     type Wrong = (fn(&Pool<Dram>), &'static str, bool);
 
-    const WRONG: [Wrong; 22] = [
+    const WRONG: [Wrong; 23] = [
         (|pool| clear_hint(pool, Hint::Empty), "the hints of a zone", false),
         (|pool| clear_hint(pool, Hint::Room), "the hints of a zone", false),
         (|pool| set(pool, &pool.0.unit(0).taken, 0), "a zone's head", false),
         (|pool| set(pool, &pool.0.unit(0).old, 1), "old granules", true),
         (|pool| set(pool, &pool.0.unit(0).old, !0), "old granules", false),
         (|pool| set(pool, &pool.0.unit(0).state, State::granules(1).with(Use::Arriving).0), "a unit", true),
+        (|pool| set(pool, &pool.0.unit(0).link, 1), "taken granules", true),
         (|pool| set(pool, &pool.0.shared().small_base, 8), "bytes in small blocks", true),
         (|pool| set(pool, &pool.0.shared().large_base, 64), "bytes in extents", true),
         (|pool| set(pool, &pool.0.unit(unit(pool, Use::Full)).taken, 1), "a slab", false),
