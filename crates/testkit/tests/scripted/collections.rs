@@ -1,0 +1,306 @@
+//! Who was refused memory waits for a collection, or asks until none is needed, and allocates: what the sweep has freed has to be found (`pool/doubt.rs`, `pool/shared.rs`, `pool/lock.rs`). And what is said to be lost
+//! is not lost any more once it is collected.
+//!
+//! Mostly the next pin, or a barrier of who was refused once more, makes up for what is missing: not where pins have none of their own, and somebody who is pinned holds the epoch up.
+
+use super::{Medium, Scene, Shared, before, behind, block, late, misses, options, to};
+use std::sync::Arc;
+use terrace_pool::Marker;
+use terrace_testkit::Company;
+use terrace_testkit::schedule::{Cue, Sight, Spot, Stage, Stop, Weak, mark};
+
+fn spot(file: &'static str, behind: &str, text: &str) -> Spot {
+    let source = match file {
+        "pool/src/epoch.rs" => include_str!("../../../pool/src/epoch.rs"),
+        "pool/src/doubt.rs" => include_str!("../../../pool/src/doubt.rs"),
+        "pool/src/collect.rs" => include_str!("../../../pool/src/collect.rs"),
+        "pool/src/shared.rs" => include_str!("../../../pool/src/shared.rs"),
+        _ => include_str!("../../../pool/src/lock.rs"),
+    };
+    Spot::of(file, source, behind, text)
+}
+fn is_pending() -> Spot {
+    spot("pool/src/shared.rs", "fn is_pending(", "self.shared().phase.load")
+}
+fn is_marking() -> Spot {
+    spot("pool/src/shared.rs", "fn is_marking(", "self.shared().phase.load")
+}
+fn is_doubted() -> Spot {
+    spot("pool/src/doubt.rs", "fn is_doubted(", "shared.collected.load")
+}
+fn is_held() -> Spot {
+    spot("pool/src/lock.rs", "fn is_held_in<", "self.0.load")
+}
+/// The end of a collection of what earlier eras left; of one beside others, and that it is over.
+fn settled() -> Spot {
+    spot("pool/src/collect.rs", "fn collect_old(", "self.shared().phase.store")
+}
+fn settled_beside() -> Spot {
+    spot("pool/src/doubt.rs", "fn collect_beside(", "shared.phase.store")
+}
+fn collected() -> Spot {
+    spot("pool/src/doubt.rs", "fn collect_beside(", "shared.collected.store")
+}
+fn marking() -> Spot {
+    spot("pool/src/doubt.rs", "fn begin_marking(", "shared.phase.store")
+}
+/// In the sweep of the first unit.
+fn sweep() -> Spot {
+    spot("pool/src/collect.rs", "fn sweep_unit(", "base.fetch_sub")
+}
+fn sweep_beside() -> Spot {
+    spot("pool/src/doubt.rs", "fn sweep_beside(", "shared.small_base.fetch_sub")
+}
+
+const COLLECTOR: u8 = 0;
+const ASKER: u8 = 1;
+/// Is pinned in an epoch that is over.
+const HOLDER: u8 = 2;
+
+/// Bytes of blocks: whole units.
+const UNIT: usize = 4096;
+
+/// What is left in a full pool.
+#[derive(Clone, Copy, PartialEq)]
+enum Garbage {
+    /// By an earlier era; and besides, something is doubted or nothing.
+    Old { is_doubted: bool },
+    /// In this era, which is the first one or not.
+    New { is_first: bool },
+}
+
+/// A pool in which all memory is taken, and a unit of it is garbage. With all blocks but that.
+fn full(medium: Medium, garbage: Garbage) -> (Shared, Vec<u64>) {
+    let pool = options().create_on(medium.clone()).expect("a pool");
+    let guard = pool.pin();
+    let mut all: Vec<u64> = std::iter::from_fn(|| block(&guard, UNIT, 3)).collect();
+    let last = all.pop().expect("units");
+    if garbage == (Garbage::New { is_first: false }) {
+        guard.free(last, UNIT);
+    }
+    drop(guard);
+    let pool = if garbage == (Garbage::New { is_first: true }) {
+        pool
+    } else {
+        pool.abandon();
+        options().open_on(medium).expect("the pool")
+    };
+    if garbage == (Garbage::New { is_first: false }) {
+        let new = block(&pool.pin(), UNIT, 5);
+        assert_eq!(new, Some(last), "the one that is free");
+    }
+    if garbage != (Garbage::Old { is_doubted: false }) {
+        pool.doubt();
+    }
+    (pool, all)
+}
+
+/// How it is that somebody knows that memory came back.
+#[derive(Clone, Copy, PartialEq)]
+enum Told {
+    ByAsking,
+    ByRelief,
+}
+
+/// One collects; one asks for memory once it is told that some came back; one is pinned since before the sweep, in an epoch that is over.
+fn scene(stage: &Stage, medium: Medium, garbage: Garbage, told: Told, cues: &[Cue]) -> Scene {
+    let (pool, all) = stage.alone(move || full(medium, garbage)).expect("a full pool");
+    let of = || pool.clone();
+    let (collects, asks, holds) = (of(), of(), of());
+    let collector = move || {
+        collects.collect(&mut |marker: &mut Marker<'_>| all.iter().for_each(|&at| marker.mark(at, UNIT)));
+    };
+    let asker = move || {
+        drop(asks.pin());
+        mark(1);
+        let is_told = match told {
+            Told::ByAsking => !asks.needs_collection(),
+            Told::ByRelief => asks.relieve(),
+        };
+        let is_had = block(&asks.pin(), UNIT, 7).is_some();
+        assert!(is_had || !is_told, "it is told that memory came back, and what came back is not found");
+    };
+    let holder = move || {
+        drop(holds.pin());
+        mark(1);
+        let guard = holds.pin();
+        // Who is refused has moved the epoch on.
+        assert_eq!(block(&guard, UNIT, 9), None, "nothing has come back yet");
+        mark(2);
+    };
+    Scene {
+        acts: vec![Box::new(collector), Box::new(asker), Box::new(holder)],
+        cues: cues.to_vec(),
+        judge: Box::new(|| Ok(())),
+    }
+}
+
+/// All have been in the pool, and who asks stands there.
+fn begun(asker: Stop) -> Vec<Cue> {
+    vec![to(ASKER, Stop::Mark(1)), to(HOLDER, Stop::Mark(1)), to(ASKER, asker)]
+}
+
+/// Who collects has come to the sweep; another is pinned, and the epoch moves on; then the sweep goes on until there.
+fn swept(until: Stop) -> [Cue; 2] {
+    [to(HOLDER, Stop::Mark(2)), to(COLLECTOR, until)]
+}
+
+/// Who asks goes on to the end, and sees nothing new but that the epoch has moved on.
+fn asks() -> Cue {
+    let epoch = spot("pool/src/epoch.rs", "fn epoch(", "self.shared().epoch.load");
+    Cue { thread: ASKER, until: Stop::End, sees: Sight::OldBut(epoch) }
+}
+
+fn play(garbage: Garbage, told: Told, cues: Vec<Cue>) -> impl Fn(&Stage, Medium) -> Scene {
+    move |stage, medium| scene(stage, medium, garbage, told, &cues)
+}
+
+const NOT_FOUND: &str = "what came back is not found";
+const OLD: Garbage = Garbage::Old { is_doubted: false };
+
+#[test]
+fn who_is_told_that_all_doubts_are_settled_finds_what_the_sweep_freed() {
+    // Between its looks at the phase and at the doubts there is all of a collection.
+    let mut cues = begun(before(is_doubted()));
+    cues.push(to(COLLECTOR, before(sweep_beside())));
+    cues.extend(swept(behind(collected())));
+    cues.extend([to(ASKER, behind(is_doubted())), asks()]);
+    let play = play(Garbage::New { is_first: true }, Told::ByAsking, cues);
+    misses(&play, is_doubted(), Weak::Acquire, NOT_FOUND);
+    misses(&play, collected(), Weak::Release, NOT_FOUND);
+}
+
+#[test]
+fn who_is_told_that_nothing_is_left_of_earlier_eras_finds_what_the_sweep_freed() {
+    let mut cues = begun(before(is_marking()));
+    cues.push(to(COLLECTOR, before(sweep())));
+    cues.extend(swept(behind(settled())));
+    cues.extend([to(ASKER, behind(is_marking())), asks()]);
+    misses(play(OLD, Told::ByAsking, cues), is_marking(), Weak::Acquire, NOT_FOUND);
+}
+
+/// It has looked once, and waits.
+fn waits() -> Stop {
+    Stop::Before(is_pending(), 1)
+}
+
+#[test]
+fn who_waits_for_the_end_of_a_collection_finds_what_the_sweep_freed() {
+    let mut cues = vec![to(COLLECTOR, before(sweep()))];
+    cues.extend(begun(waits()));
+    cues.extend(swept(behind(settled())));
+    cues.extend([to(ASKER, behind(is_pending())), asks()]);
+    misses(play(OLD, Told::ByRelief, cues), is_pending(), Weak::Acquire, NOT_FOUND);
+}
+
+#[test]
+fn who_waits_until_nobody_collects_finds_what_the_sweep_freed() {
+    let mut cues = vec![to(COLLECTOR, before(sweep()))];
+    cues.extend(begun(waits()));
+    cues.extend(swept(Stop::End));
+    cues.extend([late(ASKER, behind(is_pending()))]);
+    cues.extend([to(ASKER, behind(is_held())), asks()]);
+    misses(play(OLD, Told::ByRelief, cues), is_held(), Weak::Acquire, NOT_FOUND);
+}
+
+#[test]
+fn who_finds_the_next_collection_begun_finds_what_the_last_one_freed() {
+    let mut cues = vec![to(COLLECTOR, before(sweep()))];
+    cues.extend(begun(waits()));
+    cues.extend(swept(behind(marking())));
+    cues.extend([to(ASKER, behind(is_pending())), asks()]);
+    let garbage = Garbage::Old { is_doubted: true };
+    misses(play(garbage, Told::ByRelief, cues), marking(), Weak::Release, NOT_FOUND);
+}
+
+#[test]
+fn who_finds_the_next_collection_over_finds_what_that_one_freed() {
+    let mut cues = vec![to(COLLECTOR, before(sweep()))];
+    cues.extend(begun(waits()));
+    cues.push(to(COLLECTOR, before(sweep_beside())));
+    cues.extend(swept(behind(settled_beside())));
+    cues.extend([to(ASKER, behind(is_pending())), asks()]);
+    let garbage = Garbage::New { is_first: false };
+    misses(play(garbage, Told::ByRelief, cues), settled_beside(), Weak::Release, NOT_FOUND);
+}
+
+/// Bytes of blocks that are retired where there is no room to note them.
+const SMALL: usize = 16;
+/// More than there is room for in the seat, and in what is set aside for notes.
+const MANY: usize = 500;
+
+const LOSER: u8 = 1;
+
+fn doubts() -> Spot {
+    spot("pool/src/doubt.rs", "fn collect_beside(", "shared.doubts.load")
+}
+fn lost() -> Spot {
+    spot("pool/src/doubt.rs", "fn collect_beside(", "shared.lost.load")
+}
+fn doubt() -> Spot {
+    spot("pool/src/doubt.rs", "fn doubt(&self) {\n        // ORDER", "self.shared().doubts.fetch_add")
+}
+
+/// One loses a block, right before another collects.
+fn losing(stage: &Stage, medium: Medium, cues: &[Cue]) -> Scene {
+    let (pool, all, small) = stage
+        .alone(move || {
+            let (_, member) = Company::default().join();
+            let pool = options().create_shared_on(medium, member).expect("a pool");
+            let guard = pool.pin();
+            let small: Vec<u64> = (0..MANY).filter_map(|_| block(&guard, SMALL, 5)).collect();
+            let all: Vec<(u64, usize)> = [UNIT, 512, 64, SMALL]
+                .into_iter()
+                .flat_map(|bytes| {
+                    std::iter::from_fn(|| block(&guard, bytes, 3))
+                        .map(move |at| (at, bytes))
+                        .collect::<Vec<_>>()
+                })
+                .collect();
+            drop(guard);
+            (pool, all, small)
+        })
+        .expect("a full pool");
+    let (collects, loses, judged) = (pool.clone(), pool.clone(), pool);
+    let all = Arc::new(all);
+    let kept = all.clone();
+    let collector = move || {
+        drop(collects.pin());
+        mark(1);
+        collects.collect(&mut |marker: &mut Marker<'_>| {
+            kept.iter().for_each(|&(at, bytes)| marker.mark(at, bytes))
+        });
+    };
+    let loser = move || {
+        let guard = loses.pin();
+        let mut is_lost = |&&at: &&u64| {
+            guard.retire(at, SMALL);
+            loses.space().lost != 0
+        };
+        assert!(small.iter().find(&mut is_lost).is_some(), "nothing is lost");
+        mark(1);
+    };
+    let judge = move || {
+        judged.collect(&mut |marker: &mut Marker<'_>| {
+            all.iter().for_each(|&(at, bytes)| marker.mark(at, bytes))
+        });
+        match judged.space().lost {
+            0 => Ok(()),
+            lost => Err(format!("{lost} bytes are said to be lost once all is collected")),
+        }
+    };
+    Scene { acts: vec![Box::new(collector), Box::new(loser)], cues: cues.to_vec(), judge: Box::new(judge) }
+}
+
+#[test]
+fn who_collects_for_a_doubt_knows_what_was_lost_before() {
+    let cues = [
+        to(COLLECTOR, Stop::Mark(1)),
+        to(LOSER, behind(doubt())),
+        to(COLLECTOR, behind(doubts())),
+        late(COLLECTOR, behind(lost())),
+    ];
+    let losing = |stage: &Stage, medium: Medium| losing(stage, medium, &cues);
+    misses(losing, doubts(), Weak::Acquire, "bytes are said to be lost once all is collected");
+    misses(losing, doubt(), Weak::Release, "bytes are said to be lost once all is collected");
+}
