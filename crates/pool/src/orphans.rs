@@ -113,7 +113,9 @@ impl<M: MappedMedium> Inner<M> {
         let list = &self.shared().lists[number];
         // ORDER: Acquire: pairs with the Release of `push`.
         let head = list.head.load(self.medium(), Acquire);
-        let undisturbed = || list.head.load(self.medium(), SeqCst) == head;
+        // ORDER: Relaxed: who stored a link with a note behind what the walk began with had seen a later head, and this comes behind the Acquire that found that link; so does it behind the
+        // state of a slab that has left the list.
+        let undisturbed = || list.head.load(self.medium(), Relaxed) == head;
         let listed = State::slab(self.era, number, Use::Listed);
         let mut next = head & !NOTE;
         for _ in 0..=self.memory.zones.units(self.size()) {
@@ -121,6 +123,7 @@ impl<M: MappedMedium> Inner<M> {
             if self.unit_at(self.memory.zones.start_of(unit)).is_none() {
                 return if undisturbed() { Walk::Damaged } else { Walk::Disturbed };
             }
+            // ORDER: Acquire: pairs with the Release of the link in `push` and `own`.
             let (state, link) =
                 self.look_into(unit, |state| (state, self.unit(unit).link.load(self.medium(), Acquire)));
             let is_stable = state == listed && link & NOTE != self.note();

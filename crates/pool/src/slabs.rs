@@ -185,7 +185,8 @@ impl<M: MappedMedium> Inner<M> {
         let mut head = list.head.load(self.medium(), Relaxed);
         let note = self.note();
         loop {
-            entry.link.store(self.medium(), head & low(UNIT_BITS) | note, Relaxed);
+            // ORDER: Release: a walk that follows this link sees that the head has changed since, if it has (see `orphans`).
+            entry.link.store(self.medium(), head & low(UNIT_BITS) | note, Release);
             // ORDER: Release: pairs with the Acquire of `pop`: the link is seen.
             match list.head.compare_exchange(self.medium(), head, head_word(head, unit + 1), Release, Relaxed)
             {
@@ -225,7 +226,8 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn own(&self, unit: u64, class: usize) -> bool {
         let (note, link) = (self.note(), &self.unit(unit).link);
         if note != 0 {
-            link.store(self.medium(), link.load(self.medium(), Relaxed) & low(UNIT_BITS) | note, Relaxed);
+            // ORDER: Release: as in `push`: who finds this link sees that the slab has left the list.
+            link.store(self.medium(), link.load(self.medium(), Relaxed) & low(UNIT_BITS) | note, Release);
         }
         let listed = State::slab(self.era, class, Use::Listed);
         let owned = listed.with(Use::Owned);

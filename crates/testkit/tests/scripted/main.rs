@@ -3,6 +3,7 @@
 //! What is found is found by what the lab looks at in all its runs: races, blocks that are not as they were written, what `verify` finds, and memory that came back and is refused.
 
 mod collections;
+mod lists;
 mod pins;
 mod slabs;
 
@@ -78,7 +79,10 @@ fn play(
         job
     });
     let ran = stage.run(jobs.collect(), &Policy::Cued(scene.cues), 1);
-    let judged = || stage.alone(scene.judge).and_then(|judged| judged).err();
+    let judged = || {
+        let judged = stage.alone(scene.judge).and_then(|judged| judged);
+        judged.err().map(|wrong| format!("afterwards, {wrong}"))
+    };
     let wrong = ran.wrong.or_else(|| medium.wrong()).or_else(judged);
     (wrong, passed.weakenings())
 }
@@ -118,4 +122,10 @@ pub(crate) fn look_at(guard: &Guard<'_, Medium>, offset: u64, bytes: usize) {
     let found = guard.bytes(offset, bytes).expect("a block in the pool");
     let stamp = found.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
     assert!(found == bytes_of(stamp, bytes), "the block at {offset:#x} is not as it was written");
+}
+
+/// What `verify` finds.
+pub(crate) fn verified(pool: &Shared) -> Result<(), Wrong> {
+    let finding = pool.verify_head().into_iter().chain(pool.verify_memory()).next();
+    finding.map_or(Ok(()), |finding| Err(format!("verify finds {finding}")))
 }

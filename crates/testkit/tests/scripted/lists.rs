@@ -1,0 +1,92 @@
+//! A collector walks a list of slabs while others take slabs out of it and put them back: `pool/orphans.rs`.
+
+use super::{Medium, Scene, before, behind, block, late, misses, options, to, verified};
+use terrace_pool::Marker;
+use terrace_testkit::schedule::{Spot, Stage, Stop, Weak, mark};
+
+fn spot(behind: &str, text: &str) -> Spot {
+    Spot::of("pool/src/orphans.rs", include_str!("../../../pool/src/orphans.rs"), behind, text)
+}
+/// The walk's look at a link, and its second one at the head.
+fn link() -> Spot {
+    spot("fn walk_once(", "self.unit(unit).link.load")
+}
+fn head() -> Spot {
+    spot("let undisturbed", "list.head.load")
+}
+fn pushed_link() -> Spot {
+    Spot::of("pool/src/slabs.rs", SLABS, "fn push(", "entry.link.store")
+}
+fn owned_link() -> Spot {
+    Spot::of("pool/src/slabs.rs", SLABS, "fn own(", "link.store")
+}
+
+const SLABS: &str = include_str!("../../../pool/src/slabs.rs");
+
+const COLLECTOR: u8 = 0;
+const OTHER: u8 = 1;
+
+/// Bytes of a block, and blocks of a slab.
+const BLOCK: usize = 480;
+const PER_SLAB: usize = 8;
+
+/// Four slabs: one that is full, and three with a free block each, in their list the last one first. Meanwhile that one goes out of the list and back, and perhaps out `again`.
+fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
+    let (pool, blocks) = stage
+        .alone(move || {
+            let pool = options().create_on(medium).expect("a pool");
+            let guard = pool.pin();
+            let blocks: Vec<u64> = (0..=4 * PER_SLAB).filter_map(|_| block(&guard, BLOCK, 3)).collect();
+            (1..4).for_each(|slab| guard.free(blocks[slab * PER_SLAB], BLOCK));
+            drop(guard);
+            pool.doubt();
+            (pool, blocks)
+        })
+        .expect("a pool with slabs");
+    let (collects, changes, judged) = (pool.clone(), pool.clone(), pool);
+    let is_kept = |&(nth, _): &(usize, &u64)| nth > 0 && nth % PER_SLAB != 0 || nth == 4 * PER_SLAB;
+    let kept: Vec<u64> = blocks.iter().enumerate().filter(is_kept).map(|(_, &at)| at).collect();
+    let collector = move || {
+        collects.collect(&mut |marker: &mut Marker<'_>| kept.iter().for_each(|&at| marker.mark(at, BLOCK)));
+    };
+    let other = move || {
+        drop(changes.pin());
+        mark(1);
+        let guard = changes.pin();
+        // The first slab of the list is full then, and the second one taken; a block of the one that was full is freed, so that it comes into the list, and then one of the first.
+        let [first, second] = [(); 2].map(|()| block(&guard, BLOCK, 5).expect("a slab with room"));
+        guard.free(blocks[0], BLOCK);
+        guard.free(first, BLOCK);
+        let third = if again { block(&guard, BLOCK, 5) } else { None };
+        drop(guard);
+        mark(2);
+        let guard = changes.pin();
+        // Each slab is somewhere once.
+        let taken: Vec<u64> = (0..4 * PER_SLAB).filter_map(|_| block(&guard, BLOCK, 7)).collect();
+        taken.into_iter().chain([second]).chain(third).for_each(|at| guard.free(at, BLOCK));
+    };
+    let cues = vec![
+        to(OTHER, Stop::Mark(1)),
+        to(COLLECTOR, before(link())),
+        to(OTHER, Stop::Mark(2)),
+        to(COLLECTOR, behind(link())),
+        late(COLLECTOR, behind(head())),
+        to(COLLECTOR, before(link())),
+        late(COLLECTOR, behind(link())),
+        to(COLLECTOR, Stop::End),
+    ];
+    Scene {
+        acts: vec![Box::new(collector), Box::new(other)],
+        cues,
+        judge: Box::new(move || verified(&judged)),
+    }
+}
+
+#[test]
+fn who_follows_a_link_that_is_newer_than_the_walk_sees_that_the_list_has_changed() {
+    let damage = "no frees of free memory: expected 0, found 1";
+    let scene = |again| move |stage: &Stage, medium| scene(stage, medium, again);
+    misses(scene(false), link(), Weak::Acquire, damage);
+    misses(scene(false), pushed_link(), Weak::Release, damage);
+    misses(scene(true), owned_link(), Weak::Release, damage);
+}
