@@ -18,6 +18,8 @@ struct Register {
     dead: BTreeSet<u64>,
     /// Who is opening or closing the pool.
     at_the_gate: Option<u64>,
+    /// Called in the thread that is told of a death.
+    told: Option<Arc<dyn Fn(u64) + Send + Sync>>,
 }
 
 impl Company {
@@ -34,6 +36,21 @@ impl Company {
         let mut register = self.register();
         register.dead.insert(number);
         register.at_the_gate.take_if(|there| *there == number);
+    }
+
+    /// From now on, `told` is called with the number of a member that has died whenever somebody is told so, by the thread that is: because it is denied that the member is alive, or has got its place.
+    pub fn tell(&self, told: impl Fn(u64) + Send + Sync + 'static) {
+        self.register().told = Some(Arc::new(told));
+    }
+
+    /// The thread that asked is told that `holder` is dead, if it is.
+    fn is_told(register: MutexGuard<'_, Register>, holder: Option<u64>) {
+        let dead = holder.filter(|holder| register.dead.contains(holder));
+        let told = register.told.clone();
+        drop(register);
+        if let (Some(dead), Some(told)) = (dead, told) {
+            told(dead);
+        }
     }
 
     /// Members that are dead.
@@ -60,6 +77,7 @@ impl Liveness for Member {
         if is_free {
             register.places.insert(index, self.number);
         }
+        Company::is_told(register, holder);
         Ok(is_free)
     }
 
@@ -72,8 +90,10 @@ impl Liveness for Member {
 
     fn is_alive(&self, index: u32) -> bool {
         let register = self.company.register();
-        let holder = register.places.get(&index);
-        holder.is_some_and(|holder| *holder != self.number && !register.dead.contains(holder))
+        let holder = register.places.get(&index).copied();
+        let is_alive = holder.is_some_and(|holder| holder != self.number && !register.dead.contains(&holder));
+        Company::is_told(register, holder);
+        is_alive
     }
 
     fn enter(&self) -> io::Result<()> {
@@ -225,6 +245,23 @@ mod tests {
         others.into_iter().for_each(|other| other.close().unwrap());
         assert_eq!(join().unwrap().owner().participant, 1);
         drop(first);
+    }
+
+    #[test]
+    fn who_asks_whether_a_dead_one_lives_or_takes_its_place_is_told_of_its_death() {
+        let company = Company::default();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let notes = told.clone();
+        company.tell(move |dead| notes.lock().unwrap().push(dead));
+        let [(first, one), (_, two), (_, three)] = [(); 3].map(|()| company.join());
+        assert!(one.claim(0).unwrap() && two.claim(1).unwrap() && two.is_alive(0));
+        assert!(!three.is_alive(2));
+        assert_eq!(*told.lock().unwrap(), [0; 0], "nobody has died");
+        company.kill(first);
+        assert!(!two.is_alive(0));
+        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [first]);
+        assert!(three.claim(0).unwrap() && two.is_alive(0));
+        assert_eq!(*told.lock().unwrap(), [first]);
     }
 
     #[test]

@@ -13,8 +13,10 @@ use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
 pub trait Noted: MappedMedium {
     /// A call begins or has returned.
     fn note(&self, _note: u64) {}
-    /// A thread of a stage has died, and all know what it has done.
+    /// A thread of a stage has died.
     fn died(&self, _thread: usize) {}
+    /// This thread is told that one has died: from now on it knows all that that one has done.
+    fn told(&self, _dead: usize) {}
     /// The last store to the word at this offset was not made after all, and never will be: the word holds this value.
     fn unmake(&self, _at: u64, _value: u64) {}
     /// What is wrong with what was done to it.
@@ -49,6 +51,11 @@ impl<const VOLATILE: bool> Layered<VOLATILE> {
         self.0.died_with_all(thread);
     }
 
+    /// See [`Noted::told`].
+    pub fn told(&self, dead: usize) {
+        self.0.told_with_all(dead);
+    }
+
     /// See [`Noted::wrong`].
     pub fn wrong(&self) -> Option<Wrong> {
         self.0.wrong_with_all()
@@ -66,6 +73,7 @@ trait Layers: Send + Sync {
     fn persisted(&self, site: &'static Location<'static>);
     fn note_all(&self, note: u64);
     fn died_with_all(&self, thread: usize);
+    fn told_with_all(&self, dead: usize);
     fn wrong_with_all(&self) -> Option<Wrong>;
 }
 
@@ -96,6 +104,9 @@ impl<M: Noted> Layers for M {
     }
     fn died_with_all(&self, thread: usize) {
         self.died(thread);
+    }
+    fn told_with_all(&self, dead: usize) {
+        self.told(dead);
     }
     fn wrong_with_all(&self) -> Option<Wrong> {
         self.wrong()

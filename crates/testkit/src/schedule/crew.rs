@@ -47,7 +47,9 @@ impl<T: Target, const V: bool> Crew<T, V> {
     }
 
     fn share(stage: &Stage, medium: Layered<V>, scenario: &Scenario) -> Result<Self, Wrong> {
-        let company = Company::default();
+        let (company, told) = (Company::default(), medium.clone());
+        // Member and thread have one number: that is how they come in.
+        company.tell(move |dead| told.told(dead as usize));
         let mut crew = Self { medium, subjects: Vec::new(), company: Some(company), dead: Arc::default() };
         for thread in 0..scenario.threads.len() {
             let subject = crew.another(stage, thread, scenario, thread == 0)?;
@@ -83,7 +85,6 @@ impl<T: Target, const V: bool> Crew<T, V> {
     pub(super) fn mortality(&self, scenario: &Scenario) -> Mortality {
         let Some(company) = self.company.clone() else { return Mortality::default() };
         let (dead, medium) = (self.dead.clone(), self.medium.clone());
-        // Member and thread have one number: that is how they came in.
         Mortality::new(scenario.deaths.clone(), move |thread| {
             dead.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
             medium.died(thread);

@@ -34,6 +34,9 @@ impl<M: Noted> Noted for Scheduled<M> {
     fn died(&self, thread: usize) {
         self.0.died(thread);
     }
+    fn told(&self, dead: usize) {
+        self.0.told(dead);
+    }
     fn wrong(&self) -> Option<Wrong> {
         self.0.wrong()
     }

@@ -3,7 +3,6 @@
 use super::races::{Races, Rival};
 use super::reach::{Choice, Number};
 use super::seen::{Ordered, Seen, View};
-use super::stage::THREADS_MAX;
 use super::tail::{Late, Tail};
 use super::worlds::{World, Worlds};
 use crate::crash::Wrong;
@@ -299,22 +298,15 @@ impl Model {
         threads.entry(me).or_default().tail.keep(None);
     }
 
-    /// `dead` does nothing more. Who knows that has it from the system, and all that it did with it; and nobody can tell when each comes to know.
-    pub(super) fn die(&mut self, dead: u64) {
+    /// `me` is told that `dead` does nothing more: with that it has all that `dead` did.
+    pub(super) fn learn(&mut self, me: u64, dead: u64) {
         let left = self.thread(dead).seen.clone();
-        (0..THREADS_MAX as u64).for_each(|thread| _ = self.thread(thread));
-        for it in self.threads.values_mut() {
-            for world in worlds_of!(left, it.seen) {
-                it.seen.of_mut(world).view.join(&left.of(world).view);
-            }
-            it.seen.would_be.view.join(&left.would_be.view);
-            it.seen.settle();
+        let seen = &mut self.thread(me).seen;
+        for world in worlds_of!(left, seen) {
+            seen.of_mut(world).view.join(&left.of(world).view);
         }
-        for world in worlds_of!(left, self.elsewhere) {
-            self.elsewhere.of_mut(world).join(&left.of(world).view);
-        }
-        self.elsewhere.would_be.join(&left.would_be.view);
-        self.elsewhere.settle();
+        seen.would_be.view.join(&left.would_be.view);
+        seen.settle();
     }
 
     /// `me` is about to load or change a word by a SeqCst access.

@@ -11,7 +11,7 @@
 //! All of this is kept as it would be with all orders, and as it is in other *worlds*, in each of which one order is missing. What a thread may load in such a world and not as it would be is what the missing order is
 //! needed for. A run is in one world: what is shown in it that is old is old by that. Of any others it is only noted what would be old, so one run tells of all orders that it passes.
 //!
-//! Who dies may take stores along that the missing order would have kept before later ones: see [`tail`](super::tail).
+//! Who dies may take stores along that the missing order would have kept before later ones: see [`tail`](super::tail). What the dead did is seen by who is told of the death (see [`Company`](crate::Company)), and by nobody for the death alone.
 //!
 //! Bytes that two threads touch with nothing between that orders them are a [race](super::races), in any world.
 //!
@@ -263,7 +263,12 @@ impl<M: Noted> Noted for Weakened<M> {
         let state = &mut *state;
         self.restore(state, |_| true);
         self.take_along(state, thread as u64);
-        state.model.die(thread as u64);
+    }
+    fn told(&self, dead: usize) {
+        let (me, mut state) = (number(), lock(&self.state));
+        if me < THREADS_MAX as u64 {
+            state.model.learn(me, dead as u64);
+        }
     }
     fn wrong(&self) -> Option<Wrong> {
         let state = lock(&self.state);

@@ -3,6 +3,7 @@
 //! What is found is found by what the lab looks at in all its runs: races, blocks that are not as they were written, what `verify` finds, and memory that came back and is refused.
 
 mod collections;
+mod deaths;
 mod lists;
 mod pins;
 mod slabs;

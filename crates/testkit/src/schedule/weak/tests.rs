@@ -5,7 +5,7 @@ use crate::Layered;
 use crate::crash::{Memory, note_begin, note_end};
 use crate::schedule::death::{Death, Mortality};
 use crate::schedule::stage::begin_call;
-use crate::schedule::{Job, Policy, Scheduled, Stage};
+use crate::schedule::{Cue, Job, Policy, Scheduled, Sight, Stage, Stop, mark};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use terrace_medium::{Offset, Region, Word, full_barrier};
@@ -218,6 +218,41 @@ fn who_dies_has_made_the_stores_that_a_release_has_kept_before_another() {
     let all: Vec<_> =
         passed.into_iter().map(|it| (it.weak, left_by_dead(&stage, Missing::One(it), 1).1)).collect();
     assert_eq!(all, [(Weak::Release, [0, 1])]);
+}
+
+#[test]
+fn who_is_told_of_a_death_sees_what_the_dead_did_and_nobody_else_has_to() {
+    let stage = Stage::new();
+    let found = |is_told: bool| {
+        let memory = Memory::<true>::zeroed(4096, 4096).unwrap();
+        let reach = Reach { old: 1, ..Reach::at(Aim::Cued, true) };
+        let below = Weakened::over(memory, Missing::None, reach, 0b11);
+        let region = Arc::new(Region::new(Layered::<true>::over(Arc::new(Scheduled::over(below)))));
+        let (stops, asks, found) = (region.clone(), region.clone(), Arc::<AtomicU64>::default());
+        let place = found.clone();
+        let one: Job = Box::new(move || {
+            stops.medium().note(note_begin(0));
+            stops.at(X).store(stops.medium(), 1, Relaxed);
+        });
+        let other: Job = Box::new(move || {
+            asks.medium().note(note_begin(1));
+            mark(1);
+            asks.medium().died(0);
+            if is_told {
+                asks.medium().told(0);
+            }
+            place.store(asks.at(X).load(asks.medium(), Relaxed), Relaxed);
+        });
+        let cue = |thread, until, sees| Cue { thread, until, sees };
+        let cues = vec![
+            cue(1, Stop::Mark(1), Sight::New),
+            cue(0, Stop::End, Sight::New),
+            cue(1, Stop::End, Sight::Old),
+        ];
+        assert_eq!(stage.run(vec![one, other], &Policy::Cued(cues), 1).wrong, None);
+        found.load(Relaxed)
+    };
+    assert_eq!([false, true].map(found), [0, 1]);
 }
 
 #[test]

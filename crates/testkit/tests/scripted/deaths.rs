@@ -1,0 +1,237 @@
+//! What is needed because somebody dies who shares the pool: `pool/seats.rs`, `pool/notes.rs`, `pool/participants.rs`.
+
+use super::{
+    Medium, Scene, Shared, before, behind, block, late, look_at, misses, options, to, verified, word,
+};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_pool::{Geometry, Lock};
+use terrace_testkit::Company;
+use terrace_testkit::schedule::{Spot, Stage, Stop, Weak, mark};
+
+const LOCK: &str = include_str!("../../../pool/src/lock.rs");
+const NOTES: &str = include_str!("../../../pool/src/notes.rs");
+const PARTICIPANTS: &str = include_str!("../../../pool/src/participants.rs");
+const RECOVER: &str = include_str!("../../../pool/src/recover.rs");
+const SEATS: &str = include_str!("../../../pool/src/seats.rs");
+
+/// Participants of a pool, who are told of deaths as the lab's are.
+fn company(medium: &Medium) -> Company {
+    let (company, told) = (Company::default(), medium.clone());
+    company.tell(move |dead| told.told(dead as usize));
+    company
+}
+
+/// Another participant; the first one makes the pool.
+fn join(company: &Company, medium: &Medium, geometry: Geometry, first: bool) -> Shared {
+    let ((_, member), options) = (company.join(), options().geometry(geometry));
+    let opened = if first {
+        options.create_shared_on(medium.clone(), member)
+    } else {
+        options.share_on(medium.clone(), member)
+    };
+    opened.expect("a pool")
+}
+
+fn lock(pool: &Shared, at: u64) -> &Lock {
+    Lock::of(word(pool, at))
+}
+
+const SURVIVOR: u8 = 0;
+const DEAD: u8 = 1;
+const OTHER: u8 = 2;
+const LAST: u8 = 3;
+
+/// A thread that dies has been stopped, for good as far as anybody looks.
+fn kill(company: &Company, medium: &Medium, dead: u8) {
+    medium.died(usize::from(dead));
+    company.kill(u64::from(dead));
+}
+
+/// The bytes of the blocks.
+const BLOCK: usize = 64;
+
+#[test]
+fn what_looks_like_a_lock_of_the_dead_is_left_alone() {
+    // One who dies has noted a lock, has let it go and given its block up, which holds data since that look like it; and then has noted another.
+    let scene = |stage: &Stage, medium: Medium| {
+        let company = company(&medium);
+        let (survives, dies, first, second) = stage
+            .alone({
+                let (company, medium) = (company.clone(), medium.clone());
+                move || {
+                    let pools = [true, false].map(|first| join(&company, &medium, Geometry::tiny(), first));
+                    let guard = pools[0].pin();
+                    let [first, second] = [(); 2].map(|()| block(&guard, BLOCK, 0).expect("room"));
+                    drop(guard);
+                    let [survives, dies] = pools;
+                    (survives, dies, first, second)
+                }
+            })
+            .expect("a pool");
+        let held = Arc::new(AtomicU64::new(0));
+        let looks_like = held.clone();
+        let survivor = move || {
+            let guard = survives.pin();
+            lock(&survives, first).try_acquire(&guard).expect("it is free").release();
+            guard.free(first, BLOCK);
+            let data = (0..256).map_while(|_| block(&guard, BLOCK, looks_like.load(Relaxed)));
+            assert!(data.into_iter().any(|at| at == first), "the block is used again");
+            mark(1);
+            kill(&company, &medium, DEAD);
+            assert_eq!(survives.recover_dead(), 1);
+            look_at(&guard, first, BLOCK);
+        };
+        let dead = move || {
+            let guard = dies.pin();
+            let locked = lock(&dies, first).try_acquire(&guard).expect("it is free");
+            held.store(word(&dies, first).load(dies.medium(), Relaxed), Relaxed);
+            locked.release();
+            mark(1);
+            std::mem::forget(lock(&dies, second).try_acquire(&guard));
+            std::mem::forget(guard);
+        };
+        let noted = Spot::of("pool/src/notes.rs", NOTES, "fn make_in<", "seat.noted.store");
+        let cues = vec![
+            to(DEAD, Stop::Mark(1)),
+            to(SURVIVOR, Stop::Mark(1)),
+            to(DEAD, behind(noted)),
+            to(SURVIVOR, Stop::End),
+        ];
+        Scene { acts: vec![Box::new(survivor), Box::new(dead)], cues, judge: Box::new(|| Ok(())) }
+    };
+    let noted = Spot::of("pool/src/notes.rs", NOTES, "fn make_in<", "seat.noted.store");
+    misses(scene, noted, Weak::Release, "is not as it was written");
+}
+
+#[test]
+fn who_finds_that_another_has_the_place_of_a_dead_one_has_all_that_that_one_stored() {
+    let scene = |stage: &Stage, medium: Medium| {
+        let company = company(&medium);
+        // There is no other place.
+        let geometry = Geometry { participants: 2, ..Geometry::tiny() };
+        let (survives, dies, locked, data) = stage
+            .alone({
+                let (company, medium) = (company.clone(), medium.clone());
+                move || {
+                    let pools = [true, false].map(|first| join(&company, &medium, geometry, first));
+                    let guard = pools[0].pin();
+                    let [locked, data] = [(); 2].map(|()| block(&guard, BLOCK, 0).expect("room"));
+                    drop(guard);
+                    let [survives, dies] = pools;
+                    (survives, dies, locked, data)
+                }
+            })
+            .expect("a pool");
+        let judged = survives.clone();
+        let survivor = move || {
+            let guard = survives.pin();
+            mark(1);
+            let held = lock(&survives, locked).acquire(&guard);
+            // It is nobody else's while the lock is held.
+            let _ = guard.bytes(data, BLOCK).map(|bytes| bytes.first().copied());
+            held.release();
+        };
+        let dead = move || {
+            let guard = dies.pin();
+            std::mem::forget(lock(&dies, locked).try_acquire(&guard).expect("it is free"));
+            word(&dies, data).store(dies.medium(), 7, Relaxed);
+            mark(1);
+            std::mem::forget(guard);
+        };
+        let other = move || {
+            mark(1);
+            kill(&company, &medium, DEAD);
+            let pool = join(&company, &medium, geometry, false);
+            pool.abandon();
+        };
+        let attached = Spot::of("pool/src/participants.rs", PARTICIPANTS, "sees by whom", "line.0[0].store");
+        let cues = vec![
+            to(SURVIVOR, Stop::Mark(1)),
+            to(OTHER, Stop::Mark(1)),
+            to(DEAD, Stop::Mark(1)),
+            to(OTHER, behind(attached)),
+            to(SURVIVOR, Stop::End),
+        ];
+        let acts: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(survivor), Box::new(dead), Box::new(other)];
+        Scene { acts, cues, judge: Box::new(move || verified(&judged)) }
+    };
+    let holder =
+        Spot::of("pool/src/participants.rs", PARTICIPANTS, "fn holder_of<", "slot(region, layout, index)");
+    misses(scene, holder, Weak::Acquire, "a race: thread 0 comes");
+}
+
+#[test]
+fn of_two_who_take_the_last_seats_one_does_not_keep_it() {
+    // Of four seats the first is kept, and the second one a dead one's. Two threads pass by that, to the next ones, and one of them takes its seat while the others' are counted, so that
+    // the count is one too low. Then somebody takes the second seat, and the one that has passed by it the fourth.
+    let scene = |stage: &Stage, medium: Medium| {
+        let company = company(&medium);
+        let geometry = Geometry::tiny();
+        let (pool, offset) = stage
+            .alone({
+                let (company, medium) = (company.clone(), medium.clone());
+                move || {
+                    let pools = [true, false].map(|first| join(&company, &medium, geometry, first));
+                    let offset = block(&pools[0].pin(), BLOCK, 0).expect("room");
+                    drop(pools[1].pin());
+                    let [pool, dead] = pools;
+                    company.kill(1);
+                    dead.abandon();
+                    (pool, offset)
+                }
+            })
+            .expect("a pool");
+        let of = || pool.clone();
+        let (recovers, takes, comes, passes) = (of(), of(), of(), of());
+        let recoverer = move || {
+            mark(1);
+            assert_eq!(recovers.recover_dead(), 1);
+        };
+        let taker = move || {
+            mark(1);
+            takes.pin().retire(offset, BLOCK);
+            // All threads pass a barrier, as where the epoch moves on.
+            takes.tidy();
+        };
+        let comer = move || {
+            mark(1);
+            drop(comes.pin());
+        };
+        let passer = move || {
+            mark(1);
+            drop(passes.pin());
+        };
+        let take = Spot::of("pool/src/lock.rs", LOCK, "fn take<", "self.0.compare_exchange(");
+        let count = Spot::of("pool/src/recover.rs", RECOVER, "fn count_taken_seats(", "seats_taken.store");
+        let barrier = Spot::of("pool/src/seats.rs", SEATS, "fn may_keep(", "full_barrier(");
+        let looks = Spot::of("pool/src/lock.rs", LOCK, "fn is_held_in<", "self.0.load(");
+        let cues = vec![
+            to(SURVIVOR, Stop::Mark(1)),
+            to(OTHER, Stop::Mark(1)),
+            to(LAST, before(take)),
+            to(DEAD, before(take)),
+            to(SURVIVOR, before(count)),
+            to(DEAD, Stop::End),
+            to(SURVIVOR, Stop::End),
+            to(OTHER, Stop::End),
+            to(LAST, behind(barrier)),
+            // It counts the four seats.
+            late(LAST, Stop::Behind(looks, 3)),
+            to(LAST, Stop::End),
+        ];
+        let judge = move || {
+            // Nobody else is about, so who waits for a seat waits for ever.
+            terrace_pool::rest_with(|| panic!("who comes late waits for a seat"));
+            drop(join(&company, &medium, geometry, false).pin());
+            drop(pool);
+            Ok(())
+        };
+        let acts: Vec<Box<dyn FnOnce() + Send>> =
+            vec![Box::new(recoverer), Box::new(taker), Box::new(comer), Box::new(passer)];
+        Scene { acts, cues, judge: Box::new(judge) }
+    };
+    let barrier = Spot::of("pool/src/seats.rs", SEATS, "fn may_keep(", "full_barrier(");
+    misses(scene, barrier, Weak::Total, "afterwards, it panicked: who comes late waits for a seat");
+}
