@@ -10,7 +10,7 @@ use std::panic::Location;
 use std::str::FromStr;
 use std::sync::Arc;
 use terrace_testkit::Noted;
-use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Op, Profile, Seen, Target, Wrong, place};
+use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Op, Plan, Profile, Seen, Target, Wrong, place};
 use terrace_testkit::schedule::{
     Act, Crashes, Crossing, Differences, Finding, LIMITS, Missing, Pair, Passed, Policy, Reach, Run,
     Scenario, Slice, Stage, Weak, Weakened, Weakening, Weakenings, minimise, rehearse, run,
@@ -174,6 +174,8 @@ pub struct Meeting {
     once: Once,
     deaths: Mortals,
     meet: fn(&Stage, &Trial, Missing, Reach) -> Met,
+    follow_weak: fn(&Stage, &Scenario, &Policy, Missing, Reach) -> Met,
+    plan: fn(u64) -> Plan,
     faults: fn(&Crashes<'_>, &Stage, &Scenario, &Policy, u64) -> BTreeSet<Fault>,
 }
 
@@ -244,6 +246,8 @@ impl Meeting {
             once: once::<T>,
             deaths: deaths::<T>,
             meet: meet::<T>,
+            follow_weak: follow_weak::<T>,
+            plan: T::plan,
             faults: |crashes, stage, scenario, policy, seed| {
                 crashes.faults::<T>(stage, scenario, policy, seed)
             },
@@ -258,6 +262,8 @@ impl Meeting {
             once: uncrashed::<T>,
             deaths: deaths::<T>,
             meet: meet::<T>,
+            follow_weak: follow_weak::<T>,
+            plan: T::plan,
             faults: |_, _, _, _, _| BTreeSet::new(),
         }
     }
@@ -317,6 +323,23 @@ impl Meeting {
     /// Does a run of which nothing crashes and nobody dies, with the orders that are missing.
     pub fn meet(&self, stage: &Stage, trial: &Trial, missing: Missing, reach: Reach) -> Met {
         (self.meet)(stage, trial, missing, reach)
+    }
+
+    /// Threads that do just this on a memory that is weak, and take turns like that, with the orders that are missing.
+    pub fn follow_weak(
+        &self,
+        stage: &Stage,
+        scenario: &Scenario,
+        policy: &Policy,
+        missing: Missing,
+        reach: Reach,
+    ) -> Met {
+        (self.follow_weak)(stage, scenario, policy, missing, reach)
+    }
+
+    /// What a run of one thread with this seed does, and the keys that it has.
+    pub fn plan(&self, seed: u64) -> Plan {
+        (self.plan)(seed)
     }
 
     /// What a run passes that could be weakened; or what is wrong with it as it is.
@@ -539,7 +562,20 @@ fn meet<T: Target>(stage: &Stage, trial: &Trial, missing: Missing, reach: Reach)
     {
         scenario = mortal;
     }
-    let (done, passed) = weak::<T>(stage, missing, reach, &scenario, &policy, schedule);
+    met(weak::<T>(stage, missing, reach, &scenario, &policy, schedule))
+}
+
+fn follow_weak<T: Target>(
+    stage: &Stage,
+    scenario: &Scenario,
+    policy: &Policy,
+    missing: Missing,
+    reach: Reach,
+) -> Met {
+    met(weak::<T>(stage, missing, reach, scenario, policy, 1))
+}
+
+fn met((done, passed): (Done, Passed)) -> Met {
     Met {
         passed: passed.weakenings(),
         differences: passed.differences(),

@@ -43,6 +43,8 @@ pub enum Stop {
     Behind(Spot, u32),
     /// At a [`mark`](super::mark).
     Mark(u32),
+    /// Where it begins its call with this number, from 0 on.
+    Call(usize),
     /// Where it cannot go on alone.
     Waits,
     /// At its end.
@@ -78,6 +80,7 @@ pub enum Sight {
 pub(super) enum At {
     Site(&'static Location<'static>),
     Mark(u32),
+    Call(usize),
 }
 
 /// A script at work.
@@ -150,6 +153,7 @@ impl Prompter {
             }
             Stop::Behind(_, times) => self.is_there && self.times == times + 1,
             Stop::Mark(mark) => matches!(at, Some(At::Mark(there)) if there == mark),
+            Stop::Call(call) => matches!(at, Some(At::Call(there)) if there == call),
             Stop::Waits => gives_way,
             Stop::End => false,
         }
@@ -202,11 +206,11 @@ mod tests {
     }
 
     #[test]
-    fn threads_stop_before_a_place_behind_it_and_at_a_mark() {
+    fn threads_stop_before_a_place_behind_it_at_a_mark_and_at_a_call() {
         let first = Location::caller();
         let second = Location::caller();
         let spot = Spot { file: HERE, line: first.line() };
-        let places = [At::Site(second), At::Site(first), At::Mark(4), At::Site(first), At::Site(second)];
+        let places = [At::Site(second), At::Site(first), At::Mark(4), At::Site(first), At::Call(4)];
         let cue = |thread, until| Cue { thread, until, sees: Sight::New };
         let to = |until| order(&[cue(0, until), cue(1, Stop::End)], &places);
         // What a thread begins with it comes to unasked, as a thread of a stage comes to its job.
@@ -216,6 +220,7 @@ mod tests {
         assert_eq!(to(Stop::Before(spot, 0)).0, then(1));
         assert_eq!(to(Stop::Behind(spot, 0)).0, then(2));
         assert_eq!(to(Stop::Before(spot, 1)).0, then(3));
+        assert_eq!(to(Stop::Call(4)), (then(4), true));
         assert!(!to(Stop::Mark(5)).1, "nobody comes by it");
         assert_eq!(to(Stop::End), (then(5), true));
     }

@@ -241,6 +241,11 @@ pub(super) fn begin_call(call: usize) {
             let mut state = lock(&turns.state);
             let changes = &mut state.changes[*me];
             changes.resize(call + 1, 0);
+            if turns.is_cued.load(Relaxed) {
+                state.director.come(*me, At::Call(call));
+                drop(state);
+                turns.step(*me, None);
+            }
         }
     });
 }
