@@ -13,6 +13,7 @@ const LEVEL_BUCKET: &str = "index/src/hash/level/bucket.rs";
 const LEVEL_OPS: &str = "index/src/hash/level/ops.rs";
 const LEVEL_PAIRS: &str = "index/src/hash/level/pairs.rs";
 const LEVEL_RESIZE: &str = "index/src/hash/level/resize.rs";
+const REWO_PAIRS: &str = "index/src/hash/rewo/pairs.rs";
 
 /// The first line of a file with this text.
 fn line(file: &'static str, text: &str) -> Spot {
@@ -222,5 +223,24 @@ fn a_scan_that_finds_another_key_in_a_slot_sees_that_the_slot_was_freed() {
         })
     });
     let wrong = lab.misses(Weak::Acquire, reads, scripts);
+    assert!(wrong.contains("no order of these calls"), "{wrong}");
+}
+
+/// A reader stands before the key of a slot that has its tag. Then its key is evicted, and another one comes into the slot.
+#[test]
+fn who_finds_another_key_where_its_own_was_sees_that_that_has_moved_on() {
+    let lab = Lab::of("rewo");
+    let key = line(REWO_PAIRS, "if key_word(bucket, slot).load(medium, Acquire) == *probe.key {");
+    // Four buckets, which the next keys fill, and no cache.
+    let plans = lab.plans(true, |plan| plan.keys == 60 && is_filled(plan) && plan.seed >> 43 & 3 == 0);
+    let scripts = plans.flat_map(|plan| {
+        let there = plan.before.len();
+        (0..there).map(move |read| {
+            let more = (there..plan.keys).map(put);
+            let threads = vec![(Manner::Apart, acts(more)), (Manner::Apart, vec![Act::Get(read)])];
+            (scenario(plan.clone(), threads), vec![to(1, before(key)), to(0, Stop::End)])
+        })
+    });
+    let wrong = lab.misses(Weak::Acquire, key, scripts);
     assert!(wrong.contains("no order of these calls"), "{wrong}");
 }
