@@ -1,5 +1,6 @@
 //! Orders that runs hardly ever miss in which chance says who goes on: here threads are put where they must stand. With the order missing something is wrong then, and with all orders nothing is.
 
+use terrace_lab::targets::RECOUNT;
 use terrace_lab::{Meeting, Met, meeting};
 use terrace_testkit::crash::{Dice, Key, Op, Plan, Version, Wrong};
 use terrace_testkit::schedule::{
@@ -9,6 +10,7 @@ use terrace_testkit::schedule::{
 /// Where the source is.
 const CRATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
+const COUNT: &str = "index/src/hash/count.rs";
 const LEVEL_BUCKET: &str = "index/src/hash/level/bucket.rs";
 const LEVEL_OPS: &str = "index/src/hash/level/ops.rs";
 const LEVEL_PAIRS: &str = "index/src/hash/level/pairs.rs";
@@ -224,6 +226,38 @@ fn a_scan_that_finds_another_key_in_a_slot_sees_that_the_slot_was_freed() {
     });
     let wrong = lab.misses(Weak::Acquire, reads, scripts);
     assert!(wrong.contains("no order of these calls"), "{wrong}");
+}
+
+/// Somebody has just counted the keys anew. Who asks for them and sees that sees what was counted.
+#[test]
+fn who_asks_for_the_keys_when_they_have_been_counted_anew_is_told_of_all() {
+    let lab = Lab::of("level");
+    let ends = line(COUNT, "self.word(MODE).store(self.medium, COLUMN ^ column, Release);");
+    let scripts = lab.filled(false, TWO_UNITS).map(|plan| {
+        let threads =
+            vec![(Manner::Apart, acts([Op::Background(RECOUNT)])), (Manner::Apart, vec![Act::Count])];
+        (scenario(plan, threads), vec![to(0, behind(ends)), to(1, Stop::End)])
+    });
+    let mode = line_behind(COUNT, "fn len(", "let mode = self.word(MODE).load(self.medium, Acquire);");
+    let wrong = lab.misses(Weak::Acquire, mode, scripts);
+    assert!(wrong.contains("is told of 0 keys"), "{wrong}");
+}
+
+/// Somebody counts the keys for the second time. Who adds one and sees that sees that this time the walk has not been at it.
+#[test]
+fn a_key_that_comes_while_they_are_counted_for_the_second_time_is_counted_once() {
+    let lab = Lab::of("level");
+    let begins = line(COUNT, "self.word(MODE).store(self.medium, column | RECOUNTING, Release);");
+    let scripts = lab.filled(false, ONE_UNIT).map(|plan| {
+        let adds = acts([put(plan.keys - 1)]);
+        let threads = vec![(Manner::Apart, acts(vec![Op::Background(RECOUNT); 2])), (Manner::Apart, adds)];
+        let cues = vec![to(0, Stop::Call(1)), to(0, behind(begins)), to(1, Stop::End)];
+        (scenario(plan, threads), cues)
+    });
+    let mode = line_behind(COUNT, "fn add(", "let mode = self.word(MODE).load(self.medium, Acquire);");
+    let frontier = line(COUNT, "if mode & RECOUNTING != 0 && hash >> 1 < self.word(FRONTIER)");
+    let wrong = lab.misses_at(Weak::Acquire, mode, Some(frontier), scripts);
+    assert!(wrong.contains("expected a count of"), "{wrong}");
 }
 
 /// A reader stands before the key of a slot that has its tag. Then its key is evicted, and another one comes into the slot.

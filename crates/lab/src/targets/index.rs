@@ -12,6 +12,8 @@ use terrace_testkit::crash::{Dice, Key, Op, Plan, Reply, Subject, Target, Versio
 use terrace_testkit::{TestKeys, TestRecord, elsewhere};
 
 const NAME: &str = "lab";
+/// Background work that is a collection, whether or not there is anything to collect: keys are counted anew by it.
+pub const RECOUNT: u64 = 4;
 
 /// P-CLHT with `u64` keys.
 pub struct ClhtU64;
@@ -285,6 +287,12 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
             }
             Op::Remove(key) => Ok(retired(self.index.remove(&guard, self.key(key)))),
             Op::Swap(key, expected, new) => self.swap(key, expected, new),
+            Op::Background(RECOUNT) => {
+                drop(guard);
+                self.pool().doubt();
+                self.collect();
+                Ok(None)
+            }
             Op::Background(step) if step % 4 == 1 => {
                 drop(guard);
                 self.pool().relieve();
@@ -433,6 +441,10 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
     fn finds_once(&self) -> bool {
         let stats = self.index.stats(&self.pool().pin());
         I::NAME != <Level<M, K> as PointIndex>::NAME && stats.resizes == 0 && !stats.resizing
+    }
+
+    fn count(&self) -> Option<u64> {
+        Some(self.index.len())
     }
 
     fn collect(&self) {

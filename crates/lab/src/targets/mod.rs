@@ -14,7 +14,7 @@ pub use cells::{Blocks, Cells};
 pub use direct::DirectEngine;
 pub use full::Full;
 pub use index::{
-    ClhtBytes, ClhtU64, LevelBytes, LevelU64, Resized, RewoBytes, RewoU64, TurboBytes, TurboU64,
+    ClhtBytes, ClhtU64, LevelBytes, LevelU64, RECOUNT, Resized, RewoBytes, RewoU64, TurboBytes, TurboU64,
 };
 pub use pool::Roots;
 pub use stories::Stories;

@@ -202,6 +202,10 @@ pub trait Subject<M: MappedMedium>: Sized + Send + Sync + 'static {
     fn finds_once(&self) -> bool {
         false
     }
+    /// How many keys it says that it has; nothing if it does not say.
+    fn count(&self) -> Option<u64> {
+        None
+    }
     /// Takes back the memory that a crash left to nobody.
     fn collect(&self);
     /// What does not hold of its invariants.

@@ -17,6 +17,8 @@ pub enum Answer {
     Found(Option<Version>),
     /// What a scan found.
     Scanned(Vec<(Key, Version)>),
+    /// So many keys.
+    Counted(u64),
     /// There was no room: nothing has changed.
     Full,
     /// Nothing.
@@ -33,6 +35,7 @@ impl fmt::Display for Answer {
                     found.iter().map(|(key, version)| format!("k{key} = v{version}")).collect();
                 write!(f, "{}", each.join(", "))
             }
+            Self::Counted(keys) => write!(f, "{keys} keys"),
             Self::Full => f.write_str("no room"),
             Self::Done => f.write_str("done"),
         }
@@ -241,6 +244,22 @@ impl Calls {
         Ok(())
     }
 
+    /// Whether all who have asked how many keys there are were told so, where no call changes any.
+    pub(super) fn counted(&self) -> Result<(), Wrong> {
+        let keys = self.initial.iter().flatten().count() as u64;
+        let is_still = self.calls.iter().all(|call| call.act.changes().is_empty());
+        let told = |call: &Call| match call.returned {
+            Some((_, Answer::Counted(told))) if told != keys => Some((call.thread, told)),
+            _ => None,
+        };
+        match self.calls.iter().find_map(told).filter(|_| is_still) {
+            Some((thread, told)) => {
+                Err(format!("thread {thread} is told of {told} keys, of which there are {keys}"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Says in which key `end` is none of `outcomes`.
     pub(super) fn differs(&self, outcomes: &Outcomes, end: &Contents) -> Result<(), Wrong> {
         let say = |version: Option<Version>| Answer::Found(version).to_string();
@@ -397,6 +416,18 @@ mod tests {
         let back = || other((5, Some(9)), Op::Put(0, 7));
         assert_eq!(found_once(vec![other((1, Some(4)), Op::Remove(0)), back()]), Ok(()));
         assert!(found_once(vec![other((1, Some(2)), Op::Remove(0)), back()]).is_err(), "it was gone before");
+    }
+
+    #[test]
+    fn who_asks_how_many_keys_there_are_is_told_so_unless_some_come_or_go() {
+        let count = |keys| call(1, (2, Some(3)), Act::Count, Answer::Counted(keys));
+        let told =
+            |calls: Vec<Call>| Calls { initial: vec![Some(7), None, Some(8)], calls, apart: 0 }.counted();
+        assert_eq!(told(vec![count(2)]), Ok(()));
+        let wrong = "thread 1 is told of 3 keys, of which there are 2";
+        assert_eq!(told(vec![count(2), count(3)]), Err(wrong.to_string()));
+        let put = call(0, (1, Some(9)), Act::Do(Op::Put(1, 5)), Answer::Done);
+        assert_eq!(told(vec![count(3), put]), Ok(()));
     }
 
     #[test]

@@ -198,6 +198,7 @@ fn ask<M: MappedMedium>(subject: &impl Subject<M>, act: &Act) -> Result<Answer, 
             let found = keys.iter().zip(found).filter_map(|(&key, found)| Some((key, found?)));
             Answer::Scanned(found.collect())
         }
+        Act::Count => subject.count().map_or(Answer::Done, Answer::Counted),
         Act::Collect => {
             subject.collect();
             Answer::Done
@@ -240,6 +241,9 @@ fn judge<T: Target, const V: bool>(
     calls.explain(&end)?;
     if finds_once {
         calls.found_once()?;
+    }
+    if scenario.deaths.is_empty() {
+        calls.counted()?;
     }
     if scenario.is_shared {
         collected::<T, V>(stage, crew, judge, living.len())?;

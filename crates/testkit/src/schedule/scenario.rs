@@ -18,6 +18,8 @@ pub enum Act {
     Scan,
     /// A read of several keys at once.
     Snapshot(Vec<Key>),
+    /// A question how many keys there are.
+    Count,
     /// A collection of what a crash left to nobody.
     Collect,
     /// A look after the others: what the dead among them have left is taken back.
@@ -47,7 +49,7 @@ impl Act {
     }
 
     /// The keys that it may change.
-    fn changes(&self) -> Vec<Key> {
+    pub(super) fn changes(&self) -> Vec<Key> {
         match self {
             Self::Do(op) => op.keys(),
             _ => Vec::new(),
@@ -65,6 +67,7 @@ impl fmt::Display for Act {
                 let keys: Vec<String> = keys.iter().map(|key| format!("k{key}")).collect();
                 write!(f, "snapshot({})", keys.join(", "))
             }
+            Self::Count => f.write_str("count()"),
             Self::Collect => f.write_str("collect()"),
             Self::LookAfter => f.write_str("look_after_others()"),
         }
