@@ -167,6 +167,8 @@ impl<M: MappedMedium> Inner<M> {
                 let link = entry.link.load(medium, Relaxed);
                 let old = (entry.taken.fetch_or(medium, link, Relaxed) | link) & !self.head_of(unit);
                 entry.old.store(medium, old, Relaxed);
+                // What only one of the two words said, both say from now on.
+                entry.link.store(medium, old, Relaxed);
                 let bytes = u64::from(old.count_ones()) << self.memory.zones.granule_log2();
                 self.shared().large_base.fetch_add(medium, bytes, Relaxed);
                 State::granules(self.era)
@@ -368,6 +370,9 @@ mod tests {
         pool.0.arrive(unit);
         let old = pool.0.unit(unit).old.load(pool.medium(), Relaxed);
         assert_eq!(old >> 56, 0b0101_0000);
+        let entry = pool.0.unit(unit);
+        let [taken, link] = [&entry.taken, &entry.link].map(|word| word.load(pool.medium(), Relaxed));
+        assert_eq!((taken & !pool.0.head_of(unit), link), (old, old), "both say so now");
         pool.collect(&mut |_| ());
         assert_eq!((pool.space().used_by_blocks, pool.verify_memory()), (0, vec![]));
     }

@@ -571,6 +571,7 @@ mod tests {
                 |unit| [&inner.unit(unit).taken, &inner.unit(unit).link].map(|it| it.load(medium, Relaxed));
             inner.units_in(&zone).map(both).collect()
         };
+        (zone.first + 9..zone.first + 14).for_each(|unit| _ = inner.arrive(unit));
         let before = words();
         for unit in 0..5 {
             let at = zone.first + 9 + unit;
