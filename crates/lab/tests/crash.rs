@@ -14,7 +14,7 @@ const LIMITS: Limits = Limits {
     events_one_in: [1, 16],
     nested_one_in: [0; 3],
     revived_one_in: 0,
-    again_one_in: 16,
+    again_one_in: Limits::AGAIN_ONE_IN,
 };
 
 /// The first runs of a target, each recorded by a thread of its own, in memory that no run has used.

@@ -3,12 +3,10 @@
 use terrace_lab::targets::RECOUNT;
 use terrace_lab::{Meeting, Met, meeting};
 use terrace_testkit::crash::{Dice, Key, Op, Plan, Version, Wrong};
+use terrace_testkit::schedule::cues::{before, behind, to};
 use terrace_testkit::schedule::{
-    Act, Aim, Cue, Manner, Missing, Policy, Reach, Scenario, Sight, Spot, Stage, Stop, Weak,
+    Act, Aim, Cue, Manner, Missing, Policy, Reach, Scenario, Spot, Stage, Stop, Weak,
 };
-
-/// Where the source is.
-const CRATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 const COUNT: &str = "index/src/hash/count.rs";
 const LEVEL_BUCKET: &str = "index/src/hash/level/bucket.rs";
@@ -19,13 +17,7 @@ const REWO_PAIRS: &str = "index/src/hash/rewo/pairs.rs";
 
 /// The first line of a file with this text.
 fn line(file: &'static str, text: &str) -> Spot {
-    line_behind(file, "", text)
-}
-
-/// The first one behind another text.
-fn line_behind(file: &'static str, behind: &str, text: &str) -> Spot {
-    let source = std::fs::read_to_string(format!("{CRATES}/{file}")).expect("the source");
-    Spot::of(file, &source, behind, text)
+    Spot::of(file, "", text)
 }
 
 /// What threads do, and how far each goes before the next one does.
@@ -119,20 +111,6 @@ fn early(rest: Vec<Act>) -> (Manner, Vec<Act>) {
 fn scenario(plan: Plan, threads: Vec<(Manner, Vec<Act>)>) -> Scenario {
     let (manners, threads) = threads.into_iter().unzip();
     Scenario { manners, ..Scenario::of(plan, threads) }
-}
-
-/// A thread goes on until somewhere.
-fn to(thread: u8, until: Stop) -> Cue {
-    Cue { thread, until, sees: Sight::New }
-}
-
-/// Once.
-fn before(spot: Spot) -> Stop {
-    Stop::Before(spot, 0)
-}
-
-fn behind(spot: Spot) -> Stop {
-    Stop::Behind(spot, 0)
 }
 
 /// One fills a table until it grows, and empties it. Another one, without a barrier behind that, removes one more key, and with that the table begins to shrink, to a tier that is named where the lower one of the first two was. A reader
@@ -238,7 +216,7 @@ fn who_asks_for_the_keys_when_they_have_been_counted_anew_is_told_of_all() {
             vec![(Manner::Apart, acts([Op::Background(RECOUNT)])), (Manner::Apart, vec![Act::Count])];
         (scenario(plan, threads), vec![to(0, behind(ends)), to(1, Stop::End)])
     });
-    let mode = line_behind(COUNT, "fn len(", "let mode = self.word(MODE).load(self.medium, Acquire);");
+    let mode = Spot::of(COUNT, "fn len(", "let mode = self.word(MODE).load(self.medium, Acquire);");
     let wrong = lab.misses(Weak::Acquire, mode, scripts);
     assert!(wrong.contains("is told of 0 keys"), "{wrong}");
 }
@@ -254,7 +232,7 @@ fn a_key_that_comes_while_they_are_counted_for_the_second_time_is_counted_once()
         let cues = vec![to(0, Stop::Call(1)), to(0, behind(begins)), to(1, Stop::End)];
         (scenario(plan, threads), cues)
     });
-    let mode = line_behind(COUNT, "fn add(", "let mode = self.word(MODE).load(self.medium, Acquire);");
+    let mode = Spot::of(COUNT, "fn add(", "let mode = self.word(MODE).load(self.medium, Acquire);");
     let frontier = line(COUNT, "if mode & RECOUNTING != 0 && hash >> 1 < self.word(FRONTIER)");
     let wrong = lab.misses_at(Weak::Acquire, mode, Some(frontier), scripts);
     assert!(wrong.contains("expected a count of"), "{wrong}");

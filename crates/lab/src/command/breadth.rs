@@ -10,7 +10,7 @@ pub(super) const WIDE: Limits = Limits {
     events_one_in: [64, 16],
     nested_one_in: [0; 3],
     revived_one_in: 0,
-    again_one_in: 16,
+    again_one_in: Limits::AGAIN_ONE_IN,
 };
 
 /// What `crash` and `replay` are told of it.

@@ -266,7 +266,7 @@ impl Mutants {
             events_one_in: [1; 2],
             nested_one_in: [recovered, 0, 0],
             revived_one_in: killed,
-            again_one_in: 16,
+            again_one_in: Limits::AGAIN_ONE_IN,
         };
         Session {
             place: passer.place,

@@ -38,7 +38,7 @@ const DEEP: Limits = Limits {
     events_one_in: [8, 16],
     nested_one_in: [8192, 512, 0],
     revived_one_in: 2048,
-    again_one_in: 16,
+    again_one_in: Limits::AGAIN_ONE_IN,
 };
 
 #[derive(Args)]

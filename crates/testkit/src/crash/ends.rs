@@ -54,3 +54,46 @@ impl Ends {
         self.last.borrow_mut().insert(end.found, reads);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    const BYTES: usize = 4096;
+    /// A word that the end of each run reads, and one that none reads.
+    const READ: usize = 3;
+    const UNREAD: usize = 4;
+
+    /// A run in which this was found, and a word holds this when its end begins. Whether it is judged to its end.
+    fn is_judged(ends: &Ends, memory: &Memory<true>, found: u64, (index, value): (usize, u64)) -> bool {
+        memory.begin();
+        memory.at(index).store(memory, value, Relaxed);
+        let end = ends.begin(memory, found);
+        if let Some(end) = &end {
+            let _ = memory.at(READ).load(memory, Relaxed);
+            ends.note(memory, end);
+        }
+        memory.end();
+        end.is_some()
+    }
+
+    #[test]
+    fn a_state_is_judged_to_its_end_unless_one_before_held_the_same_or_all_that_was_read_there() {
+        let (ends, memory) = (Ends::new(u64::MAX), Memory::<true>::zeroed(BYTES, BYTES).unwrap());
+        let is_judged = |found, holds| is_judged(&ends, &memory, found, holds);
+        assert!(is_judged(1, (READ, 7)));
+        assert!(!is_judged(1, (READ, 7)));
+        assert!(is_judged(1, (READ, 8)), "it would read something else");
+        assert!(!is_judged(1, (READ, 7)) && !is_judged(1, (READ, 8)), "both are known");
+        assert!(is_judged(2, (READ, 7)), "something else was found");
+        assert!(is_judged(1, (UNREAD, 7)), "word 3 is 0");
+        assert!(!is_judged(1, (UNREAD, 8)), "nobody reads word 4");
+    }
+
+    #[test]
+    fn if_each_state_is_to_be_judged_again_each_is() {
+        let (ends, memory) = (Ends::new(1), Memory::<true>::zeroed(BYTES, BYTES).unwrap());
+        assert!([7, 7, 7].into_iter().all(|value| is_judged(&ends, &memory, 1, (READ, value))));
+    }
+}

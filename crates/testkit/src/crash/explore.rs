@@ -71,6 +71,11 @@ pub struct Limits {
     pub again_one_in: u64,
 }
 
+impl Limits {
+    /// States that come to an end that was judged before, for each that is judged to its own end.
+    pub const AGAIN_ONE_IN: u64 = 16;
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -79,7 +84,7 @@ impl Default for Limits {
             events_one_in: [1, 16],
             nested_one_in: [32_768, 8192, 0],
             revived_one_in: 2048,
-            again_one_in: 16,
+            again_one_in: Self::AGAIN_ONE_IN,
         }
     }
 }

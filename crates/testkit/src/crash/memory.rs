@@ -221,6 +221,14 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(word)) }
     }
 
+    /// A word, for a test's loads and stores.
+    #[cfg(test)]
+    pub(super) fn at(&self, index: usize) -> &terrace_medium::Word {
+        assert!(index < self.lines() * WORDS);
+        // SAFETY: in the mapping, which lives as long as the memory; any bits are a word.
+        unsafe { self.base.cast::<terrace_medium::Word>().add(index).as_ref() }
+    }
+
     /// What a line holds.
     pub fn line(&self, line: usize) -> Words {
         let words = self.words_of(line);
@@ -247,15 +255,16 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
 
     /// Makes the memory hold `image`, and zeros behind it.
     pub fn set_all(&self, image: &[u64]) {
-        self.arena.held.store(0, Relaxed);
         let (lines, behind) = image.as_chunks::<WORDS>();
         let mut last = [0; WORDS];
         last[..behind.len()].copy_from_slice(behind);
+        let mut held = 0;
         for line in 0..self.lines() {
             let words = lines.get(line).unwrap_or(if line == lines.len() { &last } else { &[0; WORDS] });
-            self.fill_line(line, &[0; WORDS]);
-            self.set_line(line, words);
+            held ^= rest::change(line, &[0; WORDS], words);
+            self.fill_line(line, words);
         }
+        self.arena.held.store(held, Relaxed);
     }
 
     /// All words.

@@ -41,15 +41,9 @@ pub struct Expectation {
 
 impl Expectation {
     fn number(&self) -> u64 {
-        let state = |n: u64, version: Option<Version>| hash(n, version.map_or(0, |version| version + 1));
-        let mut number = u64::from(self.may_be_absent);
-        for &version in &self.before {
-            number = state(number, version);
-        }
-        for &(key, to) in self.under_way.iter().flatten().chain(&self.loose) {
-            number = state(hash(number, key as u64), to);
-        }
-        number
+        let before = self.before.iter().fold(u64::from(self.may_be_absent), hash_of);
+        let effects = self.under_way.iter().flatten().chain(&self.loose);
+        effects.fold(before, |number, (key, to)| hash_of(hash(number, *key as u64), to))
     }
 
     /// Compares with what a recovered store holds.
@@ -84,6 +78,11 @@ impl Expectation {
             _ => Ok(()),
         }
     }
+}
+
+/// A number, and what a key holds, well mixed.
+fn hash_of(number: u64, version: &Option<Version>) -> u64 {
+    hash(number, version.map_or(0, |version| version + 1))
 }
 
 fn say(version: Option<Version>) -> String {
@@ -243,10 +242,7 @@ impl<'h, T: Target, const VOLATILE: bool> Oracles<'h, T, VOLATILE> {
         if manner != Manner::Eager {
             subject.collect();
         }
-        let number = found
-            .iter()
-            .fold(manner as u64, |all, &version| hash(all, version.map_or(0, |version| version + 1)));
-        let Some(end) = self.ends.begin(memory, number) else {
+        let Some(end) = self.ends.begin(memory, found.iter().fold(manner as u64, hash_of)) else {
             subject.abandon();
             return Ok(());
         };

@@ -50,7 +50,7 @@ pub const LIMITS: Limits = Limits {
     events_one_in: [4, 1],
     nested_one_in: [0, 0, 0],
     revived_one_in: 0,
-    again_one_in: 16,
+    again_one_in: Limits::AGAIN_ONE_IN,
 };
 
 /// As [`LIMITS`], for a search for a planted fault, which looks only where it shows.

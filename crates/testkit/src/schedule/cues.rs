@@ -15,11 +15,13 @@ pub struct Spot {
 }
 
 impl Spot {
-    /// The line of `source`, which is the file whose path ends with `file`, with this text: the first one behind the text `behind`.
+    /// The line with this text of a file below `crates`: the first one behind the text `behind`.
     ///
     /// # Panics
     /// If there is none.
-    pub fn of(file: &'static str, source: &str, behind: &str, text: &str) -> Self {
+    pub fn of(file: &'static str, behind: &str, text: &str) -> Self {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../").to_string() + file;
+        let source = std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{path}: {why}"));
         let from = source.find(behind).unwrap_or_else(|| panic!("there is no `{behind}` in {file}"));
         let at = source[from..].find(text).unwrap_or_else(|| panic!("there is no `{text}` in {file}"));
         let line = source[..from + at].lines().count();
@@ -73,6 +75,36 @@ pub enum Sight {
     OldBut(Spot),
     /// All of it, but for what it looks at there; and what it stores there comes before what others have stored, where it does not have to see that.
     OldAt(Spot),
+}
+
+/// A thread goes on until somewhere, and sees all that there is.
+pub fn to(thread: u8, until: Stop) -> Cue {
+    Cue { thread, until, sees: Sight::New }
+}
+
+/// A thread goes on until somewhere, and sees everything as old as it may.
+pub fn late(thread: u8, until: Stop) -> Cue {
+    Cue { thread, until, sees: Sight::Old }
+}
+
+/// A thread goes on until somewhere, and sees all that there is but there.
+pub fn old_at(thread: u8, until: Stop, spot: Spot) -> Cue {
+    Cue { thread, until, sees: Sight::OldAt(spot) }
+}
+
+/// The same, and sees nothing new but there.
+pub fn old_but(thread: u8, until: Stop, spot: Spot) -> Cue {
+    Cue { thread, until, sees: Sight::OldBut(spot) }
+}
+
+/// Before it comes there for the first time.
+pub fn before(spot: Spot) -> Stop {
+    Stop::Before(spot, 0)
+}
+
+/// Behind the first time that it is there.
+pub fn behind(spot: Spot) -> Stop {
+    Stop::Behind(spot, 0)
 }
 
 /// Where a thread is.
@@ -175,7 +207,7 @@ mod tests {
     const HERE: &str = file!();
 
     fn here(behind: &str, text: &str) -> Spot {
-        Spot::of(HERE, include_str!("cues.rs"), behind, text)
+        Spot::of("testkit/src/schedule/cues.rs", behind, text)
     }
 
     #[test]
@@ -211,18 +243,17 @@ mod tests {
         let second = Location::caller();
         let spot = Spot { file: HERE, line: first.line() };
         let places = [At::Site(second), At::Site(first), At::Mark(4), At::Site(first), At::Call(4)];
-        let cue = |thread, until| Cue { thread, until, sees: Sight::New };
-        let to = |until| order(&[cue(0, until), cue(1, Stop::End)], &places);
+        let stop = |until| order(&[to(0, until), to(1, Stop::End)], &places);
         // What a thread begins with it comes to unasked, as a thread of a stage comes to its job.
         let until = |end: usize| (0..end).map(|place| (0, place)).collect::<Vec<_>>();
         let then = |end: usize| [until(end), (0..5).map(|place| (1, place)).collect()].concat();
-        assert_eq!(to(Stop::Mark(4)), (then(2), true));
-        assert_eq!(to(Stop::Before(spot, 0)).0, then(1));
-        assert_eq!(to(Stop::Behind(spot, 0)).0, then(2));
-        assert_eq!(to(Stop::Before(spot, 1)).0, then(3));
-        assert_eq!(to(Stop::Call(4)), (then(4), true));
-        assert!(!to(Stop::Mark(5)).1, "nobody comes by it");
-        assert_eq!(to(Stop::End), (then(5), true));
+        assert_eq!(stop(Stop::Mark(4)), (then(2), true));
+        assert_eq!(stop(Stop::Before(spot, 0)).0, then(1));
+        assert_eq!(stop(Stop::Behind(spot, 0)).0, then(2));
+        assert_eq!(stop(Stop::Before(spot, 1)).0, then(3));
+        assert_eq!(stop(Stop::Call(4)), (then(4), true));
+        assert!(!stop(Stop::Mark(5)).1, "nobody comes by it");
+        assert_eq!(stop(Stop::End), (then(5), true));
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod calls;
 mod causal;
 mod crash;
 mod crew;
-mod cues;
+pub mod cues;
 mod death;
 mod finding;
 mod heirs;

@@ -3,53 +3,44 @@
 //!
 //! Mostly the next pin, or a barrier of who was refused once more, makes up for what is missing: not where pins have none of their own, and somebody who is pinned holds the epoch up.
 
-use super::{Medium, Scene, Shared, before, behind, block, late, misses, options, to};
+use super::{Medium, Scene, Shared, block, come, fill, keep, keep_all, made, misses, options};
 use std::sync::Arc;
 use terrace_pool::Marker;
 use terrace_testkit::Company;
-use terrace_testkit::schedule::{Cue, Sight, Spot, Stage, Stop, Weak, mark};
+use terrace_testkit::schedule::cues::{before, behind, late, old_but, to};
+use terrace_testkit::schedule::{Cue, Spot, Stage, Stop, Weak, mark};
 
-fn spot(file: &'static str, behind: &str, text: &str) -> Spot {
-    let source = match file {
-        "pool/src/epoch.rs" => include_str!("../../../pool/src/epoch.rs"),
-        "pool/src/doubt.rs" => include_str!("../../../pool/src/doubt.rs"),
-        "pool/src/collect.rs" => include_str!("../../../pool/src/collect.rs"),
-        "pool/src/shared.rs" => include_str!("../../../pool/src/shared.rs"),
-        _ => include_str!("../../../pool/src/lock.rs"),
-    };
-    Spot::of(file, source, behind, text)
-}
 fn is_pending() -> Spot {
-    spot("pool/src/shared.rs", "fn is_pending(", "self.shared().phase.load")
+    Spot::of("pool/src/shared.rs", "fn is_pending(", "self.shared().phase.load")
 }
 fn is_marking() -> Spot {
-    spot("pool/src/shared.rs", "fn is_marking(", "self.shared().phase.load")
+    Spot::of("pool/src/shared.rs", "fn is_marking(", "self.shared().phase.load")
 }
 fn is_doubted() -> Spot {
-    spot("pool/src/doubt.rs", "fn is_doubted(", "shared.collected.load")
+    Spot::of("pool/src/doubt.rs", "fn is_doubted(", "shared.collected.load")
 }
 fn is_held() -> Spot {
-    spot("pool/src/lock.rs", "fn is_held_in<", "self.0.load")
+    Spot::of("pool/src/lock.rs", "fn is_held_in<", "self.0.load")
 }
 /// The end of a collection of what earlier eras left; of one beside others, and that it is over.
 fn settled() -> Spot {
-    spot("pool/src/collect.rs", "fn collect_old(", "self.shared().phase.store")
+    Spot::of("pool/src/collect.rs", "fn collect_old(", "self.shared().phase.store")
 }
 fn settled_beside() -> Spot {
-    spot("pool/src/doubt.rs", "fn collect_beside(", "shared.phase.store")
+    Spot::of("pool/src/doubt.rs", "fn collect_beside(", "shared.phase.store")
 }
 fn collected() -> Spot {
-    spot("pool/src/doubt.rs", "fn collect_beside(", "shared.collected.store")
+    Spot::of("pool/src/doubt.rs", "fn collect_beside(", "shared.collected.store")
 }
 fn marking() -> Spot {
-    spot("pool/src/doubt.rs", "fn begin_marking(", "shared.phase.store")
+    Spot::of("pool/src/doubt.rs", "fn begin_marking(", "shared.phase.store")
 }
 /// In the sweep of the first unit.
 fn sweep() -> Spot {
-    spot("pool/src/collect.rs", "fn sweep_unit(", "base.fetch_sub")
+    Spot::of("pool/src/collect.rs", "fn sweep_unit(", "base.fetch_sub")
 }
 fn sweep_beside() -> Spot {
-    spot("pool/src/doubt.rs", "fn sweep_beside(", "shared.small_base.fetch_sub")
+    Spot::of("pool/src/doubt.rs", "fn sweep_beside(", "shared.small_base.fetch_sub")
 }
 
 const COLLECTOR: u8 = 0;
@@ -104,15 +95,12 @@ enum Told {
 
 /// One collects; one asks for memory once it is told that some came back; one is pinned since before the sweep, in an epoch that is over.
 fn scene(stage: &Stage, medium: Medium, garbage: Garbage, told: Told, cues: &[Cue]) -> Scene {
-    let (pool, all) = stage.alone(move || full(medium, garbage)).expect("a full pool");
+    let (pool, all) = made(stage, move || full(medium, garbage));
     let of = || pool.clone();
     let (collects, asks, holds) = (of(), of(), of());
-    let collector = move || {
-        collects.collect(&mut |marker: &mut Marker<'_>| all.iter().for_each(|&at| marker.mark(at, UNIT)));
-    };
+    let collector = move || _ = collects.collect(&mut |marker: &mut Marker<'_>| keep(marker, &all, UNIT));
     let asker = move || {
-        drop(asks.pin());
-        mark(1);
+        come(&asks);
         let is_told = match told {
             Told::ByAsking => !asks.needs_collection(),
             Told::ByRelief => asks.relieve(),
@@ -121,8 +109,7 @@ fn scene(stage: &Stage, medium: Medium, garbage: Garbage, told: Told, cues: &[Cu
         assert!(is_had || !is_told, "it is told that memory came back, and what came back is not found");
     };
     let holder = move || {
-        drop(holds.pin());
-        mark(1);
+        come(&holds);
         let guard = holds.pin();
         // Who is refused has moved the epoch on.
         assert_eq!(block(&guard, UNIT, 9), None, "nothing has come back yet");
@@ -147,8 +134,8 @@ fn swept(until: Stop) -> [Cue; 2] {
 
 /// Who asks goes on to the end, and sees nothing new but that the epoch has moved on.
 fn asks() -> Cue {
-    let epoch = spot("pool/src/epoch.rs", "fn epoch(", "self.shared().epoch.load");
-    Cue { thread: ASKER, until: Stop::End, sees: Sight::OldBut(epoch) }
+    let epoch = Spot::of("pool/src/epoch.rs", "fn epoch(", "self.shared().epoch.load");
+    old_but(ASKER, Stop::End, epoch)
 }
 
 fn play(garbage: Garbage, told: Told, cues: Vec<Cue>) -> impl Fn(&Stage, Medium) -> Scene {
@@ -232,44 +219,31 @@ const MANY: usize = 500;
 const LOSER: u8 = 1;
 
 fn doubts() -> Spot {
-    spot("pool/src/doubt.rs", "fn collect_beside(", "shared.doubts.load")
+    Spot::of("pool/src/doubt.rs", "fn collect_beside(", "shared.doubts.load")
 }
 fn lost() -> Spot {
-    spot("pool/src/doubt.rs", "fn collect_beside(", "shared.lost.load")
+    Spot::of("pool/src/doubt.rs", "fn collect_beside(", "shared.lost.load")
 }
 fn doubt() -> Spot {
-    spot("pool/src/doubt.rs", "fn doubt(&self) {\n        // ORDER", "self.shared().doubts.fetch_add")
+    Spot::of("pool/src/doubt.rs", "fn doubt(&self) {\n        // ORDER", "self.shared().doubts.fetch_add")
 }
 
 /// One loses a block, right before another collects.
 fn losing(stage: &Stage, medium: Medium, cues: &[Cue]) -> Scene {
-    let (pool, all, small) = stage
-        .alone(move || {
-            let (_, member) = Company::default().join();
-            let pool = options().create_shared_on(medium, member).expect("a pool");
-            let guard = pool.pin();
-            let small: Vec<u64> = (0..MANY).filter_map(|_| block(&guard, SMALL, 5)).collect();
-            let all: Vec<(u64, usize)> = [UNIT, 512, 64, SMALL]
-                .into_iter()
-                .flat_map(|bytes| {
-                    std::iter::from_fn(|| block(&guard, bytes, 3))
-                        .map(move |at| (at, bytes))
-                        .collect::<Vec<_>>()
-                })
-                .collect();
-            drop(guard);
-            (pool, all, small)
-        })
-        .expect("a full pool");
+    let (pool, all, small) = made(stage, move || {
+        let (_, member) = Company::default().join();
+        let pool = options().create_shared_on(medium, member).expect("a pool");
+        let guard = pool.pin();
+        let small: Vec<u64> = (0..MANY).filter_map(|_| block(&guard, SMALL, 5)).collect();
+        let all = fill(&guard, &[UNIT, 512, 64, SMALL]);
+        drop(guard);
+        (pool, Arc::new(all), small)
+    });
     let (collects, loses, judged) = (pool.clone(), pool.clone(), pool);
-    let all = Arc::new(all);
     let kept = all.clone();
     let collector = move || {
-        drop(collects.pin());
-        mark(1);
-        collects.collect(&mut |marker: &mut Marker<'_>| {
-            kept.iter().for_each(|&(at, bytes)| marker.mark(at, bytes))
-        });
+        come(&collects);
+        collects.collect(&mut |marker: &mut Marker<'_>| keep_all(marker, &kept));
     };
     let loser = move || {
         let guard = loses.pin();
@@ -281,9 +255,7 @@ fn losing(stage: &Stage, medium: Medium, cues: &[Cue]) -> Scene {
         mark(1);
     };
     let judge = move || {
-        judged.collect(&mut |marker: &mut Marker<'_>| {
-            all.iter().for_each(|&(at, bytes)| marker.mark(at, bytes))
-        });
+        judged.collect(&mut |marker: &mut Marker<'_>| keep_all(marker, &all));
         match judged.space().lost {
             0 => Ok(()),
             lost => Err(format!("{lost} bytes are said to be lost once all is collected")),

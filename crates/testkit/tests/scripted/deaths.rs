@@ -1,26 +1,40 @@
 //! What is needed because somebody dies who shares the pool: `pool/seats.rs`, `pool/notes.rs`, `pool/participants.rs`.
 
-use super::{
-    Medium, Scene, Shared, before, behind, block, late, look_at, misses, options, to, verified, word,
-};
+use super::{Medium, Scene, Shared, block, look_at, made, misses, options, verified, word};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_pool::{Geometry, Lock};
 use terrace_testkit::Company;
+use terrace_testkit::schedule::cues::{before, behind, late, to};
 use terrace_testkit::schedule::{Spot, Stage, Stop, Weak, mark};
-
-const LOCK: &str = include_str!("../../../pool/src/lock.rs");
-const NOTES: &str = include_str!("../../../pool/src/notes.rs");
-const PARTICIPANTS: &str = include_str!("../../../pool/src/participants.rs");
-const RECOVER: &str = include_str!("../../../pool/src/recover.rs");
-const SEATS: &str = include_str!("../../../pool/src/seats.rs");
 
 /// Participants of a pool, who are told of deaths as the lab's are.
 fn company(medium: &Medium) -> Company {
     let (company, told) = (Company::default(), medium.clone());
     company.tell(move |dead| told.told(dead as usize));
     company
+}
+
+/// Two participants of a new pool, and something that the first one makes.
+fn two<T: Send + 'static>(
+    stage: &Stage,
+    (company, medium): (&Company, &Medium),
+    geometry: Geometry,
+    make: impl FnOnce(&[Shared; 2]) -> T + Send + 'static,
+) -> ([Shared; 2], T) {
+    let (company, medium) = (company.clone(), medium.clone());
+    made(stage, move || {
+        let pools = [true, false].map(|first| join(&company, &medium, geometry, first));
+        let made = make(&pools);
+        (pools, made)
+    })
+}
+
+/// Two blocks of the first of the two.
+fn two_blocks(pools: &[Shared; 2]) -> [u64; 2] {
+    let guard = pools[0].pin();
+    [(); 2].map(|()| block(&guard, BLOCK, 0).expect("room"))
 }
 
 /// Another participant; the first one makes the pool.
@@ -52,24 +66,21 @@ fn kill(company: &Company, medium: &Medium, dead: u8) {
 /// The bytes of the blocks.
 const BLOCK: usize = 64;
 
+fn noted() -> Spot {
+    Spot::of("pool/src/notes.rs", "fn make_in<", "seat.noted.store")
+}
+/// Who asks whether it may keep its seat passes it.
+fn barrier() -> Spot {
+    Spot::of("pool/src/seats.rs", "fn may_keep(", "full_barrier(")
+}
+
 #[test]
 fn what_looks_like_a_lock_of_the_dead_is_left_alone() {
     // One who dies has noted a lock, has let it go and given its block up, which holds data since that look like it; and then has noted another.
     let scene = |stage: &Stage, medium: Medium| {
         let company = company(&medium);
-        let (survives, dies, first, second) = stage
-            .alone({
-                let (company, medium) = (company.clone(), medium.clone());
-                move || {
-                    let pools = [true, false].map(|first| join(&company, &medium, Geometry::tiny(), first));
-                    let guard = pools[0].pin();
-                    let [first, second] = [(); 2].map(|()| block(&guard, BLOCK, 0).expect("room"));
-                    drop(guard);
-                    let [survives, dies] = pools;
-                    (survives, dies, first, second)
-                }
-            })
-            .expect("a pool");
+        let ([survives, dies], [first, second]) =
+            two(stage, (&company, &medium), Geometry::tiny(), two_blocks);
         let held = Arc::new(AtomicU64::new(0));
         let looks_like = held.clone();
         let survivor = move || {
@@ -92,17 +103,15 @@ fn what_looks_like_a_lock_of_the_dead_is_left_alone() {
             std::mem::forget(lock(&dies, second).try_acquire(&guard));
             std::mem::forget(guard);
         };
-        let noted = Spot::of("pool/src/notes.rs", NOTES, "fn make_in<", "seat.noted.store");
         let cues = vec![
             to(DEAD, Stop::Mark(1)),
             to(SURVIVOR, Stop::Mark(1)),
-            to(DEAD, behind(noted)),
+            to(DEAD, behind(noted())),
             to(SURVIVOR, Stop::End),
         ];
         Scene { acts: vec![Box::new(survivor), Box::new(dead)], cues, judge: Box::new(|| Ok(())) }
     };
-    let noted = Spot::of("pool/src/notes.rs", NOTES, "fn make_in<", "seat.noted.store");
-    misses(scene, noted, Weak::Release, "is not as it was written");
+    misses(scene, noted(), Weak::Release, "is not as it was written");
 }
 
 #[test]
@@ -111,19 +120,7 @@ fn who_finds_that_another_has_the_place_of_a_dead_one_has_all_that_that_one_stor
         let company = company(&medium);
         // There is no other place.
         let geometry = Geometry { participants: 2, ..Geometry::tiny() };
-        let (survives, dies, locked, data) = stage
-            .alone({
-                let (company, medium) = (company.clone(), medium.clone());
-                move || {
-                    let pools = [true, false].map(|first| join(&company, &medium, geometry, first));
-                    let guard = pools[0].pin();
-                    let [locked, data] = [(); 2].map(|()| block(&guard, BLOCK, 0).expect("room"));
-                    drop(guard);
-                    let [survives, dies] = pools;
-                    (survives, dies, locked, data)
-                }
-            })
-            .expect("a pool");
+        let ([survives, dies], [locked, data]) = two(stage, (&company, &medium), geometry, two_blocks);
         let judged = survives.clone();
         let survivor = move || {
             let guard = survives.pin();
@@ -146,7 +143,7 @@ fn who_finds_that_another_has_the_place_of_a_dead_one_has_all_that_that_one_stor
             let pool = join(&company, &medium, geometry, false);
             pool.abandon();
         };
-        let attached = Spot::of("pool/src/participants.rs", PARTICIPANTS, "sees by whom", "line.0[0].store");
+        let attached = Spot::of("pool/src/participants.rs", "sees by whom", "line.0[0].store");
         let cues = vec![
             to(SURVIVOR, Stop::Mark(1)),
             to(OTHER, Stop::Mark(1)),
@@ -157,8 +154,7 @@ fn who_finds_that_another_has_the_place_of_a_dead_one_has_all_that_that_one_stor
         let acts: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(survivor), Box::new(dead), Box::new(other)];
         Scene { acts, cues, judge: Box::new(move || verified(&judged)) }
     };
-    let holder =
-        Spot::of("pool/src/participants.rs", PARTICIPANTS, "fn holder_of<", "slot(region, layout, index)");
+    let holder = Spot::of("pool/src/participants.rs", "fn holder_of<", "slot(region, layout, index)");
     misses(scene, holder, Weak::Acquire, "a race: thread 0 comes");
 }
 
@@ -169,20 +165,13 @@ fn of_two_who_take_the_last_seats_one_does_not_keep_it() {
     let scene = |stage: &Stage, medium: Medium| {
         let company = company(&medium);
         let geometry = Geometry::tiny();
-        let (pool, offset) = stage
-            .alone({
-                let (company, medium) = (company.clone(), medium.clone());
-                move || {
-                    let pools = [true, false].map(|first| join(&company, &medium, geometry, first));
-                    let offset = block(&pools[0].pin(), BLOCK, 0).expect("room");
-                    drop(pools[1].pin());
-                    let [pool, dead] = pools;
-                    company.kill(1);
-                    dead.abandon();
-                    (pool, offset)
-                }
-            })
-            .expect("a pool");
+        let ([pool, dead], offset) = two(stage, (&company, &medium), geometry, |pools| {
+            let offset = block(&pools[0].pin(), BLOCK, 0).expect("room");
+            drop(pools[1].pin());
+            offset
+        });
+        company.kill(1);
+        dead.abandon();
         let of = || pool.clone();
         let (recovers, takes, comes, passes) = (of(), of(), of(), of());
         let recoverer = move || {
@@ -203,10 +192,9 @@ fn of_two_who_take_the_last_seats_one_does_not_keep_it() {
             mark(1);
             drop(passes.pin());
         };
-        let take = Spot::of("pool/src/lock.rs", LOCK, "fn take<", "self.0.compare_exchange(");
-        let count = Spot::of("pool/src/recover.rs", RECOVER, "fn count_taken_seats(", "seats_taken.store");
-        let barrier = Spot::of("pool/src/seats.rs", SEATS, "fn may_keep(", "full_barrier(");
-        let looks = Spot::of("pool/src/lock.rs", LOCK, "fn is_held_in<", "self.0.load(");
+        let take = Spot::of("pool/src/lock.rs", "fn take<", "self.0.compare_exchange(");
+        let count = Spot::of("pool/src/recover.rs", "fn count_taken_seats(", "seats_taken.store");
+        let looks = Spot::of("pool/src/lock.rs", "fn is_held_in<", "self.0.load(");
         let cues = vec![
             to(SURVIVOR, Stop::Mark(1)),
             to(OTHER, Stop::Mark(1)),
@@ -216,7 +204,7 @@ fn of_two_who_take_the_last_seats_one_does_not_keep_it() {
             to(DEAD, Stop::End),
             to(SURVIVOR, Stop::End),
             to(OTHER, Stop::End),
-            to(LAST, behind(barrier)),
+            to(LAST, behind(barrier())),
             // It counts the four seats.
             late(LAST, Stop::Behind(looks, 3)),
             to(LAST, Stop::End),
@@ -232,6 +220,5 @@ fn of_two_who_take_the_last_seats_one_does_not_keep_it() {
             vec![Box::new(recoverer), Box::new(taker), Box::new(comer), Box::new(passer)];
         Scene { acts, cues, judge: Box::new(judge) }
     };
-    let barrier = Spot::of("pool/src/seats.rs", SEATS, "fn may_keep(", "full_barrier(");
-    misses(scene, barrier, Weak::Total, "afterwards, it panicked: who comes late waits for a seat");
+    misses(scene, barrier(), Weak::Total, "afterwards, it panicked: who comes late waits for a seat");
 }

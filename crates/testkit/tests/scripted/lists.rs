@@ -1,57 +1,45 @@
 //! A collector walks a list of slabs while others take slabs out of it and put them back: `pool/orphans.rs`.
 
-use super::{Medium, Scene, before, behind, block, late, misses, options, to, verified};
+use super::{
+    BLOCK, Medium, PER_SLAB, Scene, block, blocks, come, keep, misses, options, pool_with, verified,
+};
 use terrace_pool::Marker;
+use terrace_testkit::schedule::cues::{before, behind, late, to};
 use terrace_testkit::schedule::{Spot, Stage, Stop, Weak, mark};
 
-fn spot(behind: &str, text: &str) -> Spot {
-    Spot::of("pool/src/orphans.rs", include_str!("../../../pool/src/orphans.rs"), behind, text)
-}
 /// The walk's look at a link, and its second one at the head.
 fn link() -> Spot {
-    spot("fn walk_once(", "self.unit(unit).link.load")
+    Spot::of("pool/src/orphans.rs", "fn walk_once(", "self.unit(unit).link.load")
 }
 fn head() -> Spot {
-    spot("let undisturbed", "list.head.load")
+    Spot::of("pool/src/orphans.rs", "let undisturbed", "list.head.load")
 }
 fn pushed_link() -> Spot {
-    Spot::of("pool/src/slabs.rs", SLABS, "fn push(", "entry.link.store")
+    Spot::of("pool/src/slabs.rs", "fn push(", "entry.link.store")
 }
 fn owned_link() -> Spot {
-    Spot::of("pool/src/slabs.rs", SLABS, "fn own(", "link.store")
+    Spot::of("pool/src/slabs.rs", "fn own(", "link.store")
 }
-
-const SLABS: &str = include_str!("../../../pool/src/slabs.rs");
 
 const COLLECTOR: u8 = 0;
 const OTHER: u8 = 1;
 
-/// Bytes of a block, and blocks of a slab.
-const BLOCK: usize = 480;
-const PER_SLAB: usize = 8;
-
 /// Four slabs: one that is full, and three with a free block each, in their list the last one first. Meanwhile that one goes out of the list and back, and perhaps out `again`.
 fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
-    let (pool, blocks) = stage
-        .alone(move || {
-            let pool = options().create_on(medium).expect("a pool");
-            let guard = pool.pin();
-            let blocks: Vec<u64> = (0..=4 * PER_SLAB).filter_map(|_| block(&guard, BLOCK, 3)).collect();
-            (1..4).for_each(|slab| guard.free(blocks[slab * PER_SLAB], BLOCK));
-            drop(guard);
-            pool.doubt();
-            (pool, blocks)
-        })
-        .expect("a pool with slabs");
+    let (pool, blocks) = pool_with(stage, medium, options(), |pool| {
+        let guard = pool.pin();
+        let blocks = blocks(&guard, 4 * PER_SLAB + 1);
+        (1..4).for_each(|slab| guard.free(blocks[slab * PER_SLAB], BLOCK));
+        drop(guard);
+        pool.doubt();
+        blocks
+    });
     let (collects, changes, judged) = (pool.clone(), pool.clone(), pool);
     let is_kept = |&(nth, _): &(usize, &u64)| nth > 0 && nth % PER_SLAB != 0 || nth == 4 * PER_SLAB;
     let kept: Vec<u64> = blocks.iter().enumerate().filter(is_kept).map(|(_, &at)| at).collect();
-    let collector = move || {
-        collects.collect(&mut |marker: &mut Marker<'_>| kept.iter().for_each(|&at| marker.mark(at, BLOCK)));
-    };
+    let collector = move || _ = collects.collect(&mut |marker: &mut Marker<'_>| keep(marker, &kept, BLOCK));
     let other = move || {
-        drop(changes.pin());
-        mark(1);
+        come(&changes);
         let guard = changes.pin();
         // The first slab of the list is full then, and the second one taken; a block of the one that was full is freed, so that it comes into the list, and then one of the first.
         let [first, second] = [(); 2].map(|()| block(&guard, BLOCK, 5).expect("a slab with room"));

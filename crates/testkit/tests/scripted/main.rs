@@ -10,12 +10,11 @@ mod slabs;
 
 use std::sync::Arc;
 use terrace_medium::{Offset, Word};
-use terrace_pool::{Geometry, Guard, Pool, PoolOptions};
+use terrace_pool::{Geometry, Guard, Marker, Pool, PoolOptions};
 use terrace_testkit::Layered;
 use terrace_testkit::crash::{Memory, Wrong};
 use terrace_testkit::schedule::{
-    Aim, Cue, Missing, Policy, Reach, Scheduled, Sight, Spot, Stage, Stop, Weak, Weakened, Weakening,
-    Weakenings,
+    Aim, Cue, Missing, Policy, Reach, Scheduled, Spot, Stage, Weak, Weakened, Weakening, Weakenings, mark,
 };
 
 pub(crate) type Medium = Layered<false>;
@@ -23,6 +22,10 @@ pub(crate) type Shared = Pool<Medium>;
 
 /// Bytes of the memory.
 const BYTES: usize = 128 << 10;
+
+/// Bytes of blocks of which so many are a slab.
+pub(crate) const BLOCK: usize = 480;
+pub(crate) const PER_SLAB: usize = 8;
 
 /// What threads do, and when.
 pub(crate) struct Scene {
@@ -33,29 +36,15 @@ pub(crate) struct Scene {
     pub(crate) judge: Box<dyn FnOnce() -> Result<(), Wrong> + Send>,
 }
 
-/// How a pool is made: pins have no barrier of their own.
-pub(crate) fn options() -> PoolOptions {
+/// How a pool is made whose pins have a barrier of their own.
+pub(crate) fn with_barriers() -> PoolOptions {
     let geometry = Geometry { seats: 6, ..Geometry::tiny() };
-    PoolOptions::anonymous().geometry(geometry).hash_seed(1).boot_id(1).reproducible().as_if_light()
+    PoolOptions::anonymous().geometry(geometry).hash_seed(1).boot_id(1).reproducible()
 }
 
-/// A thread goes on until somewhere, and sees all that there is.
-pub(crate) fn to(thread: u8, until: Stop) -> Cue {
-    Cue { thread, until, sees: Sight::New }
-}
-
-/// A thread goes on until somewhere, and sees everything as old as it may.
-pub(crate) fn late(thread: u8, until: Stop) -> Cue {
-    Cue { thread, until, sees: Sight::Old }
-}
-
-/// Once.
-pub(crate) fn before(spot: Spot) -> Stop {
-    Stop::Before(spot, 0)
-}
-
-pub(crate) fn behind(spot: Spot) -> Stop {
-    Stop::Behind(spot, 0)
+/// How a pool is made: pins have none.
+pub(crate) fn options() -> PoolOptions {
+    with_barriers().as_if_light()
 }
 
 /// Plays a scene. What is wrong, and what it passes by that could be missing.
@@ -116,6 +105,55 @@ pub(crate) fn block(guard: &Guard<'_, Medium>, bytes: usize, stamp: u64) -> Opti
     block.write(0, &bytes_of(stamp, bytes));
     // PERSIST: the block before whatever names it.
     Some(block.persist().into_offset())
+}
+
+/// Somebody makes something of new memory before the threads begin; the first one of them is that of who has made it.
+pub(crate) fn made<T: Send + 'static>(stage: &Stage, make: impl FnOnce() -> T + Send + 'static) -> T {
+    stage.alone(make).expect("what the threads begin with")
+}
+
+/// As [`made`], something of a new pool, and the pool.
+pub(crate) fn pool_with<T: Send + 'static>(
+    stage: &Stage,
+    medium: Medium,
+    options: PoolOptions,
+    make: impl FnOnce(&Shared) -> T + Send + 'static,
+) -> (Shared, T) {
+    made(stage, move || {
+        let pool = options.create_on(medium).expect("a pool");
+        let made = make(&pool);
+        (pool, made)
+    })
+}
+
+/// Blocks of a slab or more.
+pub(crate) fn blocks(guard: &Guard<'_, Medium>, count: usize) -> Vec<u64> {
+    (0..count).map(|_| block(guard, BLOCK, 3).expect("room")).collect()
+}
+
+/// Takes all the rest of a pool, by blocks of these sizes. Returns what it took, each with its bytes.
+pub(crate) fn fill(guard: &Guard<'_, Medium>, sizes: &[usize]) -> Vec<(u64, usize)> {
+    let all = sizes.iter().map(|&bytes| {
+        let taken: Vec<u64> = std::iter::from_fn(|| block(guard, bytes, 5)).collect();
+        taken.into_iter().map(move |at| (at, bytes)).collect::<Vec<_>>()
+    });
+    all.collect::<Vec<_>>().concat()
+}
+
+/// Who has come to the pool before stands here.
+pub(crate) fn come(pool: &Shared) {
+    drop(pool.pin());
+    mark(1);
+}
+
+/// Marks blocks of one size.
+pub(crate) fn keep(marker: &mut Marker<'_>, kept: &[u64], bytes: usize) {
+    kept.iter().for_each(|&at| marker.mark(at, bytes));
+}
+
+/// Marks blocks, each with its bytes.
+pub(crate) fn keep_all(marker: &mut Marker<'_>, kept: &[(u64, usize)]) {
+    kept.iter().for_each(|&(at, bytes)| marker.mark(at, bytes));
 }
 
 /// All of a block is as it was written.

@@ -1,13 +1,14 @@
 //! What is needed between two barriers of the epoch: `pool/epoch.rs`. One thread moves it on, one takes a block out of its slot and retires it, one reads it.
 
-use super::{Medium, Scene, Shared, before, behind, block, late, look_at, misses, options, to, word};
+use super::{
+    BLOCK, Medium, PER_SLAB, Scene, Shared, block, blocks, come, look_at, misses, options, pool_with, word,
+};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use terrace_testkit::schedule::cues::{before, behind, late, to};
 use terrace_testkit::schedule::{Cue, Spot, Stage, Stop, Weak, mark};
 
-const EPOCH: &str = include_str!("../../../pool/src/epoch.rs");
-
 fn spot(behind: &str, text: &str) -> Spot {
-    Spot::of("pool/src/epoch.rs", EPOCH, behind, text)
+    Spot::of("pool/src/epoch.rs", behind, text)
 }
 fn look_at_the_epoch() -> Spot {
     spot("fn epoch(", "self.shared().epoch.load")
@@ -33,9 +34,6 @@ const TAKER: u8 = 2;
 /// Uses it again, where that is not the one who moves the epoch on.
 const USER: u8 = 3;
 
-/// Bytes of the block, and blocks of a slab: all of them are taken, so that who frees one lists the slab.
-const BLOCK: usize = 480;
-const PER_SLAB: usize = 8;
 /// What is retired besides, to fill a page of limbo.
 const SMALL: usize = 16;
 const OTHERS: usize = 30;
@@ -48,20 +46,17 @@ fn use_again(pool: &Shared, offset: u64) {
 
 /// The threads. `again` says whether the reader pins once more.
 fn scene(stage: &Stage, medium: Medium, again: bool, cues: &[Cue]) -> Scene {
-    let (pool, slot, others) = stage
-        .alone(move || {
-            let pool = options().create_on(medium).expect("a pool");
-            let guard = pool.pin();
-            let slot = block(&guard, 64, 0).expect("room");
-            let blocks: Vec<u64> = (0..=PER_SLAB).filter_map(|_| block(&guard, BLOCK, 3)).collect();
-            let others: Vec<u64> = (0..OTHERS).filter_map(|_| block(&guard, SMALL, 5)).collect();
-            word(&pool, slot).store(pool.medium(), blocks[0], Relaxed);
-            // Something waits, so that who tidies up moves the epoch on.
-            guard.retire(blocks[PER_SLAB], BLOCK);
-            drop(guard);
-            (pool, slot, others)
-        })
-        .expect("a pool with a block");
+    let (pool, (slot, others)) = pool_with(stage, medium, options(), |pool| {
+        let guard = pool.pin();
+        let slot = block(&guard, 64, 0).expect("room");
+        // A slab and one more: all of it is taken, so that who frees one lists the slab.
+        let blocks = blocks(&guard, PER_SLAB + 1);
+        let others: Vec<u64> = (0..OTHERS).filter_map(|_| block(&guard, SMALL, 5)).collect();
+        word(pool, slot).store(pool.medium(), blocks[0], Relaxed);
+        // Something waits, so that who tidies up moves the epoch on.
+        guard.retire(blocks[PER_SLAB], BLOCK);
+        (slot, others)
+    });
     let of = || pool.clone();
     let (moves, reads, takes, uses) = (of(), of(), of(), of());
     let first = word(&pool, slot).load(pool.medium(), Relaxed);
@@ -73,8 +68,7 @@ fn scene(stage: &Stage, medium: Medium, again: bool, cues: &[Cue]) -> Scene {
         use_again(&moves, first);
     };
     let reader = move || {
-        drop(reads.pin());
-        mark(1);
+        come(&reads);
         let guard = reads.pin();
         let offset = word(&reads, slot).load(reads.medium(), Acquire);
         mark(2);
@@ -89,16 +83,14 @@ fn scene(stage: &Stage, medium: Medium, again: bool, cues: &[Cue]) -> Scene {
         }
     };
     let taker = move || {
-        drop(takes.pin());
-        mark(1);
+        come(&takes);
         let guard = takes.pin();
         let offset = word(&takes, slot).swap(takes.medium(), 0, AcqRel);
         guard.retire(offset, BLOCK);
         others.iter().for_each(|&other| guard.retire(other, SMALL));
     };
     let user = move || {
-        drop(uses.pin());
-        mark(1);
+        come(&uses);
         uses.tidy();
         use_again(&uses, first);
     };

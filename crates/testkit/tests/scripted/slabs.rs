@@ -1,87 +1,34 @@
 //! Memory that changes hands: units that are given back and taken anew, slabs that are full, listed and full again, the reserve, and what a sweep frees beside others (`pool/pages.rs`, `pool/slabs.rs`, `pool/doubt.rs`).
 
-use super::{Medium, Scene, Shared, before, behind, block, late, look_at, misses, options, to, word};
+use super::{
+    BLOCK, Medium, PER_SLAB, Scene, Shared, block, blocks, come, fill, keep, keep_all, look_at, misses,
+    options, pool_with, verified, with_barriers, word,
+};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use terrace_pool::{Geometry, Guard, Marker, PoolOptions};
+use terrace_pool::Marker;
 use terrace_testkit::crash::Wrong;
-use terrace_testkit::schedule::{Cue, Sight, Spot, Stage, Stop, Weak, mark};
+use terrace_testkit::schedule::cues::{before, behind, late, old_at, old_but, to};
+use terrace_testkit::schedule::{Cue, Spot, Stage, Stop, Weak, mark};
 
-fn spot(file: &'static str, behind: &str, text: &str) -> Spot {
-    let source = match file {
-        "pool/src/pages.rs" => include_str!("../../../pool/src/pages.rs"),
-        "pool/src/slabs.rs" => include_str!("../../../pool/src/slabs.rs"),
-        "pool/src/doubt.rs" => include_str!("../../../pool/src/doubt.rs"),
-        "pool/src/orphans.rs" => include_str!("../../../pool/src/orphans.rs"),
-        "pool/src/limbo.rs" => include_str!("../../../pool/src/limbo.rs"),
-        _ => include_str!("../../../pool/src/epoch.rs"),
-    };
-    Spot::of(file, source, behind, text)
-}
-
-/// A thread goes on until somewhere, and sees all that there is but there.
-fn old_at(thread: u8, until: Stop, spot: Spot) -> Cue {
-    Cue { thread, until, sees: Sight::OldAt(spot) }
-}
-
-/// Bytes of blocks of two sizes, so many of which are a slab; the second is that of pages of limbo.
-const BLOCK: usize = 480;
-const PER_SLAB: usize = 8;
-const PAGE: usize = 512;
 /// Blocks that fill a page of limbo, by their bytes.
 const A_PAGE: usize = 5;
-/// More memory: of a unit, of a part of one, of a granule.
-const MORE: [usize; 3] = [4096, 1024, 64];
-
-/// Something is made of a new pool, and threads begin with it; the first one is that of who has made it.
-fn made<T: Send + 'static>(
-    stage: &Stage,
-    medium: Medium,
-    options: PoolOptions,
-    make: impl FnOnce(&Shared) -> T + Send + 'static,
-) -> (Shared, T) {
-    let made = stage.alone(move || {
-        let pool = options.create_on(medium).expect("a pool");
-        let made = make(&pool);
-        (pool, made)
-    });
-    made.expect("a pool")
-}
-
-fn blocks(guard: &Guard<'_, Medium>, count: usize) -> Vec<u64> {
-    (0..count).map(|_| block(guard, BLOCK, 3).expect("room")).collect()
-}
-
-/// Takes all the rest of a pool. Returns what it took, each with its bytes.
-fn fill(guard: &Guard<'_, Medium>) -> Vec<(u64, usize)> {
-    let all = [PAGE].into_iter().chain(MORE).map(|bytes| {
-        let taken: Vec<u64> = std::iter::from_fn(|| block(guard, bytes, 5)).collect();
-        taken.into_iter().map(move |at| (at, bytes)).collect::<Vec<_>>()
-    });
-    all.collect::<Vec<_>>().concat()
-}
-
-fn sound(pool: &Shared) -> Result<(), Wrong> {
-    pool.verify_memory().first().map_or(Ok(()), |finding| Err(finding.to_string()))
-}
+/// Bytes of a unit.
+const UNIT: usize = 4096;
+/// Of pages of limbo, and of more memory: of a unit, of a part of one, of a granule.
+const ALL_SIZES: [usize; 4] = [512, UNIT, 1024, 64];
 
 /// The judge frees what waits, and looks at the allocator.
 fn judge(pool: &Shared, drains: bool) -> Box<dyn FnOnce() -> Result<(), Wrong> + Send> {
     let pool = pool.clone();
     Box::new(move || {
         (0..if drains { 8 } else { 0 }).for_each(|_| _ = pool.tidy());
-        sound(&pool)
+        verified(&pool)
     })
-}
-
-/// Who has come to the pool before stands here.
-fn come(pool: &Shared) {
-    drop(pool.pin());
-    mark(1);
 }
 
 /// A slab that is listed and of which no block is taken is given back, and another takes granules of it.
 fn given_back(stage: &Stage, medium: Medium) -> Scene {
-    let (pool, ()) = made(stage, medium, options(), |pool| {
+    let (pool, ()) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, PER_SLAB + 1);
         all[..PER_SLAB].iter().for_each(|&at| guard.free(at, BLOCK));
@@ -93,25 +40,25 @@ fn given_back(stage: &Stage, medium: Medium) -> Scene {
         let guard = takes.pin();
         while block(&guard, 1024, 7).is_some() {}
     };
-    let early = spot("pool/src/pages.rs", "fn take_piece(", "entry.link.fetch_or");
+    let early = Spot::of("pool/src/pages.rs", "fn take_piece(", "entry.link.fetch_or");
     let cues = vec![to(1, Stop::Mark(1)), to(0, Stop::End), old_at(1, Stop::End, early)];
     Scene { acts: vec![Box::new(giver), Box::new(taker)], cues, judge: judge(&pool, false) }
 }
 
 #[test]
 fn what_is_noted_of_granules_comes_behind_what_was_noted_of_the_slab_that_was_there() {
-    let swap = spot("pool/src/pages.rs", "fn release_unit(", "entry.taken.swap");
+    let swap = Spot::of("pool/src/pages.rs", "fn release_unit(", "entry.taken.swap");
     misses(given_back, swap, Weak::Release, "taken granules");
-    let exchange = spot("pool/src/pages.rs", "fn take_piece(", "entry.taken.compare_exchange");
+    let exchange = Spot::of("pool/src/pages.rs", "fn take_piece(", "entry.taken.compare_exchange");
     misses(given_back, exchange, Weak::Acquire, "taken granules");
 }
 
 /// The same while somebody collects; nothing else is free, and who has given the unit back takes it.
 fn given_back_beside(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene {
-    let (pool, (owned, rest)) = made(stage, medium, options(), |pool| {
+    let (pool, (owned, rest)) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, PER_SLAB + 1);
-        let rest = fill(&guard);
+        let rest = fill(&guard, &ALL_SIZES);
         all[..PER_SLAB].iter().for_each(|&at| guard.free(at, BLOCK));
         drop(guard);
         pool.doubt();
@@ -121,30 +68,30 @@ fn given_back_beside(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene {
     let collector = move || {
         collects.collect(&mut |marker: &mut Marker<'_>| {
             marker.mark(owned, BLOCK);
-            rest.iter().for_each(|&(at, bytes)| marker.mark(at, bytes));
+            keep_all(marker, &rest);
         });
     };
     let giver = move || {
         come(&gives);
         gives.tidy();
         let guard = gives.pin();
-        let new = block(&guard, MORE[0], 7);
+        let new = block(&guard, UNIT, 7);
         mark(2);
-        new.into_iter().for_each(|at| look_at(&guard, at, MORE[0]));
-        new.into_iter().for_each(|at| guard.free(at, MORE[0]));
+        new.into_iter().for_each(|at| look_at(&guard, at, UNIT));
+        new.into_iter().for_each(|at| guard.free(at, UNIT));
     };
     Scene { acts: vec![Box::new(collector), Box::new(giver)], cues, judge: judge(&pool, false) }
 }
 
 fn given_up() -> Spot {
-    spot("pool/src/pages.rs", "fn release_unit(", "entry.state.store")
+    Spot::of("pool/src/pages.rs", "fn release_unit(", "entry.state.store")
 }
 
 #[test]
 fn who_looks_into_a_unit_sees_that_it_was_given_back_before() {
-    let looks = spot("pool/src/doubt.rs", "fn look_into<", "sweeping.store");
-    let state = spot("pool/src/doubt.rs", "fn look_into<", "self.unit(unit).state.load");
-    let marking = spot("pool/src/doubt.rs", "fn begin_marking(", "shared.phase.store");
+    let looks = Spot::of("pool/src/doubt.rs", "fn look_into<", "sweeping.store");
+    let state = Spot::of("pool/src/doubt.rs", "fn look_into<", "self.unit(unit).state.load");
+    let marking = Spot::of("pool/src/doubt.rs", "fn begin_marking(", "shared.phase.store");
     let cues = vec![
         to(1, Stop::Mark(1)),
         to(0, before(looks)),
@@ -158,10 +105,10 @@ fn who_looks_into_a_unit_sees_that_it_was_given_back_before() {
 
 #[test]
 fn who_gives_a_unit_back_sees_that_somebody_looks_into_it() {
-    let sweeping = spot("pool/src/pages.rs", "fn release_unit(", "self.shared().sweeping.load");
+    let sweeping = Spot::of("pool/src/pages.rs", "fn release_unit(", "self.shared().sweeping.load");
     // The reserve comes first, and then the slab.
-    let clears = spot("pool/src/doubt.rs", "fn clear_marks(", "self.mark_word");
-    let marking = spot("pool/src/doubt.rs", "fn begin_marking(", "shared.phase.store");
+    let clears = Spot::of("pool/src/doubt.rs", "fn clear_marks(", "self.mark_word");
+    let marking = Spot::of("pool/src/doubt.rs", "fn begin_marking(", "shared.phase.store");
     let cues = vec![
         to(1, Stop::Mark(1)),
         to(0, Stop::Before(clears, 1)),
@@ -175,7 +122,7 @@ fn who_gives_a_unit_back_sees_that_somebody_looks_into_it() {
 
 /// Between two steps of who frees a block of a full slab, others list that, own it, fill it, and leave it full again.
 fn full_again(stage: &Stage, medium: Medium) -> Scene {
-    let (pool, all) = made(stage, medium, options(), |pool| blocks(&pool.pin(), 2 * PER_SLAB + 1));
+    let (pool, all) = pool_with(stage, medium, options(), |pool| blocks(&pool.pin(), 2 * PER_SLAB + 1));
     let (frees, lists, fills) = (pool.clone(), pool.clone(), pool.clone());
     let (first, second, other) = (all[0], all[1], all[PER_SLAB]);
     let freer = move || {
@@ -195,8 +142,8 @@ fn full_again(stage: &Stage, medium: Medium) -> Scene {
         let found = blocks(&fills.pin(), 3);
         assert_eq!(found[..2], [first, second]);
     };
-    let state = spot("pool/src/slabs.rs", "fn free_block(", "entry.state.load");
-    let link = spot("pool/src/slabs.rs", "fn push(", "entry.link.store");
+    let state = Spot::of("pool/src/slabs.rs", "fn free_block(", "entry.state.load");
+    let link = Spot::of("pool/src/slabs.rs", "fn push(", "entry.link.store");
     let cues = vec![
         to(1, Stop::Mark(1)),
         to(2, Stop::Mark(1)),
@@ -217,20 +164,20 @@ fn full_again(stage: &Stage, medium: Medium) -> Scene {
 
 #[test]
 fn who_lists_a_slab_that_has_been_in_the_list_since_links_it_behind_that() {
-    let list = spot("pool/src/slabs.rs", "fn list_if_full(", "entry.state.compare_exchange");
+    let list = Spot::of("pool/src/slabs.rs", "fn list_if_full(", "entry.state.compare_exchange");
     misses(full_again, list, Weak::Acquire, "in its list exactly if it says so");
 }
 
 fn take_reserved() -> Spot {
-    spot("pool/src/slabs.rs", "fn take_reserved(", "taken.fetch_or")
+    Spot::of("pool/src/slabs.rs", "fn take_reserved(", "taken.fetch_or")
 }
 
 /// A reserve is set aside while two others want a page of it each.
 fn new_reserve(stage: &Stage, medium: Medium) -> Scene {
-    let (pool, all) = made(stage, medium, options(), |pool| {
+    let (pool, all) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, 2);
-        fill(&guard);
+        fill(&guard, &ALL_SIZES);
         drop(guard);
         pool.give_up_reserve();
         all
@@ -244,7 +191,7 @@ fn new_reserve(stage: &Stage, medium: Medium) -> Scene {
             pool.pin().retire(at, BLOCK);
         }
     };
-    let look = spot("pool/src/slabs.rs", "fn take_reserved(", "taken.load");
+    let look = Spot::of("pool/src/slabs.rs", "fn take_reserved(", "taken.load");
     let cues = vec![
         to(1, Stop::Mark(1)),
         to(2, Stop::Mark(1)),
@@ -260,23 +207,23 @@ fn new_reserve(stage: &Stage, medium: Medium) -> Scene {
 
 #[test]
 fn who_finds_a_new_reserve_finds_its_bitmap_clear() {
-    let reserve = spot("pool/src/slabs.rs", "fn take_reserved(", "self.shared().reserve.load");
+    let reserve = Spot::of("pool/src/slabs.rs", "fn take_reserved(", "self.shared().reserve.load");
     misses(new_reserve, reserve, Weak::Acquire, "bytes in small blocks");
 }
 
 /// A page of the reserve leaves its queue, where another one has just come behind it; and is somebody else's then.
 fn page_again(stage: &Stage, medium: Medium) -> Scene {
-    let (pool, all) = made(stage, medium, options(), |pool| {
+    let (pool, all) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, 3 * A_PAGE);
-        let rest = fill(&guard);
+        let rest = fill(&guard, &ALL_SIZES);
         all[..A_PAGE].iter().for_each(|&at| guard.retire(at, BLOCK));
         drop(guard);
         // The time of the first page is past, and nobody has looked.
         pool.doubt();
         pool.collect(&mut |marker: &mut Marker<'_>| {
-            all.iter().for_each(|&at| marker.mark(at, BLOCK));
-            rest.iter().for_each(|&(at, bytes)| marker.mark(at, bytes));
+            keep(marker, &all, BLOCK);
+            keep_all(marker, &rest);
         });
         let guard = pool.pin();
         all[A_PAGE..2 * A_PAGE - 1].iter().for_each(|&at| guard.retire(at, BLOCK));
@@ -290,7 +237,7 @@ fn page_again(stage: &Stage, medium: Medium) -> Scene {
         let guard = takes.pin();
         all[1..].iter().for_each(|&at| guard.retire(at, BLOCK));
     };
-    let next = spot("pool/src/limbo.rs", "fn open_page(", "page.next.store");
+    let next = Spot::of("pool/src/limbo.rs", "fn open_page(", "page.next.store");
     let cues = vec![to(1, Stop::Mark(1)), to(0, Stop::End), old_at(1, Stop::End, next)];
     Scene { acts: vec![Box::new(closer), Box::new(taker)], cues, judge: judge(&pool, true) }
 }
@@ -302,10 +249,10 @@ fn a_page_of_the_reserve_leads_to_nothing_that_came_behind_it_in_another_queue()
 
 /// While the collector is at the sweep, somebody takes a page of the reserve.
 fn swept_reserve(stage: &Stage, medium: Medium) -> Scene {
-    let (pool, (all, rest)) = made(stage, medium, options(), |pool| {
+    let (pool, (all, rest)) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, A_PAGE);
-        let rest = fill(&guard);
+        let rest = fill(&guard, &ALL_SIZES);
         drop(guard);
         pool.doubt();
         (all, rest)
@@ -314,8 +261,8 @@ fn swept_reserve(stage: &Stage, medium: Medium) -> Scene {
     let kept = all.clone();
     let collector = move || {
         collects.collect(&mut |marker: &mut Marker<'_>| {
-            kept.iter().for_each(|&at| marker.mark(at, BLOCK));
-            rest.iter().for_each(|&(at, bytes)| marker.mark(at, bytes));
+            keep(marker, &kept, BLOCK);
+            keep_all(marker, &rest);
         });
     };
     let taker = move || {
@@ -326,8 +273,8 @@ fn swept_reserve(stage: &Stage, medium: Medium) -> Scene {
         all[1..].iter().for_each(|&at| guard.retire(at, BLOCK));
     };
     // The reserve is the first slab of all.
-    let look = spot("pool/src/doubt.rs", "fn sweep_word(", "taken.load");
-    let marked = spot("pool/src/doubt.rs", "fn sweep_word(", "self.mark_word");
+    let look = Spot::of("pool/src/doubt.rs", "fn sweep_word(", "taken.load");
+    let marked = Spot::of("pool/src/doubt.rs", "fn sweep_word(", "self.mark_word");
     let cues = vec![
         to(1, Stop::Mark(1)),
         to(0, before(look)),
@@ -345,7 +292,7 @@ fn a_page_of_the_reserve_that_is_taken_beside_the_sweep_is_no_garbage() {
 
 /// Of a slab that is owned and has no free block, one block is garbage; it is swept, and its owner leaves it.
 fn left_beside_the_sweep(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene {
-    let (pool, all) = made(stage, medium, options(), |pool| {
+    let (pool, all) = pool_with(stage, medium, options(), |pool| {
         let all = blocks(&pool.pin(), PER_SLAB);
         pool.doubt();
         all
@@ -358,21 +305,20 @@ fn left_beside_the_sweep(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene
     };
     let collector = move || {
         come(&collects);
-        collects
-            .collect(&mut |marker: &mut Marker<'_>| all[1..].iter().for_each(|&at| marker.mark(at, BLOCK)));
+        collects.collect(&mut |marker: &mut Marker<'_>| keep(marker, &all[1..], BLOCK));
     };
     Scene { acts: vec![Box::new(owner), Box::new(collector)], cues, judge: judge(&pool, false) }
 }
 
 fn sweep() -> Spot {
-    spot("pool/src/doubt.rs", "fn sweep_word(", "taken.fetch_and")
+    Spot::of("pool/src/doubt.rs", "fn sweep_word(", "taken.fetch_and")
 }
 
 #[test]
 fn who_leaves_a_slab_sees_what_the_sweep_has_freed_of_it() {
-    let holding = spot("pool/src/slabs.rs", "fn holding(", "self.taken_word");
+    let holding = Spot::of("pool/src/slabs.rs", "fn holding(", "self.taken_word");
     // Before it counts bytes, for which all pass a barrier.
-    let swept = spot("pool/src/doubt.rs", "fn collect_beside(", "shared.phase.store");
+    let swept = Spot::of("pool/src/doubt.rs", "fn collect_beside(", "shared.phase.store");
     let cues = vec![to(0, Stop::Mark(1)), to(1, before(swept)), late(0, behind(holding)), to(0, Stop::End)];
     let play = move |stage: &Stage, medium: Medium| left_beside_the_sweep(stage, medium, cues.clone());
     misses(play, sweep(), Weak::Total, "a slab in no list");
@@ -380,7 +326,7 @@ fn who_leaves_a_slab_sees_what_the_sweep_has_freed_of_it() {
 
 #[test]
 fn who_has_swept_a_slab_sees_that_it_was_left() {
-    let state = spot("pool/src/doubt.rs", "fn put_in_order(", "self.unit(unit).state.load");
+    let state = Spot::of("pool/src/doubt.rs", "fn put_in_order(", "self.unit(unit).state.load");
     let cues = vec![to(1, before(sweep())), to(0, Stop::Mark(2)), old_at(1, Stop::End, state)];
     let play = move |stage: &Stage, medium: Medium| left_beside_the_sweep(stage, medium, cues.clone());
     misses(play, state, Weak::Total, "a slab in no list");
@@ -388,9 +334,7 @@ fn who_has_swept_a_slab_sees_that_it_was_left() {
 
 /// A block is taken out of its slot and left to nobody while the collector marks. Who is pinned one epoch later still sees it in the slot, and has gone one epoch before the last grace ends; who uses it again has been there since.
 fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
-    let geometry = Geometry { seats: 6, ..Geometry::tiny() };
-    let heavy = PoolOptions::anonymous().geometry(geometry).hash_seed(1).boot_id(1).reproducible();
-    let (pool, (slot, all)) = made(stage, medium, heavy, |pool| {
+    let (pool, (slot, all)) = pool_with(stage, medium, with_barriers(), |pool| {
         let guard = pool.pin();
         let slot = block(&guard, 64, 0).expect("room");
         let all = blocks(&guard, PER_SLAB);
@@ -433,7 +377,7 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
         come(&collects);
         collects.collect(&mut |marker: &mut Marker<'_>| {
             marker.mark(slot, 64);
-            all[1..].iter().for_each(|&at| marker.mark(at, BLOCK));
+            keep(marker, &all[1..], BLOCK);
             match word(&collects, slot).load(collects.medium(), Acquire) {
                 0 => {}
                 at => marker.mark(at, BLOCK),
@@ -441,8 +385,8 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
             mark(2);
         });
     };
-    let second_grace = spot("pool/src/doubt.rs", "fn settle_granules(", "entry.old.load");
-    let epoch = spot("pool/src/epoch.rs", "fn epoch(", "self.shared().epoch.load");
+    let second_grace = Spot::of("pool/src/doubt.rs", "fn settle_granules(", "entry.old.load");
+    let epoch = Spot::of("pool/src/epoch.rs", "fn epoch(", "self.shared().epoch.load");
     let [user_at, reader_at, loser_at, collector_at] = [0, 1, 2, 3];
     let cues = vec![
         to(reader_at, Stop::Mark(1)),
@@ -488,7 +432,7 @@ fn head_of_list(pool: &Shared, list: impl FnOnce()) -> u64 {
 
 /// One slab says that it is listed and is in no list, as somebody leaves it who dies; another is given back while the collector walks the list.
 fn walked(stage: &Stage, medium: Medium) -> Scene {
-    let (pool, all) = made(stage, medium, options(), |pool| {
+    let (pool, all) = pool_with(stage, medium, options(), |pool| {
         let guard = pool.pin();
         let all = blocks(&guard, 2 * PER_SLAB + 1);
         let head = head_of_list(pool, || guard.free(all[0], BLOCK));
@@ -503,17 +447,15 @@ fn walked(stage: &Stage, medium: Medium) -> Scene {
         come(&gives);
         assert!(gives.tidy(), "a slab is given back");
     };
-    let collector = move || {
-        collects.collect(&mut |marker: &mut Marker<'_>| all.iter().for_each(|&at| marker.mark(at, BLOCK)));
-    };
-    let head = spot("pool/src/orphans.rs", "fn walk_once(", "list.head.load");
-    let state = spot("pool/src/doubt.rs", "fn look_into<", "self.unit(unit).state.load");
-    let reserve = spot("pool/src/orphans.rs", "fn suspects(", "self.shared().reserve.load");
+    let collector = move || _ = collects.collect(&mut |marker: &mut Marker<'_>| keep(marker, &all, BLOCK));
+    let head = Spot::of("pool/src/orphans.rs", "fn walk_once(", "list.head.load");
+    let state = Spot::of("pool/src/doubt.rs", "fn look_into<", "self.unit(unit).state.load");
+    let reserve = Spot::of("pool/src/orphans.rs", "fn suspects(", "self.shared().reserve.load");
     let cues = vec![
         to(1, Stop::Mark(1)),
         to(0, before(head)),
         to(1, Stop::End),
-        Cue { thread: 0, until: before(reserve), sees: Sight::OldBut(state) },
+        old_but(0, before(reserve), state),
         to(0, Stop::End),
     ];
     Scene { acts: vec![Box::new(collector), Box::new(giver)], cues, judge: judge(&pool, false) }

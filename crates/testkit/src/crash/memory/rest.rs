@@ -98,7 +98,6 @@ impl<const VOLATILE: bool> Memory<VOLATILE> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_medium::{Medium, Word};
 
     const BYTES: usize = 4096;
     const HELD: [u64; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
@@ -111,13 +110,8 @@ mod tests {
         memory
     }
 
-    fn word(memory: &Memory<true>, index: usize) -> &Word {
-        // SAFETY: a word of the mapping, which lives as long as the memory; any bits are one.
-        unsafe { memory.base().cast::<Word>().add(index).as_ref() }
-    }
-
     fn load(memory: &Memory<true>, index: usize) -> u64 {
-        word(memory, index).load(memory, Relaxed)
+        memory.at(index).load(memory, Relaxed)
     }
 
     #[test]
@@ -126,9 +120,9 @@ mod tests {
         assert_ne!(one.holds(), other.holds());
         other.set_line(0, &[1, 2, 3, 4, 5, 6, 7, 8]);
         other.begin();
-        word(&other, 8).store(&other, 10, Relaxed);
+        other.at(8).store(&other, 10, Relaxed);
         assert_ne!(one.holds(), other.holds());
-        word(&other, 8).store(&other, 9, Relaxed);
+        other.at(8).store(&other, 9, Relaxed);
         assert_eq!(one.holds(), other.holds());
         other.end();
         assert_ne!(one.holds(), other.holds(), "the word was there for the run only");
@@ -144,13 +138,13 @@ mod tests {
     fn run(memory: &Memory<true>, old: Option<&Reads>) -> (Vec<(usize, u8)>, u64, Option<Reads>) {
         memory.begin();
         let _ = (load(memory, 0), load(memory, 1));
-        [1, 2].into_iter().for_each(|index| word(memory, index).store(memory, 7, Relaxed));
+        [1, 2].into_iter().for_each(|index| memory.at(index).store(memory, 7, Relaxed));
         let reads = if let Some(reads) = old {
             memory.read_as(reads);
             None
         } else {
             memory.begin_rest();
-            word(memory, 5).store(memory, 7, Relaxed);
+            memory.at(5).store(memory, 7, Relaxed);
             [0, 2, 4, 5, 8].into_iter().for_each(|index| _ = load(memory, index));
             Some(memory.read_in_rest())
         };
@@ -186,9 +180,9 @@ mod tests {
         for index in 0..16 {
             memory.begin();
             let _ = (load(&memory, 0), load(&memory, 1));
-            [1, 2].into_iter().for_each(|index| word(&memory, index).store(&memory, 7, Relaxed));
+            [1, 2].into_iter().for_each(|index| memory.at(index).store(&memory, 7, Relaxed));
             assert!(memory.would_read(&reads));
-            word(&memory, index).store(&memory, 70, Relaxed);
+            memory.at(index).store(&memory, 70, Relaxed);
             assert_eq!(memory.would_read(&reads), ![0, 2, 4, 8].contains(&index), "word {index}");
             memory.end();
         }
