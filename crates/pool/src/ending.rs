@@ -10,6 +10,7 @@ use rustix::fs::{Dir, Mode, OFlags, openat};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 
 /// What the kernel calls `file` where it lists locks, if this opening of it has one. (A file's metadata may name another device.)
 pub(crate) fn known_as(file: &File) -> Option<String> {
@@ -18,9 +19,12 @@ pub(crate) fn known_as(file: &File) -> Option<String> {
     Some(lock?.file.to_string())
 }
 
-/// Whether process `pid` has no memory, and has `byte` of `file`, as the kernel calls it, locked for itself. False where the system does not say.
-pub(crate) fn is_past_storing(pid: u32, file: &str, byte: i64) -> bool {
-    has_no_memory(pid, |process| holds(process, file, byte)).unwrap_or(false)
+/// Where the kernel shows its processes.
+pub(crate) const PROC: &str = "/proc";
+
+/// Whether process `pid` has no memory, and has `byte` of `file`, as the kernel calls it, locked for itself. False where the system does not say. `proc` is [`PROC`], or a directory laid out like it.
+pub(crate) fn is_past_storing(proc: &Path, pid: u32, file: &str, byte: i64) -> bool {
+    has_no_memory(proc, pid, |process| holds(process, file, byte)).unwrap_or(false)
 }
 
 /// Who has `byte` of `file`, as the kernel calls it, locked for itself, as far as this process may see it. Looks at all processes.
@@ -42,9 +46,9 @@ pub(crate) fn holder_of(file: &str, byte: i64) -> Option<Holder> {
 }
 
 /// Whether no thread of process `pid` has memory, while `also` holds.
-fn has_no_memory(pid: u32, also: impl FnOnce(&OwnedFd) -> io::Result<bool>) -> io::Result<bool> {
+fn has_no_memory(proc: &Path, pid: u32, also: impl FnOnce(&OwnedFd) -> io::Result<bool>) -> io::Result<bool> {
     // It stays the same process, whoever gets its number.
-    let process = directory(rustix::fs::CWD, &format!("/proc/{pid}"))?;
+    let process = directory(rustix::fs::CWD, proc.join(pid.to_string()))?;
     // The first thread ends last, or leaves the others alone: mostly one look is enough.
     if has_memory(&process, "stat")? {
         return Ok(false);
@@ -90,8 +94,8 @@ fn is_lock_of(line: &str, file: &str, byte: i64) -> bool {
     })
 }
 
-fn directory(at: impl AsFd, path: &str) -> io::Result<OwnedFd> {
-    Ok(openat(at, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+fn directory(at: impl AsFd, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+    Ok(openat(at, path.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// What is in a directory of the process, but for what begins with a dot.
@@ -114,13 +118,109 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::liveness::{FileLocks, Liveness};
+    use std::fs;
+
     const PLACE_3: i64 = (1 << 62) + 16 + 3;
+    const PID: u32 = 700;
+    const LOCK: &str = "pos:\t0\nlock:\t1: OFDLCK  ADVISORY  WRITE -1 00:1b:7 16 16\n";
+
+    /// A made-up /proc of one process.
+    pub(crate) struct View(tempfile::TempDir, u32);
+
+    impl View {
+        pub(crate) fn of(pid: u32) -> Self {
+            Self(tempfile::tempdir().unwrap(), pid)
+        }
+
+        pub(crate) fn proc(&self) -> &Path {
+            self.0.path()
+        }
+
+        fn process(&self) -> std::path::PathBuf {
+            self.proc().join(self.1.to_string())
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            let path = self.process().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        /// The process has these threads, the first one first, each of which maps so many bytes.
+        pub(crate) fn maps(&self, threads: &[u64]) {
+            for (tid, mapped) in (self.1..).zip(threads) {
+                let stat = format!("{tid} (a ) b) R{} {mapped} 7\n", " 1".repeat(19));
+                self.write(&format!("task/{tid}/stat"), &stat);
+                if tid == self.1 {
+                    self.write("stat", &stat);
+                }
+            }
+        }
+
+        /// The process has the files of this one, with their locks.
+        pub(crate) fn has_files_of_this_process(&self) {
+            for opened in fs::read_dir("/proc/self/fdinfo").unwrap().flatten() {
+                // Another test may have closed it meanwhile.
+                if let Ok(text) = fs::read_to_string(opened.path()) {
+                    self.write(&format!("fdinfo/{}", opened.file_name().to_str().unwrap()), &text);
+                }
+            }
+        }
+
+        fn is_past_storing(&self) -> bool {
+            is_past_storing(self.proc(), PID, "00:1b:7", 16)
+        }
+    }
+
+    fn view(threads: &[u64]) -> View {
+        let view = View::of(PID);
+        view.maps(threads);
+        view.write("fdinfo/0", "pos:\t0\n");
+        view.write("fdinfo/3", LOCK);
+        view
+    }
+
+    #[test]
+    fn process_without_memory_that_has_its_lock_is_ending() {
+        for (threads, is_ending) in
+            [(&[0][..], true), (&[0, 0, 0], true), (&[8], false), (&[8, 0], false), (&[0, 0, 8], false)]
+        {
+            assert_eq!(view(threads).is_past_storing(), is_ending, "{threads:?}");
+        }
+        let view = view(&[0]);
+        assert!(!is_past_storing(view.proc(), PID, "00:1b:7", 17), "another place");
+        assert!(!is_past_storing(view.proc(), PID, "00:1b:8", 16), "another pool");
+        assert!(!is_past_storing(view.proc(), PID + 1, "00:1b:7", 16), "no such process");
+        view.write("fdinfo/3", "pos:\t0\n");
+        assert!(!view.is_past_storing(), "it has let go of the lock");
+    }
+
+    #[test]
+    fn process_that_the_kernel_does_not_show_is_not_ending() {
+        // A thread that has gone since the list was read, and one whose state cannot be read.
+        let shown = view(&[0, 0]);
+        fs::remove_file(shown.process().join("task/701/stat")).unwrap();
+        assert!(shown.is_past_storing());
+        fs::create_dir(shown.process().join("task/701/stat")).unwrap();
+        assert!(!shown.is_past_storing());
+        // A line without a size, as of another kernel.
+        for stat in ["", "700 (a) R 1 2 3\n"] {
+            let shown = view(&[0]);
+            shown.write("stat", stat);
+            assert!(!shown.is_past_storing(), "{stat:?}");
+        }
+        for hidden in ["fdinfo", "task"] {
+            let shown = view(&[0]);
+            fs::remove_dir_all(shown.process().join(hidden)).unwrap();
+            assert!(!shown.is_past_storing(), "{hidden}");
+        }
+    }
 
     fn has_none(pid: u32) -> bool {
-        has_no_memory(pid, |_| Ok(true)).unwrap()
+        has_no_memory(Path::new(PROC), pid, |_| Ok(true)).unwrap()
     }
 
     #[test]
@@ -196,11 +296,11 @@ mod tests {
         while !has_none(pid) {
             std::thread::yield_now();
         }
-        assert!(!is_past_storing(pid, "00:1b:7", PLACE_3), "it has no such lock");
+        assert!(!is_past_storing(Path::new(PROC), pid, "00:1b:7", PLACE_3), "it has no such lock");
         let mut status = 0;
         // SAFETY: it waits for the child of above.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert!(!is_past_storing(pid, "", 0), "nobody can tell");
+        assert!(!is_past_storing(Path::new(PROC), pid, "", 0), "nobody can tell");
     }
 
     #[test]

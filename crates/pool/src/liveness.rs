@@ -5,11 +5,12 @@
 //! stands between: nothing else in a pool that is open relies on its participants having a kernel in common.
 
 use crate::backoff::{Backoff, rests_in};
-use crate::ending::{holder_of, is_past_storing, known_as};
+use crate::ending::{PROC, holder_of, is_past_storing, known_as};
 use crate::fork::Watched;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Tells the participants of a shared pool that are alive from the dead. Each participant has one of its own.
@@ -53,6 +54,8 @@ pub(crate) struct FileLocks {
     // Dropped first.
     _watched: Watched,
     file: File,
+    /// Where it looks up whether a participant's process is ending.
+    proc: PathBuf,
 }
 
 /// The bytes that are locked: nobody reads or writes there.
@@ -99,7 +102,13 @@ pub(crate) enum Hold {
 impl FileLocks {
     /// The locks of `file`, which was opened for them: whoever has a copy of the same opening has the same locks.
     pub(crate) fn new(file: File) -> Self {
-        Self { _watched: Watched::new(&file), file }
+        Self { _watched: Watched::new(&file), file, proc: PathBuf::from(PROC) }
+    }
+
+    /// The same, with another view of the processes: a directory laid out like /proc. For tests.
+    #[cfg(test)]
+    pub(crate) fn seeing(self, proc: &std::path::Path) -> Self {
+        Self { proc: proc.into(), ..self }
     }
 
     fn call(&self, command: libc::c_int, hold: Hold, place: Place) -> io::Result<libc::flock> {
@@ -176,7 +185,8 @@ impl Liveness for FileLocks {
         self.is_held(Place::Participant(index)).unwrap_or(true)
     }
     fn is_ending(&self, index: u32, pid: u32) -> bool {
-        known_as(&self.file).is_some_and(|file| is_past_storing(pid, &file, Place::Participant(index).byte()))
+        let byte = Place::Participant(index).byte();
+        known_as(&self.file).is_some_and(|file| is_past_storing(&self.proc, pid, &file, byte))
     }
     fn enter(&self) -> io::Result<()> {
         let mut backoff = Backoff::new();

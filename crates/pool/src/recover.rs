@@ -197,12 +197,15 @@ impl<M: MappedMedium> Inner<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ending::tests::View;
+    use crate::liveness::FileLocks;
     use crate::protect::tests::takes_stores;
     use crate::small;
     use crate::superblock;
     use crate::zones::{State, Use};
     use crate::{Geometry, Locked, PoolOptions};
     use std::collections::BTreeMap;
+    use std::fs::File;
     use std::sync::atomic::AtomicUsize;
     use std::sync::{Arc, Barrier, Mutex, MutexGuard};
     use terrace_medium::{Mapping, Protection, Shm};
@@ -566,6 +569,35 @@ mod tests {
             Ok(())
         }
         fn leave(&self) {}
+    }
+
+    /// The kernel closes a dying process's files, and lets go of their locks, after it has taken its memory apart.
+    #[test]
+    fn ending_process_is_recovered_while_its_locks_are_held() {
+        let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        Mapping::allocate(file.as_file(), SIZE).unwrap();
+        let opened = || File::options().read(true).write(true).open(file.path()).unwrap();
+        let medium = || {
+            Shm::new(Mapping::file(opened(), SIZE as usize, SIZE as usize, Protection::ReadWrite).unwrap())
+        };
+        let (options, view) =
+            (PoolOptions::anonymous().geometry(Geometry::tiny()).shared(true), View::of(std::process::id()));
+        let dying = options.create_shared_on(medium(), Arc::new(FileLocks::new(opened()))).unwrap();
+        let locks = Arc::new(FileLocks::new(opened()).seeing(view.proc()));
+        let survivor = options.share_on(medium(), locks.clone()).unwrap();
+        let (at, index) = (new_lock(&survivor), u32::from(dying.owner().participant));
+        let guard = dying.pin();
+        std::mem::forget(lock(&dying, at).acquire(&guard));
+        let held = lock(&survivor, at);
+        view.has_files_of_this_process();
+        view.maps(&[4096]);
+        assert!(survivor.recover_dead() == 0 && held.is_held(&survivor));
+        view.maps(&[0]);
+        assert!(locks.is_alive(index), "it still has its place");
+        assert!(survivor.recover_dead() == 1 && !held.is_held(&survivor));
+        assert!(locks.is_alive(index) && survivor.recover_dead() == 0);
+        std::mem::forget(guard);
+        dying.abandon();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a participant that is killed leaves, and who goes on.
 
-use super::{directory, open, pause, state_of, words};
+use super::{directory, open, pause, words};
 use crate::common::{argument, child, expect, say};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::Shm;
@@ -93,32 +93,29 @@ fn holds_a_lock_and_much_memory() {
     let pool = open::<Shm>(&argument());
     let guard = pool.pin();
     let held = Lock::of(&words(&pool)[0]).acquire(&guard);
-    let memory = vec![1_u8; 256 << 20];
+    let memory = vec![1_u8; 128 << 20];
     say("ready");
     std::io::stdin().read_line(&mut String::new()).unwrap();
     drop(memory);
     held.release();
 }
 
+/// Early or late: the kernel may still be taking the memory of the dead process apart. (`ending.rs` has tests of how early.)
 #[test]
-fn nobody_waits_until_the_kernel_has_taken_a_dead_one_apart() {
-    const TRIES: u32 = 20;
+fn killed_process_with_much_memory_is_recovered_once() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     words(&pool);
-    let was_early = || {
+    for _ in 0..3 {
         let (mut process, mut lines) = child("killed::holds_a_lock_and_much_memory", &path);
         expect(&mut lines, "ready");
         assert_eq!(pool.recover_dead(), 0);
         process.kill().unwrap();
         while pool.recover_dead() == 0 {}
-        let state = state_of(process.id());
         Lock::of(&words(&pool)[0]).try_acquire(&pool.pin()).unwrap().release();
         process.wait().unwrap();
         assert_eq!(pool.recover_dead(), 0, "that has been done");
-        state != Some('Z')
-    };
-    assert!((0..TRIES).any(|_| was_early()), "of {TRIES} none was missed before it had closed its files");
+    }
 }
 
 /// Adds one to words 8 to 15 under the locks in words 0 to 7, in a row, until it is killed; and allocates, links, unlinks and frees meanwhile.
