@@ -10,8 +10,6 @@ pub mod targets;
 
 #[cfg(feature = "planted")]
 pub use planted::StoreBug;
-pub use schedules::{
-    Accident, Deaths, Done, KINDS_OF_RUNS, MEETINGS, Meeting, Met, ScheduleSeed, Trial, Watch, meeting,
-};
+pub use schedules::{Accident, Deaths, Done, MEETINGS, Meeting, Met, ScheduleSeed, Watch, meeting};
 pub use seed::RunSeed;
 pub use suite::{SUITES, Suite, suite};

@@ -1,4 +1,4 @@
-//! `cargo lab crash|mutants|planted|schedules|orders|replay`: puts what Terrace is made of through crashes and schedules.
+//! `cargo lab crash|mutants|planted|schedules|replay`: puts what Terrace is made of through crashes and schedules.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "the command starts the threads and looks at the clock")]
 
@@ -26,8 +26,6 @@ enum Command {
     Planted(command::Planted),
     /// Runs threads in many orders, at every access, with or without a crash, until there were enough runs, or one is wrong.
     Schedules(command::Schedules),
-    /// Weakens each order of the memory (Acquire, Release, SeqCst), in turn, and says which of them were not missed.
-    Orders(command::Orders),
     /// Repeats the run in which something was found, and tells its story.
     Replay(command::Replay),
 }
@@ -39,7 +37,6 @@ fn main() -> ExitCode {
         #[cfg(feature = "planted")]
         Command::Planted(planted) => planted.run(),
         Command::Schedules(schedules) => schedules.run(),
-        Command::Orders(orders) => orders.run(),
         Command::Replay(replay) => replay.run(),
     }
 }

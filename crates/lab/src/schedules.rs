@@ -1,19 +1,17 @@
 //! The targets whose threads meet, by name, and the word that repeats a run.
 
 use crate::targets::{
-    Blocks, Cells, ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes, RewoU64, Stories,
-    TurboBytes, TurboU64,
+    Blocks, Cells, ClhtBytes, ClhtU64, DirectEngine, LevelBytes, LevelU64, RewoBytes, RewoU64, TurboBytes,
+    TurboU64,
 };
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::panic::Location;
 use std::str::FromStr;
-use std::sync::Arc;
 use terrace_testkit::Noted;
-use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Op, Plan, Profile, Seen, Target, Wrong, place};
+use terrace_testkit::crash::{Dice, Explored, Fault, Memory, Op, Plan, Profile, Seen, Target, Wrong};
 use terrace_testkit::schedule::{
-    Act, Crashes, Crossing, Differences, Finding, LIMITS, Missing, Pair, Passed, Policy, Reach, Run,
-    Scenario, Slice, Stage, Weak, Weakened, Weakening, Weakenings, minimise, rehearse, run,
+    Act, Crashes, Finding, LIMITS, Passed, Policy, Reach, Run, Scenario, Slice, Stage, Weak, Weakened,
+    Weakening, Weakenings, minimise, rehearse, run,
 };
 
 /// Who dies in a run whose threads are participants of a shared pool.
@@ -162,19 +160,13 @@ pub struct Done {
     pub finding: Option<Finding>,
 }
 
-/// Runs are of so many kinds, by their number: each target has as many or fewer by turns.
-pub const KINDS_OF_RUNS: u64 = 24;
-
 /// A target whose threads meet, as the command line sees it.
 pub struct Meeting {
     /// Its name.
     pub name: &'static str,
-    /// Whether its runs may lose power, or be about what somebody has left who died.
-    crashes: bool,
     once: Once,
     deaths: Mortals,
-    meet: fn(&Stage, &Trial, Missing, Reach) -> Met,
-    follow_weak: fn(&Stage, &Scenario, &Policy, Missing, Reach) -> Met,
+    follow_weak: fn(&Stage, &Scenario, &Policy, Option<Weakening>, Reach) -> Met,
     plan: fn(u64) -> Plan,
     faults: fn(&Crashes<'_>, &Stage, &Scenario, &Policy, u64) -> BTreeSet<Fault>,
 }
@@ -182,48 +174,11 @@ pub struct Meeting {
 type Mortals = fn(&Stage, Accident, &Scenario, &Policy, u64) -> Result<Scenario, Wrong>;
 type Once = fn(&Stage, &Watch<'_>, Accident, &Scenario, &Policy, u64) -> Done;
 
-/// A run in which threads meet on a memory that is weak.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trial {
-    /// What the threads do follows from it.
-    pub scenario: u64,
-    /// How they take turns follows from it.
-    pub schedule: u64,
-    /// Where they linger.
-    pub lingers: Option<&'static Location<'static>>,
-    /// Where they change hands, if they do so at these places only: then nobody lingers.
-    pub crosses: Option<Arc<Crossing>>,
-}
-
-impl fmt::Display for Trial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, schedule {:#x}", self.scenario, self.schedule)?;
-        if let Some(Crossing { at, near }) = self.crosses.as_deref() {
-            let at: Vec<String> = at.iter().map(|&site| place(site)).collect();
-            return write!(f, ", crossing within {near} lines of {}", at.join(" "));
-        }
-        self.lingers.map_or(Ok(()), |site| write!(f, ", lingering at {}", place(site)))
-    }
-}
-
-impl Trial {
-    /// The one with this number, in which nobody lingers.
-    pub fn number(number: u64) -> Self {
-        Self { scenario: number, schedule: number, lingers: None, crosses: None }
-    }
-}
-
-/// What came of such a run.
+/// What came of a run in which threads meet on a memory that is weak.
 #[derive(Debug)]
 pub struct Met {
     /// What it passed that could be weakened.
     pub passed: Weakenings,
-    /// Of each order that was missing, or looked at, which loads could be of something older for it.
-    pub differences: BTreeMap<Weakening, Differences>,
-    /// The races that there are for want of it.
-    pub raced: BTreeMap<Weakening, Wrong>,
-    /// Where something was loaded with Acquire, and where that had been stored.
-    pub pairs: HashSet<Pair>,
     /// What was wrong.
     pub wrong: Option<Wrong>,
 }
@@ -242,35 +197,14 @@ impl Meeting {
     const fn of<T: Target>() -> Self {
         Self {
             name: T::NAME,
-            crashes: true,
             once: once::<T>,
             deaths: deaths::<T>,
-            meet: meet::<T>,
             follow_weak: follow_weak::<T>,
             plan: T::plan,
             faults: |crashes, stage, scenario, policy, seed| {
                 crashes.faults::<T>(stage, scenario, policy, seed)
             },
         }
-    }
-
-    /// One of which nothing crashes, which leaves out most of what there is to compile.
-    const fn without_crashes<T: Target>() -> Self {
-        Self {
-            name: T::NAME,
-            crashes: false,
-            once: uncrashed::<T>,
-            deaths: deaths::<T>,
-            meet: meet::<T>,
-            follow_weak: follow_weak::<T>,
-            plan: T::plan,
-            faults: |_, _, _, _, _| BTreeSet::new(),
-        }
-    }
-
-    /// Whether this may happen to its threads.
-    pub fn takes(&self, accident: Accident) -> bool {
-        self.crashes || accident.crash.is_none() && accident.deaths != Deaths::First
     }
 
     /// Does a run.
@@ -320,18 +254,13 @@ impl Meeting {
         })
     }
 
-    /// Does a run of which nothing crashes and nobody dies, with the orders that are missing.
-    pub fn meet(&self, stage: &Stage, trial: &Trial, missing: Missing, reach: Reach) -> Met {
-        (self.meet)(stage, trial, missing, reach)
-    }
-
     /// Threads that do just this on a memory that is weak, and take turns like that, with the orders that are missing.
     pub fn follow_weak(
         &self,
         stage: &Stage,
         scenario: &Scenario,
         policy: &Policy,
-        missing: Missing,
+        missing: Option<Weakening>,
         reach: Reach,
     ) -> Met {
         (self.follow_weak)(stage, scenario, policy, missing, reach)
@@ -342,27 +271,24 @@ impl Meeting {
         (self.plan)(seed)
     }
 
-    /// What a run passes that could be weakened; or what is wrong with it as it is.
-    pub fn passed(&self, stage: &Stage, run: u64) -> Result<Weakenings, Wrong> {
-        let met = self.meet(stage, &Trial::number(run), Missing::None, Reach::of_run(run));
-        met.wrong.map_or(Ok(met.passed), Err)
-    }
-
-    /// Does it with an order that is missing. In most runs, threads linger there.
-    pub fn weakened(&self, stage: &Stage, weakening: Weakening, run: u64) -> Met {
-        let lingers = (!run.is_multiple_of(5)).then_some(weakening.site);
-        let trial = Trial { lingers, ..Trial::number(run) };
-        self.meet(stage, &trial, Missing::One(weakening), Reach::of_run(run))
+    /// Does the run with this number on a memory that is weak, with the orders that are missing.
+    pub fn meet(&self, stage: &Stage, run: u64, missing: Option<Weakening>) -> Met {
+        let accident = Accident { is_weak: true, ..Accident::default() };
+        let seed = ScheduleSeed { target: self.name, accident, run };
+        let policy = policy(seed);
+        match self.scenario(stage, seed, &policy) {
+            Ok(scenario) => self.follow_weak(stage, &scenario, &policy, missing, Reach::of_run(run)),
+            Err(finding) => Met { passed: Weakenings::new(), wrong: Some(finding.wrong) },
+        }
     }
 }
 
 /// All targets whose threads meet.
-pub static MEETINGS: [Meeting; 12] = [
+pub static MEETINGS: [Meeting; 11] = [
     Meeting::of::<ClhtU64>(),
     Meeting::of::<ClhtBytes>(),
     Meeting::of::<Cells>(),
     Meeting::of::<Blocks>(),
-    Meeting::without_crashes::<Stories>(),
     Meeting::of::<DirectEngine>(),
     Meeting::of::<TurboU64>(),
     Meeting::of::<TurboBytes>(),
@@ -389,7 +315,6 @@ fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
         LevelBytes::NAME => drawn::<LevelBytes>(seed),
         Cells::NAME => drawn::<Cells>(seed),
         Blocks::NAME => drawn::<Blocks>(seed),
-        Stories::NAME => drawn::<Stories>(seed),
         _ => drawn::<DirectEngine>(seed),
     }
 }
@@ -406,9 +331,6 @@ fn drawn<T: Target>(seed: ScheduleSeed) -> Scenario {
 
 /// In most scenarios threads crowd on few keys, for only who meets another can see what he should not; in some the pool is one that they share as participants. In many, threads are told of time by nobody.
 fn drawn_to_meet<T: Target>(number: u64, seed: u64) -> Scenario {
-    if T::NAME == Stories::NAME {
-        return Stories::scenario(number, seed);
-    }
     let mut dice = Dice::new(seed ^ 0x6b69_6e64);
     let scenario = match number % 6 {
         0 if dice.roll(2) == 0 => Scenario::draw_shared_history::<T>(seed),
@@ -456,14 +378,7 @@ fn deaths<T: Target>(
     };
     match (ran.wrong.clone(), accident.deaths) {
         (Some(wrong), _) => Err(wrong),
-        _ if accident.is_weak => {
-            let at = match policy {
-                Policy::Lingering { at, .. } => Some(*at),
-                Policy::Crossing(crossing) => crossing.at.first().copied(),
-                _ => None,
-            };
-            Ok(scenario.draw_deaths_behind(&ran, at, seed))
-        }
+        _ if accident.is_weak => Ok(scenario.draw_deaths_behind(&ran, seed)),
         (None, Deaths::First) => Ok(scenario.draw_legacy(&ran, seed)),
         (None, _) => Ok(scenario.draw_deaths(&ran, seed)),
     }
@@ -507,7 +422,7 @@ fn uncrashed<T: Target>(
     seed: u64,
 ) -> Done {
     if accident.is_weak {
-        return weak::<T>(stage, Missing::None, Reach::of_run(scenario.plan.seed), scenario, policy, seed).0;
+        return weak::<T>(stage, None, Reach::of_run(scenario.plan.seed), scenario, policy, seed).0;
     }
     match has_volatile_cache(scenario) {
         true => plain::<T, true>(stage, zeroed::<T, true>(), scenario, policy, seed),
@@ -541,53 +456,20 @@ fn done(scenario: &Scenario, run: Result<Run, Wrong>) -> Done {
     }
 }
 
-/// Threads that meet on a memory that is weak.
-fn meet<T: Target>(stage: &Stage, trial: &Trial, missing: Missing, reach: Reach) -> Met {
-    let [scenario, schedule] = [trial.scenario, trial.schedule].map(|number| Dice::new(number).bits() >> 8);
-    let rest = Scenario::policy(schedule);
-    let policy = match (&trial.crosses, trial.lingers) {
-        (Some(crossing), _) => Policy::Crossing((**crossing).clone()),
-        (None, Some(at)) => Policy::Lingering { at, rest: Box::new(rest) },
-        (None, None) => rest,
-    };
-    let mut scenario = drawn_to_meet::<T>(trial.scenario, scenario);
-    if is_mortal_too(&scenario)
-        && let Ok(mortal) = deaths::<T>(
-            stage,
-            Accident { is_weak: true, ..Accident::default() },
-            &scenario,
-            &policy,
-            trial.scenario,
-        )
-    {
-        scenario = mortal;
-    }
-    met(weak::<T>(stage, missing, reach, &scenario, &policy, schedule))
-}
-
 fn follow_weak<T: Target>(
     stage: &Stage,
     scenario: &Scenario,
     policy: &Policy,
-    missing: Missing,
+    missing: Option<Weakening>,
     reach: Reach,
 ) -> Met {
-    met(weak::<T>(stage, missing, reach, scenario, policy, 1))
-}
-
-fn met((done, passed): (Done, Passed)) -> Met {
-    Met {
-        passed: passed.weakenings(),
-        differences: passed.differences(),
-        raced: passed.raced(),
-        pairs: passed.pairs(),
-        wrong: done.finding.map(|finding| finding.wrong),
-    }
+    let (done, passed) = weak::<T>(stage, missing, reach, scenario, policy, 1);
+    Met { passed: passed.weakenings(), wrong: done.finding.map(|finding| finding.wrong) }
 }
 
 fn weak<T: Target>(
     stage: &Stage,
-    missing: Missing,
+    missing: Option<Weakening>,
     reach: Reach,
     scenario: &Scenario,
     policy: &Policy,
@@ -601,13 +483,13 @@ fn weak<T: Target>(
 
 fn weak_on<T: Target, const V: bool>(
     stage: &Stage,
-    missing: Missing,
+    missing: Option<Weakening>,
     reach: Reach,
     scenario: &Scenario,
     policy: &Policy,
     seed: u64,
 ) -> (Done, Passed) {
-    let is_late = matches!(missing, Missing::One(Weakening { weak: Weak::Release | Weak::Total, .. }));
+    let is_late = matches!(missing, Some(Weakening { weak: Weak::Release | Weak::Total, .. }));
     if is_late && V && !scenario.deaths.is_empty() {
         // What the dead have taken along may be what made something durable.
         let seen = Seen::new();

@@ -5,7 +5,7 @@ use terrace_lab::{Meeting, Met, meeting};
 use terrace_testkit::crash::{Dice, Key, Op, Plan, Version, Wrong};
 use terrace_testkit::schedule::cues::{before, behind, to};
 use terrace_testkit::schedule::{
-    Act, Aim, Cue, Manner, Missing, Policy, Reach, Scenario, Spot, Stage, Stop, Weak,
+    Act, Aim, Cue, Manner, Policy, Reach, Scenario, Spot, Stage, Stop, Weak, Weakening,
 };
 
 const COUNT: &str = "index/src/hash/count.rs";
@@ -34,7 +34,7 @@ impl Lab {
         Self { stage: Stage::new(), meeting: meeting(target).expect("a target") }
     }
 
-    fn met(&self, (scenario, cues): &Script, missing: Missing, aim: Aim) -> Met {
+    fn met(&self, (scenario, cues): &Script, missing: Option<Weakening>, aim: Aim) -> Met {
         let (policy, reach) = (Policy::Cued(cues.clone()), Reach::at(aim, true));
         self.meeting.follow_weak(&self.stage, scenario, &policy, missing, reach)
     }
@@ -55,19 +55,18 @@ impl Lab {
         let mut known = None;
         for script in scripts {
             let look = || {
-                let passed = self.met(&script, Missing::None, Aim::None).passed;
+                let passed = self.met(&script, None, Aim::None).passed;
                 let order = passed.iter().find(|it| it.weak == weak && at.is_at(it.site));
-                let place = |spot: Spot| {
-                    passed.iter().find(|it| spot.is_at(it.site)).map(|it| Aim::Place(it.site, 0))
-                };
+                let place =
+                    |spot: Spot| passed.iter().find(|it| spot.is_at(it.site)).map(|it| Aim::Place(it.site));
                 let aim = old.map_or(Some(Aim::Words(u64::MAX)), place);
                 order.copied().zip(aim)
             };
             known = known.or_else(look);
             let Some((order, aim)) = known else { continue };
-            let wrong = self.met(&script, Missing::One(order), aim).wrong;
+            let wrong = self.met(&script, Some(order), aim).wrong;
             if let Some(wrong) = wrong.filter(|wrong| !wrong.contains("the script is not kept")) {
-                assert_eq!(self.met(&script, Missing::None, aim).wrong, None, "with nothing missing");
+                assert_eq!(self.met(&script, None, aim).wrong, None, "with nothing missing");
                 return wrong;
             }
         }

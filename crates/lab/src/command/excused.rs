@@ -61,7 +61,7 @@ pub(super) fn why_excused(fault: Fault) -> Option<&'static str> {
 }
 
 /// The line of the source, if this is run at the root of the project.
-pub(super) fn line(site: &Location<'_>) -> Option<String> {
+fn line(site: &Location<'_>) -> Option<String> {
     let text = std::fs::read_to_string(site.file()).ok()?;
     text.lines().nth(site.line() as usize - 1).map(|line| line.trim().to_string())
 }

@@ -4,20 +4,17 @@ mod breadth;
 mod crash;
 mod excused;
 mod mutants;
-mod orders;
 #[cfg(feature = "planted")]
 mod planted;
 mod progress;
 mod replay;
 mod schedules;
-mod search;
 mod session;
 
 use std::io::Write;
 
 pub(crate) use crash::Crash;
 pub(crate) use mutants::Mutants;
-pub(crate) use orders::Orders;
 #[cfg(feature = "planted")]
 pub(crate) use planted::Planted;
 pub(crate) use replay::Replay;

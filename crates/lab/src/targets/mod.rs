@@ -8,7 +8,6 @@ mod histories;
 mod index;
 mod options;
 mod pool;
-mod stories;
 
 pub use cells::{Blocks, Cells};
 pub use direct::DirectEngine;
@@ -17,4 +16,3 @@ pub use index::{
     ClhtBytes, ClhtU64, LevelBytes, LevelU64, RECOUNT, Resized, RewoBytes, RewoU64, TurboBytes, TurboU64,
 };
 pub use pool::Roots;
-pub use stories::Stories;

@@ -9,7 +9,7 @@
 use super::calls::{Calls, Contents, Outcomes};
 use super::crew::{Crew, On};
 use super::medium::Scheduled;
-use super::model::Missing;
+use super::model::Weakening;
 use super::policy::{Policy, Slice};
 use super::reach::Reach;
 use super::run::{Run, act, begin, run_on};
@@ -145,7 +145,7 @@ impl Crashes<'_> {
     pub fn run_weak<T: Target, const V: bool>(
         &self,
         stage: &Stage,
-        (missing, reach): (Missing, Reach),
+        (missing, reach): (Option<Weakening>, Reach),
         scenario: &Scenario,
         policy: &Policy,
         seed: u64,

@@ -62,19 +62,16 @@ impl Death {
         *dice.pick(at)
     }
 
-    /// The death of somebody who has just made a store that others go by, at one place of the source as likely as at any other, or at this one if anybody comes by.
-    pub(super) fn behind_order(
-        dice: &mut Dice,
-        ordered: &[Asked],
-        at: Option<&'static Location<'static>>,
-    ) -> Option<Self> {
+    /// The death of a thread right behind a store with Release, at each place of the source with the same chance.
+    pub(super) fn behind_order(dice: &mut Dice, ordered: &[Asked]) -> Option<Self> {
         let mut by_place: BTreeMap<_, Vec<Self>> = BTreeMap::new();
         ordered.iter().for_each(|(death, place)| by_place.entry(*place).or_default().push(*death));
-        let places: Vec<_> = by_place.keys().copied().collect();
-        let place = at
-            .filter(|place| by_place.contains_key(place))
-            .or((!places.is_empty()).then(|| *dice.pick(&places)))?;
-        let death = *dice.pick(&by_place[place]);
+        let places: Vec<Vec<Self>> = by_place.into_values().collect();
+        if places.is_empty() {
+            return None;
+        }
+        let at = dice.pick(&places);
+        let death = *dice.pick(at);
         Some(Self { change: death.change + dice.roll(2), ..death })
     }
 

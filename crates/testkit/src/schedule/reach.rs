@@ -1,8 +1,7 @@
 //! How much of what a thread may load that is old it does load.
 
-use crate::crash::{Dice, place};
+use crate::crash::Dice;
 use std::collections::HashMap;
-use std::fmt;
 use std::panic::Location;
 
 /// The number of a value among those that a word has held.
@@ -37,40 +36,10 @@ pub enum Aim {
     },
     /// Of those that could not be if no order were missing, the ones of these words, which are counted as they come, a bit each.
     Words(u64),
-    /// Of those that could not be if no order were missing, the ones at a place of the source, from the one with this number on, which is 0 for the first.
-    Place(&'static Location<'static>, u64),
-    /// Of those that could not be if no order were missing, just this one at a place.
-    Once(&'static Location<'static>, u64),
-    /// All of those that may be, as their words were so many stores ago, whether or not they could be if no order were missing; but for those at this place, and of what was stored at it. What an Acquire or a Release
-    /// there keeps together comes apart: the one side of it is seen, and as little as may be of what is on the other.
-    Lagging {
-        /// How many.
-        stores: u64,
-        /// The place, if there is one.
-        but: Option<&'static Location<'static>>,
-    },
+    /// Of those that could not be if no order were missing, the ones at a place of the source.
+    Place(&'static Location<'static>),
     /// All of those that may be, while a script has it that the thread sees what is old: see [`Cue`](super::Cue).
     Cued,
-}
-
-impl fmt::Display for Reach {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.aim {
-            Aim::None => f.write_str("nothing old shown"),
-            Aim::Drawn { .. } => write!(f, "{:?}, {} a call, seed {}", self.aim, self.old, self.seed),
-            Aim::Place(site, nth) => write!(f, "old at {} from {nth} on", place(site)),
-            Aim::Once(site, nth) => write!(f, "old at {}, number {nth}", place(site)),
-            Aim::Lagging { stores, but } => {
-                write!(
-                    f,
-                    "{stores} stores behind{}",
-                    but.map_or(String::new(), |but| format!(", but for {}", place(but)))
-                )
-            }
-            aim => write!(f, "{aim:?}"),
-        }?;
-        f.write_str(if self.oldest { "" } else { ", of any age" })
-    }
 }
 
 impl Reach {
@@ -110,8 +79,6 @@ impl Reach {
 pub(super) struct Chooser {
     dice: Dice,
     words: HashMap<u64, u32>,
-    /// Those at the place that is aimed at.
-    there: u64,
 }
 
 /// The values that a load may be of.
@@ -139,21 +106,12 @@ impl Chooser {
     pub(super) fn choose(&mut self, reach: &Reach, choice: Choice) -> Option<Number> {
         let Choice { word, site, oldest, first_sound, last, differs } = choice;
         let beyond = match reach.aim {
-            Aim::None | Aim::Lagging { .. } | Aim::Cued => return None,
+            Aim::None | Aim::Cued => return None,
             Aim::Drawn { only_missing: false, .. } => last,
             Aim::Drawn { .. } => first_sound,
-            Aim::Words(_) | Aim::Place(..) | Aim::Once(..) if !differs => {
-                return None;
-            }
-            Aim::Place(place, nth) | Aim::Once(place, nth) => {
-                let there = self.there;
-                self.there += u64::from(place == site);
-                let is_meant = if matches!(reach.aim, Aim::Once(..)) { there == nth } else { there >= nth };
-                if place != site || !is_meant {
-                    return None;
-                }
-                first_sound
-            }
+            Aim::Words(_) | Aim::Place(_) if !differs => return None,
+            Aim::Place(place) if place != site => return None,
+            Aim::Place(_) => first_sound,
             Aim::Words(words) => {
                 let next = self.words.len() as u32;
                 let place = *self.words.entry(word).or_insert(next);
@@ -204,10 +162,8 @@ mod tests {
             let each = [here, there, here, here].map(|site| Choice { site, ..choice() });
             each.map(|choice| chooser.choose(&Reach::at(aim, true), choice).is_some())
         };
-        assert_eq!(shown(Aim::Place(here, 0)), [true, false, true, true]);
-        assert_eq!(shown(Aim::Place(here, 1)), [false, false, true, true]);
-        assert_eq!(shown(Aim::Once(here, 1)), [false, false, true, false]);
-        assert_eq!(shown(Aim::Once(there, 0)), [false, true, false, false]);
+        assert_eq!(shown(Aim::Place(here)), [true, false, true, true]);
+        assert_eq!(shown(Aim::Place(there)), [false, true, false, false]);
     }
 
     #[test]

@@ -5,7 +5,6 @@ use super::policy::Policy;
 use super::stage::{Ran, THREADS_MAX};
 use crate::crash::{Dice, Key, Op, Plan, Target, Version};
 use std::fmt;
-use std::panic::Location;
 
 /// One thing that a thread does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -379,12 +378,12 @@ impl Scenario {
         Self { deaths: Death::draw(&mut dice, changes), ..self.clone() }
     }
 
-    /// As [`Scenario::draw_deaths`]; mostly the first one dies right behind a store that others go by, at this place of the source if anybody comes by.
-    pub fn draw_deaths_behind(&self, ran: &Ran, at: Option<&'static Location<'static>>, seed: u64) -> Self {
+    /// As [`Scenario::draw_deaths`]; in most runs the first thread dies right behind a store with Release.
+    pub fn draw_deaths_behind(&self, ran: &Ran, seed: u64) -> Self {
         let mut drawn = self.draw_deaths(ran, seed);
         let mut dice = Dice::new(seed ^ 0x6265_6869_6e64);
         if dice.roll(4) != 0
-            && let Some(death) = Death::behind_order(&mut dice, &ran.ordered, at)
+            && let Some(death) = Death::behind_order(&mut dice, &ran.ordered)
         {
             drawn.deaths = vec![death];
         }

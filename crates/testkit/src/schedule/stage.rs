@@ -108,7 +108,7 @@ struct Turns {
     state: Mutex<State>,
     steps: AtomicU64,
     clock: AtomicU64,
-    /// Whether the director asks who comes to an access that has an order.
+    /// Whether the director is told of each access that has an order.
     minds_order: AtomicBool,
     /// Whether a script says where threads stop.
     is_cued: AtomicBool,
@@ -172,7 +172,6 @@ pub(super) fn ordered(order: Order, site: &'static Location<'static>) {
     on_stage(|turns, me| {
         if turns.minds_order.load(Relaxed) {
             let mut state = lock(&turns.state);
-            state.director.ordered(me, site, turns.steps.load(Relaxed));
             if !matches!(order, Order::RmwFailed(_)) {
                 state.director.come(me, At::Site(site));
             }
@@ -310,9 +309,7 @@ impl Stage {
         turns.clock.store(0, Relaxed);
         let is_cued = matches!(policy, Policy::Cued(_));
         turns.is_cued.store(is_cued, Relaxed);
-        let minds_order = is_cued
-            || matches!(policy, Policy::Lingering { .. } | Policy::Crossing(_))
-            || mortality.is_told();
+        let minds_order = is_cued || mortality.is_told();
         turns.minds_order.store(minds_order, Relaxed);
         turns.busy.store(count, Relaxed);
         for (thread, job) in jobs {

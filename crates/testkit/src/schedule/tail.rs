@@ -4,7 +4,7 @@
 //! what it finds mostly decides what comes behind it.)
 
 use super::seen::Ordered;
-use super::worlds::{World, Worlds};
+use super::worlds::Worlds;
 use std::panic::Location;
 
 /// A store that may come late.
@@ -33,48 +33,37 @@ impl Tail {
         self.stores.push(late);
     }
 
-    /// All until now have been made before what comes next; but not in the world in which that is missing.
-    pub(super) fn keep(&mut self, missing: Option<World>) {
+    /// All stores until now come before what follows; not in the run, if that is the order that `is_missing`.
+    pub(super) fn keep(&mut self, is_missing: bool) {
         if self.stores.is_empty() {
             return;
         }
-        let (all, kept) = (self.stores.len(), missing.map(|world| *self.kept.of(world)));
-        self.kept = Worlds::all(all);
-        if let (Some(world), Some(kept)) = (missing, kept) {
-            *self.kept.of_mut(world) = kept;
+        let kept = is_missing.then(|| *self.kept.is());
+        self.kept = Worlds::both(self.stores.len());
+        if let Some(kept) = kept {
+            *self.kept.is_mut() = kept;
         }
         self.forget();
     }
 
-    /// What has just been stored kept those before it in the worlds in which it releases.
+    /// A store with this order keeps all stores before it, where it releases.
     pub(super) fn stored(&mut self, ordered: &Worlds<Ordered>) {
-        let all = self.stores.len();
-        if all == 0 || !ordered.would_be.releases {
-            return;
+        if ordered.would_be.releases {
+            self.keep(!ordered.is().releases);
         }
-        let without: Vec<_> = ordered.differing().filter(|(_, it)| !it.releases).collect();
-        let kept: Vec<_> = without.iter().map(|&(world, _)| (world, *self.kept.of(world))).collect();
-        self.kept = Worlds::all(all);
-        kept.into_iter().for_each(|(world, kept)| *self.kept.of_mut(world) = kept);
-        self.forget();
     }
 
-    /// If all have been made in all worlds, none needs to be known any more.
+    /// Once all stores have been made in both worlds, none has to be remembered.
     fn forget(&mut self) {
         self.kept.settle();
-        if self.kept.differing().next().is_none() && self.kept.would_be == self.stores.len() {
+        if !self.kept.differs() && self.kept.would_be == self.stores.len() {
             *self = Self::default();
         }
     }
 
-    /// The worlds in which some need not have been made that would have been.
-    pub(super) fn worlds(&self) -> Vec<World> {
-        self.kept.differing().map(|(world, _)| world).collect()
-    }
-
-    /// Those of `world`, the last first.
-    pub(super) fn late(&self, world: World) -> impl Iterator<Item = &Late> {
-        self.stores[*self.kept.of(world)..self.kept.would_be].iter().rev()
+    /// The stores that need not have been made in the run, and would have been with all orders; the last one first.
+    pub(super) fn late(&self) -> impl Iterator<Item = &Late> {
+        self.stores[*self.kept.is()..self.kept.would_be].iter().rev()
     }
 }
 
@@ -82,34 +71,32 @@ impl Tail {
 mod tests {
     use super::*;
 
-    const OTHER: World = 4;
-
     fn late(number: usize) -> Late {
         Late { number, word: number as u64, value: 1, site: Location::caller() }
     }
 
-    fn late_in(tail: &Tail, world: World) -> Vec<usize> {
-        tail.late(world).map(|late| late.number).collect()
+    fn late_in(tail: &Tail) -> Vec<usize> {
+        tail.late().map(|late| late.number).collect()
     }
 
     #[test]
-    fn stores_are_late_where_the_order_is_missing_that_keeps_them_before_a_later_one() {
-        let releases = Worlds::all(Ordered { releases: true, ..Ordered::default() });
-        let mut but_one = releases.clone();
-        but_one.of_mut(3).releases = false;
+    fn stores_are_late_where_the_order_that_keeps_them_is_missing() {
+        let releases = Worlds::both(Ordered { releases: true, ..Ordered::default() });
+        let mut but_in_run = releases.clone();
+        but_in_run.is_mut().releases = false;
         let mut tail = Tail::default();
         (0..2).for_each(|number| tail.add(late(number)));
         tail.stored(&Worlds::default());
-        assert_eq!((late_in(&tail, 3), tail.worlds()), (vec![], vec![]), "in none, if none keeps them");
-        tail.stored(&but_one);
+        assert_eq!(late_in(&tail), [0; 0], "nothing keeps them");
+        tail.stored(&but_in_run);
         tail.add(late(2));
-        assert_eq!((late_in(&tail, 3), late_in(&tail, OTHER), tail.worlds()), (vec![1, 0], vec![], vec![3]));
+        assert_eq!(late_in(&tail), [1, 0]);
         tail.stored(&releases);
-        assert_eq!((late_in(&tail, 3), tail.worlds()), (vec![], vec![]), "another one keeps them");
+        assert_eq!(late_in(&tail), [0; 0], "another store keeps them");
         tail.add(late(3));
-        tail.keep(Some(3));
-        assert_eq!((late_in(&tail, 3), late_in(&tail, OTHER)), (vec![3], vec![]));
-        tail.keep(None);
-        assert_eq!(late_in(&tail, 3), [0; 0]);
+        tail.keep(true);
+        assert_eq!(late_in(&tail), [3]);
+        tail.keep(false);
+        assert_eq!(late_in(&tail), [0; 0]);
     }
 }

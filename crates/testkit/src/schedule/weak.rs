@@ -8,12 +8,11 @@
 //! at least as that has it. A value that was loaded is not followed
 //! by an older one of the same word. (This is the operational form of release and acquire that Kang et al. give in "A Promising Semantics for Relaxed-Memory Concurrency", POPL 2017, without the promises.)
 //!
-//! All of this is kept as it would be with all orders, and as it is in other *worlds*, in each of which one order is missing. What a thread may load in such a world and not as it would be is what the missing order is
-//! needed for. A run is in one world: what is shown in it that is old is old by that. Of any others it is only noted what would be old, so one run tells of all orders that it passes.
+//! All of this is kept twice: as it would be with all orders, and as it is in the run, where one may be missing ([`Worlds`]). The difference between the two is what the missing order is needed for.
 //!
 //! Who dies may take stores along that the missing order would have kept before later ones: see [`tail`](super::tail). What the dead did is seen by who is told of the death (see [`Company`](crate::Company)), and by nobody for the death alone.
 //!
-//! Bytes that two threads touch with nothing between that orders them are a [race](super::races), in any world.
+//! Bytes that two threads touch with nothing between that orders them are a [race](super::races).
 //!
 //! Where a thread does not have to see what others have stored to a word, for want of an order, what it stores there itself may come before that: then theirs is what the word holds in the end.
 //!
@@ -22,15 +21,14 @@
 //! barrier, for those who check its results go by the clock; but not the calls of threads that are [`apart`](super::Scenario). What is not in the medium (a lock of the process, an atomic) orders nothing here unless the product says
 //! [`elsewhere`](terrace_medium::elsewhere); then it orders all who say so.
 
-use super::model::{Differences, Missing, Model, Pair, Weak, Weakening, Weakenings, extent, losses};
+use super::model::{Model, Weak, Weakening, Weakenings, extent, losses};
 use super::reach::{Aim, Choice, Chooser, Number, Reach};
 use super::seen::{Ordered, Seen};
 use super::stage::{THREADS_MAX, number, sees_old, stores_early};
 use super::tail::Late;
-use super::worlds::{World, Worlds};
+use super::worlds::Worlds;
 use crate::Noted;
 use crate::crash::Wrong;
-use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::panic::Location;
 use std::ptr::NonNull;
@@ -68,7 +66,6 @@ struct Old {
 /// Lets threads see what is done to the medium below as the memory model does, with an order that is missing or with all, and notes what can be missing.
 pub struct Weakened<M> {
     below: M,
-    missing: Missing,
     reach: Reach,
     /// Threads whose calls begin and end without a barrier, a bit each.
     apart: u8,
@@ -84,25 +81,10 @@ impl Passed {
         lock(&self.0).model.passed.clone()
     }
 
-    /// Of each order that was missing, or looked at, which loads could have been of something older for it.
-    pub fn differences(&self) -> BTreeMap<Weakening, Differences> {
-        lock(&self.0).model.by_weakening(|model| &model.differences)
-    }
-
-    /// Where something was loaded with Acquire, and where that had been stored: of a run that looks at each order.
-    pub fn pairs(&self) -> HashSet<Pair> {
-        lock(&self.0).model.pairs.clone()
-    }
-
     /// Whether somebody who died has taken stores along; and otherwise each store is the last one to its word when it is made, so that what was done to the medium tells what a crash may leave.
     pub fn has_taken_along(&self) -> bool {
         let state = lock(&self.0);
         state.taken_along != 0 && state.overtaken_times == 0
-    }
-
-    /// The races that there are for an order that is missing, or would be.
-    pub fn raced(&self) -> BTreeMap<Weakening, Wrong> {
-        lock(&self.0).model.by_weakening(|model| &model.raced)
     }
 }
 
@@ -112,13 +94,10 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 impl<M: Medium> Weakened<M> {
     /// Weakens what is done to `below`. The calls of the threads in `apart`, a bit each, begin and end without a barrier.
-    pub fn over(below: M, missing: Missing, reach: Reach, apart: u8) -> Self {
-        let mut state = State { chooser: Chooser::new(reach.seed), ..State::default() };
-        state.model.notes_pairs = missing == Missing::Each;
-        if let Missing::One(it) = missing {
-            state.model.worlds.insert(it, 0);
-        }
-        Self { below, missing, reach, apart, state: Arc::new(Mutex::new(state)) }
+    pub fn over(below: M, missing: Option<Weakening>, reach: Reach, apart: u8) -> Self {
+        let (model, chooser) = (Model::without(missing), Chooser::new(reach.seed));
+        let state = State { model, chooser, ..State::default() };
+        Self { below, reach, apart, state: Arc::new(Mutex::new(state)) }
     }
 
     /// The medium below.
@@ -129,11 +108,6 @@ impl<M: Medium> Weakened<M> {
     /// What can be weakened, as it is passed.
     pub fn passed(&self) -> Passed {
         Passed(self.state.clone())
-    }
-
-    /// The world that the run is in, if it is not as it would be.
-    fn is(&self) -> Option<World> {
-        matches!(self.missing, Missing::One(_)).then_some(0)
     }
 
     fn word(&self, word: u64) -> &AtomicU64 {
@@ -167,16 +141,16 @@ impl<M: Medium> Weakened<M> {
     /// before them, and what `me` stores is gone with them.
     fn overtake(&self, state: &mut State, me: u64, word: u64) {
         let Some(&number) = state.model.words.get(&word) else { return };
-        let Some(choice) = state.model.overtaken(me, number, word, self.is()) else { return };
+        let Some(choice) = state.model.overtaken(me, number, word) else { return };
         if self.reach.aim == Aim::Cued && !stores_early(choice.site) {
             return;
         }
         if state.model.threads[&me].old == 0 {
             return;
         }
-        let Some(chosen) = self.chosen(state, number, choice) else { return };
+        let Some(chosen) = self.chosen(state, choice) else { return };
         let chosen = if state.model.has_room_behind(number, chosen) { chosen } else { choice.oldest };
-        state.model.departed = self.is();
+        state.model.departed = true;
         state.overtaken = Some(self.put_old(state, me, number, word, chosen));
         state.overtaken_times += 1;
     }
@@ -184,27 +158,19 @@ impl<M: Medium> Weakened<M> {
     /// Puts something old into `word` if `me` may load it, and it comes to that.
     fn show_old(&self, state: &mut State, me: u64, word: u64) {
         let Some(&number) = state.model.words.get(&word) else { return };
-        let choice = state.model.choice(me, number, word, self.is());
+        let choice = state.model.choice(me, number, word);
         if state.model.threads[&me].old == 0 {
             return;
         }
-        let Some(chosen) = self.chosen(state, number, choice) else { return };
-        if chosen < choice.first_sound {
-            state.model.departed = self.is();
-        }
+        let Some(chosen) = self.chosen(state, choice) else { return };
+        state.model.departed |= chosen < choice.first_sound;
         let old = self.put_old(state, me, number, word, chosen);
         state.swapped.push(old);
     }
 
     /// Which of the values that may be shown of a word is, if it comes to that.
-    fn chosen(&self, state: &mut State, number: usize, choice: Choice) -> Option<Number> {
+    fn chosen(&self, state: &mut State, choice: Choice) -> Option<Number> {
         match self.reach.aim {
-            Aim::Lagging { stores, but } => {
-                let is_fresh =
-                    but.is_some() && (but == Some(choice.site) || but == state.model.last_site(number));
-                let ago = state.model.ago(number, stores).max(choice.oldest);
-                (!is_fresh && ago < choice.last).then_some(ago)
-            }
             Aim::Cued => (choice.oldest < choice.last && sees_old(choice.site)).then_some(choice.oldest),
             _ => state.chooser.choose(&self.reach, choice),
         }
@@ -221,14 +187,11 @@ impl<M: Medium> Weakened<M> {
 impl<M: Noted> Weakened<M> {
     /// `dead` takes stores along that it need not have made yet, if it comes to that.
     fn take_along(&self, state: &mut State, dead: u64) {
-        state.model.note_late(dead);
-        let Some(is) = self.is() else { return };
-        for (late, before) in state.model.late(dead, is) {
+        for (late, before) in state.model.late(dead) {
             let Late { number, word, value, site } = late;
             let differs = self.word(word).load(Relaxed) != before;
             let choice = Choice { word, site, oldest: 0, first_sound: 1, last: value, differs };
             let is_late = match self.reach.aim {
-                Aim::Lagging { but, .. } => differs && but != Some(site),
                 Aim::Cued => differs,
                 _ => state.chooser.choose(&self.reach, choice).is_some(),
             };
@@ -236,8 +199,8 @@ impl<M: Noted> Weakened<M> {
                 self.word(word).store(before, Relaxed);
                 self.below.unmake(8 * word, before);
                 state.taken_along += 1;
-                state.model.departed = Some(is);
-                state.model.stored(dead, number, before, None, false, &Worlds::default());
+                state.model.departed = true;
+                state.model.stored(dead, number, before, false, &Worlds::default());
             }
         }
     }
@@ -250,7 +213,7 @@ impl<M: Noted> Noted for Weakened<M> {
         let is_apart = self.apart.checked_shr(me as u32).is_some_and(|bits| bits & 1 == 1);
         // Who is apart begins behind all that was there before.
         if !(is_apart && state.model.thread(me).has_called) {
-            state.model.barrier(me, None);
+            state.model.barrier(me, false);
         }
         let it = state.model.thread(me);
         // Calls begin with even notes and end with odd ones.
@@ -272,9 +235,9 @@ impl<M: Noted> Noted for Weakened<M> {
     }
     fn wrong(&self) -> Option<Wrong> {
         let state = lock(&self.state);
-        match self.is() {
+        match state.model.missing {
             // With something old in it, it does not tell what would be.
-            Some(is) => state.model.raced.get(&is).cloned(),
+            Some(_) => state.model.raced.clone(),
             None => state.model.race.clone(),
         }
     }
@@ -282,7 +245,7 @@ impl<M: Noted> Noted for Weakened<M> {
 
 impl<M: MappedMedium> MappedMedium for Weakened<M> {
     fn new(mapping: Mapping) -> Self {
-        Self::over(M::new(mapping), Missing::None, Reach::NONE, 0)
+        Self::over(M::new(mapping), None, Reach::NONE, 0)
     }
     fn mapping(&self) -> &Mapping {
         self.below.mapping()
@@ -307,7 +270,7 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         self.restore(&mut state, |_| true);
         if M::VOLATILE_CACHE {
             state.model.thread(me).seen.each(Seen::fence);
-            state.model.thread(me).tail.keep(None);
+            state.model.thread(me).tail.keep(false);
         }
         drop(state);
         self.below.fence();
@@ -316,13 +279,7 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         let (me, mut state) = (number(), lock(&self.state));
         self.arrive(&mut state, me);
         if state.model.thread(me).calls {
-            for weakening in losses(order).iter().map(|&weak| Weakening { site, weak }) {
-                let is_new = state.model.passed.insert(weakening);
-                if is_new && self.missing == Missing::Each {
-                    let next = state.model.worlds.len() as World;
-                    state.model.worlds.insert(weakening, next);
-                }
-            }
+            state.model.passed.extend(losses(order).iter().map(|&weak| Weakening { site, weak }));
         }
         match order {
             Order::Load(_) | Order::Store(_) | Order::Rmw(_) | Order::RmwFailed(_) => {
@@ -330,7 +287,7 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
             }
             Order::Barrier | Order::BarrierOfAll => {
                 self.restore(&mut state, |_| true);
-                let missing = state.model.worlds.get(&Weakening { site, weak: Weak::Total }).copied();
+                let missing = state.model.lacks(site, Weak::Total);
                 match order {
                     Order::BarrierOfAll => state.model.barrier_of_all(me, missing),
                     _ => state.model.barrier(me, missing),
@@ -397,7 +354,7 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
                 let number = state.model.word(word, before[at]);
                 let value = self.word(word).load(Relaxed);
                 let is_exchange = access == Access::Rmw;
-                state.model.stored(me, number, value, Some(site), is_exchange, &ordered);
+                state.model.stored(me, number, value, is_exchange, &ordered);
                 if !is_exchange {
                     let late = Late { number, word, value: state.model.last(number), site };
                     state.model.thread(me).tail.add(late);
@@ -406,7 +363,7 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
                 // All that comes behind it begins with a barrier.
                 let value = self.word(word).load(Relaxed);
                 let by_all = Ordered { is_total: true, ..Ordered::default() };
-                state.model.stored(me, number, value, None, false, &Worlds::all(by_all));
+                state.model.stored(me, number, value, false, &Worlds::both(by_all));
             }
         }
         if calls && me < THREADS_MAX as u64 {

@@ -1,54 +1,46 @@
-//! The same as it would be with all orders, and as it is with one that is missing, for as many of these as are looked at.
-//!
-//! Nearly always nothing differs, so only what does is kept.
+//! What holds with all orders in place, and what holds in the run, in which one of them may be missing.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-/// The number of an order that is missing.
-pub(super) type World = u16;
-
-/// As it would be, and as it is in those worlds in which that differs.
+/// A value with all orders in place, and the one in the run where that differs.
+///
+/// The two nearly always agree, so the second one is kept only while they do not.
 #[derive(Clone, Default)]
 pub(super) struct Worlds<T> {
     pub(super) would_be: T,
-    others: BTreeMap<World, T>,
+    is: Option<T>,
 }
 
 impl<T: Clone + PartialEq> Worlds<T> {
-    /// The same in all.
-    pub(super) fn all(would_be: T) -> Self {
-        Self { would_be, others: BTreeMap::new() }
+    /// The same value in both.
+    pub(super) fn both(would_be: T) -> Self {
+        Self { would_be, is: None }
     }
 
-    pub(super) fn of(&self, world: World) -> &T {
-        self.others.get(&world).unwrap_or(&self.would_be)
+    /// The value in the run.
+    pub(super) fn is(&self) -> &T {
+        self.is.as_ref().unwrap_or(&self.would_be)
     }
 
-    /// The one in `world`, to be changed, which is to be settled afterwards.
-    pub(super) fn of_mut(&mut self, world: World) -> &mut T {
+    /// The value in the run, to be changed; [`Worlds::settle`] has to follow.
+    pub(super) fn is_mut(&mut self) -> &mut T {
         let would_be = &self.would_be;
-        self.others.entry(world).or_insert_with(|| would_be.clone())
+        self.is.get_or_insert_with(|| would_be.clone())
     }
 
-    /// The same change in all worlds.
+    /// Applies the same change to both.
     pub(super) fn each(&mut self, mut change: impl FnMut(&mut T)) {
-        self.others.values_mut().for_each(&mut change);
+        self.is.iter_mut().for_each(&mut change);
         change(&mut self.would_be);
     }
 
-    /// Where it differs.
-    pub(super) fn differing(&self) -> impl Iterator<Item = (World, &T)> {
-        self.others.iter().map(|(&world, it)| (world, it))
+    /// Whether the two differ.
+    pub(super) fn differs(&self) -> bool {
+        self.is.is_some()
     }
 
-    /// Adds the worlds in which it differs.
-    pub(super) fn add_to(&self, worlds: &mut BTreeSet<World>) {
-        worlds.extend(self.others.keys());
-    }
-
-    /// Forgets the worlds in which it has come to be as it would be.
+    /// Drops the second value if it equals the first one.
     pub(super) fn settle(&mut self) {
-        let would_be = &self.would_be;
-        self.others.retain(|_, it| it != would_be);
+        if self.is.as_ref() == Some(&self.would_be) {
+            self.is = None;
+        }
     }
 }

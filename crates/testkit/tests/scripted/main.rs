@@ -1,4 +1,4 @@
-//! Orders of the allocator that no search comes by: threads are put where they have to stand for it ([`Cue`]), once with all orders and once with the one that is missing. What each order is for is in `docs/orders.md`.
+//! Orders of the allocator that no search comes by: threads are put where they have to stand for it ([`Cue`]), once with all orders and once with the one that is missing.
 //!
 //! What is found is found by what the lab looks at in all its runs: races, blocks that are not as they were written, what `verify` finds, and memory that came back and is refused.
 
@@ -14,7 +14,7 @@ use terrace_pool::{Geometry, Guard, Marker, Pool, PoolOptions};
 use terrace_testkit::Layered;
 use terrace_testkit::crash::{Memory, Wrong};
 use terrace_testkit::schedule::{
-    Aim, Cue, Missing, Policy, Reach, Scheduled, Spot, Stage, Weak, Weakened, Weakening, Weakenings, mark,
+    Aim, Cue, Policy, Reach, Scheduled, Spot, Stage, Weak, Weakened, Weakening, Weakenings, mark,
 };
 
 pub(crate) type Medium = Layered<false>;
@@ -51,7 +51,7 @@ pub(crate) fn options() -> PoolOptions {
 fn play(
     stage: &Stage,
     make: &dyn Fn(&Stage, Medium) -> Scene,
-    missing: Missing,
+    missing: Option<Weakening>,
 ) -> (Option<Wrong>, Weakenings) {
     let reach = Reach { old: u32::MAX, ..Reach::at(Aim::Cued, true) };
     let memory = Memory::<false>::zeroed(BYTES, BYTES).expect("memory for a scene");
@@ -80,11 +80,11 @@ fn play(
 /// Nothing is wrong with a scene; without the order at `spot`, this is.
 pub(crate) fn misses(make: impl Fn(&Stage, Medium) -> Scene, spot: Spot, weak: Weak, expected: &str) {
     let stage = Stage::new();
-    let (wrong, passed) = play(&stage, &make, Missing::None);
+    let (wrong, passed) = play(&stage, &make, None);
     assert_eq!(wrong, None, "with nothing missing");
     let is_meant = |it: &&Weakening| it.weak == weak && spot.is_at(it.site);
     let weakening = passed.iter().find(is_meant).unwrap_or_else(|| panic!("{spot:?} has no {weak:?} here"));
-    let (wrong, _) = play(&stage, &make, Missing::One(*weakening));
+    let (wrong, _) = play(&stage, &make, Some(*weakening));
     let wrong = wrong.unwrap_or_else(|| panic!("nobody misses {weak:?} at {}", weakening.place()));
     assert!(wrong.contains(expected), "{wrong}");
 }
