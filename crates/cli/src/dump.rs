@@ -35,7 +35,7 @@ fn to_file<F: Files>(store: &Store, format: DumpFormat, files: &F, path: &Path) 
     let cannot = |error: io::Error| Failure::new(format!("cannot write {}: {error}", path.display()));
     let unique = u64::from(std::process::id()) << 40 ^ clock::now_ms();
     let new = Unpublished::new(files, path, unique).map_err(cannot)?;
-    write_all(store, format, Named { out: new.appending(), path })?;
+    write_all(store, format, Named { out: new.appender(), path })?;
     new.publish().map_err(cannot)
 }
 

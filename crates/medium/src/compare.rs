@@ -1,15 +1,16 @@
-//! Words compared with one value, several at a time.
+//! Compares several words with one value at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A bit for each of the `count` words at `at`, 4 at most, that equals `value`. Each word is loaded with Acquire.
+/// A bit for each of the `count` words (at most 4) at `at` that equals `value`. Each word is loaded
+/// with Acquire.
 ///
 /// # Safety
-/// Four words at `at` can be read, aligned, and are only ever written atomically.
+/// Four words at `at` are readable, aligned, and only ever written atomically.
 #[inline(always)]
 pub(crate) unsafe fn equal_words(at: *const u8, count: usize, value: u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
-    if avx2::is_there() {
+    if avx2::is_available() {
         // SAFETY: the caller's promise, and AVX2 was just found.
         return unsafe { equal_words_avx2(at, value) } & !(u64::MAX << count);
     }
@@ -28,8 +29,9 @@ unsafe fn equal_words_one_by_one(at: *const u8, count: usize, value: u64) -> u64
     words.enumerate().fold(0, |bits, (index, word)| bits | u64::from(word == value) << index)
 }
 
-/// Four words at once. Written in assembler because Rust's own vector loads are not atomic: what another thread stores meanwhile would be a data race. The
-/// processor loads each aligned word of a vector whole, and no load overtakes an earlier one; the block is a barrier to the compiler.
+/// Compares four words at once. Written in assembler because Rust's vector loads are not atomic: a
+/// concurrent store would be a data race. The processor loads each aligned word of a vector whole
+/// and does not reorder loads; the block is a compiler barrier.
 ///
 /// # Safety
 /// As `equal_words`, on a processor with AVX2.
@@ -37,8 +39,8 @@ unsafe fn equal_words_one_by_one(at: *const u8, count: usize, value: u64) -> u64
 #[inline(always)]
 unsafe fn equal_words_avx2(at: *const u8, value: u64) -> u64 {
     let equal: u64;
-    // SAFETY: 32 readable bytes are read (the caller's promise) and two vector registers changed, which are named; the upper halves of all are left zero, as
-    // code without AVX expects them.
+    // SAFETY: reads 32 readable bytes (the caller's promise) and changes two vector registers,
+    // which are named. The upper halves of all are left zero, as code without AVX expects.
     unsafe {
         std::arch::asm!(
             "vmovq {x}, {value}",
@@ -56,7 +58,7 @@ unsafe fn equal_words_avx2(at: *const u8, value: u64) -> u64 {
     equal
 }
 
-/// Whether the processor has AVX2, in one comparison where the standard library's macro makes three.
+/// Whether the processor has AVX2: one comparison, where the standard library's macro makes three.
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -66,12 +68,12 @@ mod avx2 {
     static ANSWER: AtomicU8 = AtomicU8::new(0);
 
     #[inline(always)]
-    pub(super) fn is_there() -> bool {
-        ANSWER.load(Relaxed) == YES || ask()
+    pub(super) fn is_available() -> bool {
+        ANSWER.load(Relaxed) == YES || detect()
     }
 
     #[cold]
-    fn ask() -> bool {
+    fn detect() -> bool {
         if ANSWER.load(Relaxed) == 0 {
             let answer = if std::arch::is_x86_feature_detected!("avx2") { YES } else { NO };
             ANSWER.store(answer, Relaxed);
@@ -87,19 +89,19 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn whether_there_is_avx2_is_told_each_time_as_it_is() {
-        let is_there = std::arch::is_x86_feature_detected!("avx2");
-        assert_eq!([super::avx2::is_there(), super::avx2::is_there()], [is_there; 2]);
+    fn avx2_detection_is_stable() {
+        let is_available = std::arch::is_x86_feature_detected!("avx2");
+        assert_eq!([super::avx2::is_available(), super::avx2::is_available()], [is_available; 2]);
     }
 
     #[test]
-    fn every_combination_of_equal_words_is_told() {
+    fn equal_words_finds_every_combination() {
         let region = Region::new(<Dram as crate::MappedMedium>::new(Mapping::anonymous(64, 64).unwrap()));
         let line: &Line = region.at(Offset::new(0));
         for value in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
             for pattern in 0..256u64 {
                 for (index, word) in line.0.iter().enumerate() {
-                    // The others differ in one half only.
+                    // The other words differ in one half only.
                     let other = value ^ if index % 2 == 0 { 1 } else { 1 << 63 };
                     word.store(
                         region.medium(),

@@ -1,6 +1,6 @@
-//! The instructions that move a line out of the CPU cache, chosen at run time.
+//! The instructions that move a line from the CPU cache to memory, chosen at run time.
 
-/// Which instruction writes a line back on this processor, best first.
+/// The instruction that writes a line back on this processor, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushInstruction {
     /// x86-64 `clwb`: writes back, may keep the line cached.
@@ -22,7 +22,8 @@ impl FlushInstruction {
         Self::of(std::arch::x86_64::__cpuid_count(7, 0).ebx)
     }
 
-    /// The best of a processor with these features: EBX of CPUID leaf 7, subleaf 0 (Intel SDM vol. 2A).
+    /// The best of a processor with these features: EBX of CPUID leaf 7, subleaf 0 (Intel SDM vol.
+    /// 2A).
     #[cfg(target_arch = "x86_64")]
     fn of(features: u32) -> Self {
         match features {
@@ -43,8 +44,9 @@ impl FlushInstruction {
     #[inline(always)]
     pub(crate) fn write_back(self, at: *const u8) {
         use std::arch::asm;
-        // SAFETY: the three instructions only move a line that the caller may access between cache and memory; they
-        // change no value, and every processor of this architecture that reports them has them.
+        // SAFETY: the three instructions only move a line that the caller may access between cache
+        // and memory; they change no value, and every processor of this architecture that reports
+        // them has them.
         unsafe {
             match self {
                 Self::Clwb => asm!("clwb [{}]", in(reg) at, options(nostack, preserves_flags)),
@@ -59,8 +61,9 @@ impl FlushInstruction {
     #[inline(always)]
     pub(crate) fn write_back(self, at: *const u8) {
         use std::arch::asm;
-        // SAFETY: cache maintenance by address of memory that the caller may access changes no value. `dc cvap` is
-        // written as its system instruction, since assemblers know its name only when told of ARMv8.2.
+        // SAFETY: cache maintenance by address of memory that the caller may access changes no
+        // value. `dc cvap` is written as its system instruction, since assemblers know its name
+        // only when told of ARMv8.2.
         unsafe {
             match self {
                 Self::DcCvap => {
@@ -88,15 +91,16 @@ pub(crate) fn fence() {
     unsafe { std::arch::asm!("dsb sy", options(nostack, preserves_flags)) }
 }
 
-/// Stores 8 bytes past the cache (through it where the architecture has no such store; then the caller writes back).
+/// Stores 8 bytes past the cache (through it where the architecture has no such store; then the
+/// caller writes back).
 ///
 /// # Safety
 /// `at` is 8-byte aligned and writable.
 #[inline(always)]
 pub(crate) unsafe fn stream(at: *mut u64, value: u64) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller's promise; movnti is part of SSE2, which every x86-64 processor has. Written as assembly, so
-    // that the compiler takes it for an opaque atomic store.
+    // SAFETY: the caller's promise; movnti is part of SSE2, which every x86-64 processor has.
+    // Written as assembly, so that the compiler takes it for an opaque atomic store.
     unsafe {
         std::arch::asm!("movnti [{}], {}", in(reg) at, in(reg) value, options(nostack, preserves_flags));
     }

@@ -1,15 +1,20 @@
-//! Waiting for a word to change, also by another process (futex(2)). Words stand by for hosts that share memory and no kernel: there it is looked at
-//! again and again.
+//! Waiting for a word to change, also by another process (futex(2)). Hosts that share memory but no
+//! kernel poll the word instead.
 
 use crate::Word;
 use std::time::Duration;
 
-/// Between two looks at a word where the kernel does not wait for it, as on a device.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Interval between two looks at a word that the kernel cannot wait for, as on a device.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Word {
-    #[allow(clippy::disallowed_methods, reason = "only where the kernel cannot wait for the event itself")]
-    /// Waits while the lower half of the word is `low`, for `time` at most, until [`Word::wake_all`]. It may return for no reason.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "only where the kernel cannot wait for the event
+    # itself"
+    )]
+    /// Waits until [`Word::wake_all`], at most for `time`, while the lower half of the word is
+    /// `low`. May return early without a reason.
     pub fn sleep_while(&self, low: u32, time: Duration) {
         let time = libc::timespec {
             tv_sec: time.as_secs().try_into().unwrap_or(libc::time_t::MAX),
@@ -19,19 +24,21 @@ impl Word {
         if outcome < 0 {
             let error = std::io::Error::last_os_error().raw_os_error();
             if !matches!(error, Some(libc::EAGAIN | libc::EINTR | libc::ETIMEDOUT)) {
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
     }
 
-    /// Wakes whoever waits in [`Word::sleep_while`], in any process that has the same memory mapped.
+    /// Wakes every thread that waits in [`Word::sleep_while`], in any process that maps this
+    /// memory.
     pub fn wake_all(&self) {
         self.futex(libc::FUTEX_WAKE, i32::MAX as u32, std::ptr::null());
     }
 
     fn futex(&self, what: libc::c_int, value: u32, time: *const libc::timespec) -> libc::c_long {
         const LOWER_HALF: usize = if cfg!(target_endian = "big") { 4 } else { 0 };
-        // SAFETY: the address is that of 4 aligned bytes that live as long as `self`, which the kernel compares and does not change; `time` is null or lives through the call.
+        // SAFETY: the address is that of 4 aligned bytes that live as long as `self`. The kernel
+        // compares them and does not change them. `time` is null or lives through the call.
         unsafe { libc::syscall(libc::SYS_futex, self.at().add(LOWER_HALF), what, value, time) }
     }
 }
@@ -43,7 +50,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn who_waits_is_woken_by_who_changes_the_word() {
+    fn wake_all_wakes_a_sleeping_thread() {
         let region = Region::new(Dram::new(Mapping::anonymous(4096, 0).unwrap()));
         let word: &crate::Word = region.at(Offset::new(64));
         std::thread::scope(|threads| {
@@ -58,11 +65,11 @@ mod tests {
     }
 
     #[test]
-    fn two_who_wait_for_each_other_in_turn_are_both_woken() {
+    fn two_threads_wake_each_other_in_turn() {
         const ROUNDS: u64 = 2000;
         let region = Region::new(Dram::new(Mapping::anonymous(4096, 0).unwrap()));
         let word: &crate::Word = region.at(Offset::new(64));
-        // Whoever finds its own number makes the next one of it.
+        // The thread that finds its own number increments it.
         let go = |own: u64| loop {
             match word.load(region.medium(), Acquire) {
                 number if number >= ROUNDS => return,
@@ -81,11 +88,11 @@ mod tests {
 
     #[allow(clippy::disallowed_methods, reason = "whether it waits at all")]
     #[test]
-    fn a_word_that_is_another_already_and_one_that_stays_are_not_waited_for_for_ever() {
+    fn sleep_ends_on_another_value_or_timeout() {
         let region = Region::new(Dram::new(Mapping::anonymous(4096, 0).unwrap()));
         let word: &crate::Word = region.at(Offset::new(64));
         word.sleep_while(7, Duration::MAX);
-        // A signal may end one of them early, and all of them never.
+        // A signal may end one of the waits early, but not all of them.
         let long = (0..3).any(|_| {
             let start = Instant::now();
             word.sleep_while(0, Duration::from_millis(5));
@@ -96,17 +103,17 @@ mod tests {
 
     #[allow(clippy::disallowed_methods, reason = "whether it waits at all")]
     #[test]
-    fn a_word_that_the_kernel_does_not_wait_for_is_looked_at_now_and_then() {
+    fn sleep_polls_where_the_kernel_cannot_wait() {
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
         file.set_len(4096).unwrap();
         let mapping =
             Mapping::file(file.try_clone().unwrap(), 4096, 0, crate::Protection::ReadWrite).unwrap();
         let region = Region::new(Dram::new(mapping));
         let word: &crate::Word = region.at(Offset::new(64));
-        // Nothing lies behind the word any more: the kernel cannot compare it.
+        // The file ends before the word now, so the kernel cannot compare it.
         file.set_len(0).unwrap();
         let start = Instant::now();
         word.sleep_while(0, Duration::MAX);
-        assert!(start.elapsed() >= super::LOOK_EVERY);
+        assert!(start.elapsed() >= super::POLL_INTERVAL);
     }
 }

@@ -1,11 +1,12 @@
-//! Where bytes that outlive a process live, and what it takes to make them durable.
+//! The memory below a pool: where its bytes come from, and how they become durable.
 //!
-//! This crate holds every memory map, every flush instruction and almost all the `unsafe` of Terrace.
-//! Reading order: [`Medium`] (the contract), [`Word`] and [`Offset`] (what a medium holds), [`Region`] (bounds-checked
-//! access), [`Mapping`] (where the bytes come from), then the three media: [`Dram`], [`Shm`], [`Pmem`].
-//! [`files`] stands apart: what is kept in files that are not mapped.
+//! This crate holds every memory map, every flush instruction and almost all the `unsafe` of
+//! Terrace. Reading order: [`Medium`] (the contract), [`Word`] and [`Offset`] (what a medium
+//! holds), [`Region`] (bounds-checked access), [`Mapping`] (where the bytes come from), then the
+//! three media: [`Dram`], [`Shm`], [`Pmem`]. [`files`] is separate: files that are read and
+//! written, not mapped.
 //!
-//! What each medium keeps through a crash is written down in `docs/model.md`.
+//! `docs/model.md` says what each medium keeps through a crash.
 
 mod compare;
 pub mod files;
@@ -22,6 +23,6 @@ mod word;
 pub use flush::FlushInstruction;
 pub use mapping::{Backing, HugePages, MapError, Mapping, Protection};
 pub use media::{Dram, Pmem, Shm};
-pub use medium::{Access, BLOCK, LINE, MappedMedium, Medium, Order, elsewhere, full_barrier};
+pub use medium::{Access, BLOCK, LINE, MappedMedium, Medium, Order, external_sync, full_barrier};
 pub use region::{Offset, Persistent, Region};
 pub use word::{Line, Word};

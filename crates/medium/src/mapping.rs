@@ -1,8 +1,9 @@
-//! Where a medium's bytes come from: a file, a device or anonymous memory, mapped under a reserved range of addresses
-//! so that it grows in place.
+//! A range of addresses over a file, a device or anonymous memory, reserved so that it grows in
+//! place.
 //!
-//! The whole reserved range is mapped at once; what lies beyond [`Mapping::len`] has no storage yet and is never
-//! accessed. Growing therefore moves nothing, and other processes that map the same file need not map it again.
+//! The whole reserved range is mapped at once. What lies beyond [`Mapping::len`] has no storage yet
+//! and is never accessed. So growing moves nothing, and other processes that map the same file need
+//! not map it again.
 
 use crate::{LINE, smaps};
 use rustix::fs::{FallocateFlags, fallocate, fstatfs};
@@ -17,30 +18,31 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Bases are aligned to this many bytes, the size of a huge page.
+/// Alignment of bases in bytes: the size of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// Whether a mapping may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// Loads only; a store is a segmentation fault, so callers check before they write.
+    /// Loads only. A store is a segmentation fault, so callers check before they write.
     ReadOnly,
     /// Loads and stores.
     ReadWrite,
-    /// Loads and stores; what is stored stays in this mapping and never reaches the file.
+    /// Loads and stores. Stores stay in this mapping and never reach the file.
     CopyOnWrite,
 }
 
-/// What kind of storage lies below a mapping; it decides what durability can be promised.
+/// The storage below a mapping. It decides which durability can be promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
-    /// Private memory: gone with the process.
+    /// Private memory: lost with the process.
     Anonymous,
     /// tmpfs (/dev/shm) or a memfd: outlives the process, not the machine.
     SharedMemory,
-    /// hugetlbfs: as shared memory, on huge pages always.
+    /// hugetlbfs: shared memory that is always on huge pages.
     HugeTlb,
-    /// A file on a disk file system: outlives the process; through a crash of the machine only what was synced.
+    /// A file on a disk file system: outlives the process. After a crash of the machine, only what
+    /// was synced remains.
     File,
     /// A file on a DAX file system mapped with MAP_SYNC: durable once flushed.
     DaxFile,
@@ -55,12 +57,12 @@ impl Backing {
     }
 }
 
-/// Whether a mapping lies on huge pages.
+/// How much of a mapping is on huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HugePages {
     /// Bytes on huge pages.
     pub huge: u64,
-    /// Bytes resident in all.
+    /// Bytes resident in total.
     pub resident: u64,
 }
 
@@ -68,14 +70,14 @@ pub struct HugePages {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MapError {
-    /// The operating system refused; the first word says what was tried.
+    /// The operating system refused; the text says which action.
     Os(&'static str, io::Error),
     /// The file system has no room for the bytes asked for.
     NoSpace {
         /// Bytes asked for.
         wanted: u64,
     },
-    /// The reserved range of addresses ends here.
+    /// The reserved range of addresses is too short.
     Reserved {
         /// Bytes asked for.
         wanted: u64,
@@ -122,20 +124,20 @@ pub struct Mapping {
     reserved: usize,
     whole: Whole,
     file: Option<File>,
-    /// Whether other processes may make the file longer.
+    /// Whether to look for growth of the file by other processes.
     follows: AtomicBool,
     backing: Backing,
     protection: Protection,
 }
 
-// SAFETY: a Mapping is an address range and a file; the range is accessed only through atomics or under the promises of
-// `Region`'s unsafe methods.
+// SAFETY: a Mapping is an address range and a file. The range is accessed only through atomics, or
+// under the promises of `Region`'s unsafe methods.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Anonymous memory of `len` bytes, zeroed, that can grow to `reserve`.
+    /// Maps `len` bytes of anonymous zeroed memory that can grow to `reserve`.
     pub fn anonymous(len: usize, reserve: usize) -> Result<Self, MapError> {
         let reserve = round_up(reserve.max(len).max(1), HUGE_PAGE);
         let (whole, base) = reserve_addresses(reserve)?;
@@ -156,8 +158,8 @@ impl Mapping {
         })
     }
 
-    /// Maps the first `len` bytes of `file`, shared with every other process that maps it, able to grow to `reserve`.
-    /// The file has at least `len` bytes; [`Mapping::allocate`] sees to that for a new one.
+    /// Maps the first `len` bytes of `file`, shared with every process that maps it; it can grow to
+    /// `reserve`. The file has at least `len` bytes: see [`Mapping::allocate`].
     pub fn file(file: File, len: usize, reserve: usize, protection: Protection) -> Result<Self, MapError> {
         let kind = file_kind(&file)?;
         let reserve = match kind {
@@ -171,7 +173,7 @@ impl Mapping {
         if protection == Protection::CopyOnWrite {
             return Self::copy_on_write(file, len, reserve, reserve_addresses(reserve)?, kind);
         }
-        // MAP_SYNC is asked for on plain files, where nothing else tells persistent memory.
+        // MAP_SYNC is tried on plain files, because nothing else identifies persistent memory.
         let dax = kind == Backing::File && is_synchronous(&file, prot);
         let sharing = if dax { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
         let (whole, base) = reserve_addresses(reserve)?;
@@ -208,7 +210,8 @@ impl Mapping {
         Ok(Self { base, len, reserved, whole, file, follows, backing, protection })
     }
 
-    /// Waits until `len` bytes from `from` on are on the disk, where a disk lies below. From a page boundary on.
+    /// Waits until `len` bytes from the page boundary `from` on are on the disk, if the mapping has
+    /// a disk.
     pub fn sync(&self, from: usize, len: usize) -> Result<(), MapError> {
         let on_disk = matches!(self.backing, Backing::File | Backing::DaxFile);
         if !on_disk || self.protection != Protection::ReadWrite {
@@ -221,8 +224,9 @@ impl Mapping {
             .map_err(|e| os("write the file to its disk", e))
     }
 
-    /// Refuses stores, or takes them again, from byte `from` on, rounded up to whole pages: those of the system, or the huge ones of the file. What the mapping grows by later
-    /// is treated alike.
+    /// Refuses stores from byte `from` on, or allows them again. `from` is rounded up to whole
+    /// pages: those of the system, or the file's huge pages. Memory added by growth later is
+    /// treated the same.
     pub fn refuse_stores(&self, from: usize, refuse: bool) -> Result<(), MapError> {
         const HUGE: usize = 2 << 20;
         let page = if self.backing == Backing::HugeTlb {
@@ -235,18 +239,20 @@ impl Mapping {
             return Ok(());
         };
         let flags = if refuse { MprotectFlags::READ } else { MprotectFlags::READ | MprotectFlags::WRITE };
-        // SAFETY: the range lies in the mapping; whoever calls this stores nothing to it while stores are refused.
+        // SAFETY: the range lies in the mapping, and callers do not store to it while stores are
+        // refused.
         unsafe { mprotect(self.base.as_ptr().wrapping_add(from).cast(), len, flags) }
             .map_err(|e| os("protect the mapping", e))
     }
 
-    /// Bytes of a block of the file, which are those of its huge pages on hugetlbfs.
+    /// Bytes of a block of the file: on hugetlbfs, of a huge page.
     fn file_block(&self) -> usize {
         let metadata = self.file.as_ref().and_then(|file| file.metadata().ok());
         metadata.map_or(0, |metadata| metadata.blksize() as usize)
     }
 
-    /// Gives `file` storage for its first `len` bytes, so that no store into them can fail for want of space.
+    /// Allocates storage for the first `len` bytes of `file`, so that no store into them fails for
+    /// lack of space.
     pub fn allocate(file: &File, len: u64) -> Result<(), MapError> {
         let metadata = file.metadata().map_err(|e| MapError::Os("read the file's size", e))?;
         if metadata.file_type().is_char_device() {
@@ -259,7 +265,7 @@ impl Mapping {
         }
     }
 
-    /// Grows to `len` bytes in place. Does nothing if it is that large already.
+    /// Grows to `len` bytes in place. Does nothing if it is already that large.
     pub fn grow(&self, len: usize) -> Result<(), MapError> {
         if len <= self.len() {
             return Ok(());
@@ -277,20 +283,23 @@ impl Mapping {
         Ok(())
     }
 
-    /// Takes note that another participant has grown the file to `len` bytes.
+    /// Extends the accessible range after another participant has grown the file to `len` bytes.
     pub fn extend_view(&self, len: usize) {
-        // ORDER: Release: pairs with the Acquire in `len`; whoever sees the length sees storage behind it.
+        // ORDER: Release: pairs with the Acquire in `len`. A thread that sees the length sees
+        // storage behind it.
         self.len.fetch_max(whole_lines(len.min(self.reserved)), Ordering::Release);
     }
 
-    /// Other processes may make the file longer from now on: [`Mapping::catch_up`] looks.
-    pub fn follow(&self) {
+    /// Declares that other processes may grow the file, so that [`Mapping::refresh_len`] looks for
+    /// that.
+    pub fn follow_growth(&self) {
         self.follows.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the file has grown since it was last looked at; if so, what is new can be accessed. Only after [`Mapping::follow`].
+    /// Extends the accessible range to the file's size, if [`Mapping::follow_growth`] was called. Returns
+    /// whether it has grown since the last look.
     #[cold]
-    pub fn catch_up(&self) -> bool {
+    pub fn refresh_len(&self) -> bool {
         let before = self.len();
         if let Some(file) = self.file.as_ref().filter(|_| self.follows.load(Ordering::Relaxed))
             && let Ok(metadata) = file.metadata()
@@ -300,27 +309,27 @@ impl Mapping {
         self.len() > before
     }
 
-    /// The first byte.
+    /// The address of the first byte.
     #[inline(always)]
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Bytes that may be accessed: whole lines only.
+    /// Number of bytes that may be accessed: whole lines only.
     #[inline(always)]
     #[allow(clippy::len_without_is_empty, reason = "a mapping is never asked whether it is empty")]
     pub fn len(&self) -> usize {
-        // ORDER: Relaxed: what lies behind a length that grew is the kernel's doing, which was over before the length was stored; nothing that a thread wrote there
-        // is read on the strength of the length alone.
+        // ORDER: Relaxed: the kernel provided the memory behind a larger length before that length
+        // was stored. No thread reads another's writes on the strength of the length alone.
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Bytes it can grow to.
+    /// Number of bytes it can grow to.
     pub fn reserved(&self) -> usize {
         self.reserved
     }
 
-    /// What lies below.
+    /// The storage below.
     pub fn backing(&self) -> Backing {
         self.backing
     }
@@ -335,23 +344,24 @@ impl Mapping {
         self.file.as_ref()
     }
 
-    /// Asks for huge pages for what will be touched from now on. Advice: nothing fails if there are none.
+    /// Asks for huge pages where memory is touched from now on. Advice: nothing fails without them.
     pub fn advise_huge_pages(&self) {
         // SAFETY: this advice changes how pages are backed, not what they hold.
         let _ = unsafe { madvise(self.base.as_ptr().cast(), self.reserved, Advice::LinuxHugepage) };
     }
 
-    /// Rewrites the populated pages of `from..from + len` into huge pages, where the kernel can. Takes about 3 s a GiB, so
-    /// it belongs in the background. Returns whether the kernel did it.
+    /// Collapses the populated pages of `from..from + len` into huge pages, where the kernel can.
+    /// Takes about 3 s a GiB, so it belongs in the background. Returns whether the kernel did it.
     pub fn collapse_huge_pages(&self, from: usize, len: usize) -> bool {
         let from = from / HUGE_PAGE * HUGE_PAGE;
         let end = (from + len).min(self.len()) / HUGE_PAGE * HUGE_PAGE;
         let at = self.base.as_ptr().wrapping_add(from);
-        // SAFETY: collapsing moves pages without changing what the addresses hold. (rustix does not know this advice.)
+        // SAFETY: collapsing moves pages without changing what the addresses hold. (rustix does not
+        // know this advice.)
         end > from && unsafe { libc::madvise(at.cast(), end - from, libc::MADV_COLLAPSE) } == 0
     }
 
-    /// How much of the mapping lies on huge pages now, from the kernel's books.
+    /// How much of the mapping is on huge pages now, according to the kernel.
     pub fn huge_pages(&self) -> io::Result<HugePages> {
         let start = self.base.addr().get() as u64;
         Ok(smaps::huge_pages(&smaps::read()?, start..start + self.reserved as u64))
@@ -369,7 +379,7 @@ fn read_write() -> ProtFlags {
     ProtFlags::READ | ProtFlags::WRITE
 }
 
-/// Only whole lines are mapped: what lies in one line then takes a single comparison to check.
+/// Rounds down to whole lines: a `T` within one line then takes a single comparison to check.
 fn whole_lines(len: usize) -> usize {
     len / LINE * LINE
 }
@@ -382,13 +392,14 @@ fn os(what: &'static str, errno: Errno) -> MapError {
     MapError::Os(what, errno.into())
 }
 
-/// A reservation as munmap wants it back.
+/// A whole reservation, as munmap needs it.
 type Whole = (NonNull<u8>, usize);
 
-/// Reserves addresses, aligned so that huge pages fit. Returns the whole reservation and the aligned base.
+/// Reserves addresses, aligned for huge pages. Returns the whole reservation and the aligned base.
 ///
-/// Where the mapping that was to take its place fails, the reservation is left as it is: some of it may be another thread's by then (the kernel takes away what lay
-/// there before it asks the file), and addresses that nobody uses cost nothing.
+/// If mapping over it fails, the caller leaves the reservation as it is. The kernel removes the old
+/// mapping before it asks the file, so another thread may own part of the range by then. Unused
+/// addresses cost nothing.
 fn reserve_addresses(len: usize) -> Result<(Whole, NonNull<u8>), MapError> {
     let whole_len = len
         .checked_add(HUGE_PAGE)
@@ -399,7 +410,7 @@ fn reserve_addresses(len: usize) -> Result<(Whole, NonNull<u8>), MapError> {
         .map_err(|e| os("reserve addresses", e))?;
     let whole = NonNull::new(at.cast::<u8>()).ok_or_else(|| os("reserve addresses", Errno::NOMEM))?;
     let padding = whole.addr().get().next_multiple_of(HUGE_PAGE) - whole.addr().get();
-    // SAFETY: the padding is smaller than a huge page, and the reservation is that much longer than what is asked for.
+    // SAFETY: the padding is smaller than a huge page, and the reservation is longer by that much.
     let base = unsafe { whole.add(padding) };
     Ok(((whole, whole_len), base))
 }
@@ -425,11 +436,13 @@ fn file_kind(file: &File) -> Result<Backing, MapError> {
     })
 }
 
-/// Whether the kernel keeps what MAP_SYNC asks for. That it took the flag proves nothing where something between us and the kernel drops flags it does not know, as
-/// qemu's user mode does: a pool on an ordinary disk would promise to survive a power failure.
+/// Whether the kernel honours MAP_SYNC for `file`. That mmap accepts the flag proves nothing: a
+/// layer in between may drop flags it does not know, as qemu's user mode does. A pool on an
+/// ordinary disk would then promise to survive a power failure.
 ///
-/// Asked at an address of the kernel's choice, never within a reservation: where the file refuses the flag, what lay at a fixed address is gone already, and the next
-/// thread that maps something gets it.
+/// Tried at an address of the kernel's choice, never within a reservation. If the file refuses the
+/// flag, the mapping at a fixed address is already gone, and the next mmap of any thread may get
+/// that address.
 fn is_synchronous(file: &File, prot: ProtFlags) -> bool {
     let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC | MapFlags::NORESERVE;
     // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
@@ -437,7 +450,7 @@ fn is_synchronous(file: &File, prot: ProtFlags) -> bool {
         return false;
     };
     let kept = smaps::read().is_ok_and(|smaps| smaps::is_synchronous(&smaps, at.addr() as u64));
-    // SAFETY: mapped just above, and nobody else knows of it.
+    // SAFETY: mapped just above, and no other thread knows of it.
     let _ = unsafe { munmap(at, HUGE_PAGE) };
     kept
 }
@@ -454,7 +467,7 @@ mod tests {
     use rustix::fs::{MemfdFlags, memfd_create};
 
     #[test]
-    fn a_file_tells_what_it_lies_on_and_the_size_of_its_pages() {
+    fn file_kind_and_page_size_are_detected() {
         let pages = |file: File| {
             let kind = file_kind(&file).unwrap();
             let mapping = Mapping::file(file, 0, 0, Protection::ReadOnly).unwrap();
@@ -464,7 +477,7 @@ mod tests {
         let page = rustix::param::page_size();
         assert_eq!(pages(memory), (Backing::SharedMemory, Backing::SharedMemory, page));
         assert_eq!(Mapping::anonymous(64, 0).unwrap().file_block(), 0);
-        // Where the system has huge pages at all, even if none is free.
+        // Wherever the system supports huge pages, even if none is free.
         if let Ok(huge) = memfd_create("huge", MemfdFlags::HUGETLB) {
             let kind = file_kind(&File::from(huge)).unwrap();
             assert_eq!(kind, Backing::HugeTlb);

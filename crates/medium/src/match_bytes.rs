@@ -1,16 +1,17 @@
-//! Bytes compared with one value, 16 or 32 at a time.
+//! Compares 16 or 32 bytes with one value at a time.
 //!
-//! Which instructions do it is chosen once, when the first comparison asks what the processor has; but for 16 bytes on x86-64, where SSE2, which every one of these processors has, needs
-//! fewer instructions than the choice and what would be chosen. The vector loads are written in assembler because Rust's own
-//! are not atomic: what another thread stores meanwhile would be a data race. The processors load each aligned word of a vector whole.
+//! The first comparison chooses the instructions by what the processor has. The exception is 16
+//! bytes on x86-64: there SSE2, which all of these processors have, takes fewer instructions than
+//! the choice. The vector loads are written in assembler because Rust's are not atomic: a
+//! concurrent store would be a data race. The processors load each aligned word of a vector whole.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
-/// What the processor has for it.
+/// An implementation of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kernel {
-    /// Nothing: words in ordinary registers.
+    /// No vector unit: words in ordinary registers.
     Portable = 1,
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -22,10 +23,11 @@ enum Kernel {
 
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
-/// A bit for each of the `8 * WORDS` bytes at `at` that equals `byte`, the lowest for the first in memory. Nothing that the caller reads afterwards is read before.
+/// A bit for each of the `8 * WORDS` bytes at `at` that equals `byte`; bit 0 is the first in
+/// memory. The caller's later loads are ordered after these.
 ///
 /// # Safety
-/// `WORDS` words (2 or 4) at `at` can be read, aligned, and are only ever written atomically.
+/// `WORDS` words (2 or 4) at `at` are readable, aligned, and only ever written atomically.
 #[inline(always)]
 pub(crate) unsafe fn equal_bytes<const WORDS: usize>(at: *const u8, byte: u8) -> u32 {
     const { assert!(WORDS == 2 || WORDS == 4, "one vector register is filled, or half of one") };
@@ -45,19 +47,21 @@ pub(crate) unsafe fn equal_bytes<const WORDS: usize>(at: *const u8, byte: u8) ->
     }
     #[cfg(target_arch = "aarch64")]
     if chosen == Kernel::Neon as u8 {
-        // SAFETY: the caller's promise; every aarch64 processor that runs Rust's standard library has NEON.
+        // SAFETY: the caller's promise; every aarch64 processor that runs Rust's standard library
+        // has NEON.
         return unsafe { neon::<WORDS>(at, byte) };
     }
     // SAFETY: the caller's promise.
-    unsafe { otherwise::<WORDS>(at, byte) }
+    unsafe { fallback::<WORDS>(at, byte) }
 }
 
-/// Where there is no vector unit, or nobody has looked for one yet. Not inlined: it would take registers from everybody who has one.
+/// Compares without a vector unit, and chooses an implementation at the first call. Not inlined: it
+/// would take registers from the vector paths.
 ///
 /// # Safety
 /// As [`equal_bytes`].
 #[inline(never)]
-unsafe fn otherwise<const WORDS: usize>(at: *const u8, byte: u8) -> u32 {
+unsafe fn fallback<const WORDS: usize>(at: *const u8, byte: u8) -> u32 {
     if CHOSEN.load(Relaxed) == 0 {
         choose();
     }
@@ -90,10 +94,7 @@ fn best() -> Kernel {
     Kernel::Portable
 }
 
-/// Word by word: a byte that is equal becomes zero, and no byte's carry reaches the next.
-///
-/// # Safety
-/// As [`equal_bytes`].
+/// Compares word by word: a byte that is equal becomes zero, and no byte's carry reaches the next.
 #[inline(always)]
 unsafe fn portable<const WORDS: usize>(at: *const u8, byte: u8) -> u32 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
@@ -115,8 +116,8 @@ unsafe fn portable<const WORDS: usize>(at: *const u8, byte: u8) -> u32 {
 #[inline(always)]
 unsafe fn sse2(at: *const u8, byte: u8) -> u32 {
     let equal: u32;
-    // SAFETY: 16 bytes are read, as the caller promises; the registers that change are named. The block is a barrier to the compiler, and the processor lets no
-    // load overtake an earlier one.
+    // SAFETY: reads 16 bytes, as the caller promises; the registers that change are named. The
+    // block is a compiler barrier, and the processor does not reorder loads.
     unsafe {
         std::arch::asm!(
             "movd {x}, {bytes:e}",
@@ -135,15 +136,12 @@ unsafe fn sse2(at: *const u8, byte: u8) -> u32 {
     equal
 }
 
-/// The registers above the sixteenth need no `vzeroupper`.
-///
-/// # Safety
-/// As [`equal_bytes`], of four words, on a processor with AVX-512 VL and BW.
+/// Registers above the sixteenth need no `vzeroupper`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn avx512(at: *const u8, byte: u8) -> u32 {
     let equal: u32;
-    // SAFETY: 32 bytes; else as above.
+    // SAFETY: as above, for 32 bytes.
     unsafe {
         std::arch::asm!(
             "vpbroadcastb ymm16, {byte:e}",
@@ -166,7 +164,8 @@ unsafe fn avx512(at: *const u8, byte: u8) -> u32 {
 #[inline(always)]
 unsafe fn avx2(at: *const u8, byte: u8) -> u32 {
     let equal: u32;
-    // SAFETY: 32 bytes; else as above. The upper halves of all registers are left zero, as code without AVX expects them.
+    // SAFETY: as above, for 32 bytes. The upper halves of all registers are left zero, as code
+    // without AVX expects.
     unsafe {
         std::arch::asm!(
             "vmovd {x}, {byte:e}",
@@ -184,17 +183,15 @@ unsafe fn avx2(at: *const u8, byte: u8) -> u32 {
     equal
 }
 
-/// A byte's bit is picked from each equal byte, and the eight of a half are added up.
-///
-/// # Safety
-/// As [`equal_bytes`].
+/// Picks a different bit from each equal byte, and adds up the eight of a half.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 unsafe fn neon<const WORDS: usize>(at: *const u8, byte: u8) -> u32 {
     const PICK: u64 = 0x8040_2010_0804_0201;
     (0..WORDS / 2).fold(0, |bits, half| {
         let (low, high): (u32, u32);
-        // SAFETY: 16 bytes are read, as the caller promises; the registers that change are named. The barrier keeps later loads behind this one.
+        // SAFETY: reads 16 bytes, as the caller promises; the registers that change are named. The
+        // barrier keeps later loads behind this one.
         unsafe {
             std::arch::asm!(
                 "ldr {x:q}, [{at}]",
@@ -228,7 +225,7 @@ mod tests {
 
     type Compare = unsafe fn(*const u8, u8) -> u32;
 
-    /// Every kernel that this processor has, for 16 bytes and for 32.
+    /// Every implementation that this processor can run, for 16 bytes and for 32.
     fn kernels() -> Vec<(&'static str, Compare, Compare)> {
         let mut kernels: Vec<(&'static str, Compare, Compare)> = vec![
             ("portable", portable::<2>, portable::<4>),
@@ -252,13 +249,14 @@ mod tests {
     struct Bytes([u8; 32]);
 
     #[test]
-    fn every_kernel_tells_the_same_bytes_as_one_by_one() {
+    fn every_kernel_agrees_with_byte_by_byte() {
         let mut random = 0x1234_5678_9abc_def0_u64;
         for round in 0..4000 {
             let mut bytes = Bytes([0; 32]);
             for byte in &mut bytes.0 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                // Few values, so that many are equal; neighbours that differ in one bit, so that a carry would show.
+                // Few values, so that many are equal. Neighbours differ in one bit, so that a carry
+                // would show.
                 *byte = [0, 1, 0x7f, 0x80, 0x81, 0xff][(random >> 40) as usize % 6];
             }
             let wanted = [0, 1, 0x7f, 0x80, 0x81, 0xff, 0x55][round % 7];
@@ -266,7 +264,7 @@ mod tests {
                 bytes.0.iter().enumerate().fold(0u32, |bits, (i, &b)| bits | u32::from(b == wanted) << i);
             for (name, two, four) in kernels() {
                 let at = bytes.0.as_ptr();
-                // SAFETY: 32 bytes, aligned to 64, that nobody writes.
+                // SAFETY: 32 bytes, aligned to 64, that no other thread writes.
                 let (half, whole) = unsafe { (two(at, wanted), four(at, wanted)) };
                 assert_eq!(
                     (half, whole),
@@ -279,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_chosen_stays_chosen() {
+    fn chosen_kernel_stays_chosen() {
         choose();
         assert_eq!(CHOSEN.load(Relaxed), best() as u8);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn the_widest_that_the_processor_has_is_chosen() {
+    fn widest_available_kernel_is_chosen() {
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let flags = info.lines().find(|line| line.starts_with("flags")).unwrap();
         let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);

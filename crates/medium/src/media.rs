@@ -1,17 +1,20 @@
-//! The three production media. They differ only in what a crash takes and so in what durability costs.
+//! The three production media. They differ in what a crash loses, and so in what durability costs.
 
 use crate::{FlushInstruction, MappedMedium, Mapping, Medium, flush};
 use std::ptr::NonNull;
 
-/// Memory that a crash loses altogether: durability costs nothing because there is none.
+/// Memory that a crash loses entirely. Durability costs nothing, because there is none.
 pub struct Dram(Mapping);
 
-/// Memory that outlives the process but not the machine: every store is kept as soon as it is visible.
+/// Memory that outlives the process but not the machine: a store is durable as soon as it is
+/// visible.
 ///
-/// So too memory behind eADR or CXL with global persistent flush, where the caches are flushed on power loss.
+/// Also memory behind eADR, or CXL with global persistent flush: these flush the caches on power
+/// loss.
 pub struct Shm(Mapping);
 
-/// Memory that outlives the machine, behind a cache that does not: a store is kept once it is written back and fenced.
+/// Memory that outlives the machine, behind a volatile cache: a store is durable once it is written
+/// back and fenced.
 pub struct Pmem {
     mapping: Mapping,
     flush: FlushInstruction,
@@ -45,13 +48,14 @@ impl MappedMedium for Pmem {
 }
 
 impl Pmem {
-    /// The instruction that writes lines back, the best that this processor has.
+    /// The instruction that writes lines back: the best that this processor has.
     pub fn flush_instruction(&self) -> FlushInstruction {
         self.flush
     }
 }
 
-// SAFETY: a Mapping keeps its range mapped until it is dropped; its length is of whole lines and never shrinks.
+// SAFETY: a Mapping keeps its range mapped until it is dropped. Its length is in whole lines and
+// never shrinks.
 unsafe impl Medium for Dram {
     const VOLATILE_CACHE: bool = false;
     #[inline(always)]
@@ -68,7 +72,8 @@ unsafe impl Medium for Dram {
     fn fence(&self) {}
 }
 
-// SAFETY: a Mapping keeps its range mapped until it is dropped; its length is of whole lines and never shrinks.
+// SAFETY: a Mapping keeps its range mapped until it is dropped. Its length is in whole lines and
+// never shrinks.
 unsafe impl Medium for Shm {
     const VOLATILE_CACHE: bool = false;
     #[inline(always)]
@@ -80,7 +85,7 @@ unsafe impl Medium for Shm {
         self.0.len()
     }
     fn has_grown(&self) -> bool {
-        self.0.catch_up()
+        self.0.refresh_len()
     }
     #[inline(always)]
     fn write_back(&self, _: *const u8) {}
@@ -88,7 +93,8 @@ unsafe impl Medium for Shm {
     fn fence(&self) {}
 }
 
-// SAFETY: a Mapping keeps its range mapped until it is dropped; its length is of whole lines and never shrinks.
+// SAFETY: a Mapping keeps its range mapped until it is dropped. Its length is in whole lines and
+// never shrinks.
 unsafe impl Medium for Pmem {
     const VOLATILE_CACHE: bool = true;
     #[inline(always)]
@@ -100,7 +106,7 @@ unsafe impl Medium for Pmem {
         self.mapping.len()
     }
     fn has_grown(&self) -> bool {
-        self.mapping.catch_up()
+        self.mapping.refresh_len()
     }
     #[inline(always)]
     fn write_back(&self, at: *const u8) {

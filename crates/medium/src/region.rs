@@ -5,20 +5,17 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Types made only of [`Word`]s: any bits are a valid value, every access is atomic.
+/// A type made only of [`Word`]s: any bits are a valid value, and every access is atomic.
 ///
 /// So an index that follows a stale or hostile offset reads garbage, never undefined memory.
-///
-/// # Safety
-/// `repr(C)`, every field is a `Word` or `Persistent`, no padding.
 pub unsafe trait Persistent {}
 
-// SAFETY: a Word is one.
+// SAFETY: a Word is one word.
 unsafe impl Persistent for Word {}
 // SAFETY: an array has no padding between its elements.
 unsafe impl<T: Persistent, const N: usize> Persistent for [T; N] {}
 
-/// Where a `T` lies in a region, in bytes from its base. Means the same at any mapping address; 0 is null.
+/// The distance of a `T` from a region's base, in bytes. Valid at any mapping address; 0 is null.
 pub struct Offset<T>(u64, PhantomData<fn() -> T>);
 
 impl<T> Offset<T> {
@@ -27,7 +24,7 @@ impl<T> Offset<T> {
     pub const fn new(raw: u64) -> Self {
         Self(raw, PhantomData)
     }
-    /// Bytes from the base.
+    /// The distance from the base in bytes.
     #[inline(always)]
     pub const fn raw(self) -> u64 {
         self.0
@@ -42,7 +39,7 @@ impl<T> Offset<T> {
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }
-    /// The offset of the `index`th `T` from here.
+    /// The offset of the `index`th `T` from here on.
     #[inline(always)]
     pub const fn element(self, index: u64) -> Self {
         Self::new(self.0.wrapping_add(index.wrapping_mul(size_of::<T>() as u64)))
@@ -67,7 +64,7 @@ impl<T> std::fmt::Debug for Offset<T> {
     }
 }
 
-/// A medium seen as typed words at offsets.
+/// A medium whose words are accessed by typed offsets.
 pub struct Region<M>(M);
 
 impl<M: Medium> Region<M> {
@@ -82,62 +79,65 @@ impl<M: Medium> Region<M> {
         &self.0
     }
 
-    /// The `T` at `offset`, or `None` where it would be out of bounds or misaligned.
+    /// The `T` at `offset`, or `None` if it would be out of bounds or misaligned.
     #[inline(always)]
     pub fn get<T: Persistent>(&self, offset: Offset<T>) -> Option<&T> {
-        match self.glance(offset) {
-            None if self.is_inside_by_now(offset.raw(), size_of::<T>()) => self.glance(offset),
+        match self.get_if_known(offset) {
+            None if self.is_inside_after_growth(offset.raw(), size_of::<T>()) => self.get_if_known(offset),
             found => found,
         }
     }
 
-    /// As [`Region::get`], but `None` as well where it lies in what another process has added since this one looked. For who has a longer way for all that is rare: no
-    /// function is called, so nothing has to be kept over a call.
+    /// As [`Region::get`], but also `None` if the `T` lies in memory that another process added
+    /// since the last look. For hot paths with a slow path of their own: it calls no function, so
+    /// no registers are saved over a call.
     #[inline(always)]
-    pub fn glance<T: Persistent>(&self, offset: Offset<T>) -> Option<&T> {
+    pub fn get_if_known<T: Persistent>(&self, offset: Offset<T>) -> Option<&T> {
         let len = self.0.len() as u64;
         let is_inside = if size_of::<T>() == align_of::<T>() && size_of::<T>() <= LINE {
-            // Aligned, it lies in one line, and a medium has only whole ones.
+            // An aligned `T` of at most a line lies in one line, and a medium consists of whole
+            // lines.
             offset.raw() < len
         } else {
-            // Rather than from the offset on: the length is known before the offset is.
+            // Subtract from the length, which is known before the offset is.
             len.checked_sub(size_of::<T>() as u64).is_some_and(|last| offset.raw() <= last)
         };
         if !is_inside || !offset.raw().is_multiple_of(align_of::<T>() as u64) {
             return None;
         }
-        // SAFETY: in bounds and aligned (just checked; the base is line-aligned, and no Persistent type asks for
-        // more). T: Persistent makes any bytes a valid T that may be shared. The medium keeps the range mapped.
+        // SAFETY: in bounds and aligned (just checked; the base is line-aligned, and no Persistent
+        // type asks for more). T: Persistent makes any bytes a valid T that may be shared. The
+        // medium keeps the range mapped.
         Some(unsafe { self.0.base().add(offset.raw() as usize).cast().as_ref() })
     }
 
-    /// Whether `len` bytes at `offset` lie in the region, as long as it is by now.
+    /// Whether `len` bytes at `offset` lie in the region, including what another process has added.
     #[inline(always)]
     pub fn holds(&self, offset: u64, len: usize) -> bool {
         offset.checked_add(len as u64).is_some_and(|end| end <= self.0.len() as u64)
-            || self.is_inside_by_now(offset, len)
+            || self.is_inside_after_growth(offset, len)
     }
 
-    /// Whether the region has grown such that what did not lie in it does now.
+    /// Whether the range lies in the region after looking at its length again.
     #[cold]
     #[inline(never)]
-    fn is_inside_by_now(&self, offset: u64, len: usize) -> bool {
-        offset.checked_add(len as u64).is_some_and(|end| end <= self.len_by_now() as u64)
+    fn is_inside_after_growth(&self, offset: u64, len: usize) -> bool {
+        offset.checked_add(len as u64).is_some_and(|end| end <= self.refreshed_len() as u64)
     }
 
-    /// How long it is, with what another process has added since this one looked.
+    /// The length, including what another process has added since the last look.
     #[cold]
-    pub fn len_by_now(&self) -> usize {
-        // Whether it has, or another thread has seen it before, is the same.
+    pub fn refreshed_len(&self) -> usize {
+        // The result does not matter: another thread may have seen the growth first.
         self.0.has_grown();
         self.0.len()
     }
 
-    /// The `T` at `offset`.
+    /// The `T` at `offset`, which this program computed. An offset from a file of unknown origin
+    /// goes through [`Region::get`].
     ///
     /// # Panics
-    /// Where it would be out of bounds or misaligned. For offsets that this program made; ones that were read from a
-    /// file of unknown origin go through [`Region::get`].
+    /// If the `T` would be out of bounds or misaligned.
     #[inline(always)]
     #[track_caller]
     pub fn at<T: Persistent>(&self, offset: Offset<T>) -> &T {
@@ -167,10 +167,10 @@ impl<M: Medium> Region<M> {
         self.write_back_range((&raw const *t).cast(), size_of::<T>());
     }
 
-    /// Starts writing back every line of `len` bytes at `offset`.
+    /// Starts writing back every line of the `len` bytes at `offset`.
     ///
     /// # Panics
-    /// Where they are out of bounds.
+    /// If they are out of bounds.
     #[inline(always)]
     #[track_caller]
     pub fn write_back_bytes(&self, offset: u64, len: usize) {
@@ -194,7 +194,7 @@ impl<M: Medium> Region<M> {
         }
     }
 
-    /// Waits until everything that this thread wrote back is durable.
+    /// Waits until everything that this thread has written back is durable.
     #[inline(always)]
     #[track_caller]
     pub fn fence(&self) {
@@ -204,7 +204,7 @@ impl<M: Medium> Region<M> {
         }
     }
 
-    /// Writes `t` back and waits: durable on return.
+    /// Writes `t` back and waits: it is durable on return.
     #[inline(always)]
     #[track_caller]
     pub fn persist<T: Persistent>(&self, t: &T) {
@@ -212,35 +212,37 @@ impl<M: Medium> Region<M> {
         self.fence();
     }
 
-    /// Asks the processor to fetch the line at `offset`. Never faults, whatever the offset.
+    /// Prefetches the line at `offset`. Never faults, whatever the offset.
     #[inline(always)]
     pub fn prefetch(&self, offset: u64) {
         let at = self.0.base().as_ptr().wrapping_add(offset as usize);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: prefetches of any address are architecturally without effect.
+        // SAFETY: a prefetch of any address has no architectural effect.
         unsafe {
             std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
         }
         #[cfg(target_arch = "aarch64")]
-        // SAFETY: prefetches of any address are architecturally without effect.
+        // SAFETY: a prefetch of any address has no architectural effect.
         unsafe {
             std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
         }
         self.0.prefetched(at);
     }
 
-    /// As [`Region::prefetch`], for a line that will be written: other processors give it up at once, and not only at the first store.
+    /// As [`Region::prefetch`], for a line that will be written: takes the line from other
+    /// processors' caches now instead of at the first store.
     #[inline(always)]
     pub fn prefetch_to_write(&self, offset: u64) {
         let at = self.0.base().as_ptr().wrapping_add(offset as usize);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: prefetches of any address are architecturally without effect; processors without this one do nothing. (The compiler's own
-        // intrinsic makes an ordinary prefetch of it where it may not assume that they all have it.)
+        // SAFETY: a prefetch of any address has no architectural effect; processors without this
+        // instruction ignore it. (The compiler's intrinsic becomes an ordinary prefetch where it
+        // may not assume that every processor has it.)
         unsafe {
             std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
         }
         #[cfg(target_arch = "aarch64")]
-        // SAFETY: prefetches of any address are architecturally without effect.
+        // SAFETY: a prefetch of any address has no architectural effect.
         unsafe {
             std::arch::asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
         }
@@ -256,11 +258,11 @@ impl<M: Medium> Region<M> {
         }
     }
 
-    /// The bytes at `offset`, or `None` where they are out of bounds.
+    /// The `len` bytes at `offset`, or `None` if they are out of bounds.
     ///
     /// # Safety
-    /// For as long as the slice lives nobody writes these bytes. The pool sees to it: records are written before they
-    /// are published and reused only after every reader's epoch.
+    /// No thread writes these bytes while the slice lives. The pool guarantees that: records are
+    /// written before they are published, and reused only after every reader's epoch.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn bytes(&self, offset: u64, len: usize) -> Option<&[u8]> {
@@ -269,36 +271,38 @@ impl<M: Medium> Region<M> {
         }
         let at = self.0.base().as_ptr().wrapping_add(offset as usize);
         self.0.before_access(Access::Read(len), at);
-        // SAFETY: in bounds (just checked), mapped for the life of the medium, and not written (the caller's promise).
+        // SAFETY: in bounds (just checked), mapped for the life of the medium, and not written (the
+        // caller's promise).
         let bytes = unsafe { std::slice::from_raw_parts(at, len) };
         self.0.accessed(Access::Read(len), at, Location::caller());
         Some(bytes)
     }
 
-    /// Copies `bytes` to `offset` through the cache. Not durable before a write-back and a fence.
+    /// Copies `bytes` to `offset` through the cache. Durable only after a write-back and a fence.
     ///
     /// # Safety
-    /// Nobody else accesses these bytes now.
+    /// No other thread accesses these bytes now.
     ///
     /// # Panics
-    /// Where they are out of bounds.
+    /// If they are out of bounds.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn copy_in(&self, offset: u64, bytes: &[u8]) {
         let at = self.check(offset, bytes.len());
         self.0.before_access(Access::Copy(bytes.len()), at);
-        // SAFETY: in bounds (checked), and not shared (the caller's promise); the source is Rust memory or another
-        // place of the region, and `copy` allows overlap.
+        // SAFETY: in bounds (checked) and not shared (the caller's promise). The source is Rust
+        // memory or another part of the region, and `copy` allows overlap.
         unsafe { std::ptr::copy(bytes.as_ptr(), at, bytes.len()) };
         self.0.accessed(Access::Copy(bytes.len()), at, Location::caller());
     }
 
-    /// Writes whole lines at `offset` (a multiple of [`LINE`]), past the cache where the cache is volatile: durable at
-    /// this thread's next fence, without a write-back. Where it is not, plainly. Each 8 bytes are stored atomically, in
-    /// no order among them, so this is for memory that nobody else reads yet.
+    /// Writes whole lines at `offset`, a multiple of [`LINE`]. With a volatile cache it bypasses
+    /// the cache, and the lines are durable at this thread's next fence without a write-back; else
+    /// it stores plainly. Each 8 bytes are stored atomically, in no particular order: for memory
+    /// that no other thread reads yet.
     ///
     /// # Panics
-    /// Where they are out of bounds, or `offset` is not a multiple of [`LINE`].
+    /// If the lines are out of bounds, or `offset` is not a multiple of [`LINE`].
     #[inline(always)]
     #[track_caller]
     pub fn stream_lines(&self, offset: u64, lines: &[[u64; LINE / 8]]) {
@@ -310,8 +314,8 @@ impl<M: Medium> Region<M> {
         for (i, &value) in lines.as_flattened().iter().enumerate() {
             let to = at.cast::<AtomicU64>().wrapping_add(i);
             if M::VOLATILE_CACHE {
-                // SAFETY: in bounds and aligned (checked); an aligned 8-byte store is atomic in hardware, and the
-                // compiler cannot see through it.
+                // SAFETY: in bounds and aligned (checked); an aligned 8-byte store is atomic in
+                // hardware, and the compiler cannot see through it.
                 unsafe { flush::stream(to.cast(), value) }
             } else {
                 // SAFETY: in bounds and aligned (checked), and any bits are a valid word.
@@ -332,42 +336,43 @@ mod tests {
     use std::ptr::NonNull;
     use std::sync::Mutex;
 
-    /// What is done to the memory below, in order.
+    /// A call that reached the medium below.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    enum Done {
+    enum Call {
         Before(Access, u64),
         After(Access, u64),
         /// The line's offset.
         WrittenBack(u64),
         Fenced,
         Site,
-        AskedFor(u64),
+        Prefetched(u64),
     }
 
-    /// Memory that takes note, and is longer than it has said so far.
-    struct Noting<const VOLATILE: bool> {
+    /// A medium that records every call, and that is longer than it first says.
+    struct Recorder<const VOLATILE: bool> {
         below: Dram,
         len: AtomicU64,
-        done: Mutex<Vec<Done>>,
+        done: Mutex<Vec<Call>>,
     }
 
     const LEN: u64 = 1024;
 
-    impl<const VOLATILE: bool> Noting<VOLATILE> {
+    impl<const VOLATILE: bool> Recorder<VOLATILE> {
         fn region() -> Region<Self> {
             let below = Dram::new(Mapping::anonymous(2 * LEN as usize, 0).unwrap());
             Region::new(Self { below, len: AtomicU64::new(LEN), done: Mutex::default() })
         }
-        fn note(&self, done: impl FnOnce(u64) -> Done, at: *const u8) {
+        fn record(&self, done: impl FnOnce(u64) -> Call, at: *const u8) {
             self.done.lock().unwrap().push(done((at.addr() - self.base().addr().get()) as u64));
         }
-        fn noted(&self) -> Vec<Done> {
+        fn take_record(&self) -> Vec<Call> {
             std::mem::take(&mut self.done.lock().unwrap())
         }
     }
 
-    // SAFETY: the memory below is one, of which this shows a part of whole lines that only grows.
-    unsafe impl<const VOLATILE: bool> Medium for Noting<VOLATILE> {
+    // SAFETY: the memory below fulfils the contract. This shows a prefix of whole lines that only
+    // grows.
+    unsafe impl<const VOLATILE: bool> Medium for Recorder<VOLATILE> {
         const VOLATILE_CACHE: bool = VOLATILE;
         fn base(&self) -> NonNull<u8> {
             self.below.base()
@@ -379,45 +384,45 @@ mod tests {
             self.len.swap(2 * LEN, Ordering::Relaxed) < 2 * LEN
         }
         fn write_back(&self, at: *const u8) {
-            self.note(Done::WrittenBack, at);
+            self.record(Call::WrittenBack, at);
         }
         fn fence(&self) {
-            self.done.lock().unwrap().push(Done::Fenced);
+            self.done.lock().unwrap().push(Call::Fenced);
         }
         fn before_access(&self, access: Access, at: *const u8) {
-            self.note(|at| Done::Before(access, at), at);
+            self.record(|at| Call::Before(access, at), at);
         }
         fn accessed(&self, access: Access, at: *const u8, _: &'static Location<'static>) {
-            self.note(|at| Done::After(access, at), at);
+            self.record(|at| Call::After(access, at), at);
         }
         fn persisted_at(&self, _: &'static Location<'static>) {
-            self.done.lock().unwrap().push(Done::Site);
+            self.done.lock().unwrap().push(Call::Site);
         }
         fn prefetched(&self, at: *const u8) {
-            self.note(Done::AskedFor, at);
+            self.record(Call::Prefetched, at);
         }
     }
 
     #[test]
-    fn the_medium_is_told_which_lines_are_asked_for() {
-        let region = Noting::<false>::region();
+    fn prefetches_reach_the_medium() {
+        let region = Recorder::<false>::region();
         region.prefetch(64);
         region.prefetch_to_write(200);
-        assert_eq!(region.medium().noted(), [Done::AskedFor(64), Done::AskedFor(200)]);
+        assert_eq!(region.medium().take_record(), [Call::Prefetched(64), Call::Prefetched(200)]);
     }
 
     #[test]
-    fn every_line_that_is_touched_is_written_back_and_no_other() {
-        let region = Noting::<true>::region();
+    fn write_back_covers_exactly_the_touched_lines() {
+        let region = Recorder::<true>::region();
         let lines = |from, len| {
             region.write_back_bytes(from, len);
-            let noted = region.medium().noted();
-            assert_eq!(noted[0], Done::Site);
-            let line = |done: &Done| match done {
-                Done::WrittenBack(at) => *at,
+            let take_record = region.medium().take_record();
+            assert_eq!(take_record[0], Call::Site);
+            let line = |done: &Call| match done {
+                Call::WrittenBack(at) => *at,
                 other => panic!("{other:?}"),
             };
-            noted[1..].iter().map(line).collect::<Vec<u64>>()
+            take_record[1..].iter().map(line).collect::<Vec<u64>>()
         };
         assert_eq!(lines(64, 64), [64]);
         assert_eq!(lines(64, 65), [64, 128]);
@@ -426,24 +431,24 @@ mod tests {
         assert_eq!(lines(127, 1), [64]);
         assert_eq!(lines(0, 192), [0, 64, 128]);
         region.persist(region.at(Offset::<[Word; 2]>::new(184)));
-        let both = [Done::Site, Done::WrittenBack(128), Done::WrittenBack(192), Done::Site, Done::Fenced];
-        assert_eq!(region.medium().noted(), both);
+        let both = [Call::Site, Call::WrittenBack(128), Call::WrittenBack(192), Call::Site, Call::Fenced];
+        assert_eq!(region.medium().take_record(), both);
     }
 
     #[test]
-    fn nothing_is_written_back_where_no_cache_is_lost() {
-        let region = Noting::<false>::region();
+    fn nothing_is_written_back_without_volatile_cache() {
+        let region = Recorder::<false>::region();
         region.write_back_bytes(0, 100);
         region.persist(region.at(Offset::<Line>::new(64)));
         region.fence();
-        assert_eq!(region.medium().noted(), []);
+        assert_eq!(region.medium().take_record(), []);
     }
 
     fn streams<const VOLATILE: bool>(access: Access) {
-        let region = Noting::<VOLATILE>::region();
+        let region = Recorder::<VOLATILE>::region();
         let lines = [[1, 2, 3, 4, 5, 6, 7, 8], [9; 8]];
         region.stream_lines(128, &lines);
-        assert_eq!(region.medium().noted(), [Done::Before(access, 128), Done::After(access, 128)]);
+        assert_eq!(region.medium().take_record(), [Call::Before(access, 128), Call::After(access, 128)]);
         for (nth, &word) in lines.as_flattened().iter().enumerate() {
             let at = region.at(Offset::<Word>::new(128 + 8 * nth as u64));
             assert_eq!(at.load(region.medium(), Ordering::Relaxed), word);
@@ -451,38 +456,38 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_streamed_where_the_cache_is_lost_and_copied_elsewhere() {
+    fn lines_are_streamed_only_past_a_volatile_cache() {
         streams::<true>(Access::StreamedCopy(128));
         streams::<false>(Access::Copy(128));
     }
 
     #[test]
-    fn bytes_go_where_they_are_to_and_the_medium_is_told() {
-        let region = Noting::<false>::region();
-        // SAFETY: nobody else has this region.
+    fn copies_and_reads_reach_the_medium() {
+        let region = Recorder::<false>::region();
+        // SAFETY: no other thread uses this region.
         unsafe {
             region.copy_in(10, b"bytes");
             assert_eq!(region.bytes(9, 7), Some(&b"\0bytes\0"[..]));
         }
         let (copy, read) = (Access::Copy(5), Access::Read(7));
-        let told =
-            [Done::Before(copy, 10), Done::After(copy, 10), Done::Before(read, 9), Done::After(read, 9)];
-        assert_eq!(region.medium().noted(), told);
+        let expected =
+            [Call::Before(copy, 10), Call::After(copy, 10), Call::Before(read, 9), Call::After(read, 9)];
+        assert_eq!(region.medium().take_record(), expected);
     }
 
     #[test]
-    fn what_lies_behind_the_end_is_there_once_the_medium_has_grown_and_nothing_behind_that() {
-        let grown = |look: &dyn Fn(&Region<Noting<false>>) -> bool| {
-            let region = Noting::<false>::region();
+    fn access_past_the_end_looks_for_growth_once() {
+        let grown = |look: &dyn Fn(&Region<Recorder<false>>) -> bool| {
+            let region = Recorder::<false>::region();
             (look(&region), region.medium().len() as u64)
         };
-        // What lies inside is not asked for.
+        // Inside the known length, the medium is not asked whether it has grown.
         assert_eq!(grown(&|region| region.get(Offset::<Word>::new(LEN - 8)).is_some()), (true, LEN));
         assert_eq!(grown(&|region| region.get(Offset::<[Word; 3]>::new(LEN - 24)).is_some()), (true, LEN));
         assert_eq!(grown(&|region| region.holds(0, LEN as usize)), (true, LEN));
-        assert_eq!(grown(&|region| region.glance(Offset::<Word>::new(LEN)).is_some()), (false, LEN));
+        assert_eq!(grown(&|region| region.get_if_known(Offset::<Word>::new(LEN)).is_some()), (false, LEN));
         assert_eq!(
-            grown(&|region| region.glance(Offset::<[Word; 3]>::new(LEN - 16)).is_some()),
+            grown(&|region| region.get_if_known(Offset::<[Word; 3]>::new(LEN - 16)).is_some()),
             (false, LEN)
         );
         assert_eq!(grown(&|region| region.get(Offset::<Word>::new(LEN)).is_some()), (true, 2 * LEN));
@@ -492,7 +497,7 @@ mod tests {
             (true, 2 * LEN)
         );
         assert_eq!(grown(&|region| region.holds(LEN, LEN as usize)), (true, 2 * LEN));
-        assert_eq!(grown(&|region| region.len_by_now() as u64 == 2 * LEN), (true, 2 * LEN));
+        assert_eq!(grown(&|region| region.refreshed_len() as u64 == 2 * LEN), (true, 2 * LEN));
         assert_eq!(grown(&|region| region.get(Offset::<Word>::new(2 * LEN)).is_some()), (false, 2 * LEN));
         assert_eq!(
             grown(&|region| region.get(Offset::<[Word; 3]>::new(2 * LEN - 16)).is_some()),
@@ -504,13 +509,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "24 bytes at offset 0x3f8 do not lie in the pool (1024 bytes)")]
-    fn an_offset_of_this_program_that_lies_outside_ends_it() {
+    fn at_panics_out_of_bounds() {
         let region = Region::new(Shm::new(Mapping::anonymous(LEN as usize, 0).unwrap()));
         region.at(Offset::<[Word; 3]>::new(LEN - 8));
     }
 
     #[test]
-    fn offsets_count_in_what_lies_there() {
+    fn offset_elements_count_in_their_type() {
         assert!(Offset::<Line>::null().is_null() && !Offset::<Line>::new(64).is_null());
         assert_eq!(Offset::<Line>::new(64).element(3).raw(), 256);
         assert!(
@@ -518,7 +523,7 @@ mod tests {
                 && Offset::<Word>::new(8) != Offset::null()
         );
         assert_eq!(format!("{:?}", Offset::<Line>::new(64)), "0x40");
-        let region = Noting::<false>::region();
+        let region = Recorder::<false>::region();
         let line: &Line = region.at(Offset::new(192));
         assert_eq!((region.offset_of(line).raw(), region.offset_of(&line.0[3]).raw()), (192, 216));
     }

@@ -1,4 +1,4 @@
-//! What the kernel says about a mapping: /proc/self/smaps, proc_pid_smaps(5).
+//! The kernel's description of a mapping: /proc/self/smaps, proc_pid_smaps(5).
 
 use crate::HugePages;
 use std::ops::Range;
@@ -30,14 +30,15 @@ pub(crate) fn huge_pages(smaps: &str, addresses: Range<u64>) -> HugePages {
     pages
 }
 
-/// Whether the mapping around `address` has synchronous page faults (`sf`): what MAP_SYNC asks for.
+/// Whether the mapping around `address` has synchronous page faults (`sf`), which MAP_SYNC asks
+/// for.
 pub(crate) fn is_synchronous(smaps: &str, address: u64) -> bool {
     fields(smaps).any(|(range, name, value)| {
         name == "VmFlags" && range.contains(&address) && value.split_whitespace().any(|flag| flag == "sf")
     })
 }
 
-/// Every field with the addresses it speaks of.
+/// Every field, with the addresses that it describes.
 fn fields(smaps: &str) -> impl Iterator<Item = (Range<u64>, &str, &str)> {
     let mut range = 0..0;
     smaps.lines().filter_map(move |line| {
@@ -73,7 +74,7 @@ VmFlags: rd wr sh mr mw me ms
 ";
 
     #[test]
-    fn only_a_mapping_that_the_kernel_calls_synchronous_is() {
+    fn is_synchronous_reads_the_sf_flag() {
         assert!(is_synchronous(SMAPS, 0x7f00_0000_0000));
         assert!(is_synchronous(SMAPS, 0x7f00_003f_ffff));
         assert!(!is_synchronous(SMAPS, 0x7f00_0040_0000), "the next mapping");
@@ -81,7 +82,7 @@ VmFlags: rd wr sh mr mw me ms
     }
 
     #[test]
-    fn pages_are_counted_within_the_addresses_only() {
+    fn huge_pages_counts_within_the_addresses() {
         let first = huge_pages(SMAPS, 0x7f00_0000_0000..0x7f00_0040_0000);
         assert_eq!((first.huge, first.resident), (2 << 20, 3 << 20));
         let both = huge_pages(SMAPS, 0x7f00_0000_0000..0x7f00_0080_0000);
@@ -89,7 +90,7 @@ VmFlags: rd wr sh mr mw me ms
     }
 
     #[test]
-    fn a_mapping_that_lies_partly_elsewhere_is_not_counted_and_the_second_alone_is() {
+    fn huge_pages_skips_a_straddling_mapping() {
         for partly in [0x7f00_0000_0000..0x7f00_003f_ffff, 0x7f00_0000_0001..0x7f00_0040_0000] {
             let pages = huge_pages(SMAPS, partly);
             assert_eq!((pages.huge, pages.resident), (0, 0));
@@ -99,14 +100,14 @@ VmFlags: rd wr sh mr mw me ms
     }
 
     #[test]
-    fn huge_pages_are_counted_whatever_lies_below() {
+    fn huge_pages_counts_every_kind() {
         let pages = |fields: &str| {
             let pages = huge_pages(&format!("1000-2000 rw-p 0 0:0 0\n{fields}"), 0x1000..0x2000);
             (pages.huge, pages.resident)
         };
         assert_eq!(pages("Rss: 8 kB\nAnonHugePages: 4 kB\n"), (4096, 8192));
         assert_eq!(pages("Rss: 8 kB\nShmemPmdMapped: 4 kB\n"), (4096, 8192));
-        // Those are told beside what is resident.
+        // Huge pages of hugetlbfs are not part of what is resident.
         assert_eq!(pages("Rss: 0 kB\nShared_Hugetlb: 4 kB\nPrivate_Hugetlb: 8 kB\n"), (12288, 12288));
         assert_eq!(pages("Rss: many kB\n"), (0, 0));
     }

@@ -1,4 +1,4 @@
-//! The only thing a medium holds that threads share: an atomic 64-bit word.
+//! An atomic 64-bit word: the only thing in a medium that threads share.
 
 use crate::{Access, Medium, Order};
 use std::panic::Location;
@@ -12,8 +12,8 @@ pub struct Word(AtomicU64);
 
 /// A cache line of words: the shape that buckets and nodes are made of.
 ///
-/// Indexes read and write a node through accessors over its lines, so that they need no `unsafe` and no derive of their
-/// own: `Line` and arrays of it are [`Persistent`](crate::Persistent) already.
+/// Indexes read and write a node through accessors over its lines. So they need neither `unsafe`
+/// nor a derive of their own: `Line` and arrays of it are [`Persistent`](crate::Persistent).
 #[repr(C, align(64))]
 pub struct Line(pub [Word; 8]);
 
@@ -23,17 +23,19 @@ const _: () = assert!(size_of::<Line>() == crate::LINE && align_of::<Line>() == 
 unsafe impl crate::Persistent for Line {}
 
 impl Line {
-    /// The words of lines that follow each other: one index where two would be computed.
+    /// The words of consecutive lines, so that one index serves instead of two.
     #[inline(always)]
     pub fn words(lines: &[Line]) -> &[Word] {
-        // SAFETY: a line is its eight words and nothing else, so as many follow each other from the first one's address on; all are shared as the lines are.
+        // SAFETY: a line is exactly its eight words, so the words of consecutive lines are
+        // consecutive, too. They are borrowed as the lines are.
         unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines) / size_of::<Word>()) }
     }
 
-    /// A bit for each of the `COUNT` words from word `FIRST` on that equals `value`. Each is loaded by itself, with Acquire, as [`Word::load`] does.
+    /// A bit for each of the `COUNT` words from word `FIRST` on that equals `value`. Each word is
+    /// loaded on its own, with Acquire, as [`Word::load`] does.
     ///
-    /// Without a branch, and in as few instructions as the processor has for it: those that wait for a line that is on its way from memory are what bounds how many
-    /// lines can be (see `docs/performance.md`).
+    /// Branchless, and as few instructions as the processor allows. Instructions that wait for a
+    /// cache miss limit how many misses overlap (see `docs/performance.md`).
     #[inline(always)]
     #[track_caller]
     pub fn equal<const FIRST: usize, const COUNT: usize>(&self, medium: &impl Medium, value: u64) -> u64 {
@@ -47,8 +49,9 @@ impl Line {
         equal
     }
 
-    /// A bit for each byte of the `WORDS` words (2 or 4) from word `FIRST` on that equals `byte`, the lowest for the first in memory, which is the lowest of its word.
-    /// What is read after this, in the order of the program, is read after the bytes. In as few instructions as the processor has for it, without a branch.
+    /// A bit for each byte of the `WORDS` words (2 or 4) from word `FIRST` on that equals `byte`.
+    /// Bit 0 is the first byte in memory, the lowest of its word. Later loads of this thread are
+    /// ordered after these. Branchless, and as few instructions as the processor allows.
     #[inline(always)]
     #[track_caller]
     pub fn equal_bytes<const FIRST: usize, const WORDS: usize>(&self, medium: &impl Medium, byte: u8) -> u32 {
@@ -75,7 +78,7 @@ impl Word {
         value
     }
 
-    /// Stores `value`. Not durable before it is written back and fenced.
+    /// Stores `value`. Durable only after a write-back and a fence.
     #[inline(always)]
     #[track_caller]
     pub fn store<M: Medium>(&self, medium: &M, value: u64, order: Ordering) {
@@ -85,7 +88,8 @@ impl Word {
         medium.accessed(Access::Store, self.at(), Location::caller());
     }
 
-    /// Replaces `current` by `new` if the word still holds it; otherwise says what it holds.
+    /// Replaces `current` by `new` and returns `current`; if the word holds another value, returns
+    /// that.
     #[inline(always)]
     #[track_caller]
     pub fn compare_exchange<M: Medium>(
@@ -107,42 +111,42 @@ impl Word {
         outcome
     }
 
-    /// Stores `value` and returns what was there.
+    /// Stores `value` and returns the previous value.
     #[inline(always)]
     #[track_caller]
     pub fn swap<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
         self.rmw(medium, order, Location::caller(), |word| word.swap(value, order))
     }
 
-    /// Adds `value`, wrapping, and returns what was there.
+    /// Adds `value`, wrapping, and returns the previous value.
     #[inline(always)]
     #[track_caller]
     pub fn fetch_add<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
         self.rmw(medium, order, Location::caller(), |word| word.fetch_add(value, order))
     }
 
-    /// Subtracts `value`, wrapping, and returns what was there.
+    /// Subtracts `value`, wrapping, and returns the previous value.
     #[inline(always)]
     #[track_caller]
     pub fn fetch_sub<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
         self.rmw(medium, order, Location::caller(), |word| word.fetch_sub(value, order))
     }
 
-    /// Sets the bits of `value` and returns what was there.
+    /// Sets the bits of `value` and returns the previous value.
     #[inline(always)]
     #[track_caller]
     pub fn fetch_or<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
         self.rmw(medium, order, Location::caller(), |word| word.fetch_or(value, order))
     }
 
-    /// Keeps only the bits of `value` and returns what was there.
+    /// Keeps only the bits of `value` and returns the previous value.
     #[inline(always)]
     #[track_caller]
     pub fn fetch_and<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
         self.rmw(medium, order, Location::caller(), |word| word.fetch_and(value, order))
     }
 
-    /// Raises the word to `value` if it is lower and returns what was there.
+    /// Raises the word to `value` if it is lower, and returns the previous value.
     #[inline(always)]
     #[track_caller]
     pub fn fetch_max<M: Medium>(&self, medium: &M, value: u64, order: Ordering) -> u64 {
@@ -177,7 +181,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn a_word_is_changed_as_an_atomic_is() {
+    fn word_behaves_as_an_atomic() {
         let region = Region::new(Dram::new(Mapping::anonymous(4096, 0).unwrap()));
         let (medium, line) = (region.medium(), region.at::<Line>(Offset::new(64)));
         let word = &line.0[3];

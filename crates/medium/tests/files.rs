@@ -1,4 +1,4 @@
-//! What is asked of a file system: of the machine's, and of one that does less at a time than it was asked for.
+//! Tests: files on the operating system's file system, and on one that transfers little at a time.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -6,20 +6,21 @@ use std::path::Path;
 use std::sync::Mutex;
 use terrace_medium::files::{Files, Purpose, Replace, StoredFile, SystemFiles, Unpublished, directory_of};
 
-/// Takes and gives two bytes at a time, and is interrupted before each but the first.
-struct Halting {
+/// A file that transfers two bytes at a time, and is interrupted before each transfer but the
+/// first.
+struct Choppy {
     bytes: Mutex<Vec<u8>>,
     calls: Mutex<u32>,
-    /// What is said at byte 6.
+    /// Its answer at byte 6.
     end: fn() -> io::Result<usize>,
 }
 
-impl Halting {
+impl Choppy {
     fn new(bytes: &[u8], end: fn() -> io::Result<usize>) -> Self {
         Self { bytes: Mutex::new(bytes.to_vec()), calls: Mutex::default(), end }
     }
 
-    fn go(&self, at: u64, wanted: usize) -> io::Result<usize> {
+    fn transfer(&self, at: u64, wanted: usize) -> io::Result<usize> {
         let mut calls = self.calls.lock().unwrap();
         *calls += 1;
         match at {
@@ -30,14 +31,14 @@ impl Halting {
     }
 }
 
-impl StoredFile for Halting {
+impl StoredFile for Choppy {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        let count = self.go(at, buffer.len())?;
+        let count = self.transfer(at, buffer.len())?;
         buffer[..count].copy_from_slice(&self.bytes.lock().unwrap()[at as usize..][..count]);
         Ok(count)
     }
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
-        let count = self.go(at, bytes.len())?;
+        let count = self.transfer(at, bytes.len())?;
         self.bytes.lock().unwrap()[at as usize..][..count].copy_from_slice(&bytes[..count]);
         Ok(count)
     }
@@ -56,8 +57,8 @@ impl StoredFile for Halting {
 }
 
 #[test]
-fn what_is_done_by_halves_is_done_to_its_end_or_said_to_have_failed() {
-    let file = Halting::new(b"........", || Ok(0));
+fn partial_transfers_complete_or_fail() {
+    let file = Choppy::new(b"........", || Ok(0));
     file.write_all_at(b"abcde", 1).unwrap();
     let mut read = [0; 5];
     file.read_exact_at(&mut read, 1).unwrap();
@@ -66,7 +67,7 @@ fn what_is_done_by_halves_is_done_to_its_end_or_said_to_have_failed() {
     file.read_exact_at(&mut [], 6).unwrap();
     assert_eq!(file.write_all_at(b"abcd", 4).unwrap_err().kind(), ErrorKind::WriteZero);
     assert_eq!(file.read_exact_at(&mut [0; 4], 4).unwrap_err().kind(), ErrorKind::UnexpectedEof);
-    let full = Halting::new(b"........", || Err(ErrorKind::StorageFull.into()));
+    let full = Choppy::new(b"........", || Err(ErrorKind::StorageFull.into()));
     assert_eq!(full.write_all_at(b"abcd", 4).unwrap_err().kind(), ErrorKind::StorageFull);
     assert_eq!(full.read_exact_at(&mut [0; 4], 4).unwrap_err().kind(), ErrorKind::StorageFull);
     assert!(file.as_system().is_none());
@@ -77,7 +78,7 @@ fn kind<T>(done: io::Result<T>) -> Option<ErrorKind> {
 }
 
 #[test]
-fn files_of_the_machine_are_made_named_and_renamed_and_never_taken_from_others() {
+fn system_files_never_replace_unless_asked() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let files = SystemFiles;
@@ -109,7 +110,7 @@ fn files_of_the_machine_are_made_named_and_renamed_and_never_taken_from_others()
     files.remove(&path("three")).unwrap();
     assert_eq!(kind(files.remove(&path("three"))), Some(ErrorKind::NotFound));
     files.sync_directory(directory.path()).unwrap();
-    // As a file system that cannot sync directories, a device answers that it cannot be synced.
+    // A device answers as a file system does that cannot sync directories.
     files.sync_directory(Path::new("/dev/null")).unwrap();
     assert_eq!(
         kind(files.open(Path::new("/dev/null"), Purpose::Write).unwrap().sync()),
@@ -119,7 +120,7 @@ fn files_of_the_machine_are_made_named_and_renamed_and_never_taken_from_others()
 }
 
 #[test]
-fn a_name_is_taken_by_whatever_has_it() {
+fn is_taken_finds_every_kind_of_entry() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     assert!(!SystemFiles.is_taken(&path("one")).unwrap());
@@ -131,7 +132,7 @@ fn a_name_is_taken_by_whatever_has_it() {
 }
 
 #[test]
-fn storage_is_had_before_it_is_written_to() {
+fn allocate_provides_storage() {
     let file = tempfile::tempfile_in("/dev/shm").unwrap();
     StoredFile::allocate(&file, 1 << 20).unwrap();
     assert!(file.metadata().unwrap().blocks() * 512 >= 1 << 20);
@@ -141,7 +142,7 @@ fn storage_is_had_before_it_is_written_to() {
 }
 
 #[test]
-fn a_file_without_a_name_gets_one_or_is_gone() {
+fn unnamed_file_gets_a_name_or_vanishes() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("named");
     let file = SystemFiles.create_unnamed(directory.path()).unwrap().expect("tmpfs has such files");
@@ -155,7 +156,7 @@ fn a_file_without_a_name_gets_one_or_is_gone() {
 }
 
 #[test]
-fn a_new_file_appears_whole_or_not_at_all() {
+fn unpublished_file_appears_whole_or_not_at_all() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("new");
     let names = || SystemFiles.list(directory.path()).unwrap();
@@ -170,14 +171,14 @@ fn a_new_file_appears_whole_or_not_at_all() {
         drop(file);
         assert_eq!(names().len(), 0);
         let file = make(&path);
-        let mut appending = file.appending();
+        let mut appending = file.appender();
         [&b"one "[..], b"two"].iter().for_each(|part| appending.write_all(part).unwrap());
         appending.flush().unwrap();
         assert_eq!(file.file().length().unwrap(), 7);
         file.publish().unwrap();
         assert_eq!((names().len(), std::fs::read(&path).unwrap()), (1, b"one two".to_vec()));
         assert_eq!(kind(Unpublished::new(&SystemFiles, &path, 3)), Some(ErrorKind::AlreadyExists));
-        // Somebody else was faster.
+        // Another process creates the file first.
         std::fs::remove_file(&path).unwrap();
         let late = make(&path);
         std::fs::write(&path, b"another's").unwrap();
@@ -189,7 +190,7 @@ fn a_new_file_appears_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_path_of_one_name_lies_in_the_current_directory() {
+fn directory_of_a_bare_name_is_the_current_one() {
     assert_eq!(directory_of(Path::new("name")), Path::new("."));
     assert_eq!(directory_of(Path::new("some/name")), Path::new("some"));
     assert_eq!(directory_of(Path::new("/")), Path::new("."));

@@ -1,4 +1,4 @@
-//! Which instructions a persist comes to, seen as the processor does them: a child makes it one step at a time.
+//! Tests: the instructions of a persist, observed by single-stepping a child process.
 #![cfg(target_arch = "x86_64")]
 
 use std::ptr::null_mut;
@@ -10,9 +10,10 @@ enum Step {
     Fence,
 }
 
-/// The write-back or fence whose code begins with these bytes (Intel SDM vol. 2, CLWB, CLFLUSH, CLFLUSHOPT, SFENCE).
+/// The write-back or fence whose code begins with these bytes (Intel SDM vol. 2: CLWB, CLFLUSH,
+/// CLFLUSHOPT, SFENCE).
 fn step(code: [u8; 8]) -> Option<Step> {
-    // A prefix for registers above the eighth.
+    // Without a prefix for registers above the eighth.
     let without_rex =
         |code: &[u8]| if code[0] & 0xf0 == 0x40 { code[1..4].to_vec() } else { code[..3].to_vec() };
     let (prefixed, code) = match code[0] {
@@ -30,14 +31,15 @@ fn step(code: [u8; 8]) -> Option<Step> {
     }
 }
 
-/// The write-backs and fences of a child's `work`; `None` where processes may not be traced.
+/// The write-backs and fences of `work`, run in a child; `None` where processes may not be traced.
 fn steps_of(work: impl FnOnce()) -> Option<Vec<Step>> {
-    /// Where `user_regs_struct` has the instruction pointer, in bytes (sys/user.h).
+    /// Offset of the instruction pointer in `user_regs_struct` (sys/user.h).
     const RIP: usize = 128;
-    // SAFETY: the child does nothing but what follows, none of which takes a lock that another thread of this process may have had.
+    // SAFETY: the child does only what follows, none of which takes a lock that another thread of
+    // this process may have held.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: calls without pointers. What happens between the two stops is seen by the parent.
+        // SAFETY: calls without pointers. The parent observes what happens between the two stops.
         unsafe {
             if libc::ptrace(libc::PTRACE_TRACEME, 0, null_mut::<()>(), null_mut::<()>()) != 0 {
                 libc::_exit(1);
@@ -55,7 +57,7 @@ fn steps_of(work: impl FnOnce()) -> Option<Vec<Step>> {
         status
     };
     let ask = |what: libc::c_uint, at: usize| {
-        // SAFETY: the child is stopped, and what it holds is read, or it goes on by one instruction.
+        // SAFETY: the child is stopped; this reads from it, or continues it by one instruction.
         unsafe { libc::ptrace(what, child, at as *mut libc::c_void, null_mut::<()>()) }
     };
     let mut status = wait();
@@ -75,7 +77,7 @@ fn steps_of(work: impl FnOnce()) -> Option<Vec<Step>> {
             other => panic!("signal {other}"),
         }
     }
-    // SAFETY: a child of this process, which is stopped.
+    // SAFETY: a stopped child of this process.
     unsafe { libc::kill(child, libc::SIGKILL) };
     wait();
     Some(steps)
@@ -89,7 +91,7 @@ fn persist_on<M: MappedMedium>() -> (Region<M>, Option<Vec<Step>>) {
 }
 
 #[test]
-fn a_persist_is_one_write_back_and_one_fence_where_the_cache_is_lost_and_nothing_elsewhere() {
+fn persist_is_one_write_back_and_one_fence_or_nothing() {
     let (region, steps) = persist_on::<Pmem>();
     let Some(steps) = steps else { return };
     assert_eq!(steps, [Step::WriteBack(region.medium().flush_instruction()), Step::Fence]);

@@ -1,4 +1,4 @@
-//! Mappings of files and anonymous memory: growth in place, sharing, refusals.
+//! Tests: mappings of files and anonymous memory; growth in place, sharing, refusals.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +9,7 @@ use terrace_medium::{
 const MIB: usize = 1 << 20;
 
 #[test]
-fn anonymous_memory_grows_in_place_up_to_its_reservation() {
+fn anonymous_mapping_grows_in_place_up_to_its_reserve() {
     let region = Region::new(Dram::new(Mapping::anonymous(MIB, 8 * MIB).unwrap()));
     let last = Offset::<Word>::new((MIB - 8) as u64);
     let beyond = Offset::<Word>::new(MIB as u64);
@@ -23,7 +23,7 @@ fn anonymous_memory_grows_in_place_up_to_its_reservation() {
 }
 
 #[test]
-fn two_mappings_of_one_file_see_each_other_and_each_other_s_growth() {
+fn mappings_of_one_file_share_stores_and_growth() {
     let file = tempfile::tempfile().unwrap();
     Mapping::allocate(&file, MIB as u64).unwrap();
     let map = |len| {
@@ -42,7 +42,7 @@ fn two_mappings_of_one_file_see_each_other_and_each_other_s_growth() {
 }
 
 #[test]
-fn files_that_are_mapped_at_the_same_time_lie_apart() {
+fn concurrent_mappings_do_not_overlap() {
     std::thread::scope(|threads| {
         for mark in 1..=4u64 {
             threads.spawn(move || {
@@ -62,7 +62,7 @@ fn files_that_are_mapped_at_the_same_time_lie_apart() {
 }
 
 #[test]
-fn shared_memory_is_told_from_a_disk_file() {
+fn backing_distinguishes_shared_memory_from_disk() {
     let memory = tempfile::tempfile_in("/dev/shm").unwrap();
     Mapping::allocate(&memory, MIB as u64).unwrap();
     let mapping = Mapping::file(memory, MIB, MIB, Protection::ReadOnly).unwrap();
@@ -70,29 +70,29 @@ fn shared_memory_is_told_from_a_disk_file() {
 }
 
 #[test]
-fn a_device_that_is_not_dax_is_refused() {
+fn non_dax_device_is_refused() {
     let null = std::fs::File::open("/dev/null").unwrap();
     let refused = Mapping::file(null, MIB, MIB, Protection::ReadOnly);
     assert!(matches!(refused, Err(MapError::Os("use this device", _))), "{:?}", refused.err());
 }
 
 #[test]
-fn misaligned_and_distant_offsets_are_none() {
+fn get_refuses_misaligned_and_distant_offsets() {
     let region = Region::new(Dram::new(Mapping::anonymous(MIB, MIB).unwrap()));
     for raw in [1, 7, MIB as u64, MIB as u64 - 7, u64::MAX, u64::MAX - 7, i64::MAX as u64] {
         assert!(region.get(Offset::<Word>::new(raw)).is_none(), "{raw:#x}");
         region.prefetch(raw);
     }
-    let block = |raw: usize| region.glance(Offset::<[Line; 4]>::new(raw as u64)).is_some();
+    let block = |raw: usize| region.get_if_known(Offset::<[Line; 4]>::new(raw as u64)).is_some();
     assert_eq!([0, MIB - 256, MIB - 192, MIB].map(block), [true, true, false, false]);
-    // SAFETY: nobody writes this region.
+    // SAFETY: no thread writes this region.
     assert!(unsafe { region.bytes(u64::MAX, 2) }.is_none());
     // SAFETY: as above.
     assert_eq!(unsafe { region.bytes(MIB as u64 - 2, 2) }, Some(&[0, 0][..]));
 }
 
 #[test]
-fn a_copy_on_write_mapping_never_changes_the_file() {
+fn copy_on_write_mapping_never_changes_the_file() {
     let file = tempfile::tempfile().unwrap();
     Mapping::allocate(&file, MIB as u64).unwrap();
     let map = |protection| {
@@ -110,7 +110,7 @@ fn a_copy_on_write_mapping_never_changes_the_file() {
 }
 
 #[test]
-fn what_another_process_has_made_longer_is_followed_by_who_said_so() {
+fn growth_by_another_process_is_followed_on_request() {
     follows::<Shm>();
     follows::<terrace_medium::Pmem>();
 }
@@ -121,20 +121,20 @@ fn follows<M: MappedMedium>() {
     let map =
         || M::new(Mapping::file(file.try_clone().unwrap(), MIB, 4 * MIB, Protection::ReadWrite).unwrap());
     let (one, two) = (map(), map());
-    two.mapping().follow();
+    two.mapping().follow_growth();
     assert!(!two.has_grown(), "nobody has grown it");
     Mapping::allocate(&file, 2 * MIB as u64).unwrap();
     assert!(!one.has_grown() && one.len() == MIB);
     assert!(two.has_grown() && two.len() == 2 * MIB);
     assert!(!two.has_grown(), "nobody has grown it again");
-    // Longer than what it has addresses for.
+    // Longer than the reserved addresses.
     Mapping::allocate(&file, 8 * MIB as u64).unwrap();
     assert!(two.has_grown() && two.len() == 4 * MIB);
     assert!(!Dram::new(Mapping::anonymous(MIB, 0).unwrap()).has_grown());
 }
 
 #[test]
-fn a_file_that_is_allocated_has_storage_and_one_that_is_large_enough_stays() {
+fn allocate_provides_storage_and_never_shrinks() {
     use std::os::unix::fs::MetadataExt;
     let file = tempfile::tempfile_in("/dev/shm").unwrap();
     Mapping::allocate(&file, MIB as u64).unwrap();
@@ -154,7 +154,7 @@ fn a_file_that_is_allocated_has_storage_and_one_that_is_large_enough_stays() {
     );
 }
 
-/// Whether the page at `at` can be stored to, as the kernel says.
+/// Whether the kernel's table shows the page at `at` as writable.
 fn can_be_stored_to(at: *const u8) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let line = maps.lines().find(|line| {
@@ -166,7 +166,7 @@ fn can_be_stored_to(at: *const u8) -> bool {
 }
 
 #[test]
-fn stores_are_refused_from_a_page_on_and_taken_again() {
+fn stores_are_refused_from_a_page_and_allowed_again() {
     let page = rustix::param::page_size();
     let mapping = Mapping::anonymous(MIB, 4 * MIB).unwrap();
     let at = |bytes: usize| mapping.base().as_ptr().wrapping_add(bytes).cast_const();
@@ -177,7 +177,7 @@ fn stores_are_refused_from_a_page_on_and_taken_again() {
     assert!(ends.iter().all(|&bytes| can_be_stored_to(at(bytes))));
     mapping.refuse_stores(page, true).unwrap();
     assert_eq!(ends.map(|bytes| can_be_stored_to(at(bytes))), [true, true, false, false, false, false]);
-    // Nothing is left to refuse.
+    // No page is left to refuse.
     for from in [4 * MIB - 1, 4 * MIB, 5 * MIB] {
         mapping.refuse_stores(from, false).unwrap();
     }
@@ -185,7 +185,7 @@ fn stores_are_refused_from_a_page_on_and_taken_again() {
 }
 
 #[test]
-fn a_mapping_begins_at_a_huge_page_and_shows_whole_lines() {
+fn mapping_is_huge_page_aligned_and_in_whole_lines() {
     let mapping = Mapping::anonymous(1000, 0).unwrap();
     assert_eq!((mapping.len(), mapping.reserved(), mapping.backing()), (960, 2 * MIB, Backing::Anonymous));
     assert!((0..8).all(|_| Mapping::anonymous(64, 0).unwrap().base().addr().get().is_multiple_of(2 * MIB)));
@@ -209,7 +209,7 @@ fn a_mapping_begins_at_a_huge_page_and_shows_whole_lines() {
 }
 
 #[test]
-fn what_went_wrong_is_told() {
+fn map_errors_name_action_and_cause() {
     let refused = MapError::Os("map the file", std::io::Error::from_raw_os_error(12));
     assert!(
         refused.to_string().starts_with("could not map the file: ")
@@ -228,8 +228,8 @@ fn what_went_wrong_is_told() {
 }
 
 #[test]
-fn what_a_disk_has_below_is_synced_and_nothing_else() {
-    // A sync that is not from a page boundary on fails, where there is one.
+fn sync_writes_shared_disk_files_only() {
+    // A sync that does not start at a page boundary fails, if it syncs at all.
     let disk = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let memory = tempfile::tempfile_in("/dev/shm").unwrap();
     let syncs = |file: &std::fs::File, protection| {
@@ -246,23 +246,23 @@ fn what_a_disk_has_below_is_synced_and_nothing_else() {
 }
 
 #[test]
-fn no_more_is_synced_than_is_asked_for() {
+fn sync_is_limited_to_its_range() {
     const LEN: usize = 256 * MIB;
     let disk = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     disk.set_len(LEN as u64).unwrap();
     let mapping = Mapping::file(disk, LEN, 0, Protection::ReadWrite).unwrap();
-    // Addresses that nothing lies at cannot be synced; twice as far from here there are some.
+    // Addresses without a mapping cannot be synced; twice as far from here there are some.
     mapping.sync(LEN - 4096, 4096).unwrap();
 }
 
 #[test]
-fn addresses_are_given_back() {
-    // Not so many at a time.
+fn dropped_mapping_frees_its_addresses() {
+    // All of these at once would not fit.
     (0..400).for_each(|_| drop(Mapping::anonymous(64, 1 << 40).unwrap()));
 }
 
 #[test]
-fn what_is_touched_is_resident() {
+fn touched_pages_are_resident() {
     let mapping = Mapping::anonymous(4 * MIB, 8 * MIB).unwrap();
     let region = Region::new(Dram::new(mapping));
     assert_eq!(region.medium().mapping().huge_pages().unwrap().resident, 0);
@@ -274,13 +274,13 @@ fn what_is_touched_is_resident() {
         (2 * MIB as u64..=4 * MIB as u64).contains(&pages.resident) && pages.huge <= pages.resident,
         "{pages:?}"
     );
-    // Nothing is left of what is shorter than a huge page.
+    // A range shorter than a huge page has nothing to collapse.
     assert!(!region.medium().mapping().collapse_huge_pages(0, 0));
     assert!(!region.medium().mapping().collapse_huge_pages(MIB, MIB / 2));
     assert!(!region.medium().mapping().collapse_huge_pages(4 * MIB, MIB));
 }
 
-/// What the kernel says of the mapping at `at`: the two letters of each of its flags (proc_pid_smaps(5)).
+/// The kernel's flags of the mapping at `at`, two letters each (proc_pid_smaps(5)).
 fn flags_of(at: *const u8) -> String {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let begins = format!("{:x}-", at.addr());
@@ -289,7 +289,7 @@ fn flags_of(at: *const u8) -> String {
 }
 
 #[test]
-fn huge_pages_are_asked_for_where_the_system_has_them() {
+fn huge_page_advice_reaches_the_kernel() {
     let mapping = Mapping::anonymous(4 * MIB, 0).unwrap();
     let has_them = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
     let is_asked = || flags_of(mapping.base().as_ptr()).contains(" hg");
@@ -298,7 +298,7 @@ fn huge_pages_are_asked_for_where_the_system_has_them() {
     assert_eq!(is_asked(), has_them);
 }
 
-/// Eight MiB of pages of the usual size that are all in use.
+/// Eight MiB of touched pages of the usual size.
 fn touched() -> Region<Dram> {
     let region = Region::new(Dram::new(Mapping::anonymous(8 * MIB, 0).unwrap()));
     for at in (0..8 * MIB as u64).step_by(4096) {
@@ -308,14 +308,14 @@ fn touched() -> Region<Dram> {
 }
 
 #[test]
-fn whole_huge_pages_are_made_of_what_was_asked_for_and_of_nothing_else() {
+fn collapse_makes_whole_huge_pages_in_its_range() {
     let huge = |region: &Region<Dram>| region.medium().mapping().huge_pages().unwrap().huge as usize / MIB;
     let (control, first) = (touched(), touched());
     let at = control.medium().base().as_ptr();
     // SAFETY: this changes how pages are backed, not what they hold.
     let can = huge(&control) == 0 && unsafe { libc::madvise(at.cast(), 2 * MIB, libc::MADV_COLLAPSE) } == 0;
     if !can {
-        // A system without huge pages, or one that makes nothing else.
+        // A system without huge pages, or with huge pages only.
         return;
     }
     let mapping = first.medium().mapping();
@@ -327,7 +327,7 @@ fn whole_huge_pages_are_made_of_what_was_asked_for_and_of_nothing_else() {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn the_best_instruction_that_the_processor_has_writes_back() {
+fn pmem_uses_the_best_flush_instruction() {
     use terrace_medium::{FlushInstruction, Pmem};
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap();
     let flags = info.lines().find(|line| line.starts_with("flags")).unwrap();

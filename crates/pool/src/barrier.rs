@@ -31,7 +31,7 @@ pub(crate) fn light() {
 /// The other side: when it returns, every thread of every registered process has passed a full barrier since it was called.
 #[track_caller]
 fn heavy(medium: &impl Medium) {
-    medium.ordered(Order::BarrierOfAll, Location::caller());
+    medium.ordered(Order::GlobalBarrier, Location::caller());
     fence(SeqCst);
     // It was not refused: only pools of a registered process come here, and those of tests whose medium stands for it.
     let _ = membarrier(MembarrierCommand::GlobalExpedited);

@@ -175,7 +175,7 @@ impl PoolOptions {
         self
     }
 
-    /// Pins have no barrier of their own, whatever the kernel offers: the medium stands for the one in every thread ([`terrace_medium::Order::BarrierOfAll`]), or threads run one at a
+    /// Pins have no barrier of their own, whatever the kernel offers: the medium stands for the one in every thread ([`terrace_medium::Order::GlobalBarrier`]), or threads run one at a
     /// time. For tests.
     #[doc(hidden)]
     pub fn as_if_light(mut self) -> Self {

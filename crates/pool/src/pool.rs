@@ -227,7 +227,7 @@ impl<M: MappedMedium> Pool<M> {
     /// A handle to a pool whose shared structures are as they should be, as when others have it open.
     pub(crate) fn join(region: Region<M>, layout: Layout, owner: Owner, life: Life, terms: Terms) -> Self {
         if life.liveness.is_some() {
-            region.medium().mapping().follow();
+            region.medium().mapping().follow_growth();
         }
         let among_hosts = life.liveness.as_ref().is_some_and(|liveness| !liveness.has_common_kernel());
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);

@@ -117,7 +117,7 @@ fn short_reads_and_writes_do_all_of_it_in_the_end() {
 /// Publishes 5,000 bytes, in pieces.
 fn publish<F: Files>(files: &F, path: &Path) -> io::Result<()> {
     let new = Unpublished::new(files, path, 1)?;
-    let mut out = new.appending();
+    let mut out = new.appender();
     for _ in 0..5 {
         out.write_all(&[7; 1000])?;
     }

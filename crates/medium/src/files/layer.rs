@@ -1,11 +1,14 @@
-//! The contract between what keeps data in files and the file system below.
+//! The contract between code that keeps data in files and the file system below.
 //!
-//! What a file system promises is little, and this is all that may be built on:
-//! - What was written to a file is kept through a loss of power after [`StoredFile::sync`] has returned, not before; and until then any part of it may be.
-//! - A name that was made, changed or removed is so for good after [`Files::sync_directory`] of its directory, not before; syncing the file does not
-//!   do it. Until then any of these changes may be there without the others, but each as a whole.
-//! - Reads and writes may do less than they were asked for.
-//! - Any call may fail. After a sync that failed nobody knows what is kept, also after another one.
+//! A file system promises little. Only the following may be relied upon:
+//! - Bytes written to a file survive a power loss once [`StoredFile::sync`] has returned. Until
+//!   then any part of them may survive.
+//! - A new, changed or removed name survives once [`Files::sync_directory`] of its directory has
+//!   returned; syncing the file does not do it. Until then any of these changes may survive without
+//!   the others, but each one as a whole.
+//! - Reads and writes may transfer less than asked for.
+//! - Any call may fail. After a failed sync nobody knows what is durable, even if a later one
+//!   succeeds.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -14,37 +17,38 @@ use std::path::Path;
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To read.
+    /// Reading.
     Read,
-    /// To read and to write.
+    /// Reading and writing.
     Write,
 }
 
-/// What a rename does where the name is taken.
+/// What a rename does if the new name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
-    /// It fails with `AlreadyExists`.
+    /// Fails with `AlreadyExists`.
     No,
-    /// It takes the name, at one instant.
+    /// Replaces it atomically.
     Yes,
 }
 
 /// An open file.
 pub trait StoredFile: Send + Sync {
-    /// Reads bytes from `at` on; 0 of them at the end.
+    /// Reads bytes from `at` on into `buffer` and returns how many; 0 at the end of the file.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
-    /// Writes bytes at `at`, and says how many of them.
+    /// Writes bytes at `at` and returns how many.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
-    /// Waits until all that was written is kept through a loss of power.
+    /// Waits until everything written so far survives a power loss.
     fn sync(&self) -> io::Result<()>;
-    /// Its bytes.
+    /// The file's length in bytes.
     fn length(&self) -> io::Result<u64>;
-    /// Cuts it off, or adds zeros.
+    /// Truncates the file, or extends it with zeros.
     fn set_length(&self, bytes: u64) -> io::Result<()>;
-    /// Makes it at least so long, with storage for all of it, so that no write to it lacks any.
+    /// Makes the file at least `bytes` long, with storage for all of it, so that no write to it
+    /// lacks space.
     fn allocate(&self, bytes: u64) -> io::Result<()>;
 
-    /// The machine's file that this is, to be mapped into memory; `None` if there is none.
+    /// The operating system's file, for mapping it into memory; `None` if there is none.
     fn as_system(&self) -> Option<&std::fs::File> {
         None
     }
@@ -65,7 +69,7 @@ pub trait StoredFile: Send + Sync {
         Ok(())
     }
 
-    /// Fills `buffer` from `at` on.
+    /// Fills `buffer` with the bytes from `at` on.
     fn read_exact_at(&self, mut buffer: &mut [u8], mut at: u64) -> io::Result<()> {
         while !buffer.is_empty() {
             match self.read_at(buffer, at) {
@@ -82,34 +86,36 @@ pub trait StoredFile: Send + Sync {
     }
 }
 
-/// A file system. A handle; copies of it mean the same one.
+/// A file system. This is a handle; its clones refer to the same file system.
 pub trait Files: Clone + Send + Sync + 'static {
-    /// An open file of it.
+    /// An open file.
     type File: StoredFile;
 
-    /// Makes an empty file called `path`, for its owner only. Fails with `AlreadyExists` if there is one.
+    /// Creates an empty file at `path`, accessible to its owner only. Fails with `AlreadyExists`.
     fn create(&self, path: &Path) -> io::Result<Self::File>;
-    /// Makes an empty file in `directory` that has no name and is gone when it is closed; `None` if the file system has none such.
+    /// Creates an empty file without a name in `directory`; it vanishes when closed. `None` if the
+    /// file system does not support that.
     fn create_unnamed(&self, directory: &Path) -> io::Result<Option<Self::File>>;
-    /// Gives a file without a name one. Fails with `AlreadyExists` if it is taken.
+    /// Gives a file without a name the name `path`. Fails with `AlreadyExists`.
     fn name(&self, file: &Self::File, path: &Path) -> io::Result<()>;
-    /// Opens the file called `path`.
+    /// Opens the file at `path`.
     fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Self::File>;
-    /// Reads what is called `path` from its beginning: a file, or anything else that can be read once. With its bytes, if they are known.
+    /// Opens `path` for reading from its beginning: a file, or a pipe or device that can be read
+    /// once. With its length, if known.
     fn stream(&self, path: &Path) -> io::Result<(Box<dyn Read + Send>, Option<u64>)>;
-    /// Gives a file another name.
+    /// Renames a file.
     fn rename(&self, from: &Path, to: &Path, replace: Replace) -> io::Result<()>;
-    /// Removes a file's name, and the file with its last one.
+    /// Removes a name, and the file with its last name.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// The names in a directory, in any order.
     fn list(&self, directory: &Path) -> io::Result<Vec<OsString>>;
-    /// Whether the name `path` is taken, whatever by.
+    /// Whether `path` exists, as whatever kind of entry.
     fn is_taken(&self, path: &Path) -> io::Result<bool>;
-    /// Waits until the names in `directory` are kept through a loss of power.
+    /// Waits until the names in `directory` survive a power loss.
     fn sync_directory(&self, directory: &Path) -> io::Result<()>;
 }
 
-/// The directory that `path` lies in.
+/// The directory that holds `path`.
 pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -1,23 +1,24 @@
-//! New files that appear whole or not at all.
+//! New files that appear complete or not at all.
 
 use super::{Files, Replace, StoredFile, directory_of};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A new file that nobody sees before it is published, and of which nothing stays if it is not.
+/// A new file that is invisible until it is published. If it is not published, nothing of it stays.
 pub struct Unpublished<F: Files> {
     files: F,
     file: F::File,
     path: PathBuf,
-    /// Its name until then, on file systems that have no files without one.
+    /// Its name until then, on a file system that needs one.
     temporary: Option<PathBuf>,
 }
 
 impl<F: Files> Unpublished<F> {
-    /// Makes an empty file that can be published as `path`. `unique` is a number that nobody else has, for a temporary name.
+    /// Creates an empty file that can be published as `path`. `unique` is a number that no other
+    /// caller has, for a temporary name.
     ///
     /// # Errors
-    /// `AlreadyExists` if the name is taken already, and what the file system says.
+    /// `AlreadyExists` if `path` exists, and errors of the file system.
     pub fn new(files: &F, path: &Path, unique: u64) -> io::Result<Self> {
         if files.is_taken(path)? {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -31,7 +32,7 @@ impl<F: Files> Unpublished<F> {
     /// As [`Unpublished::new`], under a temporary name beside `path`.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Unpublished::new`].
     pub fn named(files: &F, path: &Path, unique: u64) -> io::Result<Self> {
         let Some(name) = path.file_name() else { return Err(io::ErrorKind::IsADirectory.into()) };
         let temporary = path.with_file_name(format!(".{}.{unique:016x}.new", name.to_string_lossy()));
@@ -44,18 +45,20 @@ impl<F: Files> Unpublished<F> {
         &self.file
     }
 
-    /// Writes to its end.
-    pub fn appending(&self) -> Appending<'_, F::File> {
-        Appending { file: &self.file, at: 0 }
+    /// A writer that appends to the file, from its beginning on.
+    pub fn appender(&self) -> Appender<'_, F::File> {
+        Appender { file: &self.file, at: 0 }
     }
 
-    /// Gives the file, with what was written to it, its name, for good.
+    /// Gives the file its name, durably.
     ///
     /// # Errors
-    /// `AlreadyExists` if the name is taken by now, and what the file system says. The name may be there all the same if it was its directory that
-    /// could not be synced: then the file is whole, but a loss of power may take it.
+    /// `AlreadyExists` if the name exists by now, and errors of the file system. If only syncing
+    /// the directory failed, the name may exist all the same: the file is complete, but a power
+    /// loss may remove it.
     pub fn publish(mut self) -> io::Result<()> {
-        // What it holds must be kept before anything can find it: a crash in between leaves a file without its name, or nothing.
+        // The content must be durable before the name exists. A crash in between leaves a file
+        // without its name, or nothing.
         self.file.sync()?;
         match &self.temporary {
             None => self.files.name(&self.file, &self.path),
@@ -74,13 +77,13 @@ impl<F: Files> Drop for Unpublished<F> {
     }
 }
 
-/// Writes to a file, from its beginning on.
-pub struct Appending<'a, F> {
+/// A writer to a file, from its beginning on.
+pub struct Appender<'a, F> {
     file: &'a F,
     at: u64,
 }
 
-impl<F: StoredFile> Write for Appending<'_, F> {
+impl<F: StoredFile> Write for Appender<'_, F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write_at(bytes, self.at)?;
         self.at += written as u64;

@@ -1,4 +1,4 @@
-//! The real file system.
+//! The operating system's file system.
 
 use super::{Files, Purpose, Replace, StoredFile};
 use crate::{MapError, Mapping};
@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The file system of the machine.
+/// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemFiles;
 
@@ -53,7 +53,7 @@ impl Files for SystemFiles {
     fn create_unnamed(&self, directory: &Path) -> io::Result<Option<File>> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR) {
-            // Only /proc can give a file without a name one.
+            // Naming an unnamed file needs /proc.
             Ok(file) if Path::new("/proc/self/fd").exists() => Ok(Some(file.into())),
             Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
             Err(error) => Err(error.into()),

@@ -108,8 +108,8 @@ pub(super) fn losses(order: Order) -> &'static [Weak] {
         Order::Load(SeqCst) => &[Weak::Acquire, Weak::Total],
         Order::Store(SeqCst) => &ALL[1..],
         Order::Rmw(SeqCst) => &ALL,
-        Order::Barrier | Order::BarrierOfAll => &ALL[2..],
-        Order::Load(_) | Order::Store(_) | Order::Rmw(_) | Order::RmwFailed(_) | Order::Elsewhere => &[],
+        Order::Barrier | Order::GlobalBarrier => &ALL[2..],
+        Order::Load(_) | Order::Store(_) | Order::Rmw(_) | Order::RmwFailed(_) | Order::External => &[],
     }
 }
 

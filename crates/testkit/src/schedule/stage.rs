@@ -186,7 +186,7 @@ pub(super) fn ordered(order: Order, site: &'static Location<'static>) {
 #[inline]
 pub(super) fn before_barrier(order: Order, site: &'static Location<'static>) {
     on_stage(|turns, me| {
-        if turns.is_cued.load(Relaxed) && matches!(order, Order::Barrier | Order::BarrierOfAll) {
+        if turns.is_cued.load(Relaxed) && matches!(order, Order::Barrier | Order::GlobalBarrier) {
             lock(&turns.state).director.come(me, At::Site(site));
             turns.step(me, None);
         }

@@ -285,15 +285,15 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
             Order::Load(_) | Order::Store(_) | Order::Rmw(_) | Order::RmwFailed(_) => {
                 state.model.thread(me).order = Some((order, site));
             }
-            Order::Barrier | Order::BarrierOfAll => {
+            Order::Barrier | Order::GlobalBarrier => {
                 self.restore(&mut state, |_| true);
                 let missing = state.model.lacks(site, Weak::Total);
                 match order {
-                    Order::BarrierOfAll => state.model.barrier_of_all(me, missing),
+                    Order::GlobalBarrier => state.model.barrier_of_all(me, missing),
                     _ => state.model.barrier(me, missing),
                 }
             }
-            Order::Elsewhere => state.model.meet_elsewhere(me),
+            Order::External => state.model.meet_elsewhere(me),
         }
     }
     fn before_access(&self, access: Access, at: *const u8) {

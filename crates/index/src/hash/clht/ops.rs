@@ -53,7 +53,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let stripes = pool.fix(Offset::new(word(ROOT_STRIPES)));
         let stripes = stripes.ok_or(damaged(root.raw(), "the counters lie outside the pool"))?;
         let tables = [word(ROOT_CURRENT), word(ROOT_NEXT)];
-        let sound = |&word: &u64| Table::from_word(word).is_sound(region.len_by_now());
+        let sound = |&word: &u64| Table::from_word(word).is_sound(region.refreshed_len());
         if !sound(&tables[0]) || !(tables[1] == 0 || sound(&tables[1])) {
             return Err(damaged(root.raw(), "the root names no table of the pool"));
         }

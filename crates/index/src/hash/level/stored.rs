@@ -85,7 +85,7 @@ fn has_sound_tiers<M: MappedMedium>(pool: &Pool<M>, root: &Root) -> bool {
     loop {
         let before = state(medium, root);
         let tier = |log2: u32| Tier(tier_word(root, log2).load(medium, Acquire));
-        let fits = |log2: u32| tier(log2).is_sound(log2, pool.region().len_by_now());
+        let fits = |log2: u32| tier(log2).is_sound(log2, pool.region().refreshed_len());
         let is_sound = before.is_sound() && before.tiers().all(fits);
         if is_sound || state(medium, root) == before {
             return is_sound;

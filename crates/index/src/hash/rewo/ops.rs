@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use terrace_medium::{BLOCK, Line, MappedMedium, Offset, elsewhere};
+use terrace_medium::{BLOCK, Line, MappedMedium, Offset, external_sync};
 use terrace_pool::{Fixed, FixedRow, Guard, Lock, Marker, Pool, PoolFull};
 
 /// A cuckoo hash table of large data tables. See the module's head for the algorithm.
@@ -133,10 +133,10 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 
     #[inline(always)]
     fn look(&self, cache: &Cache, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> Look {
-        elsewhere(self.pool.medium());
+        external_sync(self.pool.medium());
         let look =
             cache.look(guard.seat_index(), Self::cache_key(probe), |word| K::is_word_of(guard, word, probe));
-        elsewhere(self.pool.medium());
+        external_sync(self.pool.medium());
         look
     }
 
@@ -150,7 +150,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         ticket: &Ticket,
     ) -> Option<u64> {
         let (found, buckets) = self.search_table(guard, probe);
-        elsewhere(self.pool.medium());
+        external_sync(self.pool.medium());
         cache.fill(guard.seat_index(), Self::cache_key(probe), ticket, found, buckets);
         found
     }

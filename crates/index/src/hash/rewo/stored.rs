@@ -127,7 +127,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             let block = region.get(offset).filter(|_| !offset.is_null());
             block
                 .map(|block| View { offset, block, medium: region.medium() })
-                .filter(|view| view.is_sound(region.len_by_now()))
+                .filter(|view| view.is_sound(region.refreshed_len()))
         };
         let now = is_sound(self.view_offset()).map(View::directory);
         now.is_some_and(|now| now.moving == 0 || is_sound(Offset::new(now.after)).is_some())

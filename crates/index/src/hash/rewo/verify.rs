@@ -23,7 +23,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     pub(super) fn findings(&self, guard: &Guard<'_, M>) -> Vec<Finding> {
         let (mut findings, mut met) = (Vec::new(), Vec::new());
         let view = self.view();
-        if !view.is_sound(self.pool.region().len_by_now()) {
+        if !view.is_sound(self.pool.region().refreshed_len()) {
             return vec![finding(view.offset.raw(), "a view that fits its check", "another")];
         }
         let directory = view.directory();

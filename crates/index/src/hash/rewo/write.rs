@@ -10,7 +10,7 @@ use super::view::{SETTLED, ViewBlock};
 use crate::planted::{self, Bug};
 use crate::{Change, Fencing};
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_medium::{MappedMedium, Offset, elsewhere};
+use terrace_medium::{MappedMedium, Offset, external_sync};
 use terrace_pool::{Guard, PoolFull};
 
 /// A slot of a data table.
@@ -199,7 +199,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         match &self.cache {
             None => Shadow::NONE,
             Some(cache) => {
-                elsewhere(self.pool.medium());
+                external_sync(self.pool.medium());
                 cache.begin(guard.seat_index(), Self::cache_key(probe), is_insert)
             }
         }
@@ -284,7 +284,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let region = self.pool.region();
         let line = &self.bucket(at.place, at.index)[line];
         if self.cache.is_some() {
-            elsewhere(region.medium());
+            external_sync(region.medium());
         }
         match fencing {
             Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {

@@ -181,7 +181,7 @@ impl<'t> Descriptor<'t> {
         let medium = region.medium();
         let (version, place) = (self.0.0[VERSION].load(medium, Relaxed), self.place(medium));
         (version == 0 || version == u64::MAX)
-            && (place.is_sound(medium.len()) || place.is_sound(region.len_by_now()))
+            && (place.is_sound(medium.len()) || place.is_sound(region.refreshed_len()))
     }
 
     #[inline(always)]
@@ -306,7 +306,7 @@ mod tests {
         file.set_len(1 << 20).unwrap();
         let (own, protection) = (file.try_clone().unwrap(), Protection::ReadWrite);
         let mapping = Mapping::file(own, 1 << 20, 4 << 20, protection).unwrap();
-        mapping.follow();
+        mapping.follow_growth();
         let region = Region::new(Shm::new(mapping));
         let (medium, descriptor) = (region.medium(), Descriptor(region.at(Offset::new(0))));
         file.set_len(2 << 20).unwrap();

@@ -109,7 +109,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     /// A key's home, unless it lies where this process does not know yet that the pool is as long as that.
     #[inline(always)]
     pub(super) fn glance(&self, place: Place, inner: u64) -> Option<&Bucket> {
-        self.pool.region().glance(place.bucket(place.home(inner)))
+        self.pool.region().get_if_known(place.bucket(place.home(inner)))
     }
 
     /// The whole of the path. What it needs it makes from the key, so that nobody who gets on without has to keep it ready.

@@ -34,7 +34,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
             let told = |place: Place| format!("{:#x}", place.word());
             return findings.push(finding(at, told(durable), told(place)));
         }
-        if !place.is_sound(self.pool.region().len_by_now()) {
+        if !place.is_sound(self.pool.region().refreshed_len()) {
             return findings.push(finding(at, "a shard in the pool", format!("{:#x}", place.word())));
         }
         let mut entries: Vec<(u64, Entry)> = Vec::new();

@@ -174,7 +174,7 @@ fn who_asks_for_a_barrier_in_every_thread_makes_theirs() {
     };
     let asks: Thread = |region| {
         region.at(Y).store(region.medium(), 1, Relaxed);
-        region.medium().ordered(Order::BarrierOfAll, Location::caller());
+        region.medium().ordered(Order::GlobalBarrier, Location::caller());
         region.at(X).load(region.medium(), Relaxed)
     };
     assert_eq!(is_needed([has_none, asks], [0, 0]), Some(vec![Weak::Total]));
