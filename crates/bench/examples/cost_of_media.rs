@@ -1,8 +1,10 @@
-//! Something to count the instructions of: the access pattern of a hash table on plain atomics and on each medium, and the hash table itself.
-//! `crates/bench/cost-of-media` runs it under callgrind and in a disassembler.
+//! A program whose instructions are counted: a hash table's access pattern on plain atomics and on
+//! each medium, and the hash tables and stores themselves. `crates/bench/cost-of-media` runs it
+//! under callgrind and in a disassembler.
 //!
-//! `cost_of_media CASE` does each operation of CASE many times, every one of them within a call of `counted`, so that callgrind can count these alone, and
-//! prints a line for each: its name, and how many times it was done.
+//! `cost_of_media CASE` does each operation of CASE many times, always within a call of `counted`,
+//! so that callgrind can count these alone. It prints a line for each: its name, and how often it
+//! was done.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
@@ -72,7 +74,7 @@ fn put_on<M: Medium>(region: &Region<M>, buckets: &[Line; BUCKETS], key: u64, wo
     region.persist(line);
 }
 
-// One function a medium, with names that a disassembler shows.
+// One function a medium, under names that a disassembler shows.
 #[inline(never)]
 fn dram_get(region: &Region<Dram>, buckets: &[Line; BUCKETS], key: u64) -> u64 {
     get_on(region, buckets, key)
@@ -98,7 +100,8 @@ fn pmem_put(region: &Region<Pmem>, buckets: &[Line; BUCKETS], key: u64, word: u6
     put_on(region, buckets, key, word);
 }
 
-/// How often an operation is counted: so often that what `counted` itself takes is less than a thousandth of an instruction of each.
+/// How often an operation is counted. Then `counted` itself adds less than a thousandth of an
+/// instruction to each.
 const TIMES: u64 = 20_000;
 
 fn main() -> ExitCode {
@@ -133,13 +136,13 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Calls `work`: what callgrind counts, and nothing else. It knows it by this name.
+/// Calls `work`. Callgrind knows this function by its name and counts nothing else.
 #[inline(never)]
 fn counted(work: &dyn Fn()) {
     work();
 }
 
-/// Does `operation` with the numbers below `times`.
+/// Does `operation` with each number below `times`.
 fn count(name: &str, times: u64, operation: impl Fn(u64)) {
     counted(&|| {
         for number in 0..times {
@@ -160,7 +163,8 @@ fn pattern<M: MappedMedium>(
     count("put", TIMES, move |key| put(region, buckets, black_box(key), key));
 }
 
-/// A hash table that has room for all keys from the start: all of them are inserted, then some are read, changed and removed.
+/// A hash table with room for all keys from the start: all are inserted; some are read, changed and
+/// removed.
 fn index<I: PointIndex<Kind = U64> + Stored<Medium = <I as PointIndex>::Medium>>()
 where
     <I as PointIndex>::Medium: MappedMedium,
@@ -177,7 +181,7 @@ where
     count("remove", TIMES, |i| _ = black_box(index.remove(&guard, &key(i))));
 }
 
-/// The whole store, in a pool that this process has for itself or shares, with nothing in the background.
+/// A whole store, in an exclusive or a shared pool, without background work.
 fn store(shared: bool) {
     const KEYS: u64 = 50_000;
     let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");

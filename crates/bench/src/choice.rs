@@ -2,16 +2,17 @@
 
 use crate::{Random, ScrambledZipfian, Zipfian};
 
-/// How the records are chosen.
+/// How records are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Choice {
-    /// All alike likely.
+    /// All are equally likely.
     Uniform,
-    /// A few anywhere among them again and again (YCSB's scrambled zipfian, exponent 0.99).
+    /// A few, scattered among the others, again and again (YCSB's scrambled zipfian, exponent
+    /// 0.99).
     Zipfian,
-    /// The newest most of all (YCSB's latest: a zipfian over the age, exponent 0.99).
+    /// The newest most often (YCSB's latest: a zipfian over the age, exponent 0.99).
     Latest,
-    /// `operations` of all operations ask for the same `records` of all records, both as shares.
+    /// A share of the operations asks for a share of the records.
     HotSet {
         /// Share of the operations.
         operations: f64,
@@ -20,19 +21,19 @@ pub enum Choice {
     },
 }
 
-/// Chooses records. What comes depends on its random numbers and on what was inserted through it, nothing else.
+/// Chooses records. The choice depends only on the random numbers and the inserts through it.
 #[derive(Clone, Debug)]
 pub(crate) struct Chooser {
     choice: Choice,
-    /// Records that were there at first.
+    /// Records that existed at first.
     loaded: u64,
-    /// Records that this thread has added.
+    /// Records added by this thread.
     added: u64,
     scrambled: ScrambledZipfian,
     ages: Zipfian,
 }
 
-/// A record: one of those that were there at first, or the nth that this thread has added.
+/// A record that existed at first, or the nth that this thread added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chosen {
     Loaded(u64),
@@ -51,7 +52,7 @@ impl Chooser {
         }
     }
 
-    /// Notes that the thread has added a record.
+    /// Counts a record that the thread has added.
     pub(crate) fn added(&mut self) {
         self.added += 1;
         if self.choice == Choice::Latest && self.loaded + self.added > 1 {
@@ -59,7 +60,7 @@ impl Chooser {
         }
     }
 
-    /// A record that is there; `None` if there is none yet.
+    /// An existing record; `None` if there is none yet.
     pub(crate) fn next(&self, random: &mut Random) -> Option<Chosen> {
         let all = self.loaded + self.added;
         if all == 0 {
@@ -67,7 +68,8 @@ impl Chooser {
         }
         let place = match self.choice {
             Choice::Uniform => random.below(all),
-            // YCSB's chooses among what was loaded; with nothing loaded, among what was added.
+            // YCSB chooses among the loaded records; with nothing loaded, this chooses among the
+            // added ones.
             Choice::Zipfian if self.loaded > 0 => self.scrambled.next(random),
             Choice::Zipfian => random.below(all),
             Choice::Latest => all - 1 - self.ages.next(random).min(all - 1),
@@ -89,57 +91,57 @@ mod tests {
     use super::*;
 
     /// How often each of `records` records is chosen.
-    fn drawn(choice: Choice, records: u64, draws: u32) -> Vec<f64> {
+    fn shares(choice: Choice, records: u64, choices: u32) -> Vec<f64> {
         let (chooser, mut random) = (Chooser::new(choice, records), Random::new(11));
-        let mut drawn = vec![0.0; records as usize];
-        for _ in 0..draws {
+        let mut shares = vec![0.0; records as usize];
+        for _ in 0..choices {
             match chooser.next(&mut random) {
-                Some(Chosen::Loaded(record)) => drawn[record as usize] += 1.0 / f64::from(draws),
+                Some(Chosen::Loaded(record)) => shares[record as usize] += 1.0 / f64::from(choices),
                 other => panic!("{other:?}"),
             }
         }
-        drawn
+        shares
     }
 
     #[test]
-    fn uniform_is_flat() {
-        let drawn = drawn(Choice::Uniform, 50, 500_000);
-        assert!(drawn.iter().all(|share| (share * 50.0 - 1.0).abs() < 0.05), "{drawn:?}");
+    fn uniform_choice_is_flat() {
+        let shares = shares(Choice::Uniform, 50, 500_000);
+        assert!(shares.iter().all(|share| (share * 50.0 - 1.0).abs() < 0.05), "{shares:?}");
     }
 
     #[test]
-    fn the_newest_is_asked_for_most_and_the_one_before_it_next() {
-        let drawn = drawn(Choice::Latest, 1000, 500_000);
+    fn latest_prefers_newer_records() {
+        let shares = shares(Choice::Latest, 1000, 500_000);
         let law = Zipfian::new(1000, Zipfian::THETA);
         for age in [0, 1] {
-            let (found, expected) = (drawn[999 - age], law.share(age as u64));
+            let (found, expected) = (shares[999 - age], law.share(age as u64));
             assert!((found / expected - 1.0).abs() < 0.03, "age {age}: {found} for {expected}");
         }
-        let newest: f64 = drawn[900..].iter().sum();
+        let newest: f64 = shares[900..].iter().sum();
         let expected: f64 = (0..100).map(|age| law.share(age)).sum();
         assert!((newest / expected - 1.0).abs() < 0.05, "{newest} for {expected}");
     }
 
     #[test]
-    fn the_newest_is_the_one_just_added() {
+    fn latest_knows_the_record_just_added() {
         let (mut chooser, mut random) = (Chooser::new(Choice::Latest, 100), Random::new(5));
         (0..10).for_each(|_| chooser.added());
         let law = Zipfian::new(110, Zipfian::THETA);
-        let drawn = (0..100_000).filter(|_| chooser.next(&mut random) == Some(Chosen::Added(9))).count();
-        assert!((drawn as f64 / 100_000.0 / law.share(0) - 1.0).abs() < 0.05, "{drawn}");
+        let shares = (0..100_000).filter(|_| chooser.next(&mut random) == Some(Chosen::Added(9))).count();
+        assert!((shares as f64 / 100_000.0 / law.share(0) - 1.0).abs() < 0.05, "{shares}");
     }
 
     #[test]
-    fn a_hot_set_gets_its_share_and_is_flat_within() {
-        let drawn = drawn(Choice::HotSet { operations: 0.8, records: 0.2 }, 100, 500_000);
-        let hot: f64 = drawn[..20].iter().sum();
+    fn hot_set_gets_its_share_and_is_flat_within() {
+        let shares = shares(Choice::HotSet { operations: 0.8, records: 0.2 }, 100, 500_000);
+        let hot: f64 = shares[..20].iter().sum();
         assert!((hot - 0.8).abs() < 0.005, "{hot}");
-        assert!(drawn[..20].iter().all(|share| (share / 0.04 - 1.0).abs() < 0.06));
-        assert!(drawn[20..].iter().all(|share| (share / 0.0025 - 1.0).abs() < 0.15));
+        assert!(shares[..20].iter().all(|share| (share / 0.04 - 1.0).abs() < 0.06));
+        assert!(shares[20..].iter().all(|share| (share / 0.0025 - 1.0).abs() < 0.15));
     }
 
     #[test]
-    fn from_nothing_only_what_was_added_is_chosen() {
+    fn only_added_records_are_chosen_from_nothing() {
         for choice in [Choice::Uniform, Choice::Zipfian, Choice::Latest] {
             let (mut chooser, mut random) = (Chooser::new(choice, 0), Random::new(1));
             assert_eq!(chooser.next(&mut random), None);

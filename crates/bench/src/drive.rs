@@ -1,4 +1,4 @@
-//! Runs a workload on whatever can be read and written, and keeps what it sees.
+//! Runs a workload on anything that can be read and written, and records latencies.
 
 use crate::pace::wait_until;
 use crate::{Kind, Operation, Operations, Pace, Shape};
@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What a workload runs on: one thread's handle.
+/// The target of a workload: one thread's handle.
 pub trait Subject {
     /// Why an operation failed.
     type Error;
-    /// Reads a record, and says whether it was there.
+    /// Reads a record. Returns whether it existed.
     fn read(&mut self, key: &[u8]) -> Result<bool, Self::Error>;
     /// Writes a record, new or not.
     fn write(&mut self, key: &[u8], value: &[u8]) -> Result<(), Self::Error>;
-    /// Reads a record and writes it then, and says whether it was there.
+    /// Reads a record, then writes it. Returns whether it existed.
     fn read_modify_write(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Self::Error>;
-    /// Reads `records` records that follow each other from `key` on.
+    /// Reads `records` consecutive records from `key` on.
     fn scan(&mut self, key: &[u8], records: u32) -> Result<(), Self::Error>;
 }
 
@@ -26,37 +26,38 @@ pub trait Subject {
 pub struct Drive {
     /// When its operations are due.
     pub pace: Pace,
-    /// Operations after which it stops by itself.
+    /// Operations after which it stops.
     pub operations: Option<u64>,
-    /// The time in which operations are due: of an open loop, which then does as many on every machine that keeps up. A closed loop is told to stop.
+    /// The time in which operations are due, for an open loop: it then does the same number on
+    /// every machine that keeps up. A closed loop is stopped from outside.
     pub time: Option<Duration>,
-    /// How long each piece of [`Seen::over_time`] is.
+    /// The length of each piece of [`Seen::over_time`].
     pub tick: Duration,
 }
 
-/// The longest latency told exactly, in ns; longer ones count as this.
+/// The longest latency recorded exactly, in ns; longer ones count as this.
 const LONGEST_NS: u64 = 600_000_000_000;
 
-/// An empty histogram of ns, with so many digits that count.
+/// An empty histogram of ns with `digits` significant digits.
 fn histogram(digits: u8) -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST_NS, digits).expect("constant bounds that the library takes")
 }
 
-/// What threads have seen. Latencies in ns, from the moment that an operation was due.
+/// What threads have measured. Latencies are in ns, from the moment when an operation was due.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Latencies of each kind of operation.
     pub kinds: BTreeMap<Kind, Histogram<u64>>,
-    /// How long operations took once they had begun; only of an open loop.
+    /// Time that operations took once they had begun; of an open loop only.
     pub service: Option<Histogram<u64>>,
-    /// The latencies of all kinds, a piece of time each, to two digits.
+    /// The latencies of all kinds, one histogram for each piece of time, to two digits.
     pub over_time: Vec<Histogram<u64>>,
-    /// Reads of records that should have been there and were not.
+    /// Reads that did not find a record that must exist.
     pub missed: u64,
 }
 
 impl Seen {
-    /// Adds what another thread has seen.
+    /// Adds the measurements of another thread.
     pub fn add(&mut self, other: Seen) {
         for (kind, seen) in other.kinds {
             *self.kinds.entry(kind).or_insert_with(|| histogram(3)) += seen;
@@ -71,7 +72,7 @@ impl Seen {
         self.missed += other.missed;
     }
 
-    /// Operations of all kinds.
+    /// Number of operations of all kinds.
     pub fn operations(&self) -> u64 {
         self.kinds.values().map(Histogram::len).sum()
     }
@@ -87,10 +88,11 @@ impl Seen {
     }
 }
 
-/// One thread's work on `subject`, from `start` on, until `stop` or until its operations are done.
+/// Does one thread's work on `subject`, from `start` on, until `stop` or until its operations are
+/// done.
 ///
 /// # Errors
-/// The first that an operation returns.
+/// The first error of an operation.
 pub fn drive<S: Subject>(
     subject: &mut S,
     operations: Operations,
@@ -112,7 +114,7 @@ pub fn drive<S: Subject>(
         }
         let due = due.map(|after| start + after);
         due.into_iter().for_each(wait_until);
-        // ORDER: Relaxed: an operation more or less does not matter.
+        // ORDER: Relaxed: one operation more or less does not matter.
         if stop.load(Relaxed) {
             break;
         }
@@ -128,7 +130,7 @@ pub fn drive<S: Subject>(
     Ok(seen)
 }
 
-/// Does one operation. Says whether it found what should have been there.
+/// Does one operation. Returns whether it found a record that must exist.
 fn operate<S: Subject>(
     subject: &mut S,
     operation: Operation,
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn every_workload_finds_what_it_should() {
+    fn every_workload_finds_its_records() {
         for workload in Workload::ALL {
             let mut map = Map::default();
             let seen = run(workload, &mut map, Pace::Closed, 5000);
@@ -217,9 +219,10 @@ mod tests {
         }
     }
 
-    /// One operation of 50 ms among 200 that are due one a millisecond: a closed loop sees one slow operation, an open one all that had to wait.
+    /// One operation takes 50 ms among 200 that are due one a millisecond. A closed loop sees one
+    /// slow operation, an open one all that had to wait.
     #[test]
-    fn an_open_loop_counts_those_who_waited() {
+    fn open_loop_counts_waiting_operations() {
         let slow = |pace| {
             let mut map = Map { stall_at: Some(50), ..Map::default() };
             let seen = run(Workload::named("ycsb-c").unwrap(), &mut map, pace, 200);
@@ -233,9 +236,9 @@ mod tests {
         assert_eq!(service.unwrap().len(), 200);
     }
 
-    /// However late anybody says stop: here nobody does.
+    /// This stop never comes.
     #[test]
-    fn an_open_loop_begins_nothing_that_is_due_after_its_time() {
+    fn open_loop_ends_with_its_time() {
         let mut map = Map::default();
         let workload = Workload::named("ycsb-load").unwrap();
         let drive = Drive {
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_threads_have_seen_adds_up() {
+    fn measurements_of_threads_add_up() {
         let workload = Workload::named("ycsb-a").unwrap();
         let mut all = Seen::default();
         all.add(run(workload, &mut Map::default(), Pace::Closed, 300));

@@ -1,7 +1,9 @@
-//! Which keys a workload touches, and in what order. Every generator is a pure function of its seed.
+//! Which keys a workload touches, and in what order. Every generator is a pure function of its
+//! seed.
 
-/// A one-to-one mapping of 64-bit numbers that spreads consecutive ones over the whole range: the `i`th of any number of
-/// distinct keys that look random. (The finaliser of SplitMix64; G. Steele, D. Lea, C. Flood, OOPSLA 2014.)
+/// A bijection of 64-bit numbers that spreads consecutive ones over the whole range: any number of
+/// distinct keys that look random. (The finaliser of SplitMix64; G. Steele, D. Lea, C. Flood,
+/// OOPSLA 2014.)
 #[inline(always)]
 pub const fn spread(i: u64) -> u64 {
     let z = (i ^ i >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,19 +29,19 @@ impl Random {
         spread(self.0)
     }
 
-    /// A number below `end`, all alike likely (but for 1 in 2^64 / `end`).
+    /// A number below `end`, all equally likely (but for 1 in 2^64 / `end`).
     #[inline(always)]
     pub const fn below(&mut self, end: u64) -> u64 {
         ((self.next() as u128 * end as u128) >> 64) as u64
     }
 
-    /// A number from 0 up to and without 1.
+    /// A number from 0 up to but excluding 1.
     #[inline(always)]
     pub fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Fills `bytes`.
+    /// Fills `bytes` with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
@@ -47,10 +49,12 @@ impl Random {
     }
 }
 
-/// YCSB's scrambled zipfian: a few items are asked for again and again, and they lie anywhere among the others.
+/// YCSB's scrambled zipfian: a few items, scattered among the others, are asked for again and
+/// again.
 ///
-/// Ranks are drawn from a zipfian over 10^10 items with exponent 0.99 (J. Gray et al., SIGMOD 1994), whatever the number of items, and a hash
-/// of the rank (FNV-1 over its 8 bytes) chooses the item.
+/// Ranks are drawn from a zipfian over 10^10 items with exponent 0.99 (J. Gray et al., SIGMOD
+/// 1994), whatever the number of items. A hash of the rank (FNV-1 over its 8 bytes) chooses the
+/// item.
 #[derive(Clone, Debug)]
 pub struct ScrambledZipfian {
     items: u64,
@@ -64,7 +68,7 @@ impl ScrambledZipfian {
     /// The sum of 1 / i^0.99 for i from 1 to 10^10, as YCSB has it.
     const ZETA: f64 = 26.469_028_201_783_02;
 
-    /// Numbers below `items`.
+    /// A generator of numbers below `items`.
     pub fn new(items: u64) -> Self {
         let zeta_of_two = 1.0 + 0.5f64.powf(Self::THETA);
         let eta = (1.0 - (2.0 / Self::RANKS).powf(1.0 - Self::THETA)) / (1.0 - zeta_of_two / Self::ZETA);
@@ -88,7 +92,7 @@ impl ScrambledZipfian {
     }
 }
 
-/// FNV-1 with 64 bits over the number's bytes, lowest first; the absolute value, as Java's YCSB takes it.
+/// 64-bit FNV-1 over the number's bytes, lowest first; the absolute value, as in Java's YCSB.
 fn fnv(mut number: u64) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for _ in 0..8 {
@@ -98,7 +102,7 @@ fn fnv(mut number: u64) -> u64 {
     (hash as i64).unsigned_abs()
 }
 
-/// One item after the other, from the first again after the last.
+/// One item after the other, starting over after the last.
 #[derive(Clone, Debug)]
 pub struct Sequence {
     items: u64,
@@ -126,7 +130,7 @@ mod tests {
     use std::collections::{HashMap, HashSet};
 
     #[test]
-    fn spread_keys_are_distinct_and_generators_repeat() {
+    fn spread_is_injective_and_generators_repeat() {
         let keys: HashSet<u64> = (0..100_000).map(spread).collect();
         assert_eq!(keys.len(), 100_000);
         let draw = |seed| {
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn zipfian_ranks_have_the_frequencies_of_their_law() {
+    fn scrambled_ranks_have_zipfian_frequencies() {
         let zipfian = ScrambledZipfian::new(1_000_000);
         let (mut random, mut drawn) = (Random::new(7), HashMap::new());
         let draws = 1_000_000;
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn fnv_of_eight_bytes_is_as_published() {
+    fn fnv_equals_the_published_hash() {
         // FNV-1a of eight zero bytes: the offset basis times the prime, eight times.
         let expected = (0..8).fold(0xcbf2_9ce4_8422_2325_u64, |h, _| h.wrapping_mul(0x100_0000_01b3)) as i64;
         assert_eq!(fnv(0), expected.unsigned_abs());
@@ -170,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_goes_round() {
+    fn sequence_wraps_around() {
         let mut sequence = Sequence::new(3, 2);
         assert_eq!([0; 5].map(|_| sequence.next()), [2, 0, 1, 2, 0]);
     }

@@ -1,8 +1,10 @@
-//! What measurements share: workloads, the machine's own limits, a runner that alternates what it compares, and one form of table.
+//! Shared parts of measurements: workloads, the machine's limits, a runner that alternates between
+//! the sides it compares, and reports.
 //!
-//! This kind of machine changes its speed by a factor of two or three from one minute to the next. So nothing here is compared with a figure of
-//! another run: [`Runner::row`] alternates the sides of a row, takes medians, runs a fixed loop before and after and
-//! measures a row again whose loop moved; [`Limits`] are measured in the same run.
+//! Machines like this change their speed by a factor of two or three from one minute to the next.
+//! So no figure is compared with one of another run. [`Runner::row`] alternates the sides of a row,
+//! takes medians, and runs a fixed loop before and after; if the loop's time moved, it measures the
+//! row again. [`Limits`] are measured in the same run.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "to measure is to read the clock and to start threads")]
 

@@ -1,4 +1,4 @@
-//! What the machine can do at best, measured in the run whose figures are judged by it.
+//! The machine's limits, measured in the same run as the figures that they bound.
 
 use crate::keys::Random;
 use crate::machine::touch;
@@ -13,48 +13,48 @@ use terrace_medium::{Dram, LINE, MapError, MappedMedium, Mapping, Medium, Offset
 pub struct LimitsSize {
     /// Bytes of memory; a power of two, far larger than the caches.
     pub bytes: usize,
-    /// Accesses a measurement.
+    /// Accesses of one measurement.
     pub accesses: u64,
 }
 
 impl LimitsSize {
-    /// For figures that are believed.
+    /// For reliable figures.
     pub const FULL: Self = Self { bytes: 1 << 30, accesses: 4_000_000 };
     /// To see that it runs.
     pub const QUICK: Self = Self { bytes: 64 << 20, accesses: 100_000 };
 }
 
-/// The machine's limits, each with one thread unless said otherwise.
+/// The machine's limits, with one thread unless stated otherwise.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// A random read that the next depends on, on 4 KiB pages.
+    /// A random read on 4 KiB pages whose address depends on the previous read.
     pub dependent_read_4k_ns: f64,
-    /// A random read that the next depends on, on huge pages.
+    /// The same on huge pages.
     pub dependent_read_huge_ns: f64,
     /// Random reads prefetched by 16, on 4 KiB pages.
     pub prefetched_reads_4k_per_us: f64,
-    /// Random reads prefetched by 16, on huge pages.
+    /// The same on huge pages.
     pub prefetched_reads_huge_per_us: f64,
     /// The same with two threads.
     pub prefetched_reads_huge_two_threads_per_us: f64,
     /// A store to a random line that is written back and fenced, on huge pages.
     pub persist_ns: f64,
-    /// A store to a line that was just read, written back and fenced: what is left when the read is not counted.
+    /// A store to a line that was just read, written back and fenced: the cost without the read.
     pub persist_cached_ns: f64,
-    /// A store to a random line that is written back, 64 of them a fence.
+    /// A store to a random line that is written back, with one fence for 64 of them.
     pub write_back_ns: f64,
     /// A random line stored past the cache and fenced.
     pub streamed_line_ns: f64,
-    /// Reading memory in order.
+    /// Sequential reads.
     pub read_gb_per_s: f64,
-    /// Writing memory in order.
+    /// Sequential writes.
     pub write_gb_per_s: f64,
     /// The fixed loop.
     pub fixed_loop_ns: f64,
 }
 
 impl Limits {
-    /// Measures them; takes 10 seconds at full size.
+    /// Measures the limits; takes 10 seconds at full size.
     pub fn measure(size: LimitsSize) -> Result<Self, MapError> {
         let small = memory::<Dram>(size, false)?;
         let dependent_read_4k_ns = dependent_read_ns(&small, size);
@@ -83,7 +83,7 @@ impl Limits {
         })
     }
 
-    /// The figures with their names, units last.
+    /// The figures with their names, the unit last.
     pub fn figures(&self) -> [(&'static str, f64); 12] {
         [
             ("dependent_read_4k_ns", self.dependent_read_4k_ns),
@@ -102,7 +102,7 @@ impl Limits {
     }
 }
 
-/// Two of the limits, to be measured again beside a figure that they bound. On huge pages.
+/// Two of the limits, for measuring again beside a figure that they bound. On huge pages.
 pub struct Probe {
     dram: Region<Dram>,
     pmem: Region<Pmem>,
@@ -110,7 +110,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Takes the memory and touches it.
+    /// Allocates the memory and touches it.
     pub fn new(size: LimitsSize) -> Result<Self, MapError> {
         let size = LimitsSize { accesses: size.accesses / 4, ..size };
         let small = LimitsSize { bytes: 2 << 20, ..size };
@@ -133,10 +133,10 @@ impl Probe {
     }
 }
 
-/// Bytes that the first cache holds.
+/// Bytes that fit the first-level cache.
 const CACHED: usize = 16 << 10;
 
-/// Touched memory, on huge pages where the kernel has them or on small ones.
+/// Touched memory, on huge pages if wanted and available.
 fn memory<M: MappedMedium>(size: LimitsSize, huge: bool) -> Result<Region<M>, MapError> {
     let mapping = Mapping::anonymous(size.bytes, size.bytes)?;
     if huge {
@@ -151,7 +151,7 @@ fn word<M: Medium>(region: &Region<M>, at: u64) -> &Word {
     region.at(Offset::new(at))
 }
 
-/// The random line of the first `bytes` that `number` stands for.
+/// The random line within the first `bytes` that `number` selects.
 fn line(number: u64, bytes: usize) -> u64 {
     ((u128::from(number) * (bytes / LINE) as u128) >> 64) as u64 * LINE as u64
 }
@@ -165,7 +165,7 @@ fn dependent_read_ns<M: Medium>(region: &Region<M>, size: LimitsSize) -> f64 {
         let mut at = 1u64;
         for _ in 0..size.accesses {
             let found = word(region, line(at, size.bytes)).load(region.medium(), Relaxed);
-            // The memory holds zeros, but the processor cannot know.
+            // The memory holds zeros, but the processor cannot know that.
             at = at
                 .wrapping_mul(0x5851_f42d_4c95_7f2d)
                 .wrapping_add(0x1405_7b7e_f767_814f)
@@ -194,7 +194,7 @@ fn persist_ns<M: Medium>(region: &Region<M>, size: LimitsSize, bytes: usize) -> 
         for i in 0..size.accesses {
             let word = word(region, line(random.next(), bytes));
             word.store(region.medium(), i, Relaxed);
-            // PERSIST: nothing depends on it; this is the cost that is measured.
+            // PERSIST: nothing depends on it; its cost is measured.
             region.persist(word);
         }
     })
@@ -224,7 +224,7 @@ fn streamed_line_ns<M: Medium>(region: &Region<M>, size: LimitsSize) -> f64 {
     })
 }
 
-/// GB/s read and written, over plain vectors, the second pass timed.
+/// GB/s read and written, over plain vectors; the second pass is timed.
 fn bandwidth(size: LimitsSize) -> (f64, f64) {
     let mut words = vec![1u64; size.bytes / 8];
     let (mut read, mut written) = (0.0, 0.0);

@@ -1,4 +1,4 @@
-//! What the machine is, and what the system counts of a process.
+//! Facts about the machine, and the system's counters of a process.
 
 use std::fs;
 use std::hint::black_box;
@@ -8,7 +8,7 @@ use terrace_medium::{Medium, Offset, Region, Word};
 /// The machine that a report was made on.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Its processor's name, and family, model and stepping.
+    /// The processor's name, family, model and stepping.
     pub processor: String,
     /// Processors that may be used.
     pub processors: usize,
@@ -50,26 +50,28 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, v)| v.trim())
 }
 
-/// The fields of /proc/PID/stat from the third on (the second, the program's name, may hold anything).
+/// The fields of /proc/PID/stat from the third on. (The second, the program's name, may contain
+/// anything.)
 fn stat(pid: u32) -> Option<Vec<u64>> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields = stat.rsplit_once(')')?.1;
     Some(fields.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect())
 }
 
-/// Processor seconds that process `pid` has used so far, in user and system mode, in steps of 1/100.
+/// Processor seconds that process `pid` has used, in user and system mode, in steps of 1/100.
 pub fn process_cpu_seconds(pid: u32) -> Option<f64> {
     let fields = stat(pid)?;
-    // proc(5): utime and stime are the 14th and 15th field, in ticks, of which Linux counts 100 a second.
+    // proc(5): utime and stime are the 14th and 15th field, in ticks; Linux counts 100 a second.
     Some((fields.get(11)? + fields.get(12)?) as f64 / 100.0)
 }
 
-/// Bytes of memory that process `pid` has to itself or shares with others through a mapping: its resident set.
+/// Resident bytes of process `pid`, private or shared.
 pub fn process_resident_bytes(pid: u32) -> Option<u64> {
     status_bytes(pid, "VmRSS")
 }
 
-/// As [`process_resident_bytes`], without shared memory: heap, stacks and what it uses of its program's file.
+/// As [`process_resident_bytes`], without shared memory: heap, stacks and resident parts of its
+/// program's file.
 pub fn process_private_bytes(pid: u32) -> Option<u64> {
     Some(status_bytes(pid, "RssAnon")? + status_bytes(pid, "RssFile")?)
 }
@@ -80,17 +82,19 @@ fn status_bytes(pid: u32, name: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Stores to every page of `region`, and changes nothing there. A page that was only read is still a page of zeros that all share: the first store to it is a fault of its own, which takes milliseconds
-/// where a huge page has to come from the host of a virtual machine.
+/// Stores to every page of `region` without changing it. A page that was only read is still the
+/// shared page of zeros: the first store is a fault of its own. It takes milliseconds if the host
+/// of a virtual machine has to provide a huge page.
 pub fn touch<M: Medium>(region: &Region<M>) {
-    // That it is nothing that is added must stay unknown, or the compiler makes a load of it.
+    // The compiler must not know that nothing is added, or it would make this a load.
     let nothing = black_box(0);
     for page in (0..region.medium().len() as u64).step_by(4096) {
         region.at(Offset::<Word>::new(page)).fetch_or(region.medium(), nothing, Relaxed);
     }
 }
 
-/// Pages that this process touched for the first time so far. Timed code that touches many measures the kernel.
+/// Pages that this process has touched for the first time so far. Timed code that touches many
+/// pages measures the kernel.
 pub fn page_faults() -> u64 {
     stat(std::process::id()).and_then(|fields| fields.get(7).copied()).unwrap_or(0)
 }

@@ -1,28 +1,31 @@
-//! When operations begin: one after the other, or at moments that do not wait for answers.
+//! When operations begin: one after the other, or at times that do not depend on answers.
 
 use std::time::{Duration, Instant};
 
 /// When a thread's operations are due.
 ///
-/// **Closed**: an operation begins when the one before it has ended. A store that stalls is then asked less, and its stall counts once, whatever number of requests
-/// would have come meanwhile: coordinated omission.
+/// **Closed**: an operation begins when the one before it has ended. A store that stalls then gets
+/// fewer requests, and its stall counts once, however many requests would have come meanwhile:
+/// coordinated omission.
 ///
-/// **Open**: the nth operation is due at a moment that is known before, and its latency counts from that moment, late or not.
+/// **Open**: the nth operation is due at a time known in advance, and its latency counts from then,
+/// even if it begins late.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// One after the other.
     Closed,
-    /// At `first` and then every `interval`, after the start.
+    /// The first at `first` after the start, then one every `interval`.
     Open {
-        /// The first operation.
+        /// The time of the first operation.
         first: Duration,
-        /// From one to the next.
+        /// The time between two operations.
         interval: Duration,
     },
 }
 
 impl Pace {
-    /// The part of thread `thread` of `threads` in `rate` operations a second of all; without a rate, closed.
+    /// The share of thread `thread` of `threads` in a total of `rate` operations a second; closed
+    /// without a rate.
     pub fn of(rate: Option<f64>, thread: usize, threads: usize) -> Self {
         match rate {
             None => Self::Closed,
@@ -44,16 +47,16 @@ impl Pace {
     }
 }
 
-/// Waits until `moment`: asleep as long as the system's clock is good enough, then awake.
+/// Waits until `moment`: asleep while the system's clock is exact enough, then spinning.
 pub(crate) fn wait_until(moment: Instant) {
-    const AWAKE: Duration = Duration::from_micros(100);
+    const SPIN: Duration = Duration::from_micros(100);
     loop {
         let left = moment.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return;
         }
-        if left > AWAKE {
-            std::thread::sleep(left - AWAKE);
+        if left > SPIN {
+            std::thread::sleep(left - SPIN);
         } else {
             std::hint::spin_loop();
         }
@@ -65,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_take_turns_at_the_rate_asked_for() {
+    fn threads_alternate_at_the_requested_rate() {
         let due = |thread, nth| Pace::of(Some(1000.0), thread, 4).due(nth);
         let mut all: Vec<_> = (0..4).flat_map(|t| (0..25).map(move |n| due(t, n).unwrap())).collect();
         all.sort();

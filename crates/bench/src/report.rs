@@ -1,9 +1,9 @@
-//! What a suite found, in the form in which it is printed and kept.
+//! The results of a suite, in the form in which they are printed and saved.
 
 use crate::{Limits, Machine, Measured};
 use serde_json::{Value, json};
 
-/// What a row must reach.
+/// The bound that a figure must meet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
     /// At least this.
@@ -21,12 +21,12 @@ impl Bound {
     }
 }
 
-/// A bound, and what it is a bound of.
+/// A bound, and the figure that it applies to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target {
-    /// Of our figure over the peer's.
+    /// On our figure divided by the peer's.
     Ratio(Bound),
-    /// Of our figure itself.
+    /// On our figure.
     Figure(Bound),
 }
 
@@ -39,13 +39,13 @@ pub struct Row {
     pub ours: Option<f64>,
     /// The peers' figures, in the section's order; `None` where a peer has none.
     pub peers: Vec<Option<f64>>,
-    /// Our figure over that of the peer that it is judged against.
+    /// Our figure divided by that of the peer it is judged against.
     pub ratio: Option<f64>,
-    /// What must hold.
+    /// The bound that must hold.
     pub target: Option<Target>,
-    /// What must be known beside the figures, as that the machine did not keep still.
+    /// A remark, for instance that the machine's speed changed.
     pub note: Option<String>,
-    /// How the figures came about.
+    /// How the figures were measured.
     pub measured: Option<Measured>,
 }
 
@@ -56,7 +56,7 @@ impl Row {
         Self { name, ours: None, peers: Vec::new(), ratio: None, target: None, note: None, measured: None }
     }
 
-    /// A row from what a runner measured, ours first.
+    /// A row of a runner's measurements, ours first.
     pub fn from_measured(name: impl Into<String>, measured: Measured) -> Self {
         let note = (!measured.steady).then(|| {
             let per_cent = measured.moved * 100.0;
@@ -75,7 +75,7 @@ impl Row {
         }
     }
 
-    /// With one more remark, in front of those that it has.
+    /// The row with one more remark, before the others.
     pub fn noting(mut self, remark: String) -> Self {
         self.note = Some(self.note.map_or(remark.clone(), |note| format!("{remark}; {note}")));
         self
@@ -103,7 +103,8 @@ impl Row {
         self
     }
 
-    /// Whether the target is reached; `None` without a target. A figure that could not be measured misses it.
+    /// Whether the target is met; `None` without a target. A figure that could not be measured
+    /// misses it.
     pub fn holds(&self) -> Option<bool> {
         let (figure, bound) = match self.target? {
             Target::Ratio(bound) => (self.ratio, bound),
@@ -130,16 +131,16 @@ impl Row {
     }
 }
 
-/// Rows of one unit and the same peers.
+/// Rows with the same unit and the same peers.
 #[derive(Clone, Debug)]
 pub struct Section {
-    /// What they are about, with all that makes the comparison fair.
+    /// What they are about, and everything that makes the comparison fair.
     pub title: String,
-    /// What the figures are in.
+    /// The unit of the figures.
     pub unit: String,
-    /// What our figures are called.
+    /// The heading of our figures.
     pub ours: String,
-    /// Whom ours is compared with.
+    /// The headings of the peers.
     pub peers: Vec<String>,
     /// The lines.
     pub rows: Vec<Row>,
@@ -152,31 +153,31 @@ impl Section {
         Self { title: title.to_owned(), unit: unit.to_owned(), ours: "ours".into(), peers, rows: Vec::new() }
     }
 
-    /// Calls our figures something else: where all columns are ours, the first of them.
+    /// Gives our figures another heading, for tables in which all columns are ours.
     pub fn ours_named(self, ours: &str) -> Self {
         Self { ours: ours.to_owned(), ..self }
     }
 }
 
-/// All that one run found.
+/// All results of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The suite's name.
     pub suite: String,
-    /// Where it ran.
+    /// The machine that it ran on.
     pub machine: Machine,
-    /// What that machine can do at best, measured in the same run.
+    /// The limits of that machine, measured in the same run.
     pub limits: Limits,
-    /// What was found.
+    /// The results.
     pub sections: Vec<Section>,
-    /// How to do it again.
+    /// The command that repeats the run.
     pub repeat: String,
-    /// What makes the figures not to be believed, such as a small size.
+    /// Why the figures are not reliable, such as a small size.
     pub warning: Option<String>,
 }
 
 impl Report {
-    /// Rows whose target is missed.
+    /// Number of rows that miss their target.
     pub fn missed(&self) -> usize {
         self.sections
             .iter()

@@ -1,4 +1,4 @@
-//! Measures the sides of a row in turns, and says whether the machine kept still meanwhile.
+//! Measures the sides of a row alternately, and checks that the machine kept its speed.
 
 use crate::steady::fixed_loop_ns;
 
@@ -8,24 +8,24 @@ pub type Measure<'a> = Box<dyn FnMut() -> f64 + 'a>;
 /// How rows are measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Runner {
-    /// Times that each side is measured.
+    /// How often each side is measured.
     pub rounds: usize,
-    /// Times that a row is measured again because the fixed loop moved.
+    /// How often a row is measured again because the fixed loop's time moved.
     pub retries: usize,
-    /// How far the fixed loop may move, as a share.
+    /// How far the fixed loop's time may move, as a share.
     pub tolerance: f64,
 }
 
-/// What came out of a row.
+/// The measurements of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// The median of each side, in the order in which they were given.
+    /// The median of each side, in the order of the sides.
     pub medians: Vec<f64>,
-    /// Every figure: a list a side.
+    /// Every figure: a list for each side.
     pub figures: Vec<Vec<f64>>,
-    /// How far the fixed loop moved in the run that counts, as a share.
+    /// How far the fixed loop's time moved in the run that counts, as a share.
     pub moved: f64,
-    /// Runs that were thrown away because it moved further than allowed.
+    /// Runs that were discarded because it moved too far.
     pub repeated: usize,
     /// Whether it stayed within the tolerance in the run that counts.
     pub steady: bool,
@@ -37,8 +37,9 @@ impl Runner {
     /// Three rounds: to see that it runs.
     pub const QUICK: Self = Self { rounds: 3, retries: 0, tolerance: 0.1 };
 
-    /// Measures every side once a round, alternating. Runs the fixed loop before and after; if it moved further than allowed, does it all again, at most
-    /// `retries` times, and keeps the run in which it moved least.
+    /// Measures every side once a round, alternating, between two runs of the fixed loop. If its
+    /// time moved too far, measures again, at most `retries` times, and keeps the run in which it
+    /// moved least.
     pub fn row(&self, sides: &mut [Measure<'_>]) -> Measured {
         let mut best: Option<Measured> = None;
         for repeated in 0..=self.retries {
@@ -58,7 +59,8 @@ impl Runner {
         let mut figures = vec![Vec::with_capacity(self.rounds); sides.len()];
         let before = fixed_loop_ns();
         for round in 0..self.rounds {
-            // Each round starts with another side, so that no side is always the one after a given other.
+            // Each round starts with another side, so that no side always follows the same other
+            // one.
             for i in 0..sides.len() {
                 let side = (round + i) % sides.len();
                 figures[side].push(sides[side]());
@@ -71,7 +73,7 @@ impl Runner {
     }
 }
 
-/// The middle figure, or the mean of the two in the middle.
+/// The middle figure, or the mean of the two middle ones.
 pub fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -88,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sides_take_turns_and_medians_are_in_their_order() {
+    fn sides_alternate_and_medians_keep_their_order() {
         let order = std::cell::RefCell::new(String::new());
         let side = |name: char, figure: f64| -> Measure<'_> {
             let order = &order;
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_whose_loop_moves_is_measured_again_and_says_so() {
+    fn unsteady_row_is_repeated_and_marked() {
         let mut runs = 0;
         let runner = Runner { rounds: 1, retries: 2, tolerance: -1.0 };
         let measured = runner.row(&mut [Box::new(|| {
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_are_of_sorted_figures() {
+    fn median_sorts_the_figures() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
     }

@@ -1,4 +1,4 @@
-//! What records look like: their keys and values, from their numbers alone.
+//! The keys and values of records, computed from the records' numbers.
 
 use crate::{Random, spread};
 use std::io::Write;
@@ -7,16 +7,16 @@ use std::ops::RangeInclusive;
 /// The kind of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyShape {
-    /// 8 bytes: a random integer, most significant byte first, so that order is that of the numbers.
+    /// 8 bytes: a random integer, most significant byte first, so that keys sort as numbers.
     Integer,
-    /// A prefix and a number in 16 hexadecimal digits, filled up with `.` to this length.
+    /// A prefix and a number in 16 hexadecimal digits, padded with `.` to this length.
     String {
         /// Bytes; more if prefix and number need more.
         bytes: usize,
     },
 }
 
-/// What records look like.
+/// How records look.
 #[derive(Clone, Debug)]
 pub struct Shape {
     keys: KeyShape,
@@ -27,7 +27,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Keys that begin with `prefix` if they are strings, and values of a length in `value_bytes`, all alike likely.
+    /// Keys that begin with `prefix` if they are strings; values of all lengths in `value_bytes`,
+    /// equally likely.
     pub fn new(keys: KeyShape, prefix: &'static str, value_bytes: RangeInclusive<usize>) -> Self {
         let mut bytes = vec![0; *value_bytes.end() + SHIFTS];
         Random::new(1).fill(&mut bytes);
@@ -42,12 +43,13 @@ impl Shape {
         }
     }
 
-    /// Bytes of a value, in the mean.
+    /// Mean number of bytes of a value.
     pub fn mean_value_bytes(&self) -> f64 {
         (*self.value_bytes.start() as f64 + *self.value_bytes.end() as f64) / 2.0
     }
 
-    /// Writes the key of record `record` to `key`. Numbers are spread, so that neighbours are nowhere near each other.
+    /// Writes the key of record `record` to `key`. Numbers are spread, so that neighbours are far
+    /// apart.
     pub fn key(&self, record: u64, key: &mut Vec<u8>) {
         key.clear();
         match self.keys {
@@ -60,7 +62,7 @@ impl Shape {
         }
     }
 
-    /// A value for record `record`, another for each `version`.
+    /// A value of record `record`, a different one for each `version`.
     pub fn value(&self, record: u64, version: u64) -> &[u8] {
         let draw = spread(record ^ version.rotate_left(32));
         let (start, end) = (*self.value_bytes.start(), *self.value_bytes.end());
@@ -70,7 +72,7 @@ impl Shape {
     }
 }
 
-/// How many values of one length there are.
+/// Number of different values of one length.
 const SHIFTS: usize = 64;
 
 #[cfg(test)]
@@ -79,7 +81,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn keys_are_distinct_and_as_long_as_asked() {
+    fn keys_are_distinct_and_of_the_requested_length() {
         for (keys, length) in [
             (KeyShape::Integer, 8),
             (KeyShape::String { bytes: 40 }, 40),
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn values_have_every_length_asked_for_and_no_other() {
+    fn values_have_exactly_the_requested_lengths() {
         let shape = Shape::new(KeyShape::Integer, "", 3..=6);
         let lengths: HashSet<usize> = (0..1000).map(|record| shape.value(record, 1).len()).collect();
         assert_eq!(lengths, HashSet::from([3, 4, 5, 6]));

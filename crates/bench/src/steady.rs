@@ -1,10 +1,10 @@
-//! A fixed piece of work, to tell whether the processor kept its speed.
+//! A fixed piece of work, whose time shows whether the processor kept its speed.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-/// How long a chain of 10 million dependent shifts, exclusive ors and multiplications takes, in nanoseconds: the best of three, so that an
-/// interrupt does not count.
+/// Nanoseconds for a chain of 10 million dependent shifts, exclusive ors and multiplications: the
+/// best of three, so that an interrupt does not count.
 pub fn fixed_loop_ns() -> f64 {
     (0..3).map(|_| once()).fold(f64::INFINITY, f64::min)
 }

@@ -1,4 +1,5 @@
-//! A report as a table that fits 100 columns: ours first, ratio and target last, a mark where a target is missed.
+//! A report as a table of 100 columns: ours first, ratio and target last, and a mark for a missed
+//! target.
 
 use crate::report::{Bound, Report, Row, Section, Target};
 use std::fmt::{self, Display, Formatter, Write};
@@ -58,7 +59,7 @@ impl Report {
     }
 }
 
-/// How wide the columns of a section are.
+/// The column widths of a section.
 struct Columns {
     name: usize,
     figures: Vec<usize>,
@@ -122,7 +123,7 @@ fn target(target: Target) -> String {
     }
 }
 
-/// A figure with three digits that mean something, and commas in thousands.
+/// A figure with three significant digits, and commas in thousands.
 fn figure(figure: Option<f64>) -> String {
     match figure {
         None => "-".to_owned(),
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_wider_than_a_hundred_columns_and_misses_are_marked() {
+    fn lines_fit_100_columns_and_misses_are_marked() {
         let text = report().to_string();
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         let line = |name| text.lines().find(|line| line.starts_with(name)).unwrap();
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_that_judges_nothing_has_columns_for_figures_only() {
+    fn section_without_targets_has_figures_only() {
         let mut section =
             Section::new("Media", "an operation", &["blocks written"]).ours_named("write-backs");
         section.rows.push(Row { ours: Some(1.0), peers: vec![Some(2.5)], ..Row::new("insert") });
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_every_figure() {
+    fn json_contains_every_figure() {
         let json = report().to_json();
         assert_eq!(json["missed"], 2);
         assert_eq!(json["sections"][0]["rows"][0]["peers"]["dashmap"], 25.0);

@@ -1,10 +1,10 @@
-//! Threads that work at the same time, each on a processor of its own.
+//! Threads that work at the same time, each on its own processor.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// Keeps this thread on processor `cpu`, if the system lets it.
+/// Pins this thread to processor `cpu`, if the system allows it.
 pub fn pin_this_thread(cpu: usize) {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let mut set = CpuSet::new();
@@ -12,8 +12,8 @@ pub fn pin_this_thread(cpu: usize) {
     let _ = sched_setaffinity(None, &set);
 }
 
-/// Runs `work(thread)` on `threads` pinned threads that start together. Returns the seconds until the last has ended, and
-/// what each returned.
+/// Runs `work(thread)` on `threads` pinned threads that start together. Returns the seconds until
+/// the last has ended, and all results.
 pub fn run_on<R: Send>(threads: usize, work: impl Fn(usize) -> R + Sync) -> (f64, Vec<R>) {
     let barrier = Barrier::new(threads);
     let (work, barrier) = (&work, &barrier);
@@ -35,7 +35,7 @@ pub fn run_on<R: Send>(threads: usize, work: impl Fn(usize) -> R + Sync) -> (f64
     ((end - start).as_secs_f64(), timed.into_iter().map(|t| t.2).collect())
 }
 
-/// Operations a second, in millions, when `threads` threads do `operations` each.
+/// Million operations a second when each of `threads` threads does `operations`.
 pub fn rate(threads: usize, operations: u64, work: impl Fn(usize) + Sync) -> f64 {
     let (seconds, _) = run_on(threads, work);
     threads as f64 * operations as f64 / seconds / 1e6

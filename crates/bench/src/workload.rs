@@ -1,6 +1,8 @@
-//! What a workload does: how many operations of which kind, on which records. A pure function of its seed.
+//! What a workload does: how many operations of which kind, on which records. A pure function of
+//! its seed.
 //!
-//! YCSB: B. Cooper et al., Benchmarking Cloud Serving Systems with YCSB, SoCC 2010; the mixes are those of its core package.
+//! YCSB: B. Cooper et al., Benchmarking Cloud Serving Systems with YCSB, SoCC 2010; the mixes are
+//! those of its core package.
 
 use crate::choice::{Choice, Chooser, Chosen};
 use crate::{Random, spread};
@@ -8,15 +10,15 @@ use crate::{Random, spread};
 /// How many of 100 operations are of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mix {
-    /// Reads of a record that is there.
+    /// Reads of an existing record.
     pub reads: u8,
-    /// Reads of a record that never was.
+    /// Reads of a record that never existed.
     pub negative_reads: u8,
-    /// Writes of a record that is there.
+    /// Writes of an existing record.
     pub updates: u8,
     /// Writes of a new record.
     pub inserts: u8,
-    /// Reads of some records that follow each other.
+    /// Reads of some consecutive records.
     pub scans: u8,
     /// A read and then a write of the same record.
     pub read_modify_writes: u8,
@@ -25,17 +27,17 @@ pub struct Mix {
 /// A mix of operations and a choice of records.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// What it stands for.
+    /// What it represents.
     pub about: &'static str,
     /// Its operations.
     pub mix: Mix,
     /// Its records.
     pub choice: Choice,
-    /// Whether it begins with an empty store.
+    /// Whether it starts with an empty store.
     pub from_nothing: bool,
-    /// Whether its keys are integers if not said.
+    /// Whether its keys are integers by default.
     pub integer_keys: bool,
 }
 
@@ -47,7 +49,7 @@ const fn workload(name: &'static str, about: &'static str, mix: Mix, choice: Cho
 }
 
 impl Workload {
-    /// All that have a name.
+    /// All named workloads.
     pub const ALL: [Self; 10] = [
         Self {
             from_nothing: true,
@@ -113,36 +115,36 @@ impl Workload {
         ),
     ];
 
-    /// The workload of this name.
+    /// The workload with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|workload| workload.name == name)
     }
 
-    /// Reads and updates of records that `choice` chooses.
+    /// Reads and updates of records selected by `choice`.
     pub const fn reads_and_updates(reads: u8, choice: Choice) -> Self {
         workload("reads-updates", "reads and updates", Mix { reads, updates: 100 - reads, ..NO }, choice)
     }
 }
 
-/// What is done to a record.
+/// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// It is read.
+    /// A read.
     Read,
-    /// A record that never was is read.
+    /// A read of a record that never existed.
     NegativeRead,
-    /// It is written.
+    /// A write of an existing record.
     Update,
-    /// It is new and is written.
+    /// A write of a new record.
     Insert,
-    /// It and those that follow it are read.
+    /// A read of the record and those that follow it.
     Scan,
-    /// It is read, then written.
+    /// A read, then a write.
     ReadModifyWrite,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 6] =
         [Self::Read, Self::NegativeRead, Self::Update, Self::Insert, Self::Scan, Self::ReadModifyWrite];
 
@@ -162,15 +164,16 @@ impl Kind {
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// What is done.
+    /// Its kind.
     pub kind: Kind,
-    /// The record's number: its key follows from it. Those that were there at first are 0 and up.
+    /// The record's number, from which its key is computed. Records that existed at first are 0 and
+    /// up.
     pub record: u64,
-    /// How many records a scan reads; 1 otherwise.
+    /// Number of records that a scan reads; 1 otherwise.
     pub records: u32,
 }
 
-/// The operations of one thread of a workload, without end.
+/// The endless operations of one thread of a workload.
 #[derive(Clone, Debug)]
 pub struct Operations {
     workload: Workload,
@@ -182,11 +185,11 @@ pub struct Operations {
     added: u64,
 }
 
-/// Records of negative reads are numbered from here on, where no insert comes.
+/// Records of negative reads are numbered from here on, beyond all inserts.
 const NEVER: u64 = 1 << 62;
 
 impl Operations {
-    /// Those of thread `thread` of `threads` over `records` records that are there already.
+    /// The operations of thread `thread` of `threads` over `records` existing records.
     pub fn new(workload: Workload, records: u64, thread: u64, threads: u64, seed: u64) -> Self {
         let loaded = if workload.from_nothing { 0 } else { records };
         Self {
@@ -214,7 +217,8 @@ impl Operations {
         Kind::Read
     }
 
-    /// The number of the nth record that this thread adds: threads take turns, so that no two meet.
+    /// The number of the nth record that this thread adds. Threads take turns, so no number occurs
+    /// twice.
     fn new_record(&self, nth: u64) -> u64 {
         self.first_new + nth * self.threads + self.thread
     }
@@ -256,7 +260,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn mixes_are_whole_and_drawn_as_they_say() {
+    fn mixes_add_up_and_are_followed() {
         for workload in Workload::ALL {
             let mix = workload.mix;
             let counts =
@@ -274,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_follow_from_the_seed() {
+    fn operations_depend_on_the_seed_only() {
         for workload in Workload::ALL {
             let run =
                 |seed, thread| Operations::new(workload, 500, thread, 2, seed).take(200).collect::<Vec<_>>();
@@ -286,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_insert_distinct_records_and_read_only_what_is_there() {
+    fn threads_insert_distinct_and_read_existing_records() {
         let workload = Workload::named("ycsb-d").unwrap();
         let mut inserted = HashSet::new();
         for thread in 0..3 {
@@ -304,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn scans_read_one_to_a_hundred_records_and_negative_reads_never_meet_one() {
+    fn scans_and_negative_reads_stay_in_range() {
         let scans = Operations::new(Workload::named("ycsb-e").unwrap(), 100, 0, 1, 1).take(20_000);
         let lengths: HashSet<u32> = scans.filter(|o| o.kind == Kind::Scan).map(|o| o.records).collect();
         assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&1), Some(&100)));

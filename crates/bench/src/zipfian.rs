@@ -1,7 +1,7 @@
-//! Zipfian ranks: rank `i` of `n` is drawn with a probability in proportion to 1 / (i + 1)^theta.
+//! Zipfian ranks: rank `i` of `n` has a probability proportional to 1 / (i + 1)^theta.
 //!
-//! J. Gray et al., Quickly Generating Billion-Record Synthetic Databases, SIGMOD 1994: two random ranks exactly, the others by an
-//! integral. The first and the second rank have exactly their share.
+//! J. Gray et al., Quickly Generating Billion-Record Synthetic Databases, SIGMOD 1994: the first
+//! two ranks have exactly their share, the others approximately, by an integral.
 
 use crate::Random;
 
@@ -13,8 +13,8 @@ pub struct Zipfian {
     zeta: f64,
 }
 
-/// The sum of 1 / i^theta for i from 1 to `items`: the first thousand terms as they are, the others by the Euler-Maclaurin formula, which is exact to
-/// twelve digits there.
+/// The sum of 1 / i^theta for i from 1 to `items`: the first thousand terms directly, the others by
+/// the Euler-Maclaurin formula, which is exact to twelve digits there.
 pub fn zeta(items: u64, theta: f64) -> f64 {
     const EXACT: u64 = 1000;
     let term = |i: u64| (i as f64).powf(-theta);
@@ -33,24 +33,24 @@ impl Zipfian {
     /// The exponent that YCSB uses.
     pub const THETA: f64 = 0.99;
 
-    /// Ranks below `items` (1 at least), with the exponent `theta`, which is not 1.
+    /// Ranks below `items` (at least 1), with the exponent `theta`, which is not 1.
     pub fn new(items: u64, theta: f64) -> Self {
         let items = items.max(1);
         Self { items, theta, zeta: zeta(items, theta) }
     }
 
-    /// How many there are.
+    /// Number of ranks.
     pub fn items(&self) -> u64 {
         self.items
     }
 
-    /// One more rank.
+    /// Adds one rank.
     pub fn grow(&mut self) {
         self.items += 1;
         self.zeta += (self.items as f64).powf(-self.theta);
     }
 
-    /// The share of the draws that rank `rank` gets.
+    /// The probability of rank `rank`.
     pub fn share(&self, rank: u64) -> f64 {
         (rank as f64 + 1.0).powf(-self.theta) / self.zeta
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_those_of_their_terms() {
+    fn zeta_equals_the_sum_of_its_terms() {
         for theta in [0.5, 0.99, 2.0] {
             let exact: f64 = (1..=200_000u64).map(|i| (i as f64).powf(-theta)).sum();
             assert!((zeta(200_000, theta) / exact - 1.0).abs() < 1e-12, "{theta}");
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn grown_is_as_if_made_so_large() {
+    fn grown_equals_constructed() {
         let mut grown = Zipfian::new(1000, 0.99);
         (0..500).for_each(|_| grown.grow());
         let made = Zipfian::new(1500, 0.99);
@@ -95,7 +95,8 @@ mod tests {
         assert!((grown.zeta - made.zeta).abs() < 1e-9);
     }
 
-    /// The share of the first two ranks, and of the first ten and hundred together, beside what the law says.
+    /// The shares of the first two ranks, and of the first ten and hundred together, beside the
+    /// law's.
     #[test]
     fn ranks_have_their_shares() {
         for (items, theta) in [(100u64, 0.99), (10_000, 0.99), (10_000, 0.5), (10_000, 2.0)] {
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_item_is_always_drawn() {
+    fn single_item_is_always_chosen() {
         let (zipfian, mut random) = (Zipfian::new(1, 0.99), Random::new(1));
         assert!((0..1000).all(|_| zipfian.next(&mut random) == 0));
     }

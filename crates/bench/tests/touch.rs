@@ -1,4 +1,5 @@
-//! Memory that was touched makes no page fault any more. One test in a program of its own, for all of a process's faults are counted.
+//! Test: touched memory makes no page fault. It is alone in its program, because it counts all
+//! faults of the process.
 #![allow(missing_docs, reason = "a test")]
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,10 +16,10 @@ fn faults_of(work: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn the_first_store_to_memory_that_was_touched_is_no_page_fault() {
+fn first_store_to_touched_memory_is_no_page_fault() {
     let region = Region::new(Dram::new(Mapping::anonymous((PAGES * PAGE) as usize, 0).unwrap()));
     let words = || (0..PAGES).map(|page| region.at(Offset::<Word>::new(page * PAGE)));
-    // That it was read does not help.
+    // Reading the memory does not help.
     let read = faults_of(|| words().for_each(|word| assert_eq!(word.load(region.medium(), Relaxed), 0)));
     let touched = faults_of(|| touch(&region));
     assert!(read >= PAGES / 2 && touched >= PAGES / 2, "{read} faults to read, {touched} to touch");

@@ -1,13 +1,16 @@
-//! Bucketized cuckoo hashing (BCH): a key lies in one of two buckets, and whoever finds both full throws others out, one after the other.
+//! Bucketized cuckoo hashing (BCH): a key lies in one of two buckets; if both are full, an insert
+//! evicts keys, one after the other.
 //!
-//! As *Level Hashing* measures it (sections 2.2.1, 5.1 and 5.2.1): two hash functions, at most 500 evictions, and no log: the way of evictions is found first, and gone from its end,
-//! so that a pair is in its new slot before its old one is taken (end of section 3.3.4).
+//! As measured in *Level Hashing* (sections 2.2.1, 5.1 and 5.2.1): two hash functions, at most 500
+//! evictions, and no log. The path of evictions is found first and executed from its end, so a pair
+//! is in its new slot before its old slot is reused (end of section 3.3.4).
 //!
 //! ```text
-//!   key x --> bucket L1 full, bucket L2 full        the way: a in L1 -> its other bucket, full: b there -> its other bucket: a free slot
-//!                                                   then: b moves, a moves to where b was, x comes where a was
+//!   key x --> buckets L1 and L2, both full
+//!             the path:  a in L1 -> its other bucket, full: b there -> its other: a free slot
+//!             then:      b moves, a moves to b's slot, x comes to a's slot
 //! ```
-//! A table that finds no way is full; it grows by a new table and a full rehash.
+//! A table without such a path is full; it grows by a new table and a full rehash.
 
 use super::bucket::{Buckets, Place, SLOTS};
 use super::{Baseline, Space, SpaceFull};
@@ -25,17 +28,18 @@ pub struct Bch<M> {
 }
 
 impl<M: Medium> Bch<M> {
-    /// Slots, each of whose pairs can go where the next one is; the last one's to the free slot beside.
-    fn way(&mut self, first: u64) -> Option<(Vec<Place>, Place)> {
-        let (mut way, mut bucket) = (Vec::<Place>::new(), first);
+    /// A path of slots: each slot's pair can move to the next slot, and the last one's to the free
+    /// slot.
+    fn path(&mut self, first: u64) -> Option<(Vec<Place>, Place)> {
+        let (mut path, mut bucket) = (Vec::<Place>::new(), first);
         for _ in 0..EVICTIONS_MAX {
             let place = Place { bucket, slot: self.random.below(SLOTS as u64) as usize };
-            // A way that comes back to a slot is as good without the round.
-            way.truncate(way.iter().position(|&before| before == place).unwrap_or(way.len()));
-            way.push(place);
+            // A path that returns to a slot is as good without the loop.
+            path.truncate(path.iter().position(|&before| before == place).unwrap_or(path.len()));
+            path.push(place);
             bucket = self.buckets.alternative(self.buckets.key(place), bucket);
             if let Some(free) = self.buckets.free_slot(bucket) {
-                return Some((way, free));
+                return Some((path, free));
             }
         }
         None
@@ -73,8 +77,8 @@ impl<M: Medium> Baseline<M> for Bch<M> {
             Some(place) => place,
             None => {
                 let first = if self.random.below(2) == 0 { one } else { other };
-                let (way, mut free) = self.way(first).ok_or(SpaceFull)?;
-                for &place in way.iter().rev() {
+                let (path, mut free) = self.path(first).ok_or(SpaceFull)?;
+                for &place in path.iter().rev() {
                     self.buckets.relocate(place, free);
                     free = place;
                 }

@@ -1,6 +1,10 @@
-//! The bucket that BCH and PFHT have here: the same bytes, slots and order of stores as the bucket of our Level hashing, as in that paper's comparison.
+//! The bucket of BCH and PFHT: the same bytes, slots and order of stores as our Level hashing's
+//! bucket, as in that paper's comparison.
 //!
-//! `| tokens | spare | key0 | key1 | key2 | value0 | value1 | value2 |  key3 | ... | key6 | value3 | ... | value6 |`: a slot holds a pair if its token is set.
+//! ```text
+//! | tokens | spare | key0 | key1 | key2 | value0 | value1 | value2 |
+//! | key3 | ... | key6 | value3 | ... | value6 |      a slot holds a pair if its token is set
+//! ```
 
 use super::{Space, SpaceFull, hashes};
 use std::sync::Arc;
@@ -15,14 +19,14 @@ const ALL: u64 = (1 << SLOTS) - 1;
 
 type Bucket = [Line; 2];
 
-/// A row of buckets, each key in one of two.
+/// A row of buckets; each key is in one of two.
 pub(super) struct Buckets<M> {
     space: Arc<Space<M>>,
     at: u64,
     log2: u32,
 }
 
-/// Where a pair lies.
+/// A bucket and a slot in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) bucket: u64,
@@ -38,7 +42,7 @@ const fn value_at(slot: usize) -> (usize, usize) {
 }
 
 impl<M: Medium> Buckets<M> {
-    /// 2^n of them, at least `slots` slots.
+    /// 2^n buckets with at least `slots` slots.
     pub(super) fn create(space: Arc<Space<M>>, slots: u64) -> Result<Self, SpaceFull> {
         let log2 = slots.div_ceil(SLOTS as u64).max(2).next_power_of_two().ilog2();
         let at = space.alloc(BUCKET << log2)?;
@@ -53,7 +57,7 @@ impl<M: Medium> Buckets<M> {
         BUCKET << self.log2
     }
 
-    /// The two buckets of a key, never the same one.
+    /// The two buckets of a key, never the same.
     #[inline(always)]
     pub(super) fn of(&self, key: u64) -> [u64; 2] {
         let [one, other] = hashes(key).map(|hash| hash >> (64 - self.log2));
@@ -97,7 +101,7 @@ impl<M: Medium> Buckets<M> {
     pub(super) fn find_in(&self, bucket: u64, key: u64) -> Option<Place> {
         let (lines, medium) = (self.bucket(bucket), self.space.medium());
         let tokens = self.tokens(bucket);
-        // The second line is not asked for by a bucket that has nothing there.
+        // The second line is not read if the bucket has nothing there.
         let mut matches = lines[0].equal::<2, FIRST>(medium, key);
         if tokens >> FIRST != 0 {
             matches |= lines[1].equal::<0, 4>(medium, key) << FIRST;
@@ -112,13 +116,14 @@ impl<M: Medium> Buckets<M> {
         self.find_in(one, key).or_else(|| self.find_in(other, key))
     }
 
-    /// Fills a free slot: the pair, then its token (log-free insertion).
+    /// Fills a free slot: first the pair, then its token (log-free insertion).
     pub(super) fn put(&self, place: Place, key: u64, value: u64) {
         let (region, medium) = (self.space.region(), self.space.medium());
         self.word(place.bucket, value_at(place.slot)).store(medium, value, Release);
         self.word(place.bucket, key_at(place.slot)).store(medium, key, Release);
         if place.slot >= FIRST {
-            // PERSIST: the pair before its token; a token that came first would make garbage a pair. In the tokens' line the order of stores sees to it.
+            // PERSIST: the pair before its token; a token that came first would make garbage a
+            // pair. In the tokens' line, the order of stores ensures that.
             region.persist(&self.bucket(place.bucket)[1]);
         }
         self.store_tokens(place.bucket, self.tokens(place.bucket) | 1 << place.slot);
@@ -131,7 +136,7 @@ impl<M: Medium> Buckets<M> {
 
     fn store_tokens(&self, bucket: u64, tokens: u64) {
         self.word(bucket, (0, 0)).store(self.space.medium(), tokens, Release);
-        // PERSIST: the change that the tokens make, before the caller answers.
+        // PERSIST: the change that the tokens make, before the caller returns.
         self.space.region().persist(&self.bucket(bucket)[0]);
     }
 
@@ -144,7 +149,8 @@ impl<M: Medium> Buckets<M> {
     pub(super) fn replace(&self, place: Place, value: u64) {
         let word = self.word(place.bucket, value_at(place.slot));
         word.store(self.space.medium(), value, Release);
-        // PERSIST: the new value, before the caller answers; one word, so a crash leaves the old one or this.
+        // PERSIST: the new value, before the caller returns; one word, so a crash leaves the old
+        // one or this.
         self.space.region().persist(word);
     }
 }

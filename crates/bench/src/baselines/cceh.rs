@@ -1,22 +1,33 @@
-//! Cacheline-conscious extendible hashing (CCEH): a directory of segments of 16 KiB, of which a full one is split in two.
+//! Cacheline-conscious extendible hashing (CCEH): a directory of segments of 16 KiB; a full one is
+//! split in two.
 //!
-//! Nam et al.: *Write-Optimized Dynamic Hashing for Persistent Memory*, FAST 2019, as the thesis on TurboHash measures it (section 3.5): buckets of a line, linear probing of four
-//! buckets, the top bits of the hash choose the segment, the lowest its bucket; deletion is lazy: a split leaves what it has copied, and what no longer belongs to a segment is an empty slot.
+//! Nam et al.: *Write-Optimized Dynamic Hashing for Persistent Memory*, FAST 2019, as measured in
+//! the thesis on TurboHash (section 3.5): buckets of a line and linear probing of four buckets. The
+//! top bits of the hash choose the segment, the lowest bits the bucket. Deletion is lazy: a split
+//! leaves the pairs that it has copied, and a pair that no longer belongs to a segment is an empty
+//! slot.
 //!
 //! ```text
-//!   root word --> directory of 2^G words, by the top G bits of the hash:  | segment | its depth L |  2^(G-L) words name one segment
+//!   root word --> directory of 2^G words, by the top G bits of the hash:
+//!                 | segment | its depth L |     2^(G-L) words name one segment
 //!                     |
 //!                     v
-//!   segment: 256 buckets of one line, each of four pairs    | value, !key | value, !key | value, !key | value, !key |
+//!   segment: 256 buckets of one line, each of four pairs
+//!                 | value, !key | value, !key | value, !key | value, !key |
 //! ```
 //!
-//! # What was mended
-//! * **The directory is one word** that has its place and its depth. Pointer, width and global depth were three, and a crash between them left inserts or the recovery in a loop for ever (RECIPE, section 3.2 of
-//!   that thesis, found by its authors).
-//! * **A segment's depth is in the directory's word**, not in the segment: nobody reads a segment's head, a line more an operation.
-//! * **Locks are in the process's memory**, and readers take none: both in persistent memory cost writes of it (TurboHash thesis, section 3.5, on inserts and on reads). A reader looks at key and directory again.
-//! * **An insert looks for its key first** in all four buckets: the published one adds it again.
-//! * **Empty memory is an empty slot** (keys are stored turned round), so a new segment need not be filled with marks first. The key of all ones cannot be held.
+//! # What was repaired
+//! * **The directory is one word** with place and depth. Pointer, width and global depth were
+//!   three, and after a crash between them inserts or the recovery looped for ever (RECIPE, section
+//!   3.2 of that thesis, found by its authors).
+//! * **A segment's depth is in the directory's word**, not in the segment: no operation reads a
+//!   segment's head, which is one line less.
+//! * **Locks are in the process's memory**, and readers take none. Both in persistent memory cost
+//!   writes to it (TurboHash thesis, section 3.5, on inserts and on reads). A reader checks key and
+//!   directory a second time.
+//! * **An insert first looks for its key** in all four buckets: the published one adds it again.
+//! * **Empty memory is an empty slot** (keys are stored inverted), so a new segment need not be
+//!   filled with marks first. The key of all ones cannot be stored.
 
 use super::{Baseline, Space, SpaceFull, hashes};
 use std::sync::atomic::AtomicU64;
@@ -29,7 +40,7 @@ const SEGMENT: u64 = BUCKETS * LINE as u64;
 const PAIRS: usize = 4;
 const PROBES: u64 = 4;
 const LOCKS: usize = 1024;
-/// Of a word with an offset and a depth.
+/// Mask of a word's depth; the other bits are the offset.
 const DEPTH: u64 = 63;
 /// A deeper directory has keys that collide on purpose.
 const DEPTH_MAX: u64 = 40;
@@ -39,13 +50,13 @@ pub struct Cceh<M> {
     space: Arc<Space<M>>,
     root: u64,
     locks: Box<[Mutex<()>]>,
-    /// Held by whoever stores to the directory.
+    /// Held by a thread that stores to the directory.
     growing: Mutex<()>,
     keys: AtomicU64,
     segments: AtomicU64,
 }
 
-/// A word of the directory: a segment and how many bits of the hash all its keys share.
+/// A word of the directory: a segment, and the number of hash bits that all its keys share.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Entry(u64);
 
@@ -67,9 +78,9 @@ fn hash(key: u64) -> u64 {
     hashes(key)[0]
 }
 
-/// Where a key is, or where it could be.
-struct Looked {
-    there: Option<(u64, usize)>,
+/// Where a key is, or where it could be put.
+struct Search {
+    found: Option<(u64, usize)>,
     free: Option<(u64, usize)>,
 }
 
@@ -92,7 +103,7 @@ impl<M: Medium> Cceh<M> {
         space.region().fence();
         let word = space.word(root);
         word.store(space.medium(), directory | u64::from(depth), Release);
-        // PERSIST: the table is there, before anyone uses it.
+        // PERSIST: the table, before any thread uses it.
         space.region().persist(word);
         let locks = (0..LOCKS).map(|_| Mutex::new(())).collect();
         let (keys, segments) = (AtomicU64::new(0), AtomicU64::new(1 << depth));
@@ -129,13 +140,13 @@ impl<M: Medium> Cceh<M> {
         }
     }
 
-    /// Whether a pair of a segment belongs there: not one that a split has copied elsewhere, nor none.
+    /// Whether a stored pair belongs to a segment: it exists, and no split has copied it elsewhere.
     fn belongs(entry: Entry, hash_of_segment: u64, stored: u64) -> bool {
         stored != 0 && top(hash(!stored), entry.depth()) == top(hash_of_segment, entry.depth())
     }
 
-    /// Looks through the four buckets of a key whose segment is locked.
-    fn look(&self, entry: Entry, hash: u64, key: u64) -> Looked {
+    /// Searches the four buckets of a key whose segment is locked.
+    fn look(&self, entry: Entry, hash: u64, key: u64) -> Search {
         let mut free = None;
         for probe in 0..PROBES {
             let at = self.bucket(entry.segment(), hash, probe);
@@ -143,14 +154,14 @@ impl<M: Medium> Cceh<M> {
             for pair in 0..PAIRS {
                 let stored = line.0[2 * pair + 1].load(self.space.medium(), Acquire);
                 if stored == !key {
-                    return Looked { there: Some((at, pair)), free };
+                    return Search { found: Some((at, pair)), free };
                 }
                 if free.is_none() && !Self::belongs(entry, hash, stored) {
                     free = Some((at, pair));
                 }
             }
         }
-        Looked { there: None, free }
+        Search { found: None, free }
     }
 
     /// The value of `key`.
@@ -164,7 +175,8 @@ impl<M: Medium> Cceh<M> {
                 for pair in 0..PAIRS {
                     let stored = &line.0[2 * pair + 1];
                     if stored.load(medium, Acquire) == !key {
-                        // ORDER: Acquire: the second looks stay behind the value's. A slot is used again only once the directory has changed or the key is gone.
+                        // ORDER: Acquire: the second loads stay behind the value's. A slot is
+                        // reused only after the directory has changed or the key is removed.
                         let value = line.0[2 * pair].load(medium, Acquire);
                         if stored.load(medium, Acquire) == !key && self.entry(hash) == entry {
                             return Some(value);
@@ -179,14 +191,14 @@ impl<M: Medium> Cceh<M> {
         }
     }
 
-    /// Adds `key` if it is absent, and says whether it was.
+    /// Adds `key` if it is absent. Returns whether it was.
     pub fn insert(&self, key: u64, value: u64) -> Result<bool, SpaceFull> {
         assert_ne!(key, u64::MAX, "CCEH cannot hold the key of all ones");
         let (hash, medium) = (hash(key), self.space.medium());
         loop {
             let (entry, lock) = self.locked(hash);
             let looked = self.look(entry, hash, key);
-            if looked.there.is_some() {
+            if looked.found.is_some() {
                 return Ok(false);
             }
             let Some((at, pair)) = looked.free else {
@@ -197,21 +209,21 @@ impl<M: Medium> Cceh<M> {
             let line = self.line(at);
             line.0[2 * pair].store(medium, value, Release);
             line.0[2 * pair + 1].store(medium, !key, Release);
-            // PERSIST: the pair, before the caller answers; the key behind its value, in one line.
+            // PERSIST: the pair, before the caller returns; the key behind its value, in one line.
             self.space.region().persist(line);
             self.keys.fetch_add(1, Relaxed);
             return Ok(true);
         }
     }
 
-    /// Gives `key` another value if it is there.
+    /// Replaces the value of `key`, if it is present.
     pub fn update(&self, key: u64, value: u64) -> bool {
         let hash = hash(key);
         let (entry, _lock) = self.locked(hash);
-        let Some((at, pair)) = self.look(entry, hash, key).there else { return false };
+        let Some((at, pair)) = self.look(entry, hash, key).found else { return false };
         let word = &self.line(at).0[2 * pair];
         word.store(self.space.medium(), value, Release);
-        // PERSIST: the new value, before the caller answers.
+        // PERSIST: the new value, before the caller returns.
         self.space.region().persist(word);
         true
     }
@@ -220,17 +232,18 @@ impl<M: Medium> Cceh<M> {
     pub fn remove(&self, key: u64) -> Option<u64> {
         let hash = hash(key);
         let (entry, _lock) = self.locked(hash);
-        let (at, pair) = self.look(entry, hash, key).there?;
+        let (at, pair) = self.look(entry, hash, key).found?;
         let line = self.line(at);
         let value = line.0[2 * pair].load(self.space.medium(), Acquire);
         line.0[2 * pair + 1].store(self.space.medium(), 0, Release);
-        // PERSIST: the key is gone, before the caller answers.
+        // PERSIST: the removal, before the caller returns.
         self.space.region().persist(line);
         self.keys.fetch_sub(1, Relaxed);
         Some(value)
     }
 
-    /// Copies those keys of a locked segment to a new one whose next bit is set, and has the directory name it.
+    /// Copies the keys of a locked segment whose next bit is set to a new one, and adds that to the
+    /// directory.
     fn split(&self, entry: Entry, hash_of_segment: u64) -> Result<(), SpaceFull> {
         let (region, medium) = (self.space.region(), self.space.medium());
         if entry.depth() >= DEPTH_MAX {
@@ -243,7 +256,7 @@ impl<M: Medium> Cceh<M> {
                 let stored = from.0[2 * pair + 1].load(medium, Acquire);
                 let moves = hash(!stored) << entry.depth() >> 63 == 1;
                 if moves && Self::belongs(entry, hash_of_segment, stored) {
-                    // In the bucket where it was, so no further from its own.
+                    // Into the same bucket as before, so not further from its own.
                     to.0[2 * pair].store(medium, from.0[2 * pair].load(medium, Acquire), Relaxed);
                     to.0[2 * pair + 1].store(medium, stored, Release);
                 }
@@ -262,8 +275,9 @@ impl<M: Medium> Cceh<M> {
         Ok(())
     }
 
-    /// The halves of a segment in the directory: first the words that name the new one, then those that say that the old one is deeper. A crash in between leaves
-    /// words of one segment with two depths, and whoever opens the table goes on with the split from there.
+    /// Stores both halves of a segment to the directory: first the words of the new one, then the
+    /// greater depth of the old one. A crash in between leaves words of one segment with two
+    /// depths; opening the table continues the split from found.
     fn name(&self, root: Entry, entry: Entry, hash_of_segment: u64, sibling: u64) {
         let (words, depth) = (1u64 << (root.depth() - entry.depth()), entry.depth() + 1);
         let first = root.segment() + 8 * words * top(hash_of_segment, entry.depth());
@@ -273,12 +287,12 @@ impl<M: Medium> Cceh<M> {
                 self.space.word(at + 8 * nth).store(self.space.medium(), named | depth, Release)
             });
             self.space.region().write_back_bytes(at, 8 * half as usize);
-            // PERSIST: the new segment is named before the old one's slots can be used again.
+            // PERSIST: the new segment is named before the old one's slots can be reused.
             self.space.region().fence();
         }
     }
 
-    /// A directory of twice the size.
+    /// Doubles the directory.
     fn double(&self, root: Entry) -> Result<Entry, SpaceFull> {
         let (region, medium, words) = (self.space.region(), self.space.medium(), 1u64 << root.depth());
         let directory = self.space.alloc(16 * words)?;
@@ -293,7 +307,7 @@ impl<M: Medium> Cceh<M> {
         region.fence();
         let doubled = Entry(directory | (root.depth() + 1));
         self.space.word(self.root).store(medium, doubled.0, Release);
-        // PERSIST: the new directory is the directory, before anyone stores to it.
+        // PERSIST: the new directory is current before any thread stores to it.
         region.persist(self.space.word(self.root));
         Ok(doubled)
     }
@@ -302,7 +316,7 @@ impl<M: Medium> Cceh<M> {
 impl<M: Medium> Baseline<M> for Cceh<M> {
     const NAME: &'static str = "CCEH";
 
-    /// Of the first power of two of segments. It grows.
+    /// The first power of two of segments. The table grows.
     fn create(space: Arc<Space<M>>, slots: u64) -> Result<Self, SpaceFull> {
         Self::create(space, slots)
     }
@@ -315,7 +329,7 @@ impl<M: Medium> Baseline<M> for Cceh<M> {
         self.keys.load(Relaxed)
     }
 
-    /// Directories that it no longer uses are not counted.
+    /// Without directories that it no longer uses.
     fn bytes(&self) -> u64 {
         self.segments.load(Relaxed) * SEGMENT + (8 << Entry(self.space.load(self.root)).depth())
     }
@@ -324,7 +338,7 @@ impl<M: Medium> Baseline<M> for Cceh<M> {
         self.get(key)
     }
 
-    /// It looks for the key all the same: what it looks through for a free slot is where the key would be.
+    /// It searches for the key all the same: the search for a free slot passes the same slots.
     fn add(&mut self, key: u64, value: u64) -> Result<(), SpaceFull> {
         Cceh::insert(self, key, value).map(|_| ())
     }

@@ -1,11 +1,17 @@
-//! Hash tables that exist only to be measured against: what the papers of Terrace's own hash indexes compare themselves with.
+//! Hash tables to measure against: those that the papers of Terrace's hash indexes compare with.
 //!
-//! Generic over the medium, 8-byte keys and values. Each file has its table's picture and source at its head, and says what was mended and why: a baseline
-//! that is worse than it must be is worth nothing. All of them take what our own indexes take for granted: a line survives a crash as a
-//! prefix of its stores (so what shares a line needs no fence in between), and a value is one word (so an update is one store in place, and the undo log that a larger value would
-//! need, *Level Hashing*, section 3.3.4, is needed nowhere). What they write they write in an order that a crash cannot spoil, and pay for that; no code here recovers one.
+//! Generic over the medium; keys and values of 8 bytes. The head of each file has the table's
+//! picture and source, and says what was repaired and why: a baseline that is worse than necessary
+//! is worth nothing.
 //!
-//! [`Bch`], [`Pfht`] and [`PathHashing`] are for one thread, as in their papers; [`Cceh`] is for any number.
+//! All of them use two facts that our indexes use, too. A line survives a crash as a prefix of its
+//! stores, so stores within a line need no fence in between. A value is one word, so an update is
+//! one store in place; the undo log for larger values (*Level Hashing*, section 3.3.4) is not
+//! needed. They write in an order that survives a crash, and pay for that; recovery is not
+//! implemented.
+//!
+//! [`Bch`], [`Pfht`] and [`PathHashing`] are for one thread, as in their papers; [`Cceh`] is for
+//! any number.
 
 mod bch;
 mod bucket;
@@ -27,16 +33,16 @@ use terrace_medium::Medium;
 
 /// A table of a fixed size, for one thread.
 pub trait Baseline<M: Medium>: Sized {
-    /// What its paper calls it.
+    /// Its name in its paper.
     const NAME: &'static str;
 
-    /// An empty table of the first size with at least `slots` slots that it can have.
+    /// An empty table of the smallest possible size with at least `slots` slots.
     fn create(space: Arc<Space<M>>, slots: u64) -> Result<Self, SpaceFull>;
 
-    /// Places for pairs.
+    /// Number of slots.
     fn slots(&self) -> u64;
 
-    /// Pairs in it.
+    /// Number of pairs.
     fn keys(&self) -> u64;
 
     /// Bytes of its memory.
@@ -45,10 +51,10 @@ pub trait Baseline<M: Medium>: Sized {
     /// The value of `key`.
     fn get(&self, key: u64) -> Option<u64>;
 
-    /// Adds a key that is not there, without looking for it first, as the papers' measurements do.
+    /// Adds an absent key without searching for it, as the papers' measurements do.
     fn add(&mut self, key: u64, value: u64) -> Result<(), SpaceFull>;
 
-    /// Adds `key` if it is absent, and says whether it was.
+    /// Adds `key` if it is absent. Returns whether it was.
     fn insert(&mut self, key: u64, value: u64) -> Result<bool, SpaceFull> {
         match self.get(key) {
             Some(_) => Ok(false),
@@ -56,14 +62,14 @@ pub trait Baseline<M: Medium>: Sized {
         }
     }
 
-    /// Gives `key` another value if it is there.
+    /// Replaces the value of `key`, if it is present.
     fn update(&mut self, key: u64, value: u64) -> bool;
 
     /// Removes `key` and returns its value.
     fn remove(&mut self, key: u64) -> Option<u64>;
 }
 
-/// Two hashes of a key that have nothing to do with each other.
+/// Two independent hashes of a key.
 #[inline(always)]
 fn hashes(key: u64) -> [u64; 2] {
     let folded = |multiplier: u64| {

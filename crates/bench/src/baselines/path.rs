@@ -1,14 +1,19 @@
-//! Path hashing: cells in the shape of a tree that stands on its head; a key lies somewhere between its leaf and the top row that is kept.
+//! Path hashing: cells in the shape of an inverted tree; a key lies somewhere on the path from its
+//! leaf to the top row that is kept.
 //!
-//! Zuo, Hua: *A Write-friendly Hashing Scheme for Non-volatile Memory Systems*, as *Level Hashing* measures it (sections 2.2.2 and 5.2): one pair a cell, two hash functions and so two paths,
-//! no movement ever. Of all rows, those are kept (the *reserved levels*) that make log2(N) / 2 of a table of N cells (section 5.2.4 there).
+//! Zuo, Hua: *A Write-friendly Hashing Scheme for Non-volatile Memory Systems*, as measured in
+//! *Level Hashing* (sections 2.2.2 and 5.2): one pair a cell, two hash functions and so two paths,
+//! no movement. Of all rows, log2(N) / 2 are kept (the *reserved levels*) in a table of N cells
+//! (section 5.2.4 there).
 //!
 //! ```text
 //!   leaves   | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |      cell: | value | !key |; !key = 0: empty
 //!   row 1    |   0   |   1   |   2   |   3   |      the path of leaf 5: 5, 2, 1
 //!   row 2    |       0       |       1       |
 //! ```
-//! A cell's token is its key, turned round so that empty memory is an empty cell: both words share a line, so an insert takes one write-back and one fence where the paper's takes two. The key of all ones cannot be held.
+//! A cell's token is its key, inverted so that empty memory is an empty cell. Both words share a
+//! line, so an insert takes one write-back and one fence where the paper's takes two. The key of
+//! all ones cannot be stored.
 
 use super::{Baseline, Space, SpaceFull, hashes};
 use std::sync::Arc;
@@ -23,14 +28,14 @@ const KEY: usize = 1;
 /// Path hashing.
 pub struct PathHashing<M> {
     space: Arc<Space<M>>,
-    /// Where each row begins, the leaves first.
+    /// The start of each row, the leaves first.
     rows: Vec<u64>,
     leaves_log2: u32,
     keys: u64,
 }
 
 impl<M: Medium> PathHashing<M> {
-    /// The cells of a key, row by row, none twice.
+    /// The cells of a key, row by row, without duplicates.
     #[inline(always)]
     fn cells(&self, key: u64) -> impl Iterator<Item = u64> {
         let [one, other] = hashes(key).map(|hash| hash >> (64 - self.leaves_log2));
@@ -92,7 +97,7 @@ impl<M: Medium> Baseline<M> for PathHashing<M> {
         let (cell, medium) = (self.cell(at), self.space.medium());
         cell[VALUE].store(medium, value, Release);
         cell[KEY].store(medium, !key, Release);
-        // PERSIST: the pair, before the caller answers; the key behind its value, in one line.
+        // PERSIST: the pair, before the caller returns; the key behind its value, in one line.
         self.space.region().persist(cell);
         self.keys += 1;
         Ok(())
@@ -102,7 +107,7 @@ impl<M: Medium> Baseline<M> for PathHashing<M> {
         let Some(at) = self.find(key) else { return false };
         let word = &self.cell(at)[VALUE];
         word.store(self.space.medium(), value, Release);
-        // PERSIST: the new value, before the caller answers.
+        // PERSIST: the new value, before the caller returns.
         self.space.region().persist(word);
         true
     }
@@ -111,7 +116,7 @@ impl<M: Medium> Baseline<M> for PathHashing<M> {
         let cell = self.cell(self.find(key)?);
         let value = cell[VALUE].load(self.space.medium(), Acquire);
         cell[KEY].store(self.space.medium(), 0, Release);
-        // PERSIST: the key is gone, before the caller answers.
+        // PERSIST: the removal, before the caller returns.
         self.space.region().persist(cell);
         self.keys -= 1;
         Some(value)

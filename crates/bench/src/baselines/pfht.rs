@@ -1,12 +1,16 @@
-//! PCM-friendly hash table (PFHT): cuckoo hashing with one eviction at most, and a stash for what finds no place.
+//! PCM-friendly hash table (PFHT): cuckoo hashing with at most one eviction, and a stash for keys
+//! that find no place.
 //!
-//! Debnath et al., as *Level Hashing* measures it (sections 2.2.2, 5.1 and 5.2.1): buckets of as many slots as Level's; the stash has 3% of all slots and is chained; a full stash is a full table.
+//! Debnath et al., as measured in *Level Hashing* (sections 2.2.2, 5.1 and 5.2.1): buckets with as
+//! many slots as Level's. The stash has 3% of all slots and is chained; a full stash is a full
+//! table.
 //!
 //! ```text
 //!   main: 2^n buckets of 128 bytes, each key in one of two
 //!   stash: heads, a word for each node -->  node | key | value | next | 0 |
 //! ```
-//! As many heads as nodes, so chains are about one node long where the paper's become long; and a table that knows (in the process's memory) that its stash is empty does not look there.
+//! There are as many heads as nodes, so chains have about one node, where the paper's become long.
+//! A table that knows (in the process's memory) that its stash is empty does not search it.
 
 use super::bucket::{Buckets, Place, SLOTS};
 use super::{Baseline, Space, SpaceFull, hashes};
@@ -14,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 use terrace_medium::{Medium, Offset, Word};
 
-/// Of all slots, those of the stash.
+/// The stash's share of all slots.
 const STASH_PERCENT: u64 = 3;
 const NODE: u64 = 32;
 
@@ -29,7 +33,7 @@ pub struct Pfht<M> {
     buckets: Buckets<M>,
     heads: u64,
     nodes: u64,
-    /// Nodes of the stash, and which of them are free.
+    /// Number of nodes of the stash, and the free ones.
     capacity: u64,
     free: Vec<u64>,
     keys: u64,
@@ -74,12 +78,12 @@ impl<M: Medium> Pfht<M> {
         // PERSIST: the node before the word that names it.
         region.persist(node);
         self.space.word(head).store(medium, at, Release);
-        // PERSIST: the node is there, before the caller answers.
+        // PERSIST: the node is linked before the caller returns.
         region.persist(self.space.word(head));
         Ok(())
     }
 
-    /// A slot that another pair of these buckets has left for its other bucket.
+    /// A slot in one of these buckets, emptied by moving its pair to that pair's other bucket.
     fn displaced(&self, buckets: [u64; 2]) -> Option<Place> {
         for bucket in buckets {
             for slot in 0..SLOTS {
@@ -146,7 +150,7 @@ impl<M: Medium> Baseline<M> for Pfht<M> {
         let Some((_, node)) = self.stashed(key) else { return false };
         let word = &self.node(node)[VALUE];
         word.store(self.space.medium(), value, Release);
-        // PERSIST: the new value, before the caller answers.
+        // PERSIST: the new value, before the caller returns.
         self.space.region().persist(word);
         true
     }
@@ -163,7 +167,7 @@ impl<M: Medium> Baseline<M> for Pfht<M> {
                 let (value, next) =
                     (self.space.load(node + 8 * VALUE as u64), self.space.load(node + 8 * NEXT as u64));
                 self.space.word(link).store(self.space.medium(), next, Release);
-                // PERSIST: the node is out of its chain before it can be another's.
+                // PERSIST: the node leaves its chain before it is reused.
                 self.space.region().persist(self.space.word(link));
                 self.free.push(node);
                 value

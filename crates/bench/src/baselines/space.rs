@@ -5,13 +5,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{BLOCK, LINE, MapError, Mapping, Medium, Offset, Region, Word};
 
-/// Memory of a medium that is given out once and never taken back. Handing it out costs nothing and persists nothing, as the hot path of the pool's allocator.
+/// Memory of a medium that is allocated once and never freed. Allocating costs nothing and persists
+/// nothing, like the hot path of the pool's allocator.
 pub struct Space<M> {
     region: Region<M>,
     next: AtomicU64,
 }
 
-/// A table is full, or its memory is.
+/// The table or its memory is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceFull;
 
@@ -24,7 +25,8 @@ impl std::fmt::Display for SpaceFull {
 impl std::error::Error for SpaceFull {}
 
 impl<M: Medium> Space<M> {
-    /// `bytes` of anonymous memory, huge pages asked for, all of it touched, on the medium that `medium` makes.
+    /// `bytes` of touched anonymous memory, on huge pages if possible, on the medium that `medium`
+    /// makes.
     pub fn anonymous(bytes: u64, medium: impl FnOnce(Mapping) -> M) -> Result<Self, MapError> {
         let mapping = Mapping::anonymous(bytes as usize, bytes as usize)?;
         mapping.advise_huge_pages();
@@ -34,7 +36,7 @@ impl<M: Medium> Space<M> {
         Ok(Self { region, next: AtomicU64::new(BLOCK as u64) })
     }
 
-    /// Zeroed memory that begins with a media block.
+    /// Zeroed memory that starts at a media block.
     pub(super) fn alloc(&self, bytes: u64) -> Result<u64, SpaceFull> {
         let bytes = bytes.next_multiple_of(BLOCK as u64);
         let end = (self.region.medium().len() / LINE * LINE) as u64;

@@ -1,4 +1,5 @@
-//! Each baseline does what a map does, gets as full as its paper says, and costs the fences that its head says.
+//! Tests: each baseline behaves as a map, gets as full as its paper says, and costs the fences that
+//! its head states.
 
 use super::*;
 use crate::{Random, spread};
@@ -14,8 +15,8 @@ fn table<M: MappedMedium, B: Baseline<M>>(slots: u64) -> B {
     B::create(space(32 << 20), slots).expect("room for a table")
 }
 
-/// Changes of all kinds, of so few keys that each comes often, on a table and on what it should be like.
-fn is_a_map<B: Baseline<Dram>>(slots: u64, numbers: u64, changes: u64) -> B {
+/// Applies random changes of few keys, so that each key occurs often, to a table and to a model.
+fn check_map<B: Baseline<Dram>>(slots: u64, numbers: u64, changes: u64) -> B {
     let (mut table, mut model, mut random) = (table::<Dram, B>(slots), BTreeMap::new(), Random::new(7));
     for nth in 0..changes {
         let key = spread(random.below(numbers));
@@ -36,21 +37,21 @@ fn is_a_map<B: Baseline<Dram>>(slots: u64, numbers: u64, changes: u64) -> B {
 }
 
 #[test]
-fn baselines_are_maps_while_they_have_room_and_when_they_are_full() {
+fn baselines_are_maps_up_to_full() {
     for (numbers, changes) in [(500, 20_000), (3000, 60_000)] {
-        is_a_map::<Bch<Dram>>(1000, numbers, changes);
-        is_a_map::<Pfht<Dram>>(1000, numbers, changes);
-        is_a_map::<PathHashing<Dram>>(1000, numbers, changes);
+        check_map::<Bch<Dram>>(1000, numbers, changes);
+        check_map::<Pfht<Dram>>(1000, numbers, changes);
+        check_map::<PathHashing<Dram>>(1000, numbers, changes);
     }
 }
 
 #[test]
 fn cceh_is_a_map_that_grows() {
-    let table = is_a_map::<Cceh<Dram>>(0, 50_000, 400_000);
+    let table = check_map::<Cceh<Dram>>(0, 50_000, 400_000);
     assert!(table.slots() > 32 * 1024, "{} slots", table.slots());
 }
 
-/// How full a table gets before it refuses a key.
+/// The load factor at which a table refuses a key.
 fn fullness<B: Baseline<Dram>>() -> f64 {
     let mut table = table::<Dram, B>(20_000);
     let mut n = 0;
@@ -62,13 +63,13 @@ fn fullness<B: Baseline<Dram>>() -> f64 {
 }
 
 #[test]
-fn tables_get_as_full_as_the_paper_says() {
+fn load_factors_are_those_of_the_paper() {
     // Figure 10 there: all of them over 0.9; 94.2% at most for path hashing.
     let full = [fullness::<Bch<Dram>>(), fullness::<Pfht<Dram>>(), fullness::<PathHashing<Dram>>()];
     assert!(full.iter().all(|&load| load >= 0.9), "{full:?}");
 }
 
-/// Fences that the dearest insert, update and removal of `keys` keys cost.
+/// The most fences that an insert, an update and a removal of `keys` keys cost.
 fn fences<B: Baseline<Counting<Pmem>>>(slots: u64, keys: u64) -> [u64; 3] {
     let space = space::<Counting<Pmem>>(32 << 20);
     let mut table = B::create(space.clone(), slots).expect("room for a table");
@@ -84,8 +85,8 @@ fn fences<B: Baseline<Counting<Pmem>>>(slots: u64, keys: u64) -> [u64; 3] {
 }
 
 #[test]
-fn changes_cost_no_more_fences_than_they_must() {
-    // Half full, nothing is evicted, stashed or split.
+fn changes_cost_the_documented_fences() {
+    // Half full: nothing is evicted, stashed or split.
     assert_eq!(fences::<Bch<_>>(7 << 10, 3000), [2, 1, 1]);
     assert_eq!(fences::<Pfht<_>>(7 << 10, 3000), [2, 1, 1]);
     assert_eq!(fences::<PathHashing<_>>(8 << 10, 4000), [1, 1, 1]);
@@ -93,7 +94,7 @@ fn changes_cost_no_more_fences_than_they_must() {
 }
 
 #[test]
-fn threads_add_to_cceh_and_find_what_is_there_while_it_splits() {
+fn cceh_threads_insert_and_read_during_splits() {
     const KEYS: u64 = 100_000;
     let table = table::<Dram, Cceh<Dram>>(0);
     std::thread::scope(|scope| {
