@@ -1,6 +1,6 @@
 //! What a store can do.
 
-use crate::{Change, Entry, Memory, Put, ReadError, Report, Stats, Token, Value, Version, WriteError};
+use crate::{Change, Cursor, Entry, Memory, Put, ReadError, Report, Stats, Token, Value, Version, WriteError};
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_medium::HugePages;
@@ -98,12 +98,13 @@ pub trait Engine: Send + Sync {
 
     /// Visits entries from `cursor` on (0: the beginning), at least about `at_least` of them, and returns where to go on, 0 at the end.
     /// A whole scan visits every key that is there throughout; one that comes, goes or changes meanwhile perhaps, and rarely one twice.
+    /// Fails with [`ReadError::InvalidCursor`] at [`CURSOR_LIMIT`](crate::CURSOR_LIMIT) and above.
     fn scan(
         &self,
-        cursor: u64,
+        cursor: Cursor,
         at_least: usize,
         each: &mut dyn FnMut(&[u8], Entry<'_>),
-    ) -> Result<u64, ReadError>;
+    ) -> Result<Cursor, ReadError>;
 
     /// Any key.
     fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError>;

@@ -53,6 +53,8 @@ pub enum ReadError {
     },
     /// The store was opened by the process that this one was forked from.
     Forked,
+    /// A scan was to go on from a number that no scan returns: see [`CURSOR_LIMIT`](crate::CURSOR_LIMIT).
+    InvalidCursor,
 }
 
 /// A write was not done; nothing has changed.
@@ -85,6 +87,8 @@ pub enum WriteError {
     },
     /// The store was opened by the process that this one was forked from.
     Forked,
+    /// As [`ReadError::InvalidCursor`], where a scan is part of what was to be written.
+    InvalidCursor,
     /// Something in this program failed, so that nothing more is written; why.
     Stopped(String),
 }
@@ -94,6 +98,7 @@ impl From<ReadError> for WriteError {
         match error {
             ReadError::Corrupt { offset, what } => Self::Corrupt { offset, what },
             ReadError::Forked => Self::Forked,
+            ReadError::InvalidCursor => Self::InvalidCursor,
         }
     }
 }
@@ -116,6 +121,8 @@ impl From<PoolFull> for WriteError {
     }
 }
 
+const INVALID_CURSOR: &str = "invalid cursor: begin the scan again from 0";
+
 fn corrupt(f: &mut fmt::Formatter<'_>, offset: u64, what: &str) -> fmt::Result {
     write!(f, "the pool is damaged at offset {offset:#x}: {what}; `terrace check` tells what else is")
 }
@@ -125,6 +132,7 @@ impl fmt::Display for ReadError {
         match self {
             Self::Corrupt { offset, what } => corrupt(f, *offset, what),
             Self::Forked => Forked.fmt(f),
+            Self::InvalidCursor => write!(f, "{INVALID_CURSOR}"),
         }
     }
 }
@@ -147,6 +155,7 @@ impl fmt::Display for WriteError {
             Self::ReadOnly => write!(f, "the store is open read-only"),
             Self::Corrupt { offset, what } => corrupt(f, *offset, what),
             Self::Forked => Forked.fmt(f),
+            Self::InvalidCursor => write!(f, "{INVALID_CURSOR}"),
             Self::Stopped(why) => write!(f, "nothing more is written: {why}; open the pool again"),
         }
     }

@@ -20,4 +20,4 @@ pub use error::{OpenError, ReadError, WriteError};
 #[cfg(feature = "planted")]
 pub use planted::{Bug, plant};
 pub use stats::{Costs, Memory, Report, Stats};
-pub use terrace_index::CacheStats;
+pub use terrace_index::{CURSOR_LIMIT, CacheStats, Cursor};

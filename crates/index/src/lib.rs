@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod change;
+pub mod cursor;
 pub mod hash;
 mod key;
 mod planted;
@@ -15,9 +16,10 @@ mod point;
 mod range;
 
 pub use change::{Change, Deferred, Fencing, Swapped};
+pub use cursor::{CURSOR_LIMIT, Cursor, Position};
 pub use hash::{CacheBounds, CacheStats};
 pub use key::{Bytes, KeyKind, RecordKeys, U64};
 #[cfg(feature = "planted")]
 pub use planted::{Bug, plant};
-pub use point::{Damage, IndexStats, Inserted, Key, PointIndex, Position, StoreError, Stored};
+pub use point::{Damage, IndexStats, Inserted, Key, PointIndex, StoreError, Stored};
 pub use range::{Direction, RangeIndex};

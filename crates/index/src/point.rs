@@ -1,6 +1,6 @@
 //! What every index for single keys can do.
 
-use crate::KeyKind;
+use crate::{KeyKind, Position};
 use crate::change::{Change, Deferred, Fencing, Swapped, change_if, settle, swapped};
 use crate::hash::{CacheBounds, CacheStats};
 use terrace_medium::MappedMedium;
@@ -14,10 +14,6 @@ pub enum Inserted {
     /// The key was there already, with this word; nothing changed.
     Present(u64),
 }
-
-/// A place in a scan: a position of the hash space, so that it means the same whatever the table's size.
-/// 0 is the start; as the result of a scan it is the end.
-pub type Position = u64;
 
 /// What a get, an insert or a walk met that no sound index holds. The first one is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +164,7 @@ pub trait PointIndex: Send + Sync {
     }
 
     /// Visits the words from `from` on, at least `at_least` of them unless the end comes first, and returns where to go on, 0
-    /// at the end. A full scan from 0 visits every key that is there throughout, through any resize; one that comes, goes or changes
+    /// at the end. Takes any position; returns one that a [cursor](crate::cursor) holds without loss. A full scan from 0 visits every key that is there throughout, through any resize; one that comes, goes or changes
     /// meanwhile perhaps, and a key may be visited twice if the table shrinks between two pieces of a scan, or if an insert moves it (Level hashing).
     fn scan(
         &self,

@@ -43,9 +43,9 @@ pub use keyspace::Keyspace;
 pub use options::{Index, Options};
 pub use salvage::Salvaged;
 pub use size::{ByteSize, ByteSizeError};
-pub use store::{Cursor, Store};
+pub use store::Store;
 pub use terrace_engine::{
-    CacheStats, Change, Clock, Costs, Entry, KEY_MAX, ManualClock, Put, ReadError, Report, Stats, Token,
+    CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Cursor, Entry, KEY_MAX, ManualClock, Put, ReadError, Report, Stats, Token,
     VALUE_MAX, Value, Version, WriteError,
 };
 pub use terrace_medium::HugePages;

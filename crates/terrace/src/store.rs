@@ -3,7 +3,7 @@
 use crate::background::{Background, stands_anyone_still};
 use crate::batch::later;
 use crate::{
-    Batch, ByteSize, Change, CloseError, Entry, GrowError, Holder, IncrementError, Options, Put, ReadError,
+    Batch, ByteSize, Change, CloseError, Cursor, Entry, GrowError, Holder, IncrementError, Options, Put, ReadError,
     Report, Salvaged, Stats, Token, Transaction, Value, Version, WriteError,
 };
 use std::path::{Path, PathBuf};
@@ -11,9 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use terrace_engine::{Commit, Each, Engine};
 use terrace_pool::Backoff;
-
-/// A place in a scan: 0 is the start, and as a result the end. Means the same whatever happens to the store meanwhile.
-pub type Cursor = u64;
 
 /// A key-value store in a pool.
 ///
@@ -300,7 +297,8 @@ impl Store {
     /// Visits entries from `cursor` on, at least about `at_least` of them, and returns where to go on, 0 at the end.
     ///
     /// A whole scan from 0 to 0 visits every key that is there throughout, through any growth of the store. One that comes,
-    /// goes or changes meanwhile is visited perhaps, and rarely one twice.
+    /// goes or changes meanwhile is visited perhaps, and rarely one twice. A cursor is below [`CURSOR_LIMIT`](crate::CURSOR_LIMIT), so a double holds it
+    /// exactly; it stays good after the store was closed and opened again.
     ///
     /// ```
     /// let store = terrace::Store::options().anonymous().create()?;

@@ -5,6 +5,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use terrace_index::cursor::UNUSED_BITS;
 use terrace_index::{
     Change, Damage, Direction, Fencing, IndexStats, KeyKind, PointIndex, Position, RangeIndex,
 };
@@ -100,11 +101,12 @@ where
         self.read().len() as u64
     }
 
-    /// A position is how many keys lie before it: good for a map that nobody changes meanwhile.
+    /// A position is how many keys lie before it, in its upper bits: good for a map that nobody changes meanwhile.
     fn scan(&self, _: &Guard<'_, M>, from: Position, at_least: usize, mut each: impl FnMut(u64)) -> Position {
-        let words = self.words(from as usize);
+        let before = (from >> UNUSED_BITS) as usize;
+        let words = self.words(before);
         words.iter().take(at_least).for_each(|&word| each(word));
-        if words.len() > at_least { from + at_least as u64 } else { 0 }
+        if words.len() > at_least { ((before + at_least) as u64) << UNUSED_BITS } else { 0 }
     }
 
     fn trace(&self, _: &Guard<'_, M>, marker: &mut Marker<'_>, mut each: impl FnMut(&mut Marker<'_>, u64)) {

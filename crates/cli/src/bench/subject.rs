@@ -2,7 +2,7 @@
 
 use std::{hint::black_box, ops::Range};
 
-use terrace::{Change, Put, Store};
+use terrace::{CURSOR_LIMIT, Change, Put, Store};
 use terrace_bench::{Random, Shape, Subject};
 
 use super::options::PREFIX;
@@ -44,7 +44,7 @@ impl Subject for OfStore<'_> {
     /// The index has no order of keys: as many records as asked for, from a random place of its own order.
     fn scan(&mut self, _: &[u8], records: u32) -> Result<(), Failure> {
         let look = &mut |key: &[u8], _: terrace::Entry<'_>| _ = black_box(key.first().copied());
-        self.store.scan(self.random.next(), records as usize, look).map_err(Failure::new)?;
+        self.store.scan(self.random.next() % CURSOR_LIMIT, records as usize, look).map_err(Failure::new)?;
         Ok(())
     }
 }

@@ -119,7 +119,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
                 Ok(None) => {}
                 Ok(Some((record, entry))) => each(Ok((record.body.key, entry))),
                 Err(ReadError::Corrupt { offset, what }) => each(Err(finding(&guard, word, offset, what))),
-                Err(ReadError::Forked) => {}
+                Err(ReadError::Forked | ReadError::InvalidCursor) => {}
             }
         });
         if let Some(damage) = self.index.damage() {

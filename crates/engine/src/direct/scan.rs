@@ -4,7 +4,8 @@ use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::planted::{self, Bug};
 use crate::{Entry, ReadError, WriteError};
-use terrace_index::{PointIndex, Position};
+use terrace_index::cursor::{cursor_at, position_of};
+use terrace_index::{Cursor, PointIndex, Position};
 use terrace_pool::Guard;
 
 /// Records that are visited under one pin; more would keep freed memory waiting for long.
@@ -36,11 +37,11 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     pub(super) fn scan_from(
         &self,
-        cursor: u64,
+        cursor: Cursor,
         at_least: usize,
         each: &mut dyn FnMut(&[u8], Entry<'_>),
-    ) -> Result<u64, ReadError> {
-        let (mut position, mut left) = (cursor, at_least);
+    ) -> Result<Cursor, ReadError> {
+        let (mut position, mut left) = (position_of(cursor).ok_or(ReadError::InvalidCursor)?, at_least);
         let mut trouble = Ok(());
         loop {
             let guard = self.pool().try_pin()?;
@@ -56,7 +57,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             });
             (position, left) = (next, left.saturating_sub(visited));
             if position == 0 || left == 0 || trouble.is_err() {
-                return trouble.map(|()| position);
+                return trouble.map(|()| cursor_at(position));
             }
         }
     }

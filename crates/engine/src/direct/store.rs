@@ -4,7 +4,7 @@ use super::key::Key;
 use super::root::{INDEX, Root};
 use crate::engine::{Commit, Each, Engine, Expected, Salvage, Watching, Write};
 use crate::{
-    Change, Clock, Costs, Entry, Memory, OpenError, Put, ReadError, Report, Stats, Token, Value, Version,
+    Change, Clock, Costs, Cursor, Entry, Memory, OpenError, Put, ReadError, Report, Stats, Token, Value, Version,
     WriteError,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -199,10 +199,10 @@ where
     }
     fn scan(
         &self,
-        cursor: u64,
+        cursor: Cursor,
         at_least: usize,
         each: &mut dyn FnMut(&[u8], Entry<'_>),
-    ) -> Result<u64, ReadError> {
+    ) -> Result<Cursor, ReadError> {
         self.scan_from(cursor, at_least, each)
     }
     fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError> {

@@ -4,8 +4,12 @@ use super::ops::Clht;
 use super::slots::Slots;
 use super::table::*;
 use crate::Position;
+use crate::cursor::POSITION_BITS;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker};
+
+// The bits of a bucket's first hash fit into a cursor.
+const _: () = assert!(LOG2_MAX <= POSITION_BITS);
 
 impl<M: MappedMedium, K: Slots> Clht<M, K> {
     /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock: a key that is there throughout stays in its slot, or is moved with its

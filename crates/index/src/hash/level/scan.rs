@@ -6,9 +6,13 @@ use super::ops::{Changed, Level};
 use super::root::*;
 use super::shape::{Buckets, Entry};
 use crate::Position;
+use crate::cursor::POSITION_BITS;
 use crate::planted::{self, Bug};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Guard, Locked, Marker};
+
+// The bits of a unit's first position fit into a cursor.
+const _: () = assert!(LOG2_MAX <= POSITION_BITS);
 
 /// A key of a unit.
 struct Seen {

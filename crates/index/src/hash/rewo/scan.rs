@@ -1,48 +1,54 @@
 //! Scans, and the collector's walk.
 //!
-//! A position is a cell of the directory, how far the homes of its table have been visited, and how many cells are visited together: `| 63:60 cell | 59:3 home, as a fraction | 2:0 binary logarithm of the
-//! cells, and 1 |`. It means the same in tables of any size, and of a table that was halved both halves go on where the whole was. A key is visited with its home, wherever it lies.
+//! A position is a cell of the directory, how far the homes of its table have been visited, and how many cells are visited together: `| 63:60 cell | 59:14 home, as a fraction |
+//! 13:11 binary logarithm of the cells, and 1 | 10:0 0 |`. It means the same in tables of any size, and of a table that was halved both halves go on where the whole was. A key is visited with its home, wherever it lies.
 
 use super::bucket::{Mark, meta};
 use super::ops::Rewo;
-use super::place::{Place, WINDOW};
+use super::place::{BUCKETS_LOG2_MAX, Place, WINDOW};
 use super::resize::view_at;
 use super::shape::{Entry, Nests, cell_of};
 use super::stripes::STRIPE_BYTES;
 use super::view::*;
 use crate::Position;
+use crate::cursor::UNUSED_BITS;
 use crate::planted::{self, Bug};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker};
 
-const HOME_BITS: u32 = 57;
 const CODE_BITS: u32 = 3;
+const CODE_AT: u32 = UNUSED_BITS;
+const HOME_AT: u32 = CODE_AT + CODE_BITS;
+const HOME_BITS: u32 = CELL_AT - HOME_AT;
+const CELL_AT: u32 = 60;
 const CELLS_LOG2: u64 = CELLS.ilog2() as u64;
+// A position tells all homes of the largest table apart.
+const _: () = assert!(BUCKETS_LOG2_MAX <= HOME_BITS);
 
 /// A position, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Spot {
     first_cell: usize,
     cells_log2: u64,
-    /// The top bits of the homes, as a fraction of 2^57.
+    /// The top bits of the homes, as a fraction of 2^[`HOME_BITS`].
     home: u64,
 }
 
 impl Spot {
-    /// Any word is one. Where it does not say how many cells, those of the table are visited together.
+    /// Any word is one. Where it does not say how many cells, those of the table are visited together, without those before the position: it never goes back.
     fn at(position: Position, directory: &Directory) -> Self {
         let cell = cell_of(position);
-        let cells_log2 = match position & ((1 << CODE_BITS) - 1) {
+        let cells_log2 = match position >> CODE_AT & ((1 << CODE_BITS) - 1) {
             0 => {
                 let shared = directory.cells.iter().filter(|&&place| place == directory.cells[cell]).count();
-                u64::from(shared.ilog2())
+                u64::from(shared.ilog2().min(cell.trailing_zeros()))
             }
             code => (code - 1).min(CELLS_LOG2),
         };
         let first_cell = cell >> cells_log2 << cells_log2;
-        Self { first_cell, cells_log2, home: position << 4 >> (64 - HOME_BITS) }
+        Self { first_cell, cells_log2, home: position << (64 - CELL_AT) >> (64 - HOME_BITS) }
     }
 
     fn mask(self) -> u64 {
@@ -52,10 +58,11 @@ impl Spot {
     /// The same cells from another home on; the next ones if it is beyond the last; 0 behind those.
     fn next(self, home: u64) -> Position {
         if home >> HOME_BITS == 0 {
-            return (self.first_cell as u64) << 60 | home << CODE_BITS | (self.cells_log2 + 1);
+            let code = self.cells_log2 + 1;
+            return (self.first_cell as u64) << CELL_AT | home << HOME_AT | code << CODE_AT;
         }
         let cell = self.first_cell + (1 << self.cells_log2);
-        if cell == CELLS { 0 } else { (cell as u64) << 60 }
+        if cell == CELLS { 0 } else { (cell as u64) << CELL_AT }
     }
 }
 
@@ -569,8 +576,8 @@ mod tests {
     fn a_position_goes_on_where_it_was_in_a_table_that_was_halved() {
         let spot = Spot::at(0, &directory(2));
         assert_eq!(spot, Spot { first_cell: 0, cells_log2: 3, home: 0 });
-        let next = spot.next(5 << 50);
-        assert_eq!(Spot::at(next, &directory(4)), Spot { first_cell: 0, cells_log2: 3, home: 5 << 50 });
+        let next = spot.next(5 << 40);
+        assert_eq!(Spot::at(next, &directory(4)), Spot { first_cell: 0, cells_log2: 3, home: 5 << 40 });
         let behind = spot.next(1 << HOME_BITS);
         assert_eq!(Spot::at(behind, &directory(4)), Spot { first_cell: 8, cells_log2: 2, home: 0 });
         assert_eq!(Spot { first_cell: 12, cells_log2: 2, home: 0 }.next(1 << HOME_BITS), 0);
@@ -578,7 +585,7 @@ mod tests {
 
     #[test]
     fn any_word_is_a_position_and_leads_to_the_end() {
-        for word in [u64::MAX, 1, 7, 0x1234_5678_9abc_def6, 0xf000_0000_0000_0001] {
+        for word in [u64::MAX, 1, 7 << CODE_AT, 0x1234_5678_9abc_def6, 0xf000_0000_0000_0800] {
             let (mut position, mut steps, directory) = (word, 0, directory(8));
             while position != 0 {
                 let spot = Spot::at(position, &directory);

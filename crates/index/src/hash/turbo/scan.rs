@@ -5,9 +5,13 @@ use super::directory::*;
 use super::ops::{Turbo, descriptor_bytes, place_bytes};
 use super::shape::{Buckets, Entry};
 use crate::Position;
+use crate::cursor::POSITION_BITS;
 use std::ops::{ControlFlow, Range};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker};
+
+// The bits of a shard and of a home fit into a cursor.
+const _: () = assert!(SHARDS_LOG2_MAX + BUCKETS_LOG2_MAX <= POSITION_BITS);
 
 impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock: a key that is there throughout stays in its slot, or its shard is rehashed, and then

@@ -4,7 +4,7 @@ use super::{Site, assert_sound, contents};
 use crate::crash::Dice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use terrace::{Change, Put, Store};
+use terrace::{CURSOR_LIMIT, Change, Put, Store};
 
 const THREADS: usize = 4;
 
@@ -241,7 +241,7 @@ fn hammer(store: &Store, seed: u64) {
             }
             8 => drop(
                 store
-                    .scan(draws.roll(u64::MAX), 20, &mut |key, entry| written_whole(key, entry.value))
+                    .scan(draws.roll(CURSOR_LIMIT), 20, &mut |key, entry| written_whole(key, entry.value))
                     .unwrap(),
             ),
             _ if round % 500 == 0 => drop(store.sweep_expired(100)),
