@@ -1,4 +1,4 @@
-//! CLHT on DRAM beside the concurrent maps that a Rust program would use otherwise.
+//! CLHT on DRAM beside concurrent maps for Rust programs.
 
 use crate::maps::{DashMap, Map, Papaya, Scc};
 use crate::ours::Ours;
@@ -27,7 +27,7 @@ pub(crate) fn sections(plan: &Plan) -> Vec<Section> {
     [section, many].into_iter().filter(|section| !section.rows.is_empty()).collect()
 }
 
-/// The row's name, what is done, and what must hold over the best peer.
+/// The row's name, its operation, and the bound over the best peer.
 const FILLED: [(&str, Workload, f64); 3] = [
     ("get", Workload::Get, 1.5),
     ("get absent", Workload::GetAbsent, 1.0),
@@ -95,7 +95,8 @@ fn inserts(plan: &Plan, keys: u64) -> Vec<Row> {
         for threads in THREADS {
             let (name, size) = (named(what, threads), Size { keys, operations: keys, threads });
             if plan.wants("hash", &name) {
-                // Once without a clock: the allocator keeps the memory that is touched here, and hands it out again below.
+                // The first run is not timed: the allocator keeps the memory that is touched here,
+                // and reuses it below.
                 let _ = (
                     insert::<Papaya>(size, presized),
                     insert::<DashMap>(size, presized),

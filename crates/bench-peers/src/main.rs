@@ -28,12 +28,12 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use terrace_bench::{Limits, Machine, Report, Section};
 
-// The peers allocate from the process's allocator, so they get a quick one.
+// The peers allocate from the process's allocator, so it is a fast one.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What the allocator is told: ask for huge pages, as Terrace does, and never give touched memory back, so that no side pays for a page's first
-/// touch while it is timed.
+/// The allocator's settings: ask for huge pages, as Terrace does, and never return touched memory,
+/// so that no side pays for the first touch of a page while it is timed.
 const ALLOCATOR_SETTINGS: [(&str, &str); 2] =
     [("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1"), ("MIMALLOC_PURGE_DELAY", "-1")];
 
@@ -49,10 +49,10 @@ struct Arguments {
     /// Exit with 1 if a target is missed.
     #[arg(long)]
     check: bool,
-    /// Small sizes and one round, to see that it runs; the figures mean nothing.
+    /// Small sizes and one round, to check that it runs; the figures mean nothing
     #[arg(long)]
     quick: bool,
-    /// Only rows whose name holds this, for instance "hash get".
+    /// Only rows whose name contains this, for instance "hash get"
     #[arg(long, value_name = "ROW")]
     only: Option<String>,
     /// Keys of the tables of `hash`, instead of 10 million.
@@ -109,7 +109,8 @@ fn finish(outcome: Result<ExitCode, Box<dyn std::error::Error>>) -> ExitCode {
     })
 }
 
-/// The allocator reads its settings as the process starts; so the process starts again if they are not set.
+/// Restarts the process if the allocator's settings are not in its environment: the allocator reads
+/// them at the start.
 fn restart_with_allocator_settings() -> Option<io::Error> {
     if ALLOCATOR_SETTINGS.iter().all(|(name, value)| std::env::var(name).as_deref() == Ok(value)) {
         return None;

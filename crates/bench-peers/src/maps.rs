@@ -1,19 +1,21 @@
-//! The maps that are compared: one face for all of them, and the peers behind it.
+//! The maps that are compared: one trait for all of them, and its implementations for the peers.
 //!
-//! Every operation is written as a user of that map would write it for single keys: where a map wants a guard, each operation takes one. The
-//! peers hash with foldhash's fast variant, the quickest of the sensible hashers for integers; Terrace hashes as its pools do, with one multiplication more.
+//! Every operation is written as a user of that map would write it for single keys: if a map needs
+//! a guard, each operation takes one. The peers hash with foldhash's fast variant, the fastest of
+//! the sensible hashers for integers. Terrace hashes as its pools do, with one multiplication more.
 
 use foldhash::fast::FixedState;
 
 /// A map from 8-byte keys to 8-byte values that threads share.
 pub(crate) trait Map: Sync {
-    /// An empty map with room for `capacity` keys (0: it grows from nothing) that will hold `keys`.
+    /// An empty map with room for `capacity` keys (0: it grows from nothing), which will hold
+    /// `keys`.
     fn with_capacity(capacity: u64, keys: u64) -> Self;
     /// The value of `key`.
     fn get(&self, key: u64) -> Option<u64>;
-    /// Gives a key that is there another value.
+    /// Replaces the value of a present key.
     fn update(&self, key: u64, value: u64) -> bool;
-    /// Adds a key that is not there.
+    /// Adds an absent key.
     fn insert(&self, key: u64, value: u64) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! What a record costs in memory over its key and value.
+//! The memory that a record takes in addition to its key and value.
 
 use crate::plan::{Plan, say};
 use crate::records::{KEY_BYTES, VALUE_BYTES};
@@ -9,7 +9,7 @@ use terrace_bench::{Bound, Row, Section, process_private_bytes, process_resident
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Bytes over key and value a record, pool and process together, with each index.
+/// Bytes a record beyond key and value, pool and process together, with each index.
 pub(crate) fn section(plan: &Plan) -> Outcome<Option<Section>> {
     let name = |index: Index| format!("bytes over key and value, {}", index.name());
     let wanted: Vec<Index> =

@@ -1,20 +1,20 @@
-//! What of a suite is to be run, and how large.
+//! Which part of a suite to run, and at which size.
 
 use terrace_bench::{LimitsSize, Runner};
 
-/// What was asked for on the command line.
+/// The command line's wishes.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Small sizes and one round: to see that it runs.
+    /// Small sizes and one round, to check that it runs.
     pub(crate) quick: bool,
-    /// Only rows whose name holds this.
+    /// Only rows whose name contains this.
     pub(crate) only: Option<String>,
-    /// Keys of the tables that are measured, where a suite lets one choose.
+    /// Number of keys, in suites that let the user choose it.
     pub(crate) records: Option<u64>,
 }
 
 impl Plan {
-    /// Whether this row is to be measured. `name` is the section's short name and the row's.
+    /// Whether this row is wanted. `name` is the section's short name and the row's.
     pub(crate) fn wants(&self, section: &str, row: &str) -> bool {
         let name = format!("{section} {row}");
         self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
@@ -25,7 +25,7 @@ impl Plan {
         if self.quick { full / 100 } else { full }
     }
 
-    /// How many keys were asked for, or 10M, or 1/100 of them in a quick run.
+    /// The requested number of keys, or 10M, or 1/100 of that in a quick run.
     pub(crate) fn records(&self) -> u64 {
         self.records.unwrap_or(self.count(10_000_000))
     }
@@ -39,7 +39,7 @@ impl Plan {
     }
 }
 
-/// Says on standard error what is being done.
+/// Prints progress to standard error.
 pub(crate) fn say(what: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "  {what}");

@@ -1,4 +1,5 @@
-//! P-CLHT on memory behind a volatile cache: what a change costs in write-backs and fences, and how near to its bound it runs.
+//! P-CLHT on memory behind a volatile cache: the write-backs and fences of a change, and how close
+//! its time comes to their bound.
 
 use crate::ours::Ours;
 use crate::plan::{Plan, say};
@@ -11,7 +12,7 @@ use terrace_testkit::{Counting, conformance};
 
 const NAME: &str = "pmem";
 
-/// Both tables.
+/// Both tables of results.
 pub(crate) fn sections(plan: &Plan) -> Result<Vec<Section>, MapError> {
     let sections = [counts(plan), times(plan)?];
     Ok(sections.into_iter().filter(|section| !section.rows.is_empty()).collect())
@@ -52,7 +53,8 @@ enum Change {
     Remove,
 }
 
-/// An index that holds the keys `spread(0..keys)`, the last `batch` of which come and go.
+/// An index that holds the keys `spread(0..keys)`; the last `batch` of them are removed and
+/// inserted.
 struct Filled<M: MappedMedium, I = Clht<M, U64>> {
     map: Ours<M, I>,
     keys: u64,
@@ -83,14 +85,15 @@ impl<M: MappedMedium, I: PointIndex<Medium = M, Kind = U64> + Stored<Medium = M>
         assert_eq!(self.index().update(&self.index().pool().pin(), &spread(i), i), Some(i));
     }
 
-    /// The keys that come and go, in another order each time.
+    /// The keys to remove and insert, in a different order each time.
     fn batch(&self, seed: u64) -> impl Iterator<Item = u64> {
         let start = Random::new(seed).below(self.batch);
         let first = self.keys - self.batch;
         (0..self.batch).map(move |i| first + (start + i) % self.batch)
     }
 
-    /// Lets `change` happen to each key of a batch, inside `each`, and sees to it that all keys are there before and after.
+    /// Applies `change` to each key of a batch, inside `each`. All keys are present before and
+    /// after.
     fn run<R>(&self, change: Change, seed: u64, each: impl FnOnce(&dyn Fn(u64), Vec<u64>) -> R) -> R {
         let keys: Vec<u64> = self.batch(seed).collect();
         match change {
@@ -108,14 +111,14 @@ impl<M: MappedMedium, I: PointIndex<Medium = M, Kind = U64> + Stored<Medium = M>
     }
 }
 
-/// What bounds a change: fences and lines that the cache does not hold.
+/// The lower bound of a change: fences and uncached lines.
 #[derive(Clone, Copy, Debug)]
 struct Needs {
     fences: f64,
     lines_missed: f64,
 }
 
-/// Counts them over an index that is as full as the one that is timed.
+/// Counts them over an index as full as the timed one.
 fn needs<I>(filled: &Filled<Counting<Pmem>, I>, change: Change) -> Needs
 where
     I: PointIndex<Medium = Counting<Pmem>, Kind = U64> + Stored<Medium = Counting<Pmem>>,
@@ -131,7 +134,7 @@ where
             these.iter().for_each(|&line| *lines.entry(line).or_default() += 1);
             touched.extend(these);
         }
-        // Lines that every tenth change touches (the root, this thread's seat) stay in the cache.
+        // Lines that every tenth change touches (the root, this thread's slot) stay in the cache.
         let cold = touched.iter().filter(|line| (lines[line] as usize) < sample / 10).count();
         let (counts, ()) = medium.during(|| keys[sample..].iter().for_each(|&i| apply(i)));
         Needs {

@@ -1,4 +1,4 @@
-//! From `kill -9` under load to the first answered get.
+//! The time from `kill -9` under load to the first answered get.
 
 use crate::plan::{Plan, say};
 use crate::records::{key, value};
@@ -13,7 +13,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 const NAME: &str = "restart";
 
-/// Opens stores of 1M, 10M and 20M records whose process was killed while it wrote.
+/// Opens stores of 1M, 10M and 20M records whose process was killed while writing.
 pub(crate) fn section(plan: &Plan) -> Outcome<Section> {
     let title = "Restart: kill -9 under load, then open to first answered get, through the library; 16-byte keys, 64-byte values, a pool in \
                  /dev/shm, durability process";
@@ -33,7 +33,7 @@ pub(crate) fn section(plan: &Plan) -> Outcome<Section> {
     if let [one, .., twenty] = &section.rows[..]
         && let (Some(one), Some(twenty)) = (one.ours, twenty.ours)
     {
-        // Flat: what differs is noise, whatever the number of records.
+        // The time does not depend on the number of records; the difference is noise.
         let row = Row { ours: Some(twenty - one), ..Row::new("20M less 1M (flat)") };
         section.rows.push(row.judged(Bound::AtMost(10.0)));
     }
@@ -43,7 +43,7 @@ pub(crate) fn section(plan: &Plan) -> Outcome<Section> {
 fn row(plan: &Plan, name: String, records: u64) -> Outcome<Row> {
     let directory = tempfile::tempdir_in("/dev/shm")?;
     let pool = directory.path().join("restart.pool");
-    // Made once; every round opens what the last one left.
+    // Created once; every round opens what the previous one left.
     drop(Worker::start(&pool, Index::Clht, records, false)?);
     let failure = RefCell::new(None);
     let mut round = 0;
@@ -61,7 +61,7 @@ fn row(plan: &Plan, name: String, records: u64) -> Outcome<Row> {
     }
 }
 
-/// Milliseconds from open to first answer, after a worker was killed in the middle of writing.
+/// Milliseconds from open to the first answer, after a worker was killed while writing.
 fn restart(pool: &Path, records: u64, round: u64) -> Outcome<f64> {
     let mut worker = Worker::start(pool, Index::Clht, records, true)?;
     std::thread::sleep(Duration::from_millis(200 + round * 7));

@@ -14,18 +14,18 @@ use terrace_bench::{Bound, Measure, Measured, Row, Section, median, process_cpu_
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// What redis-server promises about a write that it has answered.
+/// What redis-server promises for a write that it has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RedisMode {
     /// Nothing: no append-only file, no snapshots.
     No,
-    /// It survives the process; through a crash of the machine but for the last second.
+    /// The write survives the process; after a crash of the machine the last second is lost.
     EverySecond,
-    /// It survives a crash of the machine.
+    /// The write survives a crash of the machine.
     Always,
 }
 
-/// A server that runs, on a port of its own, on processor 0.
+/// A running server on its own port and on processor 0.
 pub(crate) struct Server {
     child: Child,
     port: u16,
@@ -66,7 +66,7 @@ impl Server {
         self.connect().and_then(ping).is_ok() && &reply == b"+PONG\r\n"
     }
 
-    /// A connection to its Unix socket.
+    /// A connection to the server's Unix socket.
     pub(crate) fn connect_unix(&self) -> std::io::Result<UnixStream> {
         UnixStream::connect(socket(&self.files))
     }
@@ -91,14 +91,16 @@ fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// A command that runs `program` on processor `cpu` alone. (taskset becomes the program, so the process id is the program's.)
+/// A command that runs `program` on processor `cpu` only. (taskset becomes the program, so the
+/// process id is the program's.)
 fn pinned(cpu: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("taskset");
     command.arg("-c").arg(cpu.to_string()).arg(program);
     command
 }
 
-/// The terrace program beside this one, built now; or the one that `TERRACE_PROGRAM` names, as it is.
+/// The terrace program next to this one, built now; or the one that `TERRACE_PROGRAM` names, as it
+/// is.
 pub(crate) fn terrace_program() -> Outcome<PathBuf> {
     if let Some(given) = std::env::var_os("TERRACE_PROGRAM") {
         return Ok(given.into());
@@ -134,7 +136,7 @@ pub(crate) fn terrace() -> Outcome<Server> {
     Server::start(&mut command, port, files)
 }
 
-/// redis-server with an empty data set. Its files, if any, lie where temporary files do.
+/// redis-server with an empty data set. Its files, if any, are temporary.
 pub(crate) fn redis(mode: RedisMode) -> Outcome<Server> {
     let files = tempfile::tempdir()?;
     let port = free_port()?;
@@ -176,7 +178,7 @@ pub(crate) fn fill(server: &Server, records: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// Waits, a minute at most, until the server does nothing on its own any more (huge pages, files).
+/// Waits, at most a minute, until the server does nothing on its own any more (huge pages, files).
 fn wait_until_idle(server: &Server) -> Outcome<()> {
     let cpu = || process_cpu_seconds(server.pid()).ok_or("a server is gone");
     for _ in 0..120 {
@@ -189,7 +191,7 @@ fn wait_until_idle(server: &Server) -> Outcome<()> {
     Ok(())
 }
 
-/// One kind of load.
+/// A kind of load.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     command: &'static str,
@@ -204,7 +206,7 @@ impl Load {
     }
 }
 
-/// Requests a second, and processor seconds of the server a million requests.
+/// Requests a second, and the server's processor seconds for a million requests.
 fn drive(server: &Server, load: Load) -> Outcome<(f64, f64)> {
     let cpu = || process_cpu_seconds(server.pid()).ok_or("a server is gone");
     let before = cpu()?;
@@ -240,7 +242,7 @@ fn drive(server: &Server, load: Load) -> Outcome<(f64, f64)> {
 
 const PEERS: [&str; 3] = ["redis no", "everysec", "always"];
 
-/// Requests a second, and what they cost the server.
+/// Requests a second, and their cost for the server.
 pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     let title = "Server: redis-benchmark, 50 clients, 64-byte values, a million keys, loopback; server and client each on a processor of its own. \
                  Ours keeps every answered write through a crash of the process (durability process); Redis with appendonly no keeps nothing, \

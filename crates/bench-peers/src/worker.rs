@@ -1,4 +1,5 @@
-//! What this program does when it has started itself as a child: it fills a store, so that a parent can kill it or weigh it.
+//! A child process of this program that fills a store, so that a parent can kill it or measure its
+//! memory.
 
 use crate::records::{key, value};
 use std::io::{self, BufRead, BufReader, Write};
@@ -15,14 +16,15 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 /// A child that has filled the pool at a path.
 pub(crate) struct Worker {
     child: Child,
-    /// What it said when it was done.
+    /// Its message when the pool was filled.
     pub(crate) said: String,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Worker {
-    /// Starts a worker that sees to it that `pool`, made with `index`, holds `records` records, says what the pool looks like then, and goes on overwriting them if
-    /// `load` says so, until it is killed. Returns once it has said so.
+    /// Starts a worker that fills `pool`, made with `index`, with `records` records, and prints
+    /// what the pool uses. With `load` it then overwrites records until it is killed. Returns once
+    /// it has printed.
     pub(crate) fn start(pool: &Path, index: Index, records: u64, load: bool) -> Outcome<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args([
@@ -48,7 +50,7 @@ impl Worker {
         self.child.id()
     }
 
-    /// Kills it as `kill -9` does, wherever it is.
+    /// Kills it as `kill -9` does, at whatever instruction.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -61,17 +63,17 @@ impl Drop for Worker {
     }
 }
 
-/// The pool's size for so many records: room for twice what they take.
+/// The pool's size for `records` records: twice what they take.
 pub(crate) fn pool_size(records: u64) -> ByteSize {
     ByteSize::mib(64 + records * 300 / (1 << 20))
 }
 
-/// The worker's life. `arguments`: the pool, its index, the number of records, whether to go on writing.
+/// Runs a worker. `arguments`: the pool, its index, the number of records, whether to overwrite.
 pub(crate) fn run(arguments: &[String]) -> Outcome<()> {
     let [pool, index, records, load] = arguments else { return Err("a worker takes four arguments".into()) };
     let index = Index::named(index).ok_or("a worker knows no such index")?;
     let (records, load) = (records.parse::<u64>()?, load.parse::<bool>()?);
-    // Huge pages are left out: what a store costs in memory is looked at here, and those would round it up.
+    // Without huge pages, which would round up the memory that is measured here.
     let options = Store::options().path(pool).index(index).size(pool_size(records)).huge_pages(false);
     let store = options.open_or_create()?;
     fill(&store, records)?;
@@ -80,7 +82,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome<()> {
     if load {
         overwrite(&store, records)?;
     }
-    // The parent closes its end, or dies.
+    // Ends when the parent closes its end or exits.
     io::stdin().read_line(&mut String::new())?;
     Ok(())
 }
@@ -97,7 +99,7 @@ fn fill(store: &Store, records: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// Writes records again until the process is killed.
+/// Overwrites records until the process is killed.
 fn overwrite(store: &Store, records: u64) -> Outcome<()> {
     let mut random = Random::new(records);
     loop {
@@ -106,7 +108,7 @@ fn overwrite(store: &Store, records: u64) -> Outcome<()> {
     }
 }
 
-/// Bytes that the pool uses, whatever for.
+/// Bytes of the pool that are in use.
 fn describe(stats: &Stats) -> u64 {
     stats.size_bytes - stats.free_bytes
 }

@@ -1,4 +1,4 @@
-//! What is done to a map and timed.
+//! The timed operations on a map.
 
 use crate::maps::Map;
 use crate::ours::Ours;
@@ -10,15 +10,15 @@ use terrace_medium::Dram;
 /// Operations on a map that holds `spread(0..keys)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
-    /// Gets of random keys that are there.
+    /// Gets of random present keys.
     Get,
-    /// Gets of random keys that are not there.
+    /// Gets of random absent keys.
     GetAbsent,
-    /// New values for random keys that are there.
+    /// New values for random present keys.
     Update,
 }
 
-/// How much of it.
+/// The size of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     /// Keys in the map.
@@ -51,7 +51,7 @@ pub(crate) fn run<M: Map>(map: &M, workload: Workload, size: Size) -> f64 {
     })
 }
 
-/// Gets random keys that are there, 16 at a time. Returns million gets a second.
+/// Gets random present keys, 16 at a time. Returns million gets a second.
 pub(crate) fn run_many<I: PointIndex<Medium = Dram, Kind = U64>>(map: &Ours<Dram, I>, size: Size) -> f64 {
     rate(size.threads, size.operations / 16 * 16, |thread| {
         let mut random = Random::new(thread as u64 + 1);

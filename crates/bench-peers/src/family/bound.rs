@@ -1,4 +1,4 @@
-//! How near our indexes are to what nothing can spare: lines that no cache holds, and fences.
+//! How close our indexes come to their lower bound: cache misses and fences.
 
 use super::{ClhtHash, LevelHash, NAME, Outcome, RewoHash, TurboHash, add, wants};
 use crate::hash::filled_map;
@@ -63,27 +63,31 @@ fn gets(plan: &Plan, keys: u64, probe: &Probe) -> Outcome<Section> {
     let [turbo, clht, level, rewo] = GETS;
     let rows = &mut section.rows;
     if wants(plan, turbo) {
-        rows.extend(beside::<TurboHash<Dram>, TurboHash<Counting<Dram>>>(plan, turbo, keys, probe));
+        rows.extend(rows_beside_bound::<TurboHash<Dram>, TurboHash<Counting<Dram>>>(
+            plan, turbo, keys, probe,
+        ));
     }
     if wants(plan, clht) {
-        rows.extend(beside::<ClhtHash<Dram>, ClhtHash<Counting<Dram>>>(plan, clht, keys, probe));
+        rows.extend(rows_beside_bound::<ClhtHash<Dram>, ClhtHash<Counting<Dram>>>(plan, clht, keys, probe));
     }
     if wants(plan, level) {
-        rows.extend(beside::<LevelHash<Dram>, LevelHash<Counting<Dram>>>(plan, level, keys, probe));
+        rows.extend(rows_beside_bound::<LevelHash<Dram>, LevelHash<Counting<Dram>>>(
+            plan, level, keys, probe,
+        ));
     }
     if wants(plan, rewo) {
-        rows.extend(beside::<RewoHash<Dram>, RewoHash<Counting<Dram>>>(plan, rewo, keys, probe));
+        rows.extend(rows_beside_bound::<RewoHash<Dram>, RewoHash<Counting<Dram>>>(plan, rewo, keys, probe));
     }
     Ok(section)
 }
 
-/// Single gets and batches of them.
-fn beside<I, C>(plan: &Plan, name: &str, keys: u64, probe: &Probe) -> [Row; 2]
+/// Single gets and batches of them, rows_beside_bound the bound.
+fn rows_beside_bound<I, C>(plan: &Plan, name: &str, keys: u64, probe: &Probe) -> [Row; 2]
 where
     I: PointIndex<Medium = Dram, Kind = U64> + Stored<Medium = Dram>,
     C: PointIndex<Medium = Counting<Dram>, Kind = U64> + Stored<Medium = Counting<Dram>>,
 {
-    let missed = lines_missed::<C>(keys / 8);
+    let missed = uncached_lines::<C>(keys / 8);
     let map: Ours<Dram, I> = filled_map(keys);
     let size = Size { keys, operations: plan.count(5_000_000), threads: 1 };
     let mut single: [Measure<'_>; 2] = [
@@ -100,14 +104,15 @@ where
         .map(|row| row.noting(format!("{missed:.2} lines missed a get")).against(0, Bound::AtMost(WITHIN)))
 }
 
-/// Lines that a get of one of `keys` keys reads and no cache holds.
-fn lines_missed<I>(keys: u64) -> f64
+/// Lines that a get of one of `keys` keys reads and that no cache holds.
+fn uncached_lines<I>(keys: u64) -> f64
 where
     I: PointIndex<Medium = Counting<Dram>, Kind = U64> + Stored<Medium = Counting<Dram>>,
 {
     const SAMPLE: usize = 4000;
-    // A line of the table itself is read once or twice by so many gets; the root and the directory, which the caches hold, by more.
-    const SELDOM: u32 = 4;
+    // So many gets read a line of the table once or twice, and root and directory, which caches
+    // hold, more often.
+    const RARE: u32 = 4;
     let map = Ours::<Counting<Dram>, I>::new(keys, keys);
     (0..keys).for_each(|n| add(&map.index, spread(n), n));
     let (medium, mut random) = (map.index.pool().medium(), Random::new(3));
@@ -117,6 +122,6 @@ where
         let (touched, _) = medium.touched(|| map.index.get(&map.index.pool().pin(), &key));
         touched.lines_read.iter().for_each(|&line| *lines.entry(line).or_default() += 1);
     }
-    let missed: u32 = lines.values().filter(|&&gets| gets < SELDOM).sum();
+    let missed: u32 = lines.values().filter(|&&gets| gets < RARE).sum();
     f64::from(missed) / SAMPLE as f64
 }

@@ -1,7 +1,9 @@
-//! Rewo-Hash's Cached Table, on against off.
+//! Rewo-Hash with and without its Cached Table.
 //!
-//! The cached table lies in the process's memory, which is this machine's: so what it costs, and what it spares, has to be timed on a medium that makes threads wait. `optane-100` waits as long as the model says, and what
-//! passes meanwhile on this machine, the model's own work included, counts towards the wait; the time that a thread is in the cached table is this machine's DRAM and nothing more.
+//! The cached table lies in DRAM, so its cost and its gain must be timed on a medium that makes
+//! threads wait. `optane-100` waits as long as its model says; time that passes meanwhile,
+//! including the model's own work, counts towards the wait. Time in the cached table is this
+//! machine's DRAM and nothing more.
 
 use super::{NAME, Outcome, RewoHash, add, wants};
 use crate::ours::Ours;
@@ -15,9 +17,10 @@ use terrace_testkit::{Profile, Slow};
 
 type Optane = Slow<Pmem>;
 
-/// Bytes of cache for each key, with which each has a slot: seven in 128 bytes, unevenly full.
+/// Bytes of cache for each key, enough for a slot each: seven in 128 bytes, unevenly full.
 const BYTES_A_KEY: u64 = 32;
-/// Operations whose mean is one figure; of many the median counts, so that losing the processor now and then does not.
+/// Operations whose mean is one figure. The median of many such figures counts, so losing the
+/// processor now and then does not matter.
 const BATCH: u64 = 500;
 
 #[derive(Clone, Copy)]
@@ -82,7 +85,8 @@ fn rows<M: MappedMedium>(
     Ok(())
 }
 
-/// Each time it is asked, a tenth as many operations as there are keys. Before the first time twice as many, so that what is to be cached is.
+/// Each call does a tenth as many operations as there are keys. Twice as many come before the
+/// first, to fill the cache.
 fn side<'t, M: MappedMedium>(
     table: &'t RewoHash<M>,
     work: Work,

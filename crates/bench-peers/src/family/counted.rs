@@ -1,4 +1,4 @@
-//! What changes and searches cost, counted.
+//! The cost of changes and searches, counted.
 
 use super::{LevelHash, Outcome, RewoHash, TurboHash, add, figure, pool, wants};
 use crate::plan::Plan;
@@ -34,7 +34,7 @@ pub(super) fn section(plan: &Plan) -> Outcome<Section> {
     Ok(section)
 }
 
-/// `most`: fences that an insert and an update may cost.
+/// `most`: the fences that an insert and an update may cost.
 fn changes<I>(section: &mut Section, name: &str, make: impl Fn() -> Outcome<I>, most: [f64; 2]) -> Outcome<()>
 where
     I: PointIndex<Medium = Counting<Pmem>, Kind = U64> + Stored<Medium = Counting<Pmem>>,
@@ -52,7 +52,8 @@ where
         let (counts, ()) = index.pool().medium().during(|| add(&index, spread(n), n));
         (blocks, fences) = (blocks + counts.blocks_written, fences + counts.fences);
     }
-    // The counter sees a block anew after each fence, and an insert with two fences writes its one block twice.
+    // The counter counts a block anew after each fence, so an insert with two fences counts its one
+    // block twice.
     let mean = 1.0 + (blocks - fences) as f64 / KEYS as f64;
     section.rows.push(figure(format!("{name}, insert: blocks written"), mean, Some(Bound::AtMost(1.05))));
     Ok(())
@@ -65,7 +66,7 @@ where
     (0..FILLED).for_each(|n| add(index, spread(n), n));
     let guard = index.pool().pin();
     let reading = || (FILLED..2 * FILLED).for_each(|n| assert_eq!(index.get(&guard, &spread(n)), None));
-    // Root and directory stay among the blocks that are taken for cached.
+    // Root and directory stay among the blocks that count as cached.
     let blocks = index.pool().medium().during(reading).0.blocks_read as f64 / FILLED as f64;
     section.rows.push(figure(format!("{name}, absent get: buckets"), blocks, Some(Bound::AtMost(most))));
 }

@@ -1,8 +1,11 @@
-//! What a writer of a cached table would spare if another thread did its second half: the paper's back-end threads, beside the form that ours has.
+//! What a writer of a cached table would gain if another thread did the second half of its work:
+//! the paper's back-end threads, beside our form.
 //!
-//! A model of the two, for the cached table knows only the one. A write says in the cache's bucket that the key is in SYNC, stores a word of the pool, writes its line back and fences, and then the bucket gets the new word. That last
-//! step a writer does itself, or puts it into a queue, a batch of them at a time, for one back-end thread; where the queue is full, it waits. The first step nobody can do for it: a reader must not meet the
-//! old word once the new one is durable.
+//! This models both, because the cached table implements only ours. A write marks the key SYNC in
+//! the cache's bucket, stores a word of the pool, and writes its line back and fences; then the
+//! bucket gets the new word. The writer does that last step itself, or queues it for one back-end
+//! thread, a batch at a time; if the queue is full, it waits. Only the writer can do the first
+//! step: a reader must not see the old word once the new one is durable.
 
 use super::{NAME, Outcome, wants};
 use crate::plan::Plan;
@@ -13,11 +16,11 @@ use std::time::Instant;
 use terrace_bench::{Measure, Random, Row, Section, median, run_on};
 use terrace_medium::{Line, MappedMedium, Mapping, Offset, Pmem, Region};
 
-/// Buckets of the cache: 16 MiB. So many lines are in the pool as well.
+/// Buckets of the cache: 16 MiB. The pool has as many lines.
 const BUCKETS: u64 = 1 << 17;
-/// Steps that are handed over together, and that the queue has room for.
-const TOGETHER: u64 = 16;
-const ROOM: usize = 1024;
+/// Steps that are queued together, and the queue's capacity.
+const QUEUE_BATCH: u64 = 16;
+const QUEUE_CAPACITY: usize = 1024;
 /// Writes whose mean is one figure.
 const BATCH: u64 = 1000;
 
@@ -38,12 +41,12 @@ impl Bucket {
         self.meta.store(self.meta.load(Relaxed).wrapping_add(1), Release);
     }
 
-    /// The slot is in SYNC.
+    /// Marks the slot SYNC.
     fn begin(&self, slot: usize, key: u64) {
         self.locked(|| self.pairs[slot][0].store(!key, Release));
     }
 
-    /// It has the new word.
+    /// Stores the new word.
     fn end(&self, slot: usize, key: u64, word: u64) {
         self.locked(|| {
             self.pairs[slot][1].store(word, Release);
@@ -52,14 +55,14 @@ impl Bucket {
     }
 }
 
-/// What is to be done to the cache once a write is durable.
+/// The change of the cache that follows once a write is durable.
 #[derive(Clone, Copy)]
 struct Step {
     key: u64,
     word: u64,
 }
 
-/// A ring from one thread to another.
+/// A ring buffer from one thread to another.
 struct Queue {
     steps: Box<[[AtomicU64; 2]]>,
     put: AtomicU64,
@@ -69,18 +72,18 @@ struct Queue {
 
 impl Queue {
     fn new() -> Self {
-        let steps = (0..ROOM).map(|_| Default::default()).collect();
+        let steps = (0..QUEUE_CAPACITY).map(|_| Default::default()).collect();
         Self { steps, put: AtomicU64::new(0), taken: AtomicU64::new(0), is_over: AtomicBool::new(false) }
     }
 
-    /// Hands a batch over, and waits for room.
+    /// Queues a batch; waits for room.
     fn put(&self, batch: &mut Vec<Step>) {
         let put = self.put.load(Relaxed);
-        while put + batch.len() as u64 - self.taken.load(Acquire) > ROOM as u64 {
+        while put + batch.len() as u64 - self.taken.load(Acquire) > QUEUE_CAPACITY as u64 {
             spin_loop();
         }
         for (step, at) in batch.iter().zip(put..) {
-            let [key, word] = &self.steps[at as usize % ROOM];
+            let [key, word] = &self.steps[at as usize % QUEUE_CAPACITY];
             key.store(step.key, Relaxed);
             word.store(step.word, Relaxed);
         }
@@ -88,13 +91,13 @@ impl Queue {
         batch.clear();
     }
 
-    /// What the back-end thread does.
+    /// The work of the back-end thread.
     fn serve(&self, cache: &[Bucket]) {
         let mut taken = 0;
         while !self.is_over.load(Acquire) || taken < self.put.load(Acquire) {
             let put = self.put.load(Acquire);
             for at in taken..put {
-                let [key, word] = &self.steps[at as usize % ROOM];
+                let [key, word] = &self.steps[at as usize % QUEUE_CAPACITY];
                 let (key, word) = (key.load(Relaxed), word.load(Relaxed));
                 let (bucket, slot) = place(key);
                 cache[bucket].end(slot, key, word);
@@ -118,7 +121,7 @@ struct Writer<'t> {
 }
 
 impl Writer<'_> {
-    /// Nanoseconds a write, in the median of batches. `finish` sees to the last step.
+    /// Nanoseconds a write: the median of batches. `finish` does or queues the last step.
     fn writes(&mut self, writes: u64, mut finish: impl FnMut(Step)) -> f64 {
         let batch = |_| {
             let began = Instant::now();
@@ -134,7 +137,7 @@ impl Writer<'_> {
         self.cache[bucket].begin(slot, key);
         let line = self.region.at(Offset::<Line>::new(64 * (key % BUCKETS)));
         line.0[slot].store(self.region.medium(), key, Release);
-        // PERSIST: what is measured: the write that the cache waits for.
+        // PERSIST: the write before the change of the cache; this wait is measured.
         self.region.persist(line);
         finish(Step { key, word: key });
     }
@@ -164,10 +167,10 @@ pub(super) fn section(plan: &Plan) -> Outcome<Section> {
         let queue = Queue::new();
         let (_, ns) = run_on(2, |thread| match thread {
             0 => {
-                let mut batch = Vec::with_capacity(TOGETHER as usize);
+                let mut batch = Vec::with_capacity(QUEUE_BATCH as usize);
                 let ns = writer(3).writes(writes, |step| {
                     batch.push(step);
-                    if batch.len() as u64 == TOGETHER {
+                    if batch.len() as u64 == QUEUE_BATCH {
                         queue.put(&mut batch);
                     }
                 });

@@ -1,4 +1,4 @@
-//! How full our indexes get before they grow, and what a record takes of memory.
+//! How full our indexes get before they grow, and the memory that a record takes.
 
 use super::{ClhtHash, LevelHash, NAME, Outcome, RewoHash, TurboHash, add, figure, pool, wants};
 use crate::ours::Ours;
@@ -33,7 +33,8 @@ fn loads(plan: &Plan) -> Outcome<Section> {
     Ok(section)
 }
 
-/// `passed` says from the buckets that an expansion made how many have to be passed for the next to count.
+/// `passed` computes, from the buckets that an expansion made, how many must be exceeded for the
+/// next expansion to count.
 fn load_row<I: PointIndex<Kind = U64>>(
     name: &str,
     index: &I,

@@ -1,6 +1,8 @@
-//! The hash indexes beside each other, beside the concurrent maps that a Rust program would use otherwise, and beside the tables that their papers measure themselves with.
+//! The hash indexes beside each other, beside concurrent maps for Rust programs, and beside the
+//! tables that their papers compare with.
 //!
-//! What is counted (fences, blocks, load factors, modelled waits) is the same in every run. What is timed alternates with what it is compared with.
+//! Counts (fences, blocks, load factors, modelled waits) are the same in every run. Timed figures
+//! alternate with those that they are compared with.
 
 mod bound;
 mod cached;
@@ -27,7 +29,7 @@ type LevelHash<M> = Level<M, U64>;
 type RewoHash<M> = Rewo<M, U64>;
 type ClhtHash<M> = Clht<M, U64>;
 
-/// All tables. A part that is not wanted costs nothing.
+/// All tables of results. A part that is not wanted costs nothing.
 pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     let mut sections = times::sections(plan).to_vec();
     sections.extend(bound::sections(plan)?);
@@ -42,7 +44,7 @@ pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     Ok(sections)
 }
 
-/// Whether the row is to be measured; if so, says that it is.
+/// Whether the row is wanted; if so, prints its name.
 fn wants(plan: &Plan, row: &str) -> bool {
     let wanted = plan.wants(NAME, row);
     if wanted {
@@ -56,7 +58,7 @@ fn pool<M: MappedMedium>(mib: u64) -> Outcome<Pool<M>> {
     Ok(PoolOptions::anonymous().size(mib << 20).hash_seed(11).create()?)
 }
 
-/// Adds a key that is not there.
+/// Adds an absent key.
 fn add<I: PointIndex<Kind = U64>>(index: &I, key: u64, word: u64) {
     let inserted = index.insert(&index.pool().pin(), &key, word);
     assert_eq!(inserted, Ok(Inserted::New), "a key was there, or the pool is full");

@@ -1,7 +1,9 @@
-//! On the model of slow memory `optane-100`: beside the tables that the papers measure themselves with.
+//! The model of slow memory `optane-100`: our indexes beside the tables that their papers compare
+//! with.
 //!
-//! By the model's own count of its waits, as in `cargo peers slow`: exact, and the same on every machine. What the processor does costs nothing there, and what lies in the process's memory costs
-//! nothing either: the baselines' locks, and a Rewo-Hash's Cached Table where it has one.
+//! By the model's own count of its waits, as in `cargo peers slow`: exact, and the same on every
+//! machine. The processor's work costs nothing there, nor does the process's memory: the baselines'
+//! locks, and a Rewo-Hash's Cached Table if it has one.
 
 use super::{LevelHash, Outcome, RewoHash, TurboHash, wants};
 use crate::plan::Plan;
@@ -25,9 +27,9 @@ pub(super) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
 
 #[derive(Clone, Copy)]
 struct Size {
-    /// Of a table.
+    /// Keys of a table.
     keys: u64,
-    /// That are measured together.
+    /// Operations that are measured together.
     operations: u64,
 }
 
@@ -35,24 +37,25 @@ fn optane(mapping: Mapping) -> Optane {
     Slow::counted(Pmem::new(mapping), Profile::OPTANE_100)
 }
 
-/// A map of 8-byte keys, ours or a baseline. Each operation says whether it found what it should.
+/// A map of 8-byte keys, ours or a baseline. Each operation returns whether it found what it
+/// should.
 trait Table {
-    fn medium(&self) -> Lies;
+    fn medium(&self) -> Memory;
     fn load(&self) -> f64;
     fn get(&self, key: u64) -> bool;
     fn insert(&mut self, key: u64) -> bool;
     fn update(&mut self, key: u64) -> bool;
-    /// An insert that need not look whether the key is there.
+    /// An insert of an absent key, which need not search for it.
     fn add(&mut self, key: u64) -> bool;
 }
 
-/// Where a table lies.
-enum Lies {
+/// What holds a table's memory.
+enum Memory {
     InPool(Pool<Optane>),
     InSpace(Arc<Space<Optane>>),
 }
 
-impl Lies {
+impl Memory {
     fn medium(&self) -> &Optane {
         match self {
             Self::InPool(pool) => pool.medium(),
@@ -78,8 +81,8 @@ fn memory(keys: u64) -> Outcome<Mapping> {
 }
 
 impl<I: PointIndex<Medium = Optane, Kind = U64>> Table for Ours<I> {
-    fn medium(&self) -> Lies {
-        Lies::InPool(self.0.pool().clone())
+    fn medium(&self) -> Memory {
+        Memory::InPool(self.0.pool().clone())
     }
     fn load(&self) -> f64 {
         self.0.stats(&self.0.pool().pin()).load_factor()
@@ -108,8 +111,8 @@ impl<B: Baseline<Optane> + 'static> Theirs<B> {
 }
 
 impl<B: Baseline<Optane>> Table for Theirs<B> {
-    fn medium(&self) -> Lies {
-        Lies::InSpace(self.1.clone())
+    fn medium(&self) -> Memory {
+        Memory::InSpace(self.1.clone())
     }
     fn load(&self) -> f64 {
         self.0.keys() as f64 / self.0.slots() as f64
@@ -130,20 +133,22 @@ impl<B: Baseline<Optane>> Table for Theirs<B> {
 
 type Step<'a> = &'a mut dyn FnMut(&mut dyn Table, u64) -> bool;
 
-/// Does `step` with each of the numbers. Million operations a second, by the waits.
+/// Does `step` with each of the numbers. Returns million operations a second, by the modelled
+/// waits.
 fn rate(table: &mut dyn Table, numbers: std::ops::Range<u64>, step: Step<'_>) -> f64 {
-    let (lies, operations) = (table.medium(), numbers.end - numbers.start);
+    let (memory, operations) = (table.medium(), numbers.end - numbers.start);
     let all = || numbers.for_each(|n| assert!(step(table, n), "operation {n} did not do what it should"));
-    let (_, waited_ns, ()) = lies.medium().during(all);
+    let (_, waited_ns, ()) = memory.medium().during(all);
     per_second(operations, waited_ns)
 }
 
-/// Inserts from key number `first` on until the table is so full, or refuses a key (a small one does so before a large one). Which key comes next, and million inserts a second.
+/// Inserts from key number `first` on until the load is reached or the table refuses a key (a small
+/// table does so earlier). Returns the next key number and million inserts a second.
 fn fill(table: &mut dyn Table, first: u64, load: f64, step: Step<'_>) -> (u64, f64) {
     const PIECE: u64 = 64;
-    let lies = table.medium();
+    let memory = table.medium();
     let mut next = first;
-    let (_, waited_ns, ()) = lies.medium().during(|| {
+    let (_, waited_ns, ()) = memory.medium().during(|| {
         while table.load() < load {
             let taken = (next..next + PIECE).take_while(|&n| step(table, spread(n))).count() as u64;
             next += taken;
@@ -155,7 +160,8 @@ fn fill(table: &mut dyn Table, first: u64, load: f64, step: Step<'_>) -> (u64, f
     (next, per_second(next - first, waited_ns))
 }
 
-/// Millions. A table that the modelled cache holds waits for nothing; then it is as if for one ns.
+/// Millions a second. A table that the modelled cache holds does not wait; then this assumes one
+/// ns.
 fn per_second(operations: u64, waited_ns: u64) -> f64 {
     operations as f64 * 1000.0 / waited_ns.max(1) as f64
 }

@@ -1,6 +1,7 @@
-//! The longest that a single read or write takes while a table grows under both.
+//! The longest time of a single read or write while a table grows.
 //!
-//! By the clock, and of the thread's own time on a processor. The clock goes on while the scheduler has given the processor to somebody else, which no index can help; what a thread does itself, it counts alone.
+//! By the clock, and by the thread's own time on a processor. The clock also counts time in which
+//! the scheduler runs another thread, which no index can influence.
 
 use super::{ClhtHash, LevelHash, Outcome, RewoHash, TurboHash, add, wants};
 use crate::ours::Ours;
@@ -13,7 +14,7 @@ use terrace_bench::{Bound, Random, Row, Section, run_on, spread};
 use terrace_index::{PointIndex, Stored, U64};
 use terrace_medium::Dram;
 
-/// Of a TurboHash shard, in µs of the thread's own time.
+/// The limit for a TurboHash shard, in µs of the thread's own time.
 const TURBO_MOST: f64 = 1000.0;
 
 pub(super) fn section(plan: &Plan) -> Outcome<Section> {
@@ -45,7 +46,7 @@ pub(super) fn section(plan: &Plan) -> Outcome<Section> {
     Ok(section)
 }
 
-/// Of a thread: the nanoseconds of each operation by the clock, and the most that one was on the processor.
+/// A thread's nanoseconds for each operation by the clock, and the longest by its own time.
 #[derive(Default)]
 struct Latencies {
     by_clock: Vec<u32>,
@@ -65,55 +66,57 @@ fn of<I: PointIndex<Medium = Dram, Kind = U64> + Stored<Medium = Dram>>(keys: u6
     )
 }
 
-/// Lets one thread write the numbers from `first` up to `keys` while another reads random ones below `first`.
+/// One thread writes the numbers from `first` up to `keys` while another reads random ones below
+/// `first`.
 fn measured(first: u64, keys: u64, write: impl Fn(u64) + Sync, read: impl Fn(u64) + Sync) -> [Latencies; 2] {
     let is_over = AtomicBool::new(false);
     // Touched before, so that no page fault is timed.
     let touched = |len: u64| vec![u32::MAX; len as usize];
     let (_, mut both) = run_on(2, |thread| {
-        let (mut noted, mut watch) = (touched(keys - first), Watch::new());
+        let (mut samples, mut watch) = (touched(keys - first), Stopwatch::new());
         match thread {
             0 => {
-                noted.iter_mut().zip(first..).for_each(|(ns, n)| *ns = watch.timed(|| write(n)));
+                samples.iter_mut().zip(first..).for_each(|(ns, n)| *ns = watch.timed(|| write(n)));
                 is_over.store(true, Relaxed);
             }
             _ => {
                 let (mut random, mut reads) = (Random::new(9), 0);
                 while !is_over.load(Relaxed) {
                     let n = random.below(first);
-                    let (ns, at) = (watch.timed(|| read(n)), reads % noted.len());
-                    // Once round, the longer one of two is kept: so the longest is, and what is shorter counts for more than it is.
-                    noted[at] = if reads < noted.len() { ns } else { ns.max(noted[at]) };
+                    let (ns, at) = (watch.timed(|| read(n)), reads % samples.len());
+                    // After the first lap, the longer of two times is kept: so the longest is kept,
+                    // and shorter ones count for more than they are.
+                    samples[at] = if reads < samples.len() { ns } else { ns.max(samples[at]) };
                     reads += 1;
                 }
-                noted.truncate(reads);
+                samples.truncate(reads);
             }
         }
-        Latencies { by_clock: noted, longest_own: watch.longest_own }
+        Latencies { by_clock: samples, longest_own: watch.longest_own }
     });
     let reader = both.pop().unwrap_or_default();
     [both.pop().unwrap_or_default(), reader]
 }
 
-/// An operation that takes longer by the clock is looked at by its thread's own time.
+/// An operation that takes longer by the clock is also checked by its thread's own time.
 const LONG_NS: u32 = 20_000;
 /// The thread's own time is read once in so many operations: it is a system call.
 const READ_EVERY: u32 = 16;
 
 /// Times the operations of one thread.
-struct Watch {
+struct Stopwatch {
     own: Timespec,
     since: u32,
-    /// In nanoseconds. Of what is not longer by the clock either, nothing is noted.
+    /// In nanoseconds. Operations that are not longer by the clock are not considered.
     longest_own: u64,
 }
 
-impl Watch {
+impl Stopwatch {
     fn new() -> Self {
         Self { own: own_time(), since: 0, longest_own: 0 }
     }
 
-    /// Nanoseconds by the clock.
+    /// Runs `operation` and returns its nanoseconds by the clock.
     fn timed(&mut self, operation: impl FnOnce()) -> u32 {
         if self.since == READ_EVERY {
             (self.own, self.since) = (own_time(), 0);
@@ -124,7 +127,7 @@ impl Watch {
         let ns = began.elapsed().as_nanos().try_into().unwrap_or(u32::MAX);
         if ns > LONG_NS {
             let now = own_time();
-            // With the few short ones since the time was read last, so it is rather too much.
+            // Includes the few short operations since the last reading, so it overestimates.
             let own = (now.tv_sec - self.own.tv_sec) * 1_000_000_000 + now.tv_nsec - self.own.tv_nsec;
             self.longest_own = self.longest_own.max(own.cast_unsigned().min(u64::from(ns)));
             (self.own, self.since) = (now, 0);
@@ -133,7 +136,7 @@ impl Watch {
     }
 }
 
-/// How long this thread has been on a processor.
+/// How long this thread has run on a processor.
 fn own_time() -> Timespec {
     clock_gettime(ClockId::ThreadCPUTime)
 }

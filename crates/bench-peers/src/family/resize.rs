@@ -1,4 +1,5 @@
-//! Resizes: Level hashing's in place beside a full rehash of the same table, and what Rewo-Hash's cost who works meanwhile.
+//! Resizes: Level hashing's in place beside a full rehash of the same table; and the cost of
+//! Rewo-Hash's resizes for a client that runs meanwhile.
 
 use super::{LevelHash, NAME, Outcome, RewoHash, add, wants};
 use crate::ours::Ours;
@@ -17,7 +18,7 @@ pub(super) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     Ok(vec![level(plan)?, rewo(plan)?])
 }
 
-/// What is done to a table, in milliseconds: of the clock, or of the model.
+/// Milliseconds that some work takes, by the clock or by the model.
 type Timed<M> = fn(&M, &mut dyn FnMut()) -> f64;
 
 fn by_clock(_: &Pmem, work: &mut dyn FnMut()) -> f64 {
@@ -43,7 +44,7 @@ fn level(plan: &Plan) -> Outcome<Section> {
         ("resize: Level shrinks", shrink, 1.4),
     ] {
         if wants(plan, what) {
-            // Once without a clock, and for whoever has no room.
+            // The first run is not timed. It also finds out whether there is room.
             timed(keys / 100, Way::InPlace)?;
             let mut sides: [Measure<'_>; 2] = [
                 Box::new(|| a_second(timed(keys, Way::InPlace))),
@@ -97,7 +98,7 @@ fn shrink(keys: u64, way: Way) -> Outcome<f64> {
     shrink_on(pmem(keys), keys, way, by_clock)
 }
 
-/// A table of which the word of the nth key is n.
+/// A table in which the word of the nth key is n.
 fn expand_on<M: MappedMedium>(pool: Pool<M>, keys: u64, way: Way, timed: Timed<M>) -> Outcome<f64> {
     let table = LevelHash::create(&pool, "table", keys)?;
     let guard = pool.pin();
@@ -123,7 +124,7 @@ fn shrink_on<M: MappedMedium>(pool: Pool<M>, keys: u64, way: Way, timed: Timed<M
     let slots = table.stats(&guard).slots;
     let filled = slots * 3 / 4;
     (0..filled).for_each(|n| add(&table, spread(n), n));
-    // It shrinks once an eighth of its slots is taken.
+    // It shrinks once an eighth of its slots is used.
     let first = slots / 8 + 1;
     let remove = |n| assert_eq!(table.remove(&guard, &spread(n)), Some(n), "a key was lost");
     (first..filled).for_each(remove);
@@ -138,7 +139,7 @@ fn shrink_on<M: MappedMedium>(pool: Pool<M>, keys: u64, way: Way, timed: Timed<M
     }
 }
 
-/// Makes another table of so many slots, and adds every pair to it.
+/// Makes another table with `slots` slots, and adds every pair to it.
 fn rehash<M: MappedMedium>(old: &LevelHash<M>, slots: u64, timed: Timed<M>) -> Outcome<f64> {
     const TOGETHER: u32 = 64;
     let pool = old.pool();
@@ -169,13 +170,14 @@ fn rehash<M: MappedMedium>(old: &LevelHash<M>, slots: u64, timed: Timed<M>) -> O
     Ok(ms)
 }
 
-/// What a client does meanwhile.
+/// The operations of a client meanwhile.
 const WORKS: [(&str, u64); 2] = [("gets", 0), ("gets, an update in 20", 20)];
 
-/// With the Cached Table, which has room for all keys, and without; and what the paper's loses (Figure 16b).
+/// With the Cached Table, which has room for all keys, and without. The paper's losses are from
+/// Figure 16b.
 const TABLES: [(&str, bool, &str); 2] =
     [("Rewo", true, "the paper's loses 4%"), ("Rewo without its cache", false, "the paper's loses 22%")];
-/// What of its throughput either has to keep.
+/// The share of its throughput that either must keep.
 const KEPT: f64 = 0.96;
 
 fn rewo(plan: &Plan) -> Outcome<Section> {
@@ -206,7 +208,7 @@ fn while_it_resizes(row: Row, keys: u64, is_cached: bool, update_in: u64, papers
     let (mut next, mut figures, mut lasted) = (0, [Vec::new(), Vec::new()], Vec::new());
     while next < keys {
         next = grow(&index, next, keys);
-        // The first resizes are over too soon to be measured.
+        // The first resizes are too short to measure.
         if next < keys / 4 {
             let guard = index.pool().pin();
             while index.maintain(&guard) {}
@@ -225,7 +227,7 @@ fn while_it_resizes(row: Row, keys: u64, is_cached: bool, update_in: u64, papers
     Row { ours: Some(during), peers: vec![Some(between)], ..row }.noting(note)
 }
 
-/// Adds keys from number `next` on until keys begin to move to a new table, `keys` at most.
+/// Adds keys from number `next` on until keys begin to move to a new table, at most `keys`.
 fn grow(index: &RewoHash<Pmem>, mut next: u64, keys: u64) -> u64 {
     let guard = index.pool().pin();
     let buckets = index.stats(&guard).buckets;
@@ -236,7 +238,7 @@ fn grow(index: &RewoHash<Pmem>, mut next: u64, keys: u64) -> u64 {
     next
 }
 
-/// A client's rate while another thread does the whole resize, and how many ms that took.
+/// A client's rate while another thread does the whole resize, and the milliseconds that it took.
 fn beside_resize(index: &RewoHash<Pmem>, keys: u64, update_in: u64) -> (f64, f64) {
     let is_over = AtomicBool::new(false);
     let (_, results) = run_on(2, |thread| match thread {
@@ -251,11 +253,12 @@ fn beside_resize(index: &RewoHash<Pmem>, keys: u64, update_in: u64) -> (f64, f64
     (results[1], results[0])
 }
 
-/// Random operations while `goes_on`, which is told how many were done. Millions a second.
-fn client(index: &RewoHash<Pmem>, keys: u64, update_in: u64, goes_on: impl Fn(u64) -> bool) -> f64 {
+/// Random operations while `should_continue` of the number done so far is true. Returns millions a
+/// second.
+fn client(index: &RewoHash<Pmem>, keys: u64, update_in: u64, should_continue: impl Fn(u64) -> bool) -> f64 {
     const PIECE: u64 = 256;
     let (mut random, mut done, began) = (Random::new(keys), 0, Instant::now());
-    while goes_on(done) {
+    while should_continue(done) {
         for nth in 0..PIECE {
             let (n, guard) = (random.below(keys), index.pool().pin());
             let found = match update_in != 0 && nth % update_in == 0 {

@@ -1,4 +1,4 @@
-//! On DRAM, with a clock: our indexes beside each other and beside Rust's concurrent maps.
+//! On DRAM, by the clock: our indexes beside each other and beside Rust's concurrent maps.
 
 use super::{ClhtHash, LevelHash, NAME, RewoHash, TurboHash};
 use crate::hash::{filled_map, measure, named};
@@ -11,7 +11,7 @@ use terrace_medium::Dram;
 
 const PEERS: [&str; 6] = ["CLHT", "Level", "Rewo", "papaya", "dashmap", "scc"];
 const CLHT: usize = 0;
-/// The first of those that are not ours.
+/// The first peer that is not ours.
 const OTHERS: usize = 3;
 const THREADS: [usize; 2] = [1, 2];
 
@@ -39,10 +39,10 @@ pub(super) fn sections(plan: &Plan) -> [Section; 2] {
     [ours, others]
 }
 
-/// A row beside our other indexes, and one beside the maps of others.
+/// A row judged against our other indexes, and one judged against the foreign maps.
 type Judged = (Row, Option<Row>);
 
-/// What is done to full maps, and what must hold over CLHT and over the best of the others.
+/// Operations on full maps, and the bounds over CLHT and over the best foreign map.
 const FILLED: [(&str, Workload, f64); 3] = [
     ("get", Workload::Get, 1.0),
     ("get absent", Workload::GetAbsent, 1.2),
@@ -100,7 +100,7 @@ fn filled(plan: &Plan, keys: u64) -> Vec<Judged> {
     rows
 }
 
-/// A row twice: against CLHT, and against the best of the others.
+/// A row twice: against CLHT, and against the best foreign map.
 fn judged(row: &Row, over_clht: f64, over_others: Option<f64>) -> Judged {
     let (ours, others) = row.peers.split_at(OTHERS);
     let beside = |peers: &[Option<f64>]| Row { peers: peers.to_vec(), ..row.clone() };
@@ -122,7 +122,8 @@ fn inserts(plan: &Plan, keys: u64) -> Vec<Judged> {
             if !plan.wants(NAME, &name) {
                 continue;
             }
-            // Once without a clock: the allocator keeps the memory that is touched here, and hands it out again below.
+            // The first run is not timed: the allocator keeps the memory that is touched here, and
+            // reuses it below.
             let _ = (
                 insert::<Papaya>(size, presized),
                 insert::<DashMap>(size, presized),

@@ -1,7 +1,8 @@
-//! How long the death of a process holds up one that waits for what it had locked.
+//! How long a process waits for a lock whose holder was killed.
 //!
-//! The holder is this program again. It puts the key of a record, on a medium that stops its process just after the store that changes the record's bucket: with the bucket's lock in
-//! its hands. Another process puts the same key and waits. Then the holder is killed.
+//! The holder is this program again. It puts the key of a record, on a medium that stops its
+//! process just after the store that changes the record's bucket, while it holds the bucket's lock.
+//! Another process puts the same key and waits. Then the holder is killed.
 
 use super::{NEIGHBOUR, Outcome, filled, options, read_some};
 use crate::plan::{Plan, say};
@@ -16,7 +17,7 @@ use terrace_bench::{Bound, Row, Section, median};
 use terrace_medium::Shm;
 use terrace_testkit::process::{AtPoint, Ending, Point, Victim};
 
-/// The work of a neighbour that is to die.
+/// The work of a neighbour that will be killed.
 pub(super) const HOLDS: &str = "holds";
 const NAME: &str = "death of a lock's holder";
 
@@ -50,7 +51,7 @@ fn rows(records: u64, deaths: u64) -> Outcome<[Row; 3]> {
     ])
 }
 
-/// The first store of a put to the bucket of a key that is there.
+/// The first store of a put to the bucket of a present key.
 fn inside_a_put() -> Outcome<Point> {
     let directory = tempfile::tempdir_in("/dev/shm")?;
     let path = directory.path().join("point.pool");
@@ -68,10 +69,10 @@ fn inside_a_put() -> Outcome<Point> {
     }
 }
 
-/// A holder's life, which ends in the middle of its first put.
+/// Runs a holder, which stops in the middle of its first put.
 pub(super) fn hold(path: &Path, records: u64) -> Outcome<()> {
     let store = options(path, records).open_or_create_on::<AtPoint<Shm>>()?;
-    // It has memory of its own to be taken apart, as one that has worked.
+    // It has used the store, so it owns memory that recovery must take back.
     read_some(&store, records, 1);
     store.put(&key(0), &value(0))?;
     Err("it should have stopped".into())

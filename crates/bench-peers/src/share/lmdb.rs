@@ -1,4 +1,4 @@
-//! Beside LMDB, which also lets several processes into one memory map.
+//! Terrace beside LMDB, which also shares one memory map between processes.
 
 use super::{NAME, Neighbour, Outcome, answer_each, filled, rate, read_some, write_some};
 use crate::plan::{Plan, say};
@@ -40,11 +40,11 @@ pub(super) fn section(plan: &Plan) -> Outcome<Section> {
         };
         let measure: Measure<'_> = Box::new(|| {
             seed += 1;
-            near.beside(seed, own).unwrap_or(f64::NAN)
+            near.rate_together(seed, own).unwrap_or(f64::NAN)
         });
         let peer: Measure<'_> = Box::new(|| {
             their_seed += 1;
-            far.beside(their_seed, |seed| lmdb.work(other, records, seed)).unwrap_or(f64::NAN)
+            far.rate_together(their_seed, |seed| lmdb.work(other, records, seed)).unwrap_or(f64::NAN)
         });
         let row = Row::from_measured(name, plan.runner().row(&mut [measure, peer]));
         section.rows.push(row.against(0, Bound::AtLeast(at_least)));
@@ -68,7 +68,8 @@ impl Lmdb {
     fn open(path: &Path, records: u64) -> Outcome<Self> {
         let mut options = EnvOpenOptions::new();
         options.map_size(((1 << 30) + records as usize * 400).next_multiple_of(1 << 20));
-        // SAFETY: only LMDB writes to its files, and this process opens them once; without NOSYNC's sync, a crash of the machine loses them, which is what is compared.
+        // SAFETY: only LMDB writes to its files, and this process opens them once. Without NOSYNC's
+        // sync, a crash of the machine loses them, which is what this compares.
         let env = unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP).open(path) }?;
         let mut transaction = env.write_txn()?;
         let database = env.create_database(&mut transaction, None)?;

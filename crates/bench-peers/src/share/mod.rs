@@ -1,4 +1,5 @@
-//! Several processes on one store: what a second one costs, what it costs to be ready for the death of any, and how long that holds the others up.
+//! Several processes on one store: the cost of a second one, of readiness for the crash of any, and
+//! how long a crash blocks the others.
 
 mod deaths;
 mod lmdb;
@@ -20,13 +21,14 @@ use terrace_medium::{MappedMedium, Mapping, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::Company;
 
-/// The first argument that makes this program a neighbour: another process with the same store or pool.
+/// The first argument that makes this program a neighbour: another process with the same store or
+/// pool.
 pub(crate) const NEIGHBOUR: &str = "neighbour-of-cargo-peers";
 const NAME: &str = "share";
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// All tables.
+/// All tables of results.
 pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     let mut sections =
         vec![reads(plan)?, sockets(plan)?, lmdb::section(plan)?, notes(plan)?, deaths::section(plan)?];
@@ -38,7 +40,8 @@ fn options(path: &Path, records: u64) -> Options {
     Store::options().path(path).size(pool_size(records)).expected_keys(records).shared(true)
 }
 
-/// Another process. It does what it is told, a line each, and answers with a line.
+/// Another process. It executes the commands that it reads, one a line, and answers each with a
+/// line.
 struct Neighbour {
     child: Child,
     input: ChildStdin,
@@ -69,8 +72,8 @@ impl Neighbour {
         Ok(self.input.flush()?)
     }
 
-    /// What the neighbour and this process do together, at the same time.
-    fn beside(&mut self, seed: u64, own: impl FnOnce(u64) -> f64) -> Outcome<f64> {
+    /// The sum of the rates of the neighbour and this process, working at the same time.
+    fn rate_together(&mut self, seed: u64, own: impl FnOnce(u64) -> f64) -> Outcome<f64> {
         self.begin(2 * seed)?;
         let own = own(2 * seed + 1);
         Ok(self.answer()? + own)
@@ -94,7 +97,7 @@ impl Drop for Neighbour {
     }
 }
 
-/// The neighbour's life. `arguments`: its work, the path, the number of records.
+/// Runs a neighbour. `arguments`: its work, the path, the number of records.
 pub(crate) fn run(arguments: &[String]) -> Outcome<()> {
     let [work, path, records] = arguments else { return Err("a neighbour takes three arguments".into()) };
     let (path, records) = (Path::new(path), records.parse::<u64>()?);
@@ -123,13 +126,14 @@ fn answer_each(work: impl Fn(u64) -> f64) -> Outcome<()> {
     Ok(())
 }
 
-/// Million times a second that `each` does something with a record, all of them at random places. What they are is drawn before the time is taken.
+/// Million calls of `each` a second, with random records. The records are chosen before the time is
+/// taken.
 fn rate(operations: u64, records: u64, seed: u64, mut each: impl FnMut(&[u8], &[u8]) -> bool) -> f64 {
-    const DRAWN: u64 = 1000;
+    const CHOSEN: u64 = 1000;
     let mut random = Random::new(seed);
     let (mut seconds, mut done) = (0.0, 0);
-    for _ in 0..operations / DRAWN {
-        let numbers = (0..DRAWN).map(|_| random.below(records));
+    for _ in 0..operations / CHOSEN {
+        let numbers = (0..CHOSEN).map(|_| random.below(records));
         let drawn: Vec<_> = numbers.map(|number| (key(number), value(number))).collect();
         let start = Instant::now();
         done += drawn.iter().filter(|(key, value)| each(key, value)).count() as u64;
@@ -138,17 +142,17 @@ fn rate(operations: u64, records: u64, seed: u64, mut each: impl FnMut(&[u8], &[
     if done == operations { operations as f64 / seconds / 1e6 } else { f64::NAN }
 }
 
-/// Million gets a second, of keys that are there.
+/// Million gets a second, of present keys.
 fn read_some(store: &Store, records: u64, seed: u64) -> f64 {
     rate(1_000_000, records, seed, |key, _| matches!(store.get(key), Ok(Some(_))))
 }
 
-/// Million puts a second, of keys that are there, each by itself.
+/// Million single puts a second, of present keys.
 fn write_some(store: &Store, records: u64, seed: u64) -> f64 {
     rate(400_000, records, seed, |key, value| store.put(key, value).is_ok())
 }
 
-/// A store with so many records.
+/// A store with `records` records.
 fn filled(path: &Path, records: u64) -> Outcome<Store> {
     let store = options(path, records).create()?;
     for first in (0..records).step_by(64) {
@@ -161,7 +165,7 @@ fn filled(path: &Path, records: u64) -> Outcome<Store> {
     Ok(store)
 }
 
-/// Reads of a second process beside those of the first.
+/// Reads of a second process rate_together those of the first.
 fn reads(plan: &Plan) -> Outcome<Section> {
     let title = "Reads of a second process that shares the store, while the first does nothing; 16-byte keys, 64-byte values, in /dev/shm";
     let mut section = Section::new(title, "M/s", &["first process"]).ours_named("second");
@@ -182,7 +186,8 @@ fn reads(plan: &Plan) -> Outcome<Section> {
     Ok(section)
 }
 
-/// Reads of a second process beside those of one that asks a server, one after the other.
+/// Reads of a second process rate_together those of a client of a server, one request after the
+/// other.
 fn sockets(plan: &Plan) -> Outcome<Section> {
     let title = "GET of a second process that shares the store, and of a client at a Unix socket with nothing else to do; one thread, one request at a time, \
                  16-byte keys, 64-byte values";
@@ -212,7 +217,7 @@ fn sockets(plan: &Plan) -> Outcome<Section> {
     Ok(section)
 }
 
-/// Million gets a second through a connection, each asked when the one before was answered.
+/// Million gets a second through a connection, each sent after the answer to the previous one.
 fn ask_some(socket: &mut UnixStream, records: u64, seed: u64) -> std::io::Result<f64> {
     const READS: u64 = 30_000;
     let mut random = Random::new(seed);
@@ -231,9 +236,9 @@ fn ask_some(socket: &mut UnixStream, records: u64, seed: u64) -> std::io::Result
 
 const REPLY_HEAD: &[u8] = b"$64\r\n";
 
-/// What it costs that every lock is noted: the same work in a pool that is shared and in one that is not.
+/// The cost of lock intents: the same work in a shared and in an exclusive pool.
 fn notes(plan: &Plan) -> Outcome<Section> {
-    let title = "P-CLHT, one thread, uniform 8-byte keys, each update with a record of 256 bytes: a shared pool, in which every lock is noted before it is tried, beside one that is not. \
+    let title = "P-CLHT, one thread, uniform 8-byte keys, each update with a record of 256 bytes: a shared pool, in which every lock is noted before it is tried, rate_together one that is not. \
                  Paper: file 004, 5.2.2. Among hosts: a note is made durable before its lock is tried; pins have a barrier of their own on both sides";
     let mut section = Section::new(title, "M/s", &["not shared"]).ours_named("shared");
     for (updates, [with_gpf, without]) in [(100, [1.5, 3.4]), (50, [1.3, 2.3]), (5, [1.02, 1.2])] {
@@ -246,13 +251,13 @@ fn notes(plan: &Plan) -> Outcome<Section> {
 
 const RECORD: usize = 256;
 
-/// Makes a pool of a number of bytes, shared or not.
+/// Makes a pool of some bytes, shared or exclusive.
 type MakePool<M> = fn(u64, bool) -> Outcome<Pool<M>>;
 
 fn in_a_file<M: MappedMedium>(bytes: u64, shared: bool) -> Outcome<Pool<M>> {
     let directory = tempfile::tempdir_in("/dev/shm")?;
     let options = PoolOptions::at(directory.path().join("pool")).size(bytes).assume_persistent(true);
-    // Mapped, it goes on when its name goes.
+    // The mapping survives the removal of the file's name.
     Ok(options.shared(shared).huge_pages(true).create()?)
 }
 
@@ -286,7 +291,7 @@ fn notes_on<M: MappedMedium>(
         (0..keys).try_for_each(|key| update(&index, key))?;
         Ok(index)
     };
-    // Two of each, as what the machine makes of their memory differs by more than the notes cost.
+    // Two of each: the machine treats their memory with larger differences than the intents cost.
     let (shared, alone) = (fill(true)?, fill(false)?);
     let (alone, shared) = ([alone, fill(false)?], [shared, fill(true)?]);
     let mut measure = [&shared, &alone].map(|indexes| -> Measure<'_> {
@@ -301,7 +306,7 @@ fn notes_on<M: MappedMedium>(
     Ok(Some(row.against(0, Bound::AtLeast((1000.0 / at_most).round() / 1000.0))))
 }
 
-/// Gives `key` a new record, and gives the old one back.
+/// Gives `key` a new record, and retires the old one.
 fn update<M: MappedMedium>(index: &Clht<M, U64>, key: u64) -> Outcome<()> {
     let guard = index.pool().pin();
     let record = guard.alloc(RECORD).map_err(|full| full.to_string())?;

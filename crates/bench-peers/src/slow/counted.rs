@@ -1,4 +1,5 @@
-//! By count: what an operation asks of any medium, what of that the media behind a cache get to see, and how long it waits by the model. Exact.
+//! Counts: what an operation asks of any medium, the part of it that the media behind a cache see,
+//! and how long it waits by the model. Exact.
 
 use super::subject::Kind;
 use super::work::{Size, Work, fill};
@@ -8,7 +9,7 @@ use terrace_bench::{Bound, Row, Section};
 use terrace_medium::{MappedMedium, Pmem};
 use terrace_testkit::{Counting, Counts, Profile, Slow, Traffic};
 
-/// What the operations of a work cost under a profile, all together.
+/// The total cost of a work's operations under a profile.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     counts: Counts,
@@ -19,7 +20,7 @@ struct Cost {
 /// A figure of a cost.
 type Figure = fn(&Cost) -> u64;
 
-/// All tables of a kind.
+/// All tables of results of a kind.
 pub(super) fn sections(kind: Kind, works: &[Work], size: Size) -> Outcome<Vec<Section>> {
     say(&format!("{NAME} {}: counting", kind.name()));
     let costs = Profile::ALL.into_iter().map(|profile| costs(kind, works, size, profile));
@@ -33,7 +34,7 @@ fn costs(kind: Kind, works: &[Work], size: Size, profile: Profile) -> Outcome<Ve
     let on = kind.on(size.most(), medium)?;
     fill(&*on.subject, size);
     let cost = |&work: &Work| {
-        // Once before, so that the cache and the buffer hold what they do in the long run.
+        // The first run lets cache and buffer reach their long-term content.
         work.run(&*on.subject, size, 1, |run| run.all());
         work.run(&*on.subject, size, 2, |run| {
             let medium = on.pool.medium();
@@ -48,7 +49,7 @@ struct Table<'a> {
     kind: Kind,
     works: &'a [Work],
     size: Size,
-    /// A list a profile, a cost a work.
+    /// A list for each profile, with a cost for each work.
     costs: Vec<Vec<Cost>>,
 }
 
@@ -66,7 +67,7 @@ impl Table<'_> {
         Row { ours: figures.next().flatten(), peers: figures.collect(), ..Row::new(name) }
     }
 
-    /// A row a work and figure, a column a profile.
+    /// A row for each work and figure, a column for each profile.
     fn by_profile(&self, section: &mut Section, figures: &[(&str, Figure)]) {
         for (what, figure) in figures {
             for (nth, work) in self.works.iter().enumerate() {
@@ -83,7 +84,8 @@ impl Table<'_> {
         section
     }
 
-    /// How near the waits are to those that nothing can spare, under the profile where they are furthest from them.
+    /// The modelled waits over their lower bound, under the profile for which that ratio is
+    /// largest.
     fn bounds(&self) -> Section {
         let title = "modelled waits over what it cannot do without: a random read for the bucket and one for a record, and for a change of the \
                      index a write-back; the worst of all profiles";
@@ -139,7 +141,8 @@ impl Table<'_> {
     }
 }
 
-/// What an operation on a record that no cache holds waits for at least; `None` where that depends on more than the index.
+/// The minimal wait of an operation on a record that no cache holds; `None` if that depends on more
+/// than the index.
 fn bound_ns(kind: Kind, work: Work, profile: &Profile) -> Option<f64> {
     let (read, write_back) = (profile.random_read_ns as f64, profile.write_back_ns as f64);
     match (kind, work) {

@@ -1,7 +1,9 @@
-//! P-CLHT and the whole store on memory that is slower than this machine's: what they wait for, and what they send to the media.
+//! P-CLHT and the whole store on memory slower than this machine's: how long they wait, and what
+//! they send to the media.
 //!
-//! Twice: with a clock, on media that make threads wait ([`timed`]), and by the model's own count of time, which is exact and the same on every
-//! machine ([`counted`]). Only the second is judged.
+//! Measured twice: by the clock, on media that make threads wait ([`timed`]), and by the model's
+//! own count of time, which is exact and the same on every machine ([`counted`]). Only the second
+//! is judged.
 
 mod counted;
 mod subject;
@@ -19,7 +21,7 @@ const NAME: &str = "slow";
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// All tables.
+/// All tables of results.
 pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     let mut sections = vec![calibration(plan)?];
     for kind in Kind::ALL {
@@ -43,7 +45,7 @@ fn profiles() -> [&'static str; Profile::ALL.len()] {
     Profile::ALL.map(|profile| profile.name)
 }
 
-/// How well this machine can show each profile.
+/// How accurately this machine can imitate each profile.
 fn calibration(plan: &Plan) -> Result<Section, MapError> {
     let title = "Calibration: what each profile asks for and what this machine makes of it, one thread. An access lasts as long as the model says or as \
                  long as it really takes, whichever is longer";

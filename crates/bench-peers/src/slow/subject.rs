@@ -1,4 +1,4 @@
-//! What is measured: the index alone, and the store above it.
+//! The subjects of the measurements: the index alone, and the store above it.
 
 use super::Outcome;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use terrace_index::{Bytes, CacheBounds, Inserted, PointIndex, Stored, U64, hash:
 use terrace_medium::{MappedMedium, Mapping};
 use terrace_pool::{Pool, PoolOptions};
 
-/// What is measured.
+/// A kind of subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// P-CLHT, 8-byte keys and values held inline.
@@ -28,7 +28,7 @@ impl Kind {
         }
     }
 
-    /// What it is, for the head of a table.
+    /// Its description in the head of a table.
     pub(super) fn about(self) -> &'static str {
         match self {
             Self::Index => "P-CLHT, 8-byte keys and values",
@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// Bytes of pool for so many records, with room for what waits to be used again.
+    /// Bytes of pool for `records` records, with room for retired memory.
     fn pool_bytes(self, records: u64) -> u64 {
         (64 << 20)
             + records
@@ -46,7 +46,7 @@ impl Kind {
                 }
     }
 
-    /// An empty one, with room for `records`, on the medium that `medium` makes.
+    /// An empty subject with room for `records`, on the medium that `medium` makes.
     pub(super) fn on<M: MappedMedium>(
         self,
         records: u64,
@@ -74,18 +74,18 @@ fn settings(records: u64) -> Settings {
     }
 }
 
-/// A subject and the memory that it is in.
+/// A subject and its pool.
 pub(super) struct On<M: MappedMedium> {
     pub(super) pool: Pool<M>,
     pub(super) subject: Box<dyn Subject>,
 }
 
-/// Operations on numbered records. Each says whether it found the record as it should be.
+/// Operations on numbered records. Each returns whether it found the record as expected.
 pub(super) trait Subject {
     fn get(&self, record: u64) -> bool;
-    /// Gives a record that is there another value.
+    /// Replaces the value of an existing record.
     fn update(&self, record: u64) -> bool;
-    /// Adds a record that is not there.
+    /// Adds a new record.
     fn insert(&self, record: u64) -> bool;
     fn remove(&self, record: u64) -> bool;
 }

@@ -1,4 +1,4 @@
-//! With a clock, on media that make threads wait, and on this machine's memory as it is.
+//! Times by the clock, on media that make threads wait, and on this machine's memory as it is.
 
 use super::subject::{Kind, On};
 use super::work::{Size, Work, fill};
@@ -9,8 +9,9 @@ use terrace_bench::{Measure, Row, Section, median};
 use terrace_medium::{MappedMedium, Pmem};
 use terrace_testkit::{Profile, Slow};
 
-/// The model around this machine's own memory, with nothing to wait for: what the others are to be compared with. A wait that they add is shorter than
-/// the modelled one by what the memory here takes, since that passes meanwhile.
+/// The model around this machine's own memory, without waits: what the others must be compared
+/// with. A wait that they add is shorter than the modelled one by the time that the memory here
+/// takes, because that passes meanwhile.
 const NO_WAIT: Profile = Profile {
     name: "no wait",
     random_read_ns: 0,
@@ -59,7 +60,8 @@ fn filled<M: MappedMedium>(
     Ok(on)
 }
 
-/// The median of the means of batches: losing the processor now and then, which lasts as long as many batches, does not count.
+/// The median of the means of batches. Losing the processor now and then lasts as long as many
+/// batches, so it does not count.
 fn side<M: MappedMedium>(on: &On<M>, work: Work, size: Size) -> Measure<'_> {
     let mut seed = 0;
     Box::new(move || {

@@ -1,25 +1,25 @@
-//! What is done to a subject, and the order in which its records come.
+//! The operations on a subject, and the order of their records.
 
 use super::subject::Subject;
 use terrace_bench::{Kind, Operations, Random, Workload};
 
-/// How much.
+/// The size of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
-    /// Records that are there all the time.
+    /// Records that always exist.
     pub(super) records: u64,
     /// Operations that are measured together.
     pub(super) operations: u64,
 }
 
 impl Size {
-    /// Records that are there at most.
+    /// The largest number of records at any time.
     pub(super) fn most(self) -> u64 {
         self.records + self.operations
     }
 }
 
-/// What is done.
+/// A kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     Get,
@@ -37,19 +37,19 @@ enum Step {
     Remove(u64),
 }
 
-/// Operations that wait to be done.
+/// Operations that are ready to run.
 pub(super) struct Run<'a> {
     subject: &'a dyn Subject,
     steps: &'a [Step],
 }
 
 impl Run<'_> {
-    /// All of them.
+    /// Runs all operations.
     pub(super) fn all(&self) {
         self.steps.iter().for_each(|&step| apply(self.subject, step));
     }
 
-    /// Hands `each` so many at a time to do, with how many they are.
+    /// Passes a batch at a time to `each`, with its size and a function that runs it.
     pub(super) fn each_batch(&self, each: &mut dyn FnMut(usize, &dyn Fn())) {
         const BATCH: usize = 100;
         for steps in self.steps.chunks_exact(BATCH) {
@@ -71,7 +71,8 @@ impl Work {
         }
     }
 
-    /// Does it to a subject that holds the records up to `size.records`, inside `measure`, and leaves it with the same records.
+    /// Applies this work to a subject with `size.records` records, inside `measure`, and leaves it
+    /// with the same records.
     pub(super) fn run<R>(
         self,
         subject: &dyn Subject,
@@ -91,7 +92,8 @@ impl Work {
         result
     }
 
-    /// Records that come and go do so in the order of their numbers, which is none in the index.
+    /// Records are inserted and removed in the order of their numbers, which is random in the
+    /// index.
     fn steps(self, size: Size, seed: u64) -> Vec<Step> {
         let mut random = Random::new(seed);
         let mut any = |step: fn(u64) -> Step| -> Vec<Step> {
@@ -127,7 +129,7 @@ fn apply(subject: &dyn Subject, step: Step) {
     assert!(done, "{step:?} did not do what it should");
 }
 
-/// Adds the records that are there all the time.
+/// Adds the records that always exist.
 pub(super) fn fill(subject: &dyn Subject, size: Size) {
     (0..size.records).for_each(|record| apply(subject, Step::Insert(record)));
 }
