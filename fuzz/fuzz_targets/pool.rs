@@ -1,8 +1,10 @@
 #![no_main]
-//! Opens whatever the fuzzer makes of a pool's file: an error or a pool that can be used, never a crash or a hang.
+//! Opens arbitrary bytes as a pool's file: the result is an error or a usable pool, never a crash
+//! or a hang.
 //!
-//! The first byte of the input says what the rest is: the file itself, its beginning, or changes (two bytes of place, one of value) to a pool that was
-//! closed or left in use; each with the superblocks' checksums as they then are, or made to fit.
+//! The first byte of the input chooses what the rest is: a whole file, the beginning of one, or
+//! changes (two bytes of place, one of value) to a pool that was closed or left in use; and whether
+//! the superblocks' checksums stay as they are or are made to fit.
 
 use libfuzzer_sys::fuzz_target;
 use std::fs::File;
@@ -64,7 +66,7 @@ fn fill_and_empty(pool: &Pool<Shm>) {
     }
 }
 
-/// A pool's file after an orderly close, and without one.
+/// The file of a pool after an orderly close, and of one left in use.
 fn images() -> &'static (Vec<u8>, Vec<u8>) {
     static IMAGES: OnceLock<(Vec<u8>, Vec<u8>)> = OnceLock::new();
     IMAGES.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! The RESP parser: the same commands and the same error however the network cuts the input.
+//! The RESP parser: commands and errors do not depend on where the network cuts the input.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 mod common;
 
 fuzz_target!(|input: &[u8]| {
-    // Every split costs a parse of the whole.
+    // The whole input is parsed once for each split.
     if input.len() <= 400 {
         common::same_at_every_split(input);
     }
