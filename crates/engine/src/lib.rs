@@ -9,7 +9,6 @@ pub mod direct;
 mod engine;
 mod entry;
 mod error;
-mod planted;
 mod stats;
 
 pub use clock::{Clock, ManualClock};
@@ -17,7 +16,5 @@ pub use direct::{KEY_MAX, VALUE_MAX};
 pub use engine::{Commit, Each, Engine, Expected, Salvage, Watching, What, Write};
 pub use entry::{Change, Entry, Put, Token, Value, Version};
 pub use error::{OpenError, ReadError, WriteError};
-#[cfg(feature = "planted")]
-pub use planted::{Bug, plant};
 pub use stats::{Costs, Memory, Report, Stats};
 pub use terrace_index::{CURSOR_LIMIT, CacheStats, Cursor};

@@ -11,7 +11,6 @@ mod change;
 pub mod cursor;
 pub mod hash;
 mod key;
-mod planted;
 mod point;
 mod range;
 
@@ -19,7 +18,5 @@ pub use change::{Change, Deferred, Fencing, Swapped};
 pub use cursor::{CURSOR_LIMIT, Cursor, Position};
 pub use hash::{CacheBounds, CacheStats};
 pub use key::{Bytes, KeyKind, RecordKeys, U64};
-#[cfg(feature = "planted")]
-pub use planted::{Bug, plant};
 pub use point::{Damage, IndexStats, Inserted, Key, PointIndex, StoreError, Stored};
 pub use range::{Direction, RangeIndex};

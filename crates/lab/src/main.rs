@@ -1,4 +1,4 @@
-//! `cargo lab crash|mutants|planted|schedules|replay`: puts what Terrace is made of through crashes and schedules.
+//! `cargo lab crash|mutants|schedules|replay`: puts what Terrace is made of through crashes and schedules.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "the command starts the threads and looks at the clock")]
 
@@ -21,9 +21,6 @@ enum Command {
     Crash(command::Crash),
     /// Breaks each place that asks for durability, in turn, and says which breaks were not noticed.
     Mutants(command::Mutants),
-    /// Plants known bugs, in turn, and says which were not found.
-    #[cfg(feature = "planted")]
-    Planted(command::Planted),
     /// Runs threads in many orders, at every access, with or without a crash, until there were enough runs, or one is wrong.
     Schedules(command::Schedules),
     /// Repeats the run in which something was found, and tells its story.
@@ -34,8 +31,6 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Crash(crash) => crash.run(),
         Command::Mutants(mutants) => mutants.run(),
-        #[cfg(feature = "planted")]
-        Command::Planted(planted) => planted.run(),
         Command::Schedules(schedules) => schedules.run(),
         Command::Replay(replay) => replay.run(),
     }

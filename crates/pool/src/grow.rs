@@ -6,7 +6,6 @@
 use crate::error::GrowError;
 use crate::layout::{MAX_POOL, PAGE};
 use crate::participants;
-use crate::planted::{self, Bug};
 use crate::pool::{Inner, Pool};
 use crate::superblock::{self, Superblock};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -51,15 +50,10 @@ impl<M: MappedMedium> Pool<M> {
         grown.size = asked;
         grown.sequence = grown.sequence.wrapping_add(1);
         // PERSIST: before the size says so, by the superblock's first fence: whoever comes after a kill finds a pool that has grown, and has nothing to do then.
-        if !planted::has(Bug::SizeBeforeHints) {
-            self.0.hint_memory(superblock.size, asked);
-        }
+        self.0.hint_memory(superblock.size, asked);
         // PERSIST: the superblock, after the file has the pages and before anyone allocates from them. A crash before leaves a file
         // that is longer than its pool, and hints of what is not there; the next growth takes them in.
         grown.store(self.region(), 0).map_err(GrowError::Map)?;
-        if planted::has(Bug::SizeBeforeHints) {
-            self.0.hint_memory(superblock.size, asked);
-        }
         Ok(grown)
     }
 

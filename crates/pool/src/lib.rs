@@ -36,7 +36,6 @@ mod options;
 mod orphans;
 mod pages;
 mod participants;
-mod planted;
 mod pool;
 mod protect;
 mod recover;
@@ -70,8 +69,6 @@ pub use lock::{Lock, Locked};
 pub use open::{Description, describe};
 pub use options::PoolOptions;
 pub use participants::Owner;
-#[cfg(feature = "planted")]
-pub use planted::{Bug, plant};
 pub use pool::{BringingUp, Pool, Start};
 pub use roots::Root;
 pub use watch::{Watch, WatchError};

@@ -12,7 +12,6 @@ use crate::backoff::{Backoff, rests_in};
 use crate::blocks::PoolFull;
 use crate::epoch::{GRACE, SPILLED, TEMPORARY};
 use crate::lock::Locked;
-use crate::planted::{self, Bug};
 use crate::pool::{Inner, Start};
 use crate::seats::Seat;
 use std::cell::Cell;
@@ -83,9 +82,6 @@ impl<M: MappedMedium> Inner<M> {
         if self.is_marking() {
             // The sweep is to leave it alone: it is freed when it comes out of limbo.
             self.mark(offset, bytes);
-        }
-        if planted::has(Bug::FreedTwice) {
-            self.free(seat, offset, bytes);
         }
         match self.open_page(seat).or_else(|| self.open_page_hard(seat)) {
             Some(page) => self.note_retired(seat, page, offset, bytes),

@@ -18,7 +18,6 @@ use crate::backoff::Backoff;
 use crate::epoch::Guard;
 use crate::notes::Note;
 use crate::participants::Owner;
-use crate::planted::{self, Bug};
 use crate::pool::Inner;
 use crate::seats::Seat;
 use crate::waiting::Waiting;
@@ -92,16 +91,12 @@ impl Lock {
     #[inline(always)]
     fn try_take<M: MappedMedium>(&self, guard: &Guard<'_, M>) -> Option<Option<Note>> {
         let pool = guard.inner();
-        let note = match pool.is_shared() && !planted::has(Bug::NoteAfterLock) {
-            true => Some(self.noted(pool, guard.seat())?),
-            false => None,
-        };
+        let note = if pool.is_shared() { Some(self.noted(pool, guard.seat())?) } else { None };
         if !self.take(pool) {
             note.inspect(|note| note.strike_out(pool));
             return None;
         }
-        let late = pool.is_shared() && planted::has(Bug::NoteAfterLock);
-        Some(if late { Some(self.note(pool, guard.seat())) } else { note })
+        Some(note)
     }
 
     /// As [`Lock::acquire`], for the pool's own locks, of which whoever recovers knows where they are.
@@ -186,11 +181,7 @@ impl Lock {
     #[inline(never)]
     fn noted<M: MappedMedium>(&self, pool: &Inner<M>, seat: &Seat) -> Option<Note> {
         let is_held = is_held_word(self.0.load(pool.medium(), Relaxed), pool.owner);
-        (!is_held).then(|| self.note(pool, seat))
-    }
-
-    fn note<M: MappedMedium>(&self, pool: &Inner<M>, seat: &Seat) -> Note {
-        Note::make(pool, seat, pool.region.offset_of(self).raw())
+        (!is_held).then(|| Note::make(pool, seat, pool.region.offset_of(self).raw()))
     }
 
     #[inline(always)]
@@ -223,8 +214,7 @@ impl Lock {
     pub(crate) fn free_of_dead<M: MappedMedium>(&self, pool: &Inner<M>) {
         let word = self.0.load(pool.medium(), Acquire);
         if is_held_word(word, pool.owner) && pool.is_dead_holder(word) {
-            let is_unfenced = M::VOLATILE_CACHE && !planted::has(Bug::UnfencedForgotten);
-            let free = pool.lock_words.free | if is_unfenced { UNFENCED } else { 0 };
+            let free = pool.lock_words.free | if M::VOLATILE_CACHE { UNFENCED } else { 0 };
             // ORDER: AcqRel: who takes it next sees what the dead one stored. A failure means that somebody else has freed it.
             let _ = self.0.compare_exchange(pool.medium(), word, free, AcqRel, Relaxed);
         }
@@ -329,11 +319,6 @@ impl<M: MappedMedium> Locked<'_, M> {
 
     #[inline(always)]
     fn free(&self, word: u64) {
-        if planted::has(Bug::NoteStruckEarly)
-            && let Some(note) = &self.note
-        {
-            note.strike_out(self.pool);
-        }
         // ORDER: Release pairs with the Acquire of the next holder, and of readers who check the word after what they read.
         self.lock.0.store(self.pool.medium(), word, Release);
         if let Some(note) = &self.note {

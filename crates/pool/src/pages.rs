@@ -8,7 +8,6 @@
 
 use crate::classes::{Class, GRANULES};
 use crate::layout::PAGE;
-use crate::planted::{self, Bug};
 use crate::pool::Inner;
 use crate::zones::{Hint, State, Use, Zone, low_bits};
 use std::ops::Range;
@@ -91,18 +90,14 @@ impl<M: MappedMedium> Inner<M> {
             entry.link.store(self.medium(), note, Relaxed);
         }
         // Not durable: of a slab that a crash leaves, all blocks are taken until the sweep.
-        if !planted::has(Bug::BitmapLeft) {
-            self.clear_bitmap(unit, class);
-        }
+        self.clear_bitmap(unit, class);
         // ORDER: Release: who sees the slab sees the note (see `orphans`), and no bits of what lay there before: a sweep would take them for garbage, and
         // free what is taken there next.
         entry.state.store(self.medium(), State::slab(self.era, number, usage).0, Release);
         // PERSIST: that the unit is a slab of this class, before any block of it can be linked. A crash before leaves a unit that the
         // collector finds without live blocks. Two write-backs and a fence a slab. (The hint is for the first search after a crash, which
         // would go through all that is taken.)
-        if !planted::has(Bug::SlabUnfenced) {
-            self.region.persist(entry);
-        }
+        self.region.persist(entry);
         Some(unit)
     }
 

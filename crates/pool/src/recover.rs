@@ -19,7 +19,6 @@ use crate::liveness::Liveness;
 use crate::lock::{Lock, holder_in};
 use crate::notes::NOTES;
 use crate::participants;
-use crate::planted::{self, Bug};
 use crate::pool::{Inner, Pool};
 use crate::seats::Seat;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -109,13 +108,10 @@ impl<M: MappedMedium> Inner<M> {
         let lock = participants::recovery(&self.region, &self.layout, index);
         match lock.try_acquire_in(self) {
             Some(locked) => std::mem::forget(locked),
-            None if !planted::has(Bug::NoTakeOver) && lock.take_from_dead(self) => {}
+            None if lock.take_from_dead(self) => {}
             None => return false,
         }
         let _allowed = self.allow_stores();
-        if planted::has(Bug::LivingLockFreed) {
-            self.used_seats().for_each(|seat| self.each_noted(seat, |lock| lock.free_in(self)));
-        }
         self.free_locks_of_dead();
         for seat in 0..self.layout.geometry.seats {
             self.recover_seat(seat);
@@ -153,17 +149,13 @@ impl<M: MappedMedium> Inner<M> {
         }
         let superblock = self.superblock_lock();
         if superblock.take_from_dead(self) {
-            if !planted::has(Bug::SuperblockLeft) {
-                self.mend_superblock();
-            }
+            self.mend_superblock();
             superblock.free_in(self);
         }
         [self.roots_lock(), self.opening_lock()].iter().for_each(|lock| lock.free_of_dead(self));
         for seat in self.used_seats() {
             if seat.limbo.take_from_dead(self) {
-                if !planted::has(Bug::QueueNotMended) {
-                    self.mend_queue(seat);
-                }
+                self.mend_queue(seat);
                 seat.limbo.free_in(self);
             }
         }
@@ -177,14 +169,12 @@ impl<M: MappedMedium> Inner<M> {
         }
         self.each_noted(seat, |lock| lock.free_of_dead(self));
         seat.noted.store(self.medium(), 0, Relaxed);
-        if seat.announced.load(self.medium(), Relaxed) & DEPTH != 0 && !planted::has(Bug::DoubtDropped) {
+        if seat.announced.load(self.medium(), Relaxed) & DEPTH != 0 {
             // It was in the middle of something: there may be memory that nobody knows.
             self.doubt();
         }
         self.empty_seat(seat);
-        if !planted::has(Bug::MarkLeft) {
-            self.withdraw(seat, 0);
-        }
+        self.withdraw(seat, 0);
         seat.claim.free_in(self);
     }
 

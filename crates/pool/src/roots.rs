@@ -13,7 +13,6 @@
 use crate::check::Finding;
 use crate::error::RootError;
 use crate::layout::MAX_POOL;
-use crate::planted::{self, Bug};
 use crate::pool::Pool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use terrace_medium::{Line, MappedMedium, Offset};
@@ -67,9 +66,6 @@ impl<M: MappedMedium> Pool<M> {
         let word = encode(offset, &wanted);
         let index = match self.find_root(name, &wanted)? {
             Some(index) => {
-                if planted::has(Bug::RootInTwoStores) {
-                    self.root_line(index).0[7].store(self.medium(), encode(0, &wanted), Release);
-                }
                 // ORDER: Release: whoever follows the root sees what it points to.
                 self.root_line(index).0[7].store(self.medium(), word, Release);
                 index

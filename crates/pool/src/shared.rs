@@ -12,7 +12,6 @@
 use crate::classes::{CLASSES_MAX, Classes};
 use crate::layout::{ALLOCATOR_BYTES, Layout};
 use crate::lock::Lock;
-use crate::planted::{self, Bug};
 use crate::pool::{Inner, Start};
 use crate::seats::Abandoned;
 use crate::zones::Zones;
@@ -172,9 +171,6 @@ impl<M: MappedMedium> Inner<M> {
         // The units of a pool that is opened have their hints. PERSIST: those of a new one, by the fence of its superblock.
         self.open_zones(if self.start == Start::Created { 0 } else { u64::MAX }, self.size());
         if self.start != Start::Created {
-            if planted::has(Bug::ReserveForgotten) {
-                return shared.reserve.store(self.medium(), 0, Relaxed);
-            }
             self.keep_reserve(reserve);
         }
         self.set_reserve_aside();

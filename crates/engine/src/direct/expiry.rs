@@ -7,7 +7,6 @@
 use super::scan::REMOVALS;
 use super::store::{Direct, Kind};
 use super::view::Record;
-use crate::planted::{self, Bug};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::PointIndex;
 use terrace_pool::Guard;
@@ -69,11 +68,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     fn is_due(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {
         // What a batch is at is left for the next time round.
-        let has_expired = |record: &Record<'_>| match planted::has(Bug::SweptUntimely) {
-            true => record.body.expires_at.is_some(),
-            false => self.has_expired(record),
-        };
-        Record::at(guard, word).is_ok_and(|record| has_expired(&record)) && !self.is_claimed(guard, word)
+        Record::at(guard, word).is_ok_and(|record| self.has_expired(&record)) && !self.is_claimed(guard, word)
     }
 
     /// A damaged record's expiry is not believed.

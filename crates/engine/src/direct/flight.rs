@@ -8,7 +8,6 @@ use super::stage::{Block, blocks_of};
 use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::engine::What;
-use crate::planted::{self, Bug};
 use std::sync::atomic::Ordering::Release;
 use terrace_index::{Deferred, PointIndex, Swapped};
 use terrace_pool::{Guard, PoolFull};
@@ -36,16 +35,11 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
         engine.index.get_many(guard, self.steps.iter().map(|step| step.key), |_, old| self.olds.push(old));
         self.olds.iter().enumerate().for_each(|(index, &old)| self.descriptor.set_old(index, old));
         self.descriptor.write_back();
-        if !planted::has(Bug::AnnouncedEarly) {
-            // PERSIST: (1) records and descriptor, before the root names them.
-            engine.pool().region().fence();
-        }
+        // PERSIST: (1) records and descriptor, before the root names them.
+        engine.pool().region().fence();
         self.landed = false;
         // PERSIST: (2) from here on a crash finds the batch.
         engine.root.set_active(self.descriptor.offset());
-        if planted::has(Bug::CountedOneByOne) {
-            self.descriptor.decide(Status::Committed);
-        }
         let mut deferred = Deferred::default();
         let done = (0..self.steps.len()).try_for_each(|index| self.publish_one(index, &mut deferred));
         // PERSIST: (3) all slots, before the commit.
@@ -96,10 +90,8 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
             self.engine.count_removal(step.key);
         }
         self.descriptor.decide(Status::Committed);
-        if !planted::has(Bug::StatusUnfenced) {
-            // PERSIST: (4) the commit.
-            self.descriptor.persist_status();
-        }
+        // PERSIST: (4) the commit.
+        self.descriptor.persist_status();
         self.engine.settle_entries(self.guard, &self.descriptor, Status::Committed);
         self.land();
     }

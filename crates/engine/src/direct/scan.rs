@@ -2,7 +2,6 @@
 
 use super::store::{Direct, Kind};
 use super::view::Record;
-use crate::planted::{self, Bug};
 use crate::{Entry, ReadError, WriteError};
 use terrace_index::cursor::{cursor_at, position_of};
 use terrace_index::{Cursor, PointIndex, Position};
@@ -26,11 +25,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let mut visited = 0;
         let next = self.index.scan(guard, from, at_least, |word| {
             visited += 1;
-            let seen = match planted::has(Bug::ExpiredShown) {
-                true => self.standing(guard, word),
-                false => self.live(guard, word),
-            };
-            each(word, seen);
+            each(word, self.live(guard, word));
         });
         (next, visited)
     }

@@ -4,7 +4,6 @@ use super::record::{HEADER, Outline, Role, Shape, checksum, seal, value_checksum
 use super::store::{Direct, Kind};
 use super::view::{Facts, Record};
 use crate::WriteError;
-use crate::planted::{self, Bug};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::PointIndex;
 use terrace_medium::MappedMedium;
@@ -101,9 +100,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         head.write(0, &word.to_le_bytes());
         head.write(8, &seal(sum, stamp).to_le_bytes());
         // PERSIST: started here; the caller's fence comes before the record is linked.
-        if !planted::has(Bug::RecordNotWrittenBack) {
-            head.write_back();
-        }
+        head.write_back();
         Ok(Staged { head, extent, facts: Facts::new(shape, outline) })
     }
 

@@ -4,8 +4,6 @@ mod breadth;
 mod crash;
 mod excused;
 mod mutants;
-#[cfg(feature = "planted")]
-mod planted;
 mod progress;
 mod replay;
 mod schedules;
@@ -15,8 +13,6 @@ use std::io::Write;
 
 pub(crate) use crash::Crash;
 pub(crate) use mutants::Mutants;
-#[cfg(feature = "planted")]
-pub(crate) use planted::Planted;
 pub(crate) use replay::Replay;
 pub(crate) use schedules::Schedules;
 

@@ -84,13 +84,6 @@ impl Tally {
 }
 
 impl Schedules {
-    /// Threads that race, and nobody dies.
-    #[cfg(feature = "planted")]
-    pub(crate) fn of_races(target: &str, runs: u64, seed: u64) -> Self {
-        let (target, crash) = (target.to_string(), Accident::default());
-        Self { target, runs, seconds: None, crash, states: None, seed, jobs: None, json: false }
-    }
-
     /// What `cargo lab crash` does where some of several participants die.
     pub(crate) fn of_deaths(crash: Accident, target: &str, states: u64, seed: u64) -> Self {
         // Threads that meet in a pool are those of `cells`.

@@ -5,7 +5,6 @@
 use super::bucket::{link, link_again, store_link};
 use super::slots::{Entry, Probe, shape::Shape};
 use super::table::Table;
-use crate::planted::{self, Bug};
 use crate::{KeyKind, U64};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{Line, MappedMedium, Medium, Word};
@@ -103,9 +102,6 @@ impl Shape for U64 {
     #[inline(always)]
     fn publish<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line, pair: usize, entry: Entry) {
         let medium = guard.pool().medium();
-        if planted::has(Bug::PublishBeforePair) {
-            store_link(medium, bucket, link(medium, bucket).with_pair(pair));
-        }
         // ORDER: Release on both: they stay behind the store of the link that emptied the pair.
         value_word(bucket, pair).store(medium, entry.word, Release);
         key_word(bucket, pair).store(medium, entry.key, Release);
@@ -115,10 +111,6 @@ impl Shape for U64 {
 
     #[inline(always)]
     fn replace<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line, pair: usize, entry: Entry) {
-        if planted::has(Bug::TwoWordReplace) {
-            Self::clear(guard, bucket, pair);
-            return Self::publish(guard, bucket, pair, entry);
-        }
         // ORDER: Release: whoever reads the word sees what was written before it was handed in.
         value_word(bucket, pair).store(guard.pool().medium(), entry.word, Release);
     }

@@ -22,7 +22,6 @@ use super::bucket::{link, lock_word, store_link};
 use super::ops::Clht;
 use super::slots::{Entry, Slots};
 use super::table::*;
-use crate::planted::{self, Bug};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Guard, Lock, PoolFull};
@@ -168,9 +167,6 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         // Durably: once the last group is passed, `next` becomes the current table, and who writes there looks at no mark.
         let is_there = |&group: &u64| !self.has_moved_durably(from, from.first_hash(group * GROUP));
         let cursor = (start..end).find(is_there).unwrap_or(end);
-        if planted::has(Bug::CursorEarly) && cursor + 1 == from.groups() {
-            return from.groups();
-        }
         if cursor > start {
             word.fetch_max(region.medium(), cursor, Release);
         }
@@ -213,9 +209,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         region.persist(leader);
         others.into_iter().for_each(|lock| lock.release());
         leader_lock.release();
-        if !planted::has(Bug::LeakedOverflow) {
-            overflow.into_iter().for_each(|bucket| guard.retire(bucket, 64));
-        }
+        overflow.into_iter().for_each(|bucket| guard.retire(bucket, 64));
         Ok(Step::Moved)
     }
 
@@ -243,10 +237,6 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             });
         }
         let chained = drawing.chain(guard, overflow.len())?;
-        if planted::has(Bug::MovedBeforeBuckets) {
-            let leader = region.at(from.bucket(first));
-            store_link(region.medium(), leader, link(region.medium(), leader).moved());
-        }
         region.stream_lines(to.bucket(first_new).raw(), &drawing.heads[..drawing.count]);
         // PERSIST: all new buckets of the group before `moved`. Streamed, so no write-backs.
         region.fence();
@@ -300,9 +290,6 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         if self.view() != (View { current: from, next: Some(to) }) {
             return lock.release_as_found();
         }
-        if planted::has(Bug::NextClearedFirst) {
-            root.0[ROOT_NEXT].store(region.medium(), 0, Release);
-        }
         root.0[ROOT_CURRENT].store(region.medium(), to.word(), Release);
         root.0[ROOT_NEXT].store(region.medium(), 0, Release);
         root.0[ROOT_RESIZES].fetch_add(region.medium(), 1, Relaxed);
@@ -324,7 +311,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     /// After a crash: a finished resize loses its second word, and the cursor, which no fence covered, starts over.
     pub(super) fn recover_resize(&self) {
         let (region, root) = (self.pool.region(), &self.root()[0]);
-        match self.view().next.filter(|_| !planted::has(Bug::ResizeForgotten)) {
+        match self.view().next {
             Some(next) => region.at(next.header()).0[HEADER_CURSOR].store(region.medium(), 0, Release),
             None => root.0[ROOT_NEXT].store(region.medium(), 0, Release),
         }
@@ -361,9 +348,6 @@ impl<K: Slots> Drawing<K> {
     /// Writes the overflow buckets and links them into the heads. Returns how many there are. If the pool is full, or has no room to note that the old ones are retired, those that
     /// were had are given back.
     fn chain<M: MappedMedium>(&mut self, guard: &Guard<'_, M>, old: usize) -> Result<u64, PoolFull> {
-        if planted::has(Bug::LostOverflow) {
-            self.rest.clear();
-        }
         self.rest.sort_by_key(|&(target, _)| target);
         let mut blocks = Vec::new();
         for same_head in self.rest.chunk_by(|a, b| a.0 == b.0) {

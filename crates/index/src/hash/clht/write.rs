@@ -4,7 +4,6 @@ use super::bucket::{link, lock_word, store_link};
 use super::ops::Clht;
 use super::slots::{Entry, Probe, Slots};
 use super::table::*;
-use crate::planted::{self, Bug};
 use crate::{Change, Fencing};
 use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::{Line, MappedMedium, Offset};
@@ -185,9 +184,6 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         match change {
             // Nothing was stored, and `hold` has made durable what was found.
             Change::Keep => held.lock.release(),
-            Change::To(Some(word)) if planted::has(Bug::StaleDuplicate) => {
-                let _ = self.add(guard, held, probe, word, fencing);
-            }
             Change::To(Some(word)) => {
                 assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
                 K::replace(guard, bucket, slot, K::entry(probe, word));
@@ -214,7 +210,6 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         change: Change,
     ) -> Result<Option<u64>, PoolFull> {
         match change {
-            Change::To(None) if planted::has(Bug::LockLeftHeld) => std::mem::forget(held.lock),
             Change::Keep | Change::To(None) => held.lock.release(),
             Change::To(Some(word)) => {
                 assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
@@ -268,9 +263,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             }
             None => {
                 self.extend(guard, tail, entry)?;
-                if !planted::has(Bug::ForgottenCount) {
-                    self.count().add(guard.seat_index(), probe.hash, 1);
-                }
+                self.count().add(guard.seat_index(), probe.hash, 1);
                 self.finish(held, tail, fencing);
                 self.consider_growing(guard, table, probe.hash);
             }
@@ -284,9 +277,6 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let mut image = [0; 8];
         K::draw(&mut image, 0, entry);
         let fresh = guard.alloc(64)?;
-        if planted::has(Bug::LinkBeforeBucket) {
-            store_link(medium, tail, link(medium, tail).with_next(Offset::new(fresh.offset())));
-        }
         fresh.stream_lines(0, &[image]);
         // PERSIST: the bucket before the link to it; a crash in between leaves a block that the collector takes back.
         let bucket = fresh.fenced(&guard.fence()).into_offset();
@@ -307,10 +297,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             }
             _ => {
                 // PERSIST: the one write-back and fence of a change; without them a crash leaves the chain as it was before.
-                let bucket = if planted::has(Bug::WrongLineWrittenBack) { held.head } else { bucket };
-                if !planted::has(Bug::UnlockWithoutPersist) {
-                    region.persist(bucket);
-                }
+                region.persist(bucket);
                 held.lock.release();
             }
         }

@@ -9,9 +9,8 @@
 //! is set). A search that ends without its key compares both checks in the four buckets.
 
 use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, OFFSET, check, offset_in};
-use super::bucket::{Bucket, Image, Meta, meta, store_meta, word};
+use super::bucket::{Bucket, Image, Meta, meta, word};
 use super::shape::{Entry, Found, Probe, sealed::Shape};
-use crate::planted::{self, Bug};
 use crate::{Bytes, KeyKind, RecordKeys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Medium, Word};
@@ -165,13 +164,6 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
     #[inline(always)]
     fn replace<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry) {
-        if planted::has(Bug::TwoWordReplace) {
-            let medium = guard.pool().medium();
-            let without = meta(medium, bucket).without::<Self>(slot);
-            store_meta(medium, bucket, without);
-            Self::write(guard, bucket, slot, entry);
-            return store_meta(medium, bucket, without.with::<Self>(slot));
-        }
         // PERSIST: one store; the record was durable before, so a surviving slot has its record.
         Self::write(guard, bucket, slot, entry);
     }

@@ -21,7 +21,6 @@ use super::ops::Level;
 use super::root::*;
 use super::shape::{Buckets, Entry, between, positions};
 use super::write::{Held, Place};
-use crate::planted::{self, Bug};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Lock, Locked};
 
@@ -163,31 +162,18 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         entry: Entry,
     ) {
         let (region, medium) = (self.pool.region(), self.pool.medium());
-        if planted::has(Bug::SourceClearedFirst) {
-            store_meta(medium, from, meta(medium, from).without::<K>(slot));
-            region.persist(&from[0]);
-        }
         K::write(guard, to, free, entry);
-        if !planted::has(Bug::Unmarked) && !planted::has(Bug::SourceClearedFirst) {
-            store_meta(medium, from, meta(medium, from).with_marked::<K>(slot));
-        }
+        store_meta(medium, from, meta(medium, from).with_marked::<K>(slot));
         // PERSIST: the copy before its token, and the mark of the original before there are two. A crash finds one copy, and perhaps a mark that means nothing.
         region.write_back(&to[K::line_of(free)]);
         region.write_back(&from[0]);
-        if !planted::has(Bug::CopyUnfenced) {
-            region.fence();
-        }
-        let (marked, unmarked) = (meta(medium, to).with_marked::<K>(free), meta(medium, to).with::<K>(free));
-        store_meta(medium, to, if planted::has(Bug::Unmarked) { unmarked } else { marked });
+        region.fence();
+        store_meta(medium, to, meta(medium, to).with_marked::<K>(free));
         // PERSIST: the copy counts before the original does not: a crash in between finds the key twice, both marked.
-        if !planted::has(Bug::TokenUnfenced) {
-            region.persist(&to[0]);
-        }
+        region.persist(&to[0]);
         store_meta(medium, from, meta(medium, from).without::<K>(slot));
         // PERSIST: the original is gone before the locks are free and somebody changes the copy. Otherwise a crash would bring back what the key had before.
-        if !planted::has(Bug::OriginalKept) {
-            region.persist(&from[0]);
-        }
+        region.persist(&from[0]);
         store_meta(medium, to, meta(medium, to).unmarked::<K>(free));
     }
 }

@@ -4,7 +4,6 @@
 
 use super::bucket::{Bucket, Image, Meta, meta, word};
 use super::shape::{Entry, Found, Probe, sealed::Shape, tag_of};
-use crate::planted::{self, Bug};
 use crate::{KeyKind, U64};
 use std::sync::atomic::Ordering::{Acquire, Release};
 use terrace_medium::{MappedMedium, Medium, Word};
@@ -103,12 +102,6 @@ impl Shape for U64 {
     #[inline(always)]
     fn replace<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry) {
         let medium = guard.pool().medium();
-        if planted::has(Bug::TwoWordReplace) {
-            let without = meta(medium, bucket).without::<Self>(slot);
-            super::bucket::store_meta(medium, bucket, without);
-            Self::write(guard, bucket, slot, entry);
-            return super::bucket::store_meta(medium, bucket, without.with::<Self>(slot));
-        }
         // ORDER: Release: whoever reads the word sees what was written before it was handed in.
         value_word(bucket, slot).store(medium, entry.word, Release);
     }

@@ -24,7 +24,6 @@ use super::bucket::*;
 use super::ops::Level;
 use super::root::*;
 use super::shape::{Buckets, Entry, Probe, positions};
-use crate::planted::{self, Bug};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Lock, PoolFull};
@@ -164,9 +163,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         self.root[0].0[CURSOR].store(medium, cursor_word(next, 0), Relaxed);
         store_state(medium, &self.root, next);
         // PERSIST: before any unit moves. The word of a new tier lies in the same line, before it: a crash keeps it if it keeps the state.
-        if !planted::has(Bug::StateUnfenced) {
-            region.persist(&self.root[0]);
-        }
+        region.persist(&self.root[0]);
         lock.release();
         Ok(true)
     }
@@ -214,9 +211,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         };
         if let Ok(true) = self.turn(guard, view, (top, Phase::Two), || Ok(())) {
             self.root[2].0[RESIZES].fetch_add(self.pool.medium(), 1, Relaxed);
-            if !planted::has(Bug::TierLeaked) {
-                guard.retire(gone.start(), gone.bytes());
-            }
+            guard.retire(gone.start(), gone.bytes());
             let is_smaller = view.state.phase() == Phase::Shrink;
             let view = self.view();
             if is_smaller && view.state.is_resting() {
@@ -282,9 +277,6 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let end = (start + SKIP).min(view.low.buckets());
         let is_there = |&unit: &u64| !self.has_moved_durably(view, unit);
         let cursor = (start..end).find(is_there).unwrap_or(end);
-        if planted::has(Bug::CursorEarly) && cursor + 1 == view.low.buckets() {
-            return view.low.buckets();
-        }
         if cursor > start && cursor_in(before, view.state).is_some() {
             let after = cursor_word(view.state, cursor);
             // ORDER: Release: as for the units themselves. A failure means that another has moved it.
@@ -367,10 +359,6 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         for (nth, (tokens, marks)) in tokens.iter().enumerate() {
             lines[2 * nth][META] = Meta(0).becoming::<K>(*tokens, *marks).0;
         }
-        if planted::has(Bug::MovedBeforeBuckets) {
-            store_meta(medium, low, meta(medium, low).fine::<K>());
-            region.persist(&low[0]);
-        }
         region.stream_lines(view.high.bucket(4 * unit).raw(), &lines);
         // PERSIST: the new buckets before the unit uses them. Streamed, so no write-backs.
         region.fence();
@@ -387,8 +375,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let before = meta(self.pool.medium(), low);
         let entries = || (0..K::SLOTS).filter_map(|slot| Some((slot, K::read(guard, low, slot)?)));
         entries().for_each(|(_, entry)| K::prefetch_record(guard, entry));
-        let left_out = planted::has(Bug::LostSlot).then_some(K::SLOTS - 1);
-        for (slot, entry) in entries().filter(|&(slot, _)| Some(slot) != left_out) {
+        for (slot, entry) in entries() {
             let position = self.position_in(guard, view.low, unit, entry);
             let target = (view.high.index(position) - 4 * unit) as usize;
             let (taken, marks) = &mut tokens[target];
@@ -427,16 +414,11 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             tokens |= 1 << slot;
             marks |= u64::from(above.is_marked) << slot;
         }
-        if planted::has(Bug::LostSlot) {
-            tokens &= !(1 << (K::SLOTS - 1));
-        }
         // PERSIST: the slots before their tokens.
         region.persist(low);
         store_meta(medium, low, meta(medium, low).becoming::<K>(tokens, marks));
         // PERSIST: this one store moves the unit. Durable before its locks are free; a crash before it finds the unit unmoved and whole.
-        if !planted::has(Bug::MergeUnfenced) {
-            region.persist(&low[0]);
-        }
+        region.persist(&low[0]);
         Step::Moved
     }
 
@@ -477,9 +459,6 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         root.0[CURSOR].store(medium, cursor_word(self.state(), 0), Relaxed);
         root.0[BALANCE].store(medium, 0, Relaxed);
         self.root[2].0[STUCK].store(medium, 0, Relaxed);
-        if planted::has(Bug::ResizeForgotten) && self.state().is_moving() {
-            store_state(medium, &self.root, self.state().next(self.state().top(), Phase::Two));
-        }
     }
 }
 

@@ -7,7 +7,6 @@ use super::root::*;
 use super::shape::{Buckets, Entry};
 use crate::Position;
 use crate::cursor::POSITION_BITS;
-use crate::planted::{self, Bug};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Guard, Locked, Marker};
 
@@ -83,7 +82,6 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     /// Whether a scan meets the key of a slot once more, further on, because a crash left it in two.
     fn comes_later(&self, guard: &Guard<'_, M>, view: &View, side: &Side, seen: &Seen) -> bool {
         seen.is_marked
-            && !planted::has(Bug::DuplicateSeen)
             && self.other_copy(guard, view, side, seen.at, seen.entry).is_some_and(|(_, later)| later)
     }
 

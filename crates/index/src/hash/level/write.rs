@@ -4,7 +4,6 @@ use super::bucket::*;
 use super::ops::Level;
 use super::root::*;
 use super::shape::{Buckets, Found, Probe};
-use crate::planted::{self, Bug};
 use crate::{Change, Fencing};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Line, MappedMedium, Offset};
@@ -98,7 +97,6 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             let held = self.hold(guard, probe.positions);
             let Some((place, before)) = self.locate(guard, &held, &probe) else {
                 match decide(None) {
-                    Change::To(None) if planted::has(Bug::LockLeftHeld) => std::mem::forget(held),
                     Change::Keep | Change::To(None) => {}
                     Change::To(Some(word)) => {
                         if let Err(Crowded(view)) = self.add(guard, held, &probe, word, &mut fencing) {
@@ -112,9 +110,6 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             match decide(Some(before)) {
                 // Nothing was stored, and `hold` has made durable what was found.
                 Change::Keep => {}
-                Change::To(Some(word)) if planted::has(Bug::StaleDuplicate) => {
-                    let _ = self.add(guard, held, &probe, word, &mut fencing);
-                }
                 Change::To(word) => self.change_found(guard, held, &probe, place, word, &mut fencing),
             }
             return Ok(Some(before));
@@ -133,7 +128,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             let bucket = self.bucket(at);
             if let Found::Here(slot, word, meta) = K::find(guard, bucket, probe) {
                 let place = Place { bucket, slot, side: nth % 2 };
-                let place = match meta.is_marked::<K>(slot) && !planted::has(Bug::DoubleKept) {
+                let place = match meta.is_marked::<K>(slot) {
                     true => self.remove_duplicate(guard, held, probe, place),
                     false => place,
                 };
@@ -236,20 +231,15 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         fencing: &mut Fencing<'_>,
     ) {
         let (region, medium) = (self.pool.region(), self.pool.medium());
-        if planted::has(Bug::PublishBeforePair) {
-            store_meta(medium, bucket, meta(medium, bucket).with::<K>(slot));
-        }
         K::write(guard, bucket, slot, K::entry(probe, word));
         let line = K::line_of(slot);
-        if line != 0 && !planted::has(Bug::SlotUnfenced) {
+        if line != 0 {
             // PERSIST: the slot before its token. In the line of the meta word the order of the stores is enough.
             region.persist(&bucket[line]);
         }
         // PERSIST: this store adds the key; a crash that keeps it keeps the slot, and one without it leaves the slot free.
         store_meta(medium, bucket, meta(medium, bucket).with::<K>(slot));
-        if !planted::has(Bug::ForgottenCount) {
-            self.count().add(guard.seat_index(), held.sides[side].position, 1);
-        }
+        self.count().add(guard.seat_index(), held.sides[side].position, 1);
         self.finish(held, side, &bucket[0], fencing);
     }
 
@@ -267,9 +257,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             }
             _ => {
                 // PERSIST: the last write-back and fence of a change; without them a crash leaves the unit as it was before.
-                if !planted::has(Bug::UnlockWithoutPersist) {
-                    region.persist(line);
-                }
+                region.persist(line);
             }
         }
     }

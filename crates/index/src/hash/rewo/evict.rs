@@ -16,7 +16,6 @@ use super::shape::{Entry, Nests, cell_of};
 use super::stripes::Held;
 use super::view::{Directory, EVICTIONS, View};
 use super::write::{Blocked, Slot};
-use crate::planted::{self, Bug};
 use std::sync::atomic::Ordering::Release;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
@@ -190,20 +189,13 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     fn evict(&self, guard: &Guard<'_, M>, victim: Victim) {
         let Victim { at, entry, to } = victim;
         let (medium, target) = (self.pool.medium(), self.bucket(at.place, to));
-        if !planted::has(Bug::PassedUnsaid) {
-            self.announce(at.place.bucket(at.index));
-            // In the line of the meta word that is stored next.
-            store_passed::<M, K>(medium, self.bucket(at.place, at.index), entry.tag);
-        }
-        if !planted::has(Bug::UnmarkedMove) {
-            self.lock_slots(at.place, at.index, Mark::Slot(at.slot));
-        }
+        self.announce(at.place.bucket(at.index));
+        // In the line of the meta word that is stored next.
+        store_passed::<M, K>(medium, self.bucket(at.place, at.index), entry.tag);
+        self.lock_slots(at.place, at.index, Mark::Slot(at.slot));
         // ORDER: Release: behind the lock bit and before the copy: a scan that meets both records has seen the one change or the other, for it looks for the bit before it reads the slots.
         self.root[3].0[EVICTIONS].fetch_add(medium, 1, Release);
         self.fence_between(at.place, at.index, to);
-        if planted::has(Bug::EvictedBeforeCopy) {
-            self.clear(at.place, at.index, 1 << at.slot);
-        }
         let slot = choose::<K>(meta(medium, target).free::<K>(), entry.tag);
         self.install(guard, Slot { slot, index: to, ..at }, K::turned(entry, true));
         self.clear(at.place, at.index, 1 << at.slot);
@@ -227,10 +219,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         // PERSIST: the copy, and the lock of the slot that it was made of, before it is valid.
         region.persist(&bucket[line_of::<K>(at.slot)]);
         self.publish(at, entry.tag);
-        if !planted::has(Bug::CopyUnfenced) {
-            // PERSIST: the copy is valid before its slot is not.
-            region.persist(&bucket[0]);
-        }
+        // PERSIST: the copy is valid before its slot is not.
+        region.persist(&bucket[0]);
     }
 
     /// Invalidates slots whose keys have copies elsewhere, and unlocks: one store.
@@ -286,9 +276,6 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                 gone |= u64::from(self.has_key(guard, place, index, entry)) << slot;
             }
             held.release_after(base);
-        }
-        if planted::has(Bug::DoubleKept) {
-            gone = 0;
         }
         self.clear(place, index, gone);
         Ok(())

@@ -5,7 +5,6 @@
 use super::bucket::{Bucket, Meta, TAGS, meta, meta_again, tag_of, word};
 use super::place::Place;
 use super::shape::{Entry, Probe, sealed::Shape};
-use crate::planted::{self, Bug};
 use crate::{KeyKind, U64};
 use std::sync::atomic::Ordering::{Acquire, Release};
 use terrace_medium::{MappedMedium, Medium, Word};
@@ -107,9 +106,6 @@ impl Shape for U64 {
     #[inline(always)]
     fn replace<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry) {
         let medium = guard.pool().medium();
-        if planted::has(Bug::TwoWordReplace) {
-            value_word(bucket, slot).store(medium, 0, Release);
-        }
         // ORDER: Release: whoever reads the word sees what was written before it was handed in.
         value_word(bucket, slot).store(medium, entry.word, Release);
     }

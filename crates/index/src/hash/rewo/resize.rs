@@ -21,7 +21,6 @@ use super::stripes::Held;
 use super::together::Together;
 use super::view::*;
 use super::write::Blocked;
-use crate::planted::{self, Bug};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Fresh, Guard, PoolFull};
@@ -124,9 +123,6 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let after = new_view(guard, &Directory::resting(std::array::from_fn(in_cell)))?;
         let view = Directory { moving, to: Some(spare), after: after.offset(), ..directory };
         let view = new_view(guard, &view)?;
-        if planted::has(Bug::SwitchBeforeTable) {
-            self.name(view.offset());
-        }
         // PERSIST: both views, before any of them can be reached.
         self.pool.region().fence();
         // Durable before any key moves, or is added to the new table.
@@ -154,12 +150,9 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let mut left = most;
         let mut before = 0;
         for (place, _) in directory.tables(directory.moving) {
-            let buckets = place.buckets() - u64::from(planted::has(Bug::LostBucket) && place.buckets() > 1);
             while left > 0 && view.count() < before + place.buckets() {
                 let index = view.count().saturating_sub(before);
-                if index < buckets {
-                    self.move_bucket(guard, view, &directory, place, index)?;
-                }
+                self.move_bucket(guard, view, &directory, place, index)?;
                 view.set_count(before + index + 1);
                 if (before + index + 1).is_multiple_of(COUNT_EVERY) {
                     // PERSIST: some later fence will do. It is stored after the bucket is durable, so a crash leaves one that is true.
@@ -211,13 +204,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         if !(0..K::SLOTS).any(|slot| leaving(&slot)) {
             return Ok(());
         }
-        if !planted::has(Bug::UnmarkedMove) {
-            self.lock_slots(place, index, Mark::Moving);
-        }
-        if planted::has(Bug::EvictedBeforeCopy) {
-            let slots = (0..K::SLOTS).filter(leaving).fold(0, |bits, slot| bits | 1u64 << slot);
-            return self.move_cleared(guard, view, (place, index), slots, held);
-        }
+        self.lock_slots(place, index, Mark::Moving);
         let (base, mut gone, mut outcome) = (held.len(), 0, Ok(()));
         let mut copies = Together::default();
         for slot in (0..K::SLOTS).filter(leaving) {
@@ -231,35 +218,6 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         held.release_after(base);
         self.clear(place, index, gone);
         outcome
-    }
-
-    /// The bug of a bucket whose keys go before their copies come.
-    #[cold]
-    fn move_cleared<'g>(
-        &'g self,
-        guard: &'g Guard<'_, M>,
-        view: View<'_, M>,
-        (place, index): (Place, u64),
-        slots: u64,
-        mut held: Held<'g, M>,
-    ) -> Result<(), Blocked> {
-        let entries: Vec<_> =
-            (0..K::SLOTS).map(|slot| K::read(guard, self.bucket(place, index), slot)).collect();
-        self.clear(place, index, slots);
-        for slot in (0..K::SLOTS).filter(|slot| slots >> slot & 1 == 1) {
-            let Some(entry) = entries[slot] else { continue };
-            let to = view.directory().to.expect("a table to move to");
-            let home = self.home_in(guard, to, (place, index), entry);
-            let base = held.len();
-            for index in [home, to.second(home, entry.tag)] {
-                while !self.try_hold(guard, &mut held, to.bucket(index)) {}
-            }
-            let at = self.vacancy(guard, &mut held, view, to, (home, entry.tag))?;
-            self.pass(home, at, entry.tag);
-            self.install(guard, at, K::turned(entry, at.index != home));
-            held.release_after(base);
-        }
-        Ok(())
     }
 
     /// Copies the key of a slot to the new table: together with the others that are being copied, or, where that cannot be, behind them. Locks after the first `base` are those of copies, and are freed once
@@ -308,9 +266,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         self.root[2].0[RESIZES].fetch_add(self.pool.medium(), 1, Relaxed);
         let now = self.view().directory();
         for (place, _) in directory.tables(u64::MAX).filter(|(place, _)| !now.cells.contains(place)) {
-            if !planted::has(Bug::OldShardLeaked) {
-                guard.retire(place.start(), place.bytes());
-            }
+            guard.retire(place.start(), place.bytes());
         }
         guard.retire(view.offset.raw(), size_of::<ViewBlock>());
     }

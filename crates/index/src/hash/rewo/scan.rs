@@ -12,7 +12,6 @@ use super::stripes::STRIPE_BYTES;
 use super::view::*;
 use crate::Position;
 use crate::cursor::UNUSED_BITS;
-use crate::planted::{self, Bug};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::MappedMedium;
@@ -146,7 +145,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             let bucket = self.bucket(place, index);
             let is_marked = || meta(self.pool.medium(), bucket).mark::<K>() != Mark::None;
             // ORDER: before the slots, by its Acquire: an eviction that was counted before this scan takes the mark away with the slot, so who meets the slot has met the mark.
-            is_locked |= !planted::has(Bug::MarkSeenLate) && is_marked();
+            is_locked |= is_marked();
             for slot in 0..K::SLOTS {
                 let Some(entry) = K::read(guard, bucket, slot) else { continue };
                 let is_second = K::is_second(entry, place, index, self.seed);
@@ -155,7 +154,6 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                     each(entry);
                 }
             }
-            is_locked |= planted::has(Bug::MarkSeenLate) && is_marked();
             if self.may_be_unsettled(place.bucket(index)) {
                 // PERSIST: what a writer stored to this bucket, before it is answered.
                 self.pool.region().persist(bucket);
@@ -200,7 +198,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             {
                 marker.mark(offset.raw(), size_of::<ViewBlock>());
             }
-            if let Some(spare) = directory.spare().filter(|_| !planted::has(Bug::SpareUnmarked)) {
+            if let Some(spare) = directory.spare() {
                 marker.mark(spare.start(), spare.bytes());
             }
             for place in directory.all() {

@@ -13,7 +13,6 @@ use super::place::Place;
 use super::resize::new_view;
 use super::shape::Nests;
 use super::view::*;
-use crate::planted::{self, Bug};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{BLOCK, MappedMedium};
 use terrace_pool::{Fresh, Guard, PoolFull};
@@ -67,7 +66,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         for block in [table, with_spare] {
             let _ = block.fenced_later().into_offset();
         }
-        if let Some(before) = directory.spare().filter(|_| !planted::has(Bug::SpareLeaked)) {
+        if let Some(before) = directory.spare() {
             guard.retire(before.start(), before.bytes());
         }
         guard.retire(view.offset.raw(), size_of::<ViewBlock>());
@@ -82,11 +81,9 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         if start < end {
             // A bucket is empty whose first line is zero.
             (start..end).for_each(|index| region.stream_lines(spare.bucket(index).raw(), &[[0; 8]]));
-            if !planted::has(Bug::ClearedUnfenced) {
-                // PERSIST: these buckets, before the count says so, and so before any key comes to one. The count is not written back: a crash that leaves an older one leaves
-                // buckets to be cleared again, in which there is nothing.
-                region.fence();
-            }
+            // PERSIST: these buckets, before the count says so, and so before any key comes to one. The count is not written back: a crash that leaves an older one leaves
+            // buckets to be cleared again, in which there is nothing.
+            region.fence();
             view.set_count(end);
         }
         self.is_clear(view, spare)
@@ -94,8 +91,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 
     /// Whether all of the spare is cleared.
     pub(super) fn is_clear(&self, view: View<'_, M>, spare: Place) -> bool {
-        let enough = if planted::has(Bug::SpareHalfCleared) { 1 } else { spare.buckets() };
-        view.count() >= enough
+        view.count() >= spare.buckets()
     }
 
     /// A piece in passing; behind the last, the resize that needs nothing else. The resizes' lock is held.

@@ -75,11 +75,6 @@ impl<'g, M: MappedMedium> Held<'g, M> {
             self.locks[self.len] = None;
         }
     }
-
-    /// Keeps every lock for ever.
-    pub(super) fn forget(self) {
-        std::mem::forget(self);
-    }
 }
 
 impl<M: MappedMedium, K: Nests> Rewo<M, K> {

@@ -11,7 +11,6 @@ use super::place::Place;
 use super::shape::{Entry, Nests};
 use super::stripes::Held;
 use super::write::Slot;
-use crate::planted::{self, Bug};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::Guard;
 
@@ -67,7 +66,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         for (nth, &(at, tag)) in copies.0.iter().enumerate() {
             self.publish(at, tag);
             let is_last = copies.0[nth + 1..].iter().all(|(other, _)| other.index != at.index);
-            if is_last && !planted::has(Bug::CopyUnfenced) {
+            if is_last {
                 // PERSIST: fenced below.
                 region.write_back(&self.bucket(at.place, at.index)[0]);
             }

@@ -7,7 +7,6 @@ use super::place::Place;
 use super::shape::{Entry, Nests, Probe};
 use super::stripes::Held;
 use super::view::{SETTLED, ViewBlock};
-use crate::planted::{self, Bug};
 use crate::{Change, Fencing};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Offset, external_sync};
@@ -68,12 +67,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             }
             let word = match decide(None) {
                 Change::To(Some(word)) => word,
-                Change::Keep | Change::To(None) => {
-                    if planted::has(Bug::LockLeftHeld) {
-                        held.forget();
-                    }
-                    return Ok(None);
-                }
+                Change::Keep | Change::To(None) => return Ok(None),
             };
             assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
             if view.is_moving() && helped != Some(view.offset) {
@@ -135,10 +129,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let (medium, settled) = (self.pool.medium(), &self.root[2].0[SETTLED]);
         // ORDER: Relaxed, both: it tells of a fence, and of nothing that lies in memory. The store is kept behind that fence by it; and what follows from the view are stores with
         // Release, which the load stays before, or, where something is given back, what this branch decides.
-        if M::VOLATILE_CACHE
-            && settled.load(medium, Relaxed) != view.raw()
-            && !planted::has(Bug::SwitchUnfenced)
-        {
+        if M::VOLATILE_CACHE && settled.load(medium, Relaxed) != view.raw() {
             // PERSIST: `view` in the root, before anything follows from it.
             self.pool.region().persist(&self.root[1]);
             if self.view_offset() == view {
@@ -150,11 +141,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     /// Where a key is, and its word.
     #[inline(always)]
     fn survey(&self, guard: &Guard<'_, M>, path: &Path, probe: &Probe<'_, K>) -> Option<(Slot, u64)> {
-        let found =
-            self.walk(path, probe.tag(), |nth, bucket| match nth > 0 && planted::has(Bug::StaleDuplicate) {
-                true => None,
-                false => K::find(guard, bucket, probe),
-            });
+        let found = self.walk(path, probe.tag(), |_, bucket| K::find(guard, bucket, probe));
         found.map(|((place, index), (slot, word))| (Slot { place, index, slot }, word))
     }
 
@@ -220,11 +207,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let line = line_of::<K>(at.slot);
         let passes = self.pass(home, at, entry.tag);
         self.announce(at.place.bucket(at.index));
-        if planted::has(Bug::PublishBeforePair) {
-            store_meta(region.medium(), bucket, meta(region.medium(), bucket).with::<K>(at.slot));
-        }
         K::write(guard, bucket, at.slot, entry);
-        if (line != 0 || passes) && !planted::has(Bug::SlotUnfenced) {
+        if line != 0 || passes {
             // PERSIST: the slot before the bit that makes it valid, and with it what makes searches look into the second bucket. In the first line of the bucket the order of
             // the stores is enough.
             region.persist(&bucket[line]);
@@ -238,7 +222,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     pub(super) fn pass(&self, home: u64, at: Slot, tag: u8) -> bool {
         let (region, bucket) = (self.pool.region(), self.bucket(at.place, home));
         let is_said = at.index == home || has_passed::<M, K>(region.medium(), bucket, tag);
-        if is_said || planted::has(Bug::PassedUnsaid) {
+        if is_said {
             return false;
         }
         self.announce(at.place.bucket(home));
@@ -261,14 +245,10 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     #[inline(always)]
     pub(super) fn publish(&self, at: Slot, tag: u8) {
         let (medium, bucket) = (self.pool.medium(), self.bucket(at.place, at.index));
-        if !planted::has(Bug::ForgottenTag) {
-            store_tag(medium, bucket, at.slot, tag);
-        }
+        store_tag(medium, bucket, at.slot, tag);
         // PERSIST: this store adds the key; the caller makes it durable. The tag lies in its line and was stored before, so a crash that keeps it keeps the tag.
         store_meta(medium, bucket, meta(medium, bucket).with::<K>(at.slot));
-        if !planted::has(Bug::ForgottenCount) {
-            self.add_keys(at.place.bucket(at.index), 1);
-        }
+        self.add_keys(at.place.bucket(at.index), 1);
     }
 
     /// Makes the change to a line of a bucket durable, now or later, tells the cache what the key has now, and unlocks.
@@ -297,9 +277,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             }
             _ => {
                 // PERSIST: the last write-back and fence of a change; without them a crash leaves the bucket as it was before.
-                if !planted::has(Bug::UnlockWithoutPersist) {
-                    region.persist(line);
-                }
+                region.persist(line);
                 shadow.done(becomes);
             }
         }

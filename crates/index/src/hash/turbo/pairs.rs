@@ -4,7 +4,6 @@
 
 use super::bucket::{Bucket, Image, Meta, TAGS, meta, meta_again, tag_of, with_tag, word};
 use super::shape::{Entry, Found, Probe, sealed::Shape};
-use crate::planted::{self, Bug};
 use crate::{KeyKind, U64};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -134,9 +133,6 @@ impl Shape for U64 {
     #[inline(always)]
     fn replace<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry) {
         let medium = guard.pool().medium();
-        if planted::has(Bug::TwoWordReplace) {
-            value_word(bucket, slot).store(medium, 0, Release);
-        }
         // ORDER: Release: whoever reads the word sees what was written before it was handed in.
         value_word(bucket, slot).store(medium, entry.word, Release);
     }

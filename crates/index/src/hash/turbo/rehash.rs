@@ -17,7 +17,6 @@ use super::directory::*;
 use super::ops::Turbo;
 use super::shape::{Buckets, Entry};
 use super::write::Held;
-use crate::planted::{self, Bug};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_medium::{BLOCK, MappedMedium};
@@ -91,25 +90,17 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     /// Makes `to`, of which every bucket was streamed, the shard's place.
     fn switch(&self, guard: &Guard<'_, M>, held: &mut Held<'_>, to: Place) {
         let (region, medium, descriptor) = (self.pool.region(), self.pool.medium(), held.descriptor);
-        if planted::has(Bug::SwitchBeforeShard) {
-            descriptor.prepare(medium, to);
-            descriptor.switch(medium);
-            region.persist(descriptor.0);
-        } else {
-            descriptor.prepare(medium, to);
-            // PERSIST: the new buckets, which were streamed, before the version that makes them count. The place itself lies in the version's line, before it.
-            region.fence();
-            descriptor.switch(medium);
-            if !planted::has(Bug::SwitchUnfenced) {
-                // PERSIST: this one store moves the shard. Durable before anyone writes to the new buckets; a crash before it finds the old ones.
-                region.persist(descriptor.0);
-            }
-        }
+        descriptor.prepare(medium, to);
+        // PERSIST: the new buckets, which were streamed, before the version that makes them count. The place itself lies in the version's line, before it.
+        region.fence();
+        descriptor.switch(medium);
+        // PERSIST: this one store moves the shard. Durable before anyone writes to the new buckets; a crash before it finds the old ones.
+        region.persist(descriptor.0);
         self.publish(held.shard, to);
         descriptor.forget_measure(medium);
         self.root[1].0[VOLATILE_RESIZES].fetch_add(medium, 1, Relaxed);
         let from = std::mem::replace(&mut held.place, to);
-        if !from.is_none() && !planted::has(Bug::OldShardLeaked) {
+        if !from.is_none() {
             guard.retire(from.start(), from.bytes());
         }
     }
@@ -124,15 +115,8 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     /// The buckets of a shard, drawn anew.
     fn draw(&self, guard: &Guard<'_, M>, from: Place, log2: u32) -> Vec<Image> {
         let mut images: Vec<Image> = vec![[[0; 8]; 4]; 1 << log2];
-        let buckets = from.buckets() - u64::from(planted::has(Bug::LostBucket) && from.buckets() > 1);
-        for index in 0..buckets {
-            K::for_each(guard, self.bucket(from, index), |slot, entry| {
-                if planted::has(Bug::LostBehindDeleted)
-                    && log2 == from.log2()
-                    && meta(self.pool.medium(), self.bucket(from, index)).deleted::<K>() << 1 >> slot & 1 == 1
-                {
-                    return ControlFlow::Continue(());
-                }
+        for index in 0..from.buckets() {
+            K::for_each(guard, self.bucket(from, index), |_, entry| {
                 if K::is_damaged(entry) {
                     // It is kept, so that `check` and `salvage` can still name its record, though no key may lead to it.
                     self.note_damage(entry.word, "a slot of the index is damaged");

@@ -3,7 +3,6 @@
 use super::directory::*;
 use super::ops::{Turbo, descriptor_bytes, place_bytes};
 use super::shape::Buckets;
-use crate::planted::{self, Bug};
 use crate::{Damage, PointIndex, StoreError, Stored};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
@@ -21,7 +20,7 @@ impl<M: MappedMedium, K: Buckets> Stored for Turbo<M, K> {
     fn recover(pool: &Pool<M>, name: &str) -> Result<Option<Self>, StoreError> {
         let Some(root) = pool.root(name, Self::NAME)? else { return Ok(None) };
         let index = Self::open(pool, Offset::new(root))?;
-        if !pool.is_up() && !planted::has(Bug::RecoveryForgotten) {
+        if !pool.is_up() {
             // What the file holds at a crash is any mixture of places. A pool that is opened to be read is mapped such that this changes nothing in its file.
             (0..index.shards()).for_each(|shard| {
                 index.publish(shard, index.descriptor(shard).place(pool.medium()));

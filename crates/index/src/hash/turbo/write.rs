@@ -4,7 +4,6 @@ use super::bucket::*;
 use super::directory::*;
 use super::ops::Turbo;
 use super::shape::{Buckets, Found, Probe};
-use crate::planted::{self, Bug};
 use crate::{Change, Fencing};
 use terrace_medium::{Line, MappedMedium};
 use terrace_pool::{Guard, Locked, PoolFull};
@@ -27,8 +26,6 @@ enum Ending {
     Settled,
     /// What was written back is not fenced.
     Unfenced,
-    /// For ever: a planted bug.
-    LeftHeld,
 }
 
 /// A slot that can take a key.
@@ -127,10 +124,8 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
             }
             _ => self.change_on_path(guard, held, key, fencing, decide)?,
         };
-        match ending {
-            Ending::Unfenced if M::VOLATILE_CACHE => lock.release_unfenced(),
-            Ending::LeftHeld if planted::has(Bug::LockLeftHeld) => std::mem::forget(lock),
-            _ => {}
+        if M::VOLATILE_CACHE && ending == Ending::Unfenced {
+            lock.release_unfenced();
         }
         Ok(before)
     }
@@ -186,7 +181,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
             if free != 0 && vacancy.is_none() {
                 vacancy = Some(Vacancy { bucket, slot: choose::<K>(free, probe.tag), distance });
             }
-            is_searching &= !self.ends(bucket, now, probe) && !planted::has(Bug::StaleDuplicate);
+            is_searching &= !self.ends(bucket, now, probe);
             (!is_searching && vacancy.is_some()).then_some(None)
         });
         ended.flatten().unwrap_or(Survey::Missing { vacancy, length: distance })
@@ -228,7 +223,6 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         change: Change,
     ) -> Result<Ending, PoolFull> {
         match change {
-            Change::To(None) if planted::has(Bug::LockLeftHeld) => Ok(Ending::LeftHeld),
             Change::Keep | Change::To(None) => Ok(Ending::Settled),
             Change::To(Some(word)) => self.add(guard, held, probe, word, surveyed, fencing),
         }
@@ -245,11 +239,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         let medium = self.pool.medium();
         self.announce(held, bucket, 1);
         let before = meta(medium, bucket);
-        let after = match planted::has(Bug::DeletedEndsPath) {
-            true => before.becoming::<K>(before.live::<K>() & !(1 << slot), before.deleted::<K>()),
-            false => before.with_deleted::<K>(slot),
-        };
-        store_meta(medium, bucket, after);
+        store_meta(medium, bucket, before.with_deleted::<K>(slot));
         let keys = held.descriptor.keys(medium).wrapping_sub(1);
         held.descriptor.set_keys(medium, keys);
         if held.place.log2() == 0 || keys.wrapping_mul(8) > held.place.buckets() * K::SLOTS as u64 {
@@ -341,24 +331,17 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         let entry = K::entry(probe, word);
         self.announce(held, bucket, distance);
         let passes = distance > 1 && self.pass(held.place, probe, distance);
-        if planted::has(Bug::PublishBeforePair) {
-            store_meta(medium, bucket, meta(medium, bucket).with_live::<K>(slot));
-        }
         K::write(guard, bucket, slot, entry);
         let line = line_of::<K>(slot);
-        if (line != 0 || passes) && !planted::has(Bug::SlotUnfenced) {
+        if line != 0 || passes {
             // PERSIST: the slot before the bit that makes it live, and with it what makes searches pass the buckets before. In the first line of the bucket the order
             // of the stores is enough.
             region.persist(&bucket[line]);
         }
-        if !planted::has(Bug::ForgottenTag) {
-            store_tag(medium, bucket, slot, entry.tag);
-        }
+        store_tag(medium, bucket, slot, entry.tag);
         // PERSIST: this store adds the key. The tag lies in its line and was stored before, so a crash that keeps it keeps the tag.
         store_meta(medium, bucket, meta(medium, bucket).with_live::<K>(slot));
-        if !planted::has(Bug::ForgottenCount) {
-            held.descriptor.set_keys(medium, held.descriptor.keys(medium).wrapping_add(1));
-        }
+        held.descriptor.set_keys(medium, held.descriptor.keys(medium).wrapping_add(1));
         self.finish(held, &bucket[0], fencing)
     }
 
@@ -367,7 +350,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     fn pass(&self, place: Place, probe: &Probe<'_, K>, distance: u64) -> bool {
         let (region, mut left, mut stored) = (self.pool.region(), distance - 1, false);
         let _ = self.walk(place, probe.inner, |bucket| {
-            if !has_passed::<M, K>(region.medium(), bucket, probe.tag) && !planted::has(Bug::PassedUnsaid) {
+            if !has_passed::<M, K>(region.medium(), bucket, probe.tag) {
                 store_passed::<M, K>(region.medium(), bucket, probe.tag);
                 // PERSIST: fenced by the caller, before the key is added.
                 region.write_back(&bucket[0]);
@@ -401,9 +384,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
             }
             _ => {
                 // PERSIST: the last write-back and fence of a change; without them a crash leaves the shard as it was before.
-                if !planted::has(Bug::UnlockWithoutPersist) {
-                    region.persist(line);
-                }
+                region.persist(line);
                 Ending::Settled
             }
         }

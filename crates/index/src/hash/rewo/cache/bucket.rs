@@ -7,7 +7,6 @@
 //! ```
 //! Who changes it has its lock, for some instructions in which it touches nothing but the bucket. A reader waits for nobody: where a change is under way, it does not know.
 
-use crate::planted::{self, Bug};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_pool::Backoff;
@@ -181,7 +180,6 @@ impl CacheBucket {
                     self.set(slot, key, 0);
                     meta |= 1 << slot | unsettled(slot);
                 }
-                None if planted::has(Bug::CacheOverflowForgotten) => {}
                 None => meta |= OVERFLOW,
             },
             None => {}
@@ -197,7 +195,6 @@ impl CacheBucket {
                 self.set(slot, key, word);
                 meta &= !unsettled(slot);
             }
-            (Some(slot), None) if planted::has(Bug::CacheKeepsDeleted) => meta &= !unsettled(slot),
             (Some(slot), None) => meta &= !(unsettled(slot) | 1 << slot),
             (None, Some(word)) => {
                 if let Some(slot) = free_slot(meta) {
@@ -221,9 +218,7 @@ impl CacheBucket {
                     slot
                 }
                 None => {
-                    if !planted::has(Bug::CacheOverflowForgotten) {
-                        meta |= OVERFLOW;
-                    }
+                    meta |= OVERFLOW;
                     let slot = self.oldest();
                     filled = Filled::Evicting { is_ghost: self.haunt(slot, key) };
                     slot

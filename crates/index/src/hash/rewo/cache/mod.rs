@@ -29,7 +29,6 @@ mod table;
 
 pub use size::{CacheBounds, CacheStats};
 
-use crate::planted::{self, Bug};
 use arc_swap::ArcSwap;
 use bucket::{Filled, Seen};
 use size::{Advice, Counted, Event, Tally};
@@ -139,14 +138,14 @@ impl Cache {
     pub(super) fn fill(&self, seat: u64, key: CacheKey, ticket: &Ticket, found: Option<u64>, buckets: u64) {
         self.tally.add(seat, Event::Bucket, buckets);
         let Some(word) = found else { return };
-        if ticket.mark & IN_SYNC != 0 && !planted::has(Bug::CacheFillUnchecked) {
+        if ticket.mark & IN_SYNC != 0 {
             return;
         }
         let table = self.table.load();
         let filled = table.bucket_made(key.hash).fill(key.word, word, || {
             // ORDER: SeqCst, both: whoever fills a table that replaced another, and does not see the mark of a change, is seen by that change to have had this table.
             fence(SeqCst);
-            self.mark(key).load(Acquire) == ticket.mark || planted::has(Bug::CacheFillUnchecked)
+            self.mark(key).load(Acquire) == ticket.mark
         });
         match filled {
             Filled::Free => _ = self.tally.add(seat, Event::Filling, 1),
@@ -159,10 +158,8 @@ impl Cache {
     #[inline(always)]
     pub(super) fn begin(&self, seat: u64, key: CacheKey, is_insert: bool) -> Shadow<'_> {
         self.tally.add(seat, Event::Change, 1);
-        if !planted::has(Bug::CacheSyncLate) {
-            self.enter(key, is_insert);
-        }
-        Shadow(Some((self, key, is_insert)))
+        self.enter(key, is_insert);
+        Shadow(Some((self, key)))
     }
 
     #[inline(always)]
@@ -254,7 +251,7 @@ impl Cache {
 
 /// A key that is being changed, in SYNC. Without a cache it is nothing.
 #[must_use = "a key that stays in SYNC is not cached any more"]
-pub(super) struct Shadow<'c>(Option<(&'c Cache, CacheKey, bool)>);
+pub(super) struct Shadow<'c>(Option<(&'c Cache, CacheKey)>);
 
 impl Shadow<'_> {
     pub(super) const NONE: Self = Self(None);
@@ -262,10 +259,7 @@ impl Shadow<'_> {
     /// The change is durable, and the key has this word, or none. Called under the locks of the change.
     #[inline(always)]
     pub(super) fn done(self, word: Option<u64>) {
-        if let Some((cache, key, is_insert)) = self.0 {
-            if planted::has(Bug::CacheSyncLate) {
-                cache.enter(key, is_insert);
-            }
+        if let Some((cache, key)) = self.0 {
             cache.leave(key, Some(word));
         }
     }
@@ -273,10 +267,7 @@ impl Shadow<'_> {
     /// The change can be seen, and others see to it that it is durable.
     #[inline(always)]
     pub(super) fn left(self) {
-        if let Some((cache, key, is_insert)) = self.0 {
-            if planted::has(Bug::CacheSyncLate) {
-                cache.enter(key, is_insert);
-            }
+        if let Some((cache, key)) = self.0 {
             cache.leave(key, None);
         }
     }
