@@ -1,29 +1,35 @@
-//! Cursors: the place at which a scan goes on, as an index knows it and as a caller or client holds it.
+//! Cursors: the place where a scan continues, in the form of the index and in that of callers and
+//! clients.
 //!
-//! Many clients keep a cursor in a double (JavaScript, PHP, Lua), which is exact only below 2^53. A scan that goes on
-//! from a rounded cursor repeats keys, misses keys, or never ends. So this is the contract of every scan:
+//! Many clients keep a cursor in a double (JavaScript, PHP, Lua), which is exact only below 2^53. A
+//! scan from a rounded cursor repeats keys, skips keys, or never ends. So this is the contract of
+//! every scan:
 //!
-//! 1. A cursor is below [`CURSOR_LIMIT`], 2^53. A larger number is no cursor, and the scan refuses it.
+//! 1. A cursor is below [`CURSOR_LIMIT`], 2^53. A larger number is no cursor, and the scan refuses
+//!    it.
 //! 2. Cursor 0 begins a scan. As the result of a scan, 0 is the end.
-//! 3. Any other number below the limit is a valid cursor, whether a scan returned it or not. A scan from it visits every
-//!    key from there to the end, and ends.
-//! 4. A cursor holds all that the scan needs to go on. It stays good after a restart, on any connection, through resizes.
-//! 5. A hash index scans in the order of [`Position`]s. It returns only positions whose lower [`UNUSED_BITS`] are 0, so a
-//!    cursor is the upper 53 bits of a position and loses nothing. An index may stop only between units that it visits
-//!    whole (a bucket, a home); keys that share the upper bits of their hashes share a unit. It asserts at compile time
-//!    that its largest table has no more units than a cursor can tell apart.
+//! 3. Any other number below the limit is a valid cursor, whether a scan returned it or not. A scan
+//!    from it visits every key from there to the end, and ends.
+//! 4. A cursor holds everything that the scan needs. It stays valid after a restart, on any
+//!    connection, and through resizes.
+//! 5. A hash index scans in the order of [`Position`]s. It returns only positions whose lower
+//!    [`UNUSED_BITS`] are 0, so a cursor is the upper 53 bits of a position and loses nothing. An
+//!    index may stop only between units that it visits whole (a bucket, a home). Keys that share
+//!    the upper bits of their hashes share a unit. Each index asserts at compile time that its
+//!    largest table has no more units than cursors can distinguish.
 //!
-//! An ordered index would scan in the order of its keys, and a key does not fit into 53 bits. This file is the only
-//! place that makes and reads cursors, so such an index changes it and nothing above.
+//! An ordered index would scan in the order of its keys, and a key does not fit into 53 bits. Only
+//! this file makes and reads cursors, so such an index changes this file and nothing above it.
 
-/// A place in a scan of an index: the first hash that is yet to be visited. So it means the same whatever the table's
+/// A place in a scan: the first hash that has not been visited. It means the same for every table
 /// size. 0 is the start; as the result of a scan it is the end.
 pub type Position = u64;
 
-/// A place in a scan, as callers and clients hold it: below [`CURSOR_LIMIT`]. 0 is the start and the end.
+/// A place in a scan as callers and clients keep it, below [`CURSOR_LIMIT`]. 0 is the start and the
+/// end.
 pub type Cursor = u64;
 
-/// Bits that tell positions apart.
+/// Number of bits that distinguish positions.
 pub const POSITION_BITS: u32 = 53;
 
 /// Lower bits of a position that every scan leaves 0.
@@ -32,14 +38,14 @@ pub const UNUSED_BITS: u32 = Position::BITS - POSITION_BITS;
 /// Cursors are below this.
 pub const CURSOR_LIMIT: Cursor = 1 << POSITION_BITS;
 
-/// The cursor of the place at which a scan stopped.
+/// The cursor of the place where a scan stopped.
 #[inline]
 pub fn cursor_at(position: Position) -> Cursor {
     debug_assert_eq!(position & ((1 << UNUSED_BITS) - 1), 0, "a scan stopped inside a unit: {position:#x}");
     position >> UNUSED_BITS
 }
 
-/// The place that a cursor stands for. `None` if the number is no cursor.
+/// The place of a cursor; `None` if the number is no cursor.
 #[inline]
 pub fn position_of(cursor: Cursor) -> Option<Position> {
     (cursor < CURSOR_LIMIT).then_some(cursor << UNUSED_BITS)
@@ -54,7 +60,7 @@ mod tests {
         for cursor in [0, 1, 2, 0x1234_5678_9abc, CURSOR_LIMIT / 2, CURSOR_LIMIT - 1] {
             let position = position_of(cursor).expect("below the limit");
             assert_eq!(cursor_at(position), cursor);
-            // A double holds it exactly.
+            // A double represents it exactly.
             assert_eq!(cursor as f64 as u64, cursor);
         }
         assert_eq!((position_of(1), position_of(CURSOR_LIMIT - 1)), (Some(1 << 11), Some(u64::MAX << 11)));

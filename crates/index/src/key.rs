@@ -1,4 +1,4 @@
-//! What keys an index can have.
+//! The kinds of keys that an index can have.
 
 use std::marker::PhantomData;
 use terrace_medium::MappedMedium;
@@ -8,7 +8,7 @@ use terrace_pool::Guard;
 pub trait KeyKind: Send + Sync + 'static {
     /// The key itself.
     type Key: ?Sized;
-    /// Its hash. The same for ever: it decides where pools of any age hold the key.
+    /// The key's hash. It never changes: it decides where pools of any age hold the key.
     fn hash(key: &Self::Key, seed: u64) -> u64;
 }
 
@@ -17,8 +17,10 @@ pub struct U64;
 
 impl KeyKind for U64 {
     type Key = u64;
-    /// One multiplication, its two halves folded together (the mixer of wyhash), keyed with the pool's seed. Its top bits, which choose the
-    /// bucket, depend on every bit of the key. One and not two: a get is limited by how many of them the processor overlaps, so by its instructions.
+    /// One multiplication whose halves are folded together (the mixer of wyhash), keyed with the
+    /// pool's seed. Its top bits, which choose the bucket, depend on every bit of the key. A second
+    /// multiplication would cost gets: their speed is limited by how many of them overlap in the
+    /// processor, so by instructions.
     #[inline(always)]
     fn hash(key: &u64, seed: u64) -> u64 {
         let product = u128::from(*key ^ seed) * 0x9e37_79b9_7f4a_7c15;
@@ -31,19 +33,20 @@ pub struct Bytes<R>(PhantomData<fn() -> R>);
 
 impl<R: RecordKeys> KeyKind for Bytes<R> {
     type Key = [u8];
-    /// XXH3 with 64 bits, seeded: specified, stable, fast on short keys.
+    /// 64-bit XXH3, seeded: specified, stable, fast for short keys.
     #[inline(always)]
     fn hash(key: &[u8], seed: u64) -> u64 {
         xxhash_rust::xxh3::xxh3_64_with_seed(key, seed)
     }
 }
 
-/// How to find the key of a record. The index's words are records' offsets: multiples of 8 below 2^44, never 0.
+/// Finds the keys of records. The index's words are offsets of records: multiples of 8 below 2^44,
+/// never 0.
 pub trait RecordKeys: Send + Sync + 'static {
     /// The key of the record at `offset`, or `None` if there is no sound record there.
     fn key<'g, M: MappedMedium>(guard: &'g Guard<'_, M>, offset: u64) -> Option<&'g [u8]>;
-    /// Whether the record at `offset` can be believed as a whole. Asked where a key was not found although its slot may be there: of a present key's
-    /// neighbours once in 4,096 comparisons at most.
+    /// Whether the whole record at `offset` is sound. Called when a key was not found but its slot
+    /// may be there: for at most one in 4,096 comparisons with other keys of a bucket.
     fn is_sound<M: MappedMedium>(guard: &Guard<'_, M>, offset: u64) -> bool {
         Self::key(guard, offset).is_some()
     }
@@ -53,7 +56,7 @@ pub trait RecordKeys: Send + Sync + 'static {
     }
 }
 
-/// For tests: there is no record anywhere.
+/// For tests: no record exists.
 #[cfg(test)]
 pub(crate) struct NoRecords;
 
@@ -64,7 +67,7 @@ impl RecordKeys for NoRecords {
     }
 }
 
-/// For tests: a record is one word, which is its key. Where that is 0 there is none.
+/// For tests: a record is one word, its key; 0 is no record.
 #[cfg(test)]
 pub(crate) struct WordRecords;
 
@@ -77,15 +80,15 @@ impl RecordKeys for WordRecords {
 
 #[cfg(test)]
 impl WordRecords {
-    /// The record of a key. All of its line is the same.
+    /// Creates the record of a key. All words of its line are the same.
     pub(crate) fn put<M: MappedMedium>(guard: &Guard<'_, M>, key: u64) -> u64 {
         let fresh = guard.alloc(64).expect("room for a record");
         fresh.stream_lines(0, &[[key; 8]]);
         fresh.persist().into_offset()
     }
 
-    /// Leaves nothing of a record.
-    pub(crate) fn wipe<M: MappedMedium>(guard: &Guard<'_, M>, offset: u64) {
+    /// Erases a record.
+    pub(crate) fn erase<M: MappedMedium>(guard: &Guard<'_, M>, offset: u64) {
         guard.pool().region().stream_lines(offset, &[[0; 8]]);
     }
 }
@@ -94,9 +97,9 @@ impl WordRecords {
 mod tests {
     use super::*;
 
-    /// Pools of any age have keys where these hashes say.
+    /// Pools of any age hold keys at the places that these hashes select.
     #[test]
-    fn hashes_are_the_same_for_ever() {
+    fn hashes_never_change() {
         let integers = [(0, 0), (1, 0), (0, 1), (u64::MAX, 11), (0x0123_4567_89ab_cdef, 0x7e44_ace0)];
         let expected =
             [0, 0x9e37_79b9_7f4a_7c15, 0x9e37_79b9_7f4a_7c15, 0x0b51_32f7_77c8_5309, 0x3e12_b73a_5bc4_18ee];

@@ -1,10 +1,12 @@
-//! The indexes of Terrace: one algorithm a file, each written once for every medium.
+//! The indexes of Terrace: one algorithm a folder, each written once for every medium.
 //!
-//! An index maps a key to one 64-bit word. What the word means is its user's affair; for byte-string keys it is the offset
-//! of a record that holds the key. Keys are of a [`KeyKind`]: [`U64`], held inline, or [`Bytes`], read from the record.
+//! An index maps a key to one 64-bit word. The caller gives the word its meaning; for byte-string
+//! keys it is the offset of a record that contains the key. Keys have a [`KeyKind`]: [`U64`],
+//! stored inline, or [`Bytes`], read from the record.
 //!
-//! Every operation takes a [`Guard`](terrace_pool::Guard): while it lives, nothing that the operation returned is reused. Operations are
-//! linearizable, and durable on their medium when they return. Reads take no lock and never wait.
+//! Every operation takes a [`Guard`](terrace_pool::Guard): while it lives, nothing that the
+//! operation returned is reused. Operations are linearizable, and durable on their medium when they
+//! return. Reads take no lock and never wait.
 #![forbid(unsafe_code)]
 
 mod change;

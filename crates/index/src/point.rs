@@ -1,76 +1,79 @@
-//! What every index for single keys can do.
+//! The operations of every index on single keys.
 
-use crate::{KeyKind, Position};
 use crate::change::{Change, Deferred, Fencing, Swapped, change_if, settle, swapped};
 use crate::hash::{CacheBounds, CacheStats};
+use crate::{KeyKind, Position};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard, Marker, Pool, PoolFull, RootError};
 
-/// What became of an insert.
+/// The result of an insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// The key was absent and is there now.
+    /// The key was absent and is present now.
     New,
-    /// The key was there already, with this word; nothing changed.
+    /// The key was present with this word; nothing changed.
     Present(u64),
 }
 
-/// What a get, an insert or a walk met that no sound index holds. The first one is kept.
+/// Damage that a get, an insert or a walk met: a state that no sound index has. The first one is
+/// kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Where in the pool, in bytes.
+    /// Its offset in the pool, in bytes.
     pub offset: u64,
     /// What is wrong there.
     pub what: &'static str,
 }
 
-/// How full an index is, and with what.
+/// The size and load of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct IndexStats {
-    /// Keys.
+    /// Number of keys.
     pub keys: u64,
-    /// Slots that keys can be put in, overflow included.
+    /// Slots for keys, overflow buckets included.
     pub slots: u64,
     /// Buckets of the main table.
     pub buckets: u64,
-    /// Buckets chained behind those.
+    /// Buckets chained to those.
     pub overflow_buckets: u64,
-    /// Bytes of the pool that the index takes.
+    /// Bytes of the pool that the index uses.
     pub bytes: u64,
-    /// Resizes finished since the index was created or opened.
+    /// Resizes completed since the index was created or opened.
     pub resizes: u64,
-    /// Whether a resize is under way.
+    /// Whether a resize is in progress.
     pub resizing: bool,
 }
 
 impl IndexStats {
-    /// Keys a slot, 0 to 1.
+    /// The load factor, 0 to 1.
     pub fn load_factor(&self) -> f64 {
         if self.slots == 0 { 0.0 } else { self.keys as f64 / self.slots as f64 }
     }
 }
 
-/// A map from single keys to 64-bit words.
+/// A map from keys to 64-bit words.
 pub trait PointIndex: Send + Sync {
-    /// The medium that it lies on.
+    /// The medium of its pool.
     type Medium: MappedMedium;
     /// The kind of its keys.
     type Kind: KeyKind;
-    /// What such an index is called, in a pool's root directory too.
+    /// The name of this kind of index, also in a pool's root directory.
     const NAME: &'static str;
-    /// Fences of an insert on a medium that asks for them, outside a resize: at most.
+    /// The most fences that an insert takes outside a resize, on a medium that needs fences.
     const FENCES_PER_INSERT: u32;
 
-    /// The pool that it lies in.
+    /// The index's pool.
     fn pool(&self) -> &Pool<Self::Medium>;
 
     /// The word of `key`.
     fn get(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>) -> Option<u64>;
 
-    /// As [`PointIndex::get`], but where a record is unsound that may be the one of `key`, that is damage and not absence.
+    /// As [`PointIndex::get`], but damage instead of absence if an unsound record may be the one of
+    /// `key`.
     fn get_sound(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>) -> Result<Option<u64>, Damage>;
 
-    /// The words of `keys`, their memory fetched together. `each` is called once a key, in order, with the key's position.
+    /// The words of `keys`; their cache misses overlap. Calls `each` for every key, in order, with
+    /// the key's position in `keys`.
     fn get_many<'k>(
         &self,
         guard: &Guard<'_, Self::Medium>,
@@ -79,8 +82,12 @@ pub trait PointIndex: Send + Sync {
     ) where
         Key<Self>: 'k;
 
-    /// Makes of the state of `key`, its word or absence, what `decide` answers to it, in one step, and returns the state before. `decide` is asked once or more,
-    /// the last time about what is returned. Fails, without a change, where an absent key is to be added and the pool is full.
+    /// Changes the state of `key`, its word or absence, as `decide` says, in one atomic step.
+    /// Returns the previous state. `decide` is called at least once, the last time with the state
+    /// that is returned.
+    ///
+    /// # Errors
+    /// Nothing changed: an absent key must be added and the pool is full.
     fn change(
         &self,
         guard: &Guard<'_, Self::Medium>,
@@ -103,13 +110,13 @@ pub trait PointIndex: Send + Sync {
         })
     }
 
-    /// Gives `key` another word if it is there, and returns the one it had. Takes no memory.
+    /// Gives `key` another word if it is present, and returns the previous word. Allocates nothing.
     fn update(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>, word: u64) -> Option<u64> {
         let present = |before: Option<u64>| before.map_or(Change::Keep, |_| Change::To(Some(word)));
         self.change(guard, key, Fencing::Now, present).expect("an update takes no memory")
     }
 
-    /// Gives `key` this word, whether it is there or not, and returns the one it had.
+    /// Gives `key` this word, present or not, and returns the previous word.
     fn upsert(
         &self,
         guard: &Guard<'_, Self::Medium>,
@@ -119,12 +126,12 @@ pub trait PointIndex: Send + Sync {
         self.change(guard, key, Fencing::Now, |_| Change::To(Some(word)))
     }
 
-    /// Removes `key` and returns its word. Takes no memory.
+    /// Removes `key` and returns its word. Allocates nothing.
     fn remove(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>) -> Option<u64> {
         self.change(guard, key, Fencing::Now, |_| Change::To(None)).expect("a removal takes no memory")
     }
 
-    /// Gives `key` the state `new` if its state is `expected`; `None` is absence on both sides.
+    /// Changes the state of `key` to `new` if it is `expected`; `None` is absence on both sides.
     fn compare_and_swap(
         &self,
         guard: &Guard<'_, Self::Medium>,
@@ -136,8 +143,8 @@ pub trait PointIndex: Send + Sync {
         Ok(swapped(found, expected))
     }
 
-    /// As [`PointIndex::compare_and_swap`], but durable only once `deferred` is settled. Readers of other threads that meet the
-    /// change before make it durable themselves.
+    /// As [`PointIndex::compare_and_swap`], but durable only once `deferred` is settled. Readers
+    /// that see the change earlier persist it themselves.
     fn compare_and_swap_deferred(
         &self,
         guard: &Guard<'_, Self::Medium>,
@@ -150,22 +157,27 @@ pub trait PointIndex: Send + Sync {
         Ok(swapped(found, expected))
     }
 
-    /// Makes deferred writes durable, all with one fence.
+    /// Persists deferred writes, all with one fence.
     fn settle(&self, guard: &Guard<'_, Self::Medium>, deferred: Deferred) {
         settle(guard, deferred);
     }
 
-    /// Keys now. Exact when nothing writes; after an unclean stop of a machine, once the background collection has run.
+    /// Number of keys. Exact while no thread writes; after an unclean stop of the machine, once a
+    /// collection has run.
     fn len(&self) -> u64;
 
-    /// Whether there is no key.
+    /// Whether the index has no key.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Visits the words from `from` on, at least `at_least` of them unless the end comes first, and returns where to go on, 0
-    /// at the end. Takes any position; returns one that a [cursor](crate::cursor) holds without loss. A full scan from 0 visits every key that is there throughout, through any resize; one that comes, goes or changes
-    /// meanwhile perhaps, and a key may be visited twice if the table shrinks between two pieces of a scan, or if an insert moves it (Level hashing).
+    /// Visits the words from `from` on, at least `at_least` of them unless the end comes first.
+    /// Returns where to continue, 0 at the end. Accepts any position; returns one that a
+    /// [cursor](crate::cursor) holds without loss.
+    ///
+    /// A full scan from 0 visits every key that is present throughout, through any resize. It may
+    /// or may not visit a key that is added, removed or changed meanwhile. It may visit a key twice
+    /// if the table shrinks between two calls, or if an insert moves the key (Level hashing).
     fn scan(
         &self,
         guard: &Guard<'_, Self::Medium>,
@@ -174,7 +186,7 @@ pub trait PointIndex: Send + Sync {
         each: impl FnMut(u64),
     ) -> Position;
 
-    /// Visits every word, as one whole scan.
+    /// Visits every word, in one full scan.
     fn for_each(&self, guard: &Guard<'_, Self::Medium>, mut each: impl FnMut(u64)) {
         let mut position = 0;
         loop {
@@ -185,8 +197,8 @@ pub trait PointIndex: Send + Sync {
         }
     }
 
-    /// Marks every block of the index for the collector, and visits every word so that its user can mark what it points to.
-    /// Corrects [`PointIndex::len`] on the way.
+    /// Marks every block of the index for the collector, and visits every word so that the caller
+    /// can mark what it points to. Corrects [`PointIndex::len`].
     fn trace(
         &self,
         guard: &Guard<'_, Self::Medium>,
@@ -194,21 +206,23 @@ pub trait PointIndex: Send + Sync {
         each: impl FnMut(&mut Marker<'_>, u64),
     );
 
-    /// Does a bounded piece of background work (a step of a resize that writers have left), and says whether there is more.
+    /// Does a bounded piece of background work, such as a step of a resize. Returns whether more is
+    /// left.
     fn maintain(&self, guard: &Guard<'_, Self::Medium>) -> bool;
 
-    /// How full it is.
+    /// Its size and load.
     fn stats(&self, guard: &Guard<'_, Self::Medium>) -> IndexStats;
 
-    /// Gives the index a cache in DRAM between these bounds, if it is one that has such a cache and the pool is this process's alone; all operations go through this handle then.
+    /// Gives the index a DRAM cache within these bounds, if this kind of index has one and the pool
+    /// is exclusive. From then on, all operations must go through this handle.
     fn set_cache(&mut self, _bounds: CacheBounds) {}
 
-    /// What its cache does; `None` if it has none.
+    /// The cache's counters; `None` without a cache.
     fn cache(&self) -> Option<CacheStats> {
         None
     }
 
-    /// The first damage that any operation has met. An answer given after it may be wrong.
+    /// The first damage that any operation has met. Later answers may be wrong.
     fn damage(&self) -> Option<Damage>;
 }
 
@@ -217,28 +231,29 @@ pub type Key<I> = <<I as PointIndex>::Kind as KeyKind>::Key;
 
 /// An index that lives in a pool under a name.
 pub trait Stored: Sized {
-    /// The medium that it lies on.
+    /// The medium of its pool.
     type Medium: MappedMedium;
 
-    /// Makes an empty index with room for `capacity` keys, and the root `name`.
+    /// Creates an empty index with room for `capacity` keys, and the root `name`.
     fn create(pool: &Pool<Self::Medium>, name: &str, capacity: u64) -> Result<Self, StoreError>;
 
-    /// Finds the index that the root `name` holds, in constant time, whatever a crash left; `None` if there is none.
+    /// Opens the index of the root `name`, in constant time, whatever a crash left; `None` if there
+    /// is none.
     fn recover(pool: &Pool<Self::Medium>, name: &str) -> Result<Option<Self>, StoreError>;
 
-    /// Walks every invariant while nothing writes, and says what does not hold.
+    /// Checks every invariant while no thread writes, and returns the violations.
     fn verify(&self, guard: &Guard<'_, Self::Medium>) -> Vec<Finding>;
 }
 
-/// Why an index could not be made or found.
+/// Why an index could not be created or opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The pool has no room for it.
     Full(PoolFull),
-    /// Its root is of another kind or the root directory is full.
+    /// The root is of another kind, or the root directory is full.
     Root(RootError),
-    /// What the root points to is not this index.
+    /// The root does not point to a sound index of this kind.
     Damaged(Damage),
 }
 
@@ -271,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_load_is_that_part_of_the_slots_that_has_a_key() {
+    fn load_factor_is_keys_per_slot() {
         let load = |keys, slots| IndexStats { keys, slots, ..IndexStats::default() }.load_factor();
         assert_eq!([load(3, 4), load(0, 4), load(8, 8), load(0, 0)], [0.75, 0.0, 1.0, 0.0]);
     }

@@ -1,10 +1,10 @@
-//! What an index whose keys have an order can do besides.
+//! The additional operations of an index whose keys are ordered.
 
 use crate::{Key, PointIndex};
 use std::ops::{Bound, ControlFlow};
 use terrace_pool::Guard;
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the lowest key to the highest.
@@ -13,13 +13,14 @@ pub enum Direction {
     Backward,
 }
 
-/// A map from keys to 64-bit words that also visits keys in their order: integers as numbers, byte strings byte by byte, a string before
-/// those that it begins.
+/// A map from keys to 64-bit words that also visits keys in order: integers as numbers, byte
+/// strings byte by byte, a string before the strings that it is a prefix of.
 pub trait RangeIndex: PointIndex {
-    /// Visits the words of the keys between `from` and `to` in order, the way that `direction` says, until `each` breaks off. `from` is the lower end whatever
-    /// the direction; where it lies above `to`, there is nothing between them.
+    /// Visits the words of the keys between `from` and `to`, in `direction`, until `each` breaks.
+    /// `from` is the lower end in either direction; if it is above `to`, nothing is visited.
     ///
-    /// A key that is there throughout is visited exactly once; one that comes, goes or changes meanwhile at most once.
+    /// A key that is present throughout is visited exactly once; one that is added, removed or
+    /// changed meanwhile at most once.
     fn range(
         &self,
         guard: &Guard<'_, Self::Medium>,

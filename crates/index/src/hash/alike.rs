@@ -1,4 +1,5 @@
-//! Byte strings for tests that nothing but their records tells apart, and records that are no more than a number.
+//! Test data: byte strings that only their records distinguish, and records that consist of a
+//! number.
 
 use crate::{Bytes, KeyKind, PointIndex, RecordKeys};
 use std::collections::HashMap;
@@ -6,16 +7,17 @@ use std::sync::LazyLock;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
-/// Numbers that keys are made of.
+/// Numbers of possible keys.
 const NUMBERS: u64 = 1 << 15;
 
 static KEYS: LazyLock<Vec<[u8; 8]>> = LazyLock::new(|| (0..NUMBERS).map(u64::to_le_bytes).collect());
 
-/// The record at `8 * n` has the key `n`, as eight bytes; behind the last of them nothing is sound.
+/// Records of which the one at `8 * n` has the key `n`, as eight bytes. Beyond the last, none is
+/// sound.
 pub(super) struct Numbered;
 
-/// A record's offset of which nothing can be read.
-pub(super) const LOST: u64 = 8 * NUMBERS;
+/// The offset of an unreadable record.
+pub(super) const UNREADABLE: u64 = 8 * NUMBERS;
 
 impl RecordKeys for Numbered {
     fn key<'g, M: MappedMedium>(_: &'g Guard<'_, M>, offset: u64) -> Option<&'g [u8]> {
@@ -27,19 +29,20 @@ pub(super) fn key(number: u64) -> &'static [u8] {
     &KEYS[number as usize]
 }
 
-/// Two keys whose hashes have their first `top` bits in common, and their last eight.
-pub(super) fn pair_of_one_look(seed: u64, top: u32) -> [u64; 2] {
+/// Two keys whose hashes have the first `top` bits and the last eight in common.
+pub(super) fn look_alike_pair(seed: u64, top: u32) -> [u64; 2] {
     let mut seen = HashMap::new();
-    let look = |number| {
+    let bits = |number| {
         let hash = Bytes::<Numbered>::hash(key(number), seed);
         (hash >> (64 - top), hash as u8)
     };
-    let first = (1..NUMBERS).find_map(|number| Some([seen.insert(look(number), number)?, number]));
-    first.expect("so many numbers have two that look alike")
+    let first = (1..NUMBERS).find_map(|number| Some([seen.insert(bits(number), number)?, number]));
+    first.expect("so many numbers have two that bits alike")
 }
 
-/// An empty index of them finds forty, and no more, however many are looked for together.
-pub(super) fn finds_many_at_once(index: &impl PointIndex<Kind = Bytes<Numbered>>) {
+/// Checks that an empty index finds forty keys after they are added, and no others, with
+/// `get_many`.
+pub(super) fn check_get_many(index: &impl PointIndex<Kind = Bytes<Numbered>>) {
     let guard = index.pool().pin();
     (1..41).for_each(|number| _ = index.insert(&guard, key(number), 8 * number).unwrap());
     for keys in [0, 1, 15, 16, 17, 50] {

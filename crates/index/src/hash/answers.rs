@@ -1,4 +1,5 @@
-//! What every hash index owes to whoever looks for a key: that the answer is durable, however little of it was when it was found; and, where all is durable already, that it costs no write-back and no fence.
+//! Tests of every hash index: an answer is durable, even if the change that it shows was not; and
+//! if everything is durable, a read costs no write-back and no fence.
 
 use super::power::{Medium, Power, pool};
 use super::{Clht, Level, Rewo, Turbo};
@@ -8,7 +9,7 @@ use terrace_pool::Pool;
 use terrace_testkit::Counting;
 
 const NAME: &str = "index";
-/// So many that some are not where a search begins, and that no resize is far.
+/// Enough that some keys are not where a search begins, and that no resize is near.
 const KEYS: u64 = 60;
 
 fn word(key: u64, nth: u64) -> u64 {
@@ -26,10 +27,10 @@ where
     index
 }
 
-/// All ways to look for a key.
+/// Number of ways to look a key up.
 const WAYS: usize = 5;
 
-/// The word of a key, found in one of these ways.
+/// The word of a key, looked up in one of these ways.
 fn look<I: PointIndex<Kind = U64>>(index: &I, way: usize, key: u64) -> Option<u64> {
     let (guard, mut found) = (index.pool().pin(), None);
     match way {
@@ -45,7 +46,7 @@ fn look<I: PointIndex<Kind = U64>>(index: &I, way: usize, key: u64) -> Option<u6
     found
 }
 
-/// A change of a key that waits for its fence: it comes, gets another word, or goes.
+/// A deferred change of a key: it is added, gets another word, or is removed.
 fn change<I: PointIndex<Kind = U64>>(index: &I, key: u64, nth: u64, after: Option<u64>) -> Deferred {
     let (guard, mut deferred) = (index.pool().pin(), Deferred::default());
     let before = (nth > 0).then(|| word(key, nth - 1));
@@ -59,7 +60,7 @@ fn changes(key: u64) -> [Option<u64>; 3] {
     [Some(word(key, 0)), Some(word(key, 1)), None]
 }
 
-fn what_was_found_is_durable<I>()
+fn check_answers_are_durable<I>()
 where
     I: PointIndex<Kind = U64, Medium = Medium> + Stored<Medium = Medium>,
 {
@@ -70,7 +71,7 @@ where
             for (nth, after) in (0..).zip(changes(key)) {
                 let deferred = change(&index, key, nth, after);
                 assert_eq!(look(&index, way, key), after, "{}, way {way}", I::NAME);
-                let pool = power.lost();
+                let pool = power.after_power_loss();
                 let kept = I::recover(&pool, NAME).unwrap().unwrap().get(&pool.pin(), &key);
                 pool.abandon();
                 assert_eq!(kept, after, "{}, way {way}, change {nth}", I::NAME);
@@ -81,14 +82,14 @@ where
 }
 
 #[test]
-fn what_was_found_is_there_after_a_loss_of_power() {
-    what_was_found_is_durable::<Clht<_, U64>>();
-    what_was_found_is_durable::<Level<_, U64>>();
-    what_was_found_is_durable::<Rewo<_, U64>>();
-    what_was_found_is_durable::<Turbo<_, U64>>();
+fn answers_survive_power_loss() {
+    check_answers_are_durable::<Clht<_, U64>>();
+    check_answers_are_durable::<Level<_, U64>>();
+    check_answers_are_durable::<Rewo<_, U64>>();
+    check_answers_are_durable::<Turbo<_, U64>>();
 }
 
-fn looking_costs_nothing<I>()
+fn check_reads_persist_nothing<I>()
 where
     I: PointIndex<Kind = U64, Medium = Counting<Pmem>> + Stored<Medium = Counting<Pmem>>,
 {
@@ -108,15 +109,15 @@ where
 }
 
 #[test]
-fn to_find_what_is_durable_costs_no_write_back_and_no_fence() {
-    looking_costs_nothing::<Clht<_, U64>>();
-    looking_costs_nothing::<Level<_, U64>>();
-    looking_costs_nothing::<Rewo<_, U64>>();
-    looking_costs_nothing::<Turbo<_, U64>>();
+fn reads_of_durable_keys_persist_nothing() {
+    check_reads_persist_nothing::<Clht<_, U64>>();
+    check_reads_persist_nothing::<Level<_, U64>>();
+    check_reads_persist_nothing::<Rewo<_, U64>>();
+    check_reads_persist_nothing::<Turbo<_, U64>>();
 }
 
-/// Whether each change of a key leaves something to settle, which nothing but a change does.
-fn leaves_something<M: MappedMedium, I>() -> bool
+/// Whether each change of a key leaves a deferred write. Nothing but a change does.
+fn defers_every_change<M: MappedMedium, I>() -> bool
 where
     I: PointIndex<Kind = U64, Medium = M> + Stored<Medium = M>,
 {
@@ -140,21 +141,21 @@ where
     left[0]
 }
 
-fn leaves_as_asked<M: MappedMedium>(wanted: bool) {
-    assert_eq!(leaves_something::<M, Clht<M, U64>>(), wanted);
-    assert_eq!(leaves_something::<M, Level<M, U64>>(), wanted);
-    assert_eq!(leaves_something::<M, Rewo<M, U64>>(), wanted);
-    assert_eq!(leaves_something::<M, Turbo<M, U64>>(), wanted);
+fn check_defers<M: MappedMedium>(wanted: bool) {
+    assert_eq!(defers_every_change::<M, Clht<M, U64>>(), wanted);
+    assert_eq!(defers_every_change::<M, Level<M, U64>>(), wanted);
+    assert_eq!(defers_every_change::<M, Rewo<M, U64>>(), wanted);
+    assert_eq!(defers_every_change::<M, Turbo<M, U64>>(), wanted);
 }
 
 #[test]
-fn only_where_a_cache_can_lose_something_is_anything_left_to_settle() {
-    leaves_as_asked::<Dram>(false);
-    leaves_as_asked::<Shm>(false);
-    leaves_as_asked::<Pmem>(true);
+fn changes_are_deferred_only_with_volatile_cache() {
+    check_defers::<Dram>(false);
+    check_defers::<Shm>(false);
+    check_defers::<Pmem>(true);
 }
 
-fn a_scan_in_pieces<I>()
+fn check_scan_in_pieces<I>()
 where
     I: PointIndex<Kind = U64, Medium = Dram> + Stored<Medium = Dram>,
 {
@@ -180,15 +181,15 @@ where
 }
 
 #[test]
-fn a_scan_gives_as_many_words_as_it_was_asked_for_and_not_many_more() {
-    a_scan_in_pieces::<Clht<_, U64>>();
-    a_scan_in_pieces::<Level<_, U64>>();
-    a_scan_in_pieces::<Rewo<_, U64>>();
-    a_scan_in_pieces::<Turbo<_, U64>>();
+fn scan_returns_about_as_many_words_as_asked() {
+    check_scan_in_pieces::<Clht<_, U64>>();
+    check_scan_in_pieces::<Level<_, U64>>();
+    check_scan_in_pieces::<Rewo<_, U64>>();
+    check_scan_in_pieces::<Turbo<_, U64>>();
 }
 
-/// What a collector's walk costs a table that is durable: a fence, for what the root names.
-fn a_walk_costs_a_fence<I>()
+/// Checks the collector's walk over a durable table: it costs one fence, for what the root names.
+fn check_walk_costs<I>()
 where
     I: PointIndex<Kind = U64, Medium = Counting<Pmem>> + Stored<Medium = Counting<Pmem>>,
 {
@@ -211,13 +212,13 @@ where
 }
 
 #[test]
-fn a_walk_makes_durable_what_may_not_be_and_nothing_else() {
-    a_walk_costs_a_fence::<Clht<_, U64>>();
-    a_walk_costs_a_fence::<Level<_, U64>>();
+fn trace_persists_the_root_only() {
+    check_walk_costs::<Clht<_, U64>>();
+    check_walk_costs::<Level<_, U64>>();
 }
 
-/// Each operation says what it found.
-fn each_says_what_it_found<I>()
+/// Checks that each operation returns the state that it found.
+fn check_found_states<I>()
 where
     I: PointIndex<Kind = U64, Medium = Dram> + Stored<Medium = Dram>,
 {
@@ -244,9 +245,9 @@ where
 }
 
 #[test]
-fn each_operation_says_what_it_found() {
-    each_says_what_it_found::<Clht<_, U64>>();
-    each_says_what_it_found::<Level<_, U64>>();
-    each_says_what_it_found::<Rewo<_, U64>>();
-    each_says_what_it_found::<Turbo<_, U64>>();
+fn operations_return_the_state_found() {
+    check_found_states::<Clht<_, U64>>();
+    check_found_states::<Level<_, U64>>();
+    check_found_states::<Rewo<_, U64>>();
+    check_found_states::<Turbo<_, U64>>();
 }

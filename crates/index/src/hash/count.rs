@@ -1,23 +1,25 @@
-//! How many keys there are: counters in stripes, so that writers do not share one, and a recount after a crash.
+//! The number of keys: counters in stripes, so that writers share no line, and a recount after a
+//! crash.
 //!
 //! ```text
-//!   stripes: a line a writer, by its seat              | column 0 | column 1 | 0 ... |
-//!   a line of the root                                 | mode | base | frontier | ... |
+//!   stripes: a line a writer, by its thread slot         | column 0 | column 1 | 0 ... |
+//!   a line of the root                                   | mode | base | frontier | ... |
 //! ```
-//! `len` is `base`, which never changes, plus the sum of the active column. The counters are not persisted: a killed process may leave a count off by
-//! one a thread, a power failure may leave anything. So the collector's walk counts again, under each bucket's lock, while writers go on:
-//! a writer adds to the other column too if the walk has already passed its bucket. At the end the walk's own total and that column are the
-//! exact count, and the columns swap roles in one store.
+//! `len` is `base`, which never changes, plus the sum of the active column. The counters are not
+//! persisted: a killed process may leave a count off by one a thread, a power failure may leave
+//! anything. So the collector's walk recounts, under each bucket's lock, while writers continue. If
+//! the walk has passed a writer's bucket, the writer adds to the other column, too. At the end, the
+//! walk's total and that column are the exact count, and the columns swap roles in one store.
 //!
-//! Mode: bit 0 the active column, bit 1 a recount is under way. The frontier is the walk's progress in hash space, halved, so that its end
-//! (2^63) can be told from its start.
+//! Mode: bit 0 is the active column, bit 1 says that a recount is in progress. The frontier is the
+//! walk's progress in hash space, halved, so that its end (2^63) differs from its start.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{Line, Medium, Word};
 
-/// Seats that have a stripe to themselves; the others share the rest.
+/// Thread slots with a stripe of their own; the others share the rest.
 const OWN: u64 = 24;
-/// A power of two.
+/// Shared stripes: a power of two.
 const SHARED: u64 = 8;
 pub(super) const STRIPES: u64 = OWN + SHARED;
 pub(super) type Stripes = [Line; STRIPES as usize];
@@ -27,36 +29,38 @@ const BASE: usize = 1;
 const FRONTIER: usize = 2;
 const COLUMN: u64 = 1;
 const RECOUNTING: u64 = 2;
-/// The frontier when the walk has passed everything.
+/// The frontier when the walk has passed every bucket.
 const END: u64 = 1 << 63;
 
 /// The counters of one index.
 pub(super) struct Count<'r, M> {
     pub(super) medium: &'r M,
-    /// Of which the first three words are the count's.
+    /// Its first three words are the count's.
     pub(super) line: &'r Line,
     pub(super) stripes: &'r Stripes,
 }
 
 impl<M: Medium> Count<'_, M> {
-    /// A key came (`by` 1) or went (`by` -1). Called under the lock of its bucket.
+    /// Counts a key that was added (`by` 1) or removed (`by` -1). Called under the lock of its
+    /// bucket.
     #[inline(always)]
-    pub(super) fn add(&self, seat: u64, hash: u64, by: i64) {
+    pub(super) fn add(&self, thread_slot: u64, hash: u64, by: i64) {
         let mode = self.word(MODE).load(self.medium, Acquire);
         let column = (mode & COLUMN) as usize;
-        if mode & RECOUNTING == 0 && seat < OWN {
-            // Nobody else writes it. The mode may change meanwhile, but to a recount in the same column, and no further: that has to wait for
-            // the lock of this bucket.
-            let word = &self.stripes[seat as usize].0[column];
+        if mode & RECOUNTING == 0 && thread_slot < OWN {
+            // No other thread writes this word. The mode may change meanwhile, but only to a
+            // recount in the same column: any further change has to wait for the lock of this
+            // bucket.
+            let word = &self.stripes[thread_slot as usize].0[column];
             word.store(self.medium, word.load(self.medium, Relaxed).wrapping_add(by as u64), Relaxed);
         } else {
-            self.add_shared(seat, hash, by, mode);
+            self.add_shared(thread_slot, hash, by, mode);
         }
     }
 
     #[cold]
-    fn add_shared(&self, seat: u64, hash: u64, by: i64, mode: u64) {
-        let stripe = if seat < OWN { seat } else { OWN + seat % SHARED };
+    fn add_shared(&self, thread_slot: u64, hash: u64, by: i64, mode: u64) {
+        let stripe = if thread_slot < OWN { thread_slot } else { OWN + thread_slot % SHARED };
         let (line, column) = (&self.stripes[stripe as usize], (mode & COLUMN) as usize);
         line.0[column].fetch_add(self.medium, by as u64, Relaxed);
         if mode & RECOUNTING != 0 && hash >> 1 < self.word(FRONTIER).load(self.medium, Acquire) {
@@ -68,7 +72,9 @@ impl<M: Medium> Count<'_, M> {
         loop {
             let mode = self.word(MODE).load(self.medium, Acquire);
             let len = self.len_in(mode);
-            // ORDER: Relaxed: behind the Acquire of the columns. A recount has ended and another one begun by now, perhaps: who saw a word that it has cleared sees another mode.
+            // ORDER: Relaxed: after the Acquire loads of the columns. A recount may have ended and
+            // another begun by now: a thread that read a word cleared by that one sees another
+            // mode.
             if self.word(MODE).load(self.medium, Relaxed) & COLUMN == mode & COLUMN {
                 return len;
             }
@@ -81,15 +87,16 @@ impl<M: Medium> Count<'_, M> {
         len.max(0) as u64
     }
 
-    /// Starts a recount. One at a time.
+    /// Starts a recount. The caller excludes other recounts.
     pub(super) fn start_recount(&self) {
         self.clear();
         let column = self.word(MODE).load(self.medium, Relaxed) & COLUMN;
         self.word(MODE).store(self.medium, column | RECOUNTING, Release);
     }
 
-    /// Clears the column that is not active. A recount may be under way still, if it was given up or its collector died: the frontier comes first, so that nobody adds to what is cleared
-    /// before the walk has passed. (But who has seen the old one and is about to add, one a thread.)
+    /// Clears the inactive column. An abandoned recount may still be in progress, so the frontier
+    /// is reset first: no writer then adds to a cleared word before the walk has passed. (Except
+    /// writers that have already read the old frontier, at most one add a thread.)
     fn clear(&self) {
         self.word(FRONTIER).store(self.medium, 0, Relaxed);
         let other = 1 - (self.word(MODE).load(self.medium, Relaxed) & COLUMN) as usize;
@@ -97,7 +104,8 @@ impl<M: Medium> Count<'_, M> {
         self.stripes.iter().for_each(|stripe| stripe.0[other].store(self.medium, 0, Release));
     }
 
-    /// The walk has counted every bucket up to the hash `end` (0: all of them). Called under the lock of the last one.
+    /// The walk has counted every bucket up to the hash `end` (0: all of them). Called under the
+    /// lock of the last one.
     pub(super) fn advance_frontier(&self, end: u64) {
         let frontier = if end == 0 { END } else { end >> 1 };
         self.word(FRONTIER).store(self.medium, frontier, Release);
@@ -110,14 +118,16 @@ impl<M: Medium> Count<'_, M> {
         self.word(MODE).store(self.medium, COLUMN ^ column, Release);
     }
 
-    /// Adds what the walk has found to the column that becomes the active one. The base stays: it counts for both, until a single store selects the other.
+    /// Adds the walk's result to the column that becomes active. The base stays: it counts for
+    /// both, until a single store selects the other column.
     fn fill(&self, total: u64) {
         let other = 1 - (self.word(MODE).load(self.medium, Relaxed) & COLUMN) as usize;
         let missing = total.wrapping_sub(self.word(BASE).load(self.medium, Relaxed));
         self.stripes[OWN as usize].0[other].fetch_add(self.medium, missing, Relaxed);
     }
 
-    /// After a crash no recount is under way, and a column may be selected that was never finished.
+    /// After a crash: no recount is in progress. A column may be selected whose recount did not
+    /// finish.
     pub(super) fn recover(&self) {
         let column = self.word(MODE).load(self.medium, Relaxed) & COLUMN;
         self.word(MODE).store(self.medium, column, Release);
@@ -159,9 +169,9 @@ mod tests {
     }
 
     #[test]
-    fn who_has_read_the_mode_before_a_recount_ended_gets_what_was_counted_or_looks_again() {
+    fn len_during_a_recount_is_consistent() {
         with_count(|count| {
-            (0..7).for_each(|seat| count.add(seat, KEY, 1));
+            (0..7).for_each(|thread_slot| count.add(thread_slot, KEY, 1));
             for keys in [7, 8, 9, 10] {
                 let mode = count.word(MODE).load(count.medium, Acquire);
                 count.start_recount();
@@ -178,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collector_that_dies_leaves_the_count_as_it_was() {
+    fn abandoned_recount_keeps_the_count() {
         with_count(|count| {
             count.add(1, KEY, 1);
             recount(count, 20);
@@ -194,11 +204,11 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_while_a_recount_begins_anew_is_counted_once() {
+    fn add_during_recount_restart_counts_once() {
         with_count(|count| {
             count.start_recount();
             count.advance_frontier(0);
-            // Its collector has died; the next one begins, and somebody adds a key before the walk.
+            // Its collector has died. The next one begins, and a thread adds a key before the walk.
             count.clear();
             count.add(1, KEY, 1);
             count.word(MODE).store(count.medium, RECOUNTING, Release);
@@ -209,44 +219,44 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_while_a_walk_is_under_way_is_counted_by_whoever_comes_second() {
-        for seat in [3, 30] {
+    fn add_during_walk_counts_once() {
+        for thread_slot in [3, 30] {
             with_count(|count| {
                 for before in [0, 4, 8] {
                     count.start_recount();
                     assert_eq!(count.len(), before);
-                    // Before the walk, which is going to find them; where it is; and behind it.
-                    count.add(seat, KEY, 1);
+                    // Before the walk, which will find the keys; at its place; and behind it.
+                    count.add(thread_slot, KEY, 1);
                     count.advance_frontier(KEY);
-                    count.add(seat, KEY, 1);
-                    count.add(seat, KEY - 2, 1);
+                    count.add(thread_slot, KEY, 1);
+                    count.add(thread_slot, KEY - 2, 1);
                     count.advance_frontier(0);
-                    count.add(seat, u64::MAX, 1);
+                    count.add(thread_slot, u64::MAX, 1);
                     assert_eq!(count.len(), before + 4);
                     count.finish_recount(before + 2);
-                    assert_eq!(count.len(), before + 4, "seat {seat}");
+                    assert_eq!(count.len(), before + 4, "thread_slot {thread_slot}");
                 }
             });
         }
     }
 
     #[test]
-    fn seats_beyond_those_that_have_a_stripe_to_themselves_share_the_rest() {
+    fn high_thread_slots_share_stripes() {
         with_count(|count| {
             let keys = |stripe: u64| count.stripes[stripe as usize].0[0].load(count.medium, Relaxed);
-            for seat in 0..OWN + 2 * SHARED {
-                let stripe = if seat < OWN { seat } else { OWN + seat % SHARED };
+            for thread_slot in 0..OWN + 2 * SHARED {
+                let stripe = if thread_slot < OWN { thread_slot } else { OWN + thread_slot % SHARED };
                 let before = keys(stripe);
-                count.add(seat, KEY, 1);
-                assert_eq!((keys(stripe), count.len()), (before + 1, seat + 1));
+                count.add(thread_slot, KEY, 1);
+                assert_eq!((keys(stripe), count.len()), (before + 1, thread_slot + 1));
             }
         });
     }
 
     #[test]
-    fn only_who_has_a_stripe_alone_adds_to_it_without_a_read_modify_write() {
+    fn own_stripe_takes_no_read_modify_write() {
         with_count_on::<Counting<Dram>>(|count| {
-            let rmws = |seat| count.medium.during(|| count.add(seat, KEY, 1)).0.rmws;
+            let rmws = |thread_slot| count.medium.during(|| count.add(thread_slot, KEY, 1)).0.rmws;
             assert_eq!([0, OWN - 1, OWN, OWN + SHARED].map(rmws), [0, 0, 1, 1]);
             // Behind a walk it counts in both columns.
             count.start_recount();
@@ -257,18 +267,22 @@ mod tests {
     }
 
     #[test]
-    fn a_stripe_of_one_s_own_is_one_s_own_in_a_recount_too() {
+    fn own_stripe_stays_own_during_recount() {
         with_count(|count| {
             count.start_recount();
-            for seat in 0..OWN + SHARED {
-                count.add(seat, KEY, 1);
-                assert_eq!(count.stripes[seat as usize].0[0].load(count.medium, Relaxed), 1, "seat {seat}");
+            for thread_slot in 0..OWN + SHARED {
+                count.add(thread_slot, KEY, 1);
+                assert_eq!(
+                    count.stripes[thread_slot as usize].0[0].load(count.medium, Relaxed),
+                    1,
+                    "thread_slot {thread_slot}"
+                );
             }
         });
     }
 
     #[test]
-    fn after_a_crash_no_recount_is_under_way() {
+    fn recover_ends_a_recount() {
         with_count(|count| {
             recount(count, 5);
             count.start_recount();

@@ -1,6 +1,5 @@
-//! The slot of a byte-string key: one word, in which bits of the key's hash stand beside the offset of its record.
-//!
-//! `[63:49] bits of the hash  [48:41] check  [40:0] offset / 8`
+//! The slot of a byte-string key: one word with bits of the key's hash beside the offset of its
+//! record.
 
 pub(super) const HASH_BITS: u32 = 15;
 const CHECK_BITS: u32 = 8;
@@ -8,11 +7,12 @@ pub(super) const HASH_AT: u32 = 64 - HASH_BITS;
 const CHECK_AT: u32 = HASH_AT - CHECK_BITS;
 pub(super) const CHECK: u64 = ((1 << CHECK_BITS) - 1) << CHECK_AT;
 pub(super) const OFFSET: u64 = (1 << CHECK_AT) - 1;
-/// Set in the word of a damaged slot, which is no record's offset then.
+/// Set in the word of a damaged slot, which then is no record's offset.
 pub(super) const DAMAGED: u64 = 1;
 
-/// The check of a slot's other bits, in its place. Of a byte that is changed, the bits that are covered and those of the check itself fall on different
-/// bits of the check (hence the rotation), so that they cannot make up for each other.
+/// The check of a slot's other bits, at its place in the word. For any changed byte, the covered
+/// bits and the bits of the check itself fall on different bits of the check (hence the rotation),
+/// so that they cannot cancel out.
 #[inline(always)]
 pub(super) fn check(slot: u64) -> u64 {
     let bits = slot & !CHECK;
@@ -40,14 +40,14 @@ mod tests {
 
     /// Pools of any age hold such slots.
     #[test]
-    fn checks_are_the_same_for_ever() {
+    fn checks_never_change() {
         let slots = [0, 0x1234_5678_9abc_def0, u64::MAX, 1 << 63 | 1];
         let expected = [0x0, 0x2b, 0xff, 0xc0].map(|check| check << 41);
         assert_eq!(slots.map(check), expected);
     }
 
     #[test]
-    fn the_offset_of_a_record_is_a_multiple_of_8_below_2_to_the_44_and_not_0() {
+    fn is_word_accepts_record_offsets_only() {
         let last = (1 << 44) - 8;
         assert!([8, 64, 1 << 43, last].into_iter().all(is_word));
         assert!(![0, 1, 4, 12, 65, last + 4, last + 8, 1 << 63, !7].into_iter().any(is_word));

@@ -1,4 +1,5 @@
-//! Pools for tests, and one that a test takes the power from: of what was stored, only what was written back and fenced is there after that.
+//! Pools for tests, and a pool that loses power: then only what was written back and fenced
+//! remains.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -9,12 +10,12 @@ use terrace_testkit::crash::Memory;
 use terrace_testkit::schedule::{Job, Policy, Scheduled, Slice, Stage};
 use terrace_testkit::{Layered, Recording, Trace};
 
-/// What the pool lies on.
+/// The medium of such a pool.
 pub(super) type Medium = Layered<true>;
 
 const BYTES: usize = 256 << 10;
 
-/// A pool, and all that was ever done to it.
+/// A pool, and a trace of everything that was done to it.
 pub(super) struct Power {
     pub(super) pool: Pool<Medium>,
     medium: Arc<Scheduled<Recording<Memory<true>>>>,
@@ -24,12 +25,12 @@ fn options(boot: u128) -> PoolOptions {
     PoolOptions::anonymous().geometry(Geometry::tiny()).hash_seed(11).boot_id(boot)
 }
 
-/// A pool whose hashes are the same each time.
+/// A pool with the same hashes in every run.
 pub(super) fn pool<M: MappedMedium>(bytes: u64) -> Pool<M> {
     PoolOptions::anonymous().size(bytes).hash_seed(11).create().expect("memory for a pool")
 }
 
-/// A pool in a file that nobody else can find, to be made, closed, and opened again.
+/// An unnamed file for a pool that is created, closed and reopened.
 pub(super) struct Place(File);
 
 impl Place {
@@ -59,19 +60,20 @@ impl Power {
         Self { pool, medium }
     }
 
-    /// All that was done to it, in order.
+    /// Everything that was done to it, in order.
     pub(super) fn trace(&self) -> Trace {
         self.medium.below().trace()
     }
 
-    /// The pool as somebody finds it after a loss of power, which has kept as little as it may.
-    pub(super) fn lost(&self) -> Pool<Medium> {
-        self.lost_at(usize::MAX, &[])
+    /// The pool after a loss of power that kept as little as possible.
+    pub(super) fn after_power_loss(&self) -> Pool<Medium> {
+        self.after_power_loss_at(usize::MAX, &[])
     }
 
-    /// The pool as somebody finds it after a loss of power behind so many events. These lines are as they were, because a cache may write back what it likes; of the others it has kept
-    /// as little as it may.
-    pub(super) fn lost_at(&self, events: usize, lines: &[u64]) -> Pool<Medium> {
+    /// The pool after a loss of power behind the first `events` events. The `lines` survive as they
+    /// were then, because a cache may write back any line; of the others as little as possible
+    /// survives.
+    pub(super) fn after_power_loss_at(&self, events: usize, lines: &[u64]) -> Pool<Medium> {
         let trace = self.trace().begin(events);
         let mut durable = trace.durable(BYTES / 8);
         let mut cached = vec![0; BYTES / 8];
@@ -85,10 +87,11 @@ impl Power {
     }
 }
 
-/// Who reads a word a few times in a row gives way, though it does not wait for anybody. It goes on so often all the same.
-const GIVES_WAY: usize = 64;
+/// Reads of one word in a row after which a thread yields, though it waits for no other; it then
+/// continues.
+const READS_BEFORE_YIELD: usize = 64;
 
-/// Runs `one` for so many steps, then `other` until it ends or waits, and so on.
+/// Runs `one` for `steps` steps, then `other` until it ends or waits, and so on.
 pub(super) fn interrupted(
     stage: &Stage,
     steps: u32,
@@ -96,7 +99,7 @@ pub(super) fn interrupted(
     other: impl FnOnce() + Send + 'static,
 ) {
     let jobs: Vec<Job> = vec![Box::new(one), Box::new(other)];
-    let others = [(1, u32::MAX); GIVES_WAY];
+    let others = [(1, u32::MAX); READS_BEFORE_YIELD];
     let turns = std::iter::once((0, steps)).chain(others).map(|(thread, steps)| Slice { thread, steps });
     let ran = stage.run(jobs, &Policy::Script(turns.collect()), 0);
     assert_eq!(ran.wrong, None, "after {steps} steps");

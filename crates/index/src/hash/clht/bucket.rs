@@ -28,7 +28,7 @@ impl Link {
     pub(super) fn is_valid(self, pair: usize) -> bool {
         self.0 & valid_bit(pair) != 0
     }
-    /// A bit for each pair that is valid.
+    /// A bit for each valid pair.
     #[inline(always)]
     pub(super) fn valid_pairs(self) -> u64 {
         self.0 >> VALID_SHIFT & 0b111
@@ -60,19 +60,25 @@ pub(super) fn lock_word(bucket: &Line) -> &Word {
     &bucket.0[LOCK]
 }
 
-/// ORDER: Acquire: pairs with the Release of [`store_link`]; what the link publishes (pairs, a next bucket, a moved group) is seen.
+/// The link of a bucket.
+///
+/// ORDER: Acquire: pairs with the Release of [`store_link`]. A reader sees what the link publishes:
+/// pairs, a next bucket, a moved group.
 #[inline(always)]
 pub(super) fn link<M: Medium>(medium: &M, bucket: &Line) -> Link {
     Link(bucket.0[LINK].load(medium, Acquire))
 }
 
-/// The link again, after the loads of key and word. They were Acquire loads, so this one cannot move before them.
+/// The link again, after the loads of key and word. Those were Acquire loads, so this one stays
+/// behind them.
 #[inline(always)]
 pub(super) fn link_again<M: Medium>(medium: &M, bucket: &Line) -> Link {
     Link(bucket.0[LINK].load(medium, Relaxed))
 }
 
-/// ORDER: Release: whoever sees the link sees everything stored before it.
+/// Stores the link of a bucket.
+///
+/// ORDER: Release: a thread that sees the link sees everything stored before it.
 #[inline(always)]
 pub(super) fn store_link<M: Medium>(medium: &M, bucket: &Line, link: Link) {
     bucket.0[LINK].store(medium, link.0, Release);
@@ -83,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_has_the_bits_that_the_picture_says() {
+    fn link_bits_are_as_documented() {
         let all = Link(0).with_next(Offset::new(0x3f_ffff_ffff << 6));
         assert_eq!(all.0, 0x3f_ffff_ffff);
         for (pair, bits) in [(0, 1 << 38), (1, 1 << 39), (2, 1 << 40)] {
@@ -101,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_next_bucket_takes_the_place_of_the_one_before_and_of_nothing_else() {
+    fn with_next_replaces_the_next_bucket_only() {
         let link = Link(!0).with_next(Offset::new(0x40));
         assert_eq!(link.0, !0 << 38 | 1);
         assert_eq!(link.next().raw(), 0x40);
@@ -110,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_goes_around_and_touches_nothing_else() {
+    fn version_wraps_within_its_bits() {
         let last = Link(!0 << 42 | 5);
         assert_eq!(last.with_pair(2).0, 1 << 40 | 5);
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{Line, MappedMedium, Offset};
 use terrace_pool::{Finding, Fixed, Guard, Lock, Marker, Pool, PoolFull};
 
-/// Buckets that a chain can have. Keys spread by a secret seed, so a chain this long is a loop in a damaged pool.
+/// The longest chain. Keys spread by a secret seed, so a longer chain is a loop in a damaged pool.
 const CHAIN_MAX: usize = 1 << 20;
 
 /// The cache-line hash table. See the module's head for the algorithm.
@@ -72,8 +72,9 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
 
     /// Both tables at one instant. A table's block is not reused while the caller is pinned.
     ///
-    /// `next` is read first. If it is null, every resize that concerns the `current` read after it began later, so nothing that `current` holds had moved when
-    /// the caller began. If it is not, it is read again, so that `current` is the table that it is filled from.
+    /// `next` is read first. If it is null, every resize that concerns the `current` read after it
+    /// began later. So no key of `current` had moved when the caller began. If it is not null, it
+    /// is read again, so that `current` is the table that it is filled from.
     #[inline(always)]
     pub(super) fn view(&self) -> View {
         let (medium, line) = (self.pool.medium(), &self.root()[0]);
@@ -83,28 +84,29 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             if next == 0 {
                 return View { current, next: None };
             }
-            // ORDER: Relaxed: behind the Acquire of `current`. What it equals was acquired above.
+            // ORDER: Relaxed: after the Acquire of `current`. The value that it equals was acquired
+            // above.
             if line.0[ROOT_NEXT].load(medium, Relaxed) == next {
-                // A finished resize stores `current` first, then clears `next`.
+                // The end of a resize stores `current` first, then clears `next`.
                 return View { current, next: Some(Table::from_word(next)).filter(|&next| next != current) };
             }
         }
     }
 
-    /// The bucket at `offset`, which a link names, or `None` and a note of the damage if no block can be there: what the pool keeps for itself must never be
-    /// taken for a bucket and written to.
+    /// The bucket at `offset`, which a link names. Records damage and returns `None` if no block
+    /// can be there: the pool's own metadata must never be written to as a bucket.
     #[inline(always)]
     pub(super) fn bucket(&self, offset: Offset<Line>) -> Option<&Line> {
         let is_block = offset.raw() >= self.pool.layout().zones;
         let line = self.pool.region().get(offset).filter(|_| is_block);
         if line.is_none() {
-            self.note_damage(offset.raw(), "a bucket lies where the pool has no blocks");
+            self.record_damage(offset.raw(), "a bucket lies where the pool has no blocks");
         }
         line
     }
 
     #[cold]
-    pub(super) fn note_damage(&self, offset: u64, what: &'static str) {
+    pub(super) fn record_damage(&self, offset: u64, what: &'static str) {
         let _ = self.damage.set(Damage { offset, what });
     }
 
@@ -117,8 +119,9 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
 
     /// The table in which to look for `hash`.
     ///
-    /// A reader that sees no resize, or its group not moved yet, and then looks into the old table answers with what was true when it looked at
-    /// the root or the link: a group's old buckets stay as they were when it moved.
+    /// A reader that sees no resize, or its group not moved yet, and then searches the old table
+    /// returns what was true when it read the root or the link: a group's old buckets do not change
+    /// after it has moved.
     #[inline(always)]
     pub(super) fn table_of(&self, hash: u64) -> Table {
         let view = self.view();
@@ -128,7 +131,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         }
     }
 
-    /// Calls `each` on the buckets of a chain until it answers.
+    /// Calls `each` on the buckets of a chain until it returns a result.
     #[inline(always)]
     pub(super) fn walk<'a, T>(
         &'a self,
@@ -146,11 +149,11 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             }
             bucket = self.bucket(next)?;
         }
-        self.note_damage(self.pool.region().offset_of(head).raw(), "a chain of buckets does not end");
+        self.record_damage(self.pool.region().offset_of(head).raw(), "a chain of buckets does not end");
         None
     }
 
-    /// Looks for a key in the chain where it must be.
+    /// Looks for a key in the only chain that may contain it.
     #[inline(always)]
     fn search(&self, guard: &Guard<'_, M>, table: Table, hash: u64, key: &K::Key) -> Option<u64> {
         let head = self.pool.region().at(table.bucket(table.index(hash)));
@@ -159,8 +162,9 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         found.map(|(_, _, word)| word)
     }
 
-    /// The bucket, slot and word of a key in a chain. The first bucket alone decides nearly always, and this much is inlined: reads of different keys
-    /// overlap in the processor as far as their instructions fit into its window, so every instruction costs.
+    /// The bucket, slot and word of a key in a chain. The first bucket is nearly always enough, and
+    /// only that much is inlined. Reads of different keys overlap in the processor as far as their
+    /// instructions fit its window, so every instruction costs.
     #[inline(always)]
     pub(super) fn find<'g>(
         &'g self,
@@ -185,7 +189,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         self.walk(head, |bucket| K::find(guard, bucket, probe).map(|(slot, word)| (bucket, slot, word)))
     }
 
-    /// A key was not found in `table`: whether that is to be believed.
+    /// A key was not found in `table`: decides whether that is certain.
     fn absent(
         &self,
         guard: &Guard<'_, M>,
@@ -204,7 +208,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         }
     }
 
-    /// What a reader saw may not be durable while the chain's lock is held or unfenced; it sees to that itself (invariant 3).
+    /// Persists what a reader saw, if the chain's lock is held or unfenced (invariant 3).
     #[inline(always)]
     pub(super) fn settle_read(&self, head: &Line) {
         if M::VOLATILE_CACHE {
@@ -218,8 +222,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     #[cold]
     pub(super) fn persist_chain(&self, head: &Line) {
         let region = self.pool.region();
-        // PERSIST: every store of a writer that holds this lock, or released it before its fence, becomes durable before what
-        // it showed is answered or built upon.
+        // PERSIST: every store of a writer that holds this lock, or that released it before its
+        // fence, before a reader returns what it shows or a writer builds upon it.
         let _ = self.walk(head, |bucket| -> Option<()> {
             region.write_back(bucket);
             None
@@ -262,7 +266,7 @@ impl<M: MappedMedium, K: Slots> PointIndex for Clht<M, K> {
     ) where
         K::Key: 'k,
     {
-        /// Lines that a core can have on their way at once.
+        /// Cache misses of a core that can overlap.
         const BATCH: usize = 16;
         let mut keys = keys.into_iter();
         let mut done = 0;
@@ -359,8 +363,8 @@ impl<M: MappedMedium, K: Slots> Stored for Clht<M, K> {
         line[ROOT_KIND] = K::TAG;
         line[ROOT_CHECK] = root_check(pool.hash_seed(), stripes.offset());
         root.stream_lines(0, &[line, [0; 8]]);
-        // PERSIST: table, counters and root block before the root directory names them; a crash before leaves blocks that the
-        // collector takes back.
+        // PERSIST: table, counters and root block before the root directory names them. A crash
+        // before that leaves blocks that the collector reclaims.
         let fence = guard.fence();
         let _ = stripes.fenced(&fence).into_offset();
         let root = root.fenced(&fence).into_offset();
@@ -384,13 +388,13 @@ impl<M: MappedMedium, K: Slots> Stored for Clht<M, K> {
     }
 }
 
-/// The smallest table that takes `capacity` keys without growing.
+/// The smallest table with room for `capacity` keys.
 fn log2_for<K: Slots>(capacity: u64) -> u32 {
     let buckets = (u128::from(capacity) * 1000).div_ceil(u128::from(K::KEYS_PERMILLE)).max(1);
     buckets.next_power_of_two().ilog2().clamp(LOG2_MIN, LOG2_MAX)
 }
 
-/// Empties the buckets of a table that nobody sees yet. Durable at the next fence.
+/// Empties the buckets of an unpublished table. Durable at the next fence.
 fn zero_buckets<M: MappedMedium>(pool: &Pool<M>, table: Table) {
     for index in (0..table.buckets()).step_by(GROUP as usize) {
         pool.region().stream_lines(table.bucket(index).raw(), &[[0; 8]; GROUP as usize]);

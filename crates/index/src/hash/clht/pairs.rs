@@ -1,6 +1,7 @@
 //! Buckets of `u64` keys: three inline pairs.
 //!
-//! `| lock | key0 | key1 | key2 | word0 | word1 | word2 | link |`, a pair valid when its bit of the link says so.
+//! `| lock | key0 | key1 | key2 | word0 | word1 | word2 | link |`; a pair is valid if its bit of
+//! the link is set.
 
 use super::bucket::{link, link_again, store_link};
 use super::slots::{Entry, Probe, shape::Shape};
@@ -19,8 +20,9 @@ fn value_word(bucket: &Line, pair: usize) -> &Word {
     &bucket.0[4 + pair]
 }
 
-/// A bit for each pair that has this key, valid or not. All three are compared without a branch: which pair it is cannot be predicted, and a wrong
-/// guess that is found out only when the line has come throws away the reads behind it.
+/// A bit for each pair with this key, valid or not. All three are compared without a branch: the
+/// matching pair cannot be predicted. A misprediction is found only when the line arrives, and
+/// discards the reads behind it.
 #[inline(always)]
 fn matching<M: Medium>(medium: &M, bucket: &Line, key: u64) -> u64 {
     bucket.equal::<1, 3>(medium, key)
@@ -35,8 +37,8 @@ fn first(slots: u64) -> Option<usize> {
 impl Shape for U64 {
     const SLOTS: usize = 3;
     const TAG: u64 = u64::from_le_bytes(*b"clhtpair");
-    // With m keys a bucket on average (Poisson), m = 2.4 chains 0.233 overflow buckets a bucket; m = 2.0, for which a presized table is
-    // made, 0.147.
+    // With m keys a bucket on average (Poisson), m = 2.4 chains 0.233 overflow buckets a bucket. A
+    // presized table is made for m = 2.0, which chains 0.147.
     const OVERFLOW_PERMILLE: u64 = 233;
     const KEYS_PERMILLE: u64 = 2000;
 
@@ -64,8 +66,9 @@ impl Shape for U64 {
                 return None;
             }
             let pair = matches.trailing_zeros() as usize;
-            // ORDER: Acquire: the link's second load stays behind this one; and whoever sees a reused pair's word (stored with Release)
-            // also sees the link that took the pair's former key away.
+            // ORDER: Acquire: the link's second load stays behind this one. Also, a reader that
+            // sees a reused pair's word (stored with Release) sees the link that removed the pair's
+            // former key.
             let word = value_word(bucket, pair).load(medium, Acquire);
             if before == link_again(medium, bucket) {
                 return Some((pair, word));
@@ -84,7 +87,8 @@ impl Shape for U64 {
             if !before.is_valid(pair) {
                 return None;
             }
-            // ORDER: Relaxed: who reads without the lock asks for the word only. The word's Acquire: as in `find`.
+            // ORDER: Relaxed: a reader without the lock uses the word only. The word's Acquire: as
+            // in `find`.
             let key = key_word(bucket, pair).load(medium, Relaxed);
             let word = value_word(bucket, pair).load(medium, Acquire);
             if before == link_again(medium, bucket) {
@@ -105,7 +109,8 @@ impl Shape for U64 {
         // ORDER: Release on both: they stay behind the store of the link that emptied the pair.
         value_word(bucket, pair).store(medium, entry.word, Release);
         key_word(bucket, pair).store(medium, entry.key, Release);
-        // PERSIST: the link comes last in its line, so a crash that keeps it keeps word and key; one without it leaves the pair empty.
+        // PERSIST: the link is stored last in its line, so a crash that keeps it keeps word and
+        // key; a crash without it leaves the pair empty.
         store_link(medium, bucket, link(medium, bucket).with_pair(pair));
     }
 

@@ -1,20 +1,25 @@
-//! Growing and shrinking, by everyone, eight buckets at a time.
+//! Growing and shrinking, by all writers, eight buckets at a time.
 //!
-//! A resize begins when someone stores the offset of a new, unwritten table in the root's `next`. From then on every writer moves up to two
-//! groups of eight buckets in passing, in the order of the table, so that memory is read and written in sequence; then it does its own work where its key
-//! lives now: readers and writers look at the `moved` bit of the key's group and go to the one table or the other. Nobody waits for the resize
-//! as a whole: a reader never waits at all, and a writer waits at most while the one group that holds its key is being moved, about a microsecond.
+//! A resize begins when a thread stores the offset of a new, unwritten table in the root's `next`.
+//! From then on every writer first moves up to two groups of eight buckets, in the order of the
+//! table, so that memory is accessed sequentially. Then it does its own work where its key is now:
+//! readers and writers check the `moved` bit of the key's group and use the one table or the other.
+//! No thread waits for the whole resize. A reader never waits; a writer waits at most while the one
+//! group that holds its key is being moved, about a microsecond.
 //!
 //! Moving a group (`from` has 2^n buckets, `to` 2^m):
-//! 1. lock its eight buckets, the first one first: writers are out, and only one thread moves the group;
-//! 2. draw the buckets of `to` that cover the same hashes (neighbours, since tables are in hash order) and stream them, overflow buckets included; fence;
-//! 3. set `moved` in the first bucket's link, write back, fence. This one store moves the group for readers, writers and crashes;
-//! 4. unlock, retire the group's old overflow buckets.
+//! 1. Lock its eight buckets, the first one first: this excludes writers and other movers.
+//! 2. Stream the buckets of `to` that cover the same hashes (neighbours, because tables are in hash
+//!    order), overflow buckets included; fence.
+//! 3. Set `moved` in the first bucket's link, write back, fence. This one store moves the group for
+//!    readers, writers and crashes.
+//! 4. Unlock, retire the group's old overflow buckets.
 //!
-//! A crash before 3 leaves nothing that anyone looks at; the group is drawn again. When the cursor has passed every group, `current` is set to the new table, then
-//! `next` cleared, two stores of one line: in whatever prefix of them a crash leaves, each key is found. A resize that stops
-//! (nobody writes; the pool is full, so that no overflow bucket can be had) may stay half done for any time: unmoved groups
-//! are read and written where they are. A removal or an update therefore always succeeds.
+//! A crash before 3 leaves nothing that any thread reads; the group is written again. When the
+//! cursor has passed every group, `current` is set to the new table, then `next` is cleared: two
+//! stores of one line, and after any prefix of them each key is found. A resize may stop half done
+//! for any time, because no thread writes or because the pool has no room for overflow buckets:
+//! unmoved groups are read and written where they are. So a removal or an update always succeeds.
 //!
 //! Cost: doubling to 2^n buckets streams 2^n lines and pays 2 fences and 1 write-back a group.
 
@@ -26,21 +31,22 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Guard, Lock, PoolFull};
 
-/// Groups that a writer moves in passing. A table of 2^n buckets has moved after 2^n / 16 writes, long before the next resize is due.
+/// Groups that a writer moves before its own work. A table of 2^n buckets has moved after 2^n / 16
+/// writes, long before the next resize is due.
 const HELP: usize = 2;
-/// Groups that were moved already and that one call passes over.
+/// Moved groups that one call skips at most.
 const SKIP: u64 = 64;
-/// Groups ahead of the cursor in which a writer looks for one that nobody is moving.
+/// Groups after the cursor among which a writer looks for one that no other thread is moving.
 const WINDOW: u64 = 8;
-/// A shrink leaves an eighth of the buckets at most: one group becomes one bucket.
+/// A shrink leaves at least an eighth of the buckets: one group becomes one bucket.
 const SHRINK_MAX: u32 = 3;
-/// Chained buckets that one counted stands for, in tables of 2^[`SAMPLED_FROM`] buckets and more.
+/// Chained buckets for each one counted, in tables of 2^[`SAMPLED_FROM`] buckets and more.
 const SAMPLE: u64 = 8;
 const SAMPLED_FROM: u32 = 12;
-/// Buckets that a group becomes at most, when the table doubles.
+/// Most buckets that a group becomes, when the table doubles.
 const HEADS_MAX: usize = 2 * GROUP as usize;
 
-/// What an attempt to move a group came to.
+/// The result of trying to move a group.
 enum Step {
     Moved,
     Already,
@@ -48,20 +54,22 @@ enum Step {
 }
 
 impl<M: MappedMedium, K: Slots> Clht<M, K> {
-    /// A new table's block, its header cleared, its buckets not.
+    /// Allocates a new table and clears its header, but not its buckets.
     pub(super) fn new_table(guard: &Guard<'_, M>, log2: u32) -> Result<Table, PoolFull> {
         let fresh = guard.alloc(Table::bytes_for(log2))?;
         let table = Table::new(fresh.offset(), log2);
         fresh.stream_lines((table.header().raw() - fresh.offset()) as usize, &[[0; 8]]);
-        // PERSIST: the header, and that the block is taken, before anything names the table; a crash before leaves a block that the collector takes back.
+        // PERSIST: the header, and that the block is taken, before any word names the table. A
+        // crash before that leaves a block that the collector reclaims.
         let _ = fresh.fenced(&guard.fence()).into_offset();
         Ok(table)
     }
 
-    /// After an insert had to chain a bucket: grows if chains are longer than they should be.
+    /// Called after an insert had to chain a bucket. Grows the table if chains are too long.
     #[inline(always)]
     pub(super) fn consider_growing(&self, guard: &Guard<'_, M>, table: Table, hash: u64) {
-        // In a large table one chained bucket in eight stands for all: the others need not touch the word that all writers share.
+        // In a large table only one chained bucket in eight is counted, for all: most writers need
+        // not touch the shared word.
         let weight = if table.log2() < SAMPLED_FROM { 1 } else { SAMPLE };
         if hash.is_multiple_of(weight) {
             self.grow_if_crowded(guard, table, weight);
@@ -71,7 +79,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     #[cold]
     fn grow_if_crowded(&self, guard: &Guard<'_, M>, table: Table, chained: u64) {
         let region = self.pool.region();
-        // An estimate, which may be damaged too.
+        // An estimate, which may also be damaged.
         let overflow = region.at(table.header()).0[HEADER_OVERFLOW]
             .fetch_add(region.medium(), chained, Relaxed)
             .saturating_add(chained);
@@ -85,12 +93,14 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         if keys >= room / 4 * 3 && table.log2() < LOG2_MAX {
             self.start(guard, table, table.log2() + 1);
         } else if overflow >= table.buckets() / 2 {
-            // Long chains and few keys: what was removed left empty buckets behind. The same size again drops them.
+            // Long chains but few keys: removals left empty buckets behind. A table of the same
+            // size drops them.
             self.start(guard, table, table.log2());
         }
     }
 
-    /// After a removal: shrinks if the table is nearly empty. Looks once in 256 removals, by the hash.
+    /// Called after a removal. Shrinks the table if it is nearly empty. Checks once in 256
+    /// removals, by the hash.
     #[inline(always)]
     pub(super) fn consider_shrinking(&self, guard: &Guard<'_, M>, table: Table, hash: u64) {
         if hash & 0xff == 0 {
@@ -100,7 +110,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
 
     #[cold]
     fn shrink_if_sparse(&self, guard: &Guard<'_, M>, table: Table) {
-        // Three quarters of the target's room are left free, so that the next inserts do not grow the table again.
+        // Three quarters of the target's room stay free, so that the next inserts do not grow it
+        // again.
         let room = |log2: u32| (1u64 << log2) * K::KEYS_PERMILLE / 1000;
         let wanted = self.count().len() * 4;
         let smallest = table.log2().saturating_sub(SHRINK_MAX).max(LOG2_MIN);
@@ -109,22 +120,24 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         }
     }
 
-    /// Begins a resize of `from`, unless one is under way or there is no room.
+    /// Begins a resize of `from`, unless one is in progress or the pool has no room.
     fn start(&self, guard: &Guard<'_, M>, from: Table, log2: u32) {
         let (region, root) = (self.pool.region(), &self.root()[0]);
         let Some(lock) = Lock::of(&root.0[ROOT_LOCK]).try_acquire(guard) else { return };
-        // Who died here may have left a root that is not durable: then the lock says so until somebody has made it so.
+        // A thread that crashed here may have left a root that is not durable. The lock keeps its
+        // mark until a thread has persisted the root.
         if self.view() != (View { current: from, next: None }) {
             return lock.release_as_found();
         }
         let Ok(to) = Self::new_table(guard, log2) else { return lock.release_as_found() };
         root.0[ROOT_NEXT].store(region.medium(), to.word(), Release);
-        // PERSIST: before any group moves (whoever sees `next` while the lock is held makes it durable first, in `help`).
+        // PERSIST: before any group moves. (A thread that sees `next` while the lock is held
+        // persists it first, in `help`.)
         region.persist(root);
         lock.release();
     }
 
-    /// Moves up to [`HELP`] groups that nobody else is moving.
+    /// Moves up to [`HELP`] groups that no other thread is moving.
     pub(super) fn help(&self, guard: &Guard<'_, M>, from: Table, to: Table) {
         self.settle_read_root();
         let cursor = self.pass_moved_groups(from, to);
@@ -149,22 +162,26 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     pub(super) fn settle_read_root(&self) {
         if M::VOLATILE_CACHE {
             let root = &self.root()[0];
-            // ORDER: Relaxed: behind the Acquire of what the root names, which was stored under this lock; and if it is settled, the fence is over.
+            // ORDER: Relaxed: after the Acquire of what the root names, which was stored under this
+            // lock. If the lock is free and fenced, the fence is over.
             let lock = root.0[ROOT_LOCK].load(self.pool.medium(), Relaxed);
             if Lock::may_be_unsettled(lock) {
-                // PERSIST: see `start`. `redraw` fences before any group's move is stored, and `trace_all` before anything is freed; nothing else follows from it.
+                // PERSIST: see `start`. `write_group` fences before any group's move is stored, and
+                // `trace_all` before anything is freed; nothing else depends on it.
                 self.pool.region().write_back(root);
             }
         }
     }
 
-    /// Moves the cursor over groups that have moved, and returns it. It is a hint: it may start over at any time.
+    /// Advances the cursor over moved groups and returns it. It is a hint and may start over at any
+    /// time.
     fn pass_moved_groups(&self, from: Table, to: Table) -> u64 {
         let region = self.pool.region();
         let word = &region.at(to.header()).0[HEADER_CURSOR];
         let start = word.load(region.medium(), Acquire).min(from.groups());
         let end = (start + SKIP).min(from.groups());
-        // Durably: once the last group is passed, `next` becomes the current table, and who writes there looks at no mark.
+        // Durably: once the last group is passed, `next` becomes the current table, and writers
+        // there check no mark.
         let is_there = |&group: &u64| !self.has_moved_durably(from, from.first_hash(group * GROUP));
         let cursor = (start..end).find(is_there).unwrap_or(end);
         if cursor > start {
@@ -173,7 +190,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         cursor
     }
 
-    /// Moves one group, unless someone is at it already.
+    /// Moves one group, unless another thread is moving it.
     fn migrate(&self, guard: &Guard<'_, M>, from: Table, to: Table, group: u64) -> Result<Step, PoolFull> {
         let (region, medium) = (self.pool.region(), self.pool.medium());
         let first = group * GROUP;
@@ -190,22 +207,24 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let others: [_; GROUP as usize - 1] = std::array::from_fn(|i| {
             Lock::of(lock_word(region.at(from.bucket(first + 1 + i as u64)))).acquire(guard)
         });
-        let overflow = match self.redraw(guard, from, to, first) {
+        let overflow = match self.write_group(guard, from, to, first) {
             Ok(overflow) => overflow,
             Err(full) => {
-                // What others have left in these chains, and fence later, stays as it is.
+                // Deferred writes in these chains keep their marks.
                 others.into_iter().chain([leader_lock]).for_each(|lock| lock.release_as_found());
                 return Err(full);
             }
         };
-        // The others are marked as well, and first: whoever looked at the root before the resize began and locks one now sees that he has to look again. More
-        // the mark does not say there; what counts is the leader's.
+        // The other buckets are marked, too, and first. A thread that read the root before the
+        // resize began and locks one of them now sees that it must look again. The mark means
+        // nothing else there; the leader's counts.
         for follower in (first + 1..first + GROUP).map(|index| region.at(from.bucket(index))) {
             store_link(medium, follower, link(medium, follower).moved());
         }
         store_link(medium, leader, link(medium, leader).moved());
-        // PERSIST: the group's new buckets were fenced in `redraw`; this store moves all of its keys at once. Durable before the locks are
-        // free, so before anyone writes to them; a crash before it finds the group unmoved and whole.
+        // PERSIST: `write_group` has fenced the group's new buckets. This store moves all of its
+        // keys at once. It is durable before the locks are free, so before any thread writes to the
+        // keys. A crash before it finds the group unmoved and complete.
         region.persist(leader);
         others.into_iter().for_each(|lock| lock.release());
         leader_lock.release();
@@ -213,8 +232,15 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         Ok(Step::Moved)
     }
 
-    /// Writes the buckets of `to` that cover the group at `first`, whose locks are held, and fences. Returns the group's overflow buckets.
-    fn redraw(&self, guard: &Guard<'_, M>, from: Table, to: Table, first: u64) -> Result<Vec<u64>, PoolFull> {
+    /// Writes the buckets of `to` that cover the group at `first`, whose locks are held, and
+    /// fences. Returns the group's overflow buckets.
+    fn write_group(
+        &self,
+        guard: &Guard<'_, M>,
+        from: Table,
+        to: Table,
+        first: u64,
+    ) -> Result<Vec<u64>, PoolFull> {
         let region = self.pool.region();
         let count = (GROUP << to.log2()) >> from.log2();
         let first_new = to.index(from.first_hash(first));
@@ -222,7 +248,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         if K::relocates_by_record(from, to) {
             self.fetch_records(guard, from, first);
         }
-        let mut drawing = Drawing::<K>::new(count as usize);
+        let mut drawing = GroupImage::<K>::new(count as usize);
         let mut overflow = Vec::new();
         for index in first..first + GROUP {
             let head = region.at(from.bucket(index));
@@ -238,13 +264,15 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         }
         let chained = drawing.chain(guard, overflow.len())?;
         region.stream_lines(to.bucket(first_new).raw(), &drawing.heads[..drawing.count]);
-        // PERSIST: all new buckets of the group before `moved`. Streamed, so no write-backs.
+        // PERSIST: all new buckets of the group before `moved`. They were streamed, so there is no
+        // write-back.
         region.fence();
         region.at(to.header()).0[HEADER_OVERFLOW].fetch_add(region.medium(), chained, Relaxed);
         Ok(overflow)
     }
 
-    /// The groups move in order, so the lines of the one after the next can be on their way while this one is drawn, and the overflow buckets of the next.
+    /// Groups move in order. So this prefetches the lines of the group after the next one, and the
+    /// overflow buckets of the next one.
     fn fetch_ahead(&self, from: Table, first: u64) {
         let region = self.pool.region();
         let next = first + GROUP..(first + 2 * GROUP).min(from.buckets());
@@ -254,7 +282,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         (first + 2 * GROUP..first + 3 * GROUP).for_each(|index| region.prefetch(from.bucket(index).raw()));
     }
 
-    /// All records of a group at once: one after the other, their misses would take eight times as long as all the rest.
+    /// Prefetches all records of a group: one after the other, their misses would take eight times
+    /// as long as everything else.
     fn fetch_records(&self, guard: &Guard<'_, M>, from: Table, first: u64) {
         for head in (first..first + GROUP).map(|index| self.pool.region().at(from.bucket(index))) {
             let _ = self.walk(head, |bucket| -> Option<()> {
@@ -268,22 +297,23 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn place(
         &self,
         guard: &Guard<'_, M>,
-        drawing: &mut Drawing<K>,
+        drawing: &mut GroupImage<K>,
         entry: Entry,
         at: (Table, u64),
         to: Table,
         first_new: u64,
     ) {
         let (hash, entry) = K::relocate(guard, entry, at, to, self.seed).unwrap_or_else(|| {
-            // The slot is kept, so that `check` and `salvage` can still name its record, though no key leads to it.
-            self.note_damage(entry.word, "a record that the index points to is unsound");
+            // The slot is kept, although no key leads to it, so that `check` and `salvage` can name
+            // its record.
+            self.record_damage(entry.word, "a record that the index points to is unsound");
             (at.0.first_hash(at.1), entry)
         });
         let target = to.index(hash).saturating_sub(first_new).min(drawing.count as u64 - 1);
         drawing.put(target as usize, entry);
     }
 
-    /// Every group has moved: the new table takes over.
+    /// Makes the new table the current one: every group has moved.
     fn finish_resize(&self, guard: &Guard<'_, M>, from: Table, to: Table) {
         let (region, root) = (self.pool.region(), &self.root()[0]);
         let Some(lock) = Lock::of(&root.0[ROOT_LOCK]).try_acquire(guard) else { return };
@@ -293,13 +323,14 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         root.0[ROOT_CURRENT].store(region.medium(), to.word(), Release);
         root.0[ROOT_NEXT].store(region.medium(), 0, Release);
         root.0[ROOT_RESIZES].fetch_add(region.medium(), 1, Relaxed);
-        // PERSIST: one line, in this order. After a crash that kept only the first store both words name the new table, which reads as done.
+        // PERSIST: one line, in this order. After a crash that kept only the first store, both
+        // words name the new table, which counts as finished.
         region.persist(root);
         lock.release();
         guard.retire(from.start(), from.bytes());
     }
 
-    /// One piece of a resize, for when nobody writes. Whether there is more to do.
+    /// Does one piece of a resize, while no thread writes. Returns whether more is left.
     pub(super) fn step(&self, guard: &Guard<'_, M>) -> bool {
         let view = self.view();
         if let Some(next) = view.next {
@@ -308,7 +339,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         self.view().next.is_some()
     }
 
-    /// After a crash: a finished resize loses its second word, and the cursor, which no fence covered, starts over.
+    /// After a crash: clears the second word of a finished resize, and restarts the cursor, which
+    /// no fence covered.
     pub(super) fn recover_resize(&self) {
         let (region, root) = (self.pool.region(), &self.root()[0]);
         match self.view().next {
@@ -319,17 +351,17 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
 }
 
 /// The new buckets of a group, before they are written.
-struct Drawing<K> {
+struct GroupImage<K> {
     heads: [[u64; 8]; HEADS_MAX],
     used: [u8; HEADS_MAX],
-    /// How many heads the group becomes.
+    /// Number of heads that the group becomes.
     count: usize,
-    /// Entries that found their head full, with its position.
+    /// Entries whose head was full, with its position.
     rest: Vec<(usize, Entry)>,
     kind: std::marker::PhantomData<K>,
 }
 
-impl<K: Slots> Drawing<K> {
+impl<K: Slots> GroupImage<K> {
     fn new(count: usize) -> Self {
         assert!(count <= HEADS_MAX, "a resize doubles a table at most");
         let (heads, used) = ([[0; 8]; HEADS_MAX], [0; HEADS_MAX]);
@@ -345,8 +377,8 @@ impl<K: Slots> Drawing<K> {
         self.used[target] += 1;
     }
 
-    /// Writes the overflow buckets and links them into the heads. Returns how many there are. If the pool is full, or has no room to note that the old ones are retired, those that
-    /// were had are given back.
+    /// Writes the overflow buckets and links them into the heads. Returns how many there are. If
+    /// the pool is full, or has no room to retire the old ones, frees those that were allocated.
     fn chain<M: MappedMedium>(&mut self, guard: &Guard<'_, M>, old: usize) -> Result<u64, PoolFull> {
         self.rest.sort_by_key(|&(target, _)| target);
         let mut blocks = Vec::new();
@@ -365,7 +397,8 @@ impl<K: Slots> Drawing<K> {
         }
         guard.prepare_to_retire(old)?;
         let chained = blocks.len() as u64;
-        // PERSIST: these blocks are fenced with the heads, before `moved` makes any of them reachable.
+        // PERSIST: these blocks are fenced with the heads, before `moved` makes any of them
+        // reachable.
         blocks.into_iter().for_each(|block| {
             let _ = block.fenced_later().into_offset();
         });
@@ -387,7 +420,7 @@ mod tests {
 
     type Index = Clht<Medium, U64>;
 
-    /// A table of so many groups that is about to double, and its tables.
+    /// A table of `groups` groups that is about to double, and its two tables.
     fn growing(power: &Power, groups: u64) -> (Index, Table, Table) {
         let index = Index::create(&power.pool, "index", groups * GROUP * 2).unwrap();
         let from = index.view().current;
@@ -397,16 +430,16 @@ mod tests {
         (index, from, to)
     }
 
-    /// What the index holds of a key after a loss of power.
+    /// The word of a key after a loss of power.
     fn kept(power: &Power, key: u64) -> Option<u64> {
-        let pool = power.lost();
+        let pool = power.after_power_loss();
         let index = Index::recover(&pool, "index").unwrap().unwrap();
         let found = index.get(&pool.pin(), &key);
         pool.abandon();
         found
     }
 
-    /// Keys of the hashes that begin like this.
+    /// Keys whose hashes begin with `begin`.
     fn keys(seed: u64, bits: u32, begin: u64) -> impl Iterator<Item = u64> {
         (0..).filter(move |key| U64::hash(key, seed) >> (64 - bits) == begin)
     }
@@ -415,7 +448,8 @@ mod tests {
         Lock::may_be_unsettled(lock.load(index.pool.medium(), Relaxed))
     }
 
-    /// Moves a group, unless it has moved, as somebody does who has not come to the fence behind it. The locks stay held.
+    /// Moves a group, unless it has moved, but stops before the fence after the mark. The locks
+    /// stay held.
     fn move_unfenced<'g>(
         index: &'g Index,
         guard: &'g Guard<'_, Medium>,
@@ -427,13 +461,13 @@ mod tests {
         if index.has_moved(from, from.first_hash(first)) {
             return locks;
         }
-        index.redraw(guard, from, to, first).unwrap();
+        index.write_group(guard, from, to, first).unwrap();
         buckets()
             .for_each(|bucket| store_link(region.medium(), bucket, link(region.medium(), bucket).moved()));
         locks
     }
 
-    /// Ends a resize as somebody does who has not come to the fence behind it.
+    /// Ends a resize, but without the fence after that.
     fn finish_unfenced(index: &Index, to: Table) {
         let (medium, root) = (index.pool.medium(), &index.root()[0]);
         root.0[ROOT_CURRENT].store(medium, to.word(), Release);
@@ -441,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resize_has_ended_when_all_its_moves_are_durable() {
+    fn resize_ends_after_all_moves_are_durable() {
         let power = Power::new();
         let (index, from, to) = growing(&power, 1);
         let guard = power.pool.pin();
@@ -454,12 +488,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_follows_the_chain_of_a_group_that_has_moved() {
+    fn chain_of_a_moved_group_is_not_followed() {
         let power = Power::new();
         let (index, from, to) = growing(&power, 2);
         let guard = power.pool.pin();
         let locks = move_unfenced(&index, &guard, (from, to, 0));
-        // He died; a collection has freed the chain, and somebody else has its memory.
+        // The mover died. A collection has freed the chain, and its memory has been reused.
         locks.into_iter().for_each(|lock| lock.release_unfenced());
         let leader = power.pool.region().at(from.bucket(0));
         let gone = link(power.pool.medium(), leader).with_next(Offset::new(1 << 40));
@@ -470,28 +504,28 @@ mod tests {
     }
 
     #[test]
-    fn what_a_collection_frees_the_root_does_not_name_after_a_loss_of_power() {
+    fn freed_table_is_not_named_after_power_loss() {
         let power = Power::new();
         let (index, from, to) = growing(&power, 1);
         index.help(&power.pool.pin(), from, to);
         let guard = power.pool.pin();
         let lock = Lock::of(&index.root()[0].0[ROOT_LOCK]).acquire(&guard);
         finish_unfenced(&index, to);
-        // He died.
+        // The thread died.
         lock.release_unfenced();
         drop(guard);
         power.pool.doubt();
         let report =
             power.pool.collect(&mut |marker| index.trace(&power.pool.pin(), marker, |_, _| unreachable!()));
         assert!(report.freed >= from.bytes() as u64, "{report:?}");
-        let pool = power.lost();
+        let pool = power.after_power_loss();
         let after = Index::recover(&pool, "index").unwrap().unwrap().view();
         assert!(after == View { current: to, next: None });
         pool.abandon();
     }
 
     #[test]
-    fn who_changes_nothing_about_a_resize_leaves_it_open_whether_the_root_is_durable() {
+    fn unchanged_root_keeps_its_unfenced_mark() {
         let power = Power::new();
         let index = Index::create(&power.pool, "index", 0).unwrap();
         let (guard, from) = (power.pool.pin(), index.view().current);
@@ -510,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_the_pool_has_no_room_to_move_is_as_durable_as_before() {
+    fn unmoved_group_keeps_its_unfenced_marks() {
         let power = Power::new();
         let index = Index::create(&power.pool, "index", 0).unwrap();
         let (guard, from) = (power.pool.pin(), index.view().current);
@@ -528,16 +562,16 @@ mod tests {
     }
 
     #[test]
-    fn a_group_whose_old_buckets_nobody_could_note_waits() {
+    fn group_waits_for_room_to_retire_its_buckets() {
         let power = Power::new();
         let index = Index::create(&power.pool, "index", 0).unwrap();
         let (guard, from) = (power.pool.pin(), index.view().current);
-        // So that nobody resizes it yet.
+        // So that no thread resizes it yet.
         let lock = Lock::of(&index.root()[0].0[ROOT_LOCK]).acquire(&guard);
         keys(index.seed, 3, 5).take(75).for_each(|key| _ = index.insert(&guard, &key, key).unwrap());
         lock.release();
         let to = Index::new_table(&guard, 4).unwrap();
-        // The new buckets shall have room.
+        // Room for the new buckets.
         let spare: Vec<_> = (0..40).map(|_| guard.alloc(64).unwrap().persist().into_offset()).collect();
         for bytes in [512, 64] {
             while let Ok(block) = guard.alloc(bytes) {
@@ -550,13 +584,13 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_what_was_written_to_a_moved_group_need_not_know_that_it_has_moved() {
+    fn read_of_a_moved_key_is_durable() {
         let power = Power::new();
         let (index, from, to) = growing(&power, 8);
         let (guard, last) = (power.pool.pin(), from.groups() - 1);
         let key = keys(index.seed, 3, last).next().unwrap();
         let locks = move_unfenced(&index, &guard, (from, to, last));
-        // Neither the mover nor the writer has come to the fence behind its change.
+        // Neither the mover nor the writer has reached the fence after its change.
         let mut deferred = Deferred::default();
         let swapped = index.compare_and_swap_deferred(&guard, &key, None, Some(70), &mut deferred);
         assert_eq!(swapped, Ok(Swapped::Done));
@@ -566,8 +600,9 @@ mod tests {
         drop(locks);
     }
 
-    /// Somebody moves a group and dies before that is durable, while another writes one of its keys: whoever of them is held up, and wherever that is.
-    fn a_mover_dies(has_begun: bool) {
+    /// A thread moves a group and dies before that is durable, while another writes one of its
+    /// keys. Either is delayed at every step.
+    fn check_mover_dies(has_begun: bool) {
         let stage = Stage::new();
         for run in 2..160 {
             let power = Power::new();
@@ -596,8 +631,8 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_who_comes_by_a_move_that_is_not_durable_knows_it() {
-        a_mover_dies(true);
-        a_mover_dies(false);
+    fn writer_persists_an_unfenced_move() {
+        check_mover_dies(true);
+        check_mover_dies(false);
     }
 }

@@ -1,4 +1,5 @@
-//! Scans and the collector's walk, both in the order of hashes, so that a position means the same in every table.
+//! Scans and the collector's walk, both in the order of hashes, so a position means the same in
+//! every table.
 
 use super::ops::Clht;
 use super::slots::Slots;
@@ -12,8 +13,9 @@ use terrace_pool::{Guard, Marker};
 const _: () = assert!(LOG2_MAX <= POSITION_BITS);
 
 impl<M: MappedMedium, K: Slots> Clht<M, K> {
-    /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock: a key that is there throughout stays in its slot, or is moved with its
-    /// whole group, and then the old buckets stay as they were until this reader has gone.
+    /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock: a key that is present
+    /// throughout stays in its slot, or is moved with its whole group; then the old buckets do not
+    /// change until this reader has been unpinned.
     pub(super) fn scan_from(
         &self,
         guard: &Guard<'_, M>,
@@ -42,7 +44,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         }
     }
 
-    /// See [`PointIndex::trace`](crate::PointIndex::trace). Goes bucket by bucket under the bucket's lock, and counts the keys again.
+    /// See [`PointIndex::trace`](crate::PointIndex::trace). Visits bucket by bucket under the
+    /// bucket's lock, and recounts the keys.
     pub(super) fn trace_all(
         &self,
         guard: &Guard<'_, M>,
@@ -54,10 +57,11 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let count = self.count();
         count.start_recount();
         let (mut position, mut total) = (0, 0);
-        // A table that comes later is younger than the collection, which leaves it alone.
+        // A later table is younger than the collection, which does not touch it.
         let view = self.view();
         self.settle_read_root();
-        // PERSIST: what the root names, before anything is freed that it named before: who stored that may have died before it was durable.
+        // PERSIST: the root, before anything is freed that it named before. The thread that stored
+        // it may have died before it was durable.
         self.pool.region().fence();
         for table in [Some(view.current), view.next].into_iter().flatten() {
             marker.mark(table.start(), table.bytes());

@@ -2,15 +2,16 @@
 
 use terrace_medium::{Line, Offset};
 
-/// Buckets that move together: eight lines, two media blocks. A resize pays two fences and one write-back a group, so a smaller group
-/// would cost more than the 1.3 fences an insert that growth may cost; a larger one would make a writer wait longer.
+/// Buckets that move together: eight lines, two media blocks. A resize pays two fences and one
+/// write-back a group. A smaller group would exceed the 1.3 fences an insert that growth may cost;
+/// a larger one would make a writer wait longer.
 pub(super) const GROUP: u64 = 8;
 /// The smallest table: one group.
 pub(super) const LOG2_MIN: u32 = 3;
-/// The largest: 16 TiB of lines.
+/// The largest table: 16 TiB of lines.
 pub(super) const LOG2_MAX: u32 = 38;
 
-/// The root block: two lines. Line 0 is read by every operation and written only by resizes.
+/// The root block: two lines. Every operation reads line 0; only resizes write it.
 ///
 /// ```text
 ///   line 0 | lock | current | next | seed | stripes | kind | resizes | check of seed and stripes |
@@ -27,27 +28,30 @@ pub(super) const ROOT_KIND: usize = 5;
 pub(super) const ROOT_RESIZES: usize = 6;
 pub(super) const ROOT_CHECK: usize = 7;
 
-/// What [`ROOT_CHECK`] is. Another one for any other seed, and for any other place of the stripes.
+/// The value of [`ROOT_CHECK`]. It differs for any other seed and for any other place of the
+/// stripes.
 pub(super) fn root_check(seed: u64, stripes: u64) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     (seed ^ ODD).rotate_left(29) ^ stripes.wrapping_mul(ODD)
 }
 
-/// Words of a table's header line, which follows its buckets. Both are estimates that may be lost in a crash.
+/// Words of a table's header line, which follows its buckets. Both are estimates that a crash may
+/// lose.
 pub(super) const HEADER_OVERFLOW: usize = 0;
 pub(super) const HEADER_CURSOR: usize = 1;
 
-/// A table, as the root names it: `| 63:48 check | 47:6 offset / 64 | 5:0 binary logarithm of its buckets |`.
+/// A table, as the root names it: `| 63:48 check | 47:6 offset / 64 | 5:0 log2 of its buckets |`.
 ///
-/// Whoever opens an index compares the check: buckets at a wrong place would be written over what lies there. Operations don't, for only resizes
-/// change the words.
+/// Opening an index verifies the check, because writing buckets at a wrong place would destroy
+/// other data. Operations do not, because only resizes change these words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Table(u64);
 
 const CHECK_AT: u32 = 48;
 const START: u64 = (1 << CHECK_AT) - 64;
 
-/// The check of a table's other bits. It covers them in pieces of two bytes, so one changed byte never makes up for itself.
+/// The check of a table's other bits. It covers them in pieces of two bytes, so one changed byte is
+/// always detected.
 fn check(bits: u64) -> u64 {
     const NOT_ZERO: u64 = 0x7ab1;
     (bits ^ bits >> 16 ^ bits >> 32 ^ NOT_ZERO) & 0xffff
@@ -83,12 +87,12 @@ impl Table {
     pub(super) fn groups(self) -> u64 {
         self.buckets() / GROUP
     }
-    /// The bucket that a hash belongs to.
+    /// The bucket of a hash.
     #[inline(always)]
     pub(super) fn index(self, hash: u64) -> u64 {
         hash >> (64 - self.log2())
     }
-    /// The first hash of a bucket; behind the last one, 0.
+    /// The first hash of a bucket; 0 for the one behind the last.
     #[inline(always)]
     pub(super) fn first_hash(self, index: u64) -> u64 {
         index << (64 - self.log2())
@@ -97,7 +101,7 @@ impl Table {
     pub(super) fn bucket(self, index: u64) -> Offset<Line> {
         Offset::new(self.start()).element(index)
     }
-    /// The bucket whose link tells whether the group of bucket `index` has moved.
+    /// The bucket whose link says whether the group of bucket `index` has moved.
     #[inline(always)]
     pub(super) fn leader(self, index: u64) -> Offset<Line> {
         self.bucket(index & !(GROUP - 1))
@@ -113,7 +117,7 @@ impl Table {
     pub(super) fn bytes_for(log2: u32) -> usize {
         ((1usize << log2) + 1) * 64
     }
-    /// Whether the word is as it was made, and can be a table of a region of `len` bytes.
+    /// Whether the word is as it was made, and can be a table in a region of `len` bytes.
     pub(super) fn is_sound(self, len: usize) -> bool {
         self.0 >> CHECK_AT == check(self.0 & ((1 << CHECK_AT) - 1))
             && (LOG2_MIN..=LOG2_MAX).contains(&self.log2())
@@ -134,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_with_any_one_byte_changed_is_unsound() {
+    fn table_with_a_changed_byte_is_unsound() {
         let len = 1 << 44;
         for (start, log2) in [(0x8000, 8), (64, LOG2_MIN), (0x7ff_1234_5640, 20), (0x1_0000_0000, 24)] {
             let table = Table::new(start, log2);
@@ -147,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn another_seed_or_other_stripes_have_another_check() {
+    fn root_check_depends_on_seed_and_stripes() {
         let whole = root_check(0x1234_5678_9abc_def0, 0xc040);
         for (byte, flip) in (0..8).flat_map(|byte| (1..256).map(move |flip| (byte, flip))) {
             assert_ne!(root_check(0x1234_5678_9abc_def0 ^ flip << (8 * byte), 0xc040), whole);
@@ -157,13 +161,13 @@ mod tests {
 
     /// Pools of any age hold such words.
     #[test]
-    fn the_words_of_a_root_are_the_same_for_ever() {
+    fn root_words_never_change() {
         assert_eq!(Table::new(0x7ff_1234_5640, 20).word(), 0x392e_07ff_1234_5654);
         assert_eq!(root_check(0x1234_5678_9abc_def0, 0xc040), 0x1597_598b_1e2e_a0b8);
     }
 
     #[test]
-    fn a_table_lies_in_the_pool_but_not_where_that_begins_and_has_a_size_that_tables_have() {
+    fn is_sound_limits_place_and_size() {
         let of_bits = |bits: u64| Table::from_word(bits | check(bits) << CHECK_AT);
         let table = Table::new(1 << 20, LOG2_MIN);
         assert!(of_bits(1 << 20 | u64::from(LOG2_MIN)) == table && table.bytes() == 9 * 64);

@@ -1,15 +1,21 @@
-//! Buckets of byte-string keys: six slots of one word, each 15 bits of the key's hash beside its record's offset.
+//! Buckets of byte-string keys: six slots of one word, each with 15 bits of the key's hash beside
+//! its record's offset.
 //!
-//! `| lock | slot0 | slot1 | slot2 | slot3 | slot4 | slot5 | link |`, slot: `[63:49] tag  [48:41] check  [40:0] offset / 8`, 0 = empty.
+//! ```text
+//!   | lock | slot0 | slot1 | slot2 | slot3 | slot4 | slot5 | link |
+//!   slot: [63:49] tag  [48:41] check  [40:0] offset / 8; 0 = empty
+//! ```
 //!
-//! The tag is bits w to w + 14 of the hash, counted from the top, where w is the table's number of index bits rounded down to a multiple of 4.
-//! So the bucket's index and the tag together tell the hash's first w + 15 bits, at least 12 more than the index alone: a miss
-//! touches a record once in 4,096 comparisons at worst, and a resize places a slot without touching its record,
-//! but for the one doubling in four that shifts the window.
+//! The tag is bits w to w + 14 of the hash, counted from the top. w is the table's number of index
+//! bits rounded down to a multiple of 4. So the bucket's index and the tag together determine the
+//! hash's first w + 15 bits, at least 12 more than the index alone. A search for another key
+//! touches a record once in 4,096 comparisons at worst, and a resize places a slot without touching
+//! its record, except for the one doubling in four that shifts the window.
 //!
-//! The check covers the other 56 bits: a slot of which any one byte was changed is found out, so that it leads neither to an older version of its
-//! record nor, by another tag, to nothing at all. Such a slot is handed out as a word that is no record's offset (its lowest bit is set), and every search that
-//! ends in its bucket without its key reports it.
+//! The check covers the other 56 bits and detects any one changed byte. So a damaged slot leads
+//! neither to an older version of its record nor, by another tag, to nothing at all. Such a slot is
+//! returned as a word that is no record's offset (its lowest bit is set). Every search that ends in
+//! its bucket without its key reports it.
 
 use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, check, offset_in};
 use super::slots::{Entry, Probe, shape::Shape};
@@ -38,7 +44,7 @@ fn is_whole(slot: u64) -> bool {
 #[inline(always)]
 fn pack(entry: Entry) -> u64 {
     let bits = entry.key << HASH_AT | entry.word >> 3;
-    // What was found damaged stays so.
+    // A slot that was found damaged stays damaged.
     bits | if entry.word & DAMAGED == 0 { check(bits) } else { check(bits) ^ CHECK }
 }
 #[inline(always)]
@@ -47,9 +53,11 @@ fn unpack(slot: u64) -> Entry {
     Entry { key: slot >> HASH_AT, word: offset_in(slot) | damaged }
 }
 
-/// A bit for each slot with this tag, compared without a branch (see `pairs`). An empty slot has the tag 0 and is told apart by its offset.
+/// A bit for each slot with this tag, compared without a branch (see `pairs`). An empty slot has
+/// the tag 0; its offset tells it apart.
 ///
-/// ORDER: Acquire: pairs with the Release of publish, replace and clear: who finds that a key has gone sees what was done before, and looks at the lock afterwards.
+/// ORDER: Acquire: pairs with the Release of publish, replace and clear. A reader that finds a key
+/// removed sees what was done before, and looks at the lock afterwards.
 #[inline(always)]
 fn matching<M: Medium>(medium: &M, bucket: &Line, tag: u64) -> u64 {
     (0..6).fold(0, |bits, slot| {
@@ -60,8 +68,8 @@ fn matching<M: Medium>(medium: &M, bucket: &Line, tag: u64) -> u64 {
 impl<R: RecordKeys> Shape for Bytes<R> {
     const SLOTS: usize = 6;
     const TAG: u64 = u64::from_le_bytes(*b"clhttags");
-    // With m keys a bucket on average (Poisson), m = 5.0 chains 0.24 overflow buckets a bucket; m = 4.5, for which a presized table is
-    // made, 0.17.
+    // With m keys a bucket on average (Poisson), m = 5.0 chains 0.24 overflow buckets a bucket. A
+    // presized table is made for m = 4.5, which chains 0.17.
     const OVERFLOW_PERMILLE: u64 = 240;
     const KEYS_PERMILLE: u64 = 4500;
 
@@ -85,8 +93,8 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         let mut matches = matching(medium, bucket, probe.tag);
         while matches != 0 {
             let slot = matches.trailing_zeros() as usize;
-            // ORDER: Acquire: pairs with the Release of publish and replace; the record that the slot points to is seen. The slot may have changed
-            // since it matched; the record's own key decides.
+            // ORDER: Acquire: pairs with the Release of publish and replace; the slot's record is
+            // visible. The slot may have changed since it matched; the record's own key decides.
             let packed = slot_word(bucket, slot).load(medium, Acquire);
             let offset = offset_in(packed);
             if offset != 0 && is_whole(packed) && R::key(guard, offset) == Some(probe.key) {
@@ -99,7 +107,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
     fn suspect<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line, probe: &Probe<'_, Self>) -> Option<u64> {
         let medium = guard.pool().medium();
-        // A record with the key came since the search, which is as good as after it.
+        // A record with the key that came since the search is as good as one that comes after it.
         let is_unsound = |offset| R::key(guard, offset) != Some(probe.key) && !R::is_sound(guard, offset);
         let packed = (0..Self::SLOTS).map(|slot| slot_word(bucket, slot).load(medium, Acquire));
         packed.filter(|&packed| packed != 0).find_map(|packed| {
@@ -138,8 +146,8 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
     #[inline(always)]
     fn publish<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line, slot: usize, entry: Entry) {
-        // ORDER: Release: whoever sees the slot sees the record.
-        // PERSIST: one store; the record was durable before, so a surviving slot has its record.
+        // ORDER: Release: a reader that sees the slot sees the record. PERSIST: one store; the
+        // record was durable before, so a surviving slot has its record.
         slot_word(bucket, slot).store(guard.pool().medium(), pack(entry), Release);
     }
 
@@ -167,7 +175,8 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         if entry.word & DAMAGED != 0 {
             return None;
         }
-        // The bits of the tag below the index bits, behind the index: the hash as far as it is known.
+        // The known bits of the hash: the index, followed by the bits of the tag below the index
+        // bits.
         let known =
             from.first_hash(index) | entry.key << HASH_AT >> window(from) & !(u64::MAX << (64 - from.log2()));
         let by_record = Self::relocates_by_record(from, to);
@@ -217,7 +226,7 @@ mod tests {
     type Strings = Bytes<WordRecords>;
     type Index = Clht<Dram, Strings>;
 
-    /// Of eight buckets.
+    /// An index of eight buckets.
     fn empty() -> Index {
         Index::create(&pool(1 << 20), "index", 0).unwrap()
     }
@@ -238,15 +247,15 @@ mod tests {
         Strings::hash(&key.to_le_bytes(), index.seed)
     }
 
-    /// Two keys of one tag that lie in one bucket.
-    fn of_one_tag(index: &Index) -> [u64; 2] {
+    /// Two keys with the same tag in one bucket.
+    fn keys_of_one_tag(index: &Index) -> [u64; 2] {
         let (mut seen, table) = (HashMap::new(), index.view().current);
         let place = |hash| (table.index(hash), tag(hash, table));
         (1..).find_map(|key| Some([seen.insert(place(hash(index, key)), key)?, key])).unwrap()
     }
 
     #[test]
-    fn a_slot_that_does_not_fit_its_check_leads_to_no_record_and_is_told() {
+    fn damaged_slot_is_reported() {
         for bit in [0, 7, 40, 41, 45, 48, 49, 63] {
             let index = empty();
             let record = insert(&index, 7);
@@ -263,10 +272,10 @@ mod tests {
     }
 
     #[test]
-    fn two_keys_of_one_tag_are_two_keys() {
+    fn keys_of_one_tag_are_distinguished() {
         let index = empty();
         let guard = index.pool.pin();
-        let [one, other] = of_one_tag(&index);
+        let [one, other] = keys_of_one_tag(&index);
         let (first, mut found) = (insert(&index, one), None);
         assert_eq!((get_sound(&index, one), get_sound(&index, other)), (Ok(Some(first)), Ok(None)));
         let second = insert(&index, other);
@@ -275,8 +284,8 @@ mod tests {
         assert_eq!((found, index.verify(&guard)), (Some(second), vec![]));
         assert_eq!(index.remove(&guard, &other.to_le_bytes()), Some(second));
         assert_eq!(get_sound(&index, other), Ok(None));
-        // What is left of the one may be either's.
-        WordRecords::wipe(&guard, first);
+        // The remains of the first may belong to either.
+        WordRecords::erase(&guard, first);
         assert_eq!((get_sound(&index, one), get_sound(&index, other)), (Err(first), Err(first)));
         let table = index.view().current;
         let neighbour = |&key: &u64| {
@@ -289,21 +298,21 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "cannot be a word of this index")]
-    fn a_word_that_is_no_record_s_offset_is_refused() {
+    fn insert_refuses_a_word_that_is_no_offset() {
         let index = empty();
         let _ = index.insert(&index.pool.pin(), b"key", 12);
     }
 
     #[test]
     #[should_panic(expected = "cannot be a word of this index")]
-    fn a_key_gets_no_word_that_is_no_record_s_offset() {
+    fn update_refuses_a_word_that_is_no_offset() {
         let index = empty();
         insert(&index, 7);
         let _ = index.update(&index.pool.pin(), &7u64.to_le_bytes(), 12);
     }
 
     #[test]
-    fn a_key_gets_another_record() {
+    fn update_replaces_the_record() {
         let index = empty();
         let guard = index.pool.pin();
         let (first, second) = (insert(&index, 7), WordRecords::put(&guard, 7));
@@ -312,10 +321,10 @@ mod tests {
     }
 
     #[test]
-    fn entries_have_the_same_key_if_their_records_say_so() {
+    fn same_key_compares_records() {
         let index = empty();
         let (guard, table) = (index.pool.pin(), index.view().current);
-        let [one, other] = of_one_tag(&index);
+        let [one, other] = keys_of_one_tag(&index);
         let put =
             |key: u64| Entry { key: tag(hash(&index, key), table), word: WordRecords::put(&guard, key) };
         let is_same = |one, other| {
@@ -328,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_moves_without_its_record_but_for_the_doubling_that_shifts_the_window() {
+    fn slot_moves_without_its_record_within_a_window() {
         let index = empty();
         let guard = index.pool.pin();
         let table = |log2| Table::new(1 << 12, log2);
@@ -338,7 +347,7 @@ mod tests {
         assert!(!(4..16).any(|log2| by_record(log2, log2 - 1) || by_record(log2, log2)));
         for key in 1..200 {
             let [record, gone] = [WordRecords::put(&guard, key), WordRecords::put(&guard, key)];
-            WordRecords::wipe(&guard, gone);
+            WordRecords::erase(&guard, gone);
             let hash = hash(&index, key);
             for (from, to) in (3..16).flat_map(|from| (from.max(6) - 3..=from + 1).map(move |to| (from, to)))
             {
@@ -360,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_with_any_one_byte_changed_is_damaged_and_stays_so() {
+    fn slot_with_a_changed_byte_stays_damaged() {
         let mut word = 0x1357_9bdf_2468_ace0_u64;
         for _ in 0..200 {
             word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,4 +1,4 @@
-//! Every invariant that can be seen while nothing writes.
+//! Checks every invariant that is visible while no thread writes.
 
 use super::bucket::link;
 use super::ops::Clht;
@@ -8,7 +8,7 @@ use super::table::*;
 use terrace_medium::{Line, MappedMedium};
 use terrace_pool::{Finding, Guard};
 
-/// Findings after which a walk stops: more of the same tell nothing.
+/// Findings after which a walk stops: more of the same say nothing new.
 const FINDINGS_MAX: usize = 1000;
 
 impl<M: MappedMedium, K: Slots> Clht<M, K> {
@@ -38,7 +38,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         findings
     }
 
-    /// Checks one chain and returns how many keys it has.
+    /// Checks one chain and returns its number of keys.
     fn verify_chain(
         &self,
         guard: &Guard<'_, M>,

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::{Line, MappedMedium, Offset};
 use terrace_pool::{Guard, Lock, Locked, PoolFull};
 
-/// A chain under its lock.
+/// A chain whose lock is held.
 pub(super) struct Held<'g, M: MappedMedium> {
     pub(super) table: Table,
     pub(super) head: &'g Line,
@@ -22,7 +22,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         self.try_hold(guard, hash).unwrap_or_else(|| self.hold_slowly(guard, hash))
     }
 
-    /// As `hold`, if there is no resize and nobody else has the lock, which is nearly always so.
+    /// As `hold`, if there is no resize and the lock is free, which is nearly always so.
     #[inline(always)]
     fn try_hold<'g>(&'g self, guard: &'g Guard<'_, M>, hash: u64) -> Option<Held<'g, M>> {
         let View { current: table, next: None } = self.view() else { return None };
@@ -44,7 +44,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             let view = self.view();
             let table = match view.next {
                 Some(next) => {
-                    // On their way while groups are moved: the mark of the key's group, and the bucket on either side.
+                    // Prefetched while groups are moved: the mark of the key's group, and its
+                    // bucket in both tables.
                     self.pool.region().prefetch(view.current.leader(view.current.index(hash)).raw());
                     for table in [view.current, next] {
                         self.pool.region().prefetch_to_write(table.bucket(table.index(hash)).raw());
@@ -59,12 +60,12 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             if self.is_home(table, hash) {
                 return self.settled(Held { table, head, lock });
             }
-            // It may say of the group's mark that it is not durable.
+            // The lock may be marked unfenced because of the group's mark.
             lock.release_as_found();
         }
     }
 
-    /// What the last holder left unfenced is durable before it is built upon.
+    /// Persists what the last holder left unfenced, before this one builds upon it.
     #[inline(always)]
     fn settled<'g>(&self, held: Held<'g, M>) -> Held<'g, M> {
         if M::VOLATILE_CACHE && held.lock.was_unfenced() {
@@ -73,21 +74,24 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         held
     }
 
-    /// As [`Clht::has_moved`], for writers: what they write to the next table counts only if the move itself is durable (invariant 4).
+    /// As [`Clht::has_moved`], for writers: a write to the next table counts only if the move
+    /// itself is durable (invariant 4).
     pub(super) fn has_moved_durably(&self, table: Table, hash: u64) -> bool {
         let (region, medium) = (self.pool.region(), self.pool.medium());
         let moved = self.has_moved(table, hash);
         if moved && M::VOLATILE_CACHE {
             let leader = region.at(table.leader(table.index(hash)));
             if Lock::may_be_unsettled(lock_word(leader).load(medium, Acquire)) {
-                // PERSIST: see `migrate`. Not the leader's chain: what it names may be another's memory, now that the group has moved.
+                // PERSIST: see `migrate`. Not the leader's chain: its overflow buckets may have
+                // been reused since the group moved.
                 region.persist(leader);
             }
         }
         moved
     }
 
-    /// Whether `hash` lives in `table`. Stays so while its chain's lock is held: moving the group takes that lock.
+    /// Whether `hash` lives in `table`. That does not change while its chain's lock is held: moving
+    /// the group takes that lock.
     fn is_home(&self, table: Table, hash: u64) -> bool {
         let view = self.view();
         match view.next {
@@ -96,7 +100,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         }
     }
 
-    /// Looks `key` up under its chain's lock, lets `decide` say what becomes of it, and does that. Returns the state it found.
+    /// Looks `key` up under its chain's lock, and changes it as `decide` says. Returns the state it
+    /// found.
     #[inline(always)]
     pub(super) fn change_key(
         &self,
@@ -128,7 +133,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         self.change_held(guard, held, &probe, fencing, decide)
     }
 
-    /// As `change_key`, in a chain that is locked.
+    /// As `change_key`, in a locked chain.
     #[inline(always)]
     fn change_held(
         &self,
@@ -151,7 +156,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         }
     }
 
-    /// As `change_key`, where the first bucket does not have the key but others may.
+    /// As `change_key`, if the first bucket does not have the key but others may.
     #[inline(never)]
     fn change_in_chain(
         &self,
@@ -182,7 +187,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         change: Change,
     ) {
         match change {
-            // Nothing was stored, and `hold` has made durable what was found.
+            // Nothing was stored, and `hold` has persisted what was found.
             Change::Keep => held.lock.release(),
             Change::To(Some(word)) => {
                 assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
@@ -199,7 +204,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         }
     }
 
-    /// Does `change` to a key that is not there.
+    /// Does `change` to an absent key.
     #[inline(always)]
     fn change_absent(
         &self,
@@ -219,7 +224,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         Ok(None)
     }
 
-    /// Adds an entry to a chain: into a vacant slot, or into a new bucket behind the last.
+    /// Adds an entry to a chain: into a vacant slot, or into a new bucket after the last one.
     #[inline(always)]
     fn add(
         &self,
@@ -239,7 +244,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         Ok(())
     }
 
-    /// As `add`, where the first bucket is full.
+    /// As `add`, if the first bucket is full.
     #[inline(never)]
     fn add_behind(
         &self,
@@ -271,14 +276,15 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         Ok(())
     }
 
-    /// Chains a new bucket with one entry behind `tail`.
+    /// Chains a new bucket with one entry after `tail`.
     fn extend(&self, guard: &Guard<'_, M>, tail: &Line, entry: Entry) -> Result<(), PoolFull> {
         let medium = self.pool.medium();
         let mut image = [0; 8];
         K::draw(&mut image, 0, entry);
         let fresh = guard.alloc(64)?;
         fresh.stream_lines(0, &[image]);
-        // PERSIST: the bucket before the link to it; a crash in between leaves a block that the collector takes back.
+        // PERSIST: the bucket before the link to it. A crash in between leaves a block that the
+        // collector reclaims.
         let bucket = fresh.fenced(&guard.fence()).into_offset();
         store_link(medium, tail, link(medium, tail).with_next(Offset::new(bucket)));
         Ok(())
@@ -290,13 +296,15 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let region = self.pool.region();
         match fencing {
             Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {
-                // PERSIST: written back now, fenced by `settle`. Until then the lock word tells every reader and writer so.
+                // PERSIST: written back now, fenced by `settle`. Until then the lock word is marked
+                // unfenced.
                 region.write_back(bucket);
                 deferred.0.push(region.offset_of(lock_word(held.head)).raw());
                 held.lock.release_unfenced();
             }
             _ => {
-                // PERSIST: the one write-back and fence of a change; without them a crash leaves the chain as it was before.
+                // PERSIST: the one write-back and fence of a change; without them a crash leaves
+                // the chain as it was before.
                 region.persist(bucket);
                 held.lock.release();
             }

@@ -285,7 +285,7 @@ mod tests {
         // What is left of the one may be either's.
         assert_eq!(table.remove(&guard, &other.to_le_bytes()), Some(second));
         assert_eq!(get_sound(&table, other), Ok(None));
-        WordRecords::wipe(&guard, first);
+        WordRecords::erase(&guard, first);
         assert_eq!((get_sound(&table, one), get_sound(&table, other)), (Err(first), Err(first)));
         let tag = |key: u64| Probe::<Strings>::new(&key.to_le_bytes()[..], table.seed).tag;
         let another = (1..).find(|&key| tag(key) == 5);
@@ -313,7 +313,7 @@ mod tests {
         let table = Level::<Medium, Strings>::create(&power.pool, "table", 0).unwrap();
         let guard = power.pool.pin();
         let kept = |key: u64| {
-            let pool = power.lost();
+            let pool = power.after_power_loss();
             let table = Level::<Medium, Strings>::recover(&pool, "table").unwrap().unwrap();
             let found = table.get(&pool.pin(), &key.to_le_bytes());
             drop(table);

@@ -248,7 +248,7 @@ mod tests {
             let targets = || sorted(table.targets(&guard, &view, entry, at, tier(&view, to)));
             assert_eq!(targets(), sorted(expected(&view, probe.positions, from, to)));
             let before = targets();
-            WordRecords::wipe(&guard, record);
+            WordRecords::erase(&guard, record);
             assert_eq!(targets(), if (from, to) == (Bottom, Top) { [None; 2] } else { before });
         }
     }

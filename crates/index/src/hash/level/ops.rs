@@ -49,7 +49,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     }
 
     #[cold]
-    pub(super) fn note_damage(&self, offset: u64, what: &'static str) {
+    pub(super) fn record_damage(&self, offset: u64, what: &'static str) {
         let _ = self.damage.set(Damage { offset, what });
     }
 

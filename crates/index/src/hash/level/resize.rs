@@ -393,7 +393,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let position = known.into_iter().flatten().find(|&position| tier.index(position) == index);
         position.unwrap_or_else(|| {
             // The slot is kept, so that `check` and `salvage` can still name its record, though no key leads to it.
-            self.note_damage(entry.word, "a record that the index points to is unsound");
+            self.record_damage(entry.word, "a record that the index points to is unsound");
             tier.first_position(index)
         })
     }
@@ -543,7 +543,7 @@ mod tests {
         let report =
             power.pool.collect(&mut |marker| table.trace(&power.pool.pin(), marker, |_, _| unreachable!()));
         assert!(report.freed >= view.low.bytes() as u64, "{report:?}");
-        let pool = power.lost();
+        let pool = power.after_power_loss();
         let after = Level::<Medium, U64>::recover(&pool, "table").unwrap().unwrap();
         assert!(after.state() == next);
         drop(after);
@@ -637,7 +637,7 @@ mod tests {
                 other.start_expanding(&other.pool.pin(), &other.view()).unwrap();
             });
             assert_eq!(*found.lock().unwrap(), Some(70));
-            let pool = power.lost();
+            let pool = power.after_power_loss();
             let after = Level::<Medium, U64>::recover(&pool, "table").unwrap().unwrap();
             assert_eq!(after.get(&pool.pin(), &KEY), Some(70), "held up after {steps} steps");
             drop(after);

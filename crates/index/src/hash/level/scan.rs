@@ -210,7 +210,7 @@ mod tests {
                 record
             })
             .collect();
-        records.into_iter().for_each(|record| WordRecords::wipe(&guard, record));
+        records.into_iter().for_each(|record| WordRecords::erase(&guard, record));
         for unit in 0..view.mid.buckets() {
             let middle = view.high.first_position(2 * unit + 1);
             let (side, at) = (table.side(&view, middle), view.high.bucket(2 * unit + 1));

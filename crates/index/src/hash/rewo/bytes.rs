@@ -253,7 +253,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::alike::{LOST, Numbered, finds_many_at_once, key, pair_of_one_look};
+    use super::super::super::alike::{Numbered, UNREADABLE, check_get_many, key, look_alike_pair};
     use super::super::super::power::pool;
     use super::super::bucket::{Mark, store_meta, store_tag};
     use super::super::ops::Rewo;
@@ -368,7 +368,7 @@ mod tests {
             (sound ^ 1 << 41, Some(72)),
             (pack(top ^ 1, 72, false), None),
             (pack(top, 80, false), None),
-            (pack(top, LOST, false), Some(LOST)),
+            (pack(top, UNREADABLE, false), Some(UNREADABLE)),
         ];
         for (slot, suspected) in slots {
             word.store(pool.medium(), slot, Relaxed);
@@ -385,7 +385,7 @@ mod tests {
     fn of_two_keys_of_one_top_and_tag_the_record_decides() {
         let pool = pool::<Dram>(1 << 20);
         let (index, guard) = (table(&pool, 0), pool.pin());
-        let [one, other] = pair_of_one_look(index.seed, TOP_BITS);
+        let [one, other] = look_alike_pair(index.seed, TOP_BITS);
         let get = |number| index.get(&guard, key(number));
         assert_eq!(index.insert(&guard, key(one), 8 * one), Ok(Inserted::New));
         assert_eq!((get(one), get(other)), (Some(8 * one), None));
@@ -421,6 +421,6 @@ mod tests {
     fn many_byte_strings_are_looked_for_at_once() {
         let pool = pool::<Dram>(1 << 20);
         let index = Rewo::<_, Bytes<Numbered>>::with_shape(&pool, "index", 1, 1).unwrap();
-        finds_many_at_once(&index);
+        check_get_many(&index);
     }
 }

@@ -329,7 +329,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             Some(hash) => to.home(hash),
             None => {
                 // It is kept, so that `check` and `salvage` can still name its record, though no key may lead to it.
-                self.note_damage(entry.word, "a record that the index points to is unsound");
+                self.record_damage(entry.word, "a record that the index points to is unsound");
                 (home << 32 >> place.log2() << to.log2()) >> 32
             }
         }

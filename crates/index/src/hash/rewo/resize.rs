@@ -236,7 +236,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             return Ok(());
         };
         if K::is_damaged(entry) {
-            self.note_damage(entry.word, "a slot of the index is damaged");
+            self.record_damage(entry.word, "a slot of the index is damaged");
         }
         let home = self.home_in(guard, to, (place, index), entry);
         if self.copy_together(guard, held, (to, home), entry, copies) {
@@ -464,7 +464,7 @@ mod tests {
             assert!(map.advance(&guard, view, moved - view.count()).is_ok());
             assert_eq!(view.count(), moved);
             power.pool.region().fence();
-            let pool = power.lost();
+            let pool = power.after_power_loss();
             let after = Rewo::<_, U64>::recover(&pool, "map").unwrap().unwrap();
             assert_eq!(after.view().count(), remembered, "{moved} buckets");
             drop(after);

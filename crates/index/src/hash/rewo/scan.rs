@@ -432,7 +432,7 @@ mod tests {
             let write = move || _ = writer.insert(&writer.pool().pin(), &keys, keys).unwrap();
             interrupted(&stage, steps, write, move || {
                 // What a scan meets it makes durable.
-                let pool = off.lost();
+                let pool = off.after_power_loss();
                 *answer.lock().unwrap() = Some((pool, scanned(&reader, usize::MAX)));
             });
             let (pool, mut words) = seen.lock().unwrap().take().unwrap();

@@ -152,7 +152,7 @@ mod tests {
             assert!(!map.clear_some(view, PIECE));
             assert_eq!((view.count(), map.verify(&guard)), (cleared, vec![]));
         }
-        let pool = power.lost();
+        let pool = power.after_power_loss();
         let after = Rewo::<Medium, U64>::recover(&pool, "map").unwrap().unwrap();
         assert_eq!(after.view().directory(), view.directory());
         assert_eq!(after.view().count(), 0, "nothing has made it durable");

@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(settled(&beside), view);
         // Where a cache line is written back by itself.
         power.pool.region().persist(&map.root[2]);
-        let pool = power.lost();
+        let pool = power.after_power_loss();
         let after = Rewo::<_, U64>::recover(&pool, "map").unwrap().unwrap();
         assert_eq!((settled(&after), after.view_offset().raw()), (0, view));
         drop(after);

@@ -221,7 +221,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::alike::{LOST, Numbered, finds_many_at_once, key, pair_of_one_look};
+    use super::super::super::alike::{Numbered, UNREADABLE, check_get_many, key, look_alike_pair};
     use super::super::super::power::pool;
     use super::super::bucket::{store_meta, store_tag};
     use super::super::ops::Turbo;
@@ -331,7 +331,7 @@ mod tests {
                 (sound ^ 1 << 41, Some(72)),
                 (pack(place ^ 1, 72), None),
                 (pack(place, 80), None),
-                (pack(place, LOST), Some(LOST)),
+                (pack(place, UNREADABLE), Some(UNREADABLE)),
             ];
             for (slot, suspected) in slots {
                 word.store(guard.pool().medium(), slot, Relaxed);
@@ -357,7 +357,7 @@ mod tests {
     fn of_two_keys_of_one_place_and_tag_the_record_decides() {
         let pool = pool::<Dram>(1 << 20);
         let index = Turbo::<Dram, Bytes<Numbered>>::with_shards(&pool, "index", 0, 1).unwrap();
-        let (guard, [one, other]) = (pool.pin(), pair_of_one_look(index.seed, HASH_BITS));
+        let (guard, [one, other]) = (pool.pin(), look_alike_pair(index.seed, HASH_BITS));
         let get = |number| index.get(&guard, key(number));
         assert_eq!(index.insert(&guard, key(one), 8 * one), Ok(Inserted::New));
         assert_eq!((get(one), get(other)), (Some(8 * one), None));
@@ -395,7 +395,7 @@ mod tests {
     fn many_byte_strings_are_looked_for_at_once() {
         let pool = pool::<Dram>(1 << 20);
         let index = Turbo::<_, Bytes<Numbered>>::with_shards(&pool, "index", 0, 40).unwrap();
-        finds_many_at_once(&index);
+        check_get_many(&index);
     }
 
     #[test]

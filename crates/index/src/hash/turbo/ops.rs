@@ -71,7 +71,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     }
 
     #[cold]
-    pub(super) fn note_damage(&self, offset: u64, what: &'static str) {
+    pub(super) fn record_damage(&self, offset: u64, what: &'static str) {
         let _ = self.damage.set(Damage { offset, what });
     }
 
@@ -343,7 +343,7 @@ pub(super) fn place_bytes(log2: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::alike::{LOST, Numbered, key};
+    use super::super::super::alike::{Numbered, UNREADABLE, key};
     use super::super::super::power::pool;
     use super::super::shape::sealed::Shape;
     use super::*;
@@ -375,9 +375,9 @@ mod tests {
                 Found::Missing(_) => None,
             };
             let (bucket, slot) = [0, 1].into_iter().find_map(find).unwrap();
-            Kind::replace(&guard, bucket, slot, Kind::entry(&look, LOST));
+            Kind::replace(&guard, bucket, slot, Kind::entry(&look, UNREADABLE));
             let told = index.get_sound(&guard, key(number));
-            assert_eq!(told.map_err(|damage| damage.offset), Err(LOST), "{number}");
+            assert_eq!(told.map_err(|damage| damage.offset), Err(UNREADABLE), "{number}");
             Kind::replace(&guard, bucket, slot, Kind::entry(&look, 8 * number));
             assert_eq!(index.get_sound(&guard, key(number)), Ok(Some(8 * number)));
         }

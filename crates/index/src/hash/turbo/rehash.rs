@@ -119,7 +119,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
             K::for_each(guard, self.bucket(from, index), |_, entry| {
                 if K::is_damaged(entry) {
                     // It is kept, so that `check` and `salvage` can still name its record, though no key may lead to it.
-                    self.note_damage(entry.word, "a slot of the index is damaged");
+                    self.record_damage(entry.word, "a slot of the index is damaged");
                 }
                 let home = K::inner(entry, self.seed, self.shard_bits()) >> 1 >> (63 - log2);
                 place_entry::<K>(&mut images, home as usize, entry);

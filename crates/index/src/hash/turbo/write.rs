@@ -629,7 +629,7 @@ mod tests {
         let power = Power::new();
         let index = shard(&power.pool, 0, 0);
         let holds = |keys: std::ops::Range<u64>| {
-            let pool = power.lost();
+            let pool = power.after_power_loss();
             let after = Index::recover(&pool, "index").unwrap().unwrap();
             let found: Vec<u64> = (0..60).filter(|key| after.get(&pool.pin(), key) == Some(*key)).collect();
             assert_eq!(found, keys.clone().collect::<Vec<_>>());

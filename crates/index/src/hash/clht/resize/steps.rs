@@ -1,4 +1,5 @@
-//! One step after the other: what each does, to which groups, under which locks, and at what cost; and what is left of a resize behind whichever of its stores the power goes.
+//! Tests of single resize steps: which groups each moves, under which locks, at what cost; and what
+//! remains of a resize after a power loss behind any of its stores.
 
 use super::super::super::count::STRIPES;
 use super::super::super::power::{Medium, Place, Power, pool};
@@ -12,7 +13,7 @@ use terrace_testkit::Counting;
 
 type Index<M> = Clht<M, U64>;
 
-/// A table of so many groups that is about to double, and its tables.
+/// A table of `groups` groups that is about to double, and its two tables.
 fn growing<M: MappedMedium>(pool: &Pool<M>, groups: u64) -> (Index<M>, Table, Table) {
     let index = Index::create(pool, "index", groups * GROUP * 2).unwrap();
     let from = index.view().current;
@@ -32,7 +33,7 @@ fn lock_of<M: MappedMedium>(index: &Index<M>, table: Table, bucket: u64) -> &Loc
 }
 
 #[test]
-fn a_writer_moves_two_groups_of_the_next_eight_if_nobody_else_is_at_them() {
+fn help_moves_two_free_groups_of_the_next_eight() {
     let pool = pool::<Dram>(1 << 20);
     let (index, from, to) = growing(&pool, 16);
     let guard = pool.pin();
@@ -54,7 +55,7 @@ fn a_writer_moves_two_groups_of_the_next_eight_if_nobody_else_is_at_them() {
 }
 
 #[test]
-fn a_cursor_passes_64_groups_at_a_time() {
+fn cursor_advances_64_groups_at_a_time() {
     let pool = pool::<Dram>(1 << 20);
     let (index, from, to) = growing(&pool, 128);
     let (guard, cursor) = (pool.pin(), &pool.region().at(to.header()).0[HEADER_CURSOR]);
@@ -68,7 +69,7 @@ fn a_cursor_passes_64_groups_at_a_time() {
 }
 
 #[test]
-fn who_moves_a_group_takes_its_eight_locks_and_marks_its_eight_buckets() {
+fn move_locks_and_marks_eight_buckets() {
     let pool = pool::<Dram>(1 << 20);
     let (index, from, to) = growing(&pool, 4);
     assert!(matches!(index.migrate(&pool.pin(), from, to, 1), Ok(Step::Moved)));
@@ -86,7 +87,7 @@ fn who_moves_a_group_takes_its_eight_locks_and_marks_its_eight_buckets() {
 }
 
 #[test]
-fn a_group_moves_with_two_fences_and_what_is_durable_is_not_made_so_again() {
+fn group_moves_with_two_fences() {
     let pool = pool::<Counting<Pmem>>(1 << 20);
     let (index, from, to) = growing(&pool, 4);
     let (guard, medium) = (pool.pin(), pool.medium());
@@ -110,7 +111,7 @@ fn a_group_moves_with_two_fences_and_what_is_durable_is_not_made_so_again() {
 }
 
 #[test]
-fn a_key_that_lies_in_a_bucket_of_others_comes_along_at_the_side_where_it_belongs() {
+fn misplaced_key_moves_to_its_own_half() {
     let pool = pool::<Dram>(1 << 20);
     let (index, from, to) = growing(&pool, 4);
     let guard = pool.pin();
@@ -137,10 +138,10 @@ fn a_key_that_lies_in_a_bucket_of_others_comes_along_at_the_side_where_it_belong
 }
 
 #[test]
-fn the_buckets_behind_those_of_a_group_that_has_moved_come_back() {
+fn overflow_buckets_of_a_moved_group_are_retired() {
     let pool = pool::<Dram>(1 << 20);
     let index = Index::create(&pool, "index", 0).unwrap();
-    // So many of one bucket that others are behind it, and no resize begins.
+    // Enough keys of one bucket to chain others; and no resize begins.
     let lock = |guard| Lock::of(&index.root()[0].0[ROOT_LOCK]).acquire(guard);
     let guard = pool.pin();
     let held = lock(&guard);
@@ -162,7 +163,7 @@ fn the_buckets_behind_those_of_a_group_that_has_moved_come_back() {
 }
 
 #[test]
-fn who_draws_a_group_of_byte_strings_anew_takes_nothing_for_a_bucket_that_lies_behind_the_table() {
+fn prefetch_stays_within_the_table() {
     type Strings = Bytes<WordRecords>;
     let pool = pool::<Dram>(1 << 20);
     let index = Clht::<Dram, Strings>::create(&pool, "index", 576).unwrap();
@@ -172,7 +173,7 @@ fn who_draws_a_group_of_byte_strings_anew_takes_nothing_for_a_bucket_that_lies_b
     index.start(&guard, from, 8);
     let to = index.view().next.unwrap();
     assert!(Strings::relocates_by_record(from, to));
-    // All the rest is full of links to nowhere.
+    // All free memory is full of links to nowhere.
     let spare: Vec<_> = (0..40).map(|_| guard.alloc(64).unwrap().persist().into_offset()).collect();
     for bytes in [4096, 512, 64] {
         while let Ok(block) = guard.alloc(bytes) {
@@ -189,7 +190,8 @@ fn who_draws_a_group_of_byte_strings_anew_takes_nothing_for_a_bucket_that_lies_b
     assert!(keys.iter().all(found));
 }
 
-/// The cursor after `recover`, of a table that had moved a group of four and whose cursor was at the last.
+/// The cursor after `recover`, in a table that had moved a group of four and whose cursor was at
+/// the last.
 fn cursor_after<M: MappedMedium>(pool: &Pool<M>) -> u64 {
     let index = Index::<M>::recover(pool, "index").unwrap().unwrap();
     let to = index.view().next.unwrap();
@@ -197,7 +199,7 @@ fn cursor_after<M: MappedMedium>(pool: &Pool<M>) -> u64 {
 }
 
 #[test]
-fn whoever_opens_a_table_first_after_a_crash_believes_no_cursor() {
+fn recovery_restarts_the_cursor_once() {
     let place = Place::new();
     let pool: Pool<Shm> = place.options().create().unwrap();
     let (index, from, to) = growing(&pool, 4);
@@ -205,7 +207,7 @@ fn whoever_opens_a_table_first_after_a_crash_believes_no_cursor() {
     let cursor = &pool.region().at(to.header()).0[HEADER_CURSOR];
     cursor.store(pool.medium(), 4, Relaxed);
     assert_eq!(cursor_after(&pool), 0);
-    // Others are at work in it.
+    // Other processes use it.
     cursor.store(pool.medium(), 4, Relaxed);
     pool.bring_up().done();
     assert_eq!(cursor_after(&pool), 4);
@@ -220,7 +222,7 @@ fn whoever_opens_a_table_first_after_a_crash_believes_no_cursor() {
 }
 
 #[test]
-fn a_crash_behind_the_first_store_of_the_last_step_has_ended_the_resize() {
+fn first_store_of_the_last_step_ends_the_resize() {
     let pool = pool::<Dram>(1 << 20);
     let (index, from, to) = growing(&pool, 1);
     assert!(matches!(index.migrate(&pool.pin(), from, to, 0), Ok(Step::Moved)));
@@ -233,8 +235,8 @@ fn a_crash_behind_the_first_store_of_the_last_step_has_ended_the_resize() {
 }
 
 #[test]
-fn a_table_whose_resize_is_cut_off_has_all_keys() {
-    // So many buckets that it doubles and shrinks between; the keys of some are more than they have pairs.
+fn interrupted_resize_loses_no_key() {
+    // Enough buckets to double and shrink meanwhile; some buckets have more keys than pairs.
     for (log2, keys) in [(5, 40), (3, 16)] {
         let power = Power::new();
         let index = Index::<Medium>::create(&power.pool, "index", 32).unwrap();
@@ -249,7 +251,7 @@ fn a_table_whose_resize_is_cut_off_has_all_keys() {
         }
         assert_eq!(index.view().current.log2(), log2);
         for events in start..=power.trace().events().len() {
-            let pool = power.lost_at(events, &[]);
+            let pool = power.after_power_loss_at(events, &[]);
             let after = Index::<Medium>::recover(&pool, "index").unwrap().unwrap();
             let guard = pool.pin();
             assert!((0..keys).all(|key| after.get(&guard, &key) == Some(!key)), "behind {events} events");

@@ -64,7 +64,7 @@ fn each_change_that_was_answered_is_there_whatever_slot_it_went_to() {
     let power = Power::new();
     let table = table(&power);
     let guard = power.pool.pin();
-    let kept = |key: u64| found(power.lost(), |table| table.get(&table.pool.pin(), &key));
+    let kept = |key: u64| found(power.after_power_loss(), |table| table.get(&table.pool.pin(), &key));
     for key in 0..KEYS {
         assert_eq!(table.insert(&guard, &key, key), Ok(Inserted::New));
         assert_eq!(kept(key), Some(key));
@@ -105,11 +105,11 @@ fn a_key_that_has_moved_does_not_come_back_from_where_it_was() {
         let power = Power::new();
         moved(&power, key, |table, _| {
             let guard = power.pool.pin();
-            assert_eq!(found(power.lost(), |table| table.get(&table.pool.pin(), &key)), Some(70));
+            assert_eq!(found(power.after_power_loss(), |table| table.get(&table.pool.pin(), &key)), Some(70));
             assert_eq!(table.update(&guard, &key, 71), Some(70));
-            found(power.lost(), |table| has_all(table, key..key + 1, |_| 71));
+            found(power.after_power_loss(), |table| has_all(table, key..key + 1, |_| 71));
             assert_eq!(table.remove(&guard, &key), Some(71));
-            found(power.lost(), |table| has_all(table, 0..0, |_| 0));
+            found(power.after_power_loss(), |table| has_all(table, 0..0, |_| 0));
         });
     }
 }
@@ -130,7 +130,7 @@ fn a_key_whose_movement_is_cut_off_is_one_key() {
         let (start, _) = done.find(|&(_, what)| what == What::Fence).unwrap();
         for events in start + 1..=trace.events().len() {
             for kept in [&[][..], &[from], &[to], &[copy], &[from, to]] {
-                found(power.lost_at(events, kept), |table| {
+                found(power.after_power_loss_at(events, kept), |table| {
                     let has_token = |&at: &u64| {
                         let now = table
                             .pool
@@ -151,8 +151,8 @@ fn a_key_whose_movement_is_cut_off_is_one_key() {
 /// Calls `judge` with the table after a loss of power behind each event from `start` on, and with these lines kept besides, or not.
 fn at_each_event(power: &Power, start: usize, lines: &[u64], judge: impl Fn(&Table)) {
     for events in start..=events(power) {
-        found(power.lost_at(events, &[]), &judge);
-        found(power.lost_at(events, lines), &judge);
+        found(power.after_power_loss_at(events, &[]), &judge);
+        found(power.after_power_loss_at(events, lines), &judge);
     }
 }
 
@@ -193,7 +193,7 @@ fn a_table_whose_shrink_is_cut_off_has_all_keys() {
     for key in 0..KEYS {
         assert_eq!(table.update(&guard, &key, key), Some(!key));
     }
-    found(power.lost(), |table| has_all(table, 0..KEYS, |key| key));
+    found(power.after_power_loss(), |table| has_all(table, 0..KEYS, |key| key));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn what_is_written_to_a_unit_that_has_shrunk_is_there() {
     assert!((0..4).all(|unit| table.move_unit(&guard, &view, unit, false) == Step::Moved));
     for key in &keys {
         assert_eq!(table.update(&guard, key, 71), Some(70));
-        assert_eq!(found(power.lost(), |table| table.get(&table.pool.pin(), key)), Some(71));
+        assert_eq!(found(power.after_power_loss(), |table| table.get(&table.pool.pin(), key)), Some(71));
     }
 }
 
@@ -261,7 +261,7 @@ fn a_unit_that_a_dead_one_has_moved_is_durable_before_the_resize_goes_on_behind_
     table.start_expanding(&guard, &table.view()).unwrap();
     let view = table.view();
     let lowest = table.bucket(view.low.bucket(0));
-    let is_durable = || found(power.lost(), |table| table.has_moved_durably(&table.view(), 0));
+    let is_durable = || found(power.after_power_loss(), |table| table.has_moved_durably(&table.view(), 0));
     assert!(!table.has_moved_durably(&view, 0) && !is_durable());
     // He died between the store and its fence.
     let lock = Lock::of(lock_word(lowest)).acquire(&guard);
