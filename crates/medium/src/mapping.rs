@@ -296,8 +296,8 @@ impl Mapping {
         self.follows.store(true, Ordering::Relaxed);
     }
 
-    /// Extends the accessible range to the file's size, if [`Mapping::follow_growth`] was called. Returns
-    /// whether it has grown since the last look.
+    /// Extends the accessible range to the file's size, if [`Mapping::follow_growth`] was called.
+    /// Returns whether it has grown since the last look.
     #[cold]
     pub fn refresh_len(&self) -> bool {
         let before = self.len();

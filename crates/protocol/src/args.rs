@@ -1,13 +1,13 @@
 //! The arguments of a command, borrowed from the bytes they arrived in.
 
-/// Where an argument lies.
+/// The place of an argument in the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) start: usize,
     pub(crate) len: usize,
 }
 
-/// A command: its name, then its arguments. Copied freely: it is two slices.
+/// A command: its name, then its arguments. Two slices, so it is cheap to copy.
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
     bytes: &'a [u8],
@@ -15,17 +15,17 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// `spans` must have been found in `bytes`.
+    /// The command whose `spans` were found in `bytes`.
     pub(crate) fn new(bytes: &'a [u8], spans: &'a [Span]) -> Args<'a> {
         Args { bytes, spans }
     }
 
-    /// How many there are, the name among them.
+    /// Number of arguments, including the name.
     pub fn len(self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there is not even a name: never so for a parsed command.
+    /// Whether there is not even a name; never so for a parsed command.
     pub fn is_empty(self) -> bool {
         self.spans.is_empty()
     }
@@ -35,18 +35,18 @@ impl<'a> Args<'a> {
         self.at(0)
     }
 
-    /// The argument at `index`, the name being at 0; empty past the end.
+    /// The argument at `index`, where the name is at 0; empty past the end.
     pub fn at(self, index: usize) -> &'a [u8] {
         self.get(index).unwrap_or_default()
     }
 
-    /// The argument at `index`, the name being at 0.
+    /// The argument at `index`, where the name is at 0.
     pub fn get(self, index: usize) -> Option<&'a [u8]> {
         let span = self.spans.get(index)?;
         self.bytes.get(span.start..span.start + span.len)
     }
 
-    /// Whether the argument at `index` is `word`, which is in ASCII, in any case.
+    /// Whether the argument at `index` equals `word`, an ASCII word, ignoring case.
     pub fn is(self, index: usize, word: &str) -> bool {
         self.get(index).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))
     }
@@ -56,7 +56,7 @@ impl<'a> Args<'a> {
         Args { bytes: self.bytes, spans: self.spans.get(first..).unwrap_or_default() }
     }
 
-    /// All of them, the name first.
+    /// All arguments, the name first.
     pub fn iter(self) -> ArgsIter<'a> {
         ArgsIter { args: self, next: 0 }
     }
@@ -71,7 +71,7 @@ impl<'a> IntoIterator for Args<'a> {
     }
 }
 
-/// Goes through [`Args`].
+/// Iterates over [`Args`].
 #[derive(Clone)]
 pub struct ArgsIter<'a> {
     args: Args<'a>,
@@ -101,12 +101,12 @@ impl std::fmt::Debug for Args<'_> {
     }
 }
 
-/// Commands kept past the buffer they arrived in, one after the other: what MULTI queues.
+/// Commands kept after their input buffer is gone, one after the other: what MULTI queues.
 #[derive(Clone, Debug, Default)]
 pub struct Queue {
     bytes: Vec<u8>,
     spans: Vec<Span>,
-    /// Where each command's spans end.
+    /// The end of each command's spans.
     ends: Vec<usize>,
 }
 
@@ -120,17 +120,17 @@ impl Queue {
         self.ends.push(self.spans.len());
     }
 
-    /// How many commands are queued.
+    /// Number of queued commands.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether none is.
+    /// Whether no command is queued.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Bytes that it holds.
+    /// Bytes of memory in use.
     pub fn bytes(&self) -> usize {
         self.bytes.len() + self.spans.len() * size_of::<Span>()
     }

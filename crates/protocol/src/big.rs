@@ -1,14 +1,14 @@
-//! Natural numbers of any length: as much of them as exact decimal conversion needs.
+//! Natural numbers of any length, with the operations that exact decimal conversion needs.
 
 use std::cmp::Ordering;
 
-/// Digits to base 2^64, the least first; no zero at the end.
+/// Digits to base 2^64, the least significant first; no zero at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Natural {
     digits: Vec<u64>,
 }
 
-/// The largest power of ten in a digit, and its exponent.
+/// The largest power of ten that fits a digit, and its exponent.
 const TENS: u64 = 10_000_000_000_000_000_000;
 const TENS_EXPONENT: usize = 19;
 
@@ -17,7 +17,7 @@ impl Natural {
         Natural { digits: if value == 0 { Vec::new() } else { vec![value] } }
     }
 
-    /// Reads ASCII decimal digits; the caller has checked that they are.
+    /// Reads ASCII decimal digits, which the caller has checked.
     pub(crate) fn from_decimal(text: impl Iterator<Item = u8>) -> Natural {
         let mut value = Natural::default();
         for digit in text {
@@ -30,7 +30,7 @@ impl Natural {
         self.digits.is_empty()
     }
 
-    /// Bits up to the highest that is set.
+    /// Number of bits up to the highest set bit.
     pub(crate) fn bits(&self) -> usize {
         self.digits.last().map_or(0, |top| self.digits.len() * 64 - top.leading_zeros() as usize)
     }
@@ -65,7 +65,7 @@ impl Natural {
         self.digits.splice(0..0, std::iter::repeat_n(0, bits / 64));
     }
 
-    /// The bits from `lowest` on, of which there must be at most 128, and whether a lower one is set.
+    /// The bits from `lowest` on, at most 128 of them, and whether a lower bit is set.
     pub(crate) fn bits_from(&self, lowest: usize) -> (u128, bool) {
         let (skip, small) = (lowest / 64, lowest % 64);
         let digit = |nth: usize| u128::from(self.digits.get(skip + nth).copied().unwrap_or(0));
@@ -76,7 +76,7 @@ impl Natural {
         (value, below)
     }
 
-    /// Subtracts, if the result is not negative, and says whether it did.
+    /// Subtracts `other` if the result is not negative. Returns whether it did.
     fn subtract_if_less(&mut self, other: &Natural) -> bool {
         if self.compare(other) == Ordering::Less {
             return false;
@@ -100,7 +100,7 @@ impl Natural {
         by_length.then_with(|| self.digits.iter().rev().cmp(other.digits.iter().rev()))
     }
 
-    /// The quotient, which must have at most 127 bits, and whether there is a remainder.
+    /// The quotient, of at most 127 bits, and whether there is a remainder.
     pub(crate) fn divide(mut self, divisor: &Natural) -> (u128, bool) {
         let places = (self.bits() + 1).saturating_sub(divisor.bits());
         let mut quotient = 0;

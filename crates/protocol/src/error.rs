@@ -1,37 +1,39 @@
-//! What a client did that is no RESP. The texts are Redis's, since clients match on them.
+//! Errors of clients that do not follow RESP. The texts are Redis's, because clients match on them.
 
 use std::fmt;
 
-/// The stream cannot be read on: answer with [`ProtocolError::message`] and close the connection.
+/// The stream cannot be parsed further: answer with [`ProtocolError::message`] and close the
+/// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// `*` without a number, or with one over the limit.
+    /// `*` without a number, or with a number over the limit.
     MultibulkLength,
     /// More arguments than a client may send before it has authenticated.
     UnauthenticatedMultibulkLength,
-    /// `$` without a number, or with one over the limit.
+    /// `$` without a number, or with a number over the limit.
     BulkLength,
     /// More bytes than a client may send before it has authenticated.
     UnauthenticatedBulkLength,
     /// An argument that begins with this byte.
     ExpectedDollar(u8),
-    /// A bulk string longer than was announced.
+    /// A bulk string longer than announced.
     BulkEnd,
-    /// An inline command without an end in sight.
+    /// An inline command longer than the limit, without an end of line.
     InlineTooLong,
-    /// A quote that opens and does not close.
+    /// A quote that is not closed.
     UnbalancedQuotes,
-    /// A `*` line without an end in sight.
+    /// A `*` line longer than the limit, without an end of line.
     MultibulkLineTooLong,
-    /// A `$` line without an end in sight.
+    /// A `$` line longer than the limit, without an end of line.
     BulkLineTooLong,
-    /// One command of more bytes than [`Limits::query_bytes`](crate::Limits::query_bytes).
+    /// A command of more bytes than [`Limits::query_bytes`](crate::Limits::query_bytes).
     QueryTooLong,
 }
 
 impl ProtocolError {
-    /// The text of the error reply, without `-` and line end; bytes, since it may quote one of the client's.
+    /// The text of the error reply, without `-` and line end. Bytes, because it may quote a byte of
+    /// the client.
     pub fn message(self) -> Vec<u8> {
         let mut message = b"ERR Protocol error: ".to_vec();
         if let ProtocolError::ExpectedDollar(byte) = self {

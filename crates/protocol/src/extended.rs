@@ -1,8 +1,11 @@
-//! INCRBYFLOAT's numbers. Redis computes in C's `long double`, which on x86-64 is the 80-bit extended format: 64 bits of
-//! mantissa where `f64` has 53. The two differ visibly: 10.5 + 0.1 is `10.6` in it and `10.59999999999999964` in `f64`,
-//! once both are written with Redis's 17 decimal places. So the format itself is here, in integers, correctly rounded.
+//! INCRBYFLOAT's numbers: the 80-bit extended format of x86-64, in integers, correctly rounded.
 //!
-//! A finite number is `mantissa * 2^exponent` with the mantissa's top bit set, unless it is zero or subnormal.
+//! Redis computes in C's `long double`, which on x86-64 is that format: 64 bits of mantissa where
+//! `f64` has 53. The difference is visible: 10.5 + 0.1 is `10.6` in it and `10.59999999999999964`
+//! in `f64`, both written with Redis's 17 decimal places.
+//!
+//! A finite number is `mantissa * 2^exponent`. The mantissa's top bit is set, unless the number is
+//! zero or subnormal.
 
 use crate::big::Natural;
 
@@ -19,16 +22,16 @@ enum Magnitude {
     Infinite,
 }
 
-/// The exponent of the least subnormal number.
+/// The exponent of the smallest subnormal number.
 const LEAST_EXPONENT: i32 = -16445;
 /// The exponent of the largest finite number.
 const GREATEST_EXPONENT: i32 = 16384 - 64;
-/// Redis reads no longer text as a number (`MAX_LONG_DOUBLE_CHARS`).
+/// The longest text that Redis reads as a number (`MAX_LONG_DOUBLE_CHARS`).
 const LONGEST_TEXT: usize = 5 * 1024 - 1;
 
 impl Extended {
-    /// Reads a number as Redis does: what C's `strtold` takes, the whole of it, no space before it, no NaN, and nothing
-    /// that overflows or vanishes.
+    /// Parses a number as Redis does: the whole text must be what C's `strtold` takes, without
+    /// leading space, NaN, overflow or underflow.
     pub fn parse(text: &[u8]) -> Option<Extended> {
         let (negative, rest) = match text {
             [b'-', rest @ ..] => (true, rest),
@@ -48,12 +51,12 @@ impl Extended {
         Some(Extended { negative, magnitude })
     }
 
-    /// Whether it is not infinite.
+    /// Whether it is finite.
     pub fn is_finite(self) -> bool {
         self.magnitude != Magnitude::Infinite
     }
 
-    /// The sum, rounded to the nearest, ties to even; `None` for infinity minus infinity, which is not a number.
+    /// The sum, rounded to nearest, ties to even; `None` for infinity minus infinity.
     pub fn checked_add(self, other: Extended) -> Option<Extended> {
         match (self.magnitude, other.magnitude) {
             (Magnitude::Infinite, Magnitude::Infinite) => (self.negative == other.negative).then_some(self),
@@ -66,7 +69,8 @@ impl Extended {
         }
     }
 
-    /// The number as Redis writes it: up to 17 decimal places, without zeros at their end; never an exponent.
+    /// The number as Redis writes it: up to 17 decimal places without trailing zeros, and never an
+    /// exponent.
     pub fn format(self) -> String {
         let sign = if self.negative { "-" } else { "" };
         let Magnitude::Finite { mantissa, exponent } = self.magnitude else { return format!("{sign}inf") };
@@ -89,7 +93,8 @@ fn add_finite(a: (bool, u64, i32), b: (bool, u64, i32)) -> Extended {
         return Extended { negative, magnitude: Magnitude::Finite { mantissa, exponent } };
     }
     let (a, b) = if top(a) >= top(b) { (a, b) } else { (b, a) };
-    // The larger at the top of 126 bits; of the smaller, what falls off the end only matters as "there is more".
+    // The larger number at the top of 126 bits. Bits of the smaller one that fall off the end
+    // matter only as "there is more".
     let lift = a.1.leading_zeros() as i32 + 62;
     let exponent = a.2 - lift;
     let large = u128::from(a.1) << lift;
@@ -109,7 +114,7 @@ fn add_finite(a: (bool, u64, i32), b: (bool, u64, i32)) -> Extended {
     Extended { negative, magnitude: round(sum, exponent, sticky) }
 }
 
-/// `value * 2^by`, and whether bits were lost below.
+/// `value * 2^by`, and whether low bits were lost.
 fn shifted(value: u128, by: i32) -> (u128, bool) {
     match by {
         0.. => (value << by, false),
@@ -118,7 +123,8 @@ fn shifted(value: u128, by: i32) -> (u128, bool) {
     }
 }
 
-/// `value * 2^exponent`, a little more if `sticky`, to the nearest number of the format, ties to even.
+/// `value * 2^exponent`, plus a little if `sticky`, rounded to the nearest number of the format,
+/// ties to even.
 fn round(value: u128, exponent: i32, sticky: bool) -> Magnitude {
     let bits = 128 - value.leading_zeros() as i32;
     let drop = (bits - 64).max(LEAST_EXPONENT - exponent);
@@ -135,7 +141,7 @@ fn round(value: u128, exponent: i32, sticky: bool) -> Magnitude {
     }
 }
 
-/// Brings the mantissa's top bit up, as far as the exponent allows.
+/// Shifts the mantissa's top bit up, as far as the exponent allows.
 fn normal(mantissa: u64, exponent: i32) -> Magnitude {
     if mantissa == 0 {
         return Magnitude::Finite { mantissa, exponent: 0 };
@@ -145,7 +151,8 @@ fn normal(mantissa: u64, exponent: i32) -> Magnitude {
     if exponent > GREATEST_EXPONENT { Magnitude::Infinite } else { Magnitude::Finite { mantissa, exponent } }
 }
 
-/// A number as written: `digits` to its base, the point `places` from their end, times the exponent.
+/// A number as written: its digits, `places` of them after the point, times the power of the
+/// exponent.
 struct Number<'a> {
     whole: &'a [u8],
     fraction: &'a [u8],
@@ -153,7 +160,7 @@ struct Number<'a> {
 }
 
 impl<'a> Number<'a> {
-    /// Splits `12.5e-3` (or, to base 16, `1.8p4`); there must be a digit, and nothing else.
+    /// Splits `12.5e-3` or, to base 16, `1.8p4`. There must be a digit, and nothing else.
     fn read(text: &'a [u8], base: u32) -> Option<Number<'a>> {
         let is_digit = |byte: &u8| char::from(*byte).is_digit(base);
         let whole_len = text.iter().position(|byte| !is_digit(byte)).unwrap_or(text.len());
@@ -183,7 +190,7 @@ impl<'a> Number<'a> {
     fn decimal(&self) -> Option<Magnitude> {
         let value = Natural::from_decimal(self.digits());
         let exponent = self.exponent - self.fraction.len() as i64;
-        // The decimal exponent of the highest digit decides early about numbers far outside the range.
+        // The decimal exponent of the highest digit rejects numbers far outside the range early.
         let top = exponent + self.digits().count() as i64;
         if value.is_zero() {
             return Some(Magnitude::Finite { mantissa: 0, exponent: 0 });
@@ -222,13 +229,13 @@ fn read_exponent(text: &[u8]) -> Option<i64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    // Far outside the range it does not matter how far.
+    // Far outside the range, the exact value does not matter.
     let value =
         digits.iter().fold(0i64, |value, digit| (value * 10 + i64::from(digit - b'0')).min(1_000_000_000));
     Some(if negative { -value } else { value })
 }
 
-/// Overflow, and a number that rounds to nothing, are errors in Redis.
+/// Overflow, and rounding to zero, are errors in Redis.
 fn in_range(magnitude: Magnitude) -> Option<Magnitude> {
     match magnitude {
         Magnitude::Infinite | Magnitude::Finite { mantissa: 0, .. } => None,
@@ -246,7 +253,8 @@ fn times_power_of_ten(mut value: Natural, exponent: usize) -> Magnitude {
 fn over_power_of_ten(mut value: Natural, exponent: usize) -> Magnitude {
     let mut divisor = Natural::from_u64(1);
     divisor.multiply_power_of_ten(exponent);
-    // Enough places that the quotient has 67 to 126 bits, so that rounding sees the half and what is below.
+    // Enough places for a quotient of 67 to 126 bits, so that rounding sees the half and what is
+    // below.
     let places = (divisor.bits() + 67).saturating_sub(value.bits());
     let extra = value.bits().saturating_sub(divisor.bits() + 125);
     value.shift_left(places);
@@ -255,7 +263,7 @@ fn over_power_of_ten(mut value: Natural, exponent: usize) -> Magnitude {
     round(quotient, extra as i32 - places as i32, sticky)
 }
 
-/// `%.17Lf` without the zeros at the end.
+/// `%.17Lf` without trailing zeros.
 fn format_finite(mantissa: u64, exponent: i32) -> String {
     if exponent >= 0 {
         let mut value = Natural::from_u64(mantissa);
@@ -287,8 +295,8 @@ mod tests {
     }
 
     #[test]
-    fn sums_as_redis_gives_them() {
-        // Each was answered by a Redis on x86-64.
+    fn checked_add_equals_redis() {
+        // Each result comes from a Redis on x86-64.
         for (a, b, expected) in [
             ("10.5", "0.1", "10.6"),
             ("3.0e3", "200", "3200"),
@@ -311,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_strtold_does_not_take_whole_is_no_number() {
+    fn parse_refuses_what_strtold_does_not_take() {
         for text in [
             "", " 1", "1 ", "+", "-", ".", "e5", "1e", "1e+", "1.5.5", "nan", "0x", "0xg", "1_000", "1e5000",
             "1e-5000", "inf1", "abc", "0x1p",
@@ -323,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_range_is_that_of_the_format() {
+    fn range_is_that_of_the_format() {
         let largest = Extended::parse(b"1.18973149535723176502e4932").unwrap();
         assert!(largest.is_finite());
         assert!(!largest.checked_add(largest).unwrap().is_finite());
@@ -336,7 +344,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn integers_of_64_bits_are_exact(a: i64, b: i64) {
+        fn sums_of_64_bit_integers_are_exact(a: i64, b: i64) {
             let exact = i128::from(a) + i128::from(b);
             prop_assert_eq!(sum(&a.to_string(), &b.to_string()), exact.to_string());
         }
@@ -350,19 +358,19 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "[-+0-9.eExXpinfa]{0,12}") {
+        fn parse_takes_any_text(text in "[-+0-9.eExXpinfa]{0,12}") {
             if let Some(number) = Extended::parse(text.as_bytes()) {
                 number.format();
             }
         }
 
         #[test]
-        fn an_f64_is_read_closely(value: f64) {
+        fn parse_of_f64_is_within_one_unit(value: f64) {
             prop_assume!(value.is_finite() && value.abs() > 1e-300);
             let text = format!("{value:?}");
             let read = Extended::parse(text.as_bytes()).unwrap();
             let Magnitude::Finite { mantissa, exponent } = read.magnitude else { panic!("finite") };
-            // Rounding its 64 bits again, to 53, may go the other way at a tie: one unit.
+            // Rounding the 64 bits again, to 53, may go the other way at a tie: one unit.
             let back = mantissa as f64 * 2f64.powi(exponent / 2) * 2f64.powi(exponent - exponent / 2);
             prop_assert!(back.to_bits().abs_diff(value.abs().to_bits()) <= 1);
         }

@@ -1,7 +1,9 @@
-//! Patterns of KEYS, SCAN and CONFIG GET: `*`, `?`, `[a-z]`, `[^x]`, `\` before any byte. Iterative, with a budget.
+//! Patterns of KEYS, SCAN and CONFIG GET: `*`, `?`, `[a-z]`, `[^x]`, `\` before any byte.
+//! Iterative, with a budget.
 //!
-//! Each element but `*` takes exactly one byte, so it is enough to remember the last `*`: when what follows it does not
-//! match, the star takes one byte more. That is at most `pattern * text` steps; the budget bounds even that.
+//! Each element but `*` takes exactly one byte, so only the last `*` must be remembered: when the
+//! rest does not match, that star takes one byte more. This is at most `pattern * text` steps; the
+//! budget bounds even that.
 
 /// Matching took more steps than the budget allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub struct Glob<'a> {
 const BUDGET: usize = 1 << 20;
 
 impl<'a> Glob<'a> {
-    /// Every byte string is a pattern: a class that is not closed ends with it.
+    /// A pattern. Every byte string is one: an unclosed class ends with the pattern.
     pub fn new(pattern: &'a [u8]) -> Glob<'a> {
         Glob { pattern }
     }
@@ -57,7 +59,7 @@ impl<'a> Glob<'a> {
         Ok(self.pattern[p..].iter().all(|&byte| byte == b'*'))
     }
 
-    /// Whether the element at `p` matches `byte`: then where the next element begins.
+    /// The start of the next element if the element at `p` matches `byte`.
     fn element(self, p: usize, byte: u8, budget: &mut usize) -> Result<Option<usize>, TooManySteps> {
         let (matched, next) = match self.pattern[p..] {
             [] => (false, p),
@@ -73,7 +75,7 @@ impl<'a> Glob<'a> {
         Ok(matched.then_some(next))
     }
 
-    /// Whether the class whose inside begins at `p` holds `byte`, and where the element after it begins.
+    /// Whether the class that starts at `p` contains `byte`, and the start of the next element.
     fn class(self, mut p: usize, byte: u8) -> (bool, usize) {
         let negated = self.pattern.get(p) == Some(&b'^');
         p += usize::from(negated);
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_mean_what_they_mean_in_redis() {
+    fn patterns_match_as_in_redis() {
         for (pattern, text) in [
             ("*", "anything"),
             ("*", ""),
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_pattern_runs_out_of_steps() {
+    fn hostile_pattern_runs_out_of_steps() {
         let pattern = [b"*".to_vec(), b"a".repeat(500), b"b".to_vec()].concat();
         let text = b"a".repeat(60_000);
         assert_eq!(Glob::new(&pattern).matches(&text), Err(TooManySteps));
@@ -169,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn backtracking_to_the_last_star_is_enough(pattern in "[ab*?\\[\\]^\\\\-]{0,8}", text in "[ab-]{0,8}") {
+        fn matches_equals_recursive_definition(pattern in "[ab*?\\[\\]^\\\\-]{0,8}", text in "[ab-]{0,8}") {
             prop_assert_eq!(matches(&pattern, &text), reference(pattern.as_bytes(), text.as_bytes()));
         }
     }

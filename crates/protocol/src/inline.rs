@@ -1,13 +1,14 @@
-//! Inline commands: a line of words, as a person types them over telnet.
+//! Inline commands: a line of words, as typed over telnet.
 //!
-//! Words are split at spaces. `"…"` understands `\n \r \t \b \a \xHH` and `\` before any other byte; `'…'` only `\'`. A
-//! quote that closes must be followed by a space or the end. A NUL byte ends the line, as it does in Redis.
+//! Words are split at spaces. `"…"` understands `\n \r \t \b \a \xHH` and `\` before any other
+//! byte; `'…'` only `\'`. A closing quote must be followed by a space or the end. As in Redis, a
+//! NUL byte ends the line.
 
 use crate::{ProtocolError, args::Span};
 
-/// Splits `line` into words and appends where they lie, `base` being where the line itself does.
+/// Splits `line` into words and appends their places; `base` is the place of the line itself.
 ///
-/// A word never grows by unquoting, so it is unquoted in place and nothing is allocated.
+/// Unquoting never lengthens a word, so it is done in place and nothing is allocated.
 pub(crate) fn split(line: &mut [u8], base: usize, spans: &mut Vec<Span>) -> Result<(), ProtocolError> {
     let end = line.iter().position(|&byte| byte == 0).unwrap_or(line.len());
     let mut at = 0;
@@ -25,7 +26,7 @@ pub(crate) fn split(line: &mut [u8], base: usize, spans: &mut Vec<Span>) -> Resu
     }
 }
 
-/// Unquotes the word that begins at `start`; says where it ended and how long it has become.
+/// Unquotes the word that begins at `start`. Returns its end in the line and its new length.
 fn unquote_word(line: &mut [u8], start: usize) -> Result<(usize, usize), ProtocolError> {
     let (mut read, mut write) = (start, start);
     while read < line.len() {
@@ -47,7 +48,7 @@ fn unquote_word(line: &mut [u8], start: usize) -> Result<(usize, usize), Protoco
     Ok((read, write - start))
 }
 
-/// Copies what stands between quotes from `read` to `write`; says where both have come to, past the closing quote.
+/// Copies quoted bytes from `read` to `write`. Returns both positions past the closing quote.
 fn unquote(
     line: &mut [u8],
     quote: u8,
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_and_escapes_as_in_redis() {
+    fn quotes_and_escapes_are_those_of_redis() {
         let cases: &[(&[u8], &[&[u8]])] = &[
             (b"", &[]),
             (b"  \t ", &[]),
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_must_close_and_be_followed_by_space() {
+    fn quote_must_close_and_precede_a_space() {
         for line in [&b"\"a"[..], b"'a", b"\"a\"b", b"'a'b", b"\"a\\", b"\"a\\\"", b"\"a\0\""] {
             assert_eq!(words(line), None, "{}", line.escape_ascii());
         }

@@ -1,6 +1,6 @@
-//! Integers as Redis reads them: no sign `+`, no space, no leading zero, nothing after the digits.
+//! Integers as Redis parses them: no `+`, no space, no leading zero, nothing after the digits.
 
-/// A signed 64-bit integer in its one canonical form.
+/// Parses a signed 64-bit integer in its canonical form.
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -14,7 +14,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// An unsigned 64-bit integer in its one canonical form.
+/// Parses an unsigned 64-bit integer in its canonical form.
 pub fn parse_u64(digits: &[u8]) -> Option<u64> {
     match digits {
         [b'0'] => return Some(0),
@@ -36,7 +36,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_the_canonical_form_is_a_number() {
+    fn parse_takes_the_canonical_form_only() {
         for text in [
             "",
             "-",
@@ -64,12 +64,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(value: i64) {
+        fn written_integer_is_parsed(value: i64) {
             prop_assert_eq!(parse_i64(value.to_string().as_bytes()), Some(value));
         }
 
         #[test]
-        fn what_is_read_is_written(text in "[-+ 0-9]{0,21}") {
+        fn parsed_text_is_canonical(text in "[-+ 0-9]{0,21}") {
             if let Some(value) = parse_i64(text.as_bytes()) {
                 prop_assert_eq!(value.to_string(), text);
             }

@@ -1,8 +1,8 @@
-//! The Redis protocol without I/O: bytes to commands ([`Parser`]), replies to bytes ([`Reply`]), and Redis's own rules for
-//! numbers, patterns and passwords.
+//! The Redis protocol without I/O: bytes to commands ([`Parser`]), replies to bytes ([`Reply`]),
+//! and Redis's rules for numbers, patterns and passwords.
 //!
-//! Everything works on slices that the caller owns. A parser allocates nothing for a command in the steady state, and
-//! takes memory only for what has arrived, never for what was announced.
+//! Everything works on slices of the caller. In the steady state a parser allocates nothing for a
+//! command. It takes memory only for bytes that have arrived, never for announced ones.
 #![forbid(unsafe_code)]
 
 mod args;

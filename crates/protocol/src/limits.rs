@@ -1,22 +1,22 @@
-//! What a client may send, as values.
+//! Limits on what a client may send, as values.
 
-/// Bounds on one command. The event loop adds what is not about parsing: time, and bytes of output.
+/// Bounds on one command. The event loop bounds time and output in addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Arguments of a command, its name among them.
+    /// Arguments of a command, including its name.
     pub arguments: usize,
     /// Bytes of one bulk string.
     pub bulk_bytes: usize,
-    /// Bytes of an inline command, and of a line that announces a length.
+    /// Bytes of an inline command, and of a line with a length.
     pub line_bytes: usize,
     /// Bytes of a whole command.
     pub query_bytes: usize,
-    /// Whether these are the bounds of a client that has yet to authenticate; the errors say so.
+    /// Whether the client has yet to authenticate; the errors say so.
     pub before_authentication: bool,
 }
 
 impl Limits {
-    /// For a client that has yet to say who it is: 10 arguments, 16 KiB.
+    /// For a client that has yet to authenticate: 10 arguments, 16 KiB.
     pub const BEFORE_AUTHENTICATION: Limits = Limits {
         arguments: 10,
         bulk_bytes: 16 << 10,
@@ -25,7 +25,8 @@ impl Limits {
         before_authentication: true,
     };
 
-    /// For everyone else: 1,048,576 arguments, bulk strings of 64 MiB, lines of 64 KiB, 1 GiB in all.
+    /// For all other clients: 1,048,576 arguments, bulk strings of 64 MiB, lines of 64 KiB, 1 GiB
+    /// in all.
     pub const DEFAULT: Limits = Limits {
         arguments: 1 << 20,
         bulk_bytes: 64 << 20,
@@ -34,9 +35,9 @@ impl Limits {
         before_authentication: false,
     };
 
-    /// [`Limits::DEFAULT`] with another longest bulk string (`proto-max-bulk-len`).
+    /// [`Limits::DEFAULT`] with another maximum for bulk strings (`proto-max-bulk-len`).
     pub const fn with_bulk_bytes(bulk_bytes: usize) -> Limits {
-        // A command may hold one such string and still some other arguments.
+        // A command may hold one such string and some other arguments.
         let query_bytes = bulk_bytes.saturating_mul(2);
         let query_bytes = if query_bytes > 1 << 30 { query_bytes } else { 1 << 30 };
         Limits { bulk_bytes, query_bytes, ..Limits::DEFAULT }

@@ -1,43 +1,45 @@
-//! Bytes to commands, at whatever places the network cut them.
+//! Parses bytes into commands, wherever the network cuts them.
 //!
-//! The caller keeps one buffer: what was read and is not yet executed. [`Parser::parse`] goes on where it stopped, so a
-//! long command that comes in small pieces is looked at once, not once a piece. Whole commands are held as places in that
-//! buffer ([`Args`]) until [`Parser::release`] forgets them and says how many bytes the caller may drop.
+//! The caller keeps one buffer of bytes that were read and not executed yet. [`Parser::parse`]
+//! continues where it stopped, so a long command in small pieces is parsed once, not once a piece.
+//! Complete commands are kept as places in that buffer ([`Args`]) until [`Parser::release`] forgets
+//! them and returns how many bytes the caller must drop.
 //!
-//! Invariants: `begin <= at <= input.len()`; the spans of whole commands come first, then those of the one being read.
+//! Invariants: `begin <= at <= input.len()`; the spans of complete commands come first, then those
+//! of the command being parsed.
 
 use crate::{Limits, ProtocolError, args::Args, args::Span, inline, parse_i64};
 
-/// Reads commands: arrays of bulk strings, and inline ones.
+/// Parses commands: arrays of bulk strings, and inline ones.
 #[derive(Debug, Default)]
 pub struct Parser {
     spans: Vec<Span>,
-    /// The whole commands: where each one's spans, and its bytes, end.
+    /// The complete commands: the end of each one's spans, and of its bytes.
     ends: Vec<(usize, usize)>,
-    /// Where the command being read begins.
+    /// The start of the command being parsed.
     begin: usize,
-    /// Everything before this is read.
+    /// Everything before this is parsed.
     at: usize,
-    /// Arguments of the command being read that are yet to come; 0: none is being read.
+    /// Arguments of the command being parsed that are still missing; 0 if no array is being parsed.
     missing: usize,
-    /// Length of the argument being read, once its `$` line is.
+    /// Length of the argument being parsed, once its `$` line is known.
     bulk: Option<usize>,
 }
 
-/// Whether there was enough to go on.
+/// The outcome of a step: done, or more input is needed.
 enum Step {
     Done,
     NeedMore,
 }
 
-/// A line that announces a length.
+/// The length that a line announces.
 enum Length {
     Is(Option<i64>, usize),
     NeedMore,
     TooLong,
 }
 
-/// A command with more arguments than this leaves a table that is given back rather than kept.
+/// After a command with more arguments than this, the table of spans is freed instead of kept.
 const SPANS_KEPT: usize = 4096;
 
 impl Parser {
@@ -46,10 +48,11 @@ impl Parser {
         Parser::default()
     }
 
-    /// Reads on, until `most` whole commands are held or `input` is used up.
+    /// Continues parsing until `most` complete commands are held or `input` is used up.
     ///
-    /// `input` must begin with the bytes given before, but for those that `release` told the caller to drop. An inline command
-    /// is unquoted in place. After an error, the commands read before it are still held.
+    /// `input` must begin with the bytes given before, except those that `release` told the caller
+    /// to drop. An inline command is unquoted in place. After an error, the commands before it are
+    /// still held.
     pub fn parse(&mut self, input: &mut [u8], limits: &Limits, most: usize) -> Result<(), ProtocolError> {
         while self.ends.len() < most && self.at < input.len() {
             if self.missing == 0 && self.plain(input, limits).is_some() {
@@ -62,24 +65,27 @@ impl Parser {
         Ok(())
     }
 
-    /// How many whole commands are held.
+    /// Number of complete commands held.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether no whole command is held.
+    /// Whether no complete command is held.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The whole command `nth`, which lies in `input` as it was given to `parse`. Panics if there is none.
+    /// Complete command `nth`, which lies in `input` as it was given to `parse`.
+    ///
+    /// # Panics
+    /// If there is no such command.
     pub fn command<'a>(&'a self, input: &'a [u8], nth: usize) -> Args<'a> {
         let first = if nth == 0 { 0 } else { self.ends[nth - 1].0 };
         Args::new(input, &self.spans[first..self.ends[nth].0])
     }
 
-    /// Forgets the first `count` whole commands. Returns how many bytes at the front of the buffer the caller must drop before
-    /// the next `parse`.
+    /// Forgets the first `count` complete commands. Returns how many bytes at the front of the
+    /// buffer the caller must drop before the next `parse`.
     pub fn release(&mut self, count: usize) -> usize {
         let all = count >= self.ends.len();
         let count = count.min(self.ends.len());
@@ -101,18 +107,19 @@ impl Parser {
         dropped
     }
 
-    /// Whether part of a command has been read and the rest has not come.
+    /// Whether part of a command has been parsed and the rest is missing.
     pub fn in_command(&self) -> bool {
         self.at > self.begin || self.missing > 0
     }
 
-    /// How many bytes past the end of `input` the command needs at least, as far as is known: what to reserve is up to the caller.
+    /// A lower bound of the bytes that the command needs beyond the end of `input`. The caller
+    /// decides how much to reserve.
     pub fn wanted(&self, input: &[u8]) -> usize {
         self.bulk.map_or(0, |len| (self.at + len + 2).saturating_sub(input.len()))
     }
 
-    /// Reads a command as nearly all are: an array that is there whole, of up to nine arguments of up to 999 bytes. `None`, and
-    /// nothing has changed, if it is not so; [`Parser::step`] then says what it is.
+    /// Parses the usual command: a complete array of up to nine arguments of up to 999 bytes.
+    /// `None`, and nothing changed, if it is none; [`Parser::step`] then parses it.
     fn plain(&mut self, input: &[u8], limits: &Limits) -> Option<()> {
         let &[b'*', count @ b'1'..=b'9', b'\r', b'\n'] = input.get(self.at..)?.first_chunk()? else {
             return None;
@@ -159,7 +166,7 @@ impl Parser {
             }
         };
         if count <= 0 {
-            // An empty or null array is no command: Redis passes over it without an answer.
+            // An empty or null array is no command: Redis ignores it without a reply.
             self.begin = self.at;
             return Ok(Step::Done);
         }
@@ -197,8 +204,8 @@ impl Parser {
     fn end_bulk(&mut self, input: &[u8], len: usize) -> Result<Step, ProtocolError> {
         let end = self.at + len;
         let Some(line_end) = input.get(end..end + 2) else { return Ok(Step::NeedMore) };
-        // Redis skips these two bytes unread. A client that put others there has lost count, and what follows
-        // would be taken for commands.
+        // Redis skips these two bytes unread. A client that sent others has lost count, and the
+        // bytes that follow would be parsed as commands.
         if line_end != b"\r\n" {
             return Err(ProtocolError::BulkEnd);
         }
@@ -248,7 +255,8 @@ fn too_long(limits: &Limits, otherwise: ProtocolError) -> ProtocolError {
     if limits.before_authentication { ProtocolError::UnauthenticatedBulkLength } else { otherwise }
 }
 
-/// Where the bulk string at `at` begins and how long it is, if it has one to three digits of length and is there whole.
+/// The start and length of the bulk string at `at`, if it is complete and its length has one to
+/// three digits.
 fn plain_bulk(input: &[u8], at: usize) -> Option<(usize, usize)> {
     let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
     // The shortest, `$0` and two line ends, has six bytes.
@@ -266,7 +274,8 @@ fn plain_bulk(input: &[u8], at: usize) -> Option<(usize, usize)> {
     (canonical && input.get(start + len..)?.starts_with(b"\r\n")).then_some((start, len))
 }
 
-/// Reads the number on the line at `at`, past its first byte; says where the next line begins.
+/// Parses the number on the line at `at`, after its first byte, and finds the start of the next
+/// line.
 fn read_length(input: &[u8], at: usize, longest: usize) -> Length {
     // Nearly every length has one to three digits.
     if let Some(&[_, ones, b'\r', b'\n']) = input.get(at..at + 4)

@@ -1,4 +1,4 @@
-//! Replies to bytes, in RESP2 or RESP3. What RESP2 lacks is given in the form that Redis gives it.
+//! Encodes replies in RESP2 or RESP3. Types that RESP2 lacks take the form that Redis gives them.
 
 /// Appends replies to a buffer.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ impl<'a> Reply<'a> {
         Reply { out, resp3 }
     }
 
-    /// Whether it writes RESP3.
+    /// Whether replies are in RESP3.
     pub fn resp3(&self) -> bool {
         self.resp3
     }
@@ -23,12 +23,12 @@ impl<'a> Reply<'a> {
         self.resp3 = resp3;
     }
 
-    /// Where the next reply will begin; for [`Reply::rewind`].
+    /// The position of the next reply; for [`Reply::rewind`].
     pub fn mark(&self) -> usize {
         self.out.len()
     }
 
-    /// Takes back everything since `mark`.
+    /// Removes everything since `mark`.
     pub fn rewind(&mut self, mark: usize) {
         self.out.truncate(mark);
     }
@@ -44,7 +44,8 @@ impl<'a> Reply<'a> {
         self.line(text.as_bytes());
     }
 
-    /// An error: its code, a space, the text. Line ends in it become spaces, and those at its end go.
+    /// An error: its code, a space, the text. Line ends in it become spaces; trailing ones are
+    /// removed.
     pub fn error(&mut self, message: &[u8]) {
         self.out.push(b'-');
         let len = message.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |last| last + 1);
@@ -73,7 +74,7 @@ impl<'a> Reply<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// A byte string that holds a number.
+    /// A byte string that holds an integer.
     pub fn bulk_integer(&mut self, value: i64) {
         self.bulk(itoa::Buffer::new().format(value).as_bytes());
     }
@@ -93,7 +94,7 @@ impl<'a> Reply<'a> {
         self.length(b'*', len);
     }
 
-    /// The head of a map of `len` pairs; in RESP2 an array of twice as many.
+    /// The head of a map of `len` pairs; in RESP2 an array of twice that many replies.
     pub fn map(&mut self, len: usize) {
         if self.resp3 { self.length(b'%', len) } else { self.length(b'*', 2 * len) }
     }
@@ -108,7 +109,7 @@ impl<'a> Reply<'a> {
         self.length(if self.resp3 { b'>' } else { b'*' }, len);
     }
 
-    /// True or false; 1 or 0 in RESP2.
+    /// A boolean; 1 or 0 in RESP2.
     pub fn boolean(&mut self, value: bool) {
         match (self.resp3, value) {
             (true, true) => self.out.extend_from_slice(b"#t\r\n"),
@@ -117,7 +118,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// A floating-point number in the fewest digits that give it back; a bulk string in RESP2.
+    /// A floating-point number, in the fewest digits that parse to the same value; a bulk string in
+    /// RESP2.
     pub fn double(&mut self, value: f64) {
         let text = double_text(value);
         if self.resp3 {
@@ -138,7 +140,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Text for people, `kind` being its three-letter type (`txt`, `mkd`); a bulk string in RESP2.
+    /// Text for people. `kind` is its three-letter type (`txt`, `mkd`). A bulk string in RESP2.
     pub fn verbatim(&mut self, kind: &[u8; 3], text: &[u8]) {
         if !self.resp3 {
             return self.bulk(text);
@@ -150,7 +152,7 @@ impl<'a> Reply<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Bytes that are a reply already.
+    /// Bytes that are already an encoded reply.
     pub fn raw(&mut self, reply: &[u8]) {
         self.out.extend_from_slice(reply);
     }
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn each_type_has_its_form_in_both_protocols() {
+    fn each_type_is_encoded_in_both_protocols() {
         type Case = (fn(&mut Reply<'_>), &'static str, &'static str);
         let cases: [Case; 19] = [
             (|r| r.ok(), "+OK\r\n", "+OK\r\n"),

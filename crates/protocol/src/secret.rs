@@ -1,11 +1,12 @@
-//! Passwords, compared without telling by the time it takes how much of one was right.
+//! Password comparison in constant time.
 
 use subtle::ConstantTimeEq;
 
-/// Redis's longest password, bytes.
+/// The longest password of Redis, in bytes.
 const LONGEST: usize = 512;
 
-/// Whether `given` is `secret`. Takes the same time wherever they differ; a secret over 512 bytes is never matched.
+/// Whether `given` equals `secret`, in a time that does not depend on where they differ. A secret
+/// of more than 512 bytes never matches.
 pub fn same_secret(given: &[u8], secret: &[u8]) -> bool {
     let same_bytes = padded(given).ct_eq(&padded(secret));
     let same_length = (given.len() as u64).ct_eq(&(secret.len() as u64));
@@ -24,7 +25,7 @@ mod tests {
     use super::same_secret;
 
     #[test]
-    fn only_the_secret_matches() {
+    fn same_secret_matches_only_the_secret() {
         assert!(same_secret(b"open sesame", b"open sesame"));
         assert!(same_secret(b"", b""));
         for wrong in [&b"open sesam"[..], b"open sesame\0", b"Open sesame", b""] {

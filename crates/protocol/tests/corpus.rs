@@ -1,4 +1,4 @@
-//! The fuzzer's corpus, and what random changes make of it, without the fuzzer.
+//! Tests: the fuzzer's corpus, and random mutations of it, without the fuzzer.
 
 mod common;
 
@@ -36,12 +36,12 @@ fn mutate(input: &mut Vec<u8>, random: &mut u64) {
 }
 
 #[test]
-fn the_corpus_parses_alike_at_every_split() {
+fn corpus_parses_the_same_at_every_split() {
     corpus().iter().for_each(|seed| same_at_every_split(seed));
 }
 
 #[test]
-fn mutations_of_the_corpus_parse_alike_at_every_split() {
+fn mutated_corpus_parses_the_same_at_every_split() {
     let (seeds, mut random) = (corpus(), 1);
     for round in 0..2000 {
         let mut input = seeds[round % seeds.len()].clone();

@@ -1,4 +1,4 @@
-//! However the network cuts the input, the commands and the error are the same.
+//! Tests: commands and errors do not depend on where the network cuts the input.
 
 mod common;
 
@@ -40,14 +40,14 @@ fn errors_have_the_texts_of_redis() {
 }
 
 #[test]
-fn empty_requests_are_passed_over() {
+fn empty_requests_are_ignored() {
     let (found, error) =
         commands(b"\r\n*0\r\n*-1\r\n  \r\n*1\r\n$4\r\nPING\r\n\n", &[], &Limits::DEFAULT, 64);
     assert_eq!((found, error), (vec![vec![b"PING".to_vec()]], None));
 }
 
 #[test]
-fn memory_is_taken_as_bytes_arrive() {
+fn memory_grows_with_arrived_bytes_only() {
     let mut parser = Parser::new();
     let mut input = b"*1000000\r\n$60000000\r\nabc".to_vec();
     parser.parse(&mut input, &Limits::DEFAULT, 64).unwrap();
@@ -77,12 +77,12 @@ fn command() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn the_same_commands_at_every_split(commands in proptest::collection::vec(command(), 0..5)) {
+    fn commands_are_the_same_at_every_split(commands in proptest::collection::vec(command(), 0..5)) {
         same_at_every_split(&commands.concat());
     }
 
     #[test]
-    fn what_was_written_is_read(arguments in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 1..20)) {
+    fn written_arguments_are_parsed(arguments in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 1..20)) {
         let mut input = Vec::new();
         let mut reply = terrace_protocol::Reply::new(&mut input, false);
         reply.array(arguments.len());

@@ -1,4 +1,5 @@
-//! What the property tests, the corpus and the fuzzer all check: however the input is cut, the outcome is the same.
+//! Checks shared by the property tests, the corpus and the fuzzer: the outcome does not depend on
+//! where the input is cut.
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -10,7 +11,7 @@ use terrace_protocol::{Limits, Parser};
 
 pub type Outcome = (Vec<Vec<Vec<u8>>>, Option<String>);
 
-/// Parses `input` given in pieces that end at `cuts`; drops what is executed after each piece.
+/// Parses `input` in pieces that end at `cuts`, and drops executed commands after each piece.
 pub fn commands(input: &[u8], cuts: &[usize], limits: &Limits, most: usize) -> Outcome {
     let mut parser = Parser::new();
     let (mut buffer, mut found, mut given) = (Vec::new(), Vec::new(), 0);
