@@ -158,7 +158,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn search(&self, guard: &Guard<'_, M>, table: Table, hash: u64, key: &K::Key) -> Option<u64> {
         let head = self.pool.region().at(table.bucket(table.index(hash)));
         let found = self.find(guard, head, &K::probe(key, hash, table));
-        self.settle_read(head);
+        self.persist_read(head);
         found.map(|(_, _, word)| word)
     }
 
@@ -210,7 +210,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
 
     /// Persists what a reader saw, if the chain's lock is held or unfenced (invariant 3).
     #[inline(always)]
-    pub(super) fn settle_read(&self, head: &Line) {
+    pub(super) fn persist_read(&self, head: &Line) {
         if M::VOLATILE_CACHE {
             let lock = lock_word(head).load(self.pool.medium(), Acquire);
             if Lock::may_be_unsettled(lock) {
@@ -317,7 +317,7 @@ impl<M: MappedMedium, K: Slots> PointIndex for Clht<M, K> {
     }
 
     fn maintain(&self, guard: &Guard<'_, M>) -> bool {
-        self.step(guard)
+        self.resize_step(guard)
     }
 
     fn stats(&self, _: &Guard<'_, M>) -> IndexStats {

@@ -116,7 +116,7 @@ impl Shape for U64 {
 
     #[inline(always)]
     fn replace<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line, pair: usize, entry: Entry) {
-        // ORDER: Release: whoever reads the word sees what was written before it was handed in.
+        // ORDER: Release: a reader that sees the word sees what the writer stored before the call.
         value_word(bucket, pair).store(guard.pool().medium(), entry.word, Release);
     }
 
@@ -126,7 +126,7 @@ impl Shape for U64 {
         store_link(medium, bucket, link(medium, bucket).without_pair(pair));
     }
 
-    fn draw(image: &mut [u64; 8], pair: usize, entry: Entry) {
+    fn put_in_image(image: &mut [u64; 8], pair: usize, entry: Entry) {
         image[1 + pair] = entry.key;
         image[4 + pair] = entry.word;
         image[7] = super::bucket::Link(image[7]).with_pair(pair).0;

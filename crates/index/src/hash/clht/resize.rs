@@ -67,7 +67,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
 
     /// Called after an insert had to chain a bucket. Grows the table if chains are too long.
     #[inline(always)]
-    pub(super) fn consider_growing(&self, guard: &Guard<'_, M>, table: Table, hash: u64) {
+    pub(super) fn grow_if_needed(&self, guard: &Guard<'_, M>, table: Table, hash: u64) {
         // In a large table only one chained bucket in eight is counted, for all: most writers need
         // not touch the shared word.
         let weight = if table.log2() < SAMPLED_FROM { 1 } else { SAMPLE };
@@ -102,7 +102,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     /// Called after a removal. Shrinks the table if it is nearly empty. Checks once in 256
     /// removals, by the hash.
     #[inline(always)]
-    pub(super) fn consider_shrinking(&self, guard: &Guard<'_, M>, table: Table, hash: u64) {
+    pub(super) fn shrink_if_needed(&self, guard: &Guard<'_, M>, table: Table, hash: u64) {
         if hash & 0xff == 0 {
             self.shrink_if_sparse(guard, table);
         }
@@ -132,15 +132,15 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let Ok(to) = Self::new_table(guard, log2) else { return lock.release_as_found() };
         root.0[ROOT_NEXT].store(region.medium(), to.word(), Release);
         // PERSIST: before any group moves. (A thread that sees `next` while the lock is held
-        // persists it first, in `help`.)
+        // persists it first, in `help_resize`.)
         region.persist(root);
         lock.release();
     }
 
     /// Moves up to [`HELP`] groups that no other thread is moving.
-    pub(super) fn help(&self, guard: &Guard<'_, M>, from: Table, to: Table) {
-        self.settle_read_root();
-        let cursor = self.pass_moved_groups(from, to);
+    pub(super) fn help_resize(&self, guard: &Guard<'_, M>, from: Table, to: Table) {
+        self.write_back_root();
+        let cursor = self.advance_cursor(from, to);
         if cursor == from.groups() {
             return self.finish_resize(guard, from, to);
         }
@@ -158,8 +158,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         }
     }
 
-    /// As `settle_read`, for the root: `next` is durable before any group's move is.
-    pub(super) fn settle_read_root(&self) {
+    /// As `persist_read`, for the root: `next` is durable before any group's move is.
+    pub(super) fn write_back_root(&self) {
         if M::VOLATILE_CACHE {
             let root = &self.root()[0];
             // ORDER: Relaxed: after the Acquire of what the root names, which was stored under this
@@ -175,7 +175,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
 
     /// Advances the cursor over moved groups and returns it. It is a hint and may start over at any
     /// time.
-    fn pass_moved_groups(&self, from: Table, to: Table) -> u64 {
+    fn advance_cursor(&self, from: Table, to: Table) -> u64 {
         let region = self.pool.region();
         let word = &region.at(to.header()).0[HEADER_CURSOR];
         let start = word.load(region.medium(), Acquire).min(from.groups());
@@ -248,7 +248,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         if K::relocates_by_record(from, to) {
             self.fetch_records(guard, from, first);
         }
-        let mut drawing = GroupImage::<K>::new(count as usize);
+        let mut image = GroupImage::<K>::new(count as usize);
         let mut overflow = Vec::new();
         for index in first..first + GROUP {
             let head = region.at(from.bucket(index));
@@ -257,13 +257,13 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
                     overflow.push(region.offset_of(bucket).raw());
                 }
                 for entry in (0..K::SLOTS).filter_map(|slot| K::read(guard, bucket, slot)) {
-                    self.place(guard, &mut drawing, entry, (from, index), to, first_new);
+                    self.place(guard, &mut image, entry, (from, index), to, first_new);
                 }
                 None
             });
         }
-        let chained = drawing.chain(guard, overflow.len())?;
-        region.stream_lines(to.bucket(first_new).raw(), &drawing.heads[..drawing.count]);
+        let chained = image.chain(guard, overflow.len())?;
+        region.stream_lines(to.bucket(first_new).raw(), &image.heads[..image.count]);
         // PERSIST: all new buckets of the group before `moved`. They were streamed, so there is no
         // write-back.
         region.fence();
@@ -297,7 +297,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn place(
         &self,
         guard: &Guard<'_, M>,
-        drawing: &mut GroupImage<K>,
+        image: &mut GroupImage<K>,
         entry: Entry,
         at: (Table, u64),
         to: Table,
@@ -309,8 +309,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             self.record_damage(entry.word, "a record that the index points to is unsound");
             (at.0.first_hash(at.1), entry)
         });
-        let target = to.index(hash).saturating_sub(first_new).min(drawing.count as u64 - 1);
-        drawing.put(target as usize, entry);
+        let target = to.index(hash).saturating_sub(first_new).min(image.count as u64 - 1);
+        image.put(target as usize, entry);
     }
 
     /// Makes the new table the current one: every group has moved.
@@ -331,10 +331,10 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     }
 
     /// Does one piece of a resize, while no thread writes. Returns whether more is left.
-    pub(super) fn step(&self, guard: &Guard<'_, M>) -> bool {
+    pub(super) fn resize_step(&self, guard: &Guard<'_, M>) -> bool {
         let view = self.view();
         if let Some(next) = view.next {
-            self.help(guard, view.current, next);
+            self.help_resize(guard, view.current, next);
         }
         self.view().next.is_some()
     }
@@ -373,7 +373,7 @@ impl<K: Slots> GroupImage<K> {
         if used == K::SLOTS {
             return self.rest.push((target, entry));
         }
-        K::draw(&mut self.heads[target], used, entry);
+        K::put_in_image(&mut self.heads[target], used, entry);
         self.used[target] += 1;
     }
 
@@ -386,7 +386,10 @@ impl<K: Slots> GroupImage<K> {
             for entries in same_head.chunks(K::SLOTS) {
                 let head = &mut self.heads[entries[0].0];
                 let mut image = [0; 8];
-                entries.iter().enumerate().for_each(|(slot, &(_, entry))| K::draw(&mut image, slot, entry));
+                entries
+                    .iter()
+                    .enumerate()
+                    .for_each(|(slot, &(_, entry))| K::put_in_image(&mut image, slot, entry));
                 let link = super::bucket::Link(image[7]).with_next(super::bucket::Link(head[7]).next());
                 image[7] = link.0;
                 let fresh = guard.alloc(64)?;
@@ -480,7 +483,7 @@ mod tests {
         let (index, from, to) = growing(&power, 1);
         let guard = power.pool.pin();
         let locks = move_unfenced(&index, &guard, (from, to, 0));
-        assert_eq!(index.pass_moved_groups(from, to), 1);
+        assert_eq!(index.advance_cursor(from, to), 1);
         finish_unfenced(&index, to);
         index.insert(&guard, &7, 70).unwrap();
         assert_eq!(kept(&power, 7), Some(70));
@@ -507,7 +510,7 @@ mod tests {
     fn freed_table_is_not_named_after_power_loss() {
         let power = Power::new();
         let (index, from, to) = growing(&power, 1);
-        index.help(&power.pool.pin(), from, to);
+        index.help_resize(&power.pool.pin(), from, to);
         let guard = power.pool.pin();
         let lock = Lock::of(&index.root()[0].0[ROOT_LOCK]).acquire(&guard);
         finish_unfenced(&index, to);
@@ -538,7 +541,7 @@ mod tests {
         index.start(&guard, from, 4);
         index.finish_resize(&guard, to, from);
         assert!(is_open(&index, &root[ROOT_LOCK]));
-        index.help(&guard, from, to);
+        index.help_resize(&guard, from, to);
         index.insert(&guard, &7, 70).unwrap();
         assert_eq!(kept(&power, 7), Some(70));
     }

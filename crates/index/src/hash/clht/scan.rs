@@ -36,7 +36,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
                 }
                 None
             });
-            self.settle_read(head);
+            self.persist_read(head);
             position = end_of(table, index);
             if position == 0 || seen >= at_least {
                 return position;
@@ -59,7 +59,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let (mut position, mut total) = (0, 0);
         // A later table is younger than the collection, which does not touch it.
         let view = self.view();
-        self.settle_read_root();
+        self.write_back_root();
         // PERSIST: the root, before anything is freed that it named before. The thread that stored
         // it may have died before it was durable.
         self.pool.region().fence();
@@ -67,7 +67,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             marker.mark(table.start(), table.bytes());
         }
         loop {
-            let held = self.hold(guard, position);
+            let held = self.lock_chain(guard, position);
             let _ = self.walk(held.head, |bucket| -> Option<()> {
                 if !std::ptr::eq(bucket, held.head) {
                     marker.mark(self.pool.region().offset_of(bucket).raw(), 64);

@@ -72,7 +72,7 @@ pub(super) mod shape {
         /// Removes the entry of a slot.
         fn clear<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line, slot: usize);
         /// Writes an entry into the image of an unpublished bucket.
-        fn draw(image: &mut [u64; 8], slot: usize, entry: Entry);
+        fn put_in_image(image: &mut [u64; 8], slot: usize, entry: Entry);
         /// The bits of the entry's hash that its placement in `to` needs, and the entry as buckets
         /// of `to` hold it. The entry lies in bucket `index` of `from`. `None` if the record with
         /// the missing bits is unsound.

@@ -161,7 +161,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         slot_word(bucket, slot).store(guard.pool().medium(), 0, Release);
     }
 
-    fn draw(image: &mut [u64; 8], slot: usize, entry: Entry) {
+    fn put_in_image(image: &mut [u64; 8], slot: usize, entry: Entry) {
         image[1 + slot] = pack(entry);
     }
 

@@ -10,7 +10,7 @@ use terrace_medium::{Line, MappedMedium, Offset};
 use terrace_pool::{Guard, Lock, Locked, PoolFull};
 
 /// A chain whose lock is held.
-pub(super) struct Held<'g, M: MappedMedium> {
+pub(super) struct LockedChain<'g, M: MappedMedium> {
     pub(super) table: Table,
     pub(super) head: &'g Line,
     pub(super) lock: Locked<'g, M>,
@@ -18,13 +18,13 @@ pub(super) struct Held<'g, M: MappedMedium> {
 
 impl<M: MappedMedium, K: Slots> Clht<M, K> {
     /// Locks the chain of `hash`, in the table where it lives.
-    pub(super) fn hold<'g>(&'g self, guard: &'g Guard<'_, M>, hash: u64) -> Held<'g, M> {
-        self.try_hold(guard, hash).unwrap_or_else(|| self.hold_slowly(guard, hash))
+    pub(super) fn lock_chain<'g>(&'g self, guard: &'g Guard<'_, M>, hash: u64) -> LockedChain<'g, M> {
+        self.try_lock_chain(guard, hash).unwrap_or_else(|| self.lock_chain_slow(guard, hash))
     }
 
-    /// As `hold`, if there is no resize and the lock is free, which is nearly always so.
+    /// As `lock_chain`, if there is no resize and the lock is free, which is nearly always so.
     #[inline(always)]
-    fn try_hold<'g>(&'g self, guard: &'g Guard<'_, M>, hash: u64) -> Option<Held<'g, M>> {
+    fn try_lock_chain<'g>(&'g self, guard: &'g Guard<'_, M>, hash: u64) -> Option<LockedChain<'g, M>> {
         let View { current: table, next: None } = self.view() else { return None };
         let at = table.bucket(table.index(hash));
         self.pool.region().prefetch_to_write(at.raw());
@@ -35,11 +35,11 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             lock.release_as_found();
             return None;
         }
-        Some(self.settled(Held { table, head, lock }))
+        Some(self.persist_unfenced(LockedChain { table, head, lock }))
     }
 
     #[cold]
-    fn hold_slowly<'g>(&'g self, guard: &'g Guard<'_, M>, hash: u64) -> Held<'g, M> {
+    fn lock_chain_slow<'g>(&'g self, guard: &'g Guard<'_, M>, hash: u64) -> LockedChain<'g, M> {
         loop {
             let view = self.view();
             let table = match view.next {
@@ -50,7 +50,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
                     for table in [view.current, next] {
                         self.pool.region().prefetch_to_write(table.bucket(table.index(hash)).raw());
                     }
-                    self.help(guard, view.current, next);
+                    self.help_resize(guard, view.current, next);
                     if self.has_moved_durably(view.current, hash) { next } else { view.current }
                 }
                 None => view.current,
@@ -58,7 +58,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
             let head = self.pool.region().at(table.bucket(table.index(hash)));
             let lock = Lock::of(lock_word(head)).acquire(guard);
             if self.is_home(table, hash) {
-                return self.settled(Held { table, head, lock });
+                return self.persist_unfenced(LockedChain { table, head, lock });
             }
             // The lock may be marked unfenced because of the group's mark.
             lock.release_as_found();
@@ -67,7 +67,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
 
     /// Persists what the last holder left unfenced, before this one builds upon it.
     #[inline(always)]
-    fn settled<'g>(&self, held: Held<'g, M>) -> Held<'g, M> {
+    fn persist_unfenced<'g>(&self, held: LockedChain<'g, M>) -> LockedChain<'g, M> {
         if M::VOLATILE_CACHE && held.lock.was_unfenced() {
             self.persist_chain(held.head);
         }
@@ -111,7 +111,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         decide: impl FnOnce(Option<u64>) -> Change,
     ) -> Result<Option<u64>, PoolFull> {
         let hash = K::hash(key, self.seed);
-        match self.try_hold(guard, hash) {
+        match self.try_lock_chain(guard, hash) {
             Some(held) => {
                 let probe = K::probe(key, hash, held.table);
                 self.change_held(guard, held, &probe, &mut fencing, decide)
@@ -128,7 +128,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         fencing: &mut Fencing<'_>,
         decide: impl FnOnce(Option<u64>) -> Change,
     ) -> Result<Option<u64>, PoolFull> {
-        let held = self.hold_slowly(guard, hash);
+        let held = self.lock_chain_slow(guard, hash);
         let probe = K::probe(key, hash, held.table);
         self.change_held(guard, held, &probe, fencing, decide)
     }
@@ -138,7 +138,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn change_held(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_, M>,
+        held: LockedChain<'_, M>,
         probe: &Probe<'_, K>,
         fencing: &mut Fencing<'_>,
         decide: impl FnOnce(Option<u64>) -> Change,
@@ -161,7 +161,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn change_in_chain(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_, M>,
+        held: LockedChain<'_, M>,
         probe: &Probe<'_, K>,
         fencing: &mut Fencing<'_>,
         decide: impl FnOnce(Option<u64>) -> Change,
@@ -180,14 +180,14 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn change_found(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_, M>,
+        held: LockedChain<'_, M>,
         probe: &Probe<'_, K>,
         (bucket, slot): (&Line, usize),
         fencing: &mut Fencing<'_>,
         change: Change,
     ) {
         match change {
-            // Nothing was stored, and `hold` has persisted what was found.
+            // Nothing was stored, and `lock_chain` has persisted what was found.
             Change::Keep => held.lock.release(),
             Change::To(Some(word)) => {
                 assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
@@ -199,7 +199,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
                 self.count().add(guard.seat_index(), probe.hash, -1);
                 let table = held.table;
                 self.finish(held, bucket, fencing);
-                self.consider_shrinking(guard, table, probe.hash);
+                self.shrink_if_needed(guard, table, probe.hash);
             }
         }
     }
@@ -209,7 +209,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn change_absent(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_, M>,
+        held: LockedChain<'_, M>,
         probe: &Probe<'_, K>,
         fencing: &mut Fencing<'_>,
         change: Change,
@@ -229,7 +229,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn add(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_, M>,
+        held: LockedChain<'_, M>,
         probe: &Probe<'_, K>,
         word: u64,
         fencing: &mut Fencing<'_>,
@@ -249,7 +249,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn add_behind(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_, M>,
+        held: LockedChain<'_, M>,
         probe: &Probe<'_, K>,
         word: u64,
         fencing: &mut Fencing<'_>,
@@ -270,7 +270,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
                 self.extend(guard, tail, entry)?;
                 self.count().add(guard.seat_index(), probe.hash, 1);
                 self.finish(held, tail, fencing);
-                self.consider_growing(guard, table, probe.hash);
+                self.grow_if_needed(guard, table, probe.hash);
             }
         }
         Ok(())
@@ -280,7 +280,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     fn extend(&self, guard: &Guard<'_, M>, tail: &Line, entry: Entry) -> Result<(), PoolFull> {
         let medium = self.pool.medium();
         let mut image = [0; 8];
-        K::draw(&mut image, 0, entry);
+        K::put_in_image(&mut image, 0, entry);
         let fresh = guard.alloc(64)?;
         fresh.stream_lines(0, &[image]);
         // PERSIST: the bucket before the link to it. A crash in between leaves a block that the
@@ -292,7 +292,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
 
     /// Makes the change to `bucket` durable, now or later, and unlocks the chain.
     #[inline(always)]
-    fn finish(&self, held: Held<'_, M>, bucket: &Line, fencing: &mut Fencing<'_>) {
+    fn finish(&self, held: LockedChain<'_, M>, bucket: &Line, fencing: &mut Fencing<'_>) {
         let region = self.pool.region();
         match fencing {
             Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {

@@ -9,7 +9,7 @@ pub(super) type Bucket = [Line; 2];
 pub(super) const BUCKET: usize = 128;
 const _: () = assert!(size_of::<Bucket>() == BUCKET);
 
-/// A bucket that nobody sees yet.
+/// An unpublished bucket.
 pub(super) type Image = [[u64; 8]; 2];
 
 pub(super) const META: usize = 0;
@@ -25,7 +25,8 @@ pub(super) fn lock_word(bucket: &Bucket) -> &Word {
     &bucket[0].0[LOCK]
 }
 
-/// The meta word of a bucket, loaded: a token and a mark for each slot, and whether the unit uses the tiers above.
+/// The meta word of a bucket, loaded: a token and a duplicate mark for each slot, and whether the
+/// unit uses the upper tiers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Meta(pub(super) u64);
 
@@ -35,8 +36,8 @@ pub(super) const fn all_slots<K: Buckets>() -> u64 {
     (1 << K::SLOTS) - 1
 }
 
-/// Set in the lowest tier's bucket: its unit uses the two tiers above, and this bucket is empty.
-const fn fine_bit<K: Buckets>() -> u64 {
+/// Set in the lowest tier's bucket: its unit uses the two upper tiers, and this bucket is empty.
+const fn upper_bit<K: Buckets>() -> u64 {
     1 << (2 * K::SLOTS)
 }
 
@@ -46,7 +47,7 @@ impl Meta {
     pub(super) fn tokens<K: Buckets>(self) -> u64 {
         self.0 & all_slots::<K>()
     }
-    /// Those of them whose key may lie in another slot, too.
+    /// The slots whose key may lie in another slot, too.
     #[inline(always)]
     pub(super) fn marks<K: Buckets>(self) -> u64 {
         self.0 >> K::SLOTS & all_slots::<K>()
@@ -56,15 +57,15 @@ impl Meta {
         self.marks::<K>() >> slot & 1 == 1
     }
     #[inline(always)]
-    pub(super) fn is_fine<K: Buckets>(self) -> bool {
-        self.0 & fine_bit::<K>() != 0
+    pub(super) fn uses_upper<K: Buckets>(self) -> bool {
+        self.0 & upper_bit::<K>() != 0
     }
-    /// How many slots hold a key.
+    /// Number of slots that hold a key.
     #[inline(always)]
     pub(super) fn load<K: Buckets>(self) -> u32 {
         self.tokens::<K>().count_ones()
     }
-    /// The first slot without one.
+    /// The first vacant slot.
     #[inline(always)]
     pub(super) fn vacancy<K: Buckets>(self) -> Option<usize> {
         let vacant = !self.0 & all_slots::<K>();
@@ -74,7 +75,7 @@ impl Meta {
     pub(super) fn with<K: Buckets>(self, slot: usize) -> Self {
         self.becoming::<K>(self.tokens::<K>() | 1 << slot, self.marks::<K>())
     }
-    /// With a key that may lie in another slot, too.
+    /// Adds a key that may lie in another slot, too.
     pub(super) fn with_marked<K: Buckets>(self, slot: usize) -> Self {
         self.becoming::<K>(self.tokens::<K>() | 1 << slot, self.marks::<K>() | 1 << slot)
     }
@@ -85,24 +86,29 @@ impl Meta {
     pub(super) fn without<K: Buckets>(self, slot: usize) -> Self {
         self.becoming::<K>(self.tokens::<K>() & !(1 << slot), self.marks::<K>() & !(1 << slot))
     }
-    /// The word with these tokens and marks that follows this one, for a unit that uses its own tier.
+    /// The next meta word, with these tokens and marks, for a unit that uses its own tier.
     #[inline(always)]
     pub(super) fn becoming<K: Buckets>(self, tokens: u64, marks: u64) -> Self {
         Self(K::seal(tokens | marks << K::SLOTS, self.0))
     }
-    /// The word of an empty bucket, whose unit uses the tiers above, that follows this one.
-    pub(super) fn fine<K: Buckets>(self) -> Self {
-        Self(K::seal(fine_bit::<K>(), self.0))
+    /// The next meta word, of an empty bucket whose unit uses the upper tiers.
+    pub(super) fn with_upper<K: Buckets>(self) -> Self {
+        Self(K::seal(upper_bit::<K>(), self.0))
     }
 }
 
-/// ORDER: Acquire: pairs with the Release of [`store_meta`]: slots with a token are seen. And what is read after it is read after it.
+/// The meta word.
+///
+/// ORDER: Acquire: pairs with the Release of [`store_meta`]: slots with a token are visible. Later
+/// loads stay behind this one.
 #[inline(always)]
 pub(super) fn meta<M: Medium>(medium: &M, bucket: &Bucket) -> Meta {
     Meta(bucket[0].0[META].load(medium, Acquire))
 }
 
-/// ORDER: Release: whoever sees it sees the slots stored before it.
+/// Stores the meta word.
+///
+/// ORDER: Release: a thread that sees it sees the slots stored before it.
 #[inline(always)]
 pub(super) fn store_meta<M: Medium>(medium: &M, bucket: &Bucket, meta: Meta) {
     bucket[0].0[META].store(medium, meta.0, Release);
@@ -115,7 +121,7 @@ mod tests {
     use crate::key::NoRecords;
     use crate::{Bytes, U64};
 
-    fn tokens_and_marks_come_and_go<K: Shape>() {
+    fn check_tokens_and_marks<K: Shape>() {
         let mut meta = Meta(0);
         for slot in 0..K::SLOTS {
             assert_eq!((meta.vacancy::<K>(), meta.load::<K>()), (Some(slot), slot as u32));
@@ -133,19 +139,19 @@ mod tests {
             assert_eq!(marked.without::<K>(slot).tokens::<K>(), all_slots::<K>() & !(1 << slot));
             assert_eq!(marked.without::<K>(slot).marks::<K>(), 0);
         }
-        let fine = meta.fine::<K>();
-        assert!(fine.is_fine::<K>() && !meta.is_fine::<K>() && fine.tokens::<K>() == 0);
-        assert!(!fine.with::<K>(3).is_fine::<K>(), "a unit that uses its own tier again");
-        assert!(K::is_sealed(fine.0) && K::is_sealed(meta.0) && K::is_sealed(0));
+        let with_upper = meta.with_upper::<K>();
+        assert!(with_upper.uses_upper::<K>() && !meta.uses_upper::<K>() && with_upper.tokens::<K>() == 0);
+        assert!(!with_upper.with::<K>(3).uses_upper::<K>(), "a unit that uses its own tier again");
+        assert!(K::is_sealed(with_upper.0) && K::is_sealed(meta.0) && K::is_sealed(0));
     }
 
     #[test]
     fn each_slot_has_a_token_and_a_mark() {
-        tokens_and_marks_come_and_go::<U64>();
-        tokens_and_marks_come_and_go::<Bytes<NoRecords>>();
+        check_tokens_and_marks::<U64>();
+        check_tokens_and_marks::<Bytes<NoRecords>>();
     }
 
-    fn no_word_comes_again<K: Shape>(changes: usize) {
+    fn check_sequence<K: Shape>(changes: usize) {
         let mut seen = std::collections::HashSet::new();
         let mut meta = Meta(0);
         for _ in 0..changes {
@@ -155,8 +161,8 @@ mod tests {
     }
 
     #[test]
-    fn the_word_is_another_after_every_change() {
-        no_word_comes_again::<U64>(100_000);
-        no_word_comes_again::<Bytes<NoRecords>>(100_000);
+    fn meta_never_repeats_a_value() {
+        check_sequence::<U64>(100_000);
+        check_sequence::<Bytes<NoRecords>>(100_000);
     }
 }

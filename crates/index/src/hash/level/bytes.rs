@@ -1,12 +1,20 @@
-//! Buckets of byte-string keys: 14 slots of one word, each the key's tag beside its record's offset.
+//! Buckets of byte-string keys: 14 slots of one word, each with the key's tag beside its record's
+//! offset.
 //!
-//! `| meta | lock | slot0 | ... | slot13 |`, slot: `[63:49] tag  [48:41] check  [40:0] offset / 8`, meta: `[63:49] sequence  [48:41] check  [40:29] sequence  [28] fine  [27:14] marks  [13:0] tokens`
+//! ```text
+//!   | meta | lock | slot0 | ... | slot13 |
+//!   slot: [63:49] tag  [48:41] check  [40:0] offset / 8
+//!   meta: [63:49] sequence  [48:41] check  [40:29] sequence  [28] upper  [27:14] marks
+//!         [13:0] tokens
+//! ```
 //!
-//! The tag tells the other bucket of a key (see `between`), so that moving a slot within its tier needs no record; where it lies in a larger tier its record tells. A search compares 28 to 56
-//! tags of 15 bits: a miss touches a record once in 600 searches at worst.
+//! The tag determines a key's other bucket (see `between`), so moving a slot within its tier needs
+//! no record. Its place in a larger tier needs the record. A search compares 28 to 56 tags of 15
+//! bits: a search for another key touches a record once in 600 searches at worst.
 //!
-//! Two checks find a change of any one byte: one in each slot over its other bits, and one in the meta word. A slot that is damaged is handed out as a word that is no record's offset (its lowest bit
-//! is set). A search that ends without its key compares both checks in the four buckets.
+//! Two checks detect a change of any one byte: one in each slot over its other bits, and one in the
+//! meta word. A damaged slot is returned as a word that is no record's offset (its lowest bit is
+//! set). A search that ends without its key verifies both checks in the four buckets.
 
 use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, OFFSET, check, offset_in};
 use super::bucket::{Bucket, Image, Meta, meta, word};
@@ -20,7 +28,7 @@ const SLOTS: usize = 14;
 /// The first slot's word.
 const FIRST: usize = 2;
 
-/// Bits of a meta word besides the sequence.
+/// Bits of a meta word other than the sequence.
 const FLAGS: u32 = 2 * SLOTS as u32 + 1;
 /// The bits below the check.
 const BELOW: u64 = OFFSET;
@@ -44,9 +52,10 @@ fn unpack(slot: u64) -> Entry {
     Entry { key: slot, word: offset_in(slot) | damaged }
 }
 
-/// A bit for each slot with this tag, with a token or not, found without a branch.
+/// A bit for each slot with this tag, with a token or not, computed without a branch.
 ///
-/// ORDER: Acquire: who does not find a key looks at the meta word once more, and at the lock, after the slots; else the slot may be another's already.
+/// ORDER: Acquire: a reader that does not find a key loads the meta word again, and then the lock,
+/// after the slots; otherwise the slot might already hold another key.
 #[inline(always)]
 fn matching<M: Medium>(medium: &M, bucket: &Bucket, tag: u64) -> u64 {
     (0..SLOTS).fold(0, |bits, slot| {
@@ -60,7 +69,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
     #[inline(always)]
     fn seal(bits: u64, before: u64) -> u64 {
-        // The check is taken out from between the two parts of the sequence.
+        // The check is removed from between the two parts of the sequence.
         let together = before & BELOW | before >> HASH_AT << BELOW_BITS;
         let sequence = (together >> FLAGS).wrapping_add(1) << FLAGS;
         let meta = (sequence | bits) & BELOW | sequence >> BELOW_BITS << HASH_AT;
@@ -89,8 +98,9 @@ impl<R: RecordKeys> Shape for Bytes<R> {
             let mut matches = matching(medium, bucket, probe.tag) & before.tokens::<Self>();
             while matches != 0 {
                 let slot = matches.trailing_zeros() as usize;
-                // ORDER: Acquire: pairs with the Release of write and replace; the record that the slot points to is seen. The slot may have changed since it matched; the
-                // record's own key decides.
+                // ORDER: Acquire: pairs with the Release of write and replace; the slot's record is
+                // visible. The slot may have changed since it matched; the record's own key
+                // decides.
                 let packed = slot_word(bucket, slot).load(medium, Acquire);
                 let offset = offset_in(packed);
                 if packed >> HASH_AT == probe.tag
@@ -100,7 +110,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
                     if meta(medium, bucket) == before {
                         return Found::Here(slot, offset, before);
                     }
-                    // It may be another's slot by now, which is not there before its token is.
+                    // It may be another key's slot by now, which is not there before its token is.
                     continue 'again;
                 }
                 matches &= matches - 1;
@@ -119,14 +129,14 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         if !Self::is_sealed(before.0) {
             return Some(guard.pool().region().offset_of(bucket).raw());
         }
-        // A record with the key came since the search, which is as good as after it.
+        // A record with the key that came since the search is as good as one that comes after it.
         let is_unsound = |offset| R::key(guard, offset) != Some(probe.key) && !R::is_sound(guard, offset);
         let slots = (0..SLOTS).filter(|&slot| before.tokens::<Self>() >> slot & 1 == 1);
         let mut packed = slots.map(|slot| slot_word(bucket, slot).load(medium, Acquire));
         let found = packed.find(|&packed| {
             !is_whole(packed) || (packed >> HASH_AT == probe.tag && is_unsound(offset_in(packed)))
         });
-        // What was filled again meanwhile is no damage.
+        // A slot that was refilled meanwhile is no damage.
         found.filter(|_| meta(medium, bucket) == before).map(offset_in)
     }
 
@@ -158,7 +168,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
     #[inline(always)]
     fn write<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry) {
-        // ORDER: Release: whoever sees the slot sees the record.
+        // ORDER: Release: a thread that sees the slot sees the record.
         slot_word(bucket, slot).store(guard.pool().medium(), entry.key, Release);
     }
 
@@ -169,7 +179,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     }
 
     #[inline(always)]
-    fn draw(image: &mut Image, slot: usize, entry: Entry) {
+    fn put_in_image(image: &mut Image, slot: usize, entry: Entry) {
         image.as_flattened_mut()[FIRST + slot] = entry.key;
     }
 
@@ -212,7 +222,7 @@ mod tests {
 
     type Kind = Bytes<NoRecords>;
     type Strings = Bytes<WordRecords>;
-    /// Of three buckets: each key can lie in one of two, the upper one of its position and the lowest.
+    /// A table of three buckets: each key has two, the upper one of its position and the lowest.
     type Table = Level<Dram, Strings>;
 
     fn empty() -> Table {
@@ -231,8 +241,8 @@ mod tests {
         found.map_err(|Damage { offset, .. }| offset)
     }
 
-    /// Two keys of one tag that lie in one bucket.
-    fn of_one_tag(seed: u64) -> [u64; 2] {
+    /// Two keys with the same tag in one bucket.
+    fn keys_of_one_tag(seed: u64) -> [u64; 2] {
         let mut seen = HashMap::new();
         let probe = |key: u64| {
             let key = key.to_le_bytes();
@@ -242,7 +252,7 @@ mod tests {
         (1..).find_map(|key| Some([seen.insert(probe(key), key)?, key])).unwrap()
     }
 
-    /// The one slot that is taken, and its bucket.
+    /// The only occupied slot, and its bucket.
     fn slot(table: &Table) -> (&Bucket, usize) {
         let view = table.view();
         let buckets = [view.high.bucket(0), view.high.bucket(1), view.mid.bucket(0)];
@@ -255,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_does_not_fit_its_check_leads_to_no_record_and_is_told() {
+    fn damaged_slot_is_reported() {
         for bit in [0, 7, 40, 41, 45, 48, 49, 63] {
             let table = empty();
             let record = insert(&table, 7);
@@ -272,17 +282,17 @@ mod tests {
     }
 
     #[test]
-    fn two_keys_of_one_tag_are_two_keys() {
+    fn keys_of_one_tag_are_distinguished() {
         let table = empty();
         let guard = table.pool.pin();
-        let [one, other] = of_one_tag(table.seed);
+        let [one, other] = keys_of_one_tag(table.seed);
         let (first, mut found) = (insert(&table, one), None);
         assert_eq!((get_sound(&table, one), get_sound(&table, other)), (Ok(Some(first)), Ok(None)));
         let second = insert(&table, other);
         assert_eq!((get_sound(&table, one), get_sound(&table, other)), (Ok(Some(first)), Ok(Some(second))));
         table.get_many(&guard, [&other.to_le_bytes()[..]], |_, word| found = word);
         assert_eq!((found, table.verify(&guard)), (Some(second), vec![]));
-        // What is left of the one may be either's.
+        // The remains of the first may belong to either.
         assert_eq!(table.remove(&guard, &other.to_le_bytes()), Some(second));
         assert_eq!(get_sound(&table, other), Ok(None));
         WordRecords::erase(&guard, first);
@@ -294,21 +304,21 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "cannot be a word of this index")]
-    fn a_word_that_is_no_record_s_offset_is_refused() {
+    fn insert_refuses_a_word_that_is_no_offset() {
         let table = empty();
         let _ = table.insert(&table.pool.pin(), b"key", 12);
     }
 
     #[test]
     #[should_panic(expected = "cannot be a word of this index")]
-    fn a_key_gets_no_word_that_is_no_record_s_offset() {
+    fn update_refuses_a_word_that_is_no_offset() {
         let table = empty();
         insert(&table, 7);
         let _ = table.update(&table.pool.pin(), &7u64.to_le_bytes(), 12);
     }
 
     #[test]
-    fn a_change_of_a_byte_string_is_there_after_a_loss_of_power_whatever_slot_it_went_to() {
+    fn answered_changes_survive_power_loss_in_every_slot() {
         let power = Power::new();
         let table = Level::<Medium, Strings>::create(&power.pool, "table", 0).unwrap();
         let guard = power.pool.pin();
@@ -331,10 +341,10 @@ mod tests {
     }
 
     #[test]
-    fn entries_have_the_same_key_if_their_records_say_so_and_neither_is_damaged() {
+    fn same_key_compares_sound_records() {
         let table = empty();
         let guard = table.pool.pin();
-        let [one, other] = of_one_tag(table.seed);
+        let [one, other] = keys_of_one_tag(table.seed);
         let entry = |key: u64, word: u64| {
             Strings::entry(&Probe::<Strings>::new(&key.to_le_bytes()[..], table.seed), word)
         };
@@ -360,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_the_same_for_ever() {
+    fn slots_never_change() {
         let slot = pack(0x5a5a, 0x123_4567_89a8);
         assert_eq!(slot, 0xb4b4_2424_68ac_f135);
         assert_eq!(unpack(slot), Entry { key: slot, word: 0x123_4567_89a8 });
@@ -376,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_with_any_one_byte_changed_is_damaged() {
+    fn slot_with_a_changed_byte_is_damaged() {
         for word in randoms() {
             let slot = pack(word >> HASH_AT, (word & OFFSET) << 3);
             assert!(is_whole(slot) && unpack(slot).word == (word & OFFSET) << 3);
@@ -389,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meta_word_with_any_one_byte_changed_is_not_sealed() {
+    fn meta_with_a_changed_byte_is_not_sealed() {
         let mut meta = 0;
         for word in randoms() {
             meta = Kind::seal(word & ((1 << FLAGS) - 1), meta);
@@ -401,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sequence_goes_on_across_the_check_and_around() {
+    fn sequence_spans_the_check_and_wraps() {
         let sequence = |meta: u64| (meta & BELOW) >> FLAGS | meta >> HASH_AT << (BELOW_BITS - FLAGS);
         let mut meta = 0;
         for expected in 1..10_000 {

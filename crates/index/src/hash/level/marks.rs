@@ -1,49 +1,54 @@
-//! What a crash in the middle of a movement leaves: a key in two slots, or a mark for nothing.
+//! Duplicate marks: what a crash in the middle of a movement leaves.
 //!
-//! Both copies are marked and have the same word, for nobody changes one of two. So a reader may answer with either. Whoever is going to change the key holds the locks of both its units, and removes one. The
-//! collector's walk, which follows every crash of a machine, removes them all. Of two copies in different units it is always the earlier one that goes: a scan that came by there has left the key to the
-//! later one.
+//! It leaves a key in two slots, or a mark without a second copy. Both copies are marked and have
+//! the same word, because no thread changes one of two. So a reader may return either. A writer of
+//! the key holds the locks of both its units and removes one copy first. The collector's walk,
+//! which follows every crash of a machine, removes them all. Of two copies in different units the
+//! earlier one is removed: a scan that visits its unit leaves the key to the later one.
 
 use super::bucket::*;
 use super::ops::Level;
 use super::root::*;
 use super::shape::{Buckets, Entry, Found, Probe, positions};
-use super::write::{Held, Place};
+use super::write::{LockedUnits, SlotRef};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::Guard;
 
 impl<M: MappedMedium, K: Buckets> Level<M, K> {
-    /// A key was found in a slot that is marked: removes its other copy, if there is one. Returns the one that stays.
+    /// Removes the other copy, if any, of a key that was found in a marked slot. Returns the
+    /// remaining one.
     #[cold]
     pub(super) fn remove_duplicate<'t>(
         &'t self,
         guard: &Guard<'_, M>,
-        held: &Held<'_, M>,
+        held: &LockedUnits<'_, M>,
         probe: &Probe<'_, K>,
-        found: Place<'t>,
-    ) -> Place<'t> {
+        found: SlotRef<'t>,
+    ) -> SlotRef<'t> {
         let medium = self.pool.medium();
         let buckets = self.places(&held.sides).map(|at| self.bucket(at));
         let other = buckets.into_iter().enumerate().find_map(|(nth, bucket)| {
             let Found::Here(slot, ..) = K::find(guard, bucket, probe) else { return None };
             let is_other = !std::ptr::eq(bucket, found.bucket);
-            is_other.then_some(Place { bucket, slot, side: nth % 2 })
+            is_other.then_some(SlotRef { bucket, slot, side: nth % 2 })
         });
-        let start = |place: &Place<'_>| held.sides[place.side].first_position();
+        let start = |place: &SlotRef<'_>| held.sides[place.side].first_position();
         let (stays, goes) = match other {
             Some(other) if start(&other) > start(&found) => (other, Some(found)),
             other => (found, other),
         };
-        if let Some(Place { bucket, slot, .. }) = goes {
+        if let Some(SlotRef { bucket, slot, .. }) = goes {
             store_meta(medium, bucket, meta(medium, bucket).without::<K>(slot));
-            // PERSIST: before anything is done to the copy that stays; else a crash would bring this one back with what the key had before.
+            // PERSIST: before the remaining copy changes; otherwise a crash would bring this one
+            // back with the key's old word.
             self.pool.region().persist(&bucket[0]);
         }
         store_meta(medium, stays.bucket, meta(medium, stays.bucket).unmarked::<K>(stays.slot));
         stays
     }
 
-    /// Another bucket with the key of a marked slot, which lies in bucket `at` of the unit `here`; and whether that is further on: in a later unit, or behind `at` in this one.
+    /// Another bucket with the key of a marked slot, which lies in bucket `at` of the unit `here`;
+    /// and whether it is later: in a later unit, or behind `at` in this one.
     pub(super) fn other_copy(
         &self,
         guard: &Guard<'_, M>,
@@ -73,7 +78,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         entries.find(|&other| K::same_key(guard, entry, other))
     }
 
-    /// Of a unit whose lock is held: removes each key that lies further on as well, and the marks of those that lie nowhere else.
+    /// In a unit whose lock is held: removes each key that also lies later, and the marks of keys
+    /// that lie nowhere else.
     pub(super) fn clear_marks(&self, guard: &Guard<'_, M>, view: &View, here: &Side) {
         let (region, medium) = (self.pool.region(), self.pool.medium());
         for at in here.unit() {
@@ -81,10 +87,11 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             for slot in (0..K::SLOTS).filter(|&slot| meta(medium, bucket).is_marked::<K>(slot)) {
                 let Some(entry) = K::read(guard, bucket, slot) else { continue };
                 match self.other_copy(guard, view, here, at, entry) {
-                    // Its unit is not locked. Whoever comes by there finds this one.
+                    // Its unit is not locked. A writer there finds this copy.
                     Some((_, false)) => {}
                     Some((other, true)) => {
-                        // PERSIST: the copy that stays, whose unit may be unfenced, before this one goes; and that before its lock is free.
+                        // PERSIST: the remaining copy, whose unit may be unfenced, before this one
+                        // is removed; and the removal before its lock is free.
                         region.persist(other);
                         store_meta(medium, bucket, meta(medium, bucket).without::<K>(slot));
                         region.persist(&bucket[0]);
@@ -112,7 +119,7 @@ mod tests {
         Table::create(&pool, "table", 120).unwrap()
     }
 
-    /// The buckets of a key, each with where its unit begins, and behind which of the unit's it lies.
+    /// The buckets of a key, each with the place of its unit and its number in the unit.
     fn places(table: &Table, key: u64) -> [(Offset<Bucket>, (u64, usize)); 4] {
         let view = table.view();
         let sides = positions(U64::hash(&key, table.seed)).map(|position| table.side(&view, position));
@@ -125,7 +132,8 @@ mod tests {
         [one[0], other[0], one[1], other[1]]
     }
 
-    /// Puts a key into some of its buckets, in marked slots, as a crash in the middle of a movement leaves it.
+    /// Puts a key into some of its buckets, in marked slots, as a crash in the middle of a movement
+    /// leaves it.
     fn put(table: &Table, key: u64, buckets: &[Offset<Bucket>]) {
         let (guard, medium) = (table.pool.pin(), table.pool.medium());
         let probe = Probe::<U64>::new(&key, table.seed);
@@ -151,7 +159,8 @@ mod tests {
         (buckets.into_iter().filter(has_it).collect(), is_marked)
     }
 
-    /// Calls `test` with a table for each two buckets of a key, in both of which it is, and with the bucket where it is to stay.
+    /// Calls `test` for each two buckets of a key, with a table that has it in both, and with the
+    /// bucket where it must stay.
     fn for_each_two(mut test: impl FnMut(&Table, u64, Offset<Bucket>)) {
         let (pairs, mut in_one_unit) = ([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)], 0);
         for (key, (one, other)) in (0..20).flat_map(|key| pairs.map(|pair| (key, pair))) {
@@ -169,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn two_copies_that_are_not_marked_or_have_two_words_are_told() {
+    fn unmarked_or_different_copies_are_reported() {
         for_each_two(|table, key, later| {
             let (guard, medium) = (table.pool.pin(), table.pool.medium());
             let bucket = table.bucket(later);
@@ -190,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_copies_a_scan_sees_one_and_a_collection_leaves_the_later_one() {
+    fn scan_returns_one_copy_and_trace_keeps_the_later() {
         for_each_two(|table, key, later| {
             let (guard, mut seen) = (table.pool.pin(), 0);
             assert_eq!(table.scan(&guard, 0, usize::MAX, |_| seen += 1), 0);
@@ -202,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn who_changes_a_key_leaves_of_two_copies_the_one_in_the_later_unit() {
+    fn change_keeps_the_later_copy() {
         for_each_two(|table, key, later| {
             let guard = table.pool.pin();
             let starts = places(table, key);
@@ -216,20 +225,21 @@ mod tests {
         });
     }
 
-    /// Only a mark makes somebody look for a copy: of these keys none has one.
+    /// Only a mark makes a scan search for a copy: none of these keys is marked.
     #[test]
-    fn a_scan_of_keys_that_are_not_marked_looks_at_each_once() {
+    fn scan_of_unmarked_keys_reads_each_once() {
         let pool = pool::<Counting<Dram>>(1 << 20);
         let table = Level::<Counting<Dram>, U64>::create(&pool, "table", 120).unwrap();
         let guard = pool.pin();
         (0..60).for_each(|key| _ = table.insert(&guard, &key, key).unwrap());
         let (counts, _) = pool.medium().during(|| table.scan(&guard, 0, usize::MAX, |_| ()));
-        // Meta, key, word, and meta again; and of each of eight units three meta words twice, the view, and the lock.
+        // Meta, key, word, and meta again; and in each of eight units three meta words twice, the
+        // view, and the lock.
         assert!(counts.loads <= 60 * 4 + 8 * 20, "{counts:?}");
     }
 
     #[test]
-    fn a_mark_without_a_copy_goes_and_the_key_stays() {
+    fn mark_without_a_copy_is_cleared() {
         for (key, nth) in (0..20).flat_map(|key| (0..4).map(move |nth| (key, nth))) {
             let table = empty();
             let (guard, at) = (table.pool.pin(), places(&table, key)[nth].0);

@@ -1,30 +1,36 @@
-//! Movements: one key moves to another of its four places, so that a new one finds room, or so that a unit can shrink.
+//! Movements: one key moves to another of its four places, so that a new key finds room or a unit
+//! can shrink.
 //!
-//! The order of the tokens makes a log needless. Under the locks of both units:
+//! The order of the tokens makes a log unnecessary. Under the locks of both units:
 //! 1. copy the pair into the free slot; *mark* the slot where it lies; write both back, fence;
 //! 2. set the new slot's token, marked; write back, fence;
 //! 3. clear the old slot's token and mark; write back, fence;
-//! 4. take the new slot's mark away. This need not be durable.
+//! 4. clear the new slot's mark. This need not be durable.
 //!
-//! A crash between 2 and 3 leaves the key in two slots with the same word. Both are marked, so whoever changes the key finds out: he removes one copy, durably, before he does anything to
-//! the other (`marks.rs`). A mark without a second copy, which any other crash may leave, costs one look.
+//! A crash between 2 and 3 leaves the key in two slots with the same word. Both are marked, so a
+//! thread that changes the key notices: it removes one copy, durably, before it changes the other
+//! (`marks.rs`). A mark without a second copy, which any other crash may leave, costs one search.
 //!
-//! **Readers** take no lock. A key that moves is in one slot or both all the time, but a reader may look at the new one before 2 and at the old one after 3. So one who has not found
-//! a key looks at the meta words of its buckets again: they have a sequence, and 2 changed it.
+//! **Readers** take no lock. A key that moves is in one slot or both all the time, but a reader may
+//! look at the new one before 2 and at the old one after 3. So a reader that has not found a key
+//! loads the meta words of its buckets again: they have a sequence, and 2 changed it.
 //!
-//! **Scans** visit units in the order of positions, each unit in one look that is repeated until it is consistent. A key that moves from a unit ahead of a scan to one behind would be missed. So
-//! keys move *forward* only: to another unit only if that comes later. For that to be possible often enough, a new key goes to the bucket that comes first even if that has one key more than the other. (The load
-//! factor at which a table of 2^20 top buckets grows is 0.92 then. With movements in both directions it would be 0.95; forward and without the preference 0.90.)
+//! **Scans** visit units in the order of positions, each unit in one look that is repeated until it
+//! is consistent. A key that moves from a unit ahead of a scan to one behind it would be missed. So
+//! keys move *forward* only: to another unit only if that comes later. To make that possible often
+//! enough, a new key goes to the bucket that comes first even if that has one key more than the
+//! other. (A table of 2^20 top buckets then grows at a load factor of 0.92. With movements in both
+//! directions it would be 0.95; forward and without the preference 0.90.)
 
 use super::bucket::*;
 use super::ops::Level;
 use super::root::*;
 use super::shape::{Buckets, Entry, between, positions};
-use super::write::{Held, Place};
+use super::write::{LockedUnits, SlotRef};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Lock, Locked};
 
-/// Which of a table's two levels.
+/// One of a table's two levels.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     Top,
@@ -32,16 +38,22 @@ enum Which {
 }
 use Which::{Bottom, Top};
 
-/// From where to where keys are moved, in the order in which it is tried. The third one keeps the load factor when the bottom level was a top level before the last expansion. The
-/// fourth one is its counterpart, for keys of the top level that can only go to their other side.
+/// Source and target of movements, in the order in which they are tried. The third keeps the load
+/// factor high if the bottom level was a top level before the last expansion. The fourth is its
+/// counterpart, for keys of the top level that can only go to their other side.
 const MOVEMENTS: [(Which, Which); 4] = [(Top, Top), (Bottom, Bottom), (Bottom, Top), (Top, Bottom)];
 
 impl<M: MappedMedium, K: Buckets> Level<M, K> {
-    /// All four buckets of a key are full: makes a free slot in one of them by moving another key away, if any can go.
+    /// Makes a free slot in one of a key's four full buckets, by moving another key away if
+    /// possible.
     #[cold]
     #[inline(never)]
-    pub(super) fn make_way<'t>(&'t self, guard: &Guard<'_, M>, held: &Held<'_, M>) -> Option<Place<'t>> {
-        // While units move, a new key's own units are moved instead, which makes room, too.
+    pub(super) fn evict<'t>(
+        &'t self,
+        guard: &Guard<'_, M>,
+        held: &LockedUnits<'_, M>,
+    ) -> Option<SlotRef<'t>> {
+        // While units move, a new key's own units are moved instead, which also makes room.
         if held.view.state.is_moving() {
             return None;
         }
@@ -51,10 +63,10 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     fn move_one<'t>(
         &'t self,
         guard: &Guard<'_, M>,
-        held: &Held<'_, M>,
+        held: &LockedUnits<'_, M>,
         from: Which,
         to: Which,
-    ) -> Option<Place<'t>> {
+    ) -> Option<SlotRef<'t>> {
         let tier = |which| if which == Top { held.view.high } else { held.view.mid };
         let sources = held.sides.map(|side| tier(from).index(side.position));
         let slots = || (0..2).flat_map(|side| (0..K::SLOTS).map(move |slot| (side, slot)));
@@ -65,20 +77,20 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             let source = (tier(from), sources[side]);
             entry.map(|entry| (entry, self.targets(guard, &held.view, entry, source, tier(to))))
         };
-        // All on their way from memory at once.
+        // Prefetches all of them at once.
         for index in slots().filter_map(|(side, slot)| targets(side, slot)).flat_map(|(_, targets)| targets) {
             index.into_iter().for_each(|index| self.pool.region().prefetch(tier(to).bucket(index).raw()));
         }
         slots().find_map(|(side, slot)| {
             let (entry, targets) = targets(side, slot)?;
             let bucket = self.bucket(tier(from).bucket(sources[side]));
-            let place = Place { bucket, slot, side };
+            let place = SlotRef { bucket, slot, side };
             let mut targets = targets.into_iter().flatten();
             targets.any(|index| self.move_to(guard, held, place, entry, (tier(to), index))).then_some(place)
         })
     }
 
-    /// The buckets of tier `to` that a key can move to from bucket `index` of tier `from`.
+    /// The buckets of tier `to` to which a key can move from bucket `index` of tier `from`.
     fn targets(
         &self,
         guard: &Guard<'_, M>,
@@ -87,11 +99,12 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         (from, index): (Tier, u64),
         to: Tier,
     ) -> [Option<u64>; 2] {
-        // A bucket of the bottom level is a unit's.
+        // The number of a bottom bucket is that of its unit.
         let unit = |tier: Tier, index: u64| index >> (tier.log2() - view.mid.log2());
         let here = unit(from, index);
         if from.log2() < to.log2() {
-            // The tag does not tell where a key of the bottom level belongs above, only its hash does.
+            // Only the hash, not the tag, determines the place of a key of the bottom level in the
+            // top level.
             let Some(hash) = K::hash_of(guard, entry, self.seed) else { return [None; 2] };
             return positions(hash)
                 .map(|position| Some(to.index(position)).filter(|&target| unit(to, target) >= here));
@@ -107,8 +120,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     fn move_to(
         &self,
         guard: &Guard<'_, M>,
-        held: &Held<'_, M>,
-        from: Place<'_>,
+        held: &LockedUnits<'_, M>,
+        from: SlotRef<'_>,
         entry: Entry,
         (tier, index): (Tier, u64),
     ) -> bool {
@@ -120,7 +133,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let position = tier.first_position(index);
         let target = Side { position, upper: view.high, lower: view.mid };
         let is_held = held.sides.iter().any(|side| side.lower_at() == target.lower_at());
-        let lock = if is_held { None } else { self.try_hold_third(guard, view, &target) };
+        let lock = if is_held { None } else { self.try_lock_third(guard, view, &target) };
         if !is_held && lock.is_none() {
             return false;
         }
@@ -134,15 +147,17 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         true
     }
 
-    /// The lock of a unit that is neither of the key's own: taken only if it is free, for others may hold it and wait for one of those.
-    pub(super) fn try_hold_third<'g>(
+    /// The lock of a unit that is neither of the key's own. Taken only if it is free: its holder
+    /// may be waiting for one of those.
+    pub(super) fn try_lock_third<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
         view: &View,
         side: &Side,
     ) -> Option<Locked<'g, M>> {
         let lock = Lock::of(lock_word(self.bucket(side.lower_at()))).try_acquire(guard)?;
-        // With the locks of the key's own units held, a resize may have begun, and moved this one.
+        // While the locks of the key's own units are held, a resize may have begun and moved this
+        // one.
         if !self.is_current(view, side) {
             lock.release_as_found();
             return None;
@@ -164,15 +179,18 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let (region, medium) = (self.pool.region(), self.pool.medium());
         K::write(guard, to, free, entry);
         store_meta(medium, from, meta(medium, from).with_marked::<K>(slot));
-        // PERSIST: the copy before its token, and the mark of the original before there are two. A crash finds one copy, and perhaps a mark that means nothing.
+        // PERSIST: the copy before its token, and the mark of the original before there are two
+        // copies. A crash before that finds one copy, and perhaps a meaningless mark.
         region.write_back(&to[K::line_of(free)]);
         region.write_back(&from[0]);
         region.fence();
         store_meta(medium, to, meta(medium, to).with_marked::<K>(free));
-        // PERSIST: the copy counts before the original does not: a crash in between finds the key twice, both marked.
+        // PERSIST: the copy counts before the original is removed. A crash in between finds the key
+        // twice, both marked.
         region.persist(&to[0]);
         store_meta(medium, from, meta(medium, from).without::<K>(slot));
-        // PERSIST: the original is gone before the locks are free and somebody changes the copy. Otherwise a crash would bring back what the key had before.
+        // PERSIST: the original is removed before the locks are free and another thread changes the
+        // copy. Otherwise a crash would bring back the key's old word.
         region.persist(&from[0]);
         store_meta(medium, to, meta(medium, to).unmarked::<K>(free));
     }
@@ -188,7 +206,7 @@ mod tests {
     use terrace_medium::{Dram, Pmem};
     use terrace_testkit::Counting;
 
-    /// Sixteen buckets above eight.
+    /// A table of sixteen buckets above eight.
     fn table<K: Buckets>() -> Level<Dram, K> {
         let pool = pool::<Dram>(1 << 20);
         let table = Level::create(&pool, "table", 8 * K::SLOTS as u64 * 2).unwrap();
@@ -200,12 +218,12 @@ mod tests {
         if which == Top { view.high } else { view.mid }
     }
 
-    /// Where a key can go that lies at the first of these positions, told by both of them.
+    /// The possible targets of a key at the first of these positions, computed from both positions.
     fn expected(view: &View, [here, there]: [u64; 2], from: Which, to: Which) -> [Option<u64>; 2] {
         let unit = |position| view.mid.index(position);
         let bucket = |position| tier(view, to).index(position);
         match (from, to) {
-            // Within its unit, too, but for the bucket where it lies.
+            // Also within its unit, except for its own bucket.
             (Top, Top) => {
                 let is_other = unit(there) >= unit(here) && bucket(there) != bucket(here);
                 [Some(there).filter(|_| is_other).map(bucket), None]
@@ -223,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_can_move_to_its_other_places_in_its_unit_and_in_later_ones() {
+    fn targets_are_in_the_same_or_later_units() {
         let table = table::<U64>();
         let (guard, view) = (table.pool.pin(), table.view());
         for (key, (from, to)) in (0..500).flat_map(|key| MOVEMENTS.map(|movement| (key, movement))) {
@@ -237,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_string_moves_within_its_tier_or_down_without_its_record_and_up_by_it() {
+    fn byte_string_needs_its_record_only_to_move_up() {
         let table = table::<Bytes<WordRecords>>();
         let (guard, view) = (table.pool.pin(), table.view());
         for (key, (from, to)) in (1..200u64).flat_map(|key| MOVEMENTS.map(|movement| (key, movement))) {
@@ -253,7 +271,8 @@ mod tests {
         }
     }
 
-    /// A key in the first free slot of the bucket above at its earlier position; which side that is, and the later one's bucket. Its units differ.
+    /// A key in the first free slot of the upper bucket at its earlier position; that side, and the
+    /// bucket of the later position. Its units differ.
     fn at_its_earlier_place(table: &Level<Dram, U64>, key: u64) -> Option<(usize, u64)> {
         let (guard, view) = (table.pool.pin(), table.view());
         let positions = Probe::<U64>::new(&key, table.seed).positions;
@@ -269,18 +288,18 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_moves_while_it_is_recounted_is_counted_once() {
+    fn key_that_moves_during_recount_counts_once() {
         for key in 0..20 {
             let table = table::<U64>();
             let (guard, view) = (table.pool.pin(), table.view());
             let Some((side, later)) = at_its_earlier_place(&table, key) else { continue };
-            let held = table.hold(&guard, Probe::<U64>::new(&key, table.seed).positions);
+            let held = table.lock_units(&guard, Probe::<U64>::new(&key, table.seed).positions);
             let (source, end) = (held.sides[side].upper_at(), held.sides[side].end());
-            // The walk has counted it where it was, and will count it where it is.
+            // The walk has counted it at its old place, and will count it at its new one.
             table.count().start_recount();
             table.count().advance_frontier(end);
             let (bucket, entry) = (table.bucket(source), Entry { key, word: key });
-            let place = Place { bucket, slot: 0, side };
+            let place = SlotRef { bucket, slot: 0, side };
             assert!(table.move_to(&guard, &held, place, entry, (view.high, later)));
             table.count().advance_frontier(0);
             table.count().finish_recount(2);
@@ -291,13 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_moves_to_a_third_unit_if_nobody_has_its_lock() {
+    fn key_moves_to_an_unlocked_third_unit() {
         let mut seen = 0;
         for key in 0..20 {
             let table = table::<U64>();
             let (guard, view) = (table.pool.pin(), table.view());
             let Some((_, later)) = at_its_earlier_place(&table, key) else { continue };
-            // The key of somebody else: one of its units is that where the first lies, and none is that where it goes.
+            // The key of another thread: its first unit is also this key's, and neither unit is the
+            // target.
             let [here, there] = {
                 let [one, other] = Probe::<U64>::new(&key, table.seed).positions;
                 [one.min(other), one.max(other)].map(|position| view.mid.index(position))
@@ -305,11 +325,11 @@ mod tests {
             let units = |key: &u64| Probe::<U64>::new(key, table.seed).positions.map(|at| view.mid.index(at));
             let is_near = |other: &u64| units(other).contains(&here) && !units(other).contains(&there);
             let other = (100..).find(is_near).unwrap();
-            let held = table.hold(&guard, Probe::<U64>::new(&other, table.seed).positions);
+            let held = table.lock_units(&guard, Probe::<U64>::new(&other, table.seed).positions);
             let side = units(&other).iter().position(|&unit| unit == here).unwrap();
             let at = Probe::<U64>::new(&key, table.seed).positions.into_iter().min().unwrap();
             let bucket = table.bucket(view.high.bucket(view.high.index(at)));
-            let place = Place { bucket, slot: 0, side };
+            let place = SlotRef { bucket, slot: 0, side };
             let moves = || table.move_to(&guard, &held, place, Entry { key, word: key }, (view.high, later));
             let third = Lock::of(lock_word(table.bucket(view.mid.bucket(there)))).acquire(&guard);
             assert!(!moves() && meta(table.pool.medium(), bucket).load::<U64>() == 1);
@@ -323,28 +343,28 @@ mod tests {
     }
 
     #[test]
-    fn a_third_unit_is_made_durable_if_it_may_not_be() {
+    fn unfenced_third_unit_is_persisted() {
         let pool = pool::<Counting<Pmem>>(1 << 20);
         let table = Level::<Counting<Pmem>, U64>::create(&pool, "table", 120).unwrap();
         let (guard, view) = (pool.pin(), table.view());
         let side = table.side(&view, 0);
-        let fences = || pool.medium().during(|| drop(table.try_hold_third(&guard, &view, &side))).0.fences;
+        let fences = || pool.medium().during(|| drop(table.try_lock_third(&guard, &view, &side))).0.fences;
         assert_eq!(fences(), 0);
         table.lock(&side).acquire(&guard).release_unfenced();
         assert_eq!([fences(), fences()], [1, 0]);
     }
 
     #[test]
-    fn a_key_makes_way_for_another_unless_it_is_marked() {
+    fn marked_key_is_not_evicted() {
         let table = table::<U64>();
         let (guard, medium) = (table.pool.pin(), table.pool.medium());
         let (key, (side, _)) = (0..).find_map(|key| Some((key, at_its_earlier_place(&table, key)?))).unwrap();
-        let held = table.hold(&guard, Probe::<U64>::new(&key, table.seed).positions);
+        let held = table.lock_units(&guard, Probe::<U64>::new(&key, table.seed).positions);
         let bucket = table.bucket(held.sides[side].upper_at());
         store_meta(medium, bucket, meta(medium, bucket).with_marked::<U64>(0));
         assert!(table.move_one(&guard, &held, Top, Top).is_none());
         store_meta(medium, bucket, meta(medium, bucket).unmarked::<U64>(0));
-        let place = table.make_way(&guard, &held).unwrap();
+        let place = table.evict(&guard, &held).unwrap();
         assert_eq!((place.slot, place.side, std::ptr::eq(place.bucket, bucket)), (0, side, true));
     }
 }

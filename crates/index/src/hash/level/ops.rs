@@ -34,7 +34,7 @@ pub struct Level<M: MappedMedium, K> {
     pub(super) kind: PhantomData<fn() -> K>,
 }
 
-/// The table was resized under a reader, who has to look again.
+/// The table was resized while a reader searched it; the reader must search again.
 #[derive(Debug)]
 pub(super) struct Changed;
 
@@ -73,10 +73,10 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         self.pool.region().at(at)
     }
 
-    /// Where a key has its place at a position: in the two upper tiers of three, or in the two lower ones.
+    /// The place of a key at a position: in the two upper tiers of three, or in the two lower ones.
     #[inline(always)]
     pub(super) fn side(&self, view: &View, position: u64) -> Side {
-        let (upper, lower) = match view.state.is_moving() && !self.is_fine(view, position) {
+        let (upper, lower) = match view.state.is_moving() && !self.uses_upper(view, position) {
             true => (view.mid, view.low),
             false => (view.high, view.mid),
         };
@@ -85,12 +85,12 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
 
     /// Whether the unit at a position uses the two upper tiers.
     #[inline(always)]
-    pub(super) fn is_fine(&self, view: &View, position: u64) -> bool {
+    pub(super) fn uses_upper(&self, view: &View, position: u64) -> bool {
         let bucket = self.bucket(view.low.bucket(view.low.index(position)));
-        meta(self.pool.medium(), bucket).is_fine::<K>()
+        meta(self.pool.medium(), bucket).uses_upper::<K>()
     }
 
-    /// Whether nothing has changed about where a side is since it was looked up.
+    /// Whether a side still uses the tiers that it used when it was looked up.
     #[inline(always)]
     pub(super) fn is_current(&self, view: &View, side: &Side) -> bool {
         self.state() == view.state
@@ -102,11 +102,11 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         Lock::of(lock_word(self.bucket(side.lower_at())))
     }
 
-    /// The buckets of both sides of a key, those first that more keys lie in: of the upper tiers or of the lower ones.
+    /// The buckets of both sides of a key, the fuller level first.
     #[inline(always)]
     pub(super) fn places(&self, sides: &[Side; 2]) -> [Offset<Bucket>; 4] {
         let [one, other] = sides;
-        // Positive if more keys lie above.
+        // Positive if the upper level has more keys.
         let balance = self.root[0].0[BALANCE].load(self.pool.medium(), Relaxed) as i64;
         match balance >= 0 {
             true => [one.upper_at(), other.upper_at(), one.lower_at(), other.lower_at()],
@@ -129,7 +129,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         for (nth, &place) in places.iter().enumerate() {
             match K::find(guard, self.bucket(place), probe) {
                 Found::Here(_, word, _) => {
-                    self.settle_read(view, &sides[nth % 2])?;
+                    self.persist_read(view, &sides[nth % 2])?;
                     return Ok(Some(word));
                 }
                 Found::Missing(meta) => metas[nth] = meta,
@@ -138,8 +138,9 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         self.confirm_absent(view, &sides, &places, &metas).map(|()| None)
     }
 
-    /// A key was in none of its buckets: it was in none at one instant, if none of them has changed since it was looked at. Otherwise it may have been moved from
-    /// one that was looked at later to one that was looked at before.
+    /// Checks that a key that was found in none of its buckets was absent at one instant: none of
+    /// them has changed since it was searched. Otherwise the key may have moved from a bucket
+    /// searched later to one searched before.
     #[inline(always)]
     fn confirm_absent(
         &self,
@@ -153,14 +154,16 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         if !places.iter().zip(metas).all(is_same) {
             return Err(Changed);
         }
-        sides.iter().try_for_each(|side| self.settle_read(view, side))
+        sides.iter().try_for_each(|side| self.persist_read(view, side))
     }
 
-    /// What a reader saw on a side counts if the unit did not use other tiers by then, where its keys are changed from then on. And it may not be durable while the unit's lock is held or unfenced: the reader
-    /// sees to that itself (invariant 3).
+    /// Validates what a reader saw on a side: the unit must not have used other tiers by then,
+    /// because its keys change there from then on. Persists the unit if its lock is held or
+    /// unfenced (invariant 3).
     #[inline(always)]
-    pub(super) fn settle_read(&self, view: &View, side: &Side) -> Result<(), Changed> {
-        // ORDER: the loads are Acquire: this is looked at after what was read, and the lock after it is clear that it is this lock.
+    pub(super) fn persist_read(&self, view: &View, side: &Side) -> Result<(), Changed> {
+        // ORDER: the loads are Acquire: this check comes after the reads, and the load of the lock
+        // after it is clear that it is this lock.
         if !self.is_current(view, side) {
             return Err(Changed);
         }
@@ -170,7 +173,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         Ok(())
     }
 
-    /// Makes the unit at a position durable, in all tiers: whoever held one of its locks, and died, may have been at any of its buckets.
+    /// Persists the unit at a position, in all tiers: a dead holder of one of its locks may have
+    /// changed any of its buckets.
     #[cold]
     pub(super) fn persist_unit(&self, view: &View, position: u64) {
         let region = self.pool.region();
@@ -179,8 +183,9 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         for tier in [view.high, view.mid, lowest] {
             let above = tier.log2() - lowest.log2();
             for index in unit << above..(unit + 1) << above {
-                // PERSIST: every store of a writer that holds a lock of the unit, or released it before its fence, becomes durable before what it showed is answered or
-                // built upon.
+                // PERSIST: every store of a writer that holds a lock of the unit, or that released
+                // it before its fence, before a reader returns what it shows or a writer builds
+                // upon it.
                 region.write_back(self.bucket(tier.bucket(index)));
             }
         }
@@ -196,7 +201,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         }
     }
 
-    /// A key was not found: whether that is to be believed.
+    /// A key was not found: decides whether that is certain.
     #[cold]
     fn absent(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> Result<Option<u64>, Damage> {
         let view = self.view();
@@ -261,7 +266,7 @@ impl<M: MappedMedium, K: Buckets> PointIndex for Level<M, K> {
     ) where
         K::Key: 'k,
     {
-        /// Keys whose lines are on their way at once.
+        /// Keys whose lines are fetched at the same time.
         const BATCH: usize = 8;
         let mut keys = keys.into_iter();
         let mut done = 0;
@@ -308,7 +313,7 @@ impl<M: MappedMedium, K: Buckets> PointIndex for Level<M, K> {
     }
 
     fn maintain(&self, guard: &Guard<'_, M>) -> bool {
-        self.step(guard)
+        self.resize_step(guard)
     }
 
     fn stats(&self, _: &Guard<'_, M>) -> IndexStats {

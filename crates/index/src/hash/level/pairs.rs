@@ -1,6 +1,10 @@
 //! Buckets of `u64` keys: seven inline pairs, three of them in the line of the meta word.
 //!
-//! `| meta | lock | key0 | key1 | key2 | word0 | word1 | word2 |  key3 | ... | key6 | word3 | ... | word6 |`, meta: `[63:15] sequence  [14] fine  [13:7] marks  [6:0] tokens`
+//! ```text
+//!   | meta | lock | key0 | key1 | key2 | word0 | word1 | word2 |
+//!   | key3 | ... | key6 | word3 | ... | word6 |
+//!   meta: [63:15] sequence  [14] upper  [13:7] marks  [6:0] tokens
+//! ```
 
 use super::bucket::{Bucket, Image, Meta, meta, word};
 use super::shape::{Entry, Found, Probe, sealed::Shape, tag_of};
@@ -26,7 +30,7 @@ fn value_word(bucket: &Bucket, slot: usize) -> &Word {
     word(bucket, value_at(slot))
 }
 
-/// A bit for each slot that has this key, with a token or not, found without a branch.
+/// A bit for each slot with this key, with a token or not, computed without a branch.
 #[inline(always)]
 fn matching<M: Medium>(medium: &M, bucket: &Bucket, key: u64) -> u64 {
     bucket[0].equal::<2, FIRST>(medium, key) | bucket[1].equal::<0, 4>(medium, key) << FIRST
@@ -65,8 +69,9 @@ impl Shape for U64 {
                 return Found::Missing(before);
             }
             let slot = matches.trailing_zeros() as usize;
-            // ORDER: Acquire: the meta word's second load stays behind this one; and whoever sees the word of a slot that was filled again (stored with Release) also sees
-            // the meta word that had freed it.
+            // ORDER: Acquire: the meta word's second load stays behind this one. A reader that sees
+            // the word of a refilled slot (stored with Release) also sees the meta word that had
+            // freed it.
             let word = value_word(bucket, slot).load(medium, Acquire);
             if meta(medium, bucket) == before {
                 return Found::Here(slot, word, before);
@@ -102,12 +107,12 @@ impl Shape for U64 {
     #[inline(always)]
     fn replace<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry) {
         let medium = guard.pool().medium();
-        // ORDER: Release: whoever reads the word sees what was written before it was handed in.
+        // ORDER: Release: a reader that sees the word sees what the writer stored before the call.
         value_word(bucket, slot).store(medium, entry.word, Release);
     }
 
     #[inline(always)]
-    fn draw(image: &mut Image, slot: usize, entry: Entry) {
+    fn put_in_image(image: &mut Image, slot: usize, entry: Entry) {
         let words = image.as_flattened_mut();
         words[key_at(slot)] = entry.key;
         words[value_at(slot)] = entry.word;

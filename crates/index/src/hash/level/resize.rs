@@ -1,24 +1,37 @@
-//! Growing and shrinking in place, by everyone, a unit at a time.
+//! Growing and shrinking in place, by all writers, a unit at a time.
 //!
-//! A resize has three tiers of 4m, 2m and m buckets. Over each bucket of the lowest tier lies a *unit* of two in the middle one and four in the highest. A unit is *coarse*, and uses the two lower
-//! tiers as its levels, or *fine*, and uses the two upper ones: a bit in the meta word of the lowest bucket says which. A search looks where each of the key's two units says, so that it has never
-//! more than four buckets to look at.
+//! A resize has three tiers of 4m, 2m and m buckets. Over each bucket of the lowest tier lies a
+//! *unit* of two in the middle tier and four in the highest. A unit uses either the two *lower*
+//! tiers as its levels, or the two *upper* ones: a bit in the meta word of the lowest bucket says
+//! which. A search looks where each of the key's two units says, so it never has more than four
+//! buckets to search.
 //!
-//! * **Expanding** makes every unit fine. The highest tier is new. What the lowest bucket holds (a third of the table) is drawn into images of the four new ones and streamed there; fence; then one store of the
-//!   lowest bucket's meta word sets the bit and clears all tokens; write back, fence. Before that store nobody looks at the new buckets, after it nobody looks at the old one, so there is no moment at which a
-//!   key is in two slots, and moving a unit can start over at any point.
-//! * **Shrinking** makes every unit coarse. The lowest tier is new; it was cleared first (*clearing*), a piece at a time, so that it says that all units are fine. What the four highest buckets
-//!   hold (two thirds of the table's slots, but few keys) goes into the lowest bucket; if that is too much, some keys move into the middle ones before, each by an ordinary movement. Write back, fence; then one store
-//!   of the lowest bucket's meta word sets its tokens and clears the bit.
-//! * A shrink that does not work out, because keys crowd in some unit, or because the table is filled again, turns around: *unshrinking* is expanding, with a highest tier that was in use before: a reader who is still in there finds the state changed.
+//! * **Expanding** makes every unit use the upper tiers. The highest tier is new. The content of
+//!   the lowest bucket (a third of the table) is put into images of the four new ones and streamed
+//!   there; fence. Then one store of the lowest bucket's meta word sets the bit and clears all
+//!   tokens; write back, fence. Before that store no thread reads the new buckets, after it no
+//!   thread reads the old one. So no key is ever in two slots, and moving a unit can start over at
+//!   any point.
+//! * **Shrinking** makes every unit use the lower tiers. The lowest tier is new; it was cleared
+//!   first (*clearing*), a piece at a time, so that it says that all units use the upper tiers. The
+//!   content of the four highest buckets (two thirds of the table's slots, but few keys) goes into
+//!   the lowest bucket. If that is too much, some keys first move into the middle buckets, each by
+//!   an ordinary movement. Write back, fence; then one store of the lowest bucket's meta word sets
+//!   its tokens and clears the bit.
+//! * A shrink that fails, because keys crowd in some unit or because the table fills again, turns
+//!   around: *unshrinking* is expanding with a highest tier that was in use before. A reader that
+//!   is still in that tier finds the state changed.
 //!
-//! Writers help in passing: each moves up to two units, in order, then does its own work. An insert that finds no place moves the units of its own key. Nobody waits for a resize as a whole. When all units have
+//! Writers help: each moves up to two units, in order, before its own work. An insert that finds no
+//! place moves the units of its own key. No thread waits for a whole resize. When all units have
 //! moved, one store of the root's state leaves two levels, and the third tier is retired.
 //!
-//! **Locks.** The lock of a coarse unit is in its lowest bucket, those of a fine one in its two middle buckets, which are units of their own once the resize is over. Whoever moves a unit holds
-//! all three, taken from below.
+//! **Locks.** The lock of a unit that uses the lower tiers is in its lowest bucket. A unit that
+//! uses the upper ones has two, in its middle buckets, which become units of their own after the
+//! resize. A thread that moves a unit holds all three, locked from below.
 //!
-//! Cost of expanding: 8 lines streamed, 1 write-back and 2 fences for each bucket of the old bottom level.
+//! Cost of expanding: 8 lines streamed, 1 write-back and 2 fences for each bucket of the old bottom
+//! level.
 
 use super::bucket::*;
 use super::ops::Level;
@@ -28,20 +41,22 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Lock, PoolFull};
 
-/// Units that a writer moves in passing. A table with m of them has moved after m / 2 writes, long before the next resize is due.
+/// Units that a writer moves before its own work. A table with m units has moved after m / 2
+/// writes, long before the next resize is due.
 const HELP: usize = 2;
-/// Units that were moved already and that one call passes over.
+/// Moved units that one call skips at most.
 const SKIP: u64 = 64;
-/// Units ahead of the cursor in which a writer looks for one that nobody is moving.
+/// Units after the cursor among which a writer looks for one that no other thread is moving.
 const WINDOW: u64 = 8;
-/// Buckets that are cleared in passing: 4 KiB.
+/// Buckets that one call clears: 4 KiB.
 const PIECE: u64 = 32;
-/// Bits of the cursor that count units. Those above have the state's version, so that what somebody stores late counts for nothing.
+/// Bits of the cursor that count units. The bits above have the state's version, so that a late
+/// store counts for nothing.
 const CURSOR_BITS: u32 = 40;
-/// Buckets that are looked at to see how full a table is.
+/// Number of buckets in a sample of a table's load.
 const SAMPLE: u64 = 96;
 
-/// What an attempt to move a unit came to.
+/// The result of trying to move a unit.
 #[derive(PartialEq, Eq)]
 pub(super) enum Step {
     Moved,
@@ -52,29 +67,31 @@ pub(super) enum Step {
 }
 
 impl<M: MappedMedium, K: Buckets> Level<M, K> {
-    /// An insert found no place: makes room, or says why there will be none. Then it is tried again.
+    /// Makes room for an insert that found no place, or says why there is none. The caller then
+    /// tries again.
     #[cold]
     #[inline(never)]
-    pub(super) fn make_room(
+    pub(super) fn make_place(
         &self,
         guard: &Guard<'_, M>,
         view: &View,
         probe: &Probe<'_, K>,
     ) -> Result<(), PoolFull> {
-        self.settle_state();
+        self.write_back_state();
         match view.state.phase() {
             Phase::Shrink => self.turn_around(guard, view),
             Phase::Expand | Phase::Unshrink => {
-                let coarse = probe.positions.into_iter().filter(|&position| !self.is_fine(view, position));
+                let coarse = probe.positions.into_iter().filter(|&position| !self.uses_upper(view, position));
                 let units: Vec<u64> = coarse.map(|position| view.low.index(position)).collect();
-                // Both are fine, and full: a resize further on is due, and this one has to be over before.
+                // Both use the upper tiers and are full: another resize is due, and this one has to
+                // end first.
                 if units.is_empty() {
                     self.check_load(view)?;
-                    self.help(guard, view);
+                    self.help_resize(guard, view);
                 }
                 units.into_iter().for_each(|unit| _ = self.move_unit(guard, view, unit, true));
             }
-            Phase::Clearing => self.give_up_clearing(guard, view),
+            Phase::Clearing => self.abandon_clearing(guard, view),
             Phase::Two => {
                 self.check_load(view)?;
                 self.start_expanding(guard, view)?;
@@ -83,11 +100,13 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         Ok(())
     }
 
-    /// Keys for which there is no place although most slots are free collide more than chance makes them, and a larger table would not help.
+    /// Returns an error if a larger table would not help: keys find no place although most slots
+    /// are free, so they collide more often than by chance.
     fn check_load(&self, view: &View) -> Result<(), PoolFull> {
         let is_full_grown = view.state.top() == LOG2_MAX;
         let would_help = !is_full_grown && self.load_permille(view) >= 250;
-        // Others may have resized it meanwhile, and emptied these tiers: then that says nothing.
+        // Other threads may have resized it meanwhile, and emptied these tiers: then the load says
+        // nothing.
         if would_help || self.state() != view.state {
             return Ok(());
         }
@@ -100,7 +119,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         })
     }
 
-    /// How full the two levels are, by a sample: what is counted may be anything after a crash.
+    /// The load of the two levels, by a sample: after a crash the counter may have any value.
     fn load_permille(&self, view: &View) -> u64 {
         let (mut slots, mut tokens) = (0, 0);
         for tier in [view.high, view.mid] {
@@ -118,15 +137,18 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         tokens * 1000 / slots
     }
 
-    /// After a removal: shrinks if the table is nearly empty. Looks once in 256 removals, by the hash.
+    /// Called after a removal. Shrinks the table if it is nearly empty. Checks once in 256
+    /// removals, by the hash.
     #[inline(always)]
-    pub(super) fn consider_shrinking(&self, guard: &Guard<'_, M>, view: &View, hash: u64) {
+    pub(super) fn shrink_if_needed(&self, guard: &Guard<'_, M>, view: &View, hash: u64) {
         if hash & 0xff == 0 && view.state.is_resting() {
             self.shrink_if_sparse(guard, view);
         }
     }
 
-    /// If an eighth of the slots has a key at most: half of the table has a quarter then, far from growing again. Not again with nearly as many keys as last time, if it did not work out then.
+    /// Starts a shrink if at most an eighth of the slots is used: half of the table then has a load
+    /// of a quarter, far from growing again. If the last shrink failed, needs fewer keys than that
+    /// one had.
     #[cold]
     fn shrink_if_sparse(&self, guard: &Guard<'_, M>, view: &View) {
         let slots = 3 * view.mid.buckets() * K::SLOTS as u64;
@@ -139,7 +161,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         }
     }
 
-    /// Changes the state, if it is still as it was seen. `prepare` is called before, under the root's lock.
+    /// Changes the state, if it is still `view`'s. Calls `prepare` before that, under the root's
+    /// lock.
     fn turn(
         &self,
         guard: &Guard<'_, M>,
@@ -148,8 +171,10 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         prepare: impl FnOnce() -> Result<(), PoolFull>,
     ) -> Result<bool, PoolFull> {
         let (region, medium) = (self.pool.region(), self.pool.medium());
-        // Who died here may have stored a state and not made it durable. It lies in the same line, before what is stored now, and the tiers of the one before it are given back by who makes the
-        // next one durable, or by a collection, which makes durable what it has seen: a crash that loses it loses all that follows from it.
+        // A thread that died here may have stored a state without persisting it. That lies in the
+        // same line, before what is stored now. The tiers of the state before it are retired by the
+        // thread that persists the next state, or by a collection, which persists the state that it
+        // saw. So a crash that loses it loses everything that depends on it.
         let lock = Lock::of(&self.root[0].0[ROOT_LOCK]).acquire(guard);
         if self.state() != view.state {
             lock.release_as_found();
@@ -162,17 +187,19 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let next = view.state.next(top, phase);
         self.root[0].0[CURSOR].store(medium, cursor_word(next, 0), Relaxed);
         store_state(medium, &self.root, next);
-        // PERSIST: before any unit moves. The word of a new tier lies in the same line, before it: a crash keeps it if it keeps the state.
+        // PERSIST: before any unit moves. The word of a new tier lies in the same line and was
+        // stored before: a crash that keeps the state keeps it.
         region.persist(&self.root[0]);
         lock.release();
         Ok(true)
     }
 
-    /// Takes a block for a tier of 2^`log2` buckets and names it where it does not count yet.
+    /// Allocates a tier of 2^`log2` buckets and stores it where it does not count yet.
     fn new_tier(&self, guard: &Guard<'_, M>, log2: u32) -> Result<(), PoolFull> {
         let fresh = guard.alloc(BUCKET << log2)?;
         let tier = Tier::new(fresh.offset(), log2);
-        // PERSIST: that the block is taken, before the state names it; a crash before leaves a block that the collector takes back.
+        // PERSIST: that the block is taken, before the state names it. A crash before that leaves a
+        // block that the collector reclaims.
         let _ = fresh.fenced(&guard.fence()).into_offset();
         tier_word(&self.root, log2).store(self.pool.medium(), tier.0, Release);
         Ok(())
@@ -193,7 +220,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         self.turn(guard, view, (top, Phase::Clearing), || self.new_tier(guard, top - 2))
     }
 
-    fn give_up_clearing(&self, guard: &Guard<'_, M>, view: &View) {
+    fn abandon_clearing(&self, guard: &Guard<'_, M>, view: &View) {
         if let Ok(true) = self.turn(guard, view, (view.state.top(), Phase::Two), || Ok(())) {
             guard.retire(view.low.start(), view.low.bytes());
         }
@@ -203,7 +230,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let _ = self.turn(guard, view, (view.state.top(), Phase::Unshrink), || Ok(()));
     }
 
-    /// Every unit has moved: two tiers remain.
+    /// Ends a resize whose units have all moved: two tiers remain.
     fn finish_resize(&self, guard: &Guard<'_, M>, view: &View) {
         let (top, gone) = match view.state.phase() {
             Phase::Shrink => (view.state.top() - 1, view.high),
@@ -220,25 +247,26 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         }
     }
 
-    /// One piece of a resize, for when nobody writes; or the beginning of a shrink that no removal has begun. Whether there is more to do.
-    pub(super) fn step(&self, guard: &Guard<'_, M>) -> bool {
+    /// Does one piece of a resize, while no thread writes; or begins a shrink that no removal has
+    /// begun. Returns whether more is left.
+    pub(super) fn resize_step(&self, guard: &Guard<'_, M>) -> bool {
         let view = self.view();
         match view.state.is_resting() {
             true => self.shrink_if_sparse(guard, &view),
-            false => self.help(guard, &view),
+            false => self.help_resize(guard, &view),
         }
         !self.state().is_resting()
     }
 
-    /// Does a bounded piece of the resize that is under way.
+    /// Does a bounded piece of the current resize.
     #[cold]
     #[inline(never)]
-    pub(super) fn help(&self, guard: &Guard<'_, M>, view: &View) {
-        self.settle_state();
+    pub(super) fn help_resize(&self, guard: &Guard<'_, M>, view: &View) {
+        self.write_back_state();
         if view.state.phase() == Phase::Clearing {
             return self.clear_some(guard, view);
         }
-        let cursor = self.pass_moved(view);
+        let cursor = self.advance_cursor(view);
         if cursor == view.low.buckets() {
             return self.finish_resize(guard, view);
         }
@@ -259,18 +287,22 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         }
     }
 
-    /// As `settle_read`, for the root: a state is durable before anything that follows from it, all of which the thread fences for itself before it makes it count.
-    pub(super) fn settle_state(&self) {
+    /// As `persist_read`, for the root: a state is durable before anything that depends on it. The
+    /// thread fences that itself before it makes it count.
+    pub(super) fn write_back_state(&self) {
         let root = &self.root[0];
-        // ORDER: Relaxed: behind the Acquire of the state, which was stored under this lock; and if it is settled, the fence is over.
+        // ORDER: Relaxed: after the Acquire of the state, which was stored under this lock. If the
+        // lock is free and fenced, the fence is over.
         if M::VOLATILE_CACHE && Lock::may_be_unsettled(root.0[ROOT_LOCK].load(self.pool.medium(), Relaxed)) {
-            // PERSIST: fenced before the mark of a unit that moves, the slot of a key, or what a collection frees, at the latest; see `turn`.
+            // PERSIST: fenced at the latest before the mark of a unit that moves, the slot of a
+            // key, or what a collection frees; see `turn`.
             self.pool.region().write_back(root);
         }
     }
 
-    /// Moves the cursor over units that have moved, and returns it. It is a hint: it may start over at any time.
-    fn pass_moved(&self, view: &View) -> u64 {
+    /// Advances the cursor over moved units and returns it. It is a hint and may start over at any
+    /// time.
+    fn advance_cursor(&self, view: &View) -> u64 {
         let (medium, word) = (self.pool.medium(), &self.root[0].0[CURSOR]);
         let before = word.load(medium, Acquire);
         let start = cursor_in(before, view.state).unwrap_or(0).min(view.low.buckets());
@@ -279,18 +311,20 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let cursor = (start..end).find(is_there).unwrap_or(end);
         if cursor > start && cursor_in(before, view.state).is_some() {
             let after = cursor_word(view.state, cursor);
-            // ORDER: Release: as for the units themselves. A failure means that another has moved it.
+            // ORDER: Release: as for the units themselves. A failure means that another thread has
+            // advanced it.
             let _ = word.compare_exchange(medium, before, after, Release, Relaxed);
         }
         cursor
     }
 
-    /// Whether a unit has moved, and the resize may be called finished as far as it is concerned: someone may have died between the store that moved it and its fence.
+    /// Whether a unit has moved durably, so that it no longer keeps the resize from ending. A
+    /// thread may have died between the store that moved it and its fence.
     fn has_moved_durably(&self, view: &View, unit: u64) -> bool {
         let (region, medium) = (self.pool.region(), self.pool.medium());
         let bucket = self.bucket(view.low.bucket(unit));
-        let has_moved = meta(medium, bucket).is_fine::<K>() == (view.state.phase() != Phase::Shrink);
-        // ORDER: Relaxed: as in `settle_state`, for the meta word and the unit's lock.
+        let has_moved = meta(medium, bucket).uses_upper::<K>() == (view.state.phase() != Phase::Shrink);
+        // ORDER: Relaxed: as in `write_back_state`, for the meta word and the unit's lock.
         if M::VOLATILE_CACHE && has_moved && Lock::may_be_unsettled(lock_word(bucket).load(medium, Relaxed)) {
             // PERSIST: see `expand` and `merge`.
             region.persist(&bucket[0]);
@@ -308,9 +342,9 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let start = cursor_in(word.load(medium, Relaxed), view.state).unwrap_or(0).min(view.low.buckets());
         let end = (start + PIECE).min(view.low.buckets());
         let mut empty = [[0; 8]; 2];
-        empty[0][META] = Meta(0).fine::<K>().0;
+        empty[0][META] = Meta(0).with_upper::<K>().0;
         (start..end).for_each(|index| region.stream_lines(view.low.bucket(index).raw(), &empty));
-        // PERSIST: these buckets, before the cursor says so, and the last ones before the state does.
+        // PERSIST: these buckets, before the cursor says so; the last ones before the state does.
         region.fence();
         word.store(medium, cursor_word(view.state, end), Relaxed);
         lock.release();
@@ -327,7 +361,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let lock = Lock::of(lock_word(bucket));
         let lock = if wait { Some(lock.acquire(guard)) } else { lock.try_acquire(guard) };
         let Some(lock) = lock else { return Step::Busy };
-        if self.state() != view.state || meta(medium, bucket).is_fine::<K>() == is_expanding {
+        if self.state() != view.state || meta(medium, bucket).uses_upper::<K>() == is_expanding {
             // The mover may have died before the mark was durable.
             lock.release_as_found();
             return Step::Already;
@@ -342,14 +376,14 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             true => self.expand(guard, view, unit),
             false => self.merge(guard, view, unit),
         };
-        // From above.
+        // Unlocks from above.
         while let Some(lock) = locks.pop() {
             lock.release();
         }
         step
     }
 
-    /// Moves what the lowest bucket of a unit holds into its four highest.
+    /// Moves the keys of a unit's lowest bucket into its four highest.
     fn expand(&self, guard: &Guard<'_, M>, view: &View, unit: u64) -> Step {
         let (region, medium) = (self.pool.region(), self.pool.medium());
         let low = self.bucket(view.low.bucket(unit));
@@ -360,15 +394,17 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             lines[2 * nth][META] = Meta(0).becoming::<K>(*tokens, *marks).0;
         }
         region.stream_lines(view.high.bucket(4 * unit).raw(), &lines);
-        // PERSIST: the new buckets before the unit uses them. Streamed, so no write-backs.
+        // PERSIST: the new buckets before the unit uses them. They were streamed, so there is no
+        // write-back.
         region.fence();
-        store_meta(medium, low, meta(medium, low).fine::<K>());
-        // PERSIST: this one store moves the unit. Durable before its locks are free, so before anyone writes to the new buckets; a crash before it finds the unit unmoved and whole.
+        store_meta(medium, low, meta(medium, low).with_upper::<K>());
+        // PERSIST: this one store moves the unit. Durable before its locks are free, so before any
+        // thread writes to the new buckets. A crash before it finds the unit unmoved and complete.
         region.persist(&low[0]);
         Step::Moved
     }
 
-    /// The four buckets above the lowest one of a unit, and their tokens and marks.
+    /// Images of the four buckets above a unit's lowest one, and their tokens and marks.
     fn draw(&self, guard: &Guard<'_, M>, view: &View, unit: u64) -> ([Image; 4], [(u64, u64); 4]) {
         let (mut images, mut tokens) = ([[[0; 8]; 2]; 4], [(0u64, 0u64); 4]);
         let low = self.bucket(view.low.bucket(unit));
@@ -380,7 +416,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             let target = (view.high.index(position) - 4 * unit) as usize;
             let (taken, marks) = &mut tokens[target];
             let free = taken.trailing_ones() as usize;
-            K::draw(&mut images[target], free, entry);
+            K::put_in_image(&mut images[target], free, entry);
             *taken |= 1 << free;
             *marks |= u64::from(before.is_marked::<K>(slot)) << free;
         }
@@ -392,13 +428,15 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let known = K::hash_of(guard, entry, self.seed).map(positions);
         let position = known.into_iter().flatten().find(|&position| tier.index(position) == index);
         position.unwrap_or_else(|| {
-            // The slot is kept, so that `check` and `salvage` can still name its record, though no key leads to it.
+            // The slot is kept, although no key leads to it, so that `check` and `salvage` can name
+            // its record.
             self.record_damage(entry.word, "a record that the index points to is unsound");
             tier.first_position(index)
         })
     }
 
-    /// Moves what the four highest buckets of a unit hold into its lowest, and what does not fit into the middle ones before.
+    /// Moves the keys of a unit's four highest buckets into its lowest; keys that do not fit first
+    /// move into the middle buckets.
     fn merge(&self, guard: &Guard<'_, M>, view: &View, unit: u64) -> Step {
         let (region, medium) = (self.pool.region(), self.pool.medium());
         let low = self.bucket(view.low.bucket(unit));
@@ -417,12 +455,13 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         // PERSIST: the slots before their tokens.
         region.persist(low);
         store_meta(medium, low, meta(medium, low).becoming::<K>(tokens, marks));
-        // PERSIST: this one store moves the unit. Durable before its locks are free; a crash before it finds the unit unmoved and whole.
+        // PERSIST: this one store moves the unit. Durable before its locks are free. A crash before
+        // it finds the unit unmoved and complete.
         region.persist(&low[0]);
         Step::Moved
     }
 
-    /// What the four highest buckets of a unit hold, each key once.
+    /// The entries of a unit's four highest buckets, each key once.
     fn entries_above(&self, guard: &Guard<'_, M>, view: &View, unit: u64) -> Vec<Above> {
         let mut entries: Vec<Above> = Vec::with_capacity(4 * K::SLOTS);
         for index in 4 * unit..4 * unit + 4 {
@@ -452,7 +491,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         true
     }
 
-    /// After a crash: the cursor, which no fence covered, starts over, and so does a tier that was being cleared.
+    /// After a crash: restarts the cursor, which no fence covered, and a tier that was being
+    /// cleared.
     pub(super) fn recover_resize(&self) {
         self.count().recover();
         let (medium, root) = (self.pool.medium(), &self.root[0]);
@@ -462,7 +502,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     }
 }
 
-/// An entry of one of the highest tier's buckets.
+/// An entry in a bucket of the highest tier.
 struct Above {
     index: u64,
     slot: usize,
@@ -474,7 +514,7 @@ fn cursor_word(state: State, unit: u64) -> u64 {
     u64::from(state.version()) << CURSOR_BITS | unit
 }
 
-/// The unit that a cursor is at, if it is one of this state.
+/// The unit that a cursor is at, if the cursor belongs to this state.
 fn cursor_in(word: u64, state: State) -> Option<u64> {
     let unit = word & ((1 << CURSOR_BITS) - 1);
     (cursor_word(state, unit) == word).then_some(unit)
@@ -496,7 +536,7 @@ mod tests {
     use terrace_testkit::schedule::Stage;
 
     #[test]
-    fn who_changes_no_state_leaves_it_open_whether_the_last_one_is_durable() {
+    fn unchanged_state_keeps_its_unfenced_mark() {
         let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
         let table = Level::<Pmem, U64>::create(&pool, "table", 0).unwrap();
         let (guard, view) = (pool.pin(), table.view());
@@ -512,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn who_found_no_place_in_a_table_that_others_have_made_grow_since_looks_again() {
+    fn insert_retries_after_others_grew_the_table() {
         let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
         let table = Level::<Dram, U64>::create(&pool, "table", 0).unwrap();
         let guard = pool.pin();
@@ -526,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_collection_frees_the_root_does_not_name_after_a_loss_of_power() {
+    fn freed_tier_is_not_named_after_power_loss() {
         let power = Power::new();
         let table = Level::<Medium, U64>::create(&power.pool, "table", 0).unwrap();
         let guard = power.pool.pin();
@@ -536,7 +576,7 @@ mod tests {
         let lock = Lock::of(&table.root[0].0[ROOT_LOCK]).acquire(&guard);
         let next = view.state.next(view.state.top(), Phase::Two);
         store_state(power.pool.medium(), &table.root, next);
-        // He died.
+        // The thread died.
         lock.release_unfenced();
         drop(guard);
         power.pool.doubt();
@@ -551,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_that_a_unit_is_not_what_it_was_leaves_it_open_whether_it_is_durable() {
+    fn unmoved_unit_keeps_its_unfenced_mark() {
         let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
         let table = Level::<Pmem, U64>::create(&pool, "table", 0).unwrap();
         let (guard, before) = (pool.pin(), table.view());
@@ -559,13 +599,14 @@ mod tests {
         let is_open = || Lock::may_be_unsettled(table.lock(&side).peek(pool.medium()));
         table.lock(&side).acquire(&guard).release_unfenced();
         table.start_expanding(&guard, &before).unwrap();
-        assert!(table.try_hold_third(&guard, &before, &side).is_none() && is_open());
+        assert!(table.try_lock_third(&guard, &before, &side).is_none() && is_open());
         let stale = View { state: before.state, ..table.view() };
         assert!(matches!(table.move_unit(&guard, &stale, 0, false), Step::Already) && is_open());
         assert!(matches!(table.move_unit(&guard, &table.view(), 0, false), Step::Moved) && !is_open());
     }
 
-    /// Whether a table of 168 slots begins to shrink that has so many keys and counts so many, after a shrink that did not work out with fewer than `stuck`.
+    /// Whether a table of 168 slots begins to shrink with `keys` keys, of which it counts
+    /// `counted`, if an earlier shrink failed with `stuck` keys.
     fn shrinks(keys: u64, counted: u64, stuck: u64) -> bool {
         let pool = pool::<Dram>(1 << 20);
         let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
@@ -580,15 +621,15 @@ mod tests {
     }
 
     #[test]
-    fn a_table_shrinks_if_its_keys_take_an_eighth_of_its_slots_by_count_and_by_look() {
+    fn table_shrinks_below_an_eighth() {
         assert!(shrinks(0, 0, 0) && shrinks(21, 21, 0) && !shrinks(22, 22, 0));
-        // What is counted may be anything after a crash.
+        // After a crash the counter may have any value.
         assert!(shrinks(31, 21, 0) && !shrinks(32, 21, 0) && !shrinks(10, 22, 0));
         assert!(shrinks(10, 10, 21) && !shrinks(10, 10, 20), "half of what was too much last time");
     }
 
     #[test]
-    fn a_table_without_keys_shrinks_until_it_is_the_smallest() {
+    fn empty_table_shrinks_to_the_smallest() {
         let pool = pool::<Dram>(1 << 20);
         let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
         let guard = pool.pin();
@@ -600,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_a_marked_slot_comes_through_a_shrink() {
+    fn marked_key_survives_a_shrink() {
         let pool = pool::<Dram>(1 << 20);
         let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
         let guard = pool.pin();
@@ -614,8 +655,9 @@ mod tests {
         assert_eq!((table.stats(&guard).resizes, table.len(), table.verify(&guard)), (1, 11, vec![]));
     }
 
-    /// Somebody writes and fences later, and while another looks at what he wrote, held up wherever that is, a resize begins.
-    fn a_state_turns(look: impl Fn(&Level<Medium, U64>) + Clone + Send + 'static) {
+    /// A thread writes with a deferred fence. Another looks at that write, delayed at every step,
+    /// while a resize begins.
+    fn check_state_turns(look: impl Fn(&Level<Medium, U64>) + Clone + Send + 'static) {
         const KEY: u64 = 7;
         let stage = Stage::new();
         for steps in 1..100 {
@@ -646,9 +688,9 @@ mod tests {
     }
 
     #[test]
-    fn who_is_held_up_while_a_state_turns_knows_what_is_not_durable() {
-        a_state_turns(|table| _ = table.insert(&table.pool.pin(), &7, 71));
-        a_state_turns(|table| {
+    fn reader_delayed_by_a_resize_persists_the_unit() {
+        check_state_turns(|table| _ = table.insert(&table.pool.pin(), &7, 71));
+        check_state_turns(|table| {
             table.pool.reachable(&mut |marker| table.trace(&table.pool.pin(), marker, |_, _| ()));
         });
     }

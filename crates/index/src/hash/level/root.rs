@@ -1,25 +1,26 @@
-//! The root: which tiers there are, and which of them a key's two sides use.
+//! The root: which tiers exist, and which of them a key's two sides use.
 
 use super::bucket::{BUCKET, Bucket};
 use std::sync::atomic::Ordering::{Acquire, Release};
 use terrace_medium::{Line, Medium, Offset, Word};
 
-/// The binary logarithm of the smallest top level's buckets: two, above one.
+/// The smallest top level, as a binary logarithm: two buckets, above one.
 pub(super) const LOG2_MIN: u32 = 1;
-/// Of the largest: 4 TiB.
+/// The largest: 4 TiB.
 pub(super) const LOG2_MAX: u32 = 35;
 
 /// The root block: three lines.
 ///
 /// ```text
 ///   line 0 | lock | state | tier 0 | tier 1 | tier 2 | tier 3 | cursor | balance |
-///   line 1 | kind | seed | stripes | check of the words before | 0 ... |
+///   line 1 | kind | seed | stripes | check of these words | 0 ... |
 ///   line 2 | count mode | base | frontier | resizes | stuck | 0 ... |            (see count.rs)
 /// ```
-/// A tier of 2^n buckets is named by the word with the number n modulo 4. At most three are in use at a time, with neighbouring n, so the next one, larger or smaller, always has a
-/// word of its own.
+/// A tier of 2^n buckets is named by the word with the number n modulo 4. At most three are in use
+/// at a time, with consecutive n, so the next one, larger or smaller, always has a free word.
 ///
-/// Lock, cursor and balance, and line 2, are volatile. Stuck is how many keys there were when a shrink did not work out, or 0.
+/// Lock, cursor and balance, and line 2, are volatile. Stuck is the number of keys when a shrink
+/// failed, or 0.
 pub(super) type Root = [Line; 3];
 
 pub(super) const ROOT_LOCK: usize = 0;
@@ -34,7 +35,7 @@ pub(super) const ROOT_CHECK: usize = 3;
 pub(super) const RESIZES: usize = 3;
 pub(super) const STUCK: usize = 4;
 
-/// What [`ROOT_CHECK`] is. Another one for any one of the words changed.
+/// The value of [`ROOT_CHECK`]. It differs if any one word differs.
 pub(super) fn root_check(words: &[u64]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     words.iter().fold(ODD, |check, word| (check ^ word).wrapping_mul(ODD).rotate_left(29))
@@ -43,32 +44,35 @@ pub(super) fn root_check(words: &[u64]) -> u64 {
 const CHECK_AT: u32 = 48;
 const BITS: u64 = (1 << CHECK_AT) - 1;
 
-/// The check of the 48 bits below it. It covers them in pieces of two bytes, so one changed byte never makes up for itself.
+/// The check of the 48 bits below it. It covers them in pieces of two bytes, so one changed byte is
+/// always detected.
 fn check(bits: u64) -> u64 {
     const NOT_ZERO: u64 = 0x7ab2;
     ((bits ^ bits >> 16 ^ bits >> 32 ^ NOT_ZERO) & 0xffff) << CHECK_AT
 }
 
-/// What a table is about.
+/// The phase of a table's resize.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
-    /// There are two levels.
+    /// Two levels.
     Two,
-    /// There are two levels, and a smaller bottom level is being cleared for use.
+    /// Two levels, while a smaller bottom level is cleared for use.
     Clearing,
     /// Units move from the two upper tiers to the two lower ones.
     Shrink,
-    /// They move back, because a shrink did not work out.
+    /// Units move back, because a shrink failed.
     Unshrink,
-    /// They move from the two lower tiers to the two upper ones, of which the highest is new.
+    /// Units move from the two lower tiers to the two upper ones, of which the highest is new.
     Expand,
 }
 
 const PHASES: [Phase; 5] = [Phase::Two, Phase::Clearing, Phase::Shrink, Phase::Unshrink, Phase::Expand];
 
-/// The word that says which tiers are in use: `| 63:48 check | 47:16 version | 15:8 phase | 7:0 binary logarithm of the highest tier's buckets |`.
+/// The word that says which tiers are in use: `| 63:48 check | 47:16 version | 15:8 phase | 7:0
+/// log2 of the highest tier's buckets |`.
 ///
-/// The version rises with each change, so who finds the word unchanged knows that nothing has changed in between.
+/// The version increases with each change, so an unchanged word means that nothing has changed in
+/// between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct State(pub(super) u64);
 
@@ -84,19 +88,19 @@ impl State {
     fn phase_number(self) -> u64 {
         self.0 >> 8 & 0xff
     }
-    /// Only of a word that is sound.
+    /// The phase of a sound word.
     pub(super) fn phase(self) -> Phase {
         PHASES[self.phase_number() as usize % PHASES.len()]
     }
     pub(super) fn version(self) -> u32 {
         (self.0 >> 16) as u32
     }
-    /// Whether there is nothing to help with.
+    /// Whether no resize is in progress.
     #[inline(always)]
     pub(super) fn is_resting(self) -> bool {
         self.phase_number() == Phase::Two as u64
     }
-    /// Whether units are on the move, so that a key's sides may use different tiers.
+    /// Whether units are moving, so that a key's sides may use different tiers.
     #[inline(always)]
     pub(super) fn is_moving(self) -> bool {
         self.phase_number() >= Phase::Shrink as u64
@@ -118,7 +122,8 @@ impl State {
     }
 }
 
-/// A row of 2^n buckets: `| 63:48 check | 47:6 offset / 64 | 5:0 n |`. A table's levels are two of them.
+/// A row of 2^n buckets: `| 63:48 check | 47:6 offset / 64 | 5:0 n |`. A table's levels are two
+/// tiers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tier(pub(super) u64);
 
@@ -145,10 +150,10 @@ impl Tier {
     /// The bucket at a position of the hash space.
     #[inline(always)]
     pub(super) fn index(self, position: u64) -> u64 {
-        // By 64 minus the logarithm, which may be 64.
+        // A shift by 64 minus the logarithm, which may be 64.
         position >> 1 >> (63 - self.log2())
     }
-    /// The first position of a bucket; behind the last one, 0.
+    /// The first position of a bucket; 0 for the one behind the last.
     #[inline(always)]
     pub(super) fn first_position(self, index: u64) -> u64 {
         index << 1 << (63 - self.log2())
@@ -160,7 +165,8 @@ impl Tier {
     pub(super) fn bytes(self) -> usize {
         BUCKET << self.log2()
     }
-    /// Whether the word is as it was made, and can be a tier of 2^`log2` buckets in a region of `len` bytes.
+    /// Whether the word is as it was made, and can be a tier of 2^`log2` buckets in a region of
+    /// `len` bytes.
     pub(super) fn is_sound(self, log2: u32, len: usize) -> bool {
         self.0 & !BITS == check(self.0 & BITS)
             && self.log2() == log2
@@ -175,11 +181,12 @@ pub(super) struct View {
     pub(super) state: State,
     pub(super) high: Tier,
     pub(super) mid: Tier,
-    /// While units move, or this one is cleared.
+    /// Only while units move, or while this tier is cleared.
     pub(super) low: Tier,
 }
 
-/// Where a key has its place on one of its two sides: a bucket of an upper and one of a lower tier, of which the lower one has the lock of both.
+/// The place of a key on one of its two sides: a bucket of an upper tier and one of a lower tier.
+/// The lower one has the lock of both.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Side {
     pub(super) position: u64,
@@ -204,7 +211,7 @@ impl Side {
     pub(super) fn first_position(&self) -> u64 {
         self.lower.first_position(self.lower.index(self.position))
     }
-    /// Behind the unit's last position; 0 behind the last unit.
+    /// The position behind the unit; 0 behind the last unit.
     pub(super) fn end(&self) -> u64 {
         self.lower.first_position(self.lower.index(self.position) + 1)
     }
@@ -212,12 +219,13 @@ impl Side {
 
 #[inline(always)]
 pub(super) fn state<M: Medium>(medium: &M, root: &Root) -> State {
-    // ORDER: Acquire: pairs with `store_state`; the tiers that it names are seen. And what is read after it is read after it.
+    // ORDER: Acquire: pairs with `store_state`; the tiers that it names are visible. Later loads
+    // stay behind this one.
     State(root[0].0[STATE].load(medium, Acquire))
 }
 
 pub(super) fn store_state<M: Medium>(medium: &M, root: &Root, state: State) {
-    // ORDER: Release: whoever sees the state sees the tiers.
+    // ORDER: Release: a thread that sees the state sees the tiers.
     root[0].0[STATE].store(medium, state.0, Release);
 }
 
@@ -232,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tier_with_any_one_byte_changed_is_unsound() {
+    fn tier_with_a_changed_byte_is_unsound() {
         let len = 1 << 44;
         for (start, log2) in [(0x8000, 8), (64, 0), (0x7ff_1234_5640, 20), (0x1_0000_0000, 24)] {
             let tier = Tier::new(start, log2);
@@ -247,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_with_any_one_byte_changed_is_unsound() {
+    fn state_with_a_changed_byte_is_unsound() {
         for state in PHASES.map(|phase| State::new(7, phase, 0xdead_beef)) {
             assert!(state.is_sound() && (state.top(), state.version()) == (7, 0xdead_beef));
             assert_eq!(state.next(8, Phase::Two).version(), 0xdead_bef0);
@@ -267,7 +275,7 @@ mod tests {
 
     /// Pools of any age hold such words.
     #[test]
-    fn the_words_of_a_root_are_the_same_for_ever() {
+    fn root_words_never_change() {
         assert_eq!(root_check(&[1, 2, 3]), 0xa21e_a9ba_51c1_236d);
         assert_eq!(State::new(7, Phase::Expand, 0xdead_beef).0, 0x1ef7_dead_beef_0407);
         assert_eq!(Tier::new(0x7ff_1234_5640, 20).0, 0x392d_07ff_1234_5654);
@@ -275,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_of_a_root_have_another_check() {
+    fn root_check_depends_on_every_word() {
         let words = [0x1234_5678_9abc_def0, !0, 0xc040];
         let whole = root_check(&words);
         for (nth, byte, flip) in
@@ -288,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_go_over_the_whole_space_in_a_tier_of_any_size() {
+    fn positions_cover_the_space_in_any_tier() {
         for log2 in 0..=LOG2_MAX {
             let tier = Tier::new(64, log2);
             assert_eq!((tier.index(0), tier.index(u64::MAX)), (0, tier.buckets() - 1));

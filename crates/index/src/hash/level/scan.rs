@@ -1,4 +1,5 @@
-//! Scans and the collector's walk, both unit by unit in the order of positions, which is the same in a table of any size.
+//! Scans and the collector's walk, unit by unit in the order of positions, which is the same in a
+//! table of any size.
 
 use super::super::count::STRIPES;
 use super::bucket::{Bucket, Meta, meta};
@@ -21,8 +22,9 @@ struct Seen {
 }
 
 impl<M: MappedMedium, K: Buckets> Level<M, K> {
-    /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock. Each unit is seen at one instant, and keys move to later units only: so a key that is there
-    /// throughout is seen, and one that an insert moves between two calls perhaps twice.
+    /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock. Each unit is seen at one
+    /// instant, and keys move to later units only. So a key that is present throughout is visited;
+    /// a key that an insert moves between two calls may be visited twice.
     pub(super) fn scan_from(
         &self,
         guard: &Guard<'_, M>,
@@ -33,7 +35,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let (mut position, mut seen) = (from, 0);
         let mut unit = Vec::with_capacity(3 * K::SLOTS);
         loop {
-            let (view, side) = self.see(guard, position, &mut unit);
+            let (view, side) = self.read_unit(guard, position, &mut unit);
             for entry in unit.iter().filter(|seen| !self.comes_later(guard, &view, &side, seen)) {
                 seen += 1;
                 each(entry.entry.word);
@@ -45,18 +47,18 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         }
     }
 
-    /// What the unit at a position holds, at one instant, and durable.
-    fn see(&self, guard: &Guard<'_, M>, position: u64, unit: &mut Vec<Seen>) -> (View, Side) {
+    /// The entries of the unit at a position, at one instant, and persisted.
+    fn read_unit(&self, guard: &Guard<'_, M>, position: u64, unit: &mut Vec<Seen>) -> (View, Side) {
         loop {
             let view = self.view();
             let side = self.side(&view, position);
-            if self.try_see(guard, &view, &side, unit).is_ok() {
+            if self.try_read_unit(guard, &view, &side, unit).is_ok() {
                 return (view, side);
             }
         }
     }
 
-    fn try_see(
+    fn try_read_unit(
         &self,
         guard: &Guard<'_, M>,
         view: &View,
@@ -74,19 +76,19 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         }
         let is_same = |(at, before): (_, Meta)| meta(medium, self.bucket(at)) == before;
         match side.unit().into_iter().zip(metas).all(is_same) {
-            true => self.settle_read(view, side),
+            true => self.persist_read(view, side),
             false => Err(Changed),
         }
     }
 
-    /// Whether a scan meets the key of a slot once more, further on, because a crash left it in two.
+    /// Whether a scan meets the key of a slot again later, because a crash left it in two slots.
     fn comes_later(&self, guard: &Guard<'_, M>, view: &View, side: &Side, seen: &Seen) -> bool {
         seen.is_marked
             && self.other_copy(guard, view, side, seen.at, seen.entry).is_some_and(|(_, later)| later)
     }
 
     /// Locks the unit at a position.
-    fn hold_unit<'g>(&'g self, guard: &'g Guard<'_, M>, position: u64) -> (View, Side, Locked<'g, M>) {
+    fn lock_unit<'g>(&'g self, guard: &'g Guard<'_, M>, position: u64) -> (View, Side, Locked<'g, M>) {
         loop {
             let view = self.view();
             let side = self.side(&view, position);
@@ -101,8 +103,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         }
     }
 
-    /// See [`PointIndex::trace`](crate::PointIndex::trace). Goes unit by unit under the unit's lock, removes what movements that a crash cut off have left there, and counts the keys
-    /// again.
+    /// See [`PointIndex::trace`](crate::PointIndex::trace). Visits unit by unit under the unit's
+    /// lock, removes the remains of interrupted movements, and recounts the keys.
     pub(super) fn trace_all(
         &self,
         guard: &Guard<'_, M>,
@@ -113,10 +115,11 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         marker.mark(self.stripes.offset().raw(), STRIPES as usize * 64);
         let count = self.count();
         count.start_recount();
-        // A tier that comes later is younger than the collection, which leaves it alone.
+        // A later tier is younger than the collection, which does not touch it.
         let view = self.view();
-        self.settle_state();
-        // PERSIST: the state, before anything is freed that the one before it named: who stored it may have died before it was durable.
+        self.write_back_state();
+        // PERSIST: the state, before anything is freed that the previous state named. The thread
+        // that stored it may have died before it was durable.
         self.pool.region().fence();
         for log2 in view.state.tiers() {
             let tier = [view.high, view.mid, view.low][(view.state.top() - log2) as usize];
@@ -124,7 +127,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         }
         let (mut position, mut total) = (0, 0);
         loop {
-            let (view, side, lock) = self.hold_unit(guard, position);
+            let (view, side, lock) = self.lock_unit(guard, position);
             self.clear_marks(guard, &view, &side);
             for at in side.unit() {
                 for entry in (0..K::SLOTS).filter_map(|slot| K::read(guard, self.bucket(at), slot)) {
@@ -170,9 +173,9 @@ mod tests {
     use crate::{Bytes, KeyKind, PointIndex, Stored, U64};
     use terrace_medium::Dram;
 
-    /// A walk that goes on in the middle of a unit, which was two when the walk was there last.
+    /// The walk continues in the middle of a unit, which was two units at the walk's last visit.
     #[test]
-    fn of_a_unit_in_which_a_walk_goes_on_what_lies_before_was_counted() {
+    fn entries_before_the_walk_are_already_counted() {
         let pool = pool::<Dram>(1 << 20);
         let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
         let guard = pool.pin();
@@ -196,9 +199,10 @@ mod tests {
         assert!(seen.as_flattened().iter().all(|&seen| seen > 0), "{seen:?}");
     }
 
-    /// Of one whose record is unsound nobody can tell more than the bucket, which the walk may be about to see.
+    /// For an entry whose record is unsound only the bucket is known, which the walk may be about
+    /// to visit.
     #[test]
-    fn what_begins_where_a_walk_goes_on_was_not_counted() {
+    fn entries_from_the_walk_on_are_not_counted() {
         type Strings = Bytes<WordRecords>;
         let pool = pool::<Dram>(1 << 20);
         let table = Level::<Dram, Strings>::create(&pool, "table", 224).unwrap();

@@ -1,24 +1,27 @@
-//! What the two bucket shapes have in common: a slot can be found, read, written, and drawn anew. And the two places of a key.
+//! The common interface of the two bucket shapes: find, read, write and rebuild a slot; and the two
+//! positions of a key.
 
 use super::bucket::{Bucket, Image, Meta};
 use crate::KeyKind;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
-/// A kind of key that Level hashing has a bucket shape for. Sealed: [`U64`](crate::U64) and [`Bytes`](crate::Bytes).
+/// A kind of key with a bucket shape for Level hashing. Sealed: [`U64`](crate::U64) and
+/// [`Bytes`](crate::Bytes).
 pub trait Buckets: KeyKind + sealed::Shape {}
 impl<K: sealed::Shape> Buckets for K {}
 
 /// Bits of a key's tag.
 pub(super) const TAG_BITS: u32 = super::super::packed::HASH_BITS;
 
-/// A part of the hash that has nothing to do with its first bits.
+/// A part of the hash that is independent of its first bits.
 #[inline(always)]
 pub(super) fn tag_of(hash: u64) -> u64 {
     hash.wrapping_mul(0xd6e8_feb8_6659_fd93) >> (64 - TAG_BITS)
 }
 
-/// What tells the two positions of a key with this tag apart: each is the other, XOR this. So a slot that holds a key's tag tells the other bucket for it, in its own tier, without the key.
+/// The difference between the two positions of a key with this tag: each is the other XOR this. So
+/// a slot with a key's tag determines the other bucket of its tier without the key.
 #[inline(always)]
 pub(super) fn between(tag: u64) -> u64 {
     (2 * tag + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -30,7 +33,7 @@ pub(super) fn positions(hash: u64) -> [u64; 2] {
     [hash, hash ^ between(tag_of(hash))]
 }
 
-/// A key that is looked for.
+/// A key to look for.
 pub struct Probe<'k, K: KeyKind + ?Sized> {
     pub(super) key: &'k K::Key,
     pub(super) hash: u64,
@@ -46,44 +49,46 @@ impl<'k, K: KeyKind> Probe<'k, K> {
     }
 }
 
-/// What a slot holds, as it lies there.
+/// The content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// `u64` keys: the key. Byte strings: the whole slot.
     pub(super) key: u64,
-    /// `u64` keys: the word. Byte strings: the record's offset, its lowest bit set if the slot is damaged.
+    /// `u64` keys: the word. Byte strings: the record's offset; its lowest bit is set if the slot
+    /// is damaged.
     pub(super) word: u64,
 }
 
-/// What a bucket says about a key.
+/// The result of looking for a key in a bucket.
 pub enum Found {
-    /// It lies in this slot, with this word; and the meta word when it did.
+    /// The key is in this slot, with this word; and the meta word at that time.
     Here(usize, u64, Meta),
-    /// It does not; this was the meta word when it was looked for.
+    /// The key is absent; this was the meta word at that time.
     Missing(Meta),
 }
 
 pub(super) mod sealed {
     use super::{Bucket, Entry, Found, Guard, Image, KeyKind, MappedMedium, Probe};
 
-    /// One bucket shape. Methods that store are called under the unit's lock.
+    /// A bucket shape. Methods that store are called under the unit's lock.
     pub trait Shape: KeyKind + Sized {
         /// Slots of a bucket.
         const SLOTS: usize;
-        /// Written into the root, so that a table of one shape is never read as the other.
+        /// Stored in the root, so that a table of one shape is never read as the other.
         const KIND: u64;
 
-        /// The meta word with these bits, one more than two for each slot, that follows `before`. Another one each time.
+        /// The next meta word after `before`, with these bits, one more than two for each slot. It
+        /// differs each time.
         fn seal(bits: u64, before: u64) -> u64;
         /// Whether a meta word is as it was sealed.
         fn is_sealed(meta: u64) -> bool;
         /// Whether the index may hold this word.
         fn is_word(word: u64) -> bool;
-        /// The line of a bucket that a slot lies in.
+        /// The line of a slot.
         fn line_of(slot: usize) -> usize;
         /// Looks for a key in one bucket. Key and word are one atomic snapshot.
         fn find<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, probe: &Probe<'_, Self>) -> Found;
-        /// A record that may be the key's, though the bucket does not say so because something is damaged.
+        /// The word of a damaged record or slot that may be the key's.
         fn suspect<M: MappedMedium>(
             _guard: &Guard<'_, M>,
             _bucket: &Bucket,
@@ -91,23 +96,23 @@ pub(super) mod sealed {
         ) -> Option<u64> {
             None
         }
-        /// Fetches what [`Shape::find`] will read besides the bucket.
+        /// Prefetches what [`Shape::find`] will read besides the bucket.
         fn prefetch<M: MappedMedium>(_guard: &Guard<'_, M>, _bucket: &Bucket, _probe: &Probe<'_, Self>) {}
-        /// What a slot holds, as one atomic snapshot; `None` without a token.
+        /// The entry of a slot, as one atomic snapshot; `None` without a token.
         fn read<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize) -> Option<Entry>;
-        /// Writes key and word into a slot that holds none.
+        /// Writes key and word into a slot without a key.
         fn write<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry);
         /// Gives the key of a slot another word, by one store.
         fn replace<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry);
-        /// Writes an entry into the image of a bucket that nobody sees yet.
-        fn draw(image: &mut Image, slot: usize, entry: Entry);
+        /// Writes an entry into the image of an unpublished bucket.
+        fn put_in_image(image: &mut Image, slot: usize, entry: Entry);
         /// The key's tag.
         fn tag(entry: Entry, seed: u64) -> u64;
         /// The whole hash, from the key; `None` if its record is unsound.
         fn hash_of<M: MappedMedium>(guard: &Guard<'_, M>, entry: Entry, seed: u64) -> Option<u64>;
-        /// Fetches what [`Shape::hash_of`] will read.
+        /// Prefetches what [`Shape::hash_of`] will read.
         fn prefetch_record<M: MappedMedium>(_guard: &Guard<'_, M>, _entry: Entry) {}
-        /// What an entry for this key holds.
+        /// The entry of a probe's key with `word`.
         fn entry(probe: &Probe<'_, Self>, word: u64) -> Entry;
         /// Whether two entries have the same key.
         fn same_key<M: MappedMedium>(guard: &Guard<'_, M>, one: Entry, other: Entry) -> bool;
@@ -119,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn either_position_and_the_tag_tell_the_other() {
+    fn each_position_and_the_tag_determine_the_other() {
         let mut hash = 0x1357_9bdf_2468_ace0_u64;
         for _ in 0..1000 {
             hash = hash.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -129,9 +134,9 @@ mod tests {
         }
     }
 
-    /// Pools of any age have keys where these say.
+    /// Pools of any age hold keys at these places.
     #[test]
-    fn tags_and_positions_are_the_same_for_ever() {
+    fn tags_and_positions_never_change() {
         assert_eq!(
             [0, 1, 0x7fff].map(between),
             [0x9e37_79b9_7f4a_7c15, 0xdaa6_6d2c_7ddf_743f, 0xdb82_0590_fcca_83eb]

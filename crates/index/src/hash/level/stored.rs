@@ -1,4 +1,4 @@
-//! Making a table, and finding it again.
+//! Creating and opening a table.
 
 use super::super::count::STRIPES;
 use super::bucket::BUCKET;
@@ -33,7 +33,8 @@ impl<M: MappedMedium, K: Buckets> Stored for Level<M, K> {
         lines[1][ROOT_STRIPES] = stripes.offset();
         lines[1][ROOT_CHECK] = root_check(&lines[1][..ROOT_CHECK]);
         root.stream_lines(0, &lines);
-        // PERSIST: tiers, counters and root block before the root directory names them; a crash before leaves blocks that the collector takes back.
+        // PERSIST: tiers, counters and root block before the root directory names them. A crash
+        // before that leaves blocks that the collector reclaims.
         let fence = guard.fence();
         for block in [high_block, mid_block, stripes] {
             let _ = block.fenced(&fence).into_offset();
@@ -79,7 +80,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     }
 }
 
-/// Whether the state and the tiers that it names can be. Others that share the pool may resize the table meanwhile: then it is looked at again.
+/// Whether the state and the tiers that it names are possible. If another process resizes the table
+/// meanwhile, they are checked again.
 fn has_sound_tiers<M: MappedMedium>(pool: &Pool<M>, root: &Root) -> bool {
     let medium = pool.medium();
     loop {
@@ -93,7 +95,8 @@ fn has_sound_tiers<M: MappedMedium>(pool: &Pool<M>, root: &Root) -> bool {
     }
 }
 
-/// The smallest top level, as a binary logarithm, of a table that takes `capacity` keys, four fifths of its slots at most.
+/// The smallest top level, as a binary logarithm, of a table in which `capacity` keys take at most
+/// four fifths of the slots.
 fn top_for<K: Buckets>(capacity: u64) -> u32 {
     let slots = u128::from(capacity) * 5 / 4;
     (LOG2_MIN..LOG2_MAX).find(|&top| (3 * K::SLOTS as u128) << (top - 1) >= slots).unwrap_or(LOG2_MAX)
@@ -120,8 +123,8 @@ mod tests {
     use terrace_pool::PoolOptions;
 
     #[test]
-    fn a_table_is_made_for_four_fifths_of_its_slots() {
-        // 21, 42, 84, 168 slots; twice as many of byte strings.
+    fn presized_table_is_four_fifths_full() {
+        // 21, 42, 84, 168 slots; twice as many for byte strings.
         let cases = [(0, 1), (17, 1), (18, 2), (34, 2), (35, 3), (67, 3), (68, 4), (135, 4), (136, 5)];
         for (capacity, top) in cases {
             assert_eq!(top_for::<U64>(capacity), top, "{capacity}");
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_and_the_tiers_that_it_names_have_to_be_sound() {
+    fn open_requires_sound_state_and_tiers() {
         let pool = pool::<Dram>(1 << 20);
         let table = Level::<Dram, U64>::create(&pool, "table", 0).unwrap();
         for word in [STATE, TIERS, TIERS + 1] {
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_only_read_a_pool_leaves_its_tables_as_they_are() {
+    fn read_only_open_changes_no_table() {
         let place = Place::new();
         let pool: Pool<Shm> = place.options().create().unwrap();
         let table = Level::<Shm, U64>::create(&pool, "table", 0).unwrap();

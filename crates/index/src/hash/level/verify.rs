@@ -1,4 +1,4 @@
-//! Every invariant that can be seen while nothing writes.
+//! Checks every invariant that is visible while no thread writes.
 
 use super::bucket::{Bucket, meta};
 use super::ops::Level;
@@ -7,12 +7,12 @@ use super::shape::{Buckets, Entry, positions};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Finding, Guard};
 
-/// Findings after which a walk stops: more of the same tell nothing.
+/// Findings after which a walk stops: more of the same say nothing new.
 const FINDINGS_MAX: usize = 1000;
 
 /// A slot with a token.
 #[derive(Clone, Copy)]
-struct Held {
+struct Occupied {
     slot: usize,
     entry: Entry,
     is_marked: bool,
@@ -41,7 +41,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         findings
     }
 
-    /// Checks a unit and returns how many keys it has, without those that lie further on as well.
+    /// Checks a unit and returns its number of keys, without those that also lie later.
     fn verify_unit(
         &self,
         guard: &Guard<'_, M>,
@@ -52,7 +52,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let mut keys = 0;
         for at in side.unit() {
             self.verify_meta(at, findings);
-            for held in self.held(guard, at) {
+            for held in self.occupied(guard, at) {
                 let is_second = self.verify_entry(guard, view, (side, at), held, findings);
                 keys += u64::from(!is_second);
             }
@@ -69,26 +69,26 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         };
         expect(K::is_sealed(now.0), "a meta word that fits its check");
         expect(now.marks::<K>() & !now.tokens::<K>() == 0, "only slots with a key marked");
-        expect(!now.is_fine::<K>(), "a unit that uses this bucket");
+        expect(!now.uses_upper::<K>(), "a unit that uses this bucket");
     }
 
-    fn held(&self, guard: &Guard<'_, M>, at: Offset<Bucket>) -> Vec<Held> {
+    fn occupied(&self, guard: &Guard<'_, M>, at: Offset<Bucket>) -> Vec<Occupied> {
         let bucket = self.bucket(at);
         let marks = meta(self.pool.medium(), bucket).marks::<K>();
         let held = |slot: usize| {
             let entry = K::read(guard, bucket, slot)?;
-            Some(Held { slot, entry, is_marked: marks >> slot & 1 == 1 })
+            Some(Occupied { slot, entry, is_marked: marks >> slot & 1 == 1 })
         };
         (0..K::SLOTS).filter_map(held).collect()
     }
 
-    /// Checks an entry, and says whether it is the copy of a key that lies further on as well.
+    /// Checks an entry. Returns whether it is the copy of a key that also lies later.
     fn verify_entry(
         &self,
         guard: &Guard<'_, M>,
         view: &View,
         (side, at): (&Side, Offset<Bucket>),
-        held: Held,
+        held: Occupied,
         findings: &mut Vec<Finding>,
     ) -> bool {
         let entry = held.entry;
@@ -110,7 +110,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             let what = format!("a second entry for the key of {:#x}", entry.word);
             found.push(finding(at.raw(), "each key once", what));
         };
-        let here = self.held(guard, at);
+        let here = self.occupied(guard, at);
         if here.iter().any(|other| other.slot != held.slot && K::same_key(guard, other.entry, entry)) {
             twice(findings);
         }

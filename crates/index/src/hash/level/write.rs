@@ -9,33 +9,38 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Line, MappedMedium, Offset};
 use terrace_pool::{Guard, Locked, PoolFull};
 
-/// A key's two sides under their locks. Nobody else changes what the table says about the key, nor anything in these two units.
-pub(super) struct Held<'g, M: MappedMedium> {
+/// A key's two sides, locked. No other thread changes the key's state, nor anything in these two
+/// units.
+pub(super) struct LockedUnits<'g, M: MappedMedium> {
     pub(super) view: View,
     pub(super) sides: [Side; 2],
-    /// One of them alone, if it is the lock of both.
+    /// Only one, if it is the lock of both.
     pub(super) locks: [Option<Locked<'g, M>>; 2],
 }
 
-/// A slot, and which of the key's sides it lies on.
+/// A slot, and the side of the key on which it lies.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'t> {
+pub(super) struct SlotRef<'t> {
     pub(super) bucket: &'t Bucket,
     pub(super) slot: usize,
     pub(super) side: usize,
 }
 
-/// There is no place for a key, not even after one movement. The table looked like this.
-struct Crowded(View);
+/// The table in which a key has no place, even after one movement.
+struct NoPlace(View);
 
 impl<M: MappedMedium, K: Buckets> Level<M, K> {
-    /// Locks both units of a key, the one first whose positions come first.
+    /// Locks both units of a key, the earlier one first.
     #[inline(always)]
-    pub(super) fn hold<'g>(&'g self, guard: &'g Guard<'_, M>, positions: [u64; 2]) -> Held<'g, M> {
+    pub(super) fn lock_units<'g>(
+        &'g self,
+        guard: &'g Guard<'_, M>,
+        positions: [u64; 2],
+    ) -> LockedUnits<'g, M> {
         loop {
             let mut view = self.view();
             if !view.state.is_resting() {
-                self.help(guard, &view);
+                self.help_resize(guard, &view);
                 view = self.view();
             }
             let sides = self.sides_to_lock(&view, positions);
@@ -49,18 +54,19 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             if sides[0].lower_at() != sides[1].lower_at() {
                 locks[1 - first] = Some(self.lock(&sides[1 - first]).acquire(guard));
             }
-            // What has changed before the locks were taken can be seen now, and from now on nothing can.
+            // Changes before the locks were taken are visible now; from now on there are none.
             if sides.iter().all(|side| self.is_current(&view, side)) {
-                let held = Held { view, sides, locks };
-                self.settle_held(&held);
+                let held = LockedUnits { view, sides, locks };
+                self.persist_unfenced(&held);
                 return held;
             }
             locks.into_iter().flatten().for_each(|lock| lock.release_as_found());
         }
     }
 
-    /// Where the locks are. Of two positions in one unit of the lowest tier both go by one look at it: whoever resizes it takes its locks from below, so one who holds an upper one
-    /// must never wait for the lower one.
+    /// The sides whose locks are taken. Both positions in one unit of the lowest tier use the same
+    /// look at it. A resizing thread takes the locks from below, so the holder of an upper one must
+    /// never wait for the lower one.
     #[inline(always)]
     fn sides_to_lock(&self, view: &View, positions: [u64; 2]) -> [Side; 2] {
         let one = self.side(view, positions[0]);
@@ -71,9 +77,9 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         [one, other]
     }
 
-    /// What the last holders left unfenced is durable before it is built upon.
+    /// Persists what the last holders left unfenced, before this one builds upon it.
     #[inline(always)]
-    fn settle_held(&self, held: &Held<'_, M>) {
+    fn persist_unfenced(&self, held: &LockedUnits<'_, M>) {
         if M::VOLATILE_CACHE {
             for (side, lock) in held.sides.iter().zip(&held.locks) {
                 if lock.as_ref().is_some_and(|lock| lock.was_unfenced()) {
@@ -83,7 +89,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         }
     }
 
-    /// Looks `key` up under its locks, lets `decide` say what becomes of it, and does that. Returns the state it found.
+    /// Looks `key` up under its locks, and changes it as `decide` says. Returns the state it found.
     #[inline(always)]
     pub(super) fn change_key(
         &self,
@@ -94,13 +100,13 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     ) -> Result<Option<u64>, PoolFull> {
         let probe = Probe::new(key, self.seed);
         loop {
-            let held = self.hold(guard, probe.positions);
+            let held = self.lock_units(guard, probe.positions);
             let Some((place, before)) = self.locate(guard, &held, &probe) else {
                 match decide(None) {
                     Change::Keep | Change::To(None) => {}
                     Change::To(Some(word)) => {
-                        if let Err(Crowded(view)) = self.add(guard, held, &probe, word, &mut fencing) {
-                            self.make_room(guard, &view, &probe)?;
+                        if let Err(NoPlace(view)) = self.add(guard, held, &probe, word, &mut fencing) {
+                            self.make_place(guard, &view, &probe)?;
                             continue;
                         }
                     }
@@ -108,7 +114,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
                 return Ok(None);
             };
             match decide(Some(before)) {
-                // Nothing was stored, and `hold` has made durable what was found.
+                // Nothing was stored, and `lock_units` has persisted what was found.
                 Change::Keep => {}
                 Change::To(word) => self.change_found(guard, held, &probe, place, word, &mut fencing),
             }
@@ -116,18 +122,18 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         }
     }
 
-    /// Where a key is. In one place only, when this returns.
+    /// The place of a key. On return it has only one.
     #[inline(always)]
     fn locate<'t>(
         &'t self,
         guard: &Guard<'_, M>,
-        held: &Held<'_, M>,
+        held: &LockedUnits<'_, M>,
         probe: &Probe<'_, K>,
-    ) -> Option<(Place<'t>, u64)> {
+    ) -> Option<(SlotRef<'t>, u64)> {
         for (nth, at) in self.places(&held.sides).into_iter().enumerate() {
             let bucket = self.bucket(at);
             if let Found::Here(slot, word, meta) = K::find(guard, bucket, probe) {
-                let place = Place { bucket, slot, side: nth % 2 };
+                let place = SlotRef { bucket, slot, side: nth % 2 };
                 let place = match meta.is_marked::<K>(slot) {
                     true => self.remove_duplicate(guard, held, probe, place),
                     false => place,
@@ -138,24 +144,24 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         None
     }
 
-    /// Gives a key another word, or none.
+    /// Gives a key another word, or removes it.
     #[inline(always)]
     fn change_found(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_, M>,
+        held: LockedUnits<'_, M>,
         probe: &Probe<'_, K>,
-        place: Place<'_>,
+        place: SlotRef<'_>,
         word: Option<u64>,
         fencing: &mut Fencing<'_>,
     ) {
-        let (medium, Place { bucket, slot, side }) = (self.pool.medium(), place);
+        let (medium, SlotRef { bucket, slot, side }) = (self.pool.medium(), place);
         let Some(word) = word else {
             store_meta(medium, bucket, meta(medium, bucket).without::<K>(slot));
             self.count().add(guard.seat_index(), held.sides[side].position, -1);
             let view = held.view;
             self.finish(held, side, &bucket[0], fencing);
-            return self.consider_shrinking(guard, &view, probe.hash);
+            return self.shrink_if_needed(guard, &view, probe.hash);
         };
         assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
         K::replace(guard, bucket, slot, K::entry(probe, word));
@@ -167,35 +173,36 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     fn add(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_, M>,
+        held: LockedUnits<'_, M>,
         probe: &Probe<'_, K>,
         word: u64,
         fencing: &mut Fencing<'_>,
-    ) -> Result<(), Crowded> {
+    ) -> Result<(), NoPlace> {
         assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
         if probe.hash & 0xff == 0 {
-            self.weigh(&held.sides);
+            self.update_balance(&held.sides);
         }
         let above = self.less_loaded(&held.sides, Side::upper_at);
         let vacant = above.or_else(|| self.less_loaded(&held.sides, Side::lower_at));
-        let Some(place) = vacant.or_else(|| self.make_way(guard, &held)) else {
-            return Err(Crowded(held.view));
+        let Some(place) = vacant.or_else(|| self.evict(guard, &held)) else {
+            return Err(NoPlace(held.view));
         };
         self.put(guard, held, place, (probe, word), fencing);
         Ok(())
     }
 
-    /// A free slot in the less loaded of two buckets. Of two that are nearly alike the one whose positions come first: from there a key can be moved (see `movement.rs`).
+    /// A free slot in the less loaded of two buckets. If their loads are nearly equal, in the one
+    /// that comes first: from there the key can be moved later (see `movement.rs`).
     #[inline(always)]
     fn less_loaded<'t>(
         &'t self,
         sides: &[Side; 2],
         at: impl Fn(&Side) -> Offset<Bucket>,
-    ) -> Option<Place<'t>> {
+    ) -> Option<SlotRef<'t>> {
         let first = usize::from(sides[0].position > sides[1].position);
         let choice = |side: usize| {
             let bucket = self.bucket(at(&sides[side]));
-            (Place { bucket, slot: 0, side }, meta(self.pool.medium(), bucket))
+            (SlotRef { bucket, slot: 0, side }, meta(self.pool.medium(), bucket))
         };
         let (earlier, later) = (choice(first), choice(1 - first));
         let (one, other) = match earlier.1.load::<K>() <= later.1.load::<K>() + 1 {
@@ -203,13 +210,13 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             false => (later, earlier),
         };
         let vacant =
-            |(place, meta): (Place<'t>, Meta)| meta.vacancy::<K>().map(|slot| Place { slot, ..place });
+            |(place, meta): (SlotRef<'t>, Meta)| meta.vacancy::<K>().map(|slot| SlotRef { slot, ..place });
         vacant(one).or_else(|| vacant(other))
     }
 
-    /// Takes note of how many keys lie above and below, from the buckets of one key in 256.
+    /// Updates the balance of upper and lower level, from the buckets of one key in 256.
     #[cold]
-    fn weigh(&self, sides: &[Side; 2]) {
+    fn update_balance(&self, sides: &[Side; 2]) {
         let medium = self.pool.medium();
         let load = |at: Offset<Bucket>| i64::from(meta(medium, self.bucket(at)).load::<K>());
         // There are twice as many buckets above.
@@ -225,8 +232,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     pub(super) fn put(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_, M>,
-        Place { bucket, slot, side }: Place<'_>,
+        held: LockedUnits<'_, M>,
+        SlotRef { bucket, slot, side }: SlotRef<'_>,
         (probe, word): (&Probe<'_, K>, u64),
         fencing: &mut Fencing<'_>,
     ) {
@@ -234,29 +241,33 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         K::write(guard, bucket, slot, K::entry(probe, word));
         let line = K::line_of(slot);
         if line != 0 {
-            // PERSIST: the slot before its token. In the line of the meta word the order of the stores is enough.
+            // PERSIST: the slot before its token. In the line of the meta word, the order of stores
+            // is enough.
             region.persist(&bucket[line]);
         }
-        // PERSIST: this store adds the key; a crash that keeps it keeps the slot, and one without it leaves the slot free.
+        // PERSIST: this store adds the key. A crash that keeps it keeps the slot; a crash without
+        // it leaves the slot free.
         store_meta(medium, bucket, meta(medium, bucket).with::<K>(slot));
         self.count().add(guard.seat_index(), held.sides[side].position, 1);
         self.finish(held, side, &bucket[0], fencing);
     }
 
-    /// Makes the change to a line on a side durable, now or later, and unlocks both.
+    /// Makes the change to a line of a side durable, now or later, and unlocks both sides.
     #[inline(always)]
-    fn finish(&self, mut held: Held<'_, M>, side: usize, line: &Line, fencing: &mut Fencing<'_>) {
+    fn finish(&self, mut held: LockedUnits<'_, M>, side: usize, line: &Line, fencing: &mut Fencing<'_>) {
         let region = self.pool.region();
         match fencing {
             Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {
-                // PERSIST: written back now, fenced by `settle`. Until then the lock word tells every reader and writer so.
+                // PERSIST: written back now, fenced by `settle`. Until then the lock word is marked
+                // unfenced.
                 region.write_back(line);
                 deferred.0.push(region.offset_of(self.lock(&held.sides[side])).raw());
                 let lock = held.locks[side].take().or_else(|| held.locks[1 - side].take());
                 lock.into_iter().for_each(|lock| lock.release_unfenced());
             }
             _ => {
-                // PERSIST: the last write-back and fence of a change; without them a crash leaves the unit as it was before.
+                // PERSIST: the last write-back and fence of a change; without them a crash leaves
+                // the unit as it was before.
                 region.persist(line);
             }
         }
@@ -274,18 +285,18 @@ mod tests {
     use terrace_testkit::What;
 
     #[test]
-    fn a_sixteenth_of_the_balance_goes_with_each_key_that_is_weighed() {
+    fn balance_decays_by_a_sixteenth() {
         let pool = pool::<Dram>(1 << 20);
         let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
         let (view, medium, balance) = (table.view(), pool.medium(), &table.root[0].0[BALANCE]);
         let sides_of = |key: u64| {
             Probe::<U64>::new(&key, table.seed).positions.map(|position| table.side(&view, position))
         };
-        // Of two units.
+        // Two different units.
         let sides = (0..).map(sides_of).find(|[one, other]| one.lower_at() != other.lower_at()).unwrap();
         let weighed = |before: i64| {
             balance.store(medium, before as u64, Relaxed);
-            table.weigh(&sides);
+            table.update_balance(&sides);
             balance.load(medium, Relaxed) as i64
         };
         assert_eq!([1600, 0, -1600].map(weighed), [1500, 0, -1500]);
@@ -303,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_goes_to_the_earlier_of_two_buckets_unless_that_has_two_more() {
+    fn insert_prefers_the_earlier_bucket() {
         for key in 0..40 {
             let pool = pool::<Dram>(1 << 20);
             let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
@@ -318,7 +329,7 @@ mod tests {
                 let bucket = table.bucket(sides[side].upper_at());
                 store_meta(medium, bucket, meta(medium, bucket).becoming::<U64>(!(!0 << slots), 0));
             };
-            // Keys in the earlier one, and in the later; where the next one goes.
+            // Keys in the earlier bucket and in the later one, and the bucket of the next key.
             for (in_earlier, in_later, goes) in [
                 (0, 0, Some(0)),
                 (1, 0, Some(0)),
@@ -340,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_units_the_one_that_comes_first_is_locked_first_and_one_that_is_both_once() {
+    fn units_are_locked_in_order_and_once() {
         let power = Power::new();
         let table = Level::<Medium, U64>::create(&power.pool, "table", 120).unwrap();
         let (guard, view, mut seen) = (power.pool.pin(), table.view(), [0, 0]);
@@ -350,8 +361,8 @@ mod tests {
             let lock =
                 |position| power.pool.region().offset_of(table.lock(&table.side(&view, position))).raw();
             let before = power.trace().events().len();
-            drop(table.hold(&guard, [one, other]));
-            drop(table.hold(&guard, [other, one]));
+            drop(table.lock_units(&guard, [one, other]));
+            drop(table.lock_units(&guard, [other, one]));
             let trace = power.trace();
             let taken: Vec<u64> = trace.events()[before..]
                 .iter()
@@ -369,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn one_new_key_in_256_is_weighed_by_its_hash() {
+    fn one_new_key_in_256_updates_the_balance() {
         let pool = pool::<Dram>(1 << 20);
         let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
         let (guard, balance) = (pool.pin(), &table.root[0].0[BALANCE]);
@@ -384,8 +395,8 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_its_fence_leaves_the_lock_of_its_own_unit_open_until_then() {
-        // In the smaller one both sides are one unit.
+    fn deferred_write_marks_its_own_unit_unfenced() {
+        // In the smaller table both sides are one unit.
         for capacity in [0, 120] {
             let pool = pool::<Pmem>(1 << 20);
             let table = Level::<Pmem, U64>::create(&pool, "table", capacity).unwrap();
@@ -416,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn who_changes_a_key_that_is_not_marked_leaves_all_tokens_and_marks_alone() {
+    fn update_of_an_unmarked_key_stores_no_meta() {
         let pool = pool::<Dram>(1 << 20);
         let table = Level::<Dram, U64>::create(&pool, "table", 120).unwrap();
         let (guard, view) = (pool.pin(), table.view());

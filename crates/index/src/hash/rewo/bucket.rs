@@ -1,4 +1,4 @@
-//! The words that every bucket has: meta and tags; and which slot to fill.
+//! The words that every bucket has, meta and tags; and the choice of a slot to fill.
 
 use super::shape::Nests;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -9,7 +9,7 @@ pub(super) type Bucket = [Line; 4];
 const _: () = assert!(size_of::<Bucket>() == BLOCK);
 
 const META: usize = 0;
-/// The first word of the tags. All lie in the line of the meta word.
+/// The first word of the tags. All tags lie in the meta word's line.
 pub(super) const TAGS: usize = 1;
 
 #[inline(always)]
@@ -21,14 +21,14 @@ pub(super) fn word(bucket: &Bucket, index: usize) -> &Word {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Meta(pub(super) u64);
 
-/// Which slots of a bucket are locked, since their keys are on their way to another one.
+/// Which slots of a bucket are locked, because their keys are moving to another bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Mark {
+pub(super) enum SlotLock {
     /// None.
     None,
-    /// This one: its key is evicted to its second bucket.
+    /// This slot: its key is being evicted to its second bucket.
     Slot(usize),
-    /// All whose keys move to the new table of a resize.
+    /// All slots whose keys move to the new table of a resize.
     Moving,
 }
 
@@ -38,8 +38,8 @@ pub(super) const fn all_slots<K: Nests>() -> u64 {
     (1 << K::SLOTS) - 1
 }
 
-const fn mark_all<K: Nests>() -> u64 {
-    (1 << K::MARK_BITS) - 1
+const fn slot_lock_all<K: Nests>() -> u64 {
+    (1 << K::SLOT_LOCK_BITS) - 1
 }
 
 impl Meta {
@@ -56,47 +56,51 @@ impl Meta {
         self.valid::<K>().count_ones()
     }
     #[inline(always)]
-    pub(super) fn mark<K: Nests>(self) -> Mark {
-        match self.0 >> K::SLOTS & mark_all::<K>() {
-            0 => Mark::None,
-            mark if mark == mark_all::<K>() => Mark::Moving,
-            mark => Mark::Slot(mark as usize - 1),
+    pub(super) fn slot_lock<K: Nests>(self) -> SlotLock {
+        match self.0 >> K::SLOTS & slot_lock_all::<K>() {
+            0 => SlotLock::None,
+            mark if mark == slot_lock_all::<K>() => SlotLock::Moving,
+            mark => SlotLock::Slot(mark as usize - 1),
         }
     }
-    /// The word that follows this one.
+    /// The next meta word, with these valid bits and this lock.
     #[inline(always)]
-    pub(super) fn becoming<K: Nests>(self, valid: u64, mark: Mark) -> Self {
-        let mark = match mark {
-            Mark::None => 0,
-            Mark::Slot(slot) => slot as u64 + 1,
-            Mark::Moving => mark_all::<K>(),
+    pub(super) fn becoming<K: Nests>(self, valid: u64, lock: SlotLock) -> Self {
+        let bits = match lock {
+            SlotLock::None => 0,
+            SlotLock::Slot(slot) => slot as u64 + 1,
+            SlotLock::Moving => slot_lock_all::<K>(),
         };
-        Self(K::seal(valid | mark << K::SLOTS, self.0))
+        Self(K::seal(valid | bits << K::SLOTS, self.0))
     }
     #[inline(always)]
     pub(super) fn with<K: Nests>(self, slot: usize) -> Self {
-        self.becoming::<K>(self.valid::<K>() | 1 << slot, self.mark::<K>())
+        self.becoming::<K>(self.valid::<K>() | 1 << slot, self.slot_lock::<K>())
     }
     #[inline(always)]
     pub(super) fn without<K: Nests>(self, slots: u64) -> Self {
-        self.becoming::<K>(self.valid::<K>() & !slots, self.mark::<K>())
+        self.becoming::<K>(self.valid::<K>() & !slots, self.slot_lock::<K>())
     }
 }
 
-/// ORDER: Acquire: pairs with the Release of [`store_meta`]: slots and tags that it declares valid are seen, and of a key that it declares gone the
-/// copy that it went to.
+/// The meta word.
+///
+/// ORDER: Acquire: pairs with the Release of [`store_meta`]. The slots and tags that it declares
+/// valid are visible, and of a key that it declares gone, the copy elsewhere.
 #[inline(always)]
 pub(super) fn meta<M: Medium>(medium: &M, bucket: &Bucket) -> Meta {
     Meta(bucket[0].0[META].load(medium, Acquire))
 }
 
-/// The meta word again, after loads of a slot with Acquire, before which this one cannot move.
+/// The meta word again, after loads of a slot with Acquire, behind which this one stays.
 #[inline(always)]
 pub(super) fn meta_again<M: Medium>(medium: &M, bucket: &Bucket) -> Meta {
     Meta(bucket[0].0[META].load(medium, Relaxed))
 }
 
-/// ORDER: Release: whoever sees it sees the slots and tags stored before it.
+/// Stores the meta word.
+///
+/// ORDER: Release: a thread that sees it sees the slots and tags stored before it.
 #[inline(always)]
 pub(super) fn store_meta<M: Medium>(medium: &M, bucket: &Bucket, meta: Meta) {
     bucket[0].0[META].store(medium, meta.0, Release);
@@ -107,7 +111,8 @@ pub(super) fn tag_of<M: Medium>(medium: &M, bucket: &Bucket, slot: usize) -> u8 
     (bucket[0].0[TAGS + slot / 8].load(medium, Acquire) >> (8 * (slot % 8))) as u8
 }
 
-/// Only the holder of the bucket's lock stores tags, so those beside it stay as they are.
+/// Stores a tag. Only the holder of the bucket's lock does so, thus the tags beside it do not
+/// change.
 #[inline(always)]
 pub(super) fn store_tag<M: Medium>(medium: &M, bucket: &Bucket, slot: usize, tag: u8) {
     let word = &bucket[0].0[TAGS + slot / 8];
@@ -117,41 +122,45 @@ pub(super) fn store_tag<M: Medium>(medium: &M, bucket: &Bucket, slot: usize, tag
     word.store(medium, tags, Release);
 }
 
-/// The bit for a tag in the word that says which tags have passed a bucket.
+/// The overflow bit for a tag.
 #[inline(always)]
-fn pass_bit<K: Nests>(tag: u8) -> u64 {
-    1 << (K::PASSED_AT + ((u32::from(tag) * K::PASSED_BITS) >> 8))
+fn overflow_bit<K: Nests>(tag: u8) -> u64 {
+    1 << (K::OVERFLOW_AT + ((u32::from(tag) * K::OVERFLOW_BITS) >> 8))
 }
 
-/// Whether a key with such a tag whose first bucket this is may be in its second.
+/// Whether a key with this tag, whose first bucket this is, may be in its second.
 #[inline(always)]
-pub(super) fn has_passed<M: Medium, K: Nests>(medium: &M, bucket: &Bucket, tag: u8) -> bool {
-    // ORDER: Relaxed: behind the search in this bucket by the Acquire of its loads: a key that it missed since it has moved on is said to have, and its copy is seen.
-    bucket[0].0[K::PASSED].load(medium, Relaxed) & pass_bit::<K>(tag) != 0
+pub(super) fn has_overflowed<M: Medium, K: Nests>(medium: &M, bucket: &Bucket, tag: u8) -> bool {
+    // ORDER: Relaxed: behind the search in this bucket by the Acquire of its loads. The overflow
+    // bit of a key that the search missed because it moved is set, and its copy is visible.
+    bucket[0].0[K::OVERFLOW].load(medium, Relaxed) & overflow_bit::<K>(tag) != 0
 }
 
-/// Says that a key with this tag, whose first bucket this is, lies in its second, or will.
+/// Sets the overflow bit of a tag: a key with this tag, whose first bucket this is, is or will be
+/// in its second.
 #[inline(always)]
-pub(super) fn store_passed<M: Medium, K: Nests>(medium: &M, bucket: &Bucket, tag: u8) {
-    let word = &bucket[0].0[K::PASSED];
-    // ORDER: Release: behind the note of `announce`, by which survivors make it durable. The meta words that move the key come behind it by their own Release.
-    word.store(medium, word.load(medium, Relaxed) | pass_bit::<K>(tag), Release);
+pub(super) fn store_overflow<M: Medium, K: Nests>(medium: &M, bucket: &Bucket, tag: u8) {
+    let word = &bucket[0].0[K::OVERFLOW];
+    // ORDER: Release: behind the store of `announce`, by which survivors persist the bucket. The
+    // meta words that move the key stay behind this by their own Release.
+    word.store(medium, word.load(medium, Relaxed) | overflow_bit::<K>(tag), Release);
 }
 
-/// The line, of those behind the first, in which a slot for a key with this tag is looked for.
+/// The line, after the first, in which a free slot for a key with this tag is preferred.
 #[inline(always)]
 pub(super) fn line_for(tag: u8) -> usize {
     1 + usize::from(tag & 0xf) % 3
 }
 
-/// The line that a slot lies in.
+/// The line of a slot.
 #[inline(always)]
 pub(super) fn line_of<K: Nests>(slot: usize) -> usize {
     (K::FIRST + slot * K::WORDS) / 8
 }
 
-/// Which of the slots `free`, one at least, to fill with a key that has this tag: the first line, which every search reads, before the one that the tag chooses, which
-/// a search can fetch together with it, before the others.
+/// Chooses one of the slots `free`, at least one, for a key with this tag: in the first line, which
+/// every search reads; else in the line that the tag chooses, which a search can fetch together
+/// with the first; else in another.
 #[inline(always)]
 pub(super) fn choose<K: Nests>(free: u64, tag: u8) -> usize {
     let slots_before = |line: usize| (8 * line).saturating_sub(K::FIRST) / K::WORDS;
@@ -168,29 +177,32 @@ mod tests {
     use crate::key::NoRecords;
     use crate::{Bytes, U64};
 
-    fn slots_come_and_go<K: Nests>() {
+    fn check_valid_and_free<K: Nests>() {
         let mut meta = Meta(0);
         for slot in 0..K::SLOTS {
             assert_eq!(meta.free::<K>().count_ones() as usize, K::SLOTS - slot);
-            let (before, marked) = (meta, meta.becoming::<K>(meta.valid::<K>(), Mark::Slot(slot)));
-            assert_eq!((marked.mark::<K>(), marked.valid::<K>()), (Mark::Slot(slot), meta.valid::<K>()));
+            let (before, marked) = (meta, meta.becoming::<K>(meta.valid::<K>(), SlotLock::Slot(slot)));
+            assert_eq!(
+                (marked.slot_lock::<K>(), marked.valid::<K>()),
+                (SlotLock::Slot(slot), meta.valid::<K>())
+            );
             meta = marked.with::<K>(slot);
-            assert_eq!((meta.valid::<K>(), meta.mark::<K>()), ((2 << slot) - 1, Mark::Slot(slot)));
+            assert_eq!((meta.valid::<K>(), meta.slot_lock::<K>()), ((2 << slot) - 1, SlotLock::Slot(slot)));
             assert_eq!(meta.without::<K>(1 << slot).valid::<K>(), before.valid::<K>());
-            meta = meta.becoming::<K>(meta.valid::<K>(), Mark::None);
+            meta = meta.becoming::<K>(meta.valid::<K>(), SlotLock::None);
             assert!(K::is_sealed(meta.0) && meta.keys::<K>() as usize == slot + 1);
         }
-        let moving = meta.becoming::<K>(meta.valid::<K>(), Mark::Moving);
-        assert_eq!((moving.mark::<K>(), moving.valid::<K>()), (Mark::Moving, all_slots::<K>()));
+        let moving = meta.becoming::<K>(meta.valid::<K>(), SlotLock::Moving);
+        assert_eq!((moving.slot_lock::<K>(), moving.valid::<K>()), (SlotLock::Moving, all_slots::<K>()));
     }
 
     #[test]
-    fn slots_are_valid_and_locked_each_by_itself() {
-        slots_come_and_go::<U64>();
-        slots_come_and_go::<Bytes<NoRecords>>();
+    fn slots_are_valid_and_locked_independently() {
+        check_valid_and_free::<U64>();
+        check_valid_and_free::<Bytes<NoRecords>>();
     }
 
-    fn changes_raise_the_sequence<K: Nests>() {
+    fn check_sequence<K: Nests>() {
         let mut meta = Meta(0);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..1000 {
@@ -199,27 +211,27 @@ mod tests {
         }
     }
 
-    fn passes<K: Nests>() {
-        let bits: Vec<u64> = (0..=255).map(pass_bit::<K>).collect();
+    fn check_overflow_bits<K: Nests>() {
+        let bits: Vec<u64> = (0..=255).map(overflow_bit::<K>).collect();
         let all = bits.iter().fold(0, |all, bit| all | bit);
-        assert_eq!((all.count_ones(), all.trailing_zeros()), (K::PASSED_BITS, K::PASSED_AT));
+        assert_eq!((all.count_ones(), all.trailing_zeros()), (K::OVERFLOW_BITS, K::OVERFLOW_AT));
         let alike = |bit: &u64| bits.iter().filter(|other| *other == bit).count();
-        assert!(bits.iter().all(|bit| alike(bit) <= 256usize.div_ceil(K::PASSED_BITS as usize)));
+        assert!(bits.iter().all(|bit| alike(bit) <= 256usize.div_ceil(K::OVERFLOW_BITS as usize)));
     }
 
     #[test]
-    fn tags_are_spread_over_the_bits_of_those_that_passed() {
-        passes::<U64>();
-        passes::<Bytes<NoRecords>>();
+    fn tags_spread_over_the_overflow_bits() {
+        check_overflow_bits::<U64>();
+        check_overflow_bits::<Bytes<NoRecords>>();
     }
 
     #[test]
-    fn no_meta_word_comes_back_soon() {
-        changes_raise_the_sequence::<U64>();
-        changes_raise_the_sequence::<Bytes<NoRecords>>();
+    fn every_change_raises_the_sequence() {
+        check_sequence::<U64>();
+        check_sequence::<Bytes<NoRecords>>();
     }
 
-    fn fills_its_first_line_then_the_tags_own<K: Shape>(in_first: usize, in_others: usize) {
+    fn check_fill_order<K: Shape>(in_first: usize, in_others: usize) {
         for tag in 0..=255u8 {
             let mut free = all_slots::<K>();
             let mut lines = Vec::new();
@@ -235,10 +247,10 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_filled_line_by_line() {
-        fills_its_first_line_then_the_tags_own::<U64>(2, 4);
-        fills_its_first_line_then_the_tags_own::<Bytes<NoRecords>>(3, 8);
-        // By the last four bits, which do not tell how far the second bucket is.
+    fn first_line_then_the_tags_line_is_filled() {
+        check_fill_order::<U64>(2, 4);
+        check_fill_order::<Bytes<NoRecords>>(3, 8);
+        // By the last four bits, which do not determine the distance of the second bucket.
         assert_eq!([0, 1, 2, 3, 14, 15, 16, 0xf2].map(line_for), [1, 2, 3, 1, 3, 1, 1, 3]);
     }
 }

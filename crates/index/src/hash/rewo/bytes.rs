@@ -1,13 +1,21 @@
-//! Buckets of byte-string keys: 27 slots of one word, each 14 bits of the key's hash beside its record's offset.
+//! Buckets of byte-string keys: 27 slots of one word, each with 14 bits of the key's hash beside
+//! its record's offset.
 //!
-//! `| meta | tags 0 to 7 | tags 8 to 15 | tags 16 to 23 | tags 24 to 26, passed | slot0 | slot1 | ... | slot26 |`, meta: `| 63:54 check | 53:32 sequence | 31:27 lock | 26:0 valid |`,
-//! slot: `[63] second bucket  [62:49] top of the hash  [48:41] check  [40:0] offset / 8`.
+//! ```text
+//!   | meta | tags 0 to 7 | tags 8 to 15 | tags 16 to 23 | tags 24 to 26, overflow |
+//!   | slot0 | slot1 | ... | slot26 |
+//!   meta: | 63:54 check | 53:32 sequence | 31:27 lock | 26:0 valid |
+//!   slot: [63] second bucket  [62:49] top of the hash  [48:41] check  [40:0] offset / 8
+//! ```
 //!
-//! The top of the hash tells the cell of the directory, and bit 63 with the tag the key's other bucket: so no eviction, no scan and no resize that halves a table touches a record. Only one that moves all
-//! keys to a table of another size reads them.
+//! The top of the hash determines the cell of the directory; bit 63 and the tag determine the key's
+//! other bucket. So no eviction, no scan and no resize that halves a table touches a record. Only a
+//! resize that moves all keys to a table of another size reads them.
 //!
-//! Two checks find a change of any one byte: one in the slot over its other bits, one in the meta word. A slot that is damaged is handed out as a word that is no record's offset
-//! (its lowest bit is set). A search that ends without its key compares both checks in the buckets that it read, and the tops of all slots, in case a tag was changed.
+//! Two checks detect a change of any one byte: one in the slot over its other bits, one in the meta
+//! word. A damaged slot is returned as a word that is no record's offset (its lowest bit is set). A
+//! search that ends without its key verifies both checks in the buckets that it read, and compares
+//! the tops of all slots, in case a tag was changed.
 
 use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, OFFSET, check, offset_in};
 use super::bucket::{Bucket, TAGS, meta, meta_again, tag_of, word};
@@ -27,7 +35,7 @@ const _: () = assert!(packed::HASH_BITS == TOP_BITS + 1);
 fn slot_word(bucket: &Bucket, slot: usize) -> &Word {
     word(bucket, FIRST + slot)
 }
-/// The top of a hash, of a slot's word.
+/// The top of the hash in a slot.
 #[inline(always)]
 fn top_in(slot: u64) -> u64 {
     (slot & !SECOND) >> HASH_AT
@@ -52,15 +60,16 @@ const META_CHECK_BITS: u32 = 64 - META_BITS;
 const META_CHECK: u64 = (1 << META_CHECK_BITS) - 1;
 const SEQUENCE: u64 = (1 << (META_BITS - SEQUENCE_AT)) - 1;
 
-/// The check of a meta word's other bits. Each bit of a byte falls on another bit of the check; the rotation keeps those that share a byte with the check from the bits in it.
+/// The check of a meta word's other bits. Each bit of a byte falls on a different bit of the check.
+/// The rotation separates the bits that share a byte with the check from the check's own bits.
 #[inline(always)]
 fn meta_check(bits: u64) -> u64 {
     let pieces = (0..6).fold(0, |folded, piece| folded ^ bits >> (piece * META_CHECK_BITS)) & META_CHECK;
     (pieces << 4 | pieces >> (META_CHECK_BITS - 4)) & META_CHECK
 }
 
-/// Whether a slot can be of a key with this hash by its top, or is damaged.
-fn may_be(slot: u64, hash: u64) -> bool {
+/// Whether a slot may belong to a key with this hash by its top; also true for damaged slots.
+fn may_be_of(slot: u64, hash: u64) -> bool {
     !is_whole(slot) || top_in(slot) == top_of(hash)
 }
 
@@ -68,10 +77,10 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     const SLOTS: usize = SLOTS;
     const FIRST: usize = FIRST;
     const WORDS: usize = 1;
-    const PASSED: usize = 4;
-    const PASSED_AT: u32 = 24;
-    const PASSED_BITS: u32 = 40;
-    const MARK_BITS: u32 = 5;
+    const OVERFLOW: usize = 4;
+    const OVERFLOW_AT: u32 = 24;
+    const OVERFLOW_BITS: u32 = 40;
+    const SLOT_LOCK_BITS: u32 = 5;
     const KIND: u64 = u64::from_le_bytes(*b"rewotags");
 
     #[inline(always)]
@@ -104,7 +113,8 @@ impl<R: RecordKeys> Shape for Bytes<R> {
             let mut matches = u64::from(tagged) & before.valid::<Self>();
             while matches != 0 {
                 let slot = matches.trailing_zeros() as usize;
-                // ORDER: Acquire: pairs with the Release of write and replace; the record that the slot points to is seen, and that the slot was free before. It may have been filled again
+                // ORDER: Acquire: pairs with the Release of write and replace. The slot's record is
+                // visible, and so is that the slot was free before. The slot may have been refilled
                 // since its tag matched; the record's own key decides.
                 let packed = slot_word(bucket, slot).load(medium, Acquire);
                 let offset = offset_in(packed);
@@ -112,7 +122,9 @@ impl<R: RecordKeys> Shape for Bytes<R> {
                     && is_whole(packed)
                     && R::key(guard, offset) == Some(probe.key)
                 {
-                    // The key may have gone and be on its way back into the same slot: not there before the meta word says so. One that is gone by now was there before.
+                    // The key may have been removed and be on its way back into the same slot: it
+                    // is absent until the meta word says otherwise. A key that is removed by now
+                    // was present before.
                     match meta_again(medium, bucket).valid::<Self>() >> slot & 1 {
                         1 => return Some((slot, offset)),
                         _ => continue 'again,
@@ -134,8 +146,11 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         if !Self::is_sealed(before.0) {
             return Some(guard.pool().region().offset_of(bucket).raw());
         }
-        // A key that came since the search, under its own tag, is as good as one that came after it. By its slot's word it comes before its tag, and by that before the meta word, which may then say
-        // what it said before another key left that slot. So the tag counts that is there once the meta word says so, if the slot has its word still; no record comes back while this thread is pinned.
+        // A key that came since the search, under its own tag, is as good as one that came after
+        // it. Its slot's word is stored before its tag, and that before the meta word, which may
+        // then have the value that it had before another key left that slot. So its tag counts once
+        // the meta word says valid, if the slot still has its word. No record comes back while this
+        // thread is pinned.
         let is_wrong = |slot, packed| match R::key(guard, offset_in(packed)) == Some(probe.key) {
             true => {
                 meta(medium, bucket) == before
@@ -146,9 +161,9 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         };
         let slots = (0..SLOTS).filter(|&slot| before.valid::<Self>() >> slot & 1 == 1);
         let packed = slots.map(|slot| (slot, slot_word(bucket, slot).load(medium, Acquire)));
-        let mut suspects = packed.filter(|&(_, packed)| may_be(packed, probe.hash));
+        let mut suspects = packed.filter(|&(_, packed)| may_be_of(packed, probe.hash));
         let found = suspects.find(|&(slot, packed)| !is_whole(packed) || is_wrong(slot, packed));
-        // What was filled again meanwhile is no damage.
+        // A slot that was refilled meanwhile is no damage.
         found.filter(|_| meta(medium, bucket) == before).map(|(_, packed)| offset_in(packed))
     }
 
@@ -167,7 +182,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     #[inline(always)]
     fn read<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize) -> Option<Entry> {
         let medium = guard.pool().medium();
-        // A slot's word is its key's as long as the meta word says so before and after.
+        // A slot's word is its key's while the meta word says valid before and after.
         loop {
             let before = meta(medium, bucket);
             if before.valid::<Self>() >> slot & 1 == 0 {
@@ -184,7 +199,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
     #[inline(always)]
     fn write<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry) {
-        // ORDER: Release: whoever sees the slot sees the record.
+        // ORDER: Release: a thread that sees the slot sees the record.
         slot_word(bucket, slot).store(guard.pool().medium(), entry.key, Release);
     }
 
@@ -192,7 +207,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     fn replace<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry) {
         let is_second = slot_word(bucket, slot).load(guard.pool().medium(), Relaxed) & SECOND != 0;
         // PERSIST: one store; the record was durable before, so a surviving slot has its record.
-        Self::write(guard, bucket, slot, Self::turned(entry, is_second));
+        Self::write(guard, bucket, slot, Self::placed(entry, is_second));
     }
 
     #[inline(always)]
@@ -201,9 +216,9 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     }
 
     #[inline(always)]
-    fn turned(entry: Entry, is_second: bool) -> Entry {
+    fn placed(entry: Entry, is_second: bool) -> Entry {
         match Self::is_damaged(entry) {
-            // As damaged as it was: `check` and `salvage` can still name its record.
+            // A damaged slot stays damaged: `check` and `salvage` can still name its record.
             true => entry,
             false => Entry { key: pack(top_in(entry.key), entry.word, is_second), ..entry },
         }
@@ -224,7 +239,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         R::key(guard, entry.word).map(|key| Self::hash(key, seed))
     }
 
-    fn likeness(entry: Entry) -> u64 {
+    fn sort_key(entry: Entry) -> u64 {
         u64::from(entry.tag) << TOP_BITS | top_in(entry.key)
     }
 
@@ -255,7 +270,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 mod tests {
     use super::super::super::alike::{Numbered, UNREADABLE, check_get_many, key, look_alike_pair};
     use super::super::super::power::pool;
-    use super::super::bucket::{Mark, store_meta, store_tag};
+    use super::super::bucket::{SlotLock, store_meta, store_tag};
     use super::super::ops::Rewo;
     use super::*;
     use crate::key::NoRecords;
@@ -272,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_with_any_one_byte_changed_is_damaged() {
+    fn slot_with_a_changed_byte_is_damaged() {
         for word in randoms() {
             let slot = pack(top_of(word), (word & OFFSET) << 3, word & 1 == 1);
             assert!(is_whole(slot) && offset_in(slot) == (word & OFFSET) << 3);
@@ -283,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meta_word_with_any_one_byte_changed_is_not_sealed() {
+    fn meta_with_a_changed_byte_is_not_sealed() {
         assert!(Kind::is_sealed(0), "an empty bucket");
         for word in randoms() {
             let meta = Kind::seal(word & 0xffff_ffff, word);
@@ -295,22 +310,22 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_tells_its_cell_and_its_bucket_and_can_be_turned() {
+    fn slot_determines_its_cell_and_bucket() {
         for hash in randoms() {
             let entry = Entry { tag: hash as u8, key: pack(top_of(hash), 64, false), word: 64 };
-            let turned = Kind::turned(entry, true);
+            let placed = Kind::placed(entry, true);
             let place = Place::new(64, 4);
             assert_eq!(Kind::top(entry, 0) >> 50, hash >> 50);
-            assert_eq!(Kind::top(turned, 0) >> 50, hash >> 50);
-            assert!(!Kind::is_second(entry, place, 0, 0) && Kind::is_second(turned, place, 0, 0));
-            assert_eq!(Kind::turned(turned, false), entry);
-            assert_eq!((Kind::likeness(turned), is_whole(turned.key)), (Kind::likeness(entry), true));
+            assert_eq!(Kind::top(placed, 0) >> 50, hash >> 50);
+            assert!(!Kind::is_second(entry, place, 0, 0) && Kind::is_second(placed, place, 0, 0));
+            assert_eq!(Kind::placed(placed, false), entry);
+            assert_eq!((Kind::sort_key(placed), is_whole(placed.key)), (Kind::sort_key(entry), true));
         }
     }
 
-    /// It is the format: what one version has sealed, all others must take for sound.
+    /// This is the format: every version must accept what another has sealed.
     #[test]
-    fn each_bit_of_a_meta_word_has_one_of_the_check() {
+    fn meta_check_never_changes() {
         let check_of = |bit: u32| 1 << (META_BITS + (bit + 4) % META_CHECK_BITS);
         let first = 1 << SEQUENCE_AT | check_of(SEQUENCE_AT);
         assert_eq!(Kind::seal(0, 0), first);
@@ -321,30 +336,30 @@ mod tests {
             let before = (1 << bit) - 1u64;
             assert_eq!(Kind::seal(0, before), 1 << bit | check_of(bit), "bit {bit}");
         }
-        // It goes around, and the check of the word before is no part of it.
+        // The sequence wraps, and the previous word's check is no part of it.
         assert_eq!((Kind::seal(0, u64::MAX), Kind::seal(0, META_CHECK << META_BITS)), (0, first));
     }
 
     #[test]
-    fn a_word_is_the_offset_of_a_record() {
+    fn is_word_accepts_record_offsets_only() {
         let is_word = <Bytes<NoRecords> as Shape>::is_word;
         let words = [0, 4, 8, 12, OFFSET << 3, (OFFSET + 1) << 3];
         assert_eq!(words.map(is_word), [false, false, true, false, true, false]);
     }
 
     #[test]
-    fn a_slot_without_a_record_is_not_whole() {
+    fn slot_without_a_record_is_not_whole() {
         assert!(!is_whole(0) && !is_whole(pack(0x1234, 0, false)));
     }
 
     #[test]
-    fn slots_that_differ_in_tag_or_top_are_no_key_s_though_the_records_of_both_are_lost() {
+    fn slots_of_other_tags_or_tops_have_different_keys() {
         let pool = pool::<Dram>(1 << 20);
         let entry = |tag, top| Entry { tag, key: pack(top, 64, tag == 7), word: 64 };
         let same = |tag, top| Kind::same_key(&pool.pin(), entry(6, 5), entry(tag, top));
         assert_eq!([same(6, 5), same(7, 5), same(6, 4), same(6, 5 | 1 << 13)], [true, false, false, false]);
-        let likeness = |tag, top| Kind::likeness(entry(tag, top));
-        assert!(likeness(6, 5) != likeness(7, 5) && likeness(6, 5) != likeness(6, 5 | 1 << 13));
+        let sort_key = |tag, top| Kind::sort_key(entry(tag, top));
+        assert!(sort_key(6, 5) != sort_key(7, 5) && sort_key(6, 5) != sort_key(6, 5 | 1 << 13));
     }
 
     fn table<M: MappedMedium>(pool: &terrace_pool::Pool<M>, log2: u32) -> Rewo<M, Bytes<Numbered>> {
@@ -352,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_a_key_s_that_is_whole_and_has_its_top_and_its_record() {
+    fn find_requires_check_top_and_record() {
         let pool = pool::<Dram>(1 << 20);
         let (index, guard) = (table(&pool, 0), pool.pin());
         index.insert(&guard, key(9), 72).unwrap();
@@ -362,7 +377,7 @@ mod tests {
         let (word, top) = (slot_word(bucket, slot), top_of(probe.hash));
         let sound = word.load(pool.medium(), Relaxed);
         assert_eq!(sound, pack(top, 72, false));
-        // What is in the slot, and what is told of that to who looks for the key.
+        // The slot's content, and the damage that a search for the key reports.
         let slots = [
             (sound, None),
             (sound ^ 1 << 41, Some(72)),
@@ -373,7 +388,7 @@ mod tests {
         for (slot, suspected) in slots {
             word.store(pool.medium(), slot, Relaxed);
             assert_eq!(Bytes::find(&guard, bucket, &probe).is_some(), slot == sound, "{slot:#x}");
-            // One that is there, as it should be: it has come since who looks for it did so.
+            // A sound key: it came after the search.
             assert_eq!(Bytes::suspect(&guard, bucket, &probe), suspected, "{slot:#x}");
         }
         word.store(pool.medium(), sound, Relaxed);
@@ -382,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_keys_of_one_top_and_tag_the_record_decides() {
+    fn record_decides_between_keys_of_one_tag() {
         let pool = pool::<Dram>(1 << 20);
         let (index, guard) = (table(&pool, 0), pool.pin());
         let [one, other] = look_alike_pair(index.seed, TOP_BITS);
@@ -391,9 +406,9 @@ mod tests {
         assert_eq!((get(one), get(other)), (Some(8 * one), None));
         assert_eq!(index.insert(&guard, key(other), 8 * other), Ok(Inserted::New));
         assert_eq!((get(one), get(other), index.verify(&guard)), (Some(8 * one), Some(8 * other), vec![]));
-        // Who doubts whether he has met a key twice keeps both.
+        // The walk cannot tell whether it has met a key twice, and keeps both.
         let place = index.view().directory().cells[0];
-        index.lock_slots(place, 0, Mark::Slot(26));
+        index.lock_slots(place, 0, SlotLock::Slot(26));
         let mut words = Vec::new();
         index.for_each(&guard, |word| words.push(word));
         words.sort_unstable();
@@ -403,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_there_twice_is_told() {
+    fn duplicate_key_is_reported() {
         let pool = pool::<Dram>(1 << 20);
         let (index, guard) = (table(&pool, 0), pool.pin());
         index.insert(&guard, key(9), 72).unwrap();
@@ -418,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn many_byte_strings_are_looked_for_at_once() {
+    fn get_many_finds_byte_strings() {
         let pool = pool::<Dram>(1 << 20);
         let index = Rewo::<_, Bytes<Numbered>>::with_shape(&pool, "index", 1, 1).unwrap();
         check_get_many(&index);

@@ -1,26 +1,28 @@
-//! Room for a key: a free slot of its two buckets, or one that an eviction frees.
+//! Room for a key: a free slot in its two buckets, or a slot that an eviction frees.
 //!
-//! A key is evicted from its first bucket to its second, never back (so readers that look in this order cannot miss it, and no walk of evictions goes in a circle), and two in a
-//! row at most. The steps of one, under the locks of both buckets:
+//! A key is evicted from its first bucket to its second, never back. So readers that look in this
+//! order cannot miss it, and evictions cannot cycle. At most two evictions follow each other. The
+//! steps of one, under the locks of both buckets:
 //! 1. lock the slot (in the meta word) and write the key into the second bucket; fence;
 //! 2. make the copy valid; fence;
 //! 3. unlock and invalidate the slot, in one store; fence.
 //!
-//! A crash between 2 and 3 leaves the key in both buckets, alike, and the slot locked. Whoever next locks that bucket, or the collector, finds the lock bit, and whether there is a copy (`mend`): so does
-//! whoever takes the locks of one who died.
+//! A crash between 2 and 3 leaves the key in both buckets, alike, and the slot locked. The next
+//! thread that locks that bucket, or the collector, finds the lock bit and whether there is a copy
+//! (`repair`). So does a thread that takes the locks of a dead one.
 
 use super::bucket::*;
 use super::ops::{Path, Rewo};
 use super::place::Place;
 use super::shape::{Entry, Nests, cell_of};
-use super::stripes::Held;
+use super::stripes::LockedStripes;
 use super::view::{Directory, EVICTIONS, View};
 use super::write::{Blocked, Slot};
 use std::sync::atomic::Ordering::Release;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
-/// A key that can be evicted: where it lies, and the bucket that it goes to.
+/// A key that can be evicted: its place, and its target bucket.
 #[derive(Clone, Copy)]
 struct Victim {
     at: Slot,
@@ -34,20 +36,21 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     pub(super) fn vacancy<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
-        held: &mut Held<'g, M>,
+        held: &mut LockedStripes<'g, M>,
         view: View<'_, M>,
         place: Place,
         (home, tag): (u64, u8),
     ) -> Result<Slot, Blocked> {
         let second = place.second(home, tag);
         for index in [home, second] {
-            if meta(self.pool.medium(), self.bucket(place, index)).mark::<K>() != Mark::None {
+            if meta(self.pool.medium(), self.bucket(place, index)).slot_lock::<K>() != SlotLock::None {
                 self.resolve(guard, held, view, place, index).map_err(Blocked::Busy)?;
             }
         }
         let free = |index| meta(self.pool.medium(), self.bucket(place, index)).free::<K>();
         let (in_first, in_second) = (free(home), free(second));
-        // The first bucket until it is three quarters full, for there most searches end at once; then the one with more room.
+        // The first bucket until it is three quarters full, because most searches then end there;
+        // then the bucket with more room.
         let (index, slots) = match in_first.count_ones() as usize * 4 > K::SLOTS
             || in_first.count_ones() >= in_second.count_ones()
         {
@@ -60,13 +63,13 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 
-    /// Frees a slot in one of two buckets, which are locked.
+    /// Frees a slot in one of two locked buckets.
     #[cold]
     #[inline(never)]
     fn evict_for<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
-        held: &mut Held<'g, M>,
+        held: &mut LockedStripes<'g, M>,
         view: View<'_, M>,
         place: Place,
         buckets: [u64; 2],
@@ -81,7 +84,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                 held.release_after(base);
                 match freed {
                     Ok(()) => {
-                        held.note_evictions(evictions);
+                        held.set_evictions(evictions);
                         return Ok(victim.at);
                     }
                     Err(Blocked::Busy(stripe)) => blocked = Blocked::Busy(stripe),
@@ -92,7 +95,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         Err(blocked)
     }
 
-    /// The keys of a bucket that lie in their first bucket, and do not leave the table.
+    /// The keys in their first bucket here that do not leave the table.
     fn victims<'t>(
         &'t self,
         guard: &'t Guard<'_, M>,
@@ -121,7 +124,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     fn evict_one<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
-        held: &mut Held<'g, M>,
+        held: &mut LockedStripes<'g, M>,
         view: View<'_, M>,
         victim: Victim,
     ) -> Result<(), Blocked> {
@@ -132,10 +135,11 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
         self.try_lock(guard, held, victim)?;
         if self.view_offset() != view.offset {
-            // A resize that began meanwhile may have been past this bucket: a key that leaves the table would be left behind in it.
+            // A resize that began meanwhile may have passed this bucket: a key that leaves the
+            // table would stay behind in it.
             return Err(Blocked::Busy(self.stripe_of(victim.at.place.bucket(victim.to))));
         }
-        let is_whole = meta(medium, target).mark::<K>() == Mark::None;
+        let is_whole = meta(medium, target).slot_lock::<K>() == SlotLock::None;
         if !free() || !is_whole {
             return Err(Blocked::Full);
         }
@@ -146,21 +150,21 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     fn try_lock<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
-        held: &mut Held<'g, M>,
+        held: &mut LockedStripes<'g, M>,
         victim: Victim,
     ) -> Result<(), Blocked> {
         let target = victim.at.place.bucket(victim.to);
-        match self.try_hold(guard, held, target) {
+        match self.try_lock_bucket(guard, held, target) {
             true => Ok(()),
             false => Err(Blocked::Busy(self.stripe_of(target))),
         }
     }
 
-    /// Evicts a key after one that makes room for it in its second bucket.
+    /// Evicts a key after another eviction has made room in its second bucket.
     fn evict_two<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
-        held: &mut Held<'g, M>,
+        held: &mut LockedStripes<'g, M>,
         view: View<'_, M>,
         victim: Victim,
         buckets: [u64; 2],
@@ -175,7 +179,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         };
         self.try_lock(guard, held, victim)?;
         let middle = self.bucket(place, victim.to);
-        let is_as_it_was = meta(medium, middle).mark::<K>() == Mark::None
+        let is_as_it_was = meta(medium, middle).slot_lock::<K>() == SlotLock::None
             && K::read(guard, middle, next.at.slot) == Some(next.entry);
         if !is_as_it_was {
             return Err(Blocked::Full);
@@ -191,86 +195,94 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let (medium, target) = (self.pool.medium(), self.bucket(at.place, to));
         self.announce(at.place.bucket(at.index));
         // In the line of the meta word that is stored next.
-        store_passed::<M, K>(medium, self.bucket(at.place, at.index), entry.tag);
-        self.lock_slots(at.place, at.index, Mark::Slot(at.slot));
-        // ORDER: Release: behind the lock bit and before the copy: a scan that meets both records has seen the one change or the other, for it looks for the bit before it reads the slots.
+        store_overflow::<M, K>(medium, self.bucket(at.place, at.index), entry.tag);
+        self.lock_slots(at.place, at.index, SlotLock::Slot(at.slot));
+        // ORDER: Release: behind the lock bit and before the copy. A scan that meets both records
+        // has seen one of the two changes, because it looks for the bit before it reads the slots.
         self.root[3].0[EVICTIONS].fetch_add(medium, 1, Release);
         self.fence_between(at.place, at.index, to);
         let slot = choose::<K>(meta(medium, target).free::<K>(), entry.tag);
-        self.install(guard, Slot { slot, index: to, ..at }, K::turned(entry, true));
+        self.install(guard, Slot { slot, index: to, ..at }, K::placed(entry, true));
         self.clear(at.place, at.index, 1 << at.slot);
     }
 
     /// Locks slots of a bucket. Durable at the next fence.
-    pub(super) fn lock_slots(&self, place: Place, index: u64, mark: Mark) {
+    pub(super) fn lock_slots(&self, place: Place, index: u64, lock: SlotLock) {
         let (region, bucket) = (self.pool.region(), self.bucket(place, index));
         self.announce(place.bucket(index));
         let before = meta(region.medium(), bucket);
-        store_meta(region.medium(), bucket, before.becoming::<K>(before.valid::<K>(), mark));
-        // PERSIST: before the copy is valid (`install` fences in between): else a crash could leave two records of a key that nobody would look for.
+        store_meta(region.medium(), bucket, before.becoming::<K>(before.valid::<K>(), lock));
+        // PERSIST: before the copy is valid (`install` fences in between). Otherwise a crash could
+        // leave two records of a key for which no thread would look.
         region.write_back(&bucket[0]);
     }
 
-    /// Copies a key into a free slot, for good.
+    /// Copies a key into a free slot, durably.
     pub(super) fn install(&self, guard: &Guard<'_, M>, at: Slot, entry: Entry) {
         let (region, bucket) = (self.pool.region(), self.bucket(at.place, at.index));
         self.announce(at.place.bucket(at.index));
         K::write(guard, bucket, at.slot, entry);
-        // PERSIST: the copy, and the lock of the slot that it was made of, before it is valid.
+        // PERSIST: the copy, and the lock of its original slot, before the copy is valid.
         region.persist(&bucket[line_of::<K>(at.slot)]);
         self.publish(at, entry.tag);
         // PERSIST: the copy is valid before its slot is not.
         region.persist(&bucket[0]);
     }
 
-    /// Invalidates slots whose keys have copies elsewhere, and unlocks: one store.
+    /// Invalidates slots whose keys have copies elsewhere, and unlocks, in one store.
     pub(super) fn clear(&self, place: Place, index: u64, slots: u64) {
         let (region, bucket) = (self.pool.region(), self.bucket(place, index));
         let before = meta(region.medium(), bucket);
         let gone = before.valid::<K>() & slots;
         self.announce(place.bucket(index));
-        store_meta(region.medium(), bucket, before.becoming::<K>(before.valid::<K>() & !slots, Mark::None));
+        store_meta(
+            region.medium(),
+            bucket,
+            before.becoming::<K>(before.valid::<K>() & !slots, SlotLock::None),
+        );
         self.add_keys(place.bucket(index), -i64::from(gone.count_ones()));
-        // PERSIST: the slots are free for others only once no crash can bring their keys back.
+        // PERSIST: the slots are free for reuse only once no crash can bring their keys back.
         region.persist(&bucket[0]);
     }
 
-    /// Ends what a crash, or one who died, has left in the buckets of a path that a key with this tag may be in. They are locked. Fails with a stripe that is another's.
+    /// Completes what a crash or a dead thread has left in those buckets of a path that may hold a
+    /// key with this tag. They are locked. Returns the stripe of another thread, if one is needed.
     #[inline(always)]
-    pub(super) fn mend<'g>(
+    pub(super) fn repair<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
-        held: &mut Held<'g, M>,
+        held: &mut LockedStripes<'g, M>,
         view: View<'_, M>,
         (path, tag): (&Path, u8),
     ) -> Result<(), usize> {
         let medium = self.pool.medium();
-        while let Some(((place, index), ())) =
-            self.walk(path, tag, |_, bucket| (meta(medium, bucket).mark::<K>() != Mark::None).then_some(()))
-        {
+        while let Some(((place, index), ())) = self.walk(path, tag, |_, bucket| {
+            (meta(medium, bucket).slot_lock::<K>() != SlotLock::None).then_some(())
+        }) {
             self.resolve(guard, held, view, place, index)?;
         }
         Ok(())
     }
 
-    /// Invalidates the locked slots of a bucket whose keys have copies, and unlocks them all (Algorithm 6, a bucket at a time).
+    /// Invalidates the locked slots of a bucket whose keys have copies, and unlocks all of them
+    /// (Algorithm 6, a bucket at a time).
     #[cold]
     #[inline(never)]
     pub(super) fn resolve<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
-        held: &mut Held<'g, M>,
+        held: &mut LockedStripes<'g, M>,
         view: View<'_, M>,
         place: Place,
         index: u64,
     ) -> Result<(), usize> {
         let (bucket, directory, base) = (self.bucket(place, index), view.directory(), held.len());
-        let mark = meta(self.pool.medium(), bucket).mark::<K>();
+        let mark = meta(self.pool.medium(), bucket).slot_lock::<K>();
         let mut gone = 0;
         for slot in 0..K::SLOTS {
             let Some(entry) = K::read(guard, bucket, slot) else { continue };
             for (place, index) in self.copies(guard, &directory, (place, index), (mark, slot), entry) {
-                if !self.try_hold(guard, held, place.bucket(index)) {
+                if !self.try_lock_bucket(guard, held, place.bucket(index)) {
                     return Err(self.stripe_of(place.bucket(index)));
                 }
                 gone |= u64::from(self.has_key(guard, place, index, entry)) << slot;
@@ -281,20 +293,20 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         Ok(())
     }
 
-    /// The buckets where the key of a locked slot may have a copy.
+    /// The buckets that may have a copy of a locked slot's key.
     pub(super) fn copies(
         &self,
         guard: &Guard<'_, M>,
         directory: &Directory,
         (place, index): (Place, u64),
-        (mark, slot): (Mark, usize),
+        (mark, slot): (SlotLock, usize),
         entry: Entry,
     ) -> impl Iterator<Item = (Place, u64)> + use<M, K> {
         let buckets = match (mark, directory.to) {
-            (Mark::Slot(locked), _) if locked == slot => {
+            (SlotLock::Slot(locked), _) if locked == slot => {
                 [Some((place, place.second(index, entry.tag))), None]
             }
-            (Mark::Moving, Some(to)) if self.leaves(directory, place, entry) => {
+            (SlotLock::Moving, Some(to)) if self.leaves(directory, place, entry) => {
                 let home = self.home_in(guard, to, (place, index), entry);
                 [Some((to, home)), Some((to, to.second(home, entry.tag)))]
             }
@@ -310,7 +322,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         entries.filter(|other| other.tag == entry.tag).any(|other| K::same_key(guard, other, entry))
     }
 
-    /// The home in table `to` of a key that lies in bucket `index` of another one.
+    /// The home in table `to` of a key in bucket `index` of another table.
     pub(super) fn home_in(
         &self,
         guard: &Guard<'_, M>,
@@ -328,7 +340,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         match K::hash_of(guard, entry, self.seed) {
             Some(hash) => to.home(hash),
             None => {
-                // It is kept, so that `check` and `salvage` can still name its record, though no key may lead to it.
+                // The slot is kept, although no key may lead to it, so that `check` and `salvage`
+                // can name its record.
                 self.record_damage(entry.word, "a record that the index points to is unsound");
                 (home << 32 >> place.log2() << to.log2()) >> 32
             }
@@ -347,9 +360,9 @@ mod tests {
     use terrace_medium::{Dram, Offset};
     use terrace_pool::Pool;
 
-    /// Its record cannot be read, so nobody knows more of its hash than its slot and its bucket tell.
+    /// Its record is unreadable, so only its slot and its bucket are known of its hash.
     #[test]
-    fn a_key_without_a_record_moves_to_the_home_that_its_own_becomes() {
+    fn unreadable_key_moves_to_its_mapped_home() {
         let pool = pool::<Dram>(1 << 20);
         let (guard, entry) = (pool.pin(), Entry { tag: 9, key: 0, word: 64 });
         for (nth, (from, to, index)) in
@@ -362,8 +375,8 @@ mod tests {
             let home = map.home_in(&guard, Place::new(64, from), (place, index), entry);
             assert_eq!((home, map.damage()), (index, None), "in a table of the same size");
             let second = (place, place.second(index, entry.tag));
-            let turned = Bytes::<NoRecords>::turned(entry, true);
-            for (at, entry) in [((place, index), entry), (second, turned)] {
+            let placed = Bytes::<NoRecords>::placed(entry, true);
+            for (at, entry) in [((place, index), entry), (second, placed)] {
                 let home = map.home_in(&guard, Place::new(64, to), at, entry);
                 assert_eq!(home, (index << to) >> from, "2^{from} to 2^{to}");
             }
@@ -373,66 +386,66 @@ mod tests {
 
     type Map = Rewo<Dram, U64>;
 
-    /// A table of sixteen buckets, each of which has a lock of its own.
+    /// A table of sixteen buckets, each with a lock of its own.
     fn table(pool: &Pool<Dram>) -> (Map, Place) {
         let map = Map::with_shape(pool, "map", 4, 4).unwrap();
         let place = map.view().directory().cells[0];
         (map, place)
     }
 
-    fn mark_of(map: &Map, place: Place, index: u64) -> Mark {
-        meta(map.pool().medium(), map.bucket(place, index)).mark::<U64>()
+    fn mark_of(map: &Map, place: Place, index: u64) -> SlotLock {
+        meta(map.pool().medium(), map.bucket(place, index)).slot_lock::<U64>()
     }
 
     /// Keys whose home is this bucket, as entries.
-    fn of_home(map: &Map, place: Place, index: u64) -> impl Iterator<Item = Entry> {
+    fn entries_of_home(map: &Map, place: Place, index: u64) -> impl Iterator<Item = Entry> {
         let seed = map.seed;
         let keys = (0..).filter(move |key| place.home(U64::hash(key, seed)) == index);
         keys.map(move |key| U64::entry(&Probe::new(&key, seed), key, false))
     }
 
-    /// Puts a key into a slot, whatever the table has of it elsewhere.
+    /// Puts a key into a slot, whether or not the table has it elsewhere.
     fn put(map: &Map, place: Place, index: u64, slot: usize, entry: Entry) {
         map.install(&map.pool().pin(), Slot { place, index, slot }, entry);
     }
 
     #[test]
-    fn a_key_goes_to_its_first_bucket_until_that_is_three_quarters_full_then_where_there_is_more_room() {
+    fn vacancy_prefers_the_first_bucket() {
         let pool = pool::<Dram>(1 << 20);
         let (map, place) = table(&pool);
         let (guard, tag) = (pool.pin(), 100);
         let second = place.second(3, tag);
         let chosen = |free: [u32; 2], mark| {
             for (index, free) in [3, second].into_iter().zip(free) {
-                let mark = if index == 3 { Mark::None } else { mark };
+                let mark = if index == 3 { SlotLock::None } else { mark };
                 let meta = Meta(0).becoming::<U64>(all_slots::<U64>() >> free, mark);
                 store_meta(pool.medium(), map.bucket(place, index), meta);
             }
-            let mut held = map.hold(&guard, &[place.bucket(3), place.bucket(second)]);
+            let mut held = map.lock_buckets(&guard, &[place.bucket(3), place.bucket(second)]);
             let Ok(at) = map.vacancy(&guard, &mut held, map.view(), place, (3, tag)) else {
                 panic!("there is room")
             };
-            assert_eq!(mark_of(&map, place, second), Mark::None, "what was left there is ended");
+            assert_eq!(mark_of(&map, place, second), SlotLock::None, "what was left there is ended");
             at.index == 3
         };
         let cases = [[14, 14], [4, 14], [3, 14], [3, 3], [3, 2], [2, 3], [1, 0], [0, 1], [0, 14]];
         let is_first = [true, true, false, true, true, false, true, false, false];
-        assert_eq!(cases.map(|free| chosen(free, Mark::None)), is_first);
-        assert!(!chosen([0, 14], Mark::Slot(13)));
+        assert_eq!(cases.map(|free| chosen(free, SlotLock::None)), is_first);
+        assert!(!chosen([0, 14], SlotLock::Slot(13)));
     }
 
     #[test]
-    fn nobody_is_evicted_to_a_bucket_that_is_full_or_marked_or_another_s_or_in_another_view() {
+    fn eviction_needs_an_unlocked_bucket_with_room() {
         let pool = pool::<Dram>(1 << 20);
         let (map, place) = table(&pool);
         let (guard, view, medium) = (pool.pin(), map.view(), pool.medium());
-        let entry = of_home(&map, place, 3).next().unwrap();
+        let entry = entries_of_home(&map, place, 3).next().unwrap();
         let to = place.second(3, entry.tag);
         put(&map, place, 3, 0, entry);
         let victim = Victim { at: Slot { place, index: 3, slot: 0 }, entry, to };
         let bucket = map.bucket(place, to);
         let evict = |view: View<'_, Dram>| {
-            let mut held = map.hold(&guard, &[place.bucket(3)]);
+            let mut held = map.lock_buckets(&guard, &[place.bucket(3)]);
             let outcome = map.evict_one(&guard, &mut held, view, victim);
             let is_left = U64::read(&guard, map.bucket(place, 3), 0) == Some(entry);
             assert_eq!(is_left, outcome.is_err());
@@ -441,14 +454,15 @@ mod tests {
                 Blocked::Full => None,
             })
         };
-        let (full, empty) = (Meta(0).becoming::<U64>(all_slots::<U64>(), Mark::None), meta(medium, bucket));
+        let (full, empty) =
+            (Meta(0).becoming::<U64>(all_slots::<U64>(), SlotLock::None), meta(medium, bucket));
         store_meta(medium, bucket, full);
         assert_eq!(evict(view), Err(None));
-        store_meta(medium, bucket, empty.becoming::<U64>(0, Mark::Slot(5)));
-        assert_eq!((evict(view), mark_of(&map, place, to)), (Err(None), Mark::Slot(5)));
+        store_meta(medium, bucket, empty.becoming::<U64>(0, SlotLock::Slot(5)));
+        assert_eq!((evict(view), mark_of(&map, place, to)), (Err(None), SlotLock::Slot(5)));
         store_meta(medium, bucket, empty);
         let stripe = map.stripe_of(place.bucket(to));
-        let other = map.hold(&guard, &[place.bucket(to)]);
+        let other = map.lock_buckets(&guard, &[place.bucket(to)]);
         assert_eq!(evict(view), Err(Some(stripe)));
         drop(other);
         assert_eq!(evict(View { offset: Offset::new(64), ..view }), Err(Some(stripe)));
@@ -458,30 +472,30 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_room_by_two_evictions_moves_no_key_of_a_bucket_that_has_changed() {
+    fn second_eviction_checks_the_bucket_again() {
         let pool = pool::<Dram>(1 << 20);
         let (map, place) = table(&pool);
         let (guard, view) = (pool.pin(), map.view());
-        let entry = of_home(&map, place, 3).next().unwrap();
+        let entry = entries_of_home(&map, place, 3).next().unwrap();
         let to = place.second(3, entry.tag);
         put(&map, place, 3, 0, entry);
-        let there: Vec<Entry> = of_home(&map, place, to).take(14).collect();
+        let there: Vec<Entry> = entries_of_home(&map, place, to).take(14).collect();
         there.iter().enumerate().for_each(|(slot, &entry)| put(&map, place, to, slot, entry));
         let victim = Victim { at: Slot { place, index: 3, slot: 0 }, entry, to };
         let evict = |buckets| {
-            let mut held = map.hold(&guard, &[place.bucket(3)]);
+            let mut held = map.lock_buckets(&guard, &[place.bucket(3)]);
             map.evict_two(&guard, &mut held, view, victim, buckets).is_ok()
         };
         let before = meta(pool.medium(), map.bucket(place, to));
         assert!(!evict([3, to]), "there is no room for what comes from there");
-        map.lock_slots(place, to, Mark::Slot(9));
-        assert!(!evict([3, 3]) && mark_of(&map, place, to) == Mark::Slot(9));
+        map.lock_slots(place, to, SlotLock::Slot(9));
+        assert!(!evict([3, 3]) && mark_of(&map, place, to) == SlotLock::Slot(9));
         store_meta(
             pool.medium(),
             map.bucket(place, to),
-            before.becoming::<U64>(before.valid::<U64>(), Mark::None),
+            before.becoming::<U64>(before.valid::<U64>(), SlotLock::None),
         );
-        let other = map.hold(&guard, &[place.bucket(to)]);
+        let other = map.lock_buckets(&guard, &[place.bucket(to)]);
         assert!(!evict([3, 3]));
         drop(other);
         assert_eq!((map.evictions(), map.verify(&guard)), (0, vec![]));
@@ -491,29 +505,29 @@ mod tests {
         assert!(all.all(|entry| map.get(&guard, &entry.key) == Some(entry.word)));
     }
 
-    /// A key that is there twice, and not because it was on its way, is for people to see.
+    /// A duplicate that was not moving is damage for people to see.
     #[test]
-    fn where_a_slot_is_locked_only_the_double_of_its_key_goes() {
+    fn locked_slot_is_cleared_only_with_a_copy() {
         let pool = pool::<Dram>(1 << 20);
         let (map, place) = table(&pool);
         let guard = pool.pin();
-        let entries: Vec<Entry> = of_home(&map, place, 3).take(2).collect();
+        let entries: Vec<Entry> = entries_of_home(&map, place, 3).take(2).collect();
         for (slot, &entry) in entries.iter().enumerate() {
             put(&map, place, 3, slot, entry);
-            store_passed::<_, U64>(pool.medium(), map.bucket(place, 3), entry.tag);
+            store_overflow::<_, U64>(pool.medium(), map.bucket(place, 3), entry.tag);
             put(&map, place, place.second(3, entry.tag), slot, entry);
         }
-        map.lock_slots(place, 3, Mark::Slot(1));
-        let mut held = map.hold(&guard, &[place.bucket(3)]);
+        map.lock_slots(place, 3, SlotLock::Slot(1));
+        let mut held = map.lock_buckets(&guard, &[place.bucket(3)]);
         assert_eq!(map.resolve(&guard, &mut held, map.view(), place, 3), Ok(()));
         drop(held);
         let left = [0, 1].map(|slot| U64::read(&guard, map.bucket(place, 3), slot));
-        assert_eq!((left, mark_of(&map, place, 3)), ([Some(entries[0]), None], Mark::None));
+        assert_eq!((left, mark_of(&map, place, 3)), ([Some(entries[0]), None], SlotLock::None));
         assert_eq!(map.verify(&guard).len(), 1);
     }
 
     #[test]
-    fn where_keys_move_only_the_doubles_of_those_that_do_go() {
+    fn moving_bucket_clears_only_copied_keys() {
         let pool = pool::<Dram>(1 << 20);
         let map = Map::with_shape(&pool, "map", 4, 5).unwrap();
         let (guard, mut keys) = (pool.pin(), 0..);
@@ -528,24 +542,24 @@ mod tests {
         let leaves = |of: &(usize, Entry)| map.leaves(&directory, from, of.1);
         let goes = entries().find(leaves).unwrap();
         let stays = entries().find(|of| !leaves(of)).unwrap();
-        map.lock_slots(from, index, Mark::Moving);
+        map.lock_slots(from, index, SlotLock::Moving);
         for (slot, (_, entry)) in [goes, stays].into_iter().enumerate() {
             put(&map, to, map.home_in(&guard, to, (from, index), entry), slot, entry);
         }
-        let mut held = map.hold(&guard, &[from.bucket(index)]);
+        let mut held = map.lock_buckets(&guard, &[from.bucket(index)]);
         assert_eq!(map.resolve(&guard, &mut held, view, from, index), Ok(()));
         let is_left = |(slot, _): (usize, Entry)| U64::read(&guard, map.bucket(from, index), slot).is_some();
         assert_eq!([goes, stays].map(is_left), [false, true]);
     }
 
     #[test]
-    fn in_a_table_of_one_bucket_a_locked_slot_has_no_double() {
+    fn locked_slot_of_a_single_bucket_has_no_copy() {
         let pool = pool::<Dram>(1 << 20);
         let map = Map::with_shape(&pool, "map", 1, 0).unwrap();
         let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
         (0..5).for_each(|key| _ = map.insert(&guard, &key, key).unwrap());
-        map.lock_slots(place, 0, Mark::Slot(2));
+        map.lock_slots(place, 0, SlotLock::Slot(2));
         assert_eq!(map.update(&guard, &100, 1), None);
-        assert_eq!((mark_of(&map, place, 0), map.len(), map.verify(&guard)), (Mark::None, 5, vec![]));
+        assert_eq!((mark_of(&map, place, 0), map.len(), map.verify(&guard)), (SlotLock::None, 5, vec![]));
     }
 }

@@ -1,6 +1,6 @@
 //! The table, and the operations that only read.
 
-use super::bucket::{Bucket, has_passed, line_for};
+use super::bucket::{Bucket, has_overflowed, line_for};
 use super::cache::{Cache, CacheBounds, CacheKey, CacheStats, Look, Ticket};
 use super::place::Place;
 use super::shape::{Nests, Probe};
@@ -35,14 +35,15 @@ pub struct Rewo<M: MappedMedium, K> {
     pub(super) seed: u64,
     pub(super) damage: OnceLock<Damage>,
     pub(super) cache: Option<Box<Cache>>,
-    /// The view for which there was no memory for a spare.
+    /// The view for which the pool had no memory for a spare.
     pub(super) refused: AtomicU64,
-    /// Whether this handle has made it.
+    /// Whether this handle has created the table.
     pub(super) is_new: bool,
     pub(super) kind: PhantomData<fn() -> K>,
 }
 
-/// The buckets that a key can be in, in the order in which it moves through them: first and second of its table, then of the one that it moves to.
+/// The buckets that may have a key, in the order in which it moves through them: first and second
+/// of its table, then of the table that it moves to.
 #[derive(Clone, Copy)]
 pub(super) struct Path {
     buckets: [(Place, u64); 4],
@@ -66,7 +67,7 @@ impl Path {
         }
     }
 
-    /// Where its buckets are.
+    /// The offsets of its buckets, and their number.
     #[inline(always)]
     pub(super) fn offsets(&self) -> ([Offset<Bucket>; 4], usize) {
         (self.buckets.map(|(place, index)| place.bucket(index)), self.len)
@@ -76,11 +77,12 @@ impl Path {
 impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     #[inline(always)]
     pub(super) fn view_offset(&self) -> Offset<ViewBlock> {
-        // ORDER: Acquire: pairs with the Release of a resize: the view is seen as it was written.
+        // ORDER: Acquire: pairs with the Release of a resize: the view is visible as it was
+        // written.
         Offset::new(self.root[1].0[VIEW].load(self.pool.medium(), Acquire))
     }
 
-    /// The directory as it is now.
+    /// The current directory.
     #[inline(always)]
     pub(super) fn view(&self) -> View<'_, M> {
         let offset = self.view_offset();
@@ -101,13 +103,14 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let _ = self.damage.set(Damage { offset, what });
     }
 
-    /// With a cache in DRAM between these bounds, as [`PointIndex::set_cache`].
+    /// The table with a DRAM cache within these bounds; see [`PointIndex::set_cache`].
     pub fn with_cache(mut self, bounds: CacheBounds) -> Self {
         self.set_cache(bounds);
         self
     }
 
-    /// Gives the cache the size that these bytes have room for, whatever its bounds. For tests of what happens meanwhile.
+    /// Gives the cache the size for this many bytes, whatever its bounds. For tests of concurrent
+    /// resizes.
     #[doc(hidden)]
     pub fn resize_cache(&self, bytes: u64) {
         self.cache.iter().for_each(|cache| cache.resize(bytes));
@@ -118,7 +121,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         CacheKey { hash: probe.hash, word: K::cache_word(probe) }
     }
 
-    /// The word of a key, and whether the cache says so.
+    /// The word of a key, and whether it comes from the cache.
     #[inline(always)]
     fn search(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> (Option<u64>, bool) {
         match &self.cache {
@@ -140,7 +143,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         look
     }
 
-    /// As `search_table`, for a key that is not cached, but will be.
+    /// As `search_table`, for a key that is not cached but will be.
     #[inline(always)]
     fn search_to_cache(
         &self,
@@ -155,16 +158,18 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         found
     }
 
-    /// The word of a key, made durable, and how many buckets were read.
+    /// The word of a key, persisted, and the number of buckets read.
     ///
-    /// Keys move only forward on their path, and each copy is there before the other one goes. So whoever looks in the path's order meets a key that is there throughout, unless it moves to a
-    /// table that came after the view was read: then the root names another view.
+    /// Keys move only forward on their path, and a copy exists before the original is removed. So a
+    /// search in the path's order meets a key that is present throughout, unless the key moves to a
+    /// table that came after the view was read. Then the root names another view, and the search
+    /// starts over.
     #[inline(always)]
     fn search_table(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> (Option<u64>, u64) {
         loop {
             let view = self.view();
             let path = Path::new(view.route(probe.hash), probe.hash);
-            let found = self.seek(guard, probe, &path);
+            let found = self.search_path(guard, probe, &path);
             if found.0.is_some() || self.view_offset() == view.offset {
                 return found;
             }
@@ -172,17 +177,18 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     }
 
     #[inline(always)]
-    fn seek(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>, path: &Path) -> (Option<u64>, u64) {
+    fn search_path(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>, path: &Path) -> (Option<u64>, u64) {
         let mut read = [false; 4];
         let found = self.walk(path, probe.tag(), |nth, bucket| {
             read[nth] = true;
             K::find(guard, bucket, probe)
         });
-        self.settle_read(path, read);
+        self.persist_read(path, read);
         (found.map(|(_, (_, word))| word), read.map(u64::from).iter().sum())
     }
 
-    /// The buckets of a path where a key with this tag may be, one after the other, until `each` has an answer: a second one only if its first says that such keys have passed it.
+    /// Calls `each` on those buckets of a path that may have a key with this tag, until it returns
+    /// a result. It visits a second bucket only if the first has the tag's overflow bit set.
     #[inline(always)]
     pub(super) fn walk<'t, T>(
         &'t self,
@@ -195,7 +201,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             if let Some(answer) = each(first, bucket) {
                 return Some((path.buckets[first], answer));
             }
-            if has_passed::<M, K>(self.pool.medium(), bucket, tag) {
+            if has_overflowed::<M, K>(self.pool.medium(), bucket, tag) {
                 let (place, index) = path.buckets[first + 1];
                 if let Some(answer) = each(first + 1, self.bucket(place, index)) {
                     return Some(((place, index), answer));
@@ -205,35 +211,36 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         None
     }
 
-    /// What a reader saw may not be durable while a bucket's lock is held or unfenced; it sees to that itself (invariant 4).
+    /// Persists what a reader saw, if a bucket's lock is held or unfenced (invariant 4).
     #[inline(always)]
-    fn settle_read(&self, path: &Path, read: [bool; 4]) {
+    fn persist_read(&self, path: &Path, read: [bool; 4]) {
         if M::VOLATILE_CACHE {
             let (buckets, _) = path.offsets();
-            let unsettled = |nth: usize| read[nth] && self.may_be_unsettled(buckets[nth]);
+            let unsettled = |nth: usize| read[nth] && self.may_be_unfenced(buckets[nth]);
             if (0..path.len).any(unsettled) {
-                self.persist_read(&buckets[..path.len]);
+                self.persist_buckets(&buckets[..path.len]);
             }
         }
     }
 
     #[cold]
-    fn persist_read(&self, buckets: &[Offset<Bucket>]) {
+    fn persist_buckets(&self, buckets: &[Offset<Bucket>]) {
         let region = self.pool.region();
         for &bucket in buckets {
-            // PERSIST: every store of a writer that holds one of these locks, or released it before its fence, becomes durable before what it showed is answered or
-            // built upon.
+            // PERSIST: every store of a writer that holds one of these locks, or that released it
+            // before its fence, before a reader returns what it shows or a writer builds upon it.
             region.write_back(region.at(bucket));
         }
         region.fence();
     }
 
-    /// A key was not found: whether that is to be believed.
+    /// A key was not found: decides whether that is certain.
     fn absent(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> Result<Option<u64>, Damage> {
         let path = Path::new(self.view().route(probe.hash), probe.hash);
         let mut suspects = (0..path.len).filter_map(|nth| {
             let bucket = self.bucket(path.buckets[nth].0, path.buckets[nth].1);
-            let denying = || (nth % 2 == 1).then(|| self.denies(guard, &path, nth, probe)).flatten();
+            let denying =
+                || (nth % 2 == 1).then(|| self.lacks_overflow_bit(guard, &path, nth, probe)).flatten();
             K::suspect(guard, bucket, probe).or_else(denying)
         });
         let what = "a record that may be the key's, or what leads to it, is unsound";
@@ -243,21 +250,28 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 
-    /// The first bucket of a key that is in its second although the first does not say so.
-    fn denies(&self, guard: &Guard<'_, M>, path: &Path, second: usize, probe: &Probe<'_, K>) -> Option<u64> {
+    /// The first bucket of a key that is in its second, although the first one's overflow bit is
+    /// clear.
+    fn lacks_overflow_bit(
+        &self,
+        guard: &Guard<'_, M>,
+        path: &Path,
+        second: usize,
+        probe: &Probe<'_, K>,
+    ) -> Option<u64> {
         let (place, index) = path.buckets[second];
         if path.buckets[second - 1] == (place, index) {
             return None;
         }
-        // A key that came since the search has said so by now.
+        // A key that came since the search has set the overflow bit by now.
         K::find(guard, self.bucket(place, index), probe)?;
         let (place, index) = path.buckets[second - 1];
         let first = self.bucket(place, index);
-        let is_denied = !has_passed::<M, K>(self.pool.medium(), first, probe.tag());
+        let is_denied = !has_overflowed::<M, K>(self.pool.medium(), first, probe.tag());
         is_denied.then(|| place.bucket(index).raw())
     }
 
-    /// Asks for the lines of a key's first bucket that a search reads.
+    /// Prefetches the lines of a key's first bucket that a search reads.
     #[inline(always)]
     fn prefetch(&self, probe: &Probe<'_, K>) {
         let at = self.first_bucket(probe).raw();
@@ -276,7 +290,7 @@ impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
     type Medium = M;
     type Kind = K;
     const NAME: &'static str = "rewo";
-    /// But for an insert that evicts a key, or two: three more for each.
+    /// An insert that evicts one or two keys takes three more for each.
     const FENCES_PER_INSERT: u32 = 2;
 
     fn pool(&self) -> &Pool<M> {
@@ -293,7 +307,7 @@ impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
         let probe = Probe::new(key, self.seed);
         match self.search(guard, &probe) {
             (None, false) => self.absent(guard, &probe),
-            // What the cache says was added or found by this process.
+            // The cache has only words that this process added or found.
             (found, _) => Ok(found),
         }
     }
@@ -306,7 +320,7 @@ impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
     ) where
         K::Key: 'k,
     {
-        /// Lines that a core can have on their way at once.
+        /// Cache misses of a core that can overlap.
         const BATCH: usize = 16;
         enum Step<'k, K: Nests> {
             Found(Option<u64>),
@@ -377,7 +391,7 @@ impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
     }
 
     fn maintain(&self, guard: &Guard<'_, M>) -> bool {
-        self.step_in_background(guard)
+        self.background_step(guard)
     }
 
     fn stats(&self, _: &Guard<'_, M>) -> IndexStats {
@@ -418,7 +432,7 @@ mod tests {
     use terrace_medium::Dram;
 
     #[test]
-    fn while_keys_move_who_looks_for_one_that_is_absent_is_not_told_of_damage() {
+    fn absent_key_during_a_move_is_no_damage() {
         let pool = pool::<Dram>(4 << 20);
         let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 4, 5).unwrap();
         let (guard, mut keys) = (pool.pin(), 0);
@@ -436,17 +450,17 @@ mod tests {
     }
 
     #[test]
-    fn a_first_bucket_that_denies_a_key_in_the_second_is_told_and_a_table_of_one_bucket_denies_nothing() {
+    fn cleared_overflow_bit_is_reported() {
         let pool = pool::<Dram>(1 << 20);
         let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 4, 2).unwrap();
         let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
         let home = |key: &u64| place.home(<U64 as crate::KeyKind>::hash(key, map.seed));
-        // Three quarters of the home's slots; then one that goes to its second bucket.
+        // Three quarters of the home's slots; then a key that goes to its second bucket.
         let keys: Vec<u64> = (0..).filter(|key| home(key) == 1).take(12).collect();
         keys.iter().for_each(|key| _ = map.insert(&guard, key, *key).unwrap());
-        let passed = &map.bucket(place, 1)[0].0[<U64 as super::super::shape::sealed::Shape>::PASSED];
-        assert_ne!(passed.load(pool.medium(), Relaxed), 0);
-        passed.store(pool.medium(), 0, Relaxed);
+        let overflow = &map.bucket(place, 1)[0].0[<U64 as super::super::shape::sealed::Shape>::OVERFLOW];
+        assert_ne!(overflow.load(pool.medium(), Relaxed), 0);
+        overflow.store(pool.medium(), 0, Relaxed);
         let told = keys.iter().map(|key| map.get_sound(&guard, key).map_err(|damage| damage.offset));
         let denied = told.filter(|found| *found == Err(place.bucket(1).raw()));
         assert_eq!(denied.count(), 1);

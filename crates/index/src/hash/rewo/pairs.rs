@@ -1,6 +1,9 @@
 //! Buckets of `u64` keys: 14 inline pairs.
 //!
-//! `| meta | tags 0 to 7 | tags 8 to 13 | passed | key0 | word0 | key1 | word1 | ... | key13 | word13 |`, meta: `| 63:18 sequence | 17:14 lock | 13:0 valid |`
+//! ```text
+//!   | meta | tags 0 to 7 | tags 8 to 13 | overflow | key0 | word0 | ... | key13 | word13 |
+//!   meta: | 63:18 sequence | 17:14 lock | 13:0 valid |
+//! ```
 
 use super::bucket::{Bucket, Meta, TAGS, meta, meta_again, tag_of, word};
 use super::place::Place;
@@ -24,8 +27,8 @@ fn value_word(bucket: &Bucket, slot: usize) -> &Word {
 /// Key and word of a slot, unless the bucket has changed since its meta word was `before`.
 #[inline(always)]
 fn pair<M: Medium>(medium: &M, bucket: &Bucket, slot: usize, before: Meta) -> Option<(u64, u64)> {
-    // ORDER: Acquire on both: the second load of the meta word stays behind them; and whoever sees what was stored to a slot that was filled again (with Release) also sees
-    // the meta word that had freed it.
+    // ORDER: Acquire on both: the second load of the meta word stays behind them. A reader that
+    // sees a store to a refilled slot (with Release) also sees the meta word that had freed it.
     let key = key_word(bucket, slot).load(medium, Acquire);
     let word = value_word(bucket, slot).load(medium, Acquire);
     (meta_again(medium, bucket) == before).then_some((key, word))
@@ -35,10 +38,10 @@ impl Shape for U64 {
     const SLOTS: usize = 14;
     const FIRST: usize = 4;
     const WORDS: usize = 2;
-    const PASSED: usize = 3;
-    const PASSED_AT: u32 = 0;
-    const PASSED_BITS: u32 = 64;
-    const MARK_BITS: u32 = 4;
+    const OVERFLOW: usize = 3;
+    const OVERFLOW_AT: u32 = 0;
+    const OVERFLOW_BITS: u32 = 64;
+    const SLOT_LOCK_BITS: u32 = 4;
     const KIND: u64 = u64::from_le_bytes(*b"rewopair");
 
     #[inline(always)]
@@ -106,7 +109,7 @@ impl Shape for U64 {
     #[inline(always)]
     fn replace<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry) {
         let medium = guard.pool().medium();
-        // ORDER: Release: whoever reads the word sees what was written before it was handed in.
+        // ORDER: Release: a reader that sees the word sees what the writer stored before the call.
         value_word(bucket, slot).store(medium, entry.word, Release);
     }
 
@@ -116,7 +119,7 @@ impl Shape for U64 {
     }
 
     #[inline(always)]
-    fn turned(entry: Entry, _: bool) -> Entry {
+    fn placed(entry: Entry, _: bool) -> Entry {
         entry
     }
 
@@ -135,7 +138,7 @@ impl Shape for U64 {
         Some(Self::hash(&entry.key, seed))
     }
 
-    fn likeness(entry: Entry) -> u64 {
+    fn sort_key(entry: Entry) -> u64 {
         entry.key
     }
 
@@ -160,8 +163,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_is_likened_by_its_key_alone() {
-        let likeness = |tag, key, word| U64::likeness(Entry { tag, key, word });
-        assert_eq!([likeness(1, 7, 3), likeness(1, 7, 4), likeness(1, 8, 3)], [7, 7, 8]);
+    fn sort_key_is_the_key() {
+        let sort_key = |tag, key, word| U64::sort_key(Entry { tag, key, word });
+        assert_eq!([sort_key(1, 7, 3), sort_key(1, 7, 4), sort_key(1, 8, 3)], [7, 7, 8]);
     }
 }

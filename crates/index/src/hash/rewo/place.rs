@@ -1,25 +1,28 @@
-//! Where a data table lies, and which of its buckets a key can be in.
+//! The place of a data table, and the two buckets of a key in it.
 
 use super::bucket::Bucket;
 use terrace_medium::{BLOCK, Offset};
 
-/// The largest table: 2^27 buckets, 32 GiB. So the buckets of 16 can be counted in 32 bits.
+/// The largest table: 2^27 buckets, 32 GiB. So the buckets of 16 tables can be counted in 32 bits.
 pub(super) const BUCKETS_LOG2_MAX: u32 = 27;
-/// A key's second bucket is one of the 255 behind its first (or any other one, in a smaller table).
+/// A key's second bucket is one of the 255 behind its first (or any other, in a smaller table).
 pub(super) const WINDOW: u64 = 256;
-/// Bits of a hash before those that choose the bucket: the cell of the directory, and ten that slots of byte strings keep.
+/// Bits of a hash before those that choose the bucket: the cell of the directory, and ten that
+/// slots of byte strings keep.
 pub(super) const TOP_BITS: u32 = 14;
 
-/// Where a table is: `| 63:48 check | 47:6 offset / 64 | 5:0 binary logarithm of the buckets |`. Never 0.
+/// The place of a table: `| 63:48 check | 47:6 offset / 64 | 5:0 log2 of the buckets |`. Never 0.
 ///
-/// Whoever opens an index compares the check: buckets at a wrong place would be written over what lies there.
+/// Opening an index verifies the check, because writing buckets at a wrong place would destroy
+/// other data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place(u64);
 
 const CHECK_AT: u32 = 48;
 const START: u64 = (1 << CHECK_AT) - 64;
 
-/// The check of a place's other bits. It covers them in pieces of two bytes, so one changed byte never makes up for itself.
+/// The check of a place's other bits. It covers them in pieces of two bytes, so one changed byte is
+/// always detected.
 fn check(bits: u64) -> u64 {
     const NOT_ZERO: u64 = 0x5e70;
     (bits ^ bits >> 16 ^ bits >> 32 ^ NOT_ZERO) & 0xffff
@@ -61,7 +64,8 @@ impl Place {
         // 63 minus the logarithm, modulo 64.
         hash << TOP_BITS >> 1 >> (!self.0 & 63)
     }
-    /// How far behind its home the second bucket of a key with this tag is. 0 in a table of one bucket only.
+    /// The distance from a key's home to its second bucket, for a key with this tag. 0 only in a
+    /// table of one bucket.
     #[inline(always)]
     pub(super) fn distance(self, tag: u8) -> u64 {
         let others = self.buckets().min(WINDOW) - 1;
@@ -77,7 +81,7 @@ impl Place {
     pub(super) fn home_of_second(self, index: u64, tag: u8) -> u64 {
         index.wrapping_sub(self.distance(tag)) & self.mask()
     }
-    /// The bucket `by` behind another, around the end.
+    /// The bucket `by` behind another, wrapping around.
     #[inline(always)]
     pub(super) fn behind(self, index: u64, by: u64) -> u64 {
         index.wrapping_add(by) & self.mask()
@@ -103,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_with_any_one_byte_changed_is_unsound() {
+    fn place_with_a_changed_byte_is_unsound() {
         let len = 1 << 44;
         for (start, log2) in [(0x8000, 8), (64, 0), (0x7ff_1234_5640, 10), (0x1_0000_0000, BUCKETS_LOG2_MAX)]
         {
@@ -119,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_two_buckets_and_the_second_tells_the_first() {
+    fn second_bucket_determines_the_first() {
         assert_eq!(Place::new(64, 0).second(0, 200), 0, "but not in a table of one");
         for log2 in 1..=BUCKETS_LOG2_MAX {
             let place = Place::new(64, log2);
@@ -135,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_is_told_by_the_bits_behind_the_top() {
+    fn home_is_the_bits_behind_the_top() {
         for log2 in 0..=BUCKETS_LOG2_MAX {
             let place = Place::new(64, log2);
             assert_eq!(place.home(u64::MAX), place.buckets() - 1);
@@ -145,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_spread_second_buckets_over_all_that_there_are() {
+    fn tags_spread_second_buckets_evenly() {
         let distances = |log2, tags: [u8; 4]| tags.map(|tag| Place::new(64, log2).distance(tag));
         assert_eq!(distances(20, [0, 1, 128, 255]), [1, 1, 128, 255]);
         assert_eq!(distances(8, [0, 2, 129, 255]), [1, 2, 129, 255]);

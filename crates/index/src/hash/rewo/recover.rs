@@ -1,40 +1,42 @@
-//! Recovery (3.7, Algorithm 6): ends what a crash has left in the buckets, and counts the keys again, while others read and write.
+//! Recovery (3.7, Algorithm 6): completes what a crash has left in the buckets, and recounts the
+//! keys, while other threads read and write.
 //!
-//! The paper gives each data table to a thread. Here the collector's thread shares the work out a piece at a time, among as many as there are processors and only if the tables are large: so one large table is
-//! shared out, too, and a thread that waits for somebody's lock holds nobody up but itself.
+//! The paper gives each data table to a thread. Here the collector's thread divides the work into
+//! pieces for as many threads as there are processors, and only if the tables are large. So one
+//! large table is divided, too, and a thread that waits for a lock delays only itself.
 
-use super::bucket::{Mark, meta};
+use super::bucket::{SlotLock, meta};
 use super::ops::Rewo;
 use super::place::Place;
 use super::shape::Nests;
-use super::stripes::Held;
+use super::stripes::LockedStripes;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{Builder, available_parallelism};
 use terrace_medium::{BLOCK, MappedMedium};
 use terrace_pool::Guard;
 
-/// Buckets, 4 MiB of them, for which it pays to start one more thread: a millisecond's work.
+/// Buckets, 4 MiB of them, that justify one more thread: a millisecond's work.
 const BUCKETS_PER_THREAD: u64 = 1 << 14;
-/// Buckets that a thread looks through at a time for locked slots.
+/// Buckets in which a thread looks for locked slots at a time.
 const PIECE: u64 = 1 << 10;
 
 impl<M: MappedMedium, K: Nests> Rewo<M, K> {
-    /// Resolves all locked slots, the only ones whose keys may be there twice, and then counts the keys.
+    /// Resolves all locked slots, the only ones with keys that may be there twice, and then counts
+    /// the keys.
     pub(super) fn recover_buckets(&self, guard: &Guard<'_, M>) {
         let directory = self.view().directory();
         let threads = threads_for(directory.buckets(), || available_parallelism().map_or(1, usize::from));
         for place in directory.all() {
             let pieces = place.buckets().div_ceil(PIECE) as usize;
-            self.share_out(guard, threads, pieces, |guard, piece| {
-                self.mend_piece(guard, place, piece as u64)
-            });
+            self.divide(guard, threads, pieces, |guard, piece| self.repair_piece(guard, place, piece as u64));
         }
-        self.share_out(guard, threads, self.stripes(), |guard, stripe| self.count_stripe(guard, stripe));
+        self.divide(guard, threads, self.stripes(), |guard, stripe| self.count_stripe(guard, stripe));
     }
 
-    /// Does `work` for each piece, this thread with its guard and others with guards of their own; fewer than `threads` in all if the system has no more.
-    fn share_out(
+    /// Does `work` for each piece, in this thread with its guard and in others with guards of their
+    /// own: fewer than `threads` in total if the system has no more.
+    fn divide(
         &self,
         guard: &Guard<'_, M>,
         threads: usize,
@@ -43,7 +45,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     ) {
         let next = AtomicUsize::new(0);
         let run = |guard: &Guard<'_, M>| {
-            // ORDER: Relaxed: only who gets a piece is decided by it; the threads' end orders the rest.
+            // ORDER: Relaxed: it only distributes the pieces; joining the threads orders the rest.
             while let Some(piece) = Some(next.fetch_add(1, Relaxed)).filter(|&piece| piece < pieces) {
                 work(guard, piece);
             }
@@ -60,11 +62,12 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     }
 
     /// Looks for locked slots in a piece of a table's buckets, and resolves them.
-    fn mend_piece(&self, guard: &Guard<'_, M>, place: Place, piece: u64) {
-        let is_marked = |index| meta(self.pool.medium(), self.bucket(place, index)).mark::<K>() != Mark::None;
+    fn repair_piece(&self, guard: &Guard<'_, M>, place: Place, piece: u64) {
+        let is_marked =
+            |index| meta(self.pool.medium(), self.bucket(place, index)).slot_lock::<K>() != SlotLock::None;
         for index in piece * PIECE..((piece + 1) * PIECE).min(place.buckets()) {
             while is_marked(index) {
-                let mut held = self.hold(guard, &[place.bucket(index)]);
+                let mut held = self.lock_buckets(guard, &[place.bucket(index)]);
                 let view = self.view();
                 let outcome = match is_marked(index) && view.directory().all().any(|table| table == place) {
                     true => self.resolve(guard, &mut held, view, place, index),
@@ -79,8 +82,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     }
 
     fn count_stripe(&self, guard: &Guard<'_, M>, stripe: usize) {
-        let mut held = Held::none();
-        self.hold_stripe(guard, &mut held, stripe);
+        let mut held = LockedStripes::none();
+        self.lock_stripe(guard, &mut held, stripe);
         let mut keys = 0;
         for place in self.view().directory().all() {
             let first =
@@ -93,7 +96,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     }
 }
 
-/// How many threads look through so many buckets. Only for large tables it is asked how many `processors` there are, as the system reads several files to tell.
+/// The number of threads for this many buckets. Asks for the number of `processors` only for large
+/// tables, because the system reads several files for it.
 fn threads_for(buckets: u64, processors: impl FnOnce() -> usize) -> usize {
     match (buckets / BUCKETS_PER_THREAD) as usize {
         0 | 1 => 1,
@@ -104,7 +108,7 @@ fn threads_for(buckets: u64, processors: impl FnOnce() -> usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::rewo::bucket::store_passed;
+    use crate::hash::rewo::bucket::store_overflow;
     use crate::hash::rewo::shape::{Entry, sealed::Shape};
     use crate::hash::rewo::write::Slot;
     use crate::{PointIndex, Stored, U64};
@@ -113,16 +117,16 @@ mod tests {
     use terrace_pool::{Marker, Pool, PoolOptions};
 
     #[test]
-    fn pieces_are_shared_out_among_threads_and_each_is_done_once() {
+    fn pieces_are_divided_and_each_is_done_once() {
         let pool = Pool::<Shm>::anonymous(4 << 20).unwrap();
         let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 2).unwrap();
         for (threads, pieces) in [(1, 5), (2, 2), (3, 3), (4, 100), (5, 3), (2, 0)] {
             let together = threads.min(pieces);
             let done: Vec<_> = (0..pieces).map(|_| AtomicUsize::new(0)).collect();
             let meeting = Barrier::new(together);
-            map.share_out(&pool.pin(), threads, pieces, |guard, piece| {
+            map.divide(&pool.pin(), threads, pieces, |guard, piece| {
                 assert_eq!(guard.depth(), 1);
-                // The first pieces are only done once so many threads are at them.
+                // The first pieces end only once this many threads are working.
                 if piece < together {
                     meeting.wait();
                 }
@@ -132,9 +136,10 @@ mod tests {
         }
     }
 
-    /// As a crash leaves it in the middle of an eviction, in every eighth bucket: the slot is locked, and its key may be in its second bucket already.
+    /// As a crash in the middle of an eviction leaves it, in every eighth bucket: the slot is
+    /// locked, and its key may already be in its second bucket.
     #[test]
-    fn locked_slots_of_a_large_table_are_resolved_and_its_keys_counted() {
+    fn recovery_resolves_locked_slots_and_counts_keys() {
         const BUCKETS_LOG2: u32 = 16;
         const KEYS: u64 = 300_000;
         let pool = PoolOptions::anonymous().size(64 << 20).create::<Shm>().unwrap();
@@ -150,14 +155,14 @@ mod tests {
             let found =
                 (0..14).find_map(|slot| Some((slot, U64::read(&guard, bucket, slot).filter(homely)?)));
             let Some((slot, entry)) = found else { continue };
-            map.lock_slots(place, index, Mark::Slot(slot));
+            map.lock_slots(place, index, SlotLock::Slot(slot));
             locked += 1;
             let to = place.second(index, entry.tag);
             let free = meta(pool.medium(), map.bucket(place, to)).free::<U64>();
             if locked % 2 == 0 && to != index && free != 0 {
                 let at = Slot { place, index: to, slot: free.trailing_zeros() as usize };
-                store_passed::<_, U64>(pool.medium(), bucket, entry.tag);
-                map.install(&guard, at, U64::turned(entry, true));
+                store_overflow::<_, U64>(pool.medium(), bucket, entry.tag);
+                map.install(&guard, at, U64::placed(entry, true));
                 copied += 1;
             }
         }
@@ -172,12 +177,13 @@ mod tests {
         assert_eq!((map.len(), map.verify(&guard)), (KEYS, vec![]));
         let is_there = |key: &u64| map.get(&guard, key) == Some(!key);
         assert!((0..KEYS).all(|key| is_there(&key)));
-        let is_marked = |index| meta(pool.medium(), map.bucket(place, index)).mark::<U64>() != Mark::None;
+        let is_marked =
+            |index| meta(pool.medium(), map.bucket(place, index)).slot_lock::<U64>() != SlotLock::None;
         assert!(!(0..place.buckets()).any(is_marked));
     }
 
     #[test]
-    fn there_is_a_thread_for_every_four_mebibytes_but_none_more_than_processors() {
+    fn one_thread_for_four_mebibytes_up_to_all_processors() {
         let threads = |buckets| threads_for(buckets, || 4);
         assert_eq!([0, 1, (2 << 14) - 1, 2 << 14, (3 << 14) - 1].map(threads), [1, 1, 1, 2, 2]);
         assert_eq!([4 << 14, 5 << 14, 1 << 31].map(threads), [4, 4, 4]);
@@ -185,9 +191,9 @@ mod tests {
         assert_eq!([0, (2 << 14) - 1].map(nobody_asks), [1, 1]);
     }
 
-    /// Who has noted a table may come to it when another has taken its place; nobody writes to it any more.
+    /// A thread may reach a table after another has replaced it; no thread writes to it any more.
     #[test]
-    fn a_table_that_was_given_back_meanwhile_is_left_alone() {
+    fn retired_table_is_not_touched() {
         let pool = Pool::<Shm>::anonymous(4 << 20).unwrap();
         let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 0).unwrap();
         let (guard, mut keys) = (pool.pin(), 0..);
@@ -196,30 +202,32 @@ mod tests {
         while !is_gone() {
             map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
         }
-        let is_marked = |place| meta(pool.medium(), map.bucket(place, 0)).mark::<U64>() != Mark::None;
+        let is_marked =
+            |place| meta(pool.medium(), map.bucket(place, 0)).slot_lock::<U64>() != SlotLock::None;
         for (place, is_left) in [(first, true), (map.view().directory().cells[0], false)] {
-            map.lock_slots(place, 0, Mark::Slot(13));
-            map.mend_piece(&guard, place, 0);
+            map.lock_slots(place, 0, SlotLock::Slot(13));
+            map.repair_piece(&guard, place, 0);
             assert_eq!(is_marked(place), is_left);
         }
     }
 
     #[test]
-    fn a_piece_is_its_own_buckets_and_no_others() {
+    fn piece_covers_exactly_its_buckets() {
         let pool = Pool::<Shm>::anonymous(4 << 20).unwrap();
         let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 12).unwrap();
         let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
         let indexes = [0, PIECE - 1, PIECE, 2 * PIECE - 1, 2 * PIECE, 4 * PIECE - 1];
-        indexes.iter().for_each(|&index| map.lock_slots(place, index, Mark::Slot(3)));
+        indexes.iter().for_each(|&index| map.lock_slots(place, index, SlotLock::Slot(3)));
         let marked = || {
-            let is_marked = |index| meta(pool.medium(), map.bucket(place, index)).mark::<U64>() != Mark::None;
+            let is_marked =
+                |index| meta(pool.medium(), map.bucket(place, index)).slot_lock::<U64>() != SlotLock::None;
             indexes.map(is_marked)
         };
-        map.mend_piece(&guard, place, 1);
+        map.repair_piece(&guard, place, 1);
         assert_eq!(marked(), [true, true, false, false, true, true]);
-        map.mend_piece(&guard, place, 3);
+        map.repair_piece(&guard, place, 3);
         assert_eq!(marked(), [true, true, false, false, true, false]);
-        map.mend_piece(&guard, place, 0);
+        map.repair_piece(&guard, place, 0);
         assert_eq!(marked(), [false, false, false, false, true, false]);
     }
 }

@@ -1,79 +1,89 @@
-//! Resizing: a new data table takes half of one table's keys, or, as T0, all keys of all tables.
+//! Resizing: a new data table takes half of one table's keys or, as T0, all keys of all tables.
 //!
-//! The root names a *view*, which is written once: the table of each cell of the directory, and during a resize the cells whose keys move, and where. So a resize begins and ends with one store, and whoever
-//! crashes in between finds the one view or the other:
-//! 1. write the view of the resize, and the view after it; fence; name the view of the resize in the root; write back, fence. The new table is the *spare*, which was cleared before, a piece with each write
-//!    (`spare.rs`);
-//! 2. bucket by bucket, in order, under the bucket's lock: lock the slots whose keys move, copy them as inserts would, as many at a time as share their fences (`together.rs`), then invalidate all of
-//!    them in one store. `count` says how many buckets are done; every write moves some of them in passing, and no key is added before its writer has;
-//! 3. name the view that follows; write back, fence; retire the tables that no cell has any more.
+//! The root names a *view*, which is written once: the table of each cell of the directory and,
+//! during a resize, the cells whose keys move, and their target. So a resize begins and ends with
+//! one store, and after a crash in between there is the one view or the other:
+//! 1. Write the view of the resize, and the view after it; fence; publish the view of the resize in
+//!    the root; write back, fence. The new table is the *spare*, which was cleared before, a piece
+//!    with each write (`spare.rs`).
+//! 2. Bucket by bucket, in order, under the bucket's lock: lock the slots whose keys move, copy
+//!    them as inserts would, as many at a time as can share their fences (`together.rs`), then
+//!    invalidate all of them in one store. `count` is the number of finished buckets. Every write
+//!    moves some buckets, and an insert does so before it adds its key.
+//! 3. Publish the view that follows; write back, fence; retire the tables that no cell uses any
+//!    more.
 //!
-//! Meanwhile a key that moves is in its old table, or in the new one, and is added to the new one only. Writers lock its buckets in both. `count` may be too low after a crash, and then
-//! what is done already is looked through again.
+//! Meanwhile a key that moves is in its old table or in the new one, and is added to the new one
+//! only. Writers lock its buckets in both. `count` may be too low after a crash; finished buckets
+//! are then checked again.
 //!
-//! A table that cannot take a key gives up half of its cells to one of its own size. When it has only one cell, a table twice as large as all others together takes all keys. Shrinking is the same with a smaller one.
+//! A table that cannot take a key gives half of its cells to a new one of its own size. If it has
+//! only one cell, a table twice as large as all others together takes all keys. Shrinking is the
+//! same with a smaller one.
 
 use super::bucket::*;
 use super::ops::Rewo;
 use super::place::Place;
 use super::shape::Nests;
-use super::stripes::Held;
-use super::together::Together;
+use super::stripes::LockedStripes;
+use super::together::CopyBatch;
 use super::view::*;
 use super::write::Blocked;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Fresh, Guard, PoolFull};
 
-/// Buckets that a writer moves in passing, and that one moves, or clears, who waits for room.
+/// Buckets that a writer moves before its own work; and those that a thread moves or clears while
+/// it waits for room.
 const HELP: u64 = 8;
 const HELP_WAITING: u64 = 64;
-/// Buckets that tell how full a table is, and how full one has to be to grow.
+/// Buckets in a sample of a table's load, and the load at which it may grow.
 const SAMPLE: u64 = 1024;
 const CROWDED_PERCENT: u64 = 50;
-/// `count` is written back once in so many buckets.
+/// `count` is written back once in this many buckets.
 const COUNT_EVERY: u64 = 64;
 
 impl<M: MappedMedium, K: Nests> Rewo<M, K> {
-    /// Moves, or clears, some buckets, unless another thread is at it. Whether it has.
+    /// Moves or clears some buckets, unless another thread does. Returns whether it did.
     #[inline(never)]
-    pub(super) fn help(&self, guard: &Guard<'_, M>) -> bool {
+    pub(super) fn help_resize(&self, guard: &Guard<'_, M>) -> bool {
         let Some(_lock) = self.resize_lock().try_acquire(guard) else { return false };
         self.help_locked(guard);
         true
     }
 
-    /// Moves some buckets, after another thread if one is at it. Every insert does: so they cannot fill the new table before the keys that move have come, however long who moves
-    /// them is kept from it.
+    /// Moves some buckets, after another thread if one does so now. Every insert calls this. So
+    /// inserts cannot fill the new table before the moving keys are there, even if the mover is
+    /// descheduled.
     #[cold]
     #[inline(never)]
-    pub(super) fn help_in_turn(&self, guard: &Guard<'_, M>) {
+    pub(super) fn wait_and_help(&self, guard: &Guard<'_, M>) {
         let _lock = self.resize_lock().acquire(guard);
         self.help_locked(guard);
     }
 
-    /// The resizes' lock is held.
+    /// Moves or clears some buckets. The resizes' lock is held.
     fn help_locked(&self, guard: &Guard<'_, M>) {
         let view = self.view();
-        self.settle_view(view.offset);
+        self.persist_view(view.offset);
         match view.is_moving() {
-            // Where the new table has no room, the key stays where it is.
+            // If the new table has no room, the key stays where it is.
             true => _ = self.advance(guard, view, HELP),
-            false => self.clear_in_passing(guard, view),
+            false => self.clear_piece(guard, view),
         }
     }
 
-    /// Makes room in a table that could not take a key, or brings a resize on.
+    /// Makes room in a table that could not take a key, or advances a resize.
     #[cold]
     #[inline(never)]
-    pub(super) fn make_room(
+    pub(super) fn make_place(
         &self,
         guard: &Guard<'_, M>,
         view: View<'_, M>,
         place: Place,
     ) -> Result<(), PoolFull> {
         let _lock = self.resize_lock().acquire(guard);
-        self.settle_view(self.view_offset());
+        self.persist_view(self.view_offset());
         if self.view_offset() != view.offset {
             return Ok(());
         }
@@ -87,7 +97,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             return Ok(());
         }
         if !self.is_filled(place, SAMPLE, CROWDED_PERCENT) {
-            // Keys that collide more than chance makes them: a larger table would not help.
+            // Keys collide more often than by chance: a larger table would not help_resize.
             return Err(self.table_full(place));
         }
         match spare {
@@ -96,7 +106,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 
-    /// Whether so many of a hundred slots of a table have keys, by a sample of its buckets.
+    /// Whether at least `percent` of a table's slots have keys, by a sample of its buckets.
     pub(super) fn is_filled(&self, place: Place, sample: u64, percent: u64) -> bool {
         let looked_at = place.buckets().min(sample);
         let step = place.buckets() / looked_at;
@@ -109,7 +119,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         PoolFull { wanted, size: self.pool.size(), longest: None, waiting: 0, collecting: false }
     }
 
-    /// Begins to move to the spare, all of which is cleared, the cells that are to move, or, if there is room for them, all. The resizes' lock is held.
+    /// Begins to move the required cells to the spare, which is entirely cleared; or all cells, if
+    /// it has room for them. The resizes' lock is held.
     pub(super) fn begin(
         &self,
         guard: &Guard<'_, M>,
@@ -125,8 +136,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let view = new_view(guard, &view)?;
         // PERSIST: both views, before any of them can be reached.
         self.pool.region().fence();
-        // Durable before any key moves, or is added to the new table.
-        self.name(view.offset());
+        // Durable before any key moves or is added to the new table.
+        self.publish_view(view.offset());
         for block in [after, view] {
             let _ = block.fenced_later().into_offset();
         }
@@ -134,17 +145,20 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         Ok(())
     }
 
-    /// Names another view in the root, for good. The resizes' lock is held.
-    pub(super) fn name(&self, view: u64) {
+    /// Publishes another view in the root, durably. The resizes' lock is held.
+    pub(super) fn publish_view(&self, view: u64) {
         let medium = self.pool.medium();
-        // ORDER: Relaxed: before the view, by the Release of that. 0 lets nobody do without a fence.
-        self.root[2].0[SETTLED].store(medium, 0, Relaxed);
+        // ORDER: Relaxed: stays before the view by the Release of that store. With 0 every thread
+        // fences.
+        self.root[2].0[DURABLE_VIEW].store(medium, 0, Relaxed);
         self.root[1].0[VIEW].store(medium, view, Release);
-        // Before anything follows from it, and before what it takes the place of is given back; who sees it before does the same.
-        self.settle_view(view_at(view));
+        // Durable before anything depends on it, and before the replaced view is retired. A thread
+        // that sees it earlier does the same.
+        self.persist_view(view_at(view));
     }
 
-    /// Moves up to `most` buckets, and ends the resize after the last. The resizes' lock is held. Fails if a key finds no room in the new table.
+    /// Moves up to `most` buckets, and ends the resize after the last. The resizes' lock is held.
+    /// Fails if a key finds no room in the new table.
     fn advance(&self, guard: &Guard<'_, M>, view: View<'_, M>, most: u64) -> Result<(), Blocked> {
         let directory = view.directory();
         let mut left = most;
@@ -155,7 +169,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                 self.move_bucket(guard, view, &directory, place, index)?;
                 view.set_count(before + index + 1);
                 if (before + index + 1).is_multiple_of(COUNT_EVERY) {
-                    // PERSIST: some later fence will do. It is stored after the bucket is durable, so a crash leaves one that is true.
+                    // PERSIST: any later fence is enough. It is stored after the bucket is durable,
+                    // so whatever a crash leaves is true.
                     self.pool.region().write_back(&view.block[3]);
                 }
                 left -= 1;
@@ -194,8 +209,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         index: u64,
     ) -> Result<(), Blocked> {
         let bucket = self.bucket(place, index);
-        let mut held = self.hold(guard, &[place.bucket(index)]);
-        if meta(self.pool.medium(), bucket).mark::<K>() != Mark::None {
+        let mut held = self.lock_buckets(guard, &[place.bucket(index)]);
+        if meta(self.pool.medium(), bucket).slot_lock::<K>() != SlotLock::None {
             self.resolve(guard, &mut held, view, place, index).map_err(Blocked::Busy)?;
         }
         let leaving = |slot: &usize| {
@@ -204,9 +219,9 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         if !(0..K::SLOTS).any(|slot| leaving(&slot)) {
             return Ok(());
         }
-        self.lock_slots(place, index, Mark::Moving);
+        self.lock_slots(place, index, SlotLock::Moving);
         let (base, mut gone, mut outcome) = (held.len(), 0, Ok(()));
-        let mut copies = Together::default();
+        let mut copies = CopyBatch::default();
         for slot in (0..K::SLOTS).filter(leaving) {
             outcome = self.move_key(guard, (&mut held, base), view, (place, index), slot, &mut copies);
             if outcome.is_err() {
@@ -214,22 +229,23 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             }
             gone |= 1 << slot;
         }
-        self.publish_together(&mut copies);
+        self.publish_copies(&mut copies);
         held.release_after(base);
         self.clear(place, index, gone);
         outcome
     }
 
-    /// Copies the key of a slot to the new table: together with the others that are being copied, or, where that cannot be, behind them. Locks after the first `base` are those of copies, and are freed once
-    /// these are durable.
+    /// Copies the key of a slot to the new table: together with the others that are being copied,
+    /// or, if that is not possible, behind them. Locks after the first `base` are those of copies,
+    /// and are released once these are durable.
     fn move_key<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
-        (held, base): (&mut Held<'g, M>, usize),
+        (held, base): (&mut LockedStripes<'g, M>, usize),
         view: View<'_, M>,
         (place, index): (Place, u64),
         slot: usize,
-        copies: &mut Together,
+        copies: &mut CopyBatch,
     ) -> Result<(), Blocked> {
         let (Some(to), Some(entry)) = (view.directory().to, K::read(guard, self.bucket(place, index), slot))
         else {
@@ -239,30 +255,31 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             self.record_damage(entry.word, "a slot of the index is damaged");
         }
         let home = self.home_in(guard, to, (place, index), entry);
-        if self.copy_together(guard, held, (to, home), entry, copies) {
+        if self.add_copy(guard, held, (to, home), entry, copies) {
             return Ok(());
         }
-        self.publish_together(copies);
+        self.publish_copies(copies);
         held.release_after(base);
-        if self.copy_together(guard, held, (to, home), entry, copies) {
+        if self.add_copy(guard, held, (to, home), entry, copies) {
             return Ok(());
         }
         for index in [home, to.second(home, entry.tag)] {
-            if !self.try_hold(guard, held, to.bucket(index)) {
+            if !self.try_lock_bucket(guard, held, to.bucket(index)) {
                 return Err(Blocked::Busy(self.stripe_of(to.bucket(index))));
             }
         }
         let at = self.vacancy(guard, held, view, to, (home, entry.tag))?;
-        self.pass(home, at, entry.tag);
-        self.install(guard, at, K::turned(entry, at.index != home));
+        self.set_overflow_bit(home, at, entry.tag);
+        self.install(guard, at, K::placed(entry, at.index != home));
         held.release_after(base);
         Ok(())
     }
 
-    /// Every key has moved: the view that follows takes over. The resizes' lock is held.
+    /// Ends a resize whose keys have all moved: publishes the view that follows. The resizes' lock
+    /// is held.
     fn end(&self, guard: &Guard<'_, M>, view: View<'_, M>, directory: &Directory) {
-        // Durable before what the old view names is given back, or the next resize begins.
-        self.name(directory.after);
+        // Durable before the old view's tables are retired, or the next resize begins.
+        self.publish_view(directory.after);
         self.root[2].0[RESIZES].fetch_add(self.pool.medium(), 1, Relaxed);
         let now = self.view().directory();
         for (place, _) in directory.tables(u64::MAX).filter(|(place, _)| !now.cells.contains(place)) {
@@ -271,7 +288,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         guard.retire(view.offset.raw(), size_of::<ViewBlock>());
     }
 
-    /// Begins to shrink if few keys are left for so many buckets, and there is room to do it in.
+    /// Begins to shrink if few keys are left for this many buckets, and the pool has room for that.
     #[cold]
     pub(super) fn shrink_if_sparse(&self, guard: &Guard<'_, M>) {
         let view = self.view();
@@ -279,24 +296,25 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             return;
         }
         let Some(_lock) = self.resize_lock().try_acquire(guard) else { return };
-        self.settle_view(self.view_offset());
+        self.persist_view(self.view_offset());
         if self.view_offset() == view.offset {
             self.shrink(guard, view);
         }
     }
 
-    /// The binary logarithm of the buckets that are enough, if few keys are left for so many.
+    /// The number of buckets, as a binary logarithm, that is enough, if few keys are left.
     fn shrunk_log2(&self, view: View<'_, M>) -> Option<u32> {
         let (keys, buckets) = (self.count_keys(), view.directory().buckets());
         if view.is_moving() || keys * 8 > buckets * K::SLOTS as u64 {
             return None;
         }
-        // Half full then, with room for what is added while keys move.
+        // Half full then, with room for keys that are added meanwhile.
         let wanted = (keys * 2 + buckets / 4).div_ceil(K::SLOTS as u64).max(1).next_power_of_two();
         (wanted * 2 <= buckets).then_some(wanted.ilog2())
     }
 
-    /// Shrinks, if there are few keys: takes a spare for all of them, or, once that is cleared, begins. A full pool leaves it as it is. The resizes' lock is held.
+    /// Shrinks if there are few keys: allocates a spare for all of them, or begins once that is
+    /// cleared. A full pool leaves the table as it is. The resizes' lock is held.
     pub(super) fn shrink(&self, guard: &Guard<'_, M>, view: View<'_, M>) {
         let Some(log2) = self.shrunk_log2(view) else { return };
         let directory = view.directory();
@@ -310,17 +328,17 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         };
     }
 
-    /// One piece of a resize, for when nobody writes. Whether there is more to do.
-    pub(super) fn step_in_background(&self, guard: &Guard<'_, M>) -> bool {
+    /// Does one piece of a resize, while no thread writes. Returns whether more is left.
+    pub(super) fn background_step(&self, guard: &Guard<'_, M>) -> bool {
         match self.view().wants_help() {
-            true => _ = self.help(guard),
+            true => _ = self.help_resize(guard),
             false => self.shrink_if_sparse(guard),
         }
         self.view().wants_help()
     }
 }
 
-/// A view that nothing names yet. Durable at the next fence.
+/// An unpublished view. Durable at the next fence.
 pub(super) fn new_view<'g, M: MappedMedium>(
     guard: &'g Guard<'_, M>,
     directory: &Directory,
@@ -330,7 +348,7 @@ pub(super) fn new_view<'g, M: MappedMedium>(
     Ok(fresh)
 }
 
-/// Where a view lies.
+/// The typed offset of a view.
 pub(super) fn view_at(offset: u64) -> Offset<ViewBlock> {
     Offset::new(offset)
 }
@@ -338,7 +356,7 @@ pub(super) fn view_at(offset: u64) -> Offset<ViewBlock> {
 #[cfg(test)]
 mod tests {
     use super::super::super::power::{Power, interrupted};
-    use super::super::bucket::{Mark, all_slots, meta, store_meta};
+    use super::super::bucket::{SlotLock, all_slots, meta, store_meta};
     use crate::hash::Rewo;
     use crate::{KeyKind, PointIndex, Stored, U64};
     use std::sync::Arc;
@@ -347,11 +365,12 @@ mod tests {
     use terrace_testkit::schedule::Stage;
 
     #[test]
-    fn a_table_with_an_eighth_of_its_slots_taken_shrinks_to_half_full() {
+    fn table_shrinks_to_half_full() {
         let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
         let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 6).unwrap();
         let guard = pool.pin();
-        // 64 buckets of 14 slots; as many again as there are keys, and a quarter of the buckets.
+        // 64 buckets of 14 slots; twice as many slots as there are keys, and a quarter of the
+        // buckets.
         let log2s = [(0, Some(1)), (6, Some(1)), (7, Some(2)), (21, Some(3)), (48, Some(3)), (49, Some(4))];
         let mut keys = 0..;
         for (count, log2) in
@@ -365,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_asks_for_one_twice_as_large() {
+    fn full_table_reports_twice_its_size() {
         let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
         let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 6).unwrap();
         let full = map.table_full(map.view().directory().cells[0]);
@@ -373,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_filled_if_buckets_all_over_it_are() {
+    fn is_filled_samples_the_whole_table() {
         let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
         let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 8).unwrap();
         let place = map.view().directory().cells[0];
@@ -383,7 +402,7 @@ mod tests {
                 store_meta(
                     pool.medium(),
                     bucket,
-                    meta(pool.medium(), bucket).becoming::<U64>(all, Mark::None),
+                    meta(pool.medium(), bucket).becoming::<U64>(all, SlotLock::None),
                 );
             }
         };
@@ -391,7 +410,7 @@ mod tests {
         assert!(!is_filled());
         fill(0..128);
         assert!(!is_filled(), "half of it");
-        // Of the 64 that are looked at, one in four, 90% are 57.6.
+        // 90% of the sampled 64 buckets, one in four, are 57.6.
         fill(128..4 * 57);
         assert!(!is_filled());
         fill(4 * 57..4 * 58);
@@ -399,12 +418,12 @@ mod tests {
     }
 
     #[test]
-    fn who_is_kept_from_moving_keys_does_not_let_others_fill_the_new_table() {
+    fn delayed_mover_keeps_inserts_out_of_the_new_table() {
         let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
         let map = Rewo::<Dram, U64>::create(&pool, "map", 0).unwrap();
         let guard = pool.pin();
         let mut keys = 0..;
-        // Until a resize of some hundred buckets is under way.
+        // Until a resize of some hundred buckets is in progress.
         while !map.view().is_moving() || map.view().directory().buckets() < 100 {
             map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
         }
@@ -417,7 +436,7 @@ mod tests {
                 let guard = pool.pin();
                 added.iter().for_each(|key| _ = map.insert(&guard, key, 2).unwrap());
             });
-            // Time for them to fill it, if they could; who comes later shows nothing.
+            // Time for other threads to fill it, if they could; a slow thread shows nothing.
             for _ in 0..20_000 {
                 std::thread::yield_now();
             }
@@ -428,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn an_insert_moves_its_piece_after_who_was_at_it() {
+    fn insert_waits_for_the_mover_and_helps() {
         let power = Power::new();
         let map = Rewo::<_, U64>::with_shape(&power.pool, "map", 1, 5).unwrap();
         let mut keys = 0..;
@@ -437,7 +456,7 @@ mod tests {
         }
         let (before, map) = (map.view().count(), Arc::new(map));
         let (mover, writer, key) = (map.clone(), map.clone(), keys.next().unwrap());
-        // Moves nothing, but has the lock when the other comes.
+        // Moves nothing, but has the lock when the other thread comes.
         let hold = move || {
             let guard = mover.pool().pin();
             let lock = mover.resize_lock().acquire(&guard);
@@ -452,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_has_moved_every_sixty_fourth_bucket_is_remembered_after_a_loss_of_power() {
+    fn count_is_durable_every_64_buckets() {
         let power = Power::new();
         let map = Rewo::<_, U64>::with_shape(&power.pool, "map", 1, 7).unwrap();
         let (mut keys, guard) = (0.., power.pool.pin());
@@ -473,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_has_grown_counts_all_that_it_takes_and_has_given_back_the_rest() {
+    fn grown_table_uses_exactly_its_stated_bytes() {
         let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
         let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 6, 2).unwrap();
         let guard = pool.pin();
@@ -482,7 +501,7 @@ mod tests {
         assert!(map.stats(&guard).resizes > 16, "all tables were replaced by one");
         let spare = map.view().directory().spare().map_or(0, |spare| spare.buckets());
         let (stats, stripes) = (map.stats(&guard), 64 * 32);
-        // Root and view besides.
+        // Plus root and view.
         assert_eq!(stats.bytes, 256 * (stats.buckets + spare) + stripes + 256 + 256);
         assert_eq!(stats.slots, 14 * stats.buckets);
         drop(guard);

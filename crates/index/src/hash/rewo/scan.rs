@@ -1,9 +1,16 @@
 //! Scans, and the collector's walk.
 //!
-//! A position is a cell of the directory, how far the homes of its table have been visited, and how many cells are visited together: `| 63:60 cell | 59:14 home, as a fraction |
-//! 13:11 binary logarithm of the cells, and 1 | 10:0 0 |`. It means the same in tables of any size, and of a table that was halved both halves go on where the whole was. A key is visited with its home, wherever it lies.
+//! A position consists of a cell of the directory, how far the homes of its table have been
+//! visited, and how many cells are visited together:
+//!
+//! ```text
+//!   | 63:60 cell | 59:14 home, as a fraction | 13:11 log2 of the cells, and 1 | 10:0 0 |
+//! ```
+//!
+//! It means the same in tables of any size. If a table was halved, both halves continue where the
+//! whole was. A key is visited with its home, wherever it lies.
 
-use super::bucket::{Mark, meta};
+use super::bucket::{SlotLock, meta};
 use super::ops::Rewo;
 use super::place::{BUCKETS_LOG2_MAX, Place, WINDOW};
 use super::resize::view_at;
@@ -23,20 +30,21 @@ const HOME_AT: u32 = CODE_AT + CODE_BITS;
 const HOME_BITS: u32 = CELL_AT - HOME_AT;
 const CELL_AT: u32 = 60;
 const CELLS_LOG2: u64 = CELLS.ilog2() as u64;
-// A position tells all homes of the largest table apart.
+// A position distinguishes all homes of the largest table.
 const _: () = assert!(BUCKETS_LOG2_MAX <= HOME_BITS);
 
-/// A position, taken apart.
+/// A decoded position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Spot {
+struct ScanPosition {
     first_cell: usize,
     cells_log2: u64,
     /// The top bits of the homes, as a fraction of 2^[`HOME_BITS`].
     home: u64,
 }
 
-impl Spot {
-    /// Any word is one. Where it does not say how many cells, those of the table are visited together, without those before the position: it never goes back.
+impl ScanPosition {
+    /// Decodes a position; any word is one. If it has no number of cells, those of the table are
+    /// visited together, without those before the position: the scan never goes back.
     fn at(position: Position, directory: &Directory) -> Self {
         let cell = cell_of(position);
         let cells_log2 = match position >> CODE_AT & ((1 << CODE_BITS) - 1) {
@@ -54,7 +62,8 @@ impl Spot {
         ((1 << (1 << self.cells_log2)) - 1) << self.first_cell
     }
 
-    /// The same cells from another home on; the next ones if it is beyond the last; 0 behind those.
+    /// The position of the same cells from another home on; of the next cells if that is beyond the
+    /// last home; 0 behind the last cell.
     fn next(self, home: u64) -> Position {
         if home >> HOME_BITS == 0 {
             let code = self.cells_log2 + 1;
@@ -66,7 +75,9 @@ impl Spot {
 }
 
 impl<M: MappedMedium, K: Nests> Rewo<M, K> {
-    /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock. What is visited together is read before the first of it is handed out, and read again if a resize began or ended meanwhile.
+    /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock. The entries that are
+    /// visited together are read before the first is returned, and are read again if a resize began
+    /// or ended meanwhile.
     pub(super) fn scan_from(
         &self,
         guard: &Guard<'_, M>,
@@ -87,7 +98,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 
-    /// Reads the entries of as many homes as there would be `wanted` keys in, of half full buckets.
+    /// Reads the entries of as many homes as would have `wanted` keys in half full buckets.
     fn gather(
         &self,
         guard: &Guard<'_, M>,
@@ -98,10 +109,10 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         loop {
             let view = self.view();
             let directory = view.directory();
-            let spot = Spot::at(position, &directory);
+            let spot = ScanPosition::at(position, &directory);
             let moving = directory.to.filter(|_| directory.moving & spot.mask() != 0);
             let tables = || directory.tables(spot.mask()).map(|(place, _)| place).chain(moving);
-            // In steps of the smallest table's homes: so every table's are visited whole.
+            // In steps of the smallest table's homes, so every table's homes are visited whole.
             let coarse = tables().map(Place::log2).min().expect("cells have tables");
             let fine = tables().map(Place::log2).max().expect("cells have tables");
             let homes = (wanted as u64 / (K::SLOTS as u64 / 2)) >> (fine - coarse);
@@ -132,7 +143,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         self.root[3].0[EVICTIONS].load(self.pool.medium(), Acquire)
     }
 
-    /// Every key of a table with its home among `homes`: those in their first buckets, then those in their second, in the order in which keys move. Says whether slots were locked.
+    /// Visits every key of a table with its home among `homes`: those in their first buckets, then
+    /// those in their second, in the order in which keys move. Returns whether slots were locked.
     fn visit(
         &self,
         guard: &Guard<'_, M>,
@@ -143,8 +155,10 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let mut is_locked = false;
         let mut read = |index: u64, seconds: bool| {
             let bucket = self.bucket(place, index);
-            let is_marked = || meta(self.pool.medium(), bucket).mark::<K>() != Mark::None;
-            // ORDER: before the slots, by its Acquire: an eviction that was counted before this scan takes the mark away with the slot, so who meets the slot has met the mark.
+            let is_marked = || meta(self.pool.medium(), bucket).slot_lock::<K>() != SlotLock::None;
+            // ORDER: before the slots, by its Acquire. An eviction that was counted before this
+            // scan clears the mark together with the slot, so a scan that meets the slot has met
+            // the mark.
             is_locked |= is_marked();
             for slot in 0..K::SLOTS {
                 let Some(entry) = K::read(guard, bucket, slot) else { continue };
@@ -154,7 +168,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                     each(entry);
                 }
             }
-            if self.may_be_unsettled(place.bucket(index)) {
+            if self.may_be_unfenced(place.bucket(index)) {
                 // PERSIST: what a writer stored to this bucket, before it is answered.
                 self.pool.region().persist(bucket);
             }
@@ -165,12 +179,13 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         is_locked
     }
 
-    /// Keeps of entries with the same key one: of a key that has just moved, or of which a crash has left two.
+    /// Keeps one of several entries with the same key: the key has just moved, or a crash has left
+    /// it twice.
     fn visit_once(&self, guard: &Guard<'_, M>, entries: &mut Vec<Entry>) {
-        entries.sort_by_key(|&entry| K::likeness(entry));
+        entries.sort_by_key(|&entry| K::sort_key(entry));
         let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
         for &entry in &*entries {
-            let alike = kept.iter().rev().take_while(|&&other| K::likeness(other) == K::likeness(entry));
+            let alike = kept.iter().rev().take_while(|&&other| K::sort_key(other) == K::sort_key(entry));
             if !alike.into_iter().any(|&other| K::same_key(guard, other, entry)) {
                 kept.push(entry);
             }
@@ -178,7 +193,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         *entries = kept;
     }
 
-    /// See [`PointIndex::trace`](crate::PointIndex::trace). Counts the keys again, stripe by stripe under its lock, and ends what a crash has left in buckets.
+    /// See [`PointIndex::trace`](crate::PointIndex::trace). Recounts the keys, stripe by stripe
+    /// under its lock, and completes what a crash has left in buckets.
     pub(super) fn trace_all(
         &self,
         guard: &Guard<'_, M>,
@@ -190,8 +206,9 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         self.recover_buckets(guard);
         loop {
             let view = self.view();
-            // Who stored it may have died before its fence, and what is not named here is given to others.
-            self.settle_view(view.offset);
+            // The thread that stored it may have died before its fence, and blocks that it does not
+            // name are reused.
+            self.persist_view(view.offset);
             let directory = view.directory();
             for offset in
                 [view.offset, view_at(directory.after)].into_iter().filter(|offset| !offset.is_null())
@@ -205,7 +222,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                 marker.mark(place.start(), place.bytes());
                 self.visit(guard, place, 0..place.buckets(), |entry| each(marker, entry.word));
             }
-            // Keys move forward through the tables of one view, in the order of the walk. If there is another one now, they may have moved to a table that was not visited.
+            // Keys move forward through the tables of one view, in the order of the walk. If there
+            // is another view now, they may have moved to a table that was not visited.
             if self.view_offset() == view.offset {
                 return;
             }
@@ -216,12 +234,12 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 #[cfg(test)]
 mod tests {
     use super::super::super::power::{Medium, Power, interrupted, pool};
-    use super::super::bucket::store_passed;
+    use super::super::bucket::store_overflow;
     use super::super::shape::sealed::Shape;
-    use super::super::together::Together;
+    use super::super::together::CopyBatch;
     use super::super::write::Slot;
     use super::*;
-    use crate::hash::rewo::stripes::Held;
+    use crate::hash::rewo::stripes::LockedStripes;
     use crate::{KeyKind, PointIndex, Stored, U64};
     use std::sync::atomic::Ordering::Relaxed;
     use std::sync::{Arc, Mutex};
@@ -230,9 +248,10 @@ mod tests {
     use terrace_testkit::Counting;
     use terrace_testkit::schedule::Stage;
 
-    /// Who begins a resize, or ends one, may die between its store of the view and the fence behind that. What the view has taken the place of is the collector's then.
+    /// A thread that begins or ends a resize may die between its store of the view and the fence
+    /// behind that. Then the collector takes the replaced view.
     #[test]
-    fn the_collector_makes_a_view_durable_before_it_follows_it() {
+    fn collector_persists_the_view_that_it_follows() {
         let pool = Pool::<Counting<Pmem>>::anonymous(16 << 20).unwrap();
         let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 2).unwrap();
         let guard = pool.pin();
@@ -247,14 +266,14 @@ mod tests {
                 map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
             }
             assert_eq!(trace(), (0, 0));
-            // As it is between the store and the fence.
-            map.root[2].0[SETTLED].store(pool.medium(), 0, Relaxed);
+            // The state between the store and the fence.
+            map.root[2].0[DURABLE_VIEW].store(pool.medium(), 0, Relaxed);
             assert_eq!(trace(), (1, 1), "moving: {is_moving}");
             assert_eq!(trace(), (0, 0));
         }
     }
 
-    /// All words, in scans that ask for so many at a time, sorted.
+    /// All words, sorted, from scans that ask for `at_least` at a time.
     fn scanned<M: MappedMedium>(map: &Rewo<M, U64>, at_least: usize) -> Vec<u64> {
         let (guard, mut words, mut position) = (map.pool().pin(), Vec::new(), 0);
         loop {
@@ -267,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_sees_each_key_once_with_a_spare_in_which_anything_lies_and_while_keys_move() {
+    fn scan_visits_each_key_once_during_a_resize() {
         let pool = pool::<Dram>(16 << 20);
         let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 6).unwrap();
         let (guard, mut keys, mut moving) = (pool.pin(), 0, 0);
@@ -293,7 +312,8 @@ mod tests {
         assert_eq!(map.verify(&guard), []);
     }
 
-    /// So many keys that the next one evicts another, and such a table with all but that.
+    /// A table in which the next insert evicts a key, and that number of keys; or the same with
+    /// `keys` keys.
     fn before_an_eviction<M: MappedMedium>(pool: &Pool<M>, keys: Option<u64>) -> (Rewo<M, U64>, u64) {
         let map = Rewo::<M, U64>::with_shape(pool, "map", 1, 2).unwrap();
         let guard = pool.pin();
@@ -307,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_sees_a_key_once_that_is_evicted_meanwhile() {
+    fn scan_visits_an_evicted_key_once() {
         let stage = Stage::new();
         let (_, until) = before_an_eviction(&pool::<Dram>(1 << 20), None);
         let last = until - 1;
@@ -323,14 +343,14 @@ mod tests {
             });
             assert_eq!(map.evictions(), 1);
             let mut seen = std::mem::take(&mut *seen.lock().unwrap());
-            // It came meanwhile.
+            // It was added meanwhile.
             _ = seen.pop_if(|word| *word == last);
             assert_eq!(seen, (0..last).collect::<Vec<_>>(), "after {steps} steps");
         }
     }
 
     #[test]
-    fn a_piece_has_as_many_homes_as_half_full_buckets_would_have_keys_in_their_order() {
+    fn scan_piece_has_homes_for_half_full_buckets() {
         let pool = pool::<Dram>(1 << 20);
         let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 4).unwrap();
         let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
@@ -339,7 +359,8 @@ mod tests {
             keys.take(7).for_each(|key| _ = map.insert(&guard, &key, home).unwrap());
         }
         // All cells are visited together.
-        let at = |home: u64| Spot { first_cell: 0, cells_log2: 4, home: 0 }.next(home << (HOME_BITS - 4));
+        let at =
+            |home: u64| ScanPosition { first_cell: 0, cells_log2: 4, home: 0 }.next(home << (HOME_BITS - 4));
         let piece = |from, at_least| {
             let mut homes = Vec::new();
             let end = map.scan(&guard, from, at_least, |home| homes.push(home));
@@ -354,23 +375,24 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_reads_its_homes_and_the_window_of_their_second_buckets_and_no_others() {
+    fn scan_piece_reads_its_homes_and_their_window() {
         let pool = pool::<Counting<Dram>>(16 << 20);
         let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 10).unwrap();
         let guard = pool.pin();
-        // A key in each home, or nearly.
+        // A key in nearly each home.
         (0..7000).for_each(|key| _ = map.insert(&guard, &key, key).unwrap());
         for (from, homes) in [(0, 1), (512, 1), (512, 10), (1000, 10)] {
-            let position = Spot { first_cell: 0, cells_log2: 4, home: 0 }.next(from << (HOME_BITS - 10));
+            let position =
+                ScanPosition { first_cell: 0, cells_log2: 4, home: 0 }.next(from << (HOME_BITS - 10));
             let at_least = 7 * (homes as usize - 1);
             let (read, _) = pool.medium().touched(|| map.gather(&guard, position, at_least, &mut Vec::new()));
-            // Root and view besides.
+            // Plus root and view.
             assert!((homes + 256..homes + 262).contains(&(read.blocks() as u64)), "{}", read.blocks());
         }
     }
 
     #[test]
-    fn pieces_of_a_scan_are_apart_while_keys_move_to_a_larger_table() {
+    fn scan_pieces_are_disjoint_during_growth() {
         let pool = pool::<Dram>(4 << 20);
         let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 4, 3).unwrap();
         let (guard, mut keys, mut larger) = (pool.pin(), 0, 0);
@@ -388,8 +410,9 @@ mod tests {
         }
     }
 
-    /// The table that is found after a loss of power: each key once, but perhaps the last, and with nothing left to end after a collection.
-    fn is_whole(pool: Pool<Medium>, keys: u64, when: &str) {
+    /// Checks a table after a power loss: each key is there once, except perhaps the last, and a
+    /// collection leaves nothing to complete.
+    fn check_whole(pool: Pool<Medium>, keys: u64, when: &str) {
         let map = Rewo::<_, U64>::recover(&pool, "map").unwrap().unwrap();
         let is_there = || {
             let mut words = scanned(&map, usize::MAX);
@@ -405,7 +428,7 @@ mod tests {
         pool.abandon();
     }
 
-    /// A table that has been filled until this is so; and how many keys it has.
+    /// A table that was filled until `is_so`, and its number of keys.
     fn filled<M: MappedMedium>(
         pool: &Pool<M>,
         log2: u32,
@@ -420,8 +443,9 @@ mod tests {
         (map, keys)
     }
 
-    /// Stops who inserts the key with this number after so many of his steps: somebody scans then, and the power is lost.
-    fn cut(log2: u32, keys: u64, steps: impl Iterator<Item = u32>) {
+    /// Stops an insert of key number `keys` after each of `steps`. Then another thread scans, and
+    /// the power is lost.
+    fn check_interrupted_insert(log2: u32, keys: u64, steps: impl Iterator<Item = u32>) {
         let stage = Stage::new();
         for steps in steps {
             let power = Arc::new(Power::new());
@@ -431,39 +455,39 @@ mod tests {
             let answer = seen.clone();
             let write = move || _ = writer.insert(&writer.pool().pin(), &keys, keys).unwrap();
             interrupted(&stage, steps, write, move || {
-                // What a scan meets it makes durable.
+                // The scan persists what it meets.
                 let pool = off.after_power_loss();
                 *answer.lock().unwrap() = Some((pool, scanned(&reader, usize::MAX)));
             });
             let (pool, mut words) = seen.lock().unwrap().take().unwrap();
             _ = words.pop_if(|word| *word == keys);
             assert_eq!(words, (0..keys).collect::<Vec<_>>(), "after {steps} steps");
-            is_whole(pool, keys, &format!("after {steps} steps"));
+            check_whole(pool, keys, &format!("after {steps} steps"));
         }
     }
 
     #[test]
-    fn a_key_that_is_being_evicted_is_there_once_for_a_scan_and_after_a_loss_of_power() {
+    fn interrupted_eviction_leaves_each_key_once() {
         let evicts = |map: &Rewo<Dram, U64>, _| map.evictions() > 0;
         let (_, keys) = filled(&pool::<Dram>(1 << 20), 2, evicts);
-        cut(2, keys - 1, (1..260).step_by(4));
+        check_interrupted_insert(2, keys - 1, (1..260).step_by(4));
     }
 
     #[test]
-    fn a_spare_that_is_being_taken_and_a_resize_that_begins_leave_every_key_where_it_is() {
+    fn interrupted_resize_start_loses_no_key() {
         let has_spare = |map: &Rewo<Dram, U64>, _| map.view().directory().spare().is_some();
         let (_, keys) = filled(&pool::<Dram>(1 << 20), 3, has_spare);
-        cut(3, keys - 1, (20..520).step_by(17));
+        check_interrupted_insert(3, keys - 1, (20..520).step_by(17));
         let moves = |map: &Rewo<Dram, U64>, _| map.view().is_moving();
         let (_, keys) = filled(&pool::<Dram>(1 << 20), 3, moves);
-        cut(3, keys - 1, (20..520).step_by(17));
+        check_interrupted_insert(3, keys - 1, (20..520).step_by(17));
     }
 
     #[test]
-    fn keys_that_are_being_moved_are_there_once_for_a_scan_and_after_a_loss_of_power() {
+    fn interrupted_move_leaves_each_key_once() {
         let moves = |map: &Rewo<Dram, U64>, _| map.view().is_moving();
         let (_, keys) = filled(&pool::<Dram>(1 << 20), 3, moves);
-        cut(3, keys, (5..3000).step_by(61));
+        check_interrupted_insert(3, keys, (5..3000).step_by(61));
     }
 
     /// The slot of a key.
@@ -475,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collection_ends_what_a_crash_has_left_of_an_eviction() {
+    fn collection_completes_an_eviction() {
         for (mark, is_copied) in [(true, true), (true, false), (false, true)] {
             let pool = pool::<Dram>(1 << 20);
             let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 2).unwrap();
@@ -484,22 +508,24 @@ mod tests {
             let (place, hash) = (map.view().directory().cells[0], U64::hash(&7, map.seed));
             let home = place.home(hash);
             let (second, slot) = (place.second(home, hash as u8), slot_of(&map, place, home, 7).unwrap());
-            let is_locked = || meta(pool.medium(), map.bucket(place, home)).mark::<U64>() != Mark::None;
+            let is_locked =
+                || meta(pool.medium(), map.bucket(place, home)).slot_lock::<U64>() != SlotLock::None;
             if mark {
-                map.lock_slots(place, home, Mark::Slot(slot));
+                map.lock_slots(place, home, SlotLock::Slot(slot));
             }
             if is_copied {
-                store_passed::<_, U64>(pool.medium(), map.bucket(place, home), hash as u8);
+                store_overflow::<_, U64>(pool.medium(), map.bucket(place, home), hash as u8);
                 let entry = U64::read(&guard, map.bucket(place, home), slot).unwrap();
                 let free = meta(pool.medium(), map.bucket(place, second)).free::<U64>().trailing_zeros();
                 map.install(&guard, Slot { place, index: second, slot: free as usize }, entry);
             }
             if mark {
-                // Whoever meets both knows that it is one.
+                // A scan that meets both knows that it is one key.
                 assert_eq!(scanned(&map, usize::MAX), (0..20).collect::<Vec<_>>());
             }
             let findings = map.verify(&guard);
-            // One that is there twice and not on its way is damage, which a collection leaves for people to see.
+            // A duplicate that is not moving is damage, which a collection leaves for people to
+            // see.
             assert_eq!((findings.is_empty(), is_locked()), (mark, mark), "{findings:?}");
             pool.reachable(&mut |marker| map.trace(&guard, marker, |_, _| ()));
             let places = [home, second].map(|index| slot_of(&map, place, index, 7).is_some());
@@ -511,7 +537,8 @@ mod tests {
         }
     }
 
-    /// A resize whose mover has died in a bucket: of the keys that leave it every other one has a copy already.
+    /// A resize whose mover died in a bucket: every other key that leaves the bucket already has a
+    /// copy.
     fn half_moved(pool: &Pool<Dram>) -> (Rewo<Dram, U64>, u64) {
         let map = Rewo::<Dram, U64>::with_shape(pool, "map", 4, 3).unwrap();
         let (guard, mut keys) = (pool.pin(), 0);
@@ -527,24 +554,28 @@ mod tests {
             entries.filter(|&entry| map.leaves(&directory, place, entry)).collect::<Vec<_>>()
         };
         let index = (map.view().count()..place.buckets()).find(|&index| leaving(index).len() > 2).unwrap();
-        map.lock_slots(place, index, Mark::Moving);
-        let (mut held, mut copies) = (Held::none(), Together::default());
+        map.lock_slots(place, index, SlotLock::Moving);
+        let (mut held, mut copies) = (LockedStripes::none(), CopyBatch::default());
         let mut copied = 0;
         for entry in leaving(index).into_iter().step_by(2) {
             let home = map.home_in(&guard, to, (place, index), entry);
-            copied += u64::from(map.copy_together(&guard, &mut held, (to, home), entry, &mut copies));
+            copied += u64::from(map.add_copy(&guard, &mut held, (to, home), entry, &mut copies));
         }
-        map.publish_together(&mut copies);
-        assert!(copied > 0 && meta(pool.medium(), map.bucket(place, index)).mark::<U64>() == Mark::Moving);
+        map.publish_copies(&mut copies);
+        assert!(
+            copied > 0
+                && meta(pool.medium(), map.bucket(place, index)).slot_lock::<U64>() == SlotLock::Moving
+        );
         drop(held);
         drop(guard);
         (map, keys)
     }
 
     #[test]
-    fn whoever_comes_by_ends_what_a_crash_has_left_of_a_move() {
+    fn writer_or_collector_completes_a_move() {
         let pools = [(); 3].map(|()| pool::<Dram>(1 << 20));
-        // Somebody who scans ends nothing, and sees each key once; nor is a key in two places on its way a finding.
+        // A scan completes nothing, and visits each key once. A key that is moving and in two
+        // places is no finding.
         let (map, keys) = half_moved(&pools[0]);
         let guard = pools[0].pin();
         assert_eq!((scanned(&map, usize::MAX), map.verify(&guard)), ((0..keys).collect(), vec![]));
@@ -571,14 +602,20 @@ mod tests {
     }
 
     #[test]
-    fn a_position_goes_on_where_it_was_in_a_table_that_was_halved() {
-        let spot = Spot::at(0, &directory(2));
-        assert_eq!(spot, Spot { first_cell: 0, cells_log2: 3, home: 0 });
+    fn position_continues_in_a_halved_table() {
+        let spot = ScanPosition::at(0, &directory(2));
+        assert_eq!(spot, ScanPosition { first_cell: 0, cells_log2: 3, home: 0 });
         let next = spot.next(5 << 40);
-        assert_eq!(Spot::at(next, &directory(4)), Spot { first_cell: 0, cells_log2: 3, home: 5 << 40 });
+        assert_eq!(
+            ScanPosition::at(next, &directory(4)),
+            ScanPosition { first_cell: 0, cells_log2: 3, home: 5 << 40 }
+        );
         let behind = spot.next(1 << HOME_BITS);
-        assert_eq!(Spot::at(behind, &directory(4)), Spot { first_cell: 8, cells_log2: 2, home: 0 });
-        assert_eq!(Spot { first_cell: 12, cells_log2: 2, home: 0 }.next(1 << HOME_BITS), 0);
+        assert_eq!(
+            ScanPosition::at(behind, &directory(4)),
+            ScanPosition { first_cell: 8, cells_log2: 2, home: 0 }
+        );
+        assert_eq!(ScanPosition { first_cell: 12, cells_log2: 2, home: 0 }.next(1 << HOME_BITS), 0);
     }
 
     #[test]
@@ -586,7 +623,7 @@ mod tests {
         for word in [u64::MAX, 1, 7 << CODE_AT, 0x1234_5678_9abc_def6, 0xf000_0000_0000_0800] {
             let (mut position, mut steps, directory) = (word, 0, directory(8));
             while position != 0 {
-                let spot = Spot::at(position, &directory);
+                let spot = ScanPosition::at(position, &directory);
                 assert!(spot.first_cell + (1 << spot.cells_log2) <= CELLS && spot.home >> HOME_BITS == 0);
                 position = spot.next(((spot.home >> (HOME_BITS - 3)) + 1) << (HOME_BITS - 3));
                 steps += 1;
@@ -596,9 +633,9 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_has_a_bit_for_each_cell() {
-        let all = Spot { first_cell: 0, cells_log2: 4, home: 0 };
-        let two = Spot { first_cell: 6, cells_log2: 1, home: 0 };
+    fn mask_has_a_bit_for_each_cell() {
+        let all = ScanPosition { first_cell: 0, cells_log2: 4, home: 0 };
+        let two = ScanPosition { first_cell: 6, cells_log2: 1, home: 0 };
         assert_eq!((all.mask(), two.mask()), (0xffff, 0xc0));
     }
 }

@@ -1,12 +1,20 @@
-//! The spare: the data table that the next resize moves keys to, taken and cleared before it is due, so that nobody has to clear all of it at once.
+//! The spare: the target table of the next resize, allocated and cleared before it is due, so that
+//! no thread has to clear all of it at once.
 //!
-//! The root names a view in which nothing moves, but which has a table that keys move to: that is the spare, and its `count` says how many of its buckets are cleared. Each write clears a piece of it in
-//! passing. Nothing is ever in a spare, nobody looks into it, and what is cleared is fenced before `count` says so, which itself need not be durable. So a crash finds the old view, and the collector takes the spare's block
-//! back; or the view with the spare, some or all of which is cleared once more; or the view of the resize, and the whole of the table is clear.
+//! If the root names a view in which nothing moves but which has a target table, that is the spare.
+//! The view's `count` is the number of its cleared buckets. Each write first clears a piece of it.
+//! Nothing is ever in a spare, and no thread searches it. Cleared buckets are fenced before `count`
+//! says so; `count` itself need not be durable. So a crash finds the old view, and the collector
+//! reclaims the spare's block; or the view with the spare, of which some or all is cleared once
+//! more; or the view of the resize, and the whole table is clear.
 //!
-//! A spare is due once a table is nine tenths full, which an insert that has evicted a key looks at: then more inserts are to come than there are pieces to clear, four times as many for the largest, T0 of 16 tables.
-//! The resize begins, if the spare is cleared, with the first insert that has to evict two keys, some hundredth before one finds no room: for only one table is left at a time, and all are full at nearly the same time.
-//! Who finds no room all the same clears, or moves, larger pieces until there is some; the others go on. A spare for another resize than the one that is due is given back.
+//! A spare is due once a table is nine tenths full. An insert that has evicted a key checks that.
+//! Then more inserts are to come than there are pieces to clear, four times as many for the
+//! largest, T0 of 16 tables. If the spare is cleared, the resize begins with the first insert that
+//! has to evict two keys. That is some hundredth before an insert finds no room: only one table is
+//! left at a time, and all are full at nearly the same time. A thread that finds no room all the
+//! same clears or moves larger pieces until there is some; the others continue. A spare for another
+//! resize than the one that is due is retired.
 
 use super::ops::Rewo;
 use super::place::Place;
@@ -17,25 +25,27 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{BLOCK, MappedMedium};
 use terrace_pool::{Fresh, Guard, PoolFull};
 
-/// Buckets that a writer clears in passing: 4 KiB of the table.
+/// Buckets that a writer clears before its own work: 4 KiB of the table.
 const PIECE: u64 = 16;
-/// Buckets that tell whether a spare is due, and how full they are then.
+/// Buckets in the sample that decides whether a spare is due, and the load at which it is.
 const SAMPLE: u64 = 64;
 const DUE_PERCENT: u64 = 90;
 
 impl<M: MappedMedium, K: Nests> Rewo<M, K> {
-    /// After an insert that has evicted so many keys: takes a spare, or begins the resize, if it is time for that. Not if another thread is at a resize. Called with no bucket locked.
+    /// Called after an insert that has evicted some keys, with no bucket locked. Allocates a spare,
+    /// or begins the resize, if it is time for that, unless another thread is resizing.
     #[cold]
     #[inline(never)]
-    pub(super) fn foresee(&self, guard: &Guard<'_, M>, place: Place, evictions: u32) {
+    pub(super) fn prepare_resize(&self, guard: &Guard<'_, M>, place: Place, evictions: u32) {
         let Some(_lock) = self.resize_lock().try_acquire(guard) else { return };
-        self.settle_view(self.view_offset());
+        self.persist_view(self.view_offset());
         let view = self.view();
         let directory = view.directory();
         let Some(growth) = directory.growth(place).filter(|_| !view.is_moving()) else { return };
         // Keys that collide evict others in a table that is not full, too.
         let is_due = || self.is_filled(place, SAMPLE, DUE_PERCENT);
-        // In a full pool it is for who finds no room to say so; and not to look for memory each time, which takes long where there is none.
+        // In a full pool, an insert that finds no room reports that. This does not search for
+        // memory each time, which takes long if there is none.
         let _ = match directory.spare().filter(|&spare| directory.serves(spare, growth)) {
             None if self.refused.load(Relaxed) == view.offset.raw() => Ok(()),
             None if is_due() => {
@@ -49,7 +59,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         };
     }
 
-    /// A table of 2^`log2` buckets as the spare. Gives back the one that there is. The resizes' lock is held, and nothing moves.
+    /// Makes a table of 2^`log2` buckets the spare, and retires the present one. The resizes' lock
+    /// is held, and nothing moves.
     pub(super) fn take_spare(
         &self,
         guard: &Guard<'_, M>,
@@ -60,9 +71,9 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let table = guard.alloc(BLOCK << log2)?;
         let spare = Place::new(table.offset(), log2);
         let with_spare = new_view(guard, &Directory { to: Some(spare), ..directory })?;
-        // PERSIST: the view, before the root names it. What lies in the table is of no account yet.
+        // PERSIST: the view, before the root names it. The table's content does not matter yet.
         self.pool.region().fence();
-        self.name(with_spare.offset());
+        self.publish_view(with_spare.offset());
         for block in [table, with_spare] {
             let _ = block.fenced_later().into_offset();
         }
@@ -73,16 +84,18 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         Ok(())
     }
 
-    /// Clears so many buckets of the spare, but at most half of it, so that a small one takes two pieces, too. Whether all of it is cleared. The resizes' lock is held.
+    /// Clears up to `buckets` buckets of the spare, but at most half of it, so that a small one
+    /// takes two pieces, too. Returns whether all of it is cleared. The resizes' lock is held.
     pub(super) fn clear_some(&self, view: View<'_, M>, buckets: u64) -> bool {
         let (Some(spare), region) = (view.directory().spare(), self.pool.region()) else { return false };
         let start = view.count();
         let end = (start + buckets.min(spare.buckets().div_ceil(2))).min(spare.buckets());
         if start < end {
-            // A bucket is empty whose first line is zero.
+            // A bucket whose first line is zero is empty.
             (start..end).for_each(|index| region.stream_lines(spare.bucket(index).raw(), &[[0; 8]]));
-            // PERSIST: these buckets, before the count says so, and so before any key comes to one. The count is not written back: a crash that leaves an older one leaves
-            // buckets to be cleared again, in which there is nothing.
+            // PERSIST: these buckets, before the count says so, and so before any key comes into
+            // one. The count is not written back: after a crash that leaves an older count, some
+            // empty buckets are cleared again.
             region.fence();
             view.set_count(end);
         }
@@ -94,8 +107,9 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         view.count() >= spare.buckets()
     }
 
-    /// A piece in passing; behind the last, the resize that needs nothing else. The resizes' lock is held.
-    pub(super) fn clear_in_passing(&self, guard: &Guard<'_, M>, view: View<'_, M>) {
+    /// Clears a piece of the spare; after the last piece, begins the resize if nothing else is
+    /// needed. The resizes' lock is held.
+    pub(super) fn clear_piece(&self, guard: &Guard<'_, M>, view: View<'_, M>) {
         if self.clear_some(view, PIECE) {
             self.shrink(guard, view);
         }
@@ -121,7 +135,7 @@ mod tests {
     use terrace_pool::Pool;
     use terrace_testkit::Counting;
 
-    /// A table of 64 buckets that has been filled until it has a spare. How many keys it has.
+    /// Fills a table of 64 buckets until it has a spare. Returns its number of keys.
     fn filled<M: MappedMedium>(pool: &Pool<M>) -> (Rewo<M, U64>, u64) {
         let map = Rewo::<M, U64>::with_shape(pool, "map", 1, 6).unwrap();
         let mut keys = 0;
@@ -132,7 +146,7 @@ mod tests {
         (map, keys)
     }
 
-    /// Leaves something else than zeros in all memory that is free.
+    /// Fills all free memory with bytes other than zero.
     fn soil<M: MappedMedium>(pool: &Pool<M>) {
         let guard = pool.pin();
         let blocks: Vec<_> = std::iter::from_fn(|| guard.alloc(BLOCK).ok()).collect();
@@ -141,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_loss_of_power_a_spare_is_cleared_again() {
+    fn spare_is_cleared_again_after_power_loss() {
         let power = Power::new();
         soil(&power.pool);
         let (map, keys) = filled(&power.pool);
@@ -173,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_a_bucket_of_the_spare_that_was_cleared_is_told() {
+    fn content_in_a_cleared_spare_is_reported() {
         let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
         let (map, _) = filled(&pool);
         let (guard, view) = (pool.pin(), map.view());
@@ -194,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spare_for_another_resize_is_given_back() {
+    fn spare_for_another_resize_is_retired() {
         let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
         let (map, _) = filled(&pool);
         let free_with = |log2s: &[u32]| {
@@ -210,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_room_in_one_table_takes_the_spare_that_was_meant_for_another() {
+    fn resize_uses_a_spare_meant_for_another_table() {
         let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
         let (map, keys) = filled(&pool);
         let guard = pool.pin();
@@ -223,7 +237,7 @@ mod tests {
         while map.maintain(&guard) {}
         let directory = map.view().directory();
         let [one, other] = [0, CELLS - 1].map(|cell| directory.cells[cell]);
-        map.foresee(&guard, one, 2);
+        map.prepare_resize(&guard, one, 2);
         assert_eq!(map.view().directory().spare(), None, "it is half empty");
         map.take_spare(&guard, map.view(), one.log2()).unwrap();
         let spare = map.view().directory().spare();
@@ -244,13 +258,13 @@ mod tests {
     }
 
     #[test]
-    fn a_resize_begins_where_two_keys_had_to_go_and_the_spare_is_cleared() {
+    fn resize_begins_after_two_evictions() {
         let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
         let (map, _) = filled(&pool);
         let (guard, view) = (pool.pin(), map.view());
         let place = view.directory().cells[0];
         let begins = |evictions| {
-            map.foresee(&guard, place, evictions);
+            map.prepare_resize(&guard, place, evictions);
             map.view().is_moving()
         };
         assert!(!begins(2), "it is not cleared");
@@ -261,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn to_shrink_a_spare_is_taken_that_is_smaller() {
+    fn shrinking_uses_a_smaller_spare() {
         let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
         let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
         let guard = pool.pin();
@@ -278,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resize_does_not_begin_before_it_is_due_though_its_spare_is_cleared() {
+    fn cleared_spare_waits_until_the_resize_is_due() {
         let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
         let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
         let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
@@ -286,12 +300,12 @@ mod tests {
         (0..500).for_each(|key| _ = map.insert(&guard, &key, key).unwrap());
         map.take_spare(&guard, map.view(), 6).unwrap();
         while !map.clear_some(map.view(), PIECE) {}
-        map.foresee(&guard, place, 2);
+        map.prepare_resize(&guard, place, 2);
         assert!(!map.view().is_moving());
     }
 
     #[test]
-    fn a_piece_of_a_spare_costs_one_fence_and_what_is_cleared_none() {
+    fn clearing_a_piece_costs_one_fence() {
         let pool = Pool::<Counting<Pmem>>::anonymous(16 << 20).unwrap();
         let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
         map.take_spare(&pool.pin(), map.view(), 6).unwrap();
@@ -306,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_memory_for_a_spare_nobody_looks_for_it_twice() {
+    fn spare_is_not_allocated_twice_in_a_full_pool() {
         let pool = Pool::<Counting<Dram>>::anonymous(1 << 20).unwrap();
         let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 6).unwrap();
         let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
@@ -316,11 +330,11 @@ mod tests {
             map.insert(&guard, &keys.next().unwrap(), 1).unwrap();
         }
         map.refused.store(0, Relaxed);
-        let foresee = || pool.medium().during(|| map.foresee(&guard, place, 1)).0.loads;
-        let [first, second] = [foresee(), foresee()];
+        let prepare_resize = || pool.medium().during(|| map.prepare_resize(&guard, place, 1)).0.loads;
+        let [first, second] = [prepare_resize(), prepare_resize()];
         assert!(first >= second + SAMPLE, "{first} loads, then {second}");
         drop(blocks);
-        assert_eq!(foresee(), second, "until there is another view");
+        assert_eq!(prepare_resize(), second, "until there is another view");
         assert_eq!(map.view().directory().spare(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Making a table, and finding it again.
+//! Creating and opening a table.
 
 use super::ops::Rewo;
 use super::place::{BUCKETS_LOG2_MAX, Place};
@@ -15,9 +15,10 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Finding, Guard, Pool};
 
-/// How full a table is made for the keys that are expected.
+/// How full a presized table is with the expected keys.
 const FILLED_PERCENT: u64 = 90;
-/// Bytes of the pool for each bucket of a table that is made for no keys in particular, and the most of those, 16 KiB.
+/// Bytes of the pool for each bucket of a table that is not presized, and the most of those
+/// buckets, 16 KiB.
 const POOL_PER_BUCKET: u64 = 1 << 16;
 const FIRST_BUCKETS_MAX: u64 = 64;
 /// Stripes: 2^10, in 32 KiB, or one for each 64 KiB of a smaller pool.
@@ -40,8 +41,9 @@ impl<M: MappedMedium, K: Nests> Stored for Rewo<M, K> {
         let Some(root) = pool.root(name, Self::NAME)? else { return Ok(None) };
         let index = Self::open(pool, Offset::new(root))?;
         if !pool.is_up() {
-            // What is in the file is durable; but a view that comes later may have the place of one that was settled in another life.
-            index.root[2].0[SETTLED].store(pool.medium(), 0, Release);
+            // The content of the file is durable; but a later view may have the place of one that
+            // was known to be durable before.
+            index.root[2].0[DURABLE_VIEW].store(pool.medium(), 0, Release);
         }
         Ok(Some(index))
     }
@@ -52,7 +54,8 @@ impl<M: MappedMedium, K: Nests> Stored for Rewo<M, K> {
 }
 
 impl<M: MappedMedium, K: Nests> Rewo<M, K> {
-    /// As [`Stored::create`], with 2^`stripes_log2` stripes of locks (16 at most, 1 at least), and a table of 2^`buckets_log2` buckets.
+    /// As [`Stored::create`], with 2^`stripes_log2` stripes of locks (1 to 16), and a table of
+    /// 2^`buckets_log2` buckets.
     pub fn with_shape(
         pool: &Pool<M>,
         name: &str,
@@ -74,7 +77,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let fixed = [kind, seed, log2, stripes_at, check_of(&words), 0, 0, 0];
         let changing = [0, view.offset(), 0, 0, 0, 0, 0, 0];
         root.stream_lines(0, &[fixed, changing, [0; 8], [0; 8]]);
-        // PERSIST: table, view, stripes and root block before the root directory names them; a crash before leaves blocks that the collector takes back.
+        // PERSIST: table, view, stripes and root block before the root directory names them. A
+        // crash before that leaves blocks that the collector reclaims.
         let fence = guard.fence();
         for block in [stripes, table, view] {
             let _ = block.fenced(&fence).into_offset();
@@ -118,10 +122,10 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 
-    /// Whether the root names a view, and that one another, if keys move.
+    /// Whether the root names a sound view, and that one another if keys move.
     fn has_sound_views(&self) -> bool {
         let region = self.pool.region();
-        // Others may resize meanwhile: a view's block is not used again while this looks at it.
+        // Another process may resize meanwhile: the guard keeps a view's block from being reused.
         let _guard = self.pool.pin();
         let is_sound = |offset: Offset<ViewBlock>| {
             let block = region.get(offset).filter(|_| !offset.is_null());
@@ -143,8 +147,8 @@ mod tests {
     use terrace_medium::Dram;
 
     #[test]
-    fn a_table_is_made_as_large_as_its_keys_or_else_its_pool_ask_for() {
-        // Bytes of the pool, keys that are expected, stripes, buckets.
+    fn size_depends_on_expected_keys_and_pool() {
+        // Bytes of the pool, expected keys, stripes, buckets.
         let cases =
             [(1 << 20, 0, 16, 16), (4 << 20, 0, 64, 64), (64 << 20, 0, 1024, 64), (256 << 20, 0, 1024, 64)];
         let expecting =
@@ -157,19 +161,20 @@ mod tests {
         }
     }
 
-    /// Of a view that comes to the place of one that was settled in another life nobody knows that it is durable.
+    /// A view may have the place of one that was durable before the crash; that does not make it
+    /// durable.
     #[test]
-    fn after_a_crash_no_view_counts_as_settled_but_beside_others_what_is_settled_stays_so() {
+    fn recovery_forgets_the_durable_view_unless_shared() {
         let power = Power::new();
         let map = Rewo::<_, U64>::with_shape(&power.pool, "map", 1, 2).unwrap();
         map.insert(&power.pool.pin(), &1, 1).unwrap();
-        let settled = |map: &Rewo<_, U64>| map.root[2].0[SETTLED].load(map.pool.medium(), Relaxed);
+        let settled = |map: &Rewo<_, U64>| map.root[2].0[DURABLE_VIEW].load(map.pool.medium(), Relaxed);
         let view = map.view_offset().raw();
         assert_eq!(settled(&map), view);
         power.pool.bring_up().done();
         let beside = Rewo::<_, U64>::recover(&power.pool, "map").unwrap().unwrap();
         assert_eq!(settled(&beside), view);
-        // Where a cache line is written back by itself.
+        // A cache may write a line back at any time.
         power.pool.region().persist(&map.root[2]);
         let pool = power.after_power_loss();
         let after = Rewo::<_, U64>::recover(&pool, "map").unwrap().unwrap();
@@ -179,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn a_root_of_an_impossible_number_of_stripes_is_refused_though_it_fits_its_check() {
+    fn root_with_impossible_stripes_is_refused() {
         let pool = pool::<Dram>(1 << 20);
         drop(Rewo::<Dram, U64>::with_shape(&pool, "map", 4, 2).unwrap());
         let root = pool.root("map", "rewo").unwrap().unwrap();
         let line = &pool.region().at(Offset::<Root>::new(root))[0].0;
         let most = u64::from(STRIPES_LOG2_MAX);
-        // The pool has no room for the most, of which there are 2 MiB.
+        // The pool has no room for the most, which take 2 MiB.
         let lost = "the stripes lie outside";
         for (stripes, says) in [(0, "impossible number"), (most, lost), (most + 1, "impossible number")] {
             line[ROOT_STRIPES_LOG2].store(pool.medium(), stripes, Relaxed);

@@ -1,10 +1,13 @@
-//! Locks of buckets, in stripes: who may store to which bucket, what of it may not be durable, and how many keys there are.
+//! Locks of buckets, in stripes; and for each stripe the bucket that may not be durable, and the
+//! number of keys.
 //!
 //! ```text
-//!   stripe: | lock | pending: the bucket that may not be durable | keys in its buckets | 0 |      two a line; all of it is volatile
+//!   stripe: | lock | pending: the bucket that may not be durable | keys in its buckets | 0 |
+//!   two a line; all of it is volatile
 //! ```
-//! A stripe's lock is that of every bucket with its number (the bucket's offset in blocks, modulo the stripes). A key's buckets are locked in the order of their stripes; what else is
-//! needed is only tried, so nobody waits in a circle.
+//! A stripe's lock is that of every bucket with its number (the bucket's offset in blocks, modulo
+//! the stripes). A key's buckets are locked in the order of their stripes; further locks are only
+//! tried, so there is no circular wait.
 
 use super::bucket::Bucket;
 use super::ops::Rewo;
@@ -13,26 +16,26 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{BLOCK, MappedMedium, Offset, Word};
 use terrace_pool::{Guard, Lock, Locked};
 
-/// The most stripes.
+/// The largest number of stripes, as a binary logarithm.
 pub(super) const STRIPES_LOG2_MAX: u32 = 16;
 pub(super) const STRIPE_BYTES: usize = 32;
 const LOCK: usize = 0;
 const PENDING: usize = 1;
 const KEYS: usize = 2;
 
-/// Buckets that one operation locks: two in each of two tables, and two of keys that are evicted.
-const HELD_MAX: usize = 8;
+/// Buckets that one operation locks: two in each of two tables, and two of evicted keys.
+const LOCKS_MAX: usize = 8;
 
 /// Stripes that this thread has locked.
-pub(super) struct Held<'g, M: MappedMedium> {
-    locks: [Option<(usize, Locked<'g, M>)>; HELD_MAX],
+pub(super) struct LockedStripes<'g, M: MappedMedium> {
+    locks: [Option<(usize, Locked<'g, M>)>; LOCKS_MAX],
     len: usize,
     evictions: u32,
 }
 
-impl<'g, M: MappedMedium> Held<'g, M> {
+impl<'g, M: MappedMedium> LockedStripes<'g, M> {
     pub(super) fn none() -> Self {
-        Self { locks: [const { None }; HELD_MAX], len: 0, evictions: 0 }
+        Self { locks: [const { None }; LOCKS_MAX], len: 0, evictions: 0 }
     }
 
     #[inline(always)]
@@ -46,7 +49,7 @@ impl<'g, M: MappedMedium> Held<'g, M> {
         self.len += 1;
     }
 
-    /// Frees the lock of one stripe such that others know that it is not fenced yet.
+    /// Releases the lock of one stripe and marks it unfenced.
     pub(super) fn release_unfenced(&mut self, stripe: usize) {
         let found = self.locks.iter_mut().find(|held| held.as_ref().is_some_and(|(held, _)| *held == stripe));
         if let Some((_, lock)) = found.and_then(Option::take) {
@@ -58,8 +61,8 @@ impl<'g, M: MappedMedium> Held<'g, M> {
         self.len
     }
 
-    /// Notes that a key found room under these locks only where so many others were evicted.
-    pub(super) fn note_evictions(&mut self, evictions: u32) {
+    /// Records how many evictions a key needed to find room under these locks.
+    pub(super) fn set_evictions(&mut self, evictions: u32) {
         self.evictions = evictions;
     }
 
@@ -68,7 +71,7 @@ impl<'g, M: MappedMedium> Held<'g, M> {
         self.evictions
     }
 
-    /// Frees the locks that were taken after the first `len`.
+    /// Releases the locks after the first `len`.
     pub(super) fn release_after(&mut self, len: usize) {
         while self.len > len {
             self.len -= 1;
@@ -97,32 +100,41 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         Lock::of(self.stripe_word(stripe, LOCK))
     }
 
-    /// Whether what was just read from a bucket may not be durable.
+    /// Whether a bucket that was just read may not be durable.
     #[inline(always)]
-    pub(super) fn may_be_unsettled(&self, bucket: Offset<Bucket>) -> bool {
+    pub(super) fn may_be_unfenced(&self, bucket: Offset<Bucket>) -> bool {
         M::VOLATILE_CACHE
             && Lock::may_be_unsettled(self.lock_of(self.stripe_of(bucket)).peek(self.pool.medium()))
     }
 
     /// Locks some buckets.
     #[inline(always)]
-    pub(super) fn hold<'g>(&'g self, guard: &'g Guard<'_, M>, buckets: &[Offset<Bucket>]) -> Held<'g, M> {
+    pub(super) fn lock_buckets<'g>(
+        &'g self,
+        guard: &'g Guard<'_, M>,
+        buckets: &[Offset<Bucket>],
+    ) -> LockedStripes<'g, M> {
         let mut stripes = [usize::MAX; 4];
         for (stripe, &bucket) in stripes.iter_mut().zip(buckets) {
             *stripe = self.stripe_of(bucket);
         }
         let stripes = &mut stripes[..buckets.len()];
         stripes.sort_unstable();
-        let mut held = Held::none();
+        let mut held = LockedStripes::none();
         for &stripe in &*stripes {
-            self.hold_stripe(guard, &mut held, stripe);
+            self.lock_stripe(guard, &mut held, stripe);
         }
         held
     }
 
-    /// Locks a stripe, unless it is held already.
+    /// Locks a stripe, unless this thread already holds it.
     #[inline(always)]
-    pub(super) fn hold_stripe<'g>(&'g self, guard: &'g Guard<'_, M>, held: &mut Held<'g, M>, stripe: usize) {
+    pub(super) fn lock_stripe<'g>(
+        &'g self,
+        guard: &'g Guard<'_, M>,
+        held: &mut LockedStripes<'g, M>,
+        stripe: usize,
+    ) {
         if !held.has(stripe) {
             let lock = self.lock_of(stripe).acquire(guard);
             self.persist_pending(stripe, &lock);
@@ -130,18 +142,18 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 
-    /// Locks one more bucket, if nobody else holds it.
-    pub(super) fn try_hold<'g>(
+    /// Locks one more bucket, if no other thread holds it.
+    pub(super) fn try_lock_bucket<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
-        held: &mut Held<'g, M>,
+        held: &mut LockedStripes<'g, M>,
         bucket: Offset<Bucket>,
     ) -> bool {
         let stripe = self.stripe_of(bucket);
         if held.has(stripe) {
             return true;
         }
-        if held.len == HELD_MAX {
+        if held.len == LOCKS_MAX {
             return false;
         }
         let Some(lock) = self.lock_of(stripe).try_acquire(guard) else { return false };
@@ -150,7 +162,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         true
     }
 
-    /// What the last holder left unfenced is durable before it is built upon.
+    /// Persists what the last holder left unfenced, before this one builds upon it.
     #[inline(always)]
     fn persist_pending(&self, stripe: usize, lock: &Locked<'_, M>) {
         if M::VOLATILE_CACHE && lock.was_unfenced() {
@@ -162,18 +174,19 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     fn persist_left(&self, stripe: usize) {
         let region = self.pool.region();
         let pending = self.stripe_word(stripe, PENDING).load(region.medium(), Relaxed);
-        // PERSIST: the holder deferred its fence, or died between the stores of a change. All that it may have left under this lock is one bucket.
+        // PERSIST: the holder deferred its fence, or died between the stores of a change. It can
+        // have left only one bucket under this lock.
         if let Some(bucket) = region.get::<Bucket>(Offset::new(pending)) {
             region.write_back(bucket);
         }
         region.fence();
     }
 
-    /// Notes which bucket of its stripe is going to be stored to. What was stored to another one under this lock is durable.
+    /// Announces stores to a bucket. Earlier stores to another bucket under this lock are durable.
     #[inline(always)]
     pub(super) fn announce(&self, bucket: Offset<Bucket>) {
         if M::VOLATILE_CACHE {
-            // The stores to the bucket are Release: whoever sees one of them sees this.
+            // The stores to the bucket are Release: a thread that sees one of them sees this.
             self.stripe_word(self.stripe_of(bucket), PENDING).store(
                 self.pool.medium(),
                 bucket.raw(),
@@ -182,7 +195,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 
-    /// Keys came to a bucket, or went. Called under its lock.
+    /// Counts keys that were added to a bucket or removed from it. Called under its lock.
     #[inline(always)]
     pub(super) fn add_keys(&self, bucket: Offset<Bucket>, by: i64) {
         let (medium, word) = (self.pool.medium(), self.stripe_word(self.stripe_of(bucket), KEYS));
@@ -210,7 +223,7 @@ mod tests {
     use terrace_medium::{Dram, Pmem};
 
     #[test]
-    fn a_collection_counts_under_each_lock_the_keys_that_change_under_it() {
+    fn collection_recounts_stripes_under_their_locks() {
         let pool = pool::<Dram>(1 << 20);
         let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 4, 2).unwrap();
         let guard = pool.pin();
@@ -229,30 +242,31 @@ mod tests {
     }
 
     #[test]
-    fn locks_are_freed_from_the_last_on_and_there_are_no_more_than_eight() {
+    fn locks_are_released_in_reverse_and_at_most_eight() {
         let pool = pool::<Dram>(1 << 20);
         let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 4, 4).unwrap();
         let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
-        let is_free = |index| map.try_hold(&guard, &mut Held::none(), place.bucket(index));
-        let mut held = Held::none();
-        assert!((0..8).all(|index| map.try_hold(&guard, &mut held, place.bucket(index))));
+        let is_free = |index| map.try_lock_bucket(&guard, &mut LockedStripes::none(), place.bucket(index));
+        let mut held = LockedStripes::none();
+        assert!((0..8).all(|index| map.try_lock_bucket(&guard, &mut held, place.bucket(index))));
         assert_eq!(held.len(), 8);
-        assert!(map.try_hold(&guard, &mut held, place.bucket(3)), "it is held already");
-        assert!(!map.try_hold(&guard, &mut held, place.bucket(8)) && is_free(8), "one too many");
+        assert!(map.try_lock_bucket(&guard, &mut held, place.bucket(3)), "it is held already");
+        assert!(!map.try_lock_bucket(&guard, &mut held, place.bucket(8)) && is_free(8), "one too many");
         held.release_after(8);
         assert!((0..8).all(|index| !is_free(index)));
         held.release_after(6);
         assert_eq!([5, 6, 7].map(is_free), [false, true, true]);
-        assert!(map.try_hold(&guard, &mut held, place.bucket(9)) && held.len() == 7);
+        assert!(map.try_lock_bucket(&guard, &mut held, place.bucket(9)) && held.len() == 7);
         held.release_unfenced(map.stripe_of(place.bucket(2)));
         assert_eq!([1, 2, 3, 9].map(is_free), [false, true, false, false]);
         drop(held);
         assert!((0..10).all(is_free));
     }
 
-    /// If he dies before he has written it back, whoever takes his lock does so.
+    /// If the writer dies before it has written the bucket back, the next holder of its lock does
+    /// so.
     #[test]
-    fn whoever_stores_to_a_bucket_has_noted_it_under_its_lock() {
+    fn stores_are_announced_as_pending() {
         let pool = pool::<Pmem>(1 << 20);
         let map = Rewo::<Pmem, U64>::with_shape(&pool, "map", 4, 2).unwrap();
         let (guard, place) = (pool.pin(), map.view().directory().cells[0]);

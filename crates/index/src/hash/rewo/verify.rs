@@ -1,6 +1,6 @@
-//! Every invariant that can be seen while nothing writes.
+//! Checks every invariant that is visible while no thread writes.
 
-use super::bucket::{Mark, has_passed, meta, tag_of};
+use super::bucket::{SlotLock, has_overflowed, meta, tag_of};
 use super::ops::Rewo;
 use super::place::Place;
 use super::shape::{Entry, Nests};
@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard};
 
-/// Findings after which a walk stops: more of the same tell nothing.
+/// Findings after which a walk stops: more of the same say nothing new.
 const FINDINGS_MAX: usize = 1000;
 
-/// An entry, where it lies, and whether its slot is locked: then it may be there twice.
-struct Met {
+/// An entry, its place, and whether its slot is locked: then the key may be there twice.
+struct SeenEntry {
     entry: Entry,
     at: u64,
     is_locked: bool,
@@ -60,13 +60,13 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         findings
     }
 
-    /// Checks a bucket, and adds its entries.
+    /// Checks a bucket, and collects its entries.
     fn verify_bucket(
         &self,
         guard: &Guard<'_, M>,
         directory: &Directory,
         (place, index, is_done): (Place, u64, bool),
-        met: &mut Vec<Met>,
+        met: &mut Vec<SeenEntry>,
         findings: &mut Vec<Finding>,
     ) {
         let (medium, bucket) = (self.pool.medium(), self.bucket(place, index));
@@ -76,12 +76,12 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
         for slot in 0..K::SLOTS {
             let Some(entry) = K::read(guard, bucket, slot) else { continue };
-            let is_locked = match now.mark::<K>() {
-                Mark::None => false,
-                Mark::Slot(locked) => locked == slot,
-                Mark::Moving => self.leaves(directory, place, entry),
+            let is_locked = match now.slot_lock::<K>() {
+                SlotLock::None => false,
+                SlotLock::Slot(locked) => locked == slot,
+                SlotLock::Moving => self.leaves(directory, place, entry),
             };
-            met.push(Met { entry, at, is_locked });
+            met.push(SeenEntry { entry, at, is_locked });
             if is_done && self.leaves(directory, place, entry) {
                 findings.push(finding(at, "no key that has moved", format!("{:#x}", entry.word)));
             }
@@ -101,7 +101,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 
-    /// Whether searches for a key with this hash look into the bucket, as its first or second as the entry says.
+    /// Whether searches for a key with this hash visit the bucket, as its first or second as the
+    /// entry says.
     fn is_in_place(&self, directory: &Directory, place: Place, index: u64, entry: Entry, hash: u64) -> bool {
         let cell = super::shape::cell_of(hash);
         let is_table = directory.cells[cell] == place
@@ -110,17 +111,17 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         let expected =
             if K::is_second(entry, place, index, self.seed) { place.second(home, hash as u8) } else { home };
         let first = self.bucket(place, home);
-        let is_said = index == home || has_passed::<M, K>(self.pool.medium(), first, hash as u8);
+        let is_said = index == home || has_overflowed::<M, K>(self.pool.medium(), first, hash as u8);
         is_table && index == expected && is_said
     }
 
-    /// Looks for entries with the same key, of which none is on its way.
-    fn verify_once(&self, guard: &Guard<'_, M>, met: &mut [Met], findings: &mut Vec<Finding>) {
-        met.sort_by_key(|met| K::likeness(met.entry));
-        for alike in met.chunk_by(|one, other| K::likeness(one.entry) == K::likeness(other.entry)) {
+    /// Looks for entries with the same key of which none is moving.
+    fn verify_once(&self, guard: &Guard<'_, M>, met: &mut [SeenEntry], findings: &mut Vec<Finding>) {
+        met.sort_by_key(|met| K::sort_key(met.entry));
+        for alike in met.chunk_by(|one, other| K::sort_key(one.entry) == K::sort_key(other.entry)) {
             for (nth, one) in alike.iter().enumerate() {
-                let is_same = |other: &Met| K::same_key(guard, other.entry, one.entry);
-                let same: Vec<&Met> = alike[..nth].iter().filter(|other| is_same(other)).collect();
+                let is_same = |other: &SeenEntry| K::same_key(guard, other.entry, one.entry);
+                let same: Vec<&SeenEntry> = alike[..nth].iter().filter(|other| is_same(other)).collect();
                 let is_on_its_way = same.len() == 1 && (same[0].is_locked != one.is_locked);
                 if !same.is_empty() && !is_on_its_way {
                     let found = format!("a second entry for the key of {:#x}", one.entry.word);
@@ -138,7 +139,7 @@ fn finding(offset: u64, expected: impl Into<String>, found: impl Into<String>) -
 #[cfg(test)]
 mod tests {
     use super::super::super::power::pool;
-    use super::super::bucket::store_passed;
+    use super::super::bucket::store_overflow;
     use super::super::write::Slot;
     use super::*;
     use crate::{KeyKind, PointIndex, Stored, U64};
@@ -146,8 +147,8 @@ mod tests {
 
     type Map = Rewo<Dram, U64>;
 
-    /// What is told of a key that is put into its home in this table, wherever else it is.
-    fn told(map: &Map, place: Place, key: u64) -> Vec<String> {
+    /// Findings about a key that is put into its home in this table, wherever else it is.
+    fn findings_of(map: &Map, place: Place, key: u64) -> Vec<String> {
         let (guard, medium, hash) = (map.pool().pin(), map.pool().medium(), U64::hash(&key, map.seed));
         let (index, free) = (place.home(hash), |bucket| meta(medium, bucket).free::<U64>().trailing_zeros());
         let slot = free(map.bucket(place, index)) as usize;
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_a_table_of_other_cells_is_told() {
+    fn key_in_a_table_of_other_cells_is_reported() {
         let pool = pool::<Dram>(1 << 20);
         let map = Map::with_shape(&pool, "map", 4, 5).unwrap();
         let (guard, mut keys) = (pool.pin(), 0..);
@@ -176,10 +177,13 @@ mod tests {
                 .unwrap()
         };
         let [low, high] = [key_of(0..8), key_of(8..16)];
-        // The upper half of the cells moves to the new table; the lower one stays.
+        // The upper half of the cells moves to the new table; the lower half stays.
         let none: [String; 0] = [];
-        assert_eq!((told(&map, from, low), told(&map, to, high)), (none.to_vec(), none.to_vec()));
-        assert_eq!(told(&map, to, low), ["a key of this bucket"]);
+        assert_eq!(
+            (findings_of(&map, from, low), findings_of(&map, to, high)),
+            (none.to_vec(), none.to_vec())
+        );
+        assert_eq!(findings_of(&map, to, low), ["a key of this bucket"]);
         // As if some buckets had been emptied.
         map.view().set_count(map.view().count() + 8);
         let told_of_moved = map.verify(&guard).into_iter().map(|finding| finding.expected);
@@ -189,14 +193,14 @@ mod tests {
         let directory = map.view().directory();
         assert_eq!([0, 15].map(|cell| directory.cells[cell]), [from, to]);
         for (table, there, elsewhere) in [(from, low, high), (to, high, low)] {
-            assert_eq!(told(&map, table, there), none);
-            assert_eq!(told(&map, table, elsewhere), ["a key of this bucket"]);
+            assert_eq!(findings_of(&map, table, there), none);
+            assert_eq!(findings_of(&map, table, elsewhere), ["a key of this bucket"]);
         }
     }
 
-    /// Only of two can one be on its way.
+    /// Only one of two entries can be moving.
     #[test]
-    fn a_key_that_is_there_three_times_is_told_though_its_slot_is_locked() {
+    fn threefold_key_is_reported_despite_its_lock() {
         let pool = pool::<Dram>(1 << 20);
         let map = Map::with_shape(&pool, "map", 4, 3).unwrap();
         let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
@@ -204,12 +208,16 @@ mod tests {
         let hash = U64::hash(&7, map.seed);
         let (home, entry) = (place.home(hash), Entry { tag: hash as u8, key: 7, word: 7 });
         let (second, first) = (place.second(home, hash as u8), meta(pool.medium(), map.bucket(place, home)));
-        map.lock_slots(place, home, Mark::Slot(first.valid::<U64>().trailing_zeros() as usize));
-        store_passed::<_, U64>(pool.medium(), map.bucket(place, home), hash as u8);
+        map.lock_slots(place, home, SlotLock::Slot(first.valid::<U64>().trailing_zeros() as usize));
+        store_overflow::<_, U64>(pool.medium(), map.bucket(place, home), hash as u8);
         map.install(&guard, Slot { place, index: second, slot: 3 }, entry);
         assert_eq!(map.verify(&guard), []);
         map.install(&guard, Slot { place, index: second, slot: 5 }, entry);
-        let told: Vec<String> = map.verify(&guard).into_iter().map(|finding| finding.expected).collect();
-        assert!(!told.is_empty() && told.iter().all(|expected| expected == "each key once"), "{told:?}");
+        let findings_of: Vec<String> =
+            map.verify(&guard).into_iter().map(|finding| finding.expected).collect();
+        assert!(
+            !findings_of.is_empty() && findings_of.iter().all(|expected| expected == "each key once"),
+            "{findings_of:?}"
+        );
     }
 }

@@ -1,16 +1,17 @@
-//! The root, and the directory: which data table a key is in, and which one it moves to.
+//! The root, and the directory: the data table of a key, and the table that it moves to.
 
 use super::place::{BUCKETS_LOG2_MAX, Place};
 use super::shape::cell_of;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_medium::{Line, Medium, Offset, Word};
 
-/// The root block: four lines. Line 0 never changes. Of line 1 the word `view` is what a crash leaves; lines 2 and 3 are volatile.
+/// The root block: four lines. Line 0 never changes. In line 1 the word `view` is persistent; lines
+/// 2 and 3 are volatile.
 ///
 /// ```text
-///   line 0 | kind | seed | stripes (binary logarithm) | stripes | check of the words before | 0 | 0 | 0 |
+///   line 0 | kind | seed | stripes (log2) | stripes | check of these words | 0 | 0 | 0 |
 ///   line 1 | lock of resizes | view | 0 ... |
-///   line 2 | settled: the view if it is durable for certain | resizes | 0 ... |
+///   line 2 | durable view: the view if it is known to be durable | resizes | 0 ... |
 ///   line 3 | evictions begun | 0 ... |
 /// ```
 pub(super) type Root = [Line; 4];
@@ -25,33 +26,39 @@ pub(super) const RESIZE_LOCK: usize = 0;
 /// In line 1.
 pub(super) const VIEW: usize = 1;
 /// In line 2.
-pub(super) const SETTLED: usize = 0;
+pub(super) const DURABLE_VIEW: usize = 0;
 /// In line 2.
 pub(super) const RESIZES: usize = 1;
 /// In line 3.
 pub(super) const EVICTIONS: usize = 0;
 
-/// Cells of the directory: the top four bits of a hash choose one. So there are at most 16 data tables.
+/// Cells of the directory: the top four bits of a hash choose one. So there are at most 16 data
+/// tables.
 pub(super) const CELLS: usize = 16;
 
-/// A bit for each of them.
+/// A bit for each cell.
 pub(super) const ALL_CELLS: u64 = (1 << CELLS) - 1;
 
-/// A fold of words that is another one for any one of them changed.
+/// A checksum of words that differs if any one of them differs.
 pub(super) fn check_of(words: &[u64]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     words.iter().fold(ODD, |check, word| (check ^ word).wrapping_mul(ODD).rotate_left(29))
 }
 
-/// A directory, written once: a resize begins and ends by naming another one in the root. Only `count` changes.
+/// A directory, written once: a resize begins and ends by publishing another one in the root. Only
+/// `count` changes.
 ///
-/// One in which no cell moves may have a *spare*: the table for the next resize, in which nothing is yet (`spare.rs`). It has a word of its own, which is 0 in views that were written before there were
-/// spares: they have none; and to who reads none the check of a view with one does not fit, so nobody takes it for a table with keys.
+/// A directory in which no cell moves may have a *spare*: the empty table for the next resize
+/// (`spare.rs`). It has a word of its own, which is 0 in views of older versions: they have none. A
+/// version without spares finds that the check of a view with a spare does not match, so it never
+/// takes the spare for a table with keys.
 ///
 /// ```text
-///   line 0 | check | moving: a bit a cell | T0: the table that those move to | the view after the resize | spare | 0 ... |
+///   line 0     | check | moving: a bit a cell | T0: the target table | the view after the resize |
+///              | spare | 0 ... |
 ///   lines 1, 2 | the place of each cell's table |
-///   line 3 | count: 32 bits, buckets whose keys have moved (of the spare: that are cleared), and 32, none of them the same | 0 ... |
+///   line 3     | count: in 32 bits the buckets whose keys have moved (of the spare: that are
+///                cleared), in 32 bits the complement | 0 ... |
 /// ```
 pub(super) type ViewBlock = [Line; 4];
 
@@ -69,14 +76,14 @@ const COUNT: usize = 0;
 pub(super) struct Directory {
     pub(super) cells: [Place; CELLS],
     pub(super) moving: u64,
-    /// The table that those cells' keys move to; if there are none, the spare.
+    /// The target table of those cells' keys; the spare if no cell moves.
     pub(super) to: Option<Place>,
     /// The offset of the view that follows.
     pub(super) after: u64,
 }
 
 impl Directory {
-    /// One in which nothing moves.
+    /// A directory in which nothing moves.
     pub(super) fn resting(cells: [Place; CELLS]) -> Self {
         Self { cells, moving: 0, to: None, after: 0 }
     }
@@ -103,7 +110,7 @@ impl Directory {
         each.filter(move |&(_, cells)| cells & mask != 0)
     }
 
-    /// The table that keys move to.
+    /// The target table.
     fn target(&self) -> Option<Place> {
         self.to.filter(|_| self.moving != 0)
     }
@@ -113,12 +120,12 @@ impl Directory {
         self.to.filter(|_| self.moving == 0)
     }
 
-    /// Buckets of all tables, the one that keys move to included.
+    /// Buckets of all tables, including the target.
     pub(super) fn buckets(&self) -> u64 {
         self.all().map(Place::buckets).sum()
     }
 
-    /// Every table that keys may be in, in the order in which keys move.
+    /// Every table that may have keys, in the order in which keys move.
     pub(super) fn all(&self) -> impl Iterator<Item = Place> {
         self.tables(u64::MAX).map(|(place, _)| place).chain(self.target())
     }
@@ -131,12 +138,12 @@ impl Directory {
                 let log2 = (self.buckets() * 2).next_power_of_two().ilog2();
                 (log2 <= BUCKETS_LOG2_MAX).then_some(Growth { moving: ALL_CELLS, log2 })
             }
-            // The upper half of its cells, which lie side by side.
+            // The upper half of its cells, which are adjacent.
             count => Some(Growth { moving: cells << (count / 2) & cells, log2: place.log2() }),
         }
     }
 
-    /// Whether this spare will do for a resize: it is as large as wanted, or has room for everything.
+    /// Whether this spare suits a resize: it has the wanted size, or has room for everything.
     pub(super) fn serves(&self, spare: Place, growth: Growth) -> bool {
         spare.log2() == growth.log2 || self.is_for_all(spare)
     }
@@ -147,14 +154,16 @@ impl Directory {
     }
 }
 
-/// A resize that makes room: the cells whose keys move, and the binary logarithm of the buckets of the table that they move to.
+/// A resize that makes room: the cells whose keys move, and the size of the target table as a
+/// binary logarithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Growth {
     pub(super) moving: u64,
     pub(super) log2: u32,
 }
 
-/// The directory that the root named a moment ago. Its block is not reused while the caller is pinned.
+/// The directory that the root named a moment ago. Its block is not reused while the caller is
+/// pinned.
 pub(super) struct View<'t, M> {
     pub(super) offset: Offset<ViewBlock>,
     pub(super) block: &'t ViewBlock,
@@ -168,12 +177,12 @@ impl<M> Clone for View<'_, M> {
 }
 impl<M> Copy for View<'_, M> {}
 
-/// Where a key can be.
+/// The tables that may have a key.
 #[derive(Clone, Copy)]
 pub(super) struct Route {
     /// The table of its cell.
     pub(super) from: Place,
-    /// The one that it moves to, if it has not yet.
+    /// The target table, if the key has not moved yet.
     pub(super) to: Option<Place>,
 }
 
@@ -188,17 +197,18 @@ impl Route {
 impl<'t, M: Medium> View<'t, M> {
     #[inline(always)]
     fn word(self, index: usize) -> u64 {
-        // The block was written before the Release of the root's word, which was loaded with Acquire.
+        // The block was written before the Release of the root's word, which was loaded with
+        // Acquire.
         self.block[index / 8].0[index % 8].load(self.medium, Relaxed)
     }
 
-    /// Whether a resize is under way.
+    /// Whether a resize is in progress.
     #[inline(always)]
     pub(super) fn is_moving(self) -> bool {
         self.word(MOVING) != 0
     }
 
-    /// Whether there is something that writers do in passing: move keys, or clear the spare.
+    /// Whether writers have to help: move keys, or clear the spare.
     #[inline(always)]
     pub(super) fn wants_help(self) -> bool {
         let spare = self.word(SPARE);
@@ -213,7 +223,7 @@ impl<'t, M: Medium> View<'t, M> {
         Route { from, to: moves.then(|| Place::of(self.word(TO))) }
     }
 
-    /// The whole of it.
+    /// The whole directory.
     pub(super) fn directory(self) -> Directory {
         let to = self.word(if self.is_moving() { TO } else { SPARE });
         Directory {
@@ -224,8 +234,9 @@ impl<'t, M: Medium> View<'t, M> {
         }
     }
 
-    /// How many buckets of the tables that keys leave are done: all of them before this one hold no key that moves. Of a spare, those that are cleared. One that is not as it was stored is none: then all are
-    /// looked through, or cleared, again.
+    /// Number of finished buckets of the tables that keys leave: buckets before this one hold no
+    /// key that moves. For a spare, the number of cleared buckets. A damaged count is 0: then all
+    /// buckets are checked or cleared again.
     pub(super) fn count(self) -> u64 {
         let word = self.count_word().load(self.medium, Relaxed);
         let (count, check) = (word as u32, (word >> 32) as u32);
@@ -241,7 +252,7 @@ impl<'t, M: Medium> View<'t, M> {
         &self.block[3].0[COUNT]
     }
 
-    /// Whether it is as it was written, and can be one of a region of `len` bytes.
+    /// Whether it is as it was written, and possible in a region of `len` bytes.
     pub(super) fn is_sound(self, len: usize) -> bool {
         let directory = self.directory();
         let lines = directory.lines();
@@ -265,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn each_table_is_told_once_with_its_cells() {
+    fn tables_are_listed_once_with_their_cells() {
         let directory = directory();
         let tables: Vec<_> = directory.tables(u64::MAX).map(|(place, cells)| (place.log2(), cells)).collect();
         assert_eq!(tables, [(3, 0xf), (5, 0xf0), (4, 0xff00)]);
@@ -276,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spare_is_no_table_that_keys_are_in() {
+    fn spare_is_not_among_the_tables_with_keys() {
         let with_spare = Directory { moving: 0, ..directory() };
         assert_eq!((with_spare.buckets(), with_spare.all().count()), (8 + 32 + 16, 3));
         assert_eq!((with_spare.spare(), directory().spare()), (directory().to, None));
@@ -286,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_gives_up_half_of_its_cells_and_one_with_a_single_cell_has_all_tables_replaced() {
+    fn growth_halves_the_cells_or_replaces_all_tables() {
         let [one, all] = [Place::new(0x4000, 3), Place::new(0x8000, 8)];
         let cells = |of: [Place; CELLS]| Directory::resting(of);
         let shared = cells([one; CELLS]);
@@ -304,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn another_word_of_a_view_has_another_check() {
+    fn view_check_depends_on_every_word() {
         let sound = directory();
         for (word, bit) in (1..FIRST_CELL + CELLS).flat_map(|word| (0..64).map(move |bit| (word, bit))) {
             let mut lines = sound.lines();
@@ -315,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_for_all_keys_is_twice_as_large_as_all_others_or_more() {
+    fn table_for_all_keys_is_at_least_twice_as_large() {
         let tables: [Place; CELLS] = std::array::from_fn(|cell| {
             Place::new(0x4000 + 0x1_0000 * cell as u64, if cell == 0 { 4 } else { 3 })
         });

@@ -1,12 +1,12 @@
-//! The operations that write: under the locks of the buckets that the key can be in.
+//! The operations that write: under the locks of the buckets that may have the key.
 
 use super::bucket::*;
-use super::cache::Shadow;
+use super::cache::CacheChange;
 use super::ops::{Path, Rewo};
 use super::place::Place;
 use super::shape::{Entry, Nests, Probe};
-use super::stripes::Held;
-use super::view::{SETTLED, ViewBlock};
+use super::stripes::LockedStripes;
+use super::view::{DURABLE_VIEW, ViewBlock};
 use crate::{Change, Fencing};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Offset, external_sync};
@@ -22,14 +22,15 @@ pub(super) struct Slot {
 
 /// Why something cannot be done now.
 pub(super) enum Blocked {
-    /// This stripe is another thread's.
+    /// Another thread holds this stripe.
     Busy(usize),
     /// No slot can be freed.
     Full,
 }
 
 impl<M: MappedMedium, K: Nests> Rewo<M, K> {
-    /// Looks `key` up under the locks of its buckets, lets `decide` say what becomes of it, and does that. Returns the state it found.
+    /// Looks `key` up under the locks of its buckets, and changes it as `decide` says. Returns the
+    /// state it found.
     #[inline(always)]
     pub(super) fn change_key(
         &self,
@@ -40,23 +41,23 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     ) -> Result<Option<u64>, PoolFull> {
         let probe = Probe::new(key, self.seed);
         self.prefetch_to_write(&probe, matches!(decide(None), Change::To(Some(_))));
-        // The view of the resize, or of its beginning, that this writer has helped along.
+        // The view of the resize, or of its beginning, that this writer has helped with.
         let mut helped = None;
         loop {
             let before = self.view();
-            if before.wants_help() && helped != Some(before.offset) && self.help(guard) {
+            if before.wants_help() && helped != Some(before.offset) && self.help_resize(guard) {
                 helped = Some(before.offset);
             }
             let view = self.view();
             let route = view.route(probe.hash);
             let path = Path::new(route, probe.hash);
             let (offsets, len) = path.offsets();
-            let mut held = self.hold(guard, &offsets[..len]);
+            let mut held = self.lock_buckets(guard, &offsets[..len]);
             if self.view_offset() != view.offset {
                 continue;
             }
-            self.settle_view(view.offset);
-            if let Err(stripe) = self.mend(guard, &mut held, view, (&path, probe.tag())) {
+            self.persist_view(view.offset);
+            if let Err(stripe) = self.repair(guard, &mut held, view, (&path, probe.tag())) {
                 drop(held);
                 self.wait_for(guard, stripe);
                 continue;
@@ -72,7 +73,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
             assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
             if view.is_moving() && helped != Some(view.offset) {
                 drop(held);
-                self.help_in_turn(guard);
+                self.wait_and_help(guard);
                 helped = Some(view.offset);
                 continue;
             }
@@ -85,7 +86,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                     let evictions = held.evictions();
                     self.put(guard, held, (home, at), entry, &mut fencing, shadow);
                     if evictions > 0 {
-                        self.foresee(guard, target, evictions);
+                        self.prepare_resize(guard, target, evictions);
                     }
                     return Ok(None);
                 }
@@ -95,13 +96,15 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                 }
                 Err(Blocked::Full) => {
                     drop(held);
-                    self.make_room(guard, view, target)?;
+                    self.make_place(guard, view, target)?;
                 }
             }
         }
     }
 
-    /// The lines that a write will most likely need, while locks are taken. Who adds a key looks into both of its buckets for room: at the same time, not one after the other.
+    /// Prefetches the lines that a write will most likely need, while locks are taken. An insert
+    /// searches both of its buckets for room: fetches them at the same time, not one after the
+    /// other.
     #[inline(always)]
     fn prefetch_to_write(&self, probe: &Probe<'_, K>, adds: bool) {
         let (region, view) = (self.pool.region(), self.view());
@@ -116,19 +119,23 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 
-    /// Waits until a stripe is free. Called with none held.
+    /// Waits until a stripe is free. The caller holds none.
     #[cold]
     pub(super) fn wait_for(&self, guard: &Guard<'_, M>, stripe: usize) {
-        let mut held = Held::none();
-        self.hold_stripe(guard, &mut held, stripe);
+        let mut held = LockedStripes::none();
+        self.lock_stripe(guard, &mut held, stripe);
     }
 
-    /// The view that this thread builds upon is durable: what it adds to a new table must not be lost with the way there. Whoever stored the view may not have come to its fence, or may have died.
+    /// Persists the view that this thread builds upon: a key that it adds to a new table must not
+    /// be lost with the way there. The thread that stored the view may not have reached its fence,
+    /// or may have died.
     #[inline(always)]
-    pub(super) fn settle_view(&self, view: Offset<ViewBlock>) {
-        let (medium, settled) = (self.pool.medium(), &self.root[2].0[SETTLED]);
-        // ORDER: Relaxed, both: it tells of a fence, and of nothing that lies in memory. The store is kept behind that fence by it; and what follows from the view are stores with
-        // Release, which the load stays before, or, where something is given back, what this branch decides.
+    pub(super) fn persist_view(&self, view: Offset<ViewBlock>) {
+        let (medium, settled) = (self.pool.medium(), &self.root[2].0[DURABLE_VIEW]);
+        // ORDER: Relaxed, both: the word says that a fence has happened, and nothing about other
+        // memory. That fence keeps the store behind it. What depends on the view are stores with
+        // Release, which the load stays before; or, if something is retired, the decision of this
+        // branch.
         if M::VOLATILE_CACHE && settled.load(medium, Relaxed) != view.raw() {
             // PERSIST: `view` in the root, before anything follows from it.
             self.pool.region().persist(&self.root[1]);
@@ -138,7 +145,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 
-    /// Where a key is, and its word.
+    /// The slot and the word of a key.
     #[inline(always)]
     fn survey(&self, guard: &Guard<'_, M>, path: &Path, probe: &Probe<'_, K>) -> Option<(Slot, u64)> {
         let found = self.walk(path, probe.tag(), |_, bucket| K::find(guard, bucket, probe));
@@ -150,7 +157,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     fn change_found(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_, M>,
+        held: LockedStripes<'_, M>,
         probe: &Probe<'_, K>,
         at: Slot,
         change: Change,
@@ -158,7 +165,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     ) {
         let (medium, bucket) = (self.pool.medium(), self.bucket(at.place, at.index));
         match change {
-            // Nothing was stored, and `hold` has made durable what was found.
+            // Nothing was stored, and `lock_buckets` has persisted what was found.
             Change::Keep => {}
             Change::To(Some(word)) => {
                 assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
@@ -180,11 +187,11 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 
-    /// Says in the cache, if there is one, that a key is about to change.
+    /// Announces a change of a key to the cache, if there is one.
     #[inline(always)]
-    fn shadow(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>, is_insert: bool) -> Shadow<'_> {
+    fn shadow(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>, is_insert: bool) -> CacheChange<'_> {
         match &self.cache {
-            None => Shadow::NONE,
+            None => CacheChange::NONE,
             Some(cache) => {
                 external_sync(self.pool.medium());
                 cache.begin(guard.seat_index(), Self::cache_key(probe), is_insert)
@@ -197,43 +204,45 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     fn put(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_, M>,
+        held: LockedStripes<'_, M>,
         (home, at): (u64, Slot),
         entry: Entry,
         fencing: &mut Fencing<'_>,
-        shadow: Shadow<'_>,
+        shadow: CacheChange<'_>,
     ) {
         let (region, bucket) = (self.pool.region(), self.bucket(at.place, at.index));
         let line = line_of::<K>(at.slot);
-        let passes = self.pass(home, at, entry.tag);
+        let passes = self.set_overflow_bit(home, at, entry.tag);
         self.announce(at.place.bucket(at.index));
         K::write(guard, bucket, at.slot, entry);
         if line != 0 || passes {
-            // PERSIST: the slot before the bit that makes it valid, and with it what makes searches look into the second bucket. In the first line of the bucket the order of
-            // the stores is enough.
+            // PERSIST: the slot before the bit that makes it valid, and with it the overflow bit
+            // that leads searches to the second bucket. In the first line of the bucket, the order
+            // of stores is enough.
             region.persist(&bucket[line]);
         }
         self.publish(at, entry.tag);
         self.finish(held, at, 0, fencing, (shadow, Some(entry.word)));
     }
 
-    /// Says in the first bucket of a key, if it goes to the second, that searches have to look there. Returns whether anything was stored, and has to be fenced.
+    /// Sets the overflow bit in the first bucket of a key that goes to the second. Returns whether
+    /// anything was stored and needs a fence.
     #[inline(always)]
-    pub(super) fn pass(&self, home: u64, at: Slot, tag: u8) -> bool {
+    pub(super) fn set_overflow_bit(&self, home: u64, at: Slot, tag: u8) -> bool {
         let (region, bucket) = (self.pool.region(), self.bucket(at.place, home));
-        let is_said = at.index == home || has_passed::<M, K>(region.medium(), bucket, tag);
+        let is_said = at.index == home || has_overflowed::<M, K>(region.medium(), bucket, tag);
         if is_said {
             return false;
         }
         self.announce(at.place.bucket(home));
-        store_passed::<M, K>(region.medium(), bucket, tag);
+        store_overflow::<M, K>(region.medium(), bucket, tag);
         // PERSIST: fenced by the caller, before the key is added.
         region.write_back(&bucket[0]);
         self.fence_between(at.place, home, at.index);
         true
     }
 
-    /// Between stores to two buckets.
+    /// Fences between stores to two buckets with the same lock.
     pub(super) fn fence_between(&self, place: Place, one: u64, other: u64) {
         if self.stripe_of(place.bucket(one)) == self.stripe_of(place.bucket(other)) {
             // PERSIST: under one lock only one bucket may be not durable.
@@ -241,25 +250,27 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
     }
 
-    /// Makes a slot that was written valid.
+    /// Makes a written slot valid.
     #[inline(always)]
     pub(super) fn publish(&self, at: Slot, tag: u8) {
         let (medium, bucket) = (self.pool.medium(), self.bucket(at.place, at.index));
         store_tag(medium, bucket, at.slot, tag);
-        // PERSIST: this store adds the key; the caller makes it durable. The tag lies in its line and was stored before, so a crash that keeps it keeps the tag.
+        // PERSIST: this store adds the key; the caller makes it durable. The tag lies in its line
+        // and was stored before, so a crash that keeps it keeps the tag.
         store_meta(medium, bucket, meta(medium, bucket).with::<K>(at.slot));
         self.add_keys(at.place.bucket(at.index), 1);
     }
 
-    /// Makes the change to a line of a bucket durable, now or later, tells the cache what the key has now, and unlocks.
+    /// Makes the change to a line of a bucket durable, now or later, tells the cache the key's new
+    /// state, and unlocks.
     #[inline(always)]
     fn finish(
         &self,
-        mut held: Held<'_, M>,
+        mut held: LockedStripes<'_, M>,
         at: Slot,
         line: usize,
         fencing: &mut Fencing<'_>,
-        (shadow, becomes): (Shadow<'_>, Option<u64>),
+        (shadow, becomes): (CacheChange<'_>, Option<u64>),
     ) {
         let region = self.pool.region();
         let line = &self.bucket(at.place, at.index)[line];
@@ -268,7 +279,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
         match fencing {
             Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {
-                // PERSIST: written back now, fenced by `settle`. Until then the lock word tells every reader and writer so.
+                // PERSIST: written back now, fenced by `settle`. Until then the lock word is marked
+                // unfenced.
                 region.write_back(line);
                 let stripe = self.stripe_of(at.place.bucket(at.index));
                 deferred.0.push(region.offset_of(self.lock_of(stripe)).raw());
@@ -276,7 +288,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                 held.release_unfenced(stripe);
             }
             _ => {
-                // PERSIST: the last write-back and fence of a change; without them a crash leaves the bucket as it was before.
+                // PERSIST: the last write-back and fence of a change; without them a crash leaves
+                // the bucket as it was before.
                 region.persist(line);
                 shadow.done(becomes);
             }
@@ -293,7 +306,7 @@ mod tests {
     use terrace_testkit::Counting;
 
     #[test]
-    fn every_write_helps_once_and_only_where_there_is_something_to_do() {
+    fn every_write_helps_once_if_needed() {
         let pool = pool::<Dram>(16 << 20);
         let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 6).unwrap();
         let (guard, mut keys) = (pool.pin(), 0..);
@@ -327,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_nothing_to_help_with_a_write_takes_the_locks_of_its_buckets_alone() {
+    fn write_without_resize_locks_only_its_buckets() {
         let pool = pool::<Counting<Dram>>(1 << 20);
         let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 2).unwrap();
         let guard = pool.pin();
@@ -335,24 +348,24 @@ mod tests {
         for key in 0..20 {
             let probe = Probe::<U64>::new(&key, map.seed);
             let (offsets, len) = Path::new(map.view().route(probe.hash), probe.hash).offsets();
-            let (locking, _) = pool.medium().during(|| drop(map.hold(&guard, &offsets[..len])));
+            let (locking, _) = pool.medium().during(|| drop(map.lock_buckets(&guard, &offsets[..len])));
             let (updating, _) = pool.medium().during(|| map.update(&guard, &key, key));
             assert_eq!((updating.rmws, locking.rmws > 0), (locking.rmws, true), "key {key}");
         }
-        // Nor does an insert that evicts nobody.
+        // Nor does an insert that evicts no key.
         let mut keys = 20..;
         while map.evictions() == 0 {
             let key = keys.next().unwrap();
             let probe = Probe::<U64>::new(&key, map.seed);
             let (offsets, len) = Path::new(map.view().route(probe.hash), probe.hash).offsets();
-            let (locking, _) = pool.medium().during(|| drop(map.hold(&guard, &offsets[..len])));
+            let (locking, _) = pool.medium().during(|| drop(map.lock_buckets(&guard, &offsets[..len])));
             let (inserting, _) = pool.medium().during(|| map.insert(&guard, &key, key).unwrap());
             assert!(inserting.rmws == locking.rmws || map.evictions() > 0, "key {key}");
         }
     }
 
     #[test]
-    fn who_waits_for_a_stripe_takes_its_lock_and_gives_it_back() {
+    fn wait_for_takes_and_releases_the_lock() {
         let pool = pool::<Counting<Dram>>(1 << 20);
         let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 2).unwrap();
         let guard = pool.pin();
@@ -363,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_buckets_of_one_lock_there_is_a_fence() {
+    fn buckets_of_one_lock_are_fenced_in_between() {
         let pool = pool::<Counting<Pmem>>(1 << 20);
         let map = Rewo::<_, U64>::with_shape(&pool, "map", 1, 2).unwrap();
         let place = map.view().directory().cells[0];
@@ -372,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_of_its_class_has_to_say_that_it_passes() {
+    fn overflow_bit_is_stored_once_a_class() {
         let pool = pool::<Counting<Pmem>>(1 << 20);
         let map = Rewo::<_, U64>::with_shape(&pool, "map", 4, 2).unwrap();
         let (guard, place) = (pool.pin(), map.view().directory().cells[0]);
@@ -387,12 +400,12 @@ mod tests {
             let (counts, ()) = pool.medium().during(|| insert(key));
             (counts.write_backs, counts.fences)
         });
-        // Both come to the first line of the second bucket, where one fence is enough.
+        // Both go to the first line of the second bucket, where one fence is enough.
         assert_eq!(costs.collect::<Vec<_>>(), [(3, 2), (1, 1)]);
     }
 
     #[test]
-    fn a_removal_in_256_looks_whether_few_keys_are_left() {
+    fn one_removal_in_256_checks_for_a_shrink() {
         for looks in [false, true] {
             let pool = pool::<Dram>(16 << 20);
             let map = Rewo::<Dram, U64>::with_shape(&pool, "map", 1, 6).unwrap();

@@ -1,4 +1,4 @@
-//! The words that every bucket has: meta and tags; and which slot to fill.
+//! The words that every bucket has, meta and tags; and the choice of a slot to fill.
 
 use super::shape::Buckets;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -8,16 +8,16 @@ use terrace_medium::{BLOCK, Line, Medium, Word};
 pub(super) type Bucket = [Line; 4];
 const _: () = assert!(size_of::<Bucket>() == BLOCK);
 
-/// A bucket that nobody sees yet.
+/// An unpublished bucket.
 pub(super) type Image = [[u64; 8]; 4];
 
 const META: usize = 0;
-/// The first word of the tags. All lie in the line of the meta word.
+/// The first word of the tags. All tags lie in the meta word's line.
 pub(super) const TAGS: usize = 1;
 
 #[inline(always)]
 pub(super) fn word(bucket: &Bucket, index: usize) -> &Word {
-    // Below 32 it is always; so the compiler knows it.
+    // The index is always below 32; this tells the compiler.
     &Line::words(bucket)[index % 32]
 }
 
@@ -37,7 +37,7 @@ impl Meta {
     pub(super) fn live<K: Buckets>(self) -> u64 {
         self.0 & all_slots::<K>()
     }
-    /// Those that held one.
+    /// The slots that held a key which was removed.
     #[inline(always)]
     pub(super) fn deleted<K: Buckets>(self) -> u64 {
         self.0 >> K::SLOTS & all_slots::<K>()
@@ -46,7 +46,7 @@ impl Meta {
     pub(super) fn empty<K: Buckets>(self) -> u64 {
         !(self.0 | self.0 >> K::SLOTS) & all_slots::<K>()
     }
-    /// Whether no path ends here.
+    /// Whether no search ends here because of an empty slot.
     #[inline(always)]
     pub(super) fn is_full<K: Buckets>(self) -> bool {
         self.empty::<K>() == 0
@@ -65,19 +65,24 @@ impl Meta {
     }
 }
 
-/// ORDER: Acquire: pairs with the Release of [`store_meta`]: slots and tags that it declares live are seen.
+/// The meta word.
+///
+/// ORDER: Acquire: pairs with the Release of [`store_meta`]. The slots and tags that it declares
+/// live are visible.
 #[inline(always)]
 pub(super) fn meta<M: Medium>(medium: &M, bucket: &Bucket) -> Meta {
     Meta(bucket[0].0[META].load(medium, Acquire))
 }
 
-/// The meta word again, after loads of a slot with Acquire, before which this one cannot move.
+/// The meta word again, after loads of a slot with Acquire, behind which this one stays.
 #[inline(always)]
 pub(super) fn meta_again<M: Medium>(medium: &M, bucket: &Bucket) -> Meta {
     Meta(bucket[0].0[META].load(medium, Relaxed))
 }
 
-/// ORDER: Release: whoever sees it sees the slots and tags stored before it.
+/// Stores the meta word.
+///
+/// ORDER: Release: a thread that sees it sees the slots and tags stored before it.
 #[inline(always)]
 pub(super) fn store_meta<M: Medium>(medium: &M, bucket: &Bucket, meta: Meta) {
     bucket[0].0[META].store(medium, meta.0, Release);
@@ -88,7 +93,8 @@ pub(super) fn tag_of<M: Medium>(medium: &M, bucket: &Bucket, slot: usize) -> u8 
     (bucket[0].0[TAGS + slot / 8].load(medium, Acquire) >> (8 * (slot % 8))) as u8
 }
 
-/// Only the shard's lock holder stores tags, so those beside it stay as they are.
+/// Stores a tag. Only the holder of the shard's lock does so, thus the tags beside it do not
+/// change.
 #[inline(always)]
 pub(super) fn store_tag<M: Medium>(medium: &M, bucket: &Bucket, slot: usize, tag: u8) {
     let word = &bucket[0].0[TAGS + slot / 8];
@@ -102,46 +108,49 @@ pub(super) fn with_tag(tags: u64, slot: usize, tag: u8) -> u64 {
     tags & !(0xff << at) | u64::from(tag) << at
 }
 
-/// The bit for a tag in the word that says which tags have passed a bucket.
+/// The overflow bit for a tag.
 #[inline(always)]
-pub(super) fn pass_bit<K: Buckets>(tag: u8) -> u64 {
-    1 << (K::PASSED_AT + ((u32::from(tag) * K::PASSED_BITS) >> 8))
+pub(super) fn overflow_bit<K: Buckets>(tag: u8) -> u64 {
+    1 << (K::OVERFLOW_AT + ((u32::from(tag) * K::OVERFLOW_BITS) >> 8))
 }
 
-/// Whether a path of this tag goes on behind a bucket that had this meta word: it is full, and a key with such a tag has passed it.
+/// Whether a search for this tag continues behind a bucket that had this meta word: the bucket is
+/// full, and the tag's overflow bit is set.
 #[inline(always)]
-pub(super) fn goes_on<M: Medium, K: Buckets>(medium: &M, bucket: &Bucket, meta: Meta, tag: u8) -> bool {
-    // One branch, which hardly ever goes the other way: whether a bucket is full alone would often be foretold wrong.
-    meta.is_full::<K>() & has_passed::<M, K>(medium, bucket, tag)
+pub(super) fn continues<M: Medium, K: Buckets>(medium: &M, bucket: &Bucket, meta: Meta, tag: u8) -> bool {
+    // One branch that is rarely taken: whether a bucket is full would often be mispredicted.
+    meta.is_full::<K>() & has_overflowed::<M, K>(medium, bucket, tag)
 }
 
 #[inline(always)]
-pub(super) fn has_passed<M: Medium, K: Buckets>(medium: &M, bucket: &Bucket, tag: u8) -> bool {
-    // ORDER: Relaxed: a key keeps its slot, so one that must be found was said to have passed before the search began. What the next bucket holds is ordered by its meta word.
-    bucket[0].0[K::PASSED].load(medium, Relaxed) & pass_bit::<K>(tag) != 0
+pub(super) fn has_overflowed<M: Medium, K: Buckets>(medium: &M, bucket: &Bucket, tag: u8) -> bool {
+    // ORDER: Relaxed: a key keeps its slot, so the overflow bits of a key that must be found were
+    // set before the search began. The next bucket's meta word orders its content.
+    bucket[0].0[K::OVERFLOW].load(medium, Relaxed) & overflow_bit::<K>(tag) != 0
 }
 
-/// Says that a key with this tag lies behind the bucket, or will.
+/// Sets the overflow bit of a tag: a key with this tag lies behind the bucket, or will.
 #[inline(always)]
-pub(super) fn store_passed<M: Medium, K: Buckets>(medium: &M, bucket: &Bucket, tag: u8) {
-    let word = &bucket[0].0[K::PASSED];
-    // ORDER: Release: behind the note of `set_pending`, by which survivors make it durable. The meta word that adds the key comes behind it by its own Release.
-    word.store(medium, word.load(medium, Relaxed) | pass_bit::<K>(tag), Release);
+pub(super) fn store_overflow<M: Medium, K: Buckets>(medium: &M, bucket: &Bucket, tag: u8) {
+    let word = &bucket[0].0[K::OVERFLOW];
+    // ORDER: Release: behind the store of `set_pending`, by which survivors persist the bucket. The
+    // meta word that adds the key stays behind this by its own Release.
+    word.store(medium, word.load(medium, Relaxed) | overflow_bit::<K>(tag), Release);
 }
 
-/// The line, of those behind the first, in which a slot for a key with this tag is looked for.
+/// The line, after the first, in which a free slot for a key with this tag is preferred.
 #[inline(always)]
 pub(super) fn line_for(tag: u8) -> usize {
     1 + ((usize::from(tag) * 3) >> 8)
 }
 
-/// The line that a slot lies in.
+/// The line of a slot.
 #[inline(always)]
 pub(super) fn line_of<K: Buckets>(slot: usize) -> usize {
     (K::FIRST + slot * K::WORDS) / 8
 }
 
-/// Which of the slots `free`, one at least, to fill with a key that has this tag.
+/// Chooses one of the slots `free`, at least one, for a key with this tag.
 #[inline(always)]
 pub(super) fn choose<K: Buckets>(free: u64, tag: u8) -> usize {
     let slots_before = |line: usize| (8 * line).saturating_sub(K::FIRST) / K::WORDS;
@@ -158,7 +167,7 @@ mod tests {
     use crate::key::NoRecords;
     use crate::{Bytes, U64};
 
-    fn slots_come_and_go<K: Buckets>() {
+    fn check_live_and_deleted<K: Buckets>() {
         let mut meta = Meta(0);
         for slot in 0..K::SLOTS {
             assert!(!meta.is_full::<K>());
@@ -179,9 +188,9 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_live_and_deleted_each_by_itself() {
-        slots_come_and_go::<U64>();
-        slots_come_and_go::<Bytes<NoRecords>>();
+    fn slots_are_live_or_deleted_independently() {
+        check_live_and_deleted::<U64>();
+        check_live_and_deleted::<Bytes<NoRecords>>();
     }
 
     #[test]
@@ -192,7 +201,7 @@ mod tests {
         assert_eq!(last.with_live::<U64>(0).0, 1, "it goes around and touches nothing else");
     }
 
-    fn fills_its_first_line_then_the_tags_own<K: Shape>(in_first: usize, in_others: usize) {
+    fn check_fill_order<K: Shape>(in_first: usize, in_others: usize) {
         for tag in 0..=255u8 {
             let mut free = all_slots::<K>();
             let mut lines = Vec::new();
@@ -208,29 +217,29 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_filled_line_by_line() {
-        fills_its_first_line_then_the_tags_own::<U64>(2, 4);
-        fills_its_first_line_then_the_tags_own::<Bytes<NoRecords>>(3, 8);
+    fn first_line_then_the_tags_line_is_filled() {
+        check_fill_order::<U64>(2, 4);
+        check_fill_order::<Bytes<NoRecords>>(3, 8);
         let lines: Vec<usize> = [0, 85, 86, 170, 171, 255].map(line_for).to_vec();
         assert_eq!(lines, [1, 1, 2, 2, 3, 3]);
     }
 
-    fn passes<K: Buckets>() {
-        let bits: Vec<u64> = (0..=255).map(pass_bit::<K>).collect();
+    fn check_overflow_bits<K: Buckets>() {
+        let bits: Vec<u64> = (0..=255).map(overflow_bit::<K>).collect();
         let all = bits.iter().fold(0, |all, bit| all | bit);
-        assert_eq!((all.count_ones(), all.trailing_zeros()), (K::PASSED_BITS, K::PASSED_AT));
+        assert_eq!((all.count_ones(), all.trailing_zeros()), (K::OVERFLOW_BITS, K::OVERFLOW_AT));
         let alike = |bit: &u64| bits.iter().filter(|other| *other == bit).count();
-        assert!(bits.iter().all(|bit| alike(bit) <= 256usize.div_ceil(K::PASSED_BITS as usize)));
+        assert!(bits.iter().all(|bit| alike(bit) <= 256usize.div_ceil(K::OVERFLOW_BITS as usize)));
     }
 
     #[test]
-    fn tags_are_spread_over_the_bits_of_those_that_passed() {
-        passes::<U64>();
-        passes::<Bytes<NoRecords>>();
+    fn tags_spread_over_the_overflow_bits() {
+        check_overflow_bits::<U64>();
+        check_overflow_bits::<Bytes<NoRecords>>();
     }
 
     #[test]
-    fn a_tag_takes_its_own_byte() {
+    fn tag_changes_its_own_byte_only() {
         assert_eq!(with_tag(!0, 9, 0x5a), 0xffff_ffff_ffff_5aff);
         assert_eq!(with_tag(0, 7, 0x5a), 0x5a << 56);
     }

@@ -1,13 +1,22 @@
-//! Buckets of byte-string keys: 27 slots of one word, each 15 bits of the key's hash beside its record's offset.
+//! Buckets of byte-string keys: 27 slots of one word, each with 15 bits of the key's hash beside
+//! its record's offset.
 //!
-//! `| meta | tags 0 to 7 | tags 8 to 15 | tags 16 to 23 | tags 24 to 26, passed | slot0 | slot1 | ... | slot26 |`, slot: `[63:49] place  [48:41] check  [40:0] offset / 8`.
+//! ```text
+//!   | meta | tags 0 to 7 | tags 8 to 15 | tags 16 to 23 | tags 24 to 26, overflow |
+//!   | slot0 | slot1 | ... | slot26 |
+//!   slot: [63:49] place  [48:41] check  [40:0] offset / 8
+//! ```
 //!
-//! The place is the first 15 bits of the hash behind those that choose the shard: it tells a slot's home in a shard of any size, so that no rehash and no scan touches a record.
-//! Tag and place together are 23 bits of the hash, of which the slots near a home have as many in common as the shard's buckets have bits: a miss touches a record once in
-//! 16,384 comparisons as long as shards have 512 buckets.
+//! The place is the first 15 bits of the hash after those that choose the shard. It determines a
+//! slot's home in a shard of any size, so no rehash and no scan touches a record. Tag and place
+//! together are 23 bits of the hash. Slots near a home have as many of them in common as the
+//! shard's buckets have bits. So, while shards have 512 buckets, a search for another key touches a
+//! record once in 16,384 comparisons.
 //!
-//! Two checks find a change of any one byte: one in the slot over its other bits, one in the meta word over live and deleted. A slot that is damaged is handed out as a word that is no record's offset
-//! (its lowest bit is set). A search that ends without its key compares both checks on its path, and the places of all slots, in case a tag was changed.
+//! Two checks detect a change of any one byte: one in the slot over its other bits, one in the meta
+//! word over live and deleted. A damaged slot is returned as a word that is no record's offset (its
+//! lowest bit is set). A search that ends without its key verifies both checks on its path, and
+//! compares the places of all slots, in case a tag was changed.
 
 use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, HASH_BITS, OFFSET, check, offset_in};
 use super::bucket::{Bucket, Image, Meta, TAGS, meta, meta_again, tag_of, with_tag, word};
@@ -43,7 +52,8 @@ const META_BITS: u32 = 2 * SLOTS as u32;
 const META_CHECK_BITS: u32 = 64 - META_BITS;
 const META_CHECK: u64 = (1 << META_CHECK_BITS) - 1;
 
-/// The check of live and deleted bits. Each bit of a byte falls on another bit of the check; the rotation keeps those that share a byte with the check from the bits in it.
+/// The check of live and deleted bits. Each bit of a byte falls on a different bit of the check.
+/// The rotation separates the bits that share a byte with the check from the check's own bits.
 #[inline(always)]
 fn meta_check(bits: u64) -> u64 {
     let pieces = (0..6).fold(0, |folded, piece| folded ^ bits >> (piece * META_CHECK_BITS)) & META_CHECK;
@@ -51,8 +61,8 @@ fn meta_check(bits: u64) -> u64 {
 }
 
 impl<R: RecordKeys> Bytes<R> {
-    /// The records that a slot can be the key's by its place, and slots that are damaged.
-    fn may_be(slot: u64, probe: &Probe<'_, Self>) -> bool {
+    /// Whether a slot may be the key's by its place; also true for damaged slots.
+    fn may_be_of(slot: u64, probe: &Probe<'_, Self>) -> bool {
         !is_whole(slot) || slot >> HASH_AT == place(probe.inner)
     }
 }
@@ -61,9 +71,9 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     const SLOTS: usize = SLOTS;
     const FIRST: usize = FIRST;
     const WORDS: usize = 1;
-    const PASSED: usize = 4;
-    const PASSED_AT: u32 = 24;
-    const PASSED_BITS: u32 = 40;
+    const OVERFLOW: usize = 4;
+    const OVERFLOW_AT: u32 = 24;
+    const OVERFLOW_BITS: u32 = 40;
     const KIND: u64 = u64::from_le_bytes(*b"turbtags");
 
     #[inline(always)]
@@ -89,7 +99,8 @@ impl<R: RecordKeys> Shape for Bytes<R> {
             let mut matches = u64::from(tagged) & before.live::<Self>();
             while matches != 0 {
                 let slot = matches.trailing_zeros() as usize;
-                // ORDER: Acquire: pairs with the Release of write and replace; the record that the slot points to is seen, and that the slot was free before. It may have been filled again
+                // ORDER: Acquire: pairs with the Release of write and replace. The slot's record is
+                // visible, and so is that the slot was free before. The slot may have been refilled
                 // since its tag matched; the record's own key decides.
                 let packed = slot_word(bucket, slot).load(medium, Acquire);
                 let offset = offset_in(packed);
@@ -97,7 +108,9 @@ impl<R: RecordKeys> Shape for Bytes<R> {
                     && is_whole(packed)
                     && R::key(guard, offset) == Some(probe.key)
                 {
-                    // The key may have gone and be on its way back into the same slot: not there before the meta word says so. One that is gone by now was there before.
+                    // The key may have been removed and be on its way back into the same slot: it
+                    // is absent until the meta word says otherwise. A key that is removed by now
+                    // was present before.
                     match meta_again(medium, bucket).live::<Self>() >> slot & 1 {
                         1 => return Found::Here(slot, offset),
                         _ => continue 'again,
@@ -119,8 +132,11 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         if !Self::is_sealed(before.0) {
             return Some(guard.pool().region().offset_of(bucket).raw());
         }
-        // A key that came since the search, under its own tag, is as good as one that came after it. By its slot's word it comes before its tag, and by that before the meta word, which may then say
-        // what it said before another key left that slot. So the tag counts that is there once the meta word says so, if the slot has its word still; no record comes back while this thread is pinned.
+        // A key that came since the search, under its own tag, is as good as one that came after
+        // it. Its slot's word is stored before its tag, and that before the meta word, which may
+        // then have the value that it had before another key left that slot. So its tag counts once
+        // the meta word says live, if the slot still has its word. No record comes back while this
+        // thread is pinned.
         let is_wrong = |slot, packed| match R::key(guard, offset_in(packed)) == Some(probe.key) {
             true => {
                 meta(medium, bucket) == before
@@ -131,9 +147,9 @@ impl<R: RecordKeys> Shape for Bytes<R> {
         };
         let slots = (0..SLOTS).filter(|&slot| before.live::<Self>() >> slot & 1 == 1);
         let packed = slots.map(|slot| (slot, slot_word(bucket, slot).load(medium, Acquire)));
-        let mut suspects = packed.filter(|&(_, packed)| Self::may_be(packed, probe));
+        let mut suspects = packed.filter(|&(_, packed)| Self::may_be_of(packed, probe));
         let found = suspects.find(|&(slot, packed)| !is_whole(packed) || is_wrong(slot, packed));
-        // What was filled again meanwhile is no damage.
+        // A slot that was refilled meanwhile is no damage.
         found.filter(|_| meta(medium, bucket) == before).map(|(_, packed)| offset_in(packed))
     }
 
@@ -157,7 +173,8 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     ) {
         let medium = guard.pool().medium();
         for slot in 0..SLOTS {
-            // A slot's word is its key's as long as the meta word, of which no bit comes back, says so before and after.
+            // A slot's word is its key's while the meta word says live before and after. No bit of
+            // the meta word returns to an earlier value.
             let entry = loop {
                 let before: Meta = meta(medium, bucket);
                 if before.live::<Self>() >> slot & 1 == 0 {
@@ -178,7 +195,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
     #[inline(always)]
     fn write<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry) {
-        // ORDER: Release: whoever sees the slot sees the record.
+        // ORDER: Release: a thread that sees the slot sees the record.
         slot_word(bucket, slot).store(guard.pool().medium(), entry.key, Release);
     }
 
@@ -189,7 +206,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     }
 
     #[inline(always)]
-    fn draw(image: &mut Image, slot: usize, entry: Entry) {
+    fn put_in_image(image: &mut Image, slot: usize, entry: Entry) {
         let words = image.as_flattened_mut();
         words[TAGS + slot / 8] = with_tag(words[TAGS + slot / 8], slot, entry.tag);
         words[FIRST + slot] = entry.key;
@@ -238,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_with_any_one_byte_changed_is_damaged() {
+    fn slot_with_a_changed_byte_is_damaged() {
         for word in randoms() {
             let slot = pack(word >> HASH_AT, (word & OFFSET) << 3);
             assert!(is_whole(slot) && offset_in(slot) == (word & OFFSET) << 3);
@@ -249,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meta_word_with_any_one_byte_changed_is_not_sealed() {
+    fn meta_with_a_changed_byte_is_not_sealed() {
         type Kind = Bytes<NoRecords>;
         assert!(Kind::is_sealed(0), "an empty bucket");
         for word in randoms().map(|word| word & !(META_CHECK << META_BITS)) {
@@ -262,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_tells_its_home_in_a_shard_of_any_size() {
+    fn slot_determines_its_home_in_any_size() {
         for inner in randoms() {
             let entry = Entry { tag: 0, key: pack(place(inner), 8), word: 8 };
             let known = <Bytes<NoRecords> as Shape>::inner(entry, 0, 0);
@@ -270,9 +287,9 @@ mod tests {
         }
     }
 
-    /// It is the format: what one version has sealed, all others must take for sound.
+    /// This is the format: every version must accept what another has sealed.
     #[test]
-    fn each_bit_of_a_meta_word_has_one_of_the_check() {
+    fn meta_check_never_changes() {
         for bit in 0..META_BITS {
             let check = META_BITS + (bit + 4) % META_CHECK_BITS;
             assert_eq!(Bytes::<NoRecords>::seal(1 << bit, 0), 1 << bit | 1 << check, "bit {bit}");
@@ -280,19 +297,19 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_the_offset_of_a_record() {
+    fn is_word_accepts_record_offsets_only() {
         let is_word = <Bytes<NoRecords> as Shape>::is_word;
         let words = [0, 4, 8, 12, OFFSET << 3, (OFFSET + 1) << 3];
         assert_eq!(words.map(is_word), [false, false, true, false, true, false]);
     }
 
     #[test]
-    fn a_slot_without_a_record_is_not_whole() {
+    fn slot_without_a_record_is_not_whole() {
         assert!(!is_whole(0) && !is_whole(pack(0x1234, 0)));
     }
 
     #[test]
-    fn slots_of_two_places_are_no_key_s_though_the_records_of_both_are_lost() {
+    fn slots_of_two_places_have_different_keys() {
         type Kind = Bytes<NoRecords>;
         let pool = pool::<Dram>(1 << 20);
         let entry = |place| Entry { tag: 0, key: pack(place, 64), word: 64 };
@@ -319,13 +336,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_a_key_s_that_is_whole_and_has_its_place_and_its_record() {
+    fn find_requires_check_place_and_record() {
         with_one_key(9, |index, bucket, slot| {
             let (guard, probe) = (index.pool().pin(), probe(index, 9));
             let (word, place) = (slot_word(bucket, slot), place(probe.inner));
             let sound = word.load(guard.pool().medium(), Relaxed);
             assert_eq!(sound, pack(place, 72));
-            // What is in the slot, and what is told of that to who looks for the key.
+            // The slot's content, and the damage that a search for the key reports.
             let slots = [
                 (sound, None),
                 (sound ^ 1 << 41, Some(72)),
@@ -337,14 +354,14 @@ mod tests {
                 word.store(guard.pool().medium(), slot, Relaxed);
                 let is_here = matches!(Bytes::find(&guard, bucket, &probe), Found::Here(..));
                 assert_eq!(is_here, slot == sound, "{slot:#x}");
-                // One that is there, as it should be: it has come since who looks for it did so.
+                // A sound key: it came after the search.
                 assert_eq!(Bytes::suspect(&guard, bucket, &probe), suspected, "{slot:#x}");
             }
         });
     }
 
     #[test]
-    fn a_key_under_another_s_tag_is_suspected() {
+    fn key_under_a_wrong_tag_is_reported() {
         with_one_key(9, |index, bucket, slot| {
             let (guard, probe) = (index.pool().pin(), probe(index, 9));
             store_tag(guard.pool().medium(), bucket, slot, probe.tag ^ 1);
@@ -354,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_keys_of_one_place_and_tag_the_record_decides() {
+    fn record_decides_between_keys_of_one_tag() {
         let pool = pool::<Dram>(1 << 20);
         let index = Turbo::<Dram, Bytes<Numbered>>::with_shards(&pool, "index", 0, 1).unwrap();
         let (guard, [one, other]) = (pool.pin(), look_alike_pair(index.seed, HASH_BITS));
@@ -368,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_there_twice_and_one_of_another_home_are_told() {
+    fn duplicate_and_misplaced_keys_are_reported() {
         let pool = pool::<Dram>(1 << 20);
         let index = Turbo::<Dram, Bytes<Numbered>>::with_shards(&pool, "index", 0, 40).unwrap();
         let (guard, place) = (pool.pin(), index.place(0));
@@ -392,14 +409,14 @@ mod tests {
     }
 
     #[test]
-    fn many_byte_strings_are_looked_for_at_once() {
+    fn get_many_finds_byte_strings() {
         let pool = pool::<Dram>(1 << 20);
         let index = Turbo::<_, Bytes<Numbered>>::with_shards(&pool, "index", 0, 40).unwrap();
         check_get_many(&index);
     }
 
     #[test]
-    fn byte_strings_are_found_in_a_shard_however_often_it_is_drawn_anew() {
+    fn byte_strings_survive_rehashes() {
         let pool = pool::<Dram>(4 << 20);
         let index = Turbo::<_, Bytes<Numbered>>::with_shards(&pool, "index", 1, 0).unwrap();
         let guard = pool.pin();

@@ -5,18 +5,20 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{BLOCK, Line, Medium, Offset, Region, Word};
 use terrace_pool::Lock;
 
-/// Buckets of a path beyond which a shard grows, if it is at least half full.
+/// A shard that is at least half full grows when a path is longer than this many buckets.
 pub(super) const SCOPE: u64 = 16;
-/// The largest shard: 2^15 buckets. So 15 bits of a key's hash tell its home in any.
+/// The largest shard: 2^15 buckets, so 15 bits of a key's hash determine its home in any shard.
 pub(super) const BUCKETS_LOG2_MAX: u32 = super::super::packed::HASH_BITS;
-/// The most shards: 2^20, with descriptors of 64 MiB.
+/// The largest number of shards: 2^20, with descriptors of 64 MiB.
 pub(super) const SHARDS_LOG2_MAX: u32 = 20;
-/// Keys of the capacity hint for each shard: a shard of 64 or 128 buckets, which is rehashed in the second-level cache within some ten microseconds.
+/// Keys of the capacity hint for each shard: a shard of 64 or 128 buckets, which is rehashed within
+/// the second-level cache in some ten microseconds.
 const KEYS_PER_SHARD: u64 = 1024;
-/// Bytes of the pool for each shard, where no hint says that it will hold more keys.
+/// Bytes of the pool for each shard, if no hint asks for more keys.
 const POOL_PER_SHARD: u64 = 1 << 20;
 
-/// How many shards, as a binary logarithm, a table for `capacity` keys in a pool of `pool_bytes` gets.
+/// The number of shards, as a binary logarithm, of a table for `capacity` keys in a pool of
+/// `pool_bytes`.
 pub(super) fn shards_log2(capacity: u64, pool_bytes: u64) -> u32 {
     let shards = capacity.div_ceil(KEYS_PER_SHARD).max(pool_bytes / POOL_PER_SHARD).max(1);
     shards.checked_next_power_of_two().map_or(SHARDS_LOG2_MAX, u64::ilog2).min(SHARDS_LOG2_MAX)
@@ -25,7 +27,7 @@ pub(super) fn shards_log2(capacity: u64, pool_bytes: u64) -> u32 {
 /// The root block: two lines. Line 0 never changes; line 1 is volatile.
 ///
 /// ```text
-///   line 0 | kind | seed | shards (binary logarithm) | descriptors | places | check of the words before | 0 | 0 |
+///   line 0 | kind | seed | shards (log2) | descriptors | places | check of these words | 0 | 0 |
 ///   line 1 | resizes | next shard of `maintain` | 0 ... |
 /// ```
 pub(super) type Root = [Line; 2];
@@ -39,23 +41,25 @@ pub(super) const ROOT_CHECK: usize = 5;
 pub(super) const VOLATILE_RESIZES: usize = 0;
 pub(super) const VOLATILE_NEXT: usize = 1;
 
-/// What [`ROOT_CHECK`] is. Another one for any one of the words changed.
+/// The value of [`ROOT_CHECK`]. It differs if any one word differs.
 pub(super) fn root_check(words: &[u64]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     words.iter().fold(ODD, |check, word| (check ^ word).wrapping_mul(ODD).rotate_left(29))
 }
 
-/// Where the buckets of a shard are: `| 63:48 check | 47:6 offset / 64 | 5:0 binary logarithm of the buckets |`; 0 if it has none.
+/// The place of a shard's buckets: `| 63:48 check | 47:6 offset / 64 | 5:0 log2 of the buckets |`;
+/// 0 if it has none.
 ///
-/// Whoever opens an index compares the check: buckets at a wrong place would be written over what lies there. Operations don't, for only rehashes
-/// change the words.
+/// Opening an index verifies the check, because writing buckets at a wrong place would destroy
+/// other data. Operations do not, because only rehashes change these words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place(u64);
 
 const CHECK_AT: u32 = 48;
 const START: u64 = (1 << CHECK_AT) - 64;
 
-/// The check of a place's other bits. It covers them in pieces of two bytes, so one changed byte never makes up for itself.
+/// The check of a place's other bits. It covers them in pieces of two bytes, so one changed byte is
+/// always detected.
 fn check(bits: u64) -> u64 {
     const NOT_ZERO: u64 = 0x7ab0;
     (bits ^ bits >> 16 ^ bits >> 32 ^ NOT_ZERO) & 0xffff
@@ -85,17 +89,17 @@ impl Place {
     pub(super) fn log2(self) -> u32 {
         (self.0 & 63) as u32
     }
-    /// 0 if it has none.
+    /// Number of buckets; 0 if it has none.
     pub(super) fn buckets(self) -> u64 {
         if self.is_none() { 0 } else { 1 << self.log2() }
     }
-    /// The bucket where the path of a hash begins.
+    /// The bucket where a search for a hash begins.
     #[inline(always)]
     pub(super) fn home(self, inner: u64) -> u64 {
         // 63 minus the logarithm, modulo 64.
         inner >> 1 >> (!self.0 & 63)
     }
-    /// The bucket behind another on a path.
+    /// The bucket after another on a path.
     #[inline(always)]
     pub(super) fn next(self, index: u64) -> u64 {
         (index + 1) & !(u64::MAX << self.log2())
@@ -107,7 +111,7 @@ impl Place {
     pub(super) fn bytes(self) -> usize {
         self.buckets() as usize * BLOCK
     }
-    /// Whether the word is as it was made, and can be a shard of a region of `len` bytes.
+    /// Whether the word is as it was made, and can be a shard in a region of `len` bytes.
     pub(super) fn is_sound(self, len: usize) -> bool {
         self.is_none()
             || (self.0 >> CHECK_AT == check(self.0 & ((1 << CHECK_AT) - 1))
@@ -117,10 +121,10 @@ impl Place {
     }
 }
 
-/// A place that is read by everyone, and the one in a descriptor.
+/// The place in a word that every thread reads, or in a descriptor.
 #[inline(always)]
 pub(super) fn place<M: Medium>(medium: &M, word: &Word) -> Place {
-    // ORDER: Acquire: pairs with the Release of a rehash: the buckets there are seen.
+    // ORDER: Acquire: pairs with the Release of a rehash: the buckets there are visible.
     Place(word.load(medium, Acquire))
 }
 
@@ -129,9 +133,10 @@ pub(super) fn place<M: Medium>(medium: &M, word: &Word) -> Place {
 /// ```text
 ///   | lock | version | place 0 | place 1 | keys | pending | probes | 0 |
 /// ```
-/// The version is 0, or all ones: so no byte that is changed makes the one of the other.
+/// The version is 0 or all ones, so a change of one byte never turns one version into the other.
 ///
-/// Lock, keys (how many there are), pending (which bucket may not be durable) and probes (the average length of a path) are volatile.
+/// Lock, keys (their number), pending (buckets that may not be durable) and probes (the average
+/// length of a path) are volatile.
 #[derive(Clone, Copy)]
 pub(super) struct Descriptor<'t>(pub(super) &'t Line);
 
@@ -142,10 +147,11 @@ const KEYS: usize = 4;
 const PENDING: usize = 5;
 const PROBES: usize = 6;
 
-/// How many buckets are pending, in the bits of an offset that are always zero; all ones stand for the whole shard.
+/// Number of pending buckets, in the bits of an offset that are always zero; all ones mean the
+/// whole shard.
 const PENDING_COUNT: u64 = 63;
 
-/// One bucket, as the unit of `probes`.
+/// One bucket, in the unit of `probes`.
 pub(super) const ONE_PROBE: u64 = 1 << 16;
 
 impl<'t> Descriptor<'t> {
@@ -155,23 +161,25 @@ impl<'t> Descriptor<'t> {
     }
 
     fn version<M: Medium>(self, medium: &M) -> usize {
-        // ORDER: Relaxed: under the shard's lock, or while nobody writes. Who opens the table beside writers asks only whether the place can be one: it can in either version.
+        // ORDER: Relaxed: under the shard's lock, or while no thread writes. A thread that opens
+        // the table beside writers checks only that the place is possible, which holds in either
+        // version.
         (self.0.0[VERSION].load(medium, Relaxed) & 1) as usize
     }
 
-    /// Where the shard is, by what outlives a crash.
+    /// The shard's place that survives a crash.
     #[inline(always)]
     pub(super) fn place<M: Medium>(self, medium: &M) -> Place {
         place(medium, &self.0.0[PLACES + self.version(medium)])
     }
 
-    /// Writes a place where it does not count yet.
+    /// Stores a place into the half that does not count yet.
     pub(super) fn prepare<M: Medium>(self, medium: &M, place: Place) {
-        // ORDER: Relaxed: nobody looks there before the Release of `switch`.
+        // ORDER: Relaxed: no thread reads it before the Release of `switch`.
         self.0.0[PLACES + 1 - self.version(medium)].store(medium, place.word(), Relaxed);
     }
 
-    /// From now on the place that was prepared counts: the one store that makes a rehash happen.
+    /// Makes the prepared place the current one: the single store that completes a rehash.
     pub(super) fn switch<M: Medium>(self, medium: &M) {
         self.0.0[VERSION].store(medium, if self.version(medium) == 0 { u64::MAX } else { 0 }, Release);
     }
@@ -193,12 +201,13 @@ impl<'t> Descriptor<'t> {
         self.0.0[KEYS].store(medium, keys, Relaxed);
     }
 
-    /// The buckets of the shard at `place` that may not be durable while the lock is held or unfenced.
+    /// The buckets of the shard at `place` that may not be durable while the lock is held or
+    /// unfenced.
     pub(super) fn pending<M: Medium>(self, medium: &M, place: Place) -> impl Iterator<Item = u64> {
         let word = self.0.0[PENDING].load(medium, Relaxed);
         let (last, count) = (word & !PENDING_COUNT, word & PENDING_COUNT);
         let last = last.wrapping_sub(place.start()) / BLOCK as u64;
-        // Of a shard that was rehashed since, and is durable as a whole, none.
+        // A shard that was rehashed since is durable as a whole: none.
         let count = match last < place.buckets() {
             true if count == PENDING_COUNT => place.buckets(),
             true => count.min(place.buckets()),
@@ -206,18 +215,20 @@ impl<'t> Descriptor<'t> {
         };
         (0..count).map(move |before| last.wrapping_sub(before) & (place.buckets() - 1))
     }
-    /// Before the first store to a bucket, or to one of the last `count` up to it, under a lock.
+    /// Announces stores to the bucket `last`, or to `count` buckets up to it. Called before the
+    /// first of these stores, under the lock.
     #[inline(always)]
     pub(super) fn set_pending<M: Medium>(self, medium: &M, last: Offset<Bucket>, count: u64) {
-        // The stores to the buckets are Release: whoever sees one of them sees this.
+        // The stores to the buckets are Release: a thread that sees one of them sees this.
         self.0.0[PENDING].store(medium, last.raw() | count.min(PENDING_COUNT), Relaxed);
     }
 
-    /// Takes note of a path of so many buckets, in a shard of 2^log2, and returns the moving average.
+    /// Records a path of `buckets` buckets, in a shard of 2^log2, and returns the moving average.
     #[inline(always)]
     pub(super) fn measure<M: Medium>(self, medium: &M, buckets: u64, log2: u32) -> u64 {
         let before = self.0.0[PROBES].load(medium, Relaxed);
-        // Over the last 4 paths of a small shard, where all are alike, and the last 64 of a large one.
+        // Over the last 4 paths of a small shard, where all are alike, and the last 64 of a large
+        // one.
         let over_log2 = (log2 + 2).min(6);
         let average = before - (before >> over_log2) + ((buckets * ONE_PROBE) >> over_log2);
         self.0.0[PROBES].store(medium, average, Relaxed);
@@ -235,7 +246,7 @@ mod tests {
     use terrace_medium::{Dram, MappedMedium, Mapping, Protection, Shm};
 
     #[test]
-    fn a_place_with_any_one_byte_changed_is_unsound() {
+    fn place_with_a_changed_byte_is_unsound() {
         let len = 1 << 44;
         for (start, log2) in [(0x8000, 8), (64, 0), (0x7ff_1234_5640, 10), (0x1_0000_0000, BUCKETS_LOG2_MAX)]
         {
@@ -252,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_is_told_by_the_first_bits_and_a_path_goes_around() {
+    fn home_is_the_first_bits_and_paths_wrap() {
         for log2 in 0..=BUCKETS_LOG2_MAX {
             let place = Place::new(64, log2);
             assert_eq!(place.home(u64::MAX), place.buckets() - 1);
@@ -268,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn pending_are_the_last_buckets_up_to_one_around_the_end_of_the_shard() {
+    fn pending_buckets_wrap_around_the_end() {
         with_descriptor(|medium, descriptor| {
             let place = Place::new(0x4040, 3);
             let pending = |last: u64, count| {
@@ -287,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn more_pending_buckets_than_can_be_counted_stand_for_all() {
+    fn too_many_pending_buckets_mean_the_whole_shard() {
         with_descriptor(|medium, descriptor| {
             let place = Place::new(0x4040, 8);
             for (count, pending) in [(1, 1), (62, 62), (63, 256), (64, 256), (200, 256)] {
@@ -299,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_is_sound_in_what_another_process_has_added_since_this_one_looked() {
+    fn shard_in_a_grown_pool_is_sound() {
         let path = std::env::temp_dir().join(format!("terrace-directory-{}", std::process::id()));
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
@@ -318,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_averaged_over_the_last_four_of_a_small_shard_and_the_last_64_of_a_large_one() {
+    fn probes_average_over_4_to_64_paths() {
         with_descriptor(|medium, descriptor| {
             for (log2, paths) in [(0, 4), (1, 8), (3, 32), (4, 64), (5, 64), (BUCKETS_LOG2_MAX, 64)] {
                 descriptor.forget_measure(medium);
@@ -332,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_follow_from_the_hint_and_the_pool() {
+    fn shards_depend_on_hint_and_pool_size() {
         assert_eq!(shards_log2(0, 1 << 16), 0);
         assert_eq!(shards_log2(0, 4 << 20), 2);
         assert_eq!(shards_log2(10_000_000, 4 << 20), 14);
@@ -341,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn another_word_of_the_root_has_another_check() {
+    fn root_check_depends_on_every_word() {
         let words = [1, 0x1234_5678_9abc_def0, 14, 0x8000, 0x1_8000];
         for at in 0..words.len() {
             for bit in 0..64 {

@@ -1,6 +1,6 @@
 //! The table, and the operations that only read.
 
-use super::bucket::{Bucket, Meta, goes_on, has_passed, line_for, meta};
+use super::bucket::{Bucket, Meta, continues, has_overflowed, line_for, meta};
 use super::directory::*;
 use super::shape::{Buckets, Found, Probe};
 use crate::{Change, Damage, Fencing, IndexStats, PointIndex, Position};
@@ -37,10 +37,10 @@ pub struct Turbo<M: MappedMedium, K> {
 }
 
 impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
-    /// The shard of a hash, and the part of the hash behind what tells it.
+    /// The shard of a hash, and the remaining bits of the hash.
     #[inline(always)]
     pub(super) fn route(&self, hash: u64) -> (usize, u64) {
-        // The first bits and the others, by one multiplication: a shift by a variable takes longer.
+        // First and remaining bits by one multiplication: a shift by a variable takes longer.
         let bits = u128::from(hash) * u128::from(self.shards);
         ((bits >> 64) as usize, bits as u64)
     }
@@ -49,12 +49,12 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         self.shards as usize
     }
 
-    /// How many bits tell the shard.
+    /// Number of bits that choose the shard.
     pub(super) fn shard_bits(&self) -> u32 {
         self.shards.trailing_zeros()
     }
 
-    /// Where a shard is now. Its buckets are not reused while the caller is pinned.
+    /// The place of a shard. Its buckets are not reused while the caller is pinned.
     #[inline(always)]
     pub(super) fn place(&self, shard: usize) -> Place {
         place(self.pool.medium(), &self.places.as_slice()[shard])
@@ -75,7 +75,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         let _ = self.damage.set(Damage { offset, what });
     }
 
-    /// The buckets of a path, one after the other, until `each` has an answer.
+    /// Calls `each` on the buckets of a path until it returns a result.
     #[inline(always)]
     pub(super) fn walk<'t, T>(
         &'t self,
@@ -103,18 +103,19 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
                 _ => {}
             }
         }
-        self.seek_again(guard, place, probe.key)
+        self.seek_whole_path(guard, place, probe.key)
     }
 
-    /// A key's home, unless it lies where this process does not know yet that the pool is as long as that.
+    /// A key's home, unless it lies in memory that this process does not know of yet.
     #[inline(always)]
     pub(super) fn glance(&self, place: Place, inner: u64) -> Option<&Bucket> {
         self.pool.region().get_if_known(place.bucket(place.home(inner)))
     }
 
-    /// The whole of the path. What it needs it makes from the key, so that nobody who gets on without has to keep it ready.
+    /// Searches the whole path. It recomputes what it needs from the key, so that the short way
+    /// need not keep it in registers.
     #[inline(never)]
-    fn seek_again(&self, guard: &Guard<'_, M>, place: Place, key: &K::Key) -> Option<u64> {
+    fn seek_whole_path(&self, guard: &Guard<'_, M>, place: Place, key: &K::Key) -> Option<u64> {
         let hash = K::hash(key, self.seed);
         let probe = &Probe::new(key, hash, self.route(hash).1);
         let found = self.walk(place, probe.inner, |bucket| match K::find(guard, bucket, probe) {
@@ -127,25 +128,26 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     /// Whether the path of a key ends at a bucket that had this meta word.
     #[inline(always)]
     pub(super) fn ends(&self, bucket: &Bucket, meta: Meta, probe: &Probe<'_, K>) -> bool {
-        !goes_on::<M, K>(self.pool.medium(), bucket, meta, probe.tag)
+        !continues::<M, K>(self.pool.medium(), bucket, meta, probe.tag)
     }
 
-    /// The word of a key in the shard where it must be, made durable.
+    /// The word of a key in the only shard that may contain it, persisted.
     #[inline(always)]
     fn search(&self, guard: &Guard<'_, M>, shard: usize, place: Place, probe: &Probe<'_, K>) -> Option<u64> {
         if place.is_none() {
             return None;
         }
-        // Both lines that the search reads come at once: the tags need not have been read to know where the slot most likely lies.
+        // Prefetches both lines that the search reads: the most likely line of the slot is known
+        // without the tags.
         self.prefetch_slot(place, probe);
         let found = self.seek(guard, place, probe);
-        self.settle_read(shard, place, probe);
+        self.persist_read(shard, place, probe);
         found
     }
 
-    /// What a reader saw may not be durable while the shard's lock is held or unfenced; it sees to that itself (invariant 3).
+    /// Persists what a reader saw, if the shard's lock is held or unfenced (invariant 3).
     #[inline(always)]
-    fn settle_read(&self, shard: usize, place: Place, probe: &Probe<'_, K>) {
+    fn persist_read(&self, shard: usize, place: Place, probe: &Probe<'_, K>) {
         if M::VOLATILE_CACHE && Lock::may_be_unsettled(self.descriptor(shard).lock().peek(self.pool.medium()))
         {
             self.persist_path(place, probe);
@@ -155,8 +157,10 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     #[cold]
     fn persist_path(&self, place: Place, probe: &Probe<'_, K>) {
         let region = self.pool.region();
-        // PERSIST: every store of a writer that holds this shard's lock, or released it before its fence, to the buckets that a search of this key reads, becomes durable
-        // before what it showed is answered or built upon. A path only grows, so this covers what was read.
+        // PERSIST: every store of a writer that holds this shard's lock, or that released it before
+        // its fence, to the buckets that a search of this key reads, before a reader returns what
+        // it shows or a writer builds upon it. A path only grows, so this covers everything that
+        // was read.
         let _ = self.walk(place, probe.inner, |bucket| {
             region.write_back(bucket);
             self.ends(bucket, meta(region.medium(), bucket), probe).then_some(())
@@ -164,7 +168,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         region.fence();
     }
 
-    /// A key was not found: whether that is to be believed.
+    /// A key was not found: decides whether that is certain.
     fn absent(
         &self,
         guard: &Guard<'_, M>,
@@ -179,19 +183,19 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         }
     }
 
-    /// Goes on behind full buckets, whatever they say about who has passed: that may be what is damaged.
+    /// Continues behind full buckets, whatever their overflow bits say: these may be damaged.
     fn suspect(&self, guard: &Guard<'_, M>, place: Place, probe: &Probe<'_, K>) -> Option<u64> {
         let medium = self.pool.medium();
         let mut not_passed = None;
         let answer = self.walk(place, probe.inner, |bucket| {
             let unsound = K::suspect(guard, bucket, probe).or_else(|| {
-                // A key that came since the search has passed by now.
+                // A key that came since the search has set its overflow bits by now.
                 let not_passed: Option<&Bucket> = not_passed;
                 let denying = not_passed.filter(|_| matches!(K::find(guard, bucket, probe), Found::Here(..)));
-                let denying = denying.filter(|denying| !has_passed::<M, K>(medium, denying, probe.tag));
+                let denying = denying.filter(|denying| !has_overflowed::<M, K>(medium, denying, probe.tag));
                 denying.map(|denying| self.pool.region().offset_of(denying).raw())
             });
-            if !has_passed::<M, K>(medium, bucket, probe.tag) {
+            if !has_overflowed::<M, K>(medium, bucket, probe.tag) {
                 not_passed = not_passed.or(Some(bucket));
             }
             let is_over = unsound.is_some() || !meta(medium, bucket).is_full::<K>();
@@ -200,7 +204,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         answer.flatten()
     }
 
-    /// Asks for the line in which a key's slot most likely lies.
+    /// Prefetches the most likely line of a key's slot.
     #[inline(always)]
     fn prefetch_slot(&self, place: Place, probe: &Probe<'_, K>) {
         self.pool
@@ -208,7 +212,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
             .prefetch(place.bucket(place.home(probe.inner)).raw() + 64 * line_for(probe.tag) as u64);
     }
 
-    /// Asks for the lines of a bucket that a search for this key reads.
+    /// Prefetches the lines of a bucket that a search for this key reads.
     #[inline(always)]
     fn prefetch(&self, place: Place, inner: u64, tag: u8) {
         let at = place.bucket(place.home(inner)).raw();
@@ -253,7 +257,7 @@ impl<M: MappedMedium, K: Buckets> PointIndex for Turbo<M, K> {
     ) where
         K::Key: 'k,
     {
-        /// Lines that a core can have on their way at once.
+        /// Cache misses of a core that can overlap.
         const BATCH: usize = 16;
         let mut keys = keys.into_iter();
         let mut done = 0;
@@ -307,7 +311,7 @@ impl<M: MappedMedium, K: Buckets> PointIndex for Turbo<M, K> {
     }
 
     fn maintain(&self, guard: &Guard<'_, M>) -> bool {
-        self.take_back_empty(guard)
+        self.release_empty(guard)
     }
 
     fn stats(&self, _: &Guard<'_, M>) -> IndexStats {
@@ -351,7 +355,7 @@ mod tests {
     use terrace_medium::{Dram, Pmem};
 
     #[test]
-    fn a_record_that_is_lost_is_told_in_a_full_bucket_too_and_behind_one() {
+    fn unreadable_record_is_reported_in_and_behind_full_buckets() {
         type Kind = Bytes<Numbered>;
         let pool = pool::<Dram>(1 << 20);
         let index = Turbo::<Dram, Kind>::with_shards(&pool, "index", 0, 40).unwrap();
@@ -383,9 +387,9 @@ mod tests {
         }
     }
 
-    /// If he dies before he has written them back, whoever takes his lock does so.
+    /// If the writer dies before it has written them back, the next holder of its lock does so.
     #[test]
-    fn whoever_stores_to_buckets_has_noted_which() {
+    fn stores_are_announced_as_pending() {
         let pool = pool::<Pmem>(1 << 20);
         let index = Turbo::<Pmem, U64>::with_shards(&pool, "index", 0, 40).unwrap();
         let (guard, place) = (pool.pin(), index.place(0));
@@ -394,7 +398,7 @@ mod tests {
         let keys: Vec<u64> = keys.collect();
         for (nth, key) in keys.iter().enumerate() {
             index.insert(&guard, key, 1).unwrap();
-            // Those as well that say that it has passed.
+            // Buckets whose overflow bits change are announced, too.
             assert_eq!(noted(), [vec![1], vec![2, 1], vec![3, 2, 1]][nth / 14]);
         }
         assert_eq!((index.update(&guard, &keys[20], 2), noted()), (Some(1), vec![2]));

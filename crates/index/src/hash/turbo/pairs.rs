@@ -1,6 +1,7 @@
 //! Buckets of `u64` keys: 14 inline pairs.
 //!
-//! `| meta | tags 0 to 7 | tags 8 to 13 | passed | key0 | word0 | key1 | word1 | ... | key13 | word13 |`
+//! `| meta | tags 0 to 7 | tags 8 to 13 | overflow | key0 | word0 | key1 | word1 | ... | key13 |
+//! word13 |`
 
 use super::bucket::{Bucket, Image, Meta, TAGS, meta, meta_again, tag_of, with_tag, word};
 use super::shape::{Entry, Found, Probe, sealed::Shape};
@@ -24,8 +25,8 @@ fn value_word(bucket: &Bucket, slot: usize) -> &Word {
 /// Key and word of a slot, unless the bucket has changed since its meta word was `before`.
 #[inline(always)]
 fn pair<M: Medium>(medium: &M, bucket: &Bucket, slot: usize, before: Meta) -> Option<(u64, u64)> {
-    // ORDER: Acquire on both: the second load of the meta word stays behind them; and whoever sees what was stored to a slot that was filled again (with Release) also sees
-    // the meta word that had freed it.
+    // ORDER: Acquire on both: the second load of the meta word stays behind them. A reader that
+    // sees a store to a refilled slot (with Release) also sees the meta word that had freed it.
     let key = key_word(bucket, slot).load(medium, Acquire);
     let word = value_word(bucket, slot).load(medium, Acquire);
     (meta_again(medium, bucket) == before).then_some((key, word))
@@ -35,9 +36,9 @@ impl Shape for U64 {
     const SLOTS: usize = 14;
     const FIRST: usize = 4;
     const WORDS: usize = 2;
-    const PASSED: usize = 3;
-    const PASSED_AT: u32 = 0;
-    const PASSED_BITS: u32 = 64;
+    const OVERFLOW: usize = 3;
+    const OVERFLOW_AT: u32 = 0;
+    const OVERFLOW_BITS: u32 = 64;
     const KIND: u64 = u64::from_le_bytes(*b"turbpair");
 
     #[inline(always)]
@@ -63,7 +64,8 @@ impl Shape for U64 {
             let mut matches = u64::from(tagged) & before.live::<Self>();
             while matches != 0 {
                 let slot = matches.trailing_zeros() as usize;
-                // One whose key is another goes on, whether or not the bucket has changed: what comes later is a snapshot by itself.
+                // With another key the search continues, whether or not the bucket has changed: a
+                // later match is a snapshot of its own.
                 if key_word(bucket, slot).load(medium, Acquire) == *probe.key {
                     // ORDER: Acquire: as in `pair`, for the key as for the word.
                     let word = value_word(bucket, slot).load(medium, Acquire);
@@ -133,12 +135,12 @@ impl Shape for U64 {
     #[inline(always)]
     fn replace<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Bucket, slot: usize, entry: Entry) {
         let medium = guard.pool().medium();
-        // ORDER: Release: whoever reads the word sees what was written before it was handed in.
+        // ORDER: Release: a reader that sees the word sees what the writer stored before the call.
         value_word(bucket, slot).store(medium, entry.word, Release);
     }
 
     #[inline(always)]
-    fn draw(image: &mut Image, slot: usize, entry: Entry) {
+    fn put_in_image(image: &mut Image, slot: usize, entry: Entry) {
         let words = image.as_flattened_mut();
         words[TAGS + slot / 8] = with_tag(words[TAGS + slot / 8], slot, entry.tag);
         words[Self::FIRST + 2 * slot] = entry.key;

@@ -1,22 +1,28 @@
-//! Rehashing: a shard is drawn anew in ordinary memory, larger, smaller or as large as it was, and written out in sequence.
+//! Rehashing: a shard is rebuilt in ordinary memory, larger, smaller or at its size, and streamed
+//! out.
 //!
 //! Under the shard's lock:
-//! 1. draw the new buckets: the old ones are read in order, and since both are in the order of the hashes, so are the new ones written;
-//! 2. stream them into a new block, and write its place into the half of the descriptor that does not count; fence;
-//! 3. store the version: from here on the new place counts for writers and crashes; write back, fence;
-//! 4. store the place where readers look; retire the old block.
+//! 1. Build the new buckets. The old ones are read in order, and because both are in the order of
+//!    the hashes, the new ones are written in order, too.
+//! 2. Stream them into a new block, and store its place into the half of the descriptor that does
+//!    not count; fence.
+//! 3. Store the version: from here on the new place counts for writers and crashes. Write back,
+//!    fence.
+//! 4. Store the place for readers; retire the old block.
 //!
-//! A crash before 3 leaves a block that nobody can reach, for the collector. One after it finds the shard in its new place. If it is only the process that dies, and others go on, then
-//! whoever takes the lock next compares the place for readers with the descriptor (`hold`) before it writes anything; until then both places say the same. Readers never wait: those in the
-//! old buckets find them as they were, until they leave.
+//! A crash before 3 leaves an unreachable block, for the collector. A crash after 3 finds the shard
+//! at its new place. If only the process dies and others go on, the next holder of the lock
+//! compares the place for readers with the descriptor (`lock_shard`) before it writes anything.
+//! Until then both places have the same content. Readers never wait: the old buckets do not change
+//! while they are read.
 //!
-//! What was deleted is not drawn, so a rehash at the same size collects the garbage.
+//! Deleted slots are not copied, so a rehash at the same size collects the garbage.
 
 use super::bucket::*;
 use super::directory::*;
 use super::ops::Turbo;
 use super::shape::{Buckets, Entry};
-use super::write::Held;
+use super::write::LockedShard;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_medium::{BLOCK, MappedMedium};
@@ -24,12 +30,17 @@ use terrace_pool::{Guard, PoolFull};
 
 /// How full a shard is at least when it grows.
 const GROWS_PERCENT: u64 = 85;
-/// Shards that one call of `maintain` looks at.
+/// Shards that one call of `maintain` examines.
 const STEP: usize = 64;
 
 impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
-    /// Rehashes a shard in which a path passes the scope or paths have become long, if that helps. Says whether it has.
-    pub(super) fn make_room(&self, guard: &Guard<'_, M>, held: &mut Held<'_>) -> Result<bool, PoolFull> {
+    /// Rehashes a shard if a path exceeds the scope or paths have become long, and if that helps.
+    /// Returns whether it did.
+    pub(super) fn rehash_if_useful(
+        &self,
+        guard: &Guard<'_, M>,
+        held: &mut LockedShard<'_>,
+    ) -> Result<bool, PoolFull> {
         let (keys, deleted) = self.count(*held);
         let slots = held.place.buckets() * K::SLOTS as u64;
         let (log2, percent) = (held.place.log2(), GROWS_PERCENT);
@@ -46,9 +57,10 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         Ok(true)
     }
 
-    /// Makes a shard smaller that has few keys for its size, if there is room to do it in.
+    /// Halves a shard with few keys for its size, as often as needed, if the pool has room for
+    /// that.
     #[inline(never)]
-    pub(super) fn shrink(&self, guard: &Guard<'_, M>, mut held: Held<'_>) {
+    pub(super) fn shrink(&self, guard: &Guard<'_, M>, mut held: LockedShard<'_>) {
         let (keys, _) = self.count(held);
         let is_enough = |&log2: &u32| keys * 2 <= (K::SLOTS as u64) << log2;
         if let Some(log2) = (0..held.place.log2()).find(is_enough) {
@@ -57,8 +69,9 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         }
     }
 
-    /// Counts a shard's keys and its deleted slots, and corrects the shard's own count, which a crash may have left wrong.
-    pub(super) fn count(&self, held: Held<'_>) -> (u64, u64) {
+    /// Counts a shard's keys and deleted slots, and corrects the shard's own count, which a crash
+    /// may have left wrong.
+    pub(super) fn count(&self, held: LockedShard<'_>) -> (u64, u64) {
         let medium = self.pool.medium();
         let (mut keys, mut deleted) = (0, 0);
         for index in 0..held.place.buckets() {
@@ -74,11 +87,11 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     pub(super) fn rehash(
         &self,
         guard: &Guard<'_, M>,
-        held: &mut Held<'_>,
+        held: &mut LockedShard<'_>,
         log2: u32,
     ) -> Result<(), PoolFull> {
         let fresh = guard.alloc(BLOCK << log2)?;
-        let images = self.draw(guard, held.place, log2);
+        let images = self.build(guard, held.place, log2);
         fresh.stream_lines(0, images.as_flattened());
         let to = Place::new(fresh.offset(), log2);
         self.switch(guard, held, to);
@@ -87,14 +100,16 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         Ok(())
     }
 
-    /// Makes `to`, of which every bucket was streamed, the shard's place.
-    fn switch(&self, guard: &Guard<'_, M>, held: &mut Held<'_>, to: Place) {
+    /// Makes `to`, whose buckets were all streamed, the shard's place.
+    fn switch(&self, guard: &Guard<'_, M>, held: &mut LockedShard<'_>, to: Place) {
         let (region, medium, descriptor) = (self.pool.region(), self.pool.medium(), held.descriptor);
         descriptor.prepare(medium, to);
-        // PERSIST: the new buckets, which were streamed, before the version that makes them count. The place itself lies in the version's line, before it.
+        // PERSIST: the new buckets, which were streamed, before the version that makes them count.
+        // The place lies in the version's line and was stored before it.
         region.fence();
         descriptor.switch(medium);
-        // PERSIST: this one store moves the shard. Durable before anyone writes to the new buckets; a crash before it finds the old ones.
+        // PERSIST: this one store moves the shard. Durable before any thread writes to the new
+        // buckets. A crash before it finds the old ones.
         region.persist(descriptor.0);
         self.publish(held.shard, to);
         descriptor.forget_measure(medium);
@@ -105,24 +120,25 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         }
     }
 
-    /// Tells readers where the shard is. Called under its lock.
+    /// Publishes the shard's place for readers. Called under its lock.
     #[cold]
     pub(super) fn publish(&self, shard: usize, place: Place) {
-        // ORDER: Release: who finds the place finds the buckets.
+        // ORDER: Release: a reader that sees the place sees the buckets.
         self.places.as_slice()[shard].store(self.pool.medium(), place.word(), Release);
     }
 
-    /// The buckets of a shard, drawn anew.
-    fn draw(&self, guard: &Guard<'_, M>, from: Place, log2: u32) -> Vec<Image> {
+    /// Builds the new buckets of a shard.
+    fn build(&self, guard: &Guard<'_, M>, from: Place, log2: u32) -> Vec<Image> {
         let mut images: Vec<Image> = vec![[[0; 8]; 4]; 1 << log2];
         for index in 0..from.buckets() {
             K::for_each(guard, self.bucket(from, index), |_, entry| {
                 if K::is_damaged(entry) {
-                    // It is kept, so that `check` and `salvage` can still name its record, though no key may lead to it.
+                    // The slot is kept, although no key may lead to it, so that `check` and
+                    // `salvage` can name its record.
                     self.record_damage(entry.word, "a slot of the index is damaged");
                 }
                 let home = K::inner(entry, self.seed, self.shard_bits()) >> 1 >> (63 - log2);
-                place_entry::<K>(&mut images, home as usize, entry);
+                put_entry::<K>(&mut images, home as usize, entry);
                 ControlFlow::Continue(())
             });
         }
@@ -132,14 +148,15 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         images
     }
 
-    /// Takes the buckets of some empty shards back. Whether there are shards left that were not looked at.
-    pub(super) fn take_back_empty(&self, guard: &Guard<'_, M>) -> bool {
+    /// Releases the buckets of some empty shards. Returns whether other shards remain to be
+    /// examined.
+    pub(super) fn release_empty(&self, guard: &Guard<'_, M>) -> bool {
         let (medium, cursor) = (self.pool.medium(), &self.root[1].0[VOLATILE_NEXT]);
         let from = (cursor.load(medium, Relaxed) as usize).min(self.shards());
         let to = (from + STEP).min(self.shards());
         for shard in from..to {
             if !self.place(shard).is_none() && self.descriptor(shard).keys(medium) == 0 {
-                let (lock, mut held) = self.hold(guard, shard);
+                let (lock, mut held) = self.lock_shard(guard, shard);
                 if !held.place.is_none() && self.count(held).0 == 0 {
                     self.switch(guard, &mut held, Place::NONE);
                 }
@@ -152,17 +169,18 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     }
 }
 
-/// Draws an entry into the first bucket from its home on that is not full. Until all are drawn, a bucket's meta word is just the live bits.
-fn place_entry<K: Buckets>(images: &mut [Image], home: usize, entry: Entry) {
+/// Puts an entry into the first bucket from its home on that is not full. Until all entries are
+/// placed, a bucket's meta word consists of the live bits only.
+fn put_entry<K: Buckets>(images: &mut [Image], home: usize, entry: Entry) {
     let mut index = home;
     while images[index][0][0] == all_slots::<K>() {
-        images[index][0][K::PASSED] |= pass_bit::<K>(entry.tag);
+        images[index][0][K::OVERFLOW] |= overflow_bit::<K>(entry.tag);
         index = (index + 1) % images.len();
     }
     let image = &mut images[index];
     let slot = choose::<K>(!image[0][0] & all_slots::<K>(), entry.tag);
     image[0][0] |= 1 << slot;
-    K::draw(image, slot, entry);
+    K::put_in_image(image, slot, entry);
 }
 
 #[cfg(test)]
@@ -196,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_of_which_an_eighth_is_deleted_is_drawn_again_without_that() {
+    fn shard_drops_its_deleted_slots() {
         for (removed, helps) in [(13, false), (14, true)] {
             let pool = pool::<Dram>(1 << 20);
             // 112 slots.
@@ -205,9 +223,9 @@ mod tests {
             (0..60).for_each(|key| _ = index.insert(&guard, &key, !key).unwrap());
             (0..removed).for_each(|key| assert_eq!(index.remove(&guard, &key), Some(!key)));
             let before = index.place(0);
-            let (lock, mut held) = index.hold(&guard, 0);
+            let (lock, mut held) = index.lock_shard(&guard, 0);
             assert_eq!(index.count(held), (60 - removed, removed));
-            assert_eq!(index.make_room(&guard, &mut held), Ok(helps));
+            assert_eq!(index.rehash_if_useful(&guard, &mut held), Ok(helps));
             assert_eq!(index.count(held), (60 - removed, if helps { 0 } else { removed }));
             drop(lock);
             assert_eq!((index.place(0) != before, index.place(0).log2()), (helps, 3));
@@ -217,16 +235,17 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_one_home_are_drawn_one_behind_the_other_and_all_are_led_to() {
+    fn rebuilt_keys_of_one_home_are_all_reachable() {
         let pool = pool::<Dram>(1 << 20);
         let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 0, 80).unwrap();
         let (guard, seed) = (pool.pin(), index.seed);
-        // Of the last bucket of eight, so that they go around the end; and all of one class of tags.
+        // Keys of the last of eight buckets, so that paths wrap around the end; all of one class of
+        // tags.
         let hash = |key: &u64| <U64 as crate::KeyKind>::hash(key, seed);
         let alike = (0..).filter(|key| hash(key) >> 61 == 7 && hash(key) as u8 >> 2 == 5);
         let keys: Vec<u64> = alike.take(30).collect();
         keys.iter().for_each(|key| _ = index.insert(&guard, key, !key).unwrap());
-        let (lock, mut held) = index.hold(&guard, 0);
+        let (lock, mut held) = index.lock_shard(&guard, 0);
         index.rehash(&guard, &mut held, 3).unwrap();
         drop(lock);
         assert!(keys.iter().all(|key| index.get(&guard, key) == Some(!key)));
@@ -234,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn maintenance_takes_no_lock_of_a_shard_that_has_keys_or_no_buckets() {
+    fn maintain_locks_no_filled_or_absent_shard() {
         let pool = pool::<Counting<Dram>>(1 << 20);
         let index = Turbo::<_, U64>::with_shards(&pool, "index", 3, 0).unwrap();
         let guard = pool.pin();
@@ -246,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_whose_count_a_crash_has_left_wrong_is_counted_before_it_is_taken_back() {
+    fn shard_is_recounted_before_its_release() {
         let pool = pool::<Dram>(1 << 20);
         let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 0, 0).unwrap();
         let guard = pool.pin();
@@ -257,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_has_grown_counts_all_that_it_takes_and_has_given_back_the_rest() {
+    fn grown_table_uses_exactly_its_stated_bytes() {
         let pool = pool::<Dram>(4 << 20);
         let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 4, 0).unwrap();
         let guard = pool.pin();
@@ -273,11 +292,11 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_had_no_buckets_gives_nothing_back() {
+    fn first_rehash_retires_nothing() {
         let pool = pool::<Dram>(1 << 20);
         let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 0, 0).unwrap();
         let guard = pool.pin();
-        // Of this size the pool has some in store then.
+        // Then the pool has blocks of this size in stock.
         let block = guard.alloc(BLOCK).unwrap();
         let before = pool.space();
         index.insert(&guard, &1, 1).unwrap();

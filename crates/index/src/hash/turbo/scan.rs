@@ -1,4 +1,7 @@
-//! Scans, in the order of homes, which is that of hashes, so that a position means the same in a shard of any size; and the collector's walk, shard by shard.
+//! Scans and the collector's walk.
+//!
+//! Scans go in the order of homes, which is that of hashes, so a position means the same in a shard
+//! of any size. The collector walks shard by shard.
 
 use super::bucket::{Bucket, meta};
 use super::directory::*;
@@ -14,8 +17,9 @@ use terrace_pool::{Guard, Marker};
 const _: () = assert!(SHARDS_LOG2_MAX + BUCKETS_LOG2_MAX <= POSITION_BITS);
 
 impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
-    /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock: a key that is there throughout stays in its slot, or its shard is rehashed, and then
-    /// the old buckets stay as they were until this reader has gone.
+    /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock: a key that is present
+    /// throughout stays in its slot, or its shard is rehashed; then the old buckets do not change
+    /// until this reader has been unpinned.
     pub(super) fn scan_from(
         &self,
         guard: &Guard<'_, M>,
@@ -28,7 +32,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
             let (shard, inner) = self.route(position);
             let place = self.place(shard);
             let first = if place.is_none() { 0 } else { place.home(inner) };
-            // As many homes as there would be keys enough for in half full buckets.
+            // As many homes as would have enough keys in half full buckets.
             let homes = (at_least.saturating_sub(seen) as u64 / (K::SLOTS as u64 / 2)).saturating_add(1);
             let end = first.saturating_add(homes).min(place.buckets());
             self.visit(guard, shard, place, first..end, |entry| {
@@ -42,7 +46,8 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         }
     }
 
-    /// Where the home `index` of a shard begins; behind the last one, the next shard; behind the last of those, 0.
+    /// The position where home `index` of a shard begins: behind the last home, the next shard;
+    /// behind the last shard, 0.
     fn position_of(&self, shard: usize, place: Place, index: u64) -> Position {
         let start = |shard: usize| (shard as u64) << 1 << (63 - self.shard_bits());
         if index == place.buckets() {
@@ -52,7 +57,8 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         start(shard) | index << 1 << (63 - place.log2()) >> self.shard_bits()
     }
 
-    /// Every key with its home among `homes`. They lie there, or behind, as far as the buckets are full.
+    /// Visits every key with its home among `homes`. These keys lie there, or behind, as far as the
+    /// buckets are full.
     fn visit(
         &self,
         guard: &Guard<'_, M>,
@@ -71,7 +77,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
                 }
                 ControlFlow::Continue(())
             });
-            self.settle_visit(shard, bucket);
+            self.persist_visited(shard, bucket);
             if visited >= homes.end - homes.start && !is_full {
                 return;
             }
@@ -79,17 +85,18 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         }
     }
 
-    /// As `settle_read`, for one bucket.
-    fn settle_visit(&self, shard: usize, bucket: &Bucket) {
+    /// As `persist_read`, for one bucket.
+    fn persist_visited(&self, shard: usize, bucket: &Bucket) {
         let region = self.pool.region();
         let lock = self.descriptor(shard).lock();
         if M::VOLATILE_CACHE && terrace_pool::Lock::may_be_unsettled(lock.peek(region.medium())) {
-            // PERSIST: what a writer stored to this bucket, before it is answered.
+            // PERSIST: a writer's stores to this bucket, before they are returned.
             region.persist(bucket);
         }
     }
 
-    /// See [`PointIndex::trace`](crate::PointIndex::trace). Goes shard by shard under the shard's lock, and counts the keys again.
+    /// See [`PointIndex::trace`](crate::PointIndex::trace). Visits shard by shard under the shard's
+    /// lock, and recounts the keys.
     pub(super) fn trace_all(
         &self,
         guard: &Guard<'_, M>,
@@ -100,7 +107,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         marker.mark(self.descriptors.offset().raw(), descriptor_bytes(self.shard_bits()));
         marker.mark(self.places.offset().raw(), place_bytes(self.shard_bits()));
         for shard in 0..self.shards() {
-            let (lock, held) = self.hold(guard, shard);
+            let (lock, held) = self.lock_shard(guard, shard);
             if !held.place.is_none() {
                 marker.mark(held.place.start(), held.place.bytes());
             }
@@ -125,7 +132,7 @@ mod tests {
     use terrace_testkit::Counting;
 
     #[test]
-    fn a_piece_has_as_many_homes_as_half_full_buckets_would_have_keys_and_reads_no_others() {
+    fn scan_reads_only_the_homes_that_it_needs() {
         let pool = pool::<Counting<Dram>>(1 << 20);
         let index = Turbo::<_, U64>::with_shards(&pool, "index", 0, 120).unwrap();
         let guard = pool.pin();
@@ -139,7 +146,7 @@ mod tests {
             let scan = || index.scan(&guard, from << 60, at_least, |home| homes.push(home));
             let (counts, end) = pool.medium().during(scan);
             homes.dedup();
-            // Where the shard is told takes one more block.
+            // Reading the shard's place takes one more block.
             (end >> 60, homes, counts.blocks_read - 1)
         };
         assert_eq!(piece(0, 70), (11, (0..11).collect(), 11));

@@ -1,4 +1,4 @@
-//! Making a table, and finding it again.
+//! Creating and opening a table.
 
 use super::directory::*;
 use super::ops::{Turbo, descriptor_bytes, place_bytes};
@@ -21,7 +21,8 @@ impl<M: MappedMedium, K: Buckets> Stored for Turbo<M, K> {
         let Some(root) = pool.root(name, Self::NAME)? else { return Ok(None) };
         let index = Self::open(pool, Offset::new(root))?;
         if !pool.is_up() {
-            // What the file holds at a crash is any mixture of places. A pool that is opened to be read is mapped such that this changes nothing in its file.
+            // After a crash the file's places are any mixture. A pool that is opened for reading is
+            // mapped so that this does not change its file.
             (0..index.shards()).for_each(|shard| {
                 index.publish(shard, index.descriptor(shard).place(pool.medium()));
             });
@@ -35,7 +36,8 @@ impl<M: MappedMedium, K: Buckets> Stored for Turbo<M, K> {
 }
 
 impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
-    /// As [`Stored::create`], with 2^`shards_log2` shards, 20 at most, which together have room for `capacity` keys.
+    /// As [`Stored::create`], with 2^`shards_log2` shards, at most 2^20, which together have room
+    /// for `capacity` keys.
     pub fn with_shards(
         pool: &Pool<M>,
         name: &str,
@@ -67,7 +69,8 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         let [kind, seed, shards, descriptors_at, places_at] = words;
         let line = [kind, seed, shards, descriptors_at, places_at, root_check(&words), 0, 0];
         root.stream_lines(0, &[line, [0; 8]]);
-        // PERSIST: shards, directory and root block before the root directory names them; a crash before leaves blocks that the collector takes back.
+        // PERSIST: shards, directory and root block before the root directory names them. A crash
+        // before that leaves blocks that the collector reclaims.
         let fence = guard.fence();
         for block in blocks.into_iter().chain([descriptors, places]) {
             let _ = block.fenced(&fence).into_offset();
@@ -112,7 +115,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     }
 }
 
-/// The smallest shard for `keys` keys that are four fifths of its slots, if any are expected.
+/// The smallest shard of which `keys` keys take four fifths of the slots, if any keys are expected.
 fn buckets_log2<K: Buckets>(keys: u64, is_presized: bool) -> Option<u32> {
     let buckets = keys.saturating_mul(5).div_ceil(4 * K::SLOTS as u64).max(1);
     let log2 = buckets.checked_next_power_of_two().map_or(BUCKETS_LOG2_MAX, u64::ilog2);
@@ -142,7 +145,7 @@ mod tests {
     use terrace_medium::Dram;
 
     #[test]
-    fn a_shard_is_made_for_keys_that_fill_four_fifths_of_it() {
+    fn presized_shard_is_four_fifths_full() {
         let pairs = [(0, 0), (11, 0), (12, 1), (22, 1), (23, 2), (1000, 7), (1 << 40, BUCKETS_LOG2_MAX)];
         for (keys, log2) in pairs {
             assert_eq!(buckets_log2::<U64>(keys, true), Some(log2), "{keys}");
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_that_are_expected_are_shared_out_among_the_shards() {
+    fn expected_keys_are_divided_among_shards() {
         for (shards, capacity, buckets) in
             [(0, 0, 0), (0, 12, 2), (2, 1, 4), (2, 47, 4), (2, 48, 8), (4, 400, 64)]
         {
@@ -166,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn a_root_of_more_shards_than_there_can_be_is_refused_though_it_fits_its_check() {
+    fn root_with_too_many_shards_is_refused() {
         let pool = pool::<Dram>(1 << 20);
         drop(Turbo::<Dram, U64>::with_shards(&pool, "index", 2, 0).unwrap());
         let root = pool.root("index", "turbo").unwrap().unwrap();
         let line = &pool.region().at(Offset::<Root>::new(root))[0].0;
         let most = u64::from(SHARDS_LOG2_MAX);
-        // The pool has no room for those that there can be.
+        // The pool has no room for the largest possible number.
         let cases = [(most, "the directory of shards lies"), (most + 1, "an impossible number of shards")];
         for (shards, says) in cases.into_iter().chain([(most + 11, cases[1].1), (1 << 40, cases[1].1)]) {
             line[ROOT_SHARDS].store(pool.medium(), shards, Relaxed);
@@ -183,15 +186,15 @@ mod tests {
         }
     }
 
-    /// Beside others, one of whom may be about to tell where a shard is.
+    /// Another process may be about to publish the place of a shard.
     #[test]
-    fn who_finds_a_table_in_use_changes_nothing() {
+    fn opening_a_table_in_use_changes_nothing() {
         let pool = pool::<Dram>(1 << 20);
         let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 0, 1).unwrap();
         let guard = pool.pin();
         index.insert(&guard, &1, 1).unwrap();
         let before = index.place(0);
-        let (lock, mut held) = index.hold(&guard, 0);
+        let (lock, mut held) = index.lock_shard(&guard, 0);
         index.rehash(&guard, &mut held, 1).unwrap();
         index.publish(0, before);
         pool.bring_up().done();

@@ -1,6 +1,6 @@
-//! Every invariant that can be seen while nothing writes.
+//! Checks every invariant that is visible while no thread writes.
 
-use super::bucket::{goes_on, meta, tag_of};
+use super::bucket::{continues, meta, tag_of};
 use super::directory::Place;
 use super::ops::Turbo;
 use super::shape::{Buckets, Entry};
@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard};
 
-/// Findings after which a walk stops: more of the same tell nothing.
+/// Findings after which a walk stops: more of the same say nothing new.
 const FINDINGS_MAX: usize = 1000;
 
 impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
@@ -48,7 +48,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         }
     }
 
-    /// Checks a bucket, and adds its entries with their buckets' numbers.
+    /// Checks a bucket, and collects its entries with their buckets' numbers.
     fn verify_bucket(
         &self,
         guard: &Guard<'_, M>,
@@ -88,12 +88,12 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         });
     }
 
-    /// Whether a path of this tag goes on from `home` to `index`.
+    /// Whether a search for this tag reaches `index` from `home`.
     fn leads_to(&self, place: Place, home: u64, index: u64, tag: u8) -> bool {
         let (medium, mut at) = (self.pool.medium(), home);
         while at != index {
             let bucket = self.bucket(place, at);
-            if !goes_on::<M, K>(medium, bucket, meta(medium, bucket), tag) {
+            if !continues::<M, K>(medium, bucket, meta(medium, bucket), tag) {
                 return false;
             }
             at = place.next(at);

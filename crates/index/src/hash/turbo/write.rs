@@ -8,23 +8,24 @@ use crate::{Change, Fencing};
 use terrace_medium::{Line, MappedMedium};
 use terrace_pool::{Guard, Locked, PoolFull};
 
-/// The average path of inserts, in buckets, beyond which a shard is looked through: two and a half.
+/// The average path of inserts, in buckets, above which a shard is counted: two and a half.
 const CROWDED: u64 = ONE_PROBE * 5 / 2;
 
-/// A shard, for who has its lock. That is not part of it: a guard with a destructor lies in memory, and what is passed on together with it does, too.
+/// A shard whose lock the caller holds. The lock's guard is not part of it: a guard with a
+/// destructor lies in memory, and so would everything passed together with it.
 #[derive(Clone, Copy)]
-pub(super) struct Held<'t> {
+pub(super) struct LockedShard<'t> {
     pub(super) shard: usize,
     pub(super) descriptor: Descriptor<'t>,
     pub(super) place: Place,
 }
 
-/// What a change leaves to do with the lock.
+/// What remains to be done with the lock after a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// All is durable.
-    Settled,
-    /// What was written back is not fenced.
+    /// Everything is durable.
+    Durable,
+    /// Something was written back but not fenced.
     Unfenced,
 }
 
@@ -33,53 +34,60 @@ enum Ending {
 struct Vacancy<'t> {
     bucket: &'t Bucket,
     slot: usize,
-    /// Buckets from the home to this one, both counted.
+    /// Buckets from the home to this one, including both.
     distance: u64,
 }
 
-/// What lies on a key's path.
+/// The result of searching a key's path.
 enum Survey<'t> {
-    Here(&'t Bucket, usize, u64),
+    Found(&'t Bucket, usize, u64),
     Missing { vacancy: Option<Vacancy<'t>>, length: u64 },
 }
 
 impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     /// Locks a shard.
     #[inline(always)]
-    pub(super) fn hold<'g>(&'g self, guard: &'g Guard<'_, M>, shard: usize) -> (Locked<'g, M>, Held<'g>) {
+    pub(super) fn lock_shard<'g>(
+        &'g self,
+        guard: &'g Guard<'_, M>,
+        shard: usize,
+    ) -> (Locked<'g, M>, LockedShard<'g>) {
         let lock = self.descriptor(shard).lock().acquire(guard);
-        let held = self.look(&lock, shard, Place::NONE);
+        let held = self.find_locked(&lock, shard, Place::NONE);
         (lock, held)
     }
 
-    /// Where a shard is that was just locked, and of which readers, since this thread is pinned, have been told that it is at `place`. If it is there, they are told so now, too: no shard
-    /// comes back to a place while somebody is pinned who has seen it there (but for none at all, from which nothing follows).
+    /// Finds the place of a shard that was just locked, when readers were last told `place`. If the
+    /// shard has moved since, publishes its place. `place` was read while this thread was pinned,
+    /// so no other block can have that place meanwhile (except for no buckets at all, which has no
+    /// consequences).
     #[inline(always)]
-    fn look(&self, lock: &Locked<'_, M>, shard: usize, place: Place) -> Held<'_> {
+    fn find_locked(&self, lock: &Locked<'_, M>, shard: usize, place: Place) -> LockedShard<'_> {
         let descriptor = self.descriptor(shard);
         if M::VOLATILE_CACHE && lock.was_unfenced() {
             self.persist_pending(descriptor);
         }
         let now = descriptor.place(self.pool.medium());
         if place.is_none() || now != place {
-            self.tell_readers(shard, now);
+            self.publish_if_moved(shard, now);
         }
-        Held { shard, descriptor, place: now }
+        LockedShard { shard, descriptor, place: now }
     }
 
-    /// If somebody has moved the shard and died before he told the readers.
+    /// Publishes the place of a shard whose mover died before it did so.
     #[inline(never)]
-    fn tell_readers(&self, shard: usize, now: Place) {
+    fn publish_if_moved(&self, shard: usize, now: Place) {
         if now != self.place(shard) {
             self.publish(shard, now);
         }
     }
 
-    /// What the last holder left unfenced is durable before it is built upon.
+    /// Persists what the last holder left unfenced, before this one builds upon it.
     #[cold]
     fn persist_pending(&self, descriptor: Descriptor<'_>) {
         let region = self.pool.region();
-        // PERSIST: the holder deferred its fence, or died: between the stores of a change, or of a rehash. All that it may have left is these buckets and this line.
+        // PERSIST: the holder deferred its fence, or died between the stores of a change or of a
+        // rehash. It can have left only these buckets and this line.
         region.write_back(descriptor.0);
         let place = descriptor.place(region.medium());
         for index in descriptor.pending(region.medium(), place) {
@@ -88,10 +96,12 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         region.fence();
     }
 
-    /// Looks `key` up under its shard's lock, lets `decide` say what becomes of it, and does that. Returns the state it found.
+    /// Looks `key` up under its shard's lock, and changes it as `decide` says. Returns the state it
+    /// found.
     ///
-    /// Mostly the key's home has the answer: where it lies, or a slot for it. All else is left to [`Turbo::change_on_path`], which makes anew what it needs: whatever the two shared would
-    /// lie in memory, and be moved there, on the short way, too.
+    /// Mostly the key's home decides: it has the key, or a slot for it. The rest is left to
+    /// [`Turbo::change_on_path`], which recomputes what it needs: values shared by both would lie
+    /// in memory on the short way, too.
     #[inline(always)]
     pub(super) fn change_key(
         &self,
@@ -104,13 +114,14 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         let (shard, inner) = self.route(hash);
         let probe = Probe::new(key, hash, inner);
         let place = self.place(shard);
-        // At the offset of none lies the pool's header, whose words a tag may take for a key.
+        // A place without buckets has offset 0, where the pool's header lies; a tag might match its
+        // words.
         let home = if place.is_none() { None } else { self.glance(place, inner) };
         if let Some(home) = home {
             self.prefetch_to_write(home, &probe);
         }
         let lock = self.descriptor(shard).lock().acquire(guard);
-        let held = self.look(&lock, shard, place);
+        let held = self.find_locked(&lock, shard, place);
         let home = home.filter(|_| held.place == place);
         let glance = home.and_then(|bucket| Some((bucket, K::glance(guard, bucket, &probe)?)));
         let (before, ending) = match glance {
@@ -134,7 +145,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     fn change_on_path(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_>,
+        held: LockedShard<'_>,
         key: &K::Key,
         fencing: Fencing<'_>,
         decide: impl FnOnce(Option<u64>) -> Change,
@@ -142,7 +153,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         let hash = K::hash(key, self.seed);
         let probe = Probe::new(key, hash, self.route(hash).1);
         match self.survey(guard, held.place, &probe) {
-            Survey::Here(bucket, slot, before) => {
+            Survey::Found(bucket, slot, before) => {
                 let change = decide(Some(before));
                 Ok((Some(before), self.change_found(guard, held, &probe, (bucket, slot), fencing, change)))
             }
@@ -154,7 +165,8 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         }
     }
 
-    /// The lines of the home that a write will most likely need, while the lock is taken.
+    /// Prefetches the lines of the home that a write will most likely need, while the lock is
+    /// taken.
     #[inline(always)]
     fn prefetch_to_write(&self, home: &Bucket, probe: &Probe<'_, K>) {
         let region = self.pool.region();
@@ -163,16 +175,16 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         region.prefetch_to_write(at + 64 * line_for(probe.tag) as u64);
     }
 
-    /// Looks for a key on the whole of its path, and for the first slot on it that could take the key.
+    /// Looks for a key on its whole path, and for the first slot on it that could take the key.
     fn survey<'t>(&'t self, guard: &Guard<'_, M>, place: Place, probe: &Probe<'_, K>) -> Survey<'t> {
         let mut vacancy = None;
         let (mut distance, mut is_searching) = (0, true);
         let ended = self.walk(place, probe.inner, |bucket| {
             distance += 1;
-            // Where the path has ended without a vacancy, only that is looked for.
+            // After the end of the path, only a vacancy is looked for.
             let now = match is_searching {
                 true => match K::find(guard, bucket, probe) {
-                    Found::Here(slot, word) => return Some(Some(Survey::Here(bucket, slot, word))),
+                    Found::Here(slot, word) => return Some(Some(Survey::Found(bucket, slot, word))),
                     Found::Missing(now) => now,
                 },
                 false => meta(self.pool.medium(), bucket),
@@ -192,15 +204,15 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     fn change_found(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_>,
+        held: LockedShard<'_>,
         probe: &Probe<'_, K>,
         (bucket, slot): (&Bucket, usize),
         fencing: Fencing<'_>,
         change: Change,
     ) -> Ending {
         match change {
-            // Nothing was stored, and `look` has made durable what was found.
-            Change::Keep => Ending::Settled,
+            // Nothing was stored, and `find_locked` has persisted what was found.
+            Change::Keep => Ending::Durable,
             Change::To(Some(word)) => {
                 assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
                 self.announce(held, bucket, 1);
@@ -211,19 +223,19 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         }
     }
 
-    /// Does `change` to a key that is not there.
+    /// Does `change` to an absent key.
     #[inline(always)]
     fn change_missing(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_>,
+        held: LockedShard<'_>,
         probe: &Probe<'_, K>,
         surveyed: (Option<Vacancy<'_>>, u64),
         fencing: Fencing<'_>,
         change: Change,
     ) -> Result<Ending, PoolFull> {
         match change {
-            Change::Keep | Change::To(None) => Ok(Ending::Settled),
+            Change::Keep | Change::To(None) => Ok(Ending::Durable),
             Change::To(Some(word)) => self.add(guard, held, probe, word, surveyed, fencing),
         }
     }
@@ -231,7 +243,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     fn delete(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_>,
+        held: LockedShard<'_>,
         bucket: &Bucket,
         slot: usize,
         fencing: Fencing<'_>,
@@ -245,10 +257,10 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         if held.place.log2() == 0 || keys.wrapping_mul(8) > held.place.buckets() * K::SLOTS as u64 {
             return self.finish(held, &bucket[0], fencing);
         }
-        // PERSIST: the removal, before the shard is drawn without the key.
+        // PERSIST: the removal, before the shard is rebuilt without the key.
         self.pool.region().persist(&bucket[0]);
         self.shrink(guard, held);
-        Ending::Settled
+        Ending::Durable
     }
 
     /// Adds a key whose path was surveyed.
@@ -256,7 +268,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     fn add(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_>,
+        held: LockedShard<'_>,
         probe: &Probe<'_, K>,
         word: u64,
         (vacancy, length): (Option<Vacancy<'_>>, u64),
@@ -268,32 +280,32 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
             Some(vacancy) if vacancy.distance <= SCOPE && average <= CROWDED => {
                 Ok(self.put(guard, held, vacancy, (probe, word), fencing))
             }
-            _ => self.add_where_there_is_room(guard, held, (probe.key, word), fencing),
+            _ => self.add_with_rehash(guard, held, (probe.key, word), fencing),
         }
     }
 
-    /// Adds a key, which is not there, to a shard that is rehashed for it if that is worth it.
+    /// Adds an absent key; rehashes the shard for it first, if that is useful.
     #[cold]
     #[inline(never)]
-    fn add_where_there_is_room(
+    fn add_with_rehash(
         &self,
         guard: &Guard<'_, M>,
-        mut held: Held<'_>,
+        mut held: LockedShard<'_>,
         (key, word): (&K::Key, u64),
         fencing: Fencing<'_>,
     ) -> Result<Ending, PoolFull> {
         let hash = K::hash(key, self.seed);
         let probe = Probe::new(key, hash, self.route(hash).1);
-        let made = self.make_room(guard, &mut held);
+        let made = self.rehash_if_useful(guard, &mut held);
         match (self.vacancy(guard, held.place, &probe), made) {
-            // Beyond the scope, if need be: longer paths are better than no room.
+            // Beyond the scope, if necessary: longer paths are better than no room.
             (Some(vacancy), _) => Ok(self.put(guard, held, vacancy, (&probe, word), fencing)),
             (None, Ok(_)) => Err(self.shard_full(held.place)),
             (None, Err(full)) => Err(full),
         }
     }
 
-    /// A slot for a key that is not there.
+    /// A slot for an absent key.
     fn vacancy<'t>(
         &'t self,
         guard: &Guard<'_, M>,
@@ -302,11 +314,11 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     ) -> Option<Vacancy<'t>> {
         match self.survey(guard, place, probe) {
             Survey::Missing { vacancy, .. } => vacancy,
-            Survey::Here(..) => unreachable!("the key was not there, and the shard is locked"),
+            Survey::Found(..) => unreachable!("the key was not there, and the shard is locked"),
         }
     }
 
-    /// A shard that has reached its largest size, and of which every slot has a key.
+    /// The error for a shard of the largest size without a free slot.
     fn shard_full(&self, place: Place) -> PoolFull {
         PoolFull {
             wanted: 2 * place.bytes() as u64,
@@ -322,7 +334,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     fn put(
         &self,
         guard: &Guard<'_, M>,
-        held: Held<'_>,
+        held: LockedShard<'_>,
         Vacancy { bucket, slot, distance }: Vacancy<'_>,
         (probe, word): (&Probe<'_, K>, u64),
         fencing: Fencing<'_>,
@@ -330,28 +342,31 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         let (region, medium) = (self.pool.region(), self.pool.medium());
         let entry = K::entry(probe, word);
         self.announce(held, bucket, distance);
-        let passes = distance > 1 && self.pass(held.place, probe, distance);
+        let passes = distance > 1 && self.set_overflow_bits(held.place, probe, distance);
         K::write(guard, bucket, slot, entry);
         let line = line_of::<K>(slot);
         if line != 0 || passes {
-            // PERSIST: the slot before the bit that makes it live, and with it what makes searches pass the buckets before. In the first line of the bucket the order
-            // of the stores is enough.
+            // PERSIST: the slot before the bit that makes it live, and with it the overflow bits
+            // that lead searches past the buckets before. In the first line of the bucket, the
+            // order of stores is enough.
             region.persist(&bucket[line]);
         }
         store_tag(medium, bucket, slot, entry.tag);
-        // PERSIST: this store adds the key. The tag lies in its line and was stored before, so a crash that keeps it keeps the tag.
+        // PERSIST: this store adds the key. The tag lies in its line and was stored before, so a
+        // crash that keeps it keeps the tag.
         store_meta(medium, bucket, meta(medium, bucket).with_live::<K>(slot));
         held.descriptor.set_keys(medium, held.descriptor.keys(medium).wrapping_add(1));
         self.finish(held, &bucket[0], fencing)
     }
 
-    /// Says in the buckets of a path before its last that a key with this tag passes them. Returns whether anything was stored, and has to be fenced.
+    /// Sets the overflow bit of this tag in the buckets of a path before its last. Returns whether
+    /// anything was stored and needs a fence.
     #[inline(never)]
-    fn pass(&self, place: Place, probe: &Probe<'_, K>, distance: u64) -> bool {
+    fn set_overflow_bits(&self, place: Place, probe: &Probe<'_, K>, distance: u64) -> bool {
         let (region, mut left, mut stored) = (self.pool.region(), distance - 1, false);
         let _ = self.walk(place, probe.inner, |bucket| {
-            if !has_passed::<M, K>(region.medium(), bucket, probe.tag) {
-                store_passed::<M, K>(region.medium(), bucket, probe.tag);
+            if !has_overflowed::<M, K>(region.medium(), bucket, probe.tag) {
+                store_overflow::<M, K>(region.medium(), bucket, probe.tag);
                 // PERSIST: fenced by the caller, before the key is added.
                 region.write_back(&bucket[0]);
                 stored = true;
@@ -362,9 +377,9 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         stored
     }
 
-    /// Notes which bucket is going to be stored to, and how many before it, itself counted.
+    /// Announces stores to a bucket and to the buckets before it, `count` in all.
     #[inline(always)]
-    fn announce(&self, held: Held<'_>, last: &Bucket, count: u64) {
+    fn announce(&self, held: LockedShard<'_>, last: &Bucket, count: u64) {
         if M::VOLATILE_CACHE {
             let region = self.pool.region();
             held.descriptor.set_pending(region.medium(), region.offset_of(last), count);
@@ -373,19 +388,21 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
 
     /// Makes the change to a line durable, now or later.
     #[inline(always)]
-    fn finish(&self, held: Held<'_>, line: &Line, fencing: Fencing<'_>) -> Ending {
+    fn finish(&self, held: LockedShard<'_>, line: &Line, fencing: Fencing<'_>) -> Ending {
         let region = self.pool.region();
         match fencing {
             Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {
-                // PERSIST: written back now, fenced by `settle`. Until then the lock word tells every reader and writer so.
+                // PERSIST: written back now, fenced by `settle`. Until then the lock word is marked
+                // unfenced.
                 region.write_back(line);
                 deferred.0.push(region.offset_of(held.descriptor.lock()).raw());
                 Ending::Unfenced
             }
             _ => {
-                // PERSIST: the last write-back and fence of a change; without them a crash leaves the shard as it was before.
+                // PERSIST: the last write-back and fence of a change; without them a crash leaves
+                // the shard as it was before.
                 region.persist(line);
-                Ending::Settled
+                Ending::Durable
             }
         }
     }
@@ -404,14 +421,14 @@ mod tests {
 
     type Index<M> = Turbo<M, U64>;
 
-    /// One shard, as large as so many keys ask for.
+    /// One shard, of the size for `capacity` keys.
     fn shard<M: MappedMedium>(pool: &Pool<M>, capacity: u64, buckets: u64) -> Index<M> {
         let index = Index::with_shards(pool, "index", 0, capacity).unwrap();
         assert_eq!(index.place(0).buckets(), buckets);
         index
     }
 
-    /// Keys that have their home there, as long as the shard has this size.
+    /// Keys whose home is `bucket`, as long as the shard has this size.
     fn keys_of<M: MappedMedium>(index: &Index<M>, bucket: u64) -> impl Iterator<Item = u64> {
         let (place, seed) = (index.place(0), index.seed);
         (0..).filter(move |key| place.home(U64::hash(key, seed)) == bucket)
@@ -435,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_shard_asks_for_one_twice_as_large() {
+    fn full_shard_reports_twice_its_size() {
         let pool = pool::<Dram>(1 << 20);
         let index = shard(&pool, 0, 0);
         let full = index.shard_full(Place::new(1 << 12, 3));
@@ -443,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_slot_is_filled_before_an_empty_one() {
+    fn deleted_slot_is_filled_before_an_empty_one() {
         let pool = pool::<Dram>(1 << 20);
         let index = shard(&pool, 1, 1);
         insert(&index, 0..5);
@@ -454,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_takes_the_first_vacancy_of_its_path_and_those_before_say_that_it_has_passed() {
+    fn key_takes_the_first_vacancy_and_sets_overflow_bits() {
         let pool = pool::<Dram>(1 << 20);
         let index = shard(&pool, 40, 4);
         let keys: Vec<u64> = keys_of(&index, 0).take(30).collect();
@@ -466,7 +483,7 @@ mod tests {
         assert_eq!(before[1..], [0, 0, 0]);
         insert(&index, [keys[28]]);
         assert_eq!(slots(&index)[2], (1, 0));
-        let bit = pass_bit::<U64>(U64::hash(&keys[28], index.seed) as u8);
+        let bit = overflow_bit::<U64>(U64::hash(&keys[28], index.seed) as u8);
         assert_eq!(passed(), [before[0] | bit, bit, 0, 0]);
         remove(&index, [keys[1], keys[20]]);
         assert_eq!(slots(&index), [(13, 1), (13, 1), (1, 0), (0, 0)]);
@@ -476,11 +493,11 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_of_its_class_has_to_say_that_it_passes() {
+    fn overflow_bit_is_stored_once_a_class() {
         let pool = pool::<Counting<Pmem>>(1 << 20);
         let index = shard(&pool, 40, 4);
         insert(&index, keys_of(&index, 0).take(14));
-        let class = |key: &u64| pass_bit::<U64>(U64::hash(key, index.seed) as u8);
+        let class = |key: &u64| overflow_bit::<U64>(U64::hash(key, index.seed) as u8);
         let more: Vec<u64> = keys_of(&index, 0).skip(14).take(200).collect();
         let alike: Vec<u64> =
             more.iter().copied().filter(|key| class(key) == class(&more[0])).take(2).collect();
@@ -488,12 +505,12 @@ mod tests {
             let (counts, ()) = pool.medium().during(|| insert(&index, [key]));
             (counts.write_backs, counts.fences)
         };
-        // Both come to the first line of the next bucket, where one fence is enough.
+        // Both go to the first line of the next bucket, where one fence is enough.
         assert_eq!([cost(alike[0]), cost(alike[1])], [(3, 2), (1, 1)]);
     }
 
     #[test]
-    fn a_shard_of_one_bucket_takes_as_many_keys_as_it_has_slots() {
+    fn one_bucket_takes_a_key_in_each_slot() {
         let pool = pool::<Dram>(1 << 20);
         let index = shard(&pool, 0, 0);
         for key in 0..14 {
@@ -507,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_shrinks_to_half_full_once_an_eighth_of_its_slots_are_left() {
+    fn shard_shrinks_below_an_eighth() {
         let pool = pool::<Dram>(1 << 20);
         // 112 slots.
         let index = shard(&pool, 80, 8);
@@ -521,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_is_full_enough_grows_for_a_path_beyond_the_scope() {
+    fn long_path_grows_a_full_shard() {
         let pool = pool::<Dram>(1 << 20);
         // 448 slots, of which 85% are 381.
         let index = shard(&pool, 300, 32);
@@ -539,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_is_full_enough_grows_for_paths_that_are_long_on_average() {
+    fn long_average_path_grows_a_full_shard() {
         for (keys, log2) in [(95, 3), (96, 4)] {
             let pool = pool::<Dram>(1 << 20);
             // 112 slots, of which 85% are 95.2; at most 12 keys have the same home.
@@ -558,14 +575,14 @@ mod tests {
             assert!(measure(3) > CROWDED);
             insert(&index, [more[1]]);
             assert_eq!(index.place(0).log2(), log2, "{keys} keys");
-            // Where it did not help it is not tried again at once.
+            // If it did not help, it is not tried again at once.
             assert!(index.descriptor(0).measure(pool.medium(), 1, 3) <= ONE_PROBE + ONE_PROBE / 8);
             assert_eq!(index.verify(&pool.pin()), []);
         }
     }
 
     #[test]
-    fn a_shard_of_the_largest_size_grows_no_further_and_refuses_keys_once_it_is_full() {
+    fn largest_shard_refuses_keys_when_full() {
         let pool = pool::<Dram>(64 << 20);
         let index = shard(&pool, 450_000, 1 << BUCKETS_LOG2_MAX);
         let (guard, place) = (pool.pin(), index.place(0));
@@ -578,20 +595,20 @@ mod tests {
         assert_eq!(index.get(&guard, &key), None);
     }
 
-    /// Who has moved a shard may die before he tells readers where it is.
+    /// The thread that moved a shard may die before it publishes the new place.
     #[test]
-    fn who_writes_to_a_shard_that_has_moved_tells_readers_where_it_is() {
+    fn writer_publishes_the_place_of_a_moved_shard() {
         let pool = pool::<Dram>(1 << 20);
         let index = shard(&pool, 1, 1);
         insert(&index, 0..10);
         let (guard, before) = (pool.pin(), index.place(0));
-        let (lock, mut held) = index.hold(&guard, 0);
+        let (lock, mut held) = index.lock_shard(&guard, 0);
         index.rehash(&guard, &mut held, 1).unwrap();
         drop(lock);
         let now = index.place(0);
         let writes: [&dyn Fn(); 3] =
             [&|| _ = index.update(&guard, &1, 100), &|| _ = index.update(&guard, &100, 100), &|| {
-                drop(index.hold(&guard, 0))
+                drop(index.lock_shard(&guard, 0))
             }];
         for write in writes {
             index.publish(0, before);
@@ -602,13 +619,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_key_s_home_can_answer_is_read_there_once() {
+    fn home_is_read_once_if_it_decides() {
         let pool = pool::<Counting<Dram>>(1 << 20);
         let index = shard(&pool, 1, 1);
         insert(&index, 0..9);
         let guard = pool.pin();
         let loads = |work: &dyn Fn()| pool.medium().during(work).0.loads;
-        let locking = loads(&|| drop(index.hold(&guard, 0)));
+        let locking = loads(&|| drop(index.lock_shard(&guard, 0)));
         for key in 0..12 {
             let hash = U64::hash(&key, index.seed);
             let probe = Probe::<U64>::new(&key, hash, index.route(hash).1);
@@ -619,13 +636,13 @@ mod tests {
             assert!((0..U64::SLOTS).filter(is_alike).count() <= 1);
             let finding = loads(&|| _ = U64::find(&guard, bucket, &probe));
             assert_eq!(loads(&|| _ = index.update(&guard, &key, key)), locking + finding, "{key}");
-            // Where the shard is, and whether any have passed.
+            // The shard's place, and the overflow bits.
             assert_eq!(loads(&|| _ = index.get(&guard, &key)), 1 + finding + u64::from(key >= 9), "{key}");
         }
     }
 
     #[test]
-    fn an_answered_change_is_there_after_a_loss_of_power_whatever_became_of_its_shard() {
+    fn answered_change_survives_power_loss_during_rehash() {
         let power = Power::new();
         let index = shard(&power.pool, 0, 0);
         let holds = |keys: std::ops::Range<u64>| {

@@ -37,20 +37,20 @@ fn help_moves_two_free_groups_of_the_next_eight() {
     let pool = pool::<Dram>(1 << 20);
     let (index, from, to) = growing(&pool, 16);
     let guard = pool.pin();
-    index.help(&guard, from, to);
+    index.help_resize(&guard, from, to);
     assert_eq!(moved(&index, from), [0, 1]);
     let hold = |groups: &[u64]| {
         let locks = groups.iter().map(|group| lock_of(&index, from, group * GROUP).acquire(&guard));
         locks.collect::<Vec<_>>()
     };
     let some = hold(&[2, 3, 5]);
-    index.help(&guard, from, to);
+    index.help_resize(&guard, from, to);
     assert_eq!(moved(&index, from), [0, 1, 4, 6]);
     let others = hold(&[7, 8, 9]);
-    index.help(&guard, from, to);
+    index.help_resize(&guard, from, to);
     assert_eq!(moved(&index, from), [0, 1, 4, 6], "the tenth is too far ahead");
     drop((some, others));
-    index.help(&guard, from, to);
+    index.help_resize(&guard, from, to);
     assert_eq!(moved(&index, from), [0, 1, 2, 3, 4, 6]);
 }
 
@@ -63,7 +63,7 @@ fn cursor_advances_64_groups_at_a_time() {
         assert!(matches!(index.migrate(&guard, from, to, group), Ok(Step::Moved)));
     }
     for passed in [64, 128, 128] {
-        assert_eq!(index.pass_moved_groups(from, to), passed);
+        assert_eq!(index.advance_cursor(from, to), passed);
         assert_eq!(cursor.load(pool.medium(), Relaxed), passed);
     }
 }
@@ -103,7 +103,7 @@ fn group_moves_with_two_fences() {
     assert_eq!([0, 1].map(looks), [(true, 1, 1), (false, 0, 0)]);
     drop(held);
     // The root.
-    let settle = || medium.during(|| index.settle_read_root()).0;
+    let settle = || medium.during(|| index.write_back_root()).0;
     assert_eq!((settle().write_backs, settle().fences), (0, 0));
     let held = Lock::of(&index.root()[0].0[ROOT_LOCK]).acquire(&guard);
     assert_eq!((settle().write_backs, settle().fences), (1, 0));
@@ -154,7 +154,7 @@ fn overflow_buckets_of_a_moved_group_are_retired() {
     assert_eq!(stats.bytes, (8 + 1 + 3 + STRIPES + 2) * 64);
     index.start(&guard, from, 4);
     while let View { next: Some(to), .. } = index.view() {
-        index.help(&guard, from, to);
+        index.help_resize(&guard, from, to);
     }
     drop(guard);
     while pool.relieve() {}
@@ -247,7 +247,7 @@ fn interrupted_resize_loses_no_key() {
         let start = power.trace().events().len();
         index.start(&guard, from, log2);
         while let View { next: Some(to), .. } = index.view() {
-            index.help(&guard, from, to);
+            index.help_resize(&guard, from, to);
         }
         assert_eq!(index.view().current.log2(), log2);
         for events in start..=power.trace().events().len() {

@@ -1,4 +1,4 @@
-//! What is there after a loss of power: of each change that was answered, whatever slot it went to; and of movements and resizes, behind whichever of their stores the power goes.
+//! Tests: the table after a power loss, behind every store of changes, movements and resizes.
 
 use super::super::super::power::{Medium, Power};
 use super::super::shape::sealed::Shape;
@@ -11,7 +11,7 @@ use terrace_testkit::What;
 
 type Table = Level<Medium, U64>;
 
-/// An empty one, sixteen buckets above eight.
+/// An empty table, sixteen buckets above eight.
 fn table(power: &Power) -> Table {
     let table = Table::create(&power.pool, "table", 120).unwrap();
     assert_eq!(table.view().high.buckets(), 16);
@@ -22,7 +22,7 @@ fn events(power: &Power) -> usize {
     power.trace().events().len()
 }
 
-/// The table as it is found in `pool`, where nobody needs it any more then.
+/// Opens the table in `pool` for a look; the pool is not used after that.
 fn found<T>(pool: Pool<Medium>, look: impl FnOnce(&Table) -> T) -> T {
     let table = Table::recover(&pool, "table").unwrap().unwrap();
     let seen = look(&table);
@@ -35,14 +35,14 @@ fn line_of(power: &Power, bucket: &Bucket, line: usize) -> u64 {
     power.pool.region().offset_of(&bucket[line]).raw()
 }
 
-/// What is wrong, but for the count, which a loss of power may leave anyhow.
+/// Findings of a check, except for the count, which a power loss may leave wrong.
 fn wrong(table: &Table) -> Vec<String> {
     let findings = table.verify(&table.pool.pin());
     findings.iter().map(ToString::to_string).filter(|finding| !finding.contains("a count of")).collect()
 }
 
-/// These keys are there, each with the word that is told, and once; they can be changed, and go.
-fn has_all(table: &Table, keys: Range<u64>, word: impl Fn(u64) -> u64) {
+/// Checks that the keys are present once, each with its word, and can be changed and removed.
+fn check_has_all(table: &Table, keys: Range<u64>, word: impl Fn(u64) -> u64) {
     assert_eq!(wrong(table), [""; 0]);
     let guard = table.pool.pin();
     assert!(keys.clone().all(|key| table.get(&guard, &key) == Some(word(key))));
@@ -59,7 +59,7 @@ fn has_all(table: &Table, keys: Range<u64>, word: impl Fn(u64) -> u64) {
 }
 
 #[test]
-fn each_change_that_was_answered_is_there_whatever_slot_it_went_to() {
+fn answered_changes_survive_power_loss_in_every_slot() {
     const KEYS: u64 = 150;
     let power = Power::new();
     let table = table(&power);
@@ -82,7 +82,8 @@ fn each_change_that_was_answered_is_there_whatever_slot_it_went_to() {
     }
 }
 
-/// Moves a key from the bucket above at its one position to that at its other, to a slot of the second line. `None` if they are one. Calls `then` with both.
+/// Moves a key from the upper bucket at one position to that at the other, to a slot of the second
+/// line, and calls `then` with both. `None` if both are the same bucket.
 fn moved<T>(power: &Power, key: u64, then: impl FnOnce(&Table, [&Bucket; 2]) -> T) -> Option<T> {
     let table = table(power);
     let (guard, view) = (power.pool.pin(), table.view());
@@ -100,22 +101,22 @@ fn moved<T>(power: &Power, key: u64, then: impl FnOnce(&Table, [&Bucket; 2]) -> 
 }
 
 #[test]
-fn a_key_that_has_moved_does_not_come_back_from_where_it_was() {
+fn moved_key_does_not_return_to_its_old_slot() {
     for key in 0..10 {
         let power = Power::new();
         moved(&power, key, |table, _| {
             let guard = power.pool.pin();
             assert_eq!(found(power.after_power_loss(), |table| table.get(&table.pool.pin(), &key)), Some(70));
             assert_eq!(table.update(&guard, &key, 71), Some(70));
-            found(power.after_power_loss(), |table| has_all(table, key..key + 1, |_| 71));
+            found(power.after_power_loss(), |table| check_has_all(table, key..key + 1, |_| 71));
             assert_eq!(table.remove(&guard, &key), Some(71));
-            found(power.after_power_loss(), |table| has_all(table, 0..0, |_| 0));
+            found(power.after_power_loss(), |table| check_has_all(table, 0..0, |_| 0));
         });
     }
 }
 
 #[test]
-fn a_key_whose_movement_is_cut_off_is_one_key() {
+fn interrupted_movement_leaves_one_key() {
     let mut twice = 0;
     for key in 0..4 {
         let power = Power::new();
@@ -123,7 +124,7 @@ fn a_key_whose_movement_is_cut_off_is_one_key() {
             [line_of(&power, from, 0), line_of(&power, to, 0), line_of(&power, to, 1)]
         });
         let Some([from, to, copy]) = lines else { continue };
-        // Behind the fence of the insert, whose token was the first one.
+        // Behind the fence of the insert, which stored the first token.
         let trace = power.trace();
         let mut done = trace.events().iter().map(|event| event.what).enumerate();
         assert!(done.any(|(_, what)| matches!(what, What::Store { at, .. } if at == from)));
@@ -140,7 +141,7 @@ fn a_key_whose_movement_is_cut_off_is_one_key() {
                         Meta(now).load::<U64>() == 1
                     };
                     twice += usize::from([from, to].iter().all(has_token));
-                    has_all(table, key..key + 1, |_| 70);
+                    check_has_all(table, key..key + 1, |_| 70);
                 });
             }
         }
@@ -148,8 +149,9 @@ fn a_key_whose_movement_is_cut_off_is_one_key() {
     assert!(twice > 0);
 }
 
-/// Calls `judge` with the table after a loss of power behind each event from `start` on, and with these lines kept besides, or not.
-fn at_each_event(power: &Power, start: usize, lines: &[u64], judge: impl Fn(&Table)) {
+/// Calls `judge` with the table after a power loss behind each event from `start` on, with and
+/// without these lines kept.
+fn after_each_event(power: &Power, start: usize, lines: &[u64], judge: impl Fn(&Table)) {
     for events in start..=events(power) {
         found(power.after_power_loss_at(events, &[]), &judge);
         found(power.after_power_loss_at(events, lines), &judge);
@@ -157,7 +159,7 @@ fn at_each_event(power: &Power, start: usize, lines: &[u64], judge: impl Fn(&Tab
 }
 
 #[test]
-fn a_table_whose_growth_is_cut_off_has_all_keys() {
+fn interrupted_growth_loses_no_key() {
     const KEYS: u64 = 60;
     let power = Power::new();
     let table = table(&power);
@@ -168,13 +170,13 @@ fn a_table_whose_growth_is_cut_off_has_all_keys() {
     let start = events(&power);
     table.start_expanding(&guard, &table.view()).unwrap();
     while !table.state().is_resting() {
-        table.help(&guard, &table.view());
+        table.help_resize(&guard, &table.view());
     }
-    at_each_event(&power, start, &lines, |table| has_all(table, 0..KEYS, |key| !key));
+    after_each_event(&power, start, &lines, |table| check_has_all(table, 0..KEYS, |key| !key));
 }
 
 #[test]
-fn a_table_whose_shrink_is_cut_off_has_all_keys() {
+fn interrupted_shrink_loses_no_key() {
     const KEYS: u64 = 30;
     let power = Power::new();
     let table = table(&power);
@@ -185,28 +187,28 @@ fn a_table_whose_shrink_is_cut_off_has_all_keys() {
     let low = (0..4).map(|unit| table.bucket(table.view().low.bucket(unit)));
     let lines: Vec<u64> = low.map(|bucket| line_of(&power, bucket, 0)).collect();
     while !table.state().is_resting() {
-        table.help(&guard, &table.view());
+        table.help_resize(&guard, &table.view());
     }
     assert_eq!(table.state().top(), 3);
-    at_each_event(&power, start, &lines, |table| has_all(table, 0..KEYS, |key| !key));
+    after_each_event(&power, start, &lines, |table| check_has_all(table, 0..KEYS, |key| !key));
     // In slots of either line.
     for key in 0..KEYS {
         assert_eq!(table.update(&guard, &key, key), Some(!key));
     }
-    found(power.after_power_loss(), |table| has_all(table, 0..KEYS, |key| key));
+    found(power.after_power_loss(), |table| check_has_all(table, 0..KEYS, |key| key));
 }
 
 #[test]
-fn what_is_written_to_a_unit_that_has_shrunk_is_there() {
+fn write_to_a_shrunk_unit_survives_power_loss() {
     let power = Power::new();
     let table = table(&power);
     let guard = power.pool.pin();
-    // All above one lowest bucket, so that some come into its second line.
+    // All above one lowest bucket, so that some get into its second line.
     let keys: Vec<u64> =
         (0..).filter(|key| positions(U64::hash(key, table.seed))[0] >> 62 == 1).take(6).collect();
     keys.iter().for_each(|key| _ = table.insert(&guard, key, 70).unwrap());
     assert_eq!(table.start_clearing(&guard, &table.view()), Ok(true));
-    table.help(&guard, &table.view());
+    table.help_resize(&guard, &table.view());
     let view = table.view();
     assert_eq!(view.state.phase(), Phase::Shrink);
     assert!((0..4).all(|unit| table.move_unit(&guard, &view, unit, false) == Step::Moved));
@@ -217,7 +219,7 @@ fn what_is_written_to_a_unit_that_has_shrunk_is_there() {
 }
 
 #[test]
-fn all_buckets_of_a_unit_are_made_durable_and_no_others() {
+fn persist_unit_covers_exactly_its_buckets() {
     let power = Power::new();
     let table = table(&power);
     let guard = power.pool.pin();
@@ -254,7 +256,7 @@ fn all_buckets_of_a_unit_are_made_durable_and_no_others() {
 }
 
 #[test]
-fn a_unit_that_a_dead_one_has_moved_is_durable_before_the_resize_goes_on_behind_it() {
+fn resize_persists_the_unit_of_a_dead_mover() {
     let power = Power::new();
     let table = table(&power);
     let guard = power.pool.pin();
@@ -263,9 +265,9 @@ fn a_unit_that_a_dead_one_has_moved_is_durable_before_the_resize_goes_on_behind_
     let lowest = table.bucket(view.low.bucket(0));
     let is_durable = || found(power.after_power_loss(), |table| table.has_moved_durably(&table.view(), 0));
     assert!(!table.has_moved_durably(&view, 0) && !is_durable());
-    // He died between the store and its fence.
+    // The thread died between the store and its fence.
     let lock = Lock::of(lock_word(lowest)).acquire(&guard);
-    store_meta(power.pool.medium(), lowest, meta(power.pool.medium(), lowest).fine::<U64>());
+    store_meta(power.pool.medium(), lowest, meta(power.pool.medium(), lowest).with_upper::<U64>());
     lock.release_unfenced();
     assert!(!is_durable());
     assert!(table.has_moved_durably(&view, 0) && is_durable());

@@ -1,4 +1,5 @@
-//! One step after the other: what each does, to which units, under which locks, and at what cost; and when a resize begins, goes on, and turns around.
+//! Tests of single resize steps: which units each moves, under which locks, at what cost; and when
+//! a resize begins, continues, and turns around.
 
 use super::super::super::power::pool;
 use super::super::shape::sealed::Shape;
@@ -12,14 +13,14 @@ type Table<M> = Level<M, U64>;
 const SLOTS: u64 = U64::SLOTS as u64;
 const FULL: u64 = all_slots::<U64>();
 
-/// An empty one, with 2^`top` buckets above.
+/// An empty table with 2^`top` buckets above.
 fn table<M: MappedMedium>(top: u32) -> Table<M> {
     let table = Table::create(&pool(4 << 20), "table", ((3 * SLOTS) << (top - 1)) * 4 / 5).unwrap();
     assert_eq!(table.view().high.log2(), top);
     table
 }
 
-/// One that had 2^`top` buckets above and is going to have twice as many.
+/// A table of 2^`top` upper buckets that is about to double.
 fn growing<M: MappedMedium>(top: u32) -> (Table<M>, View) {
     let table = table(top);
     table.start_expanding(&table.pool.pin(), &table.view()).unwrap();
@@ -28,13 +29,13 @@ fn growing<M: MappedMedium>(top: u32) -> (Table<M>, View) {
     (table, view)
 }
 
-/// One that has 2^`top` buckets above and is going to have half as many.
+/// A table of 2^`top` upper buckets that is about to be halved.
 fn shrinking<M: MappedMedium>(top: u32) -> (Table<M>, View) {
     let table = table(top);
     let guard = table.pool.pin();
     assert_eq!(table.start_clearing(&guard, &table.view()), Ok(true));
     while table.state().phase() == Phase::Clearing {
-        table.help(&guard, &table.view());
+        table.help_resize(&guard, &table.view());
     }
     drop(guard);
     let view = table.view();
@@ -43,17 +44,17 @@ fn shrinking<M: MappedMedium>(top: u32) -> (Table<M>, View) {
 }
 
 /// The units that use the two upper tiers.
-fn fine<M: MappedMedium>(table: &Table<M>, view: &View) -> Vec<u64> {
-    (0..view.low.buckets()).filter(|&unit| table.is_fine(view, view.low.first_position(unit))).collect()
+fn upper_units<M: MappedMedium>(table: &Table<M>, view: &View) -> Vec<u64> {
+    (0..view.low.buckets()).filter(|&unit| table.uses_upper(view, view.low.first_position(unit))).collect()
 }
 
 /// Tokens and marks of a bucket.
-fn told<M: MappedMedium>(table: &Table<M>, tier: Tier, index: u64) -> (u64, u64) {
+fn bits_of<M: MappedMedium>(table: &Table<M>, tier: Tier, index: u64) -> (u64, u64) {
     let now = meta(table.pool.medium(), table.bucket(tier.bucket(index)));
     (now.tokens::<U64>(), now.marks::<U64>())
 }
 
-/// Gives a bucket these tokens, whatever lies in its slots.
+/// Gives a bucket these tokens, whatever is in its slots.
 fn fill<M: MappedMedium>(table: &Table<M>, tier: Tier, index: u64, tokens: u64) {
     let (medium, bucket) = (table.pool.medium(), table.bucket(tier.bucket(index)));
     store_meta(medium, bucket, meta(medium, bucket).becoming::<U64>(tokens, 0));
@@ -74,47 +75,47 @@ fn lock_of<M: MappedMedium>(table: &Table<M>, tier: Tier, index: u64) -> &Lock {
 }
 
 #[test]
-fn a_writer_moves_two_units_of_the_next_eight_if_nobody_else_is_at_them() {
+fn help_moves_two_free_units_of_the_next_eight() {
     let (table, view) = growing::<Dram>(5);
     let guard = table.pool.pin();
-    table.help(&guard, &view);
-    assert_eq!(fine(&table, &view), [0, 1]);
+    table.help_resize(&guard, &view);
+    assert_eq!(upper_units(&table, &view), [0, 1]);
     let hold = |units: &[u64]| {
         let locks = units.iter().map(|&unit| lock_of(&table, view.low, unit).acquire(&guard));
         locks.collect::<Vec<_>>()
     };
     let some = hold(&[2, 3, 5]);
-    table.help(&guard, &view);
-    assert_eq!(fine(&table, &view), [0, 1, 4, 6]);
+    table.help_resize(&guard, &view);
+    assert_eq!(upper_units(&table, &view), [0, 1, 4, 6]);
     let others = hold(&[7, 8, 9]);
-    table.help(&guard, &view);
-    assert_eq!(fine(&table, &view), [0, 1, 4, 6], "the tenth is too far ahead");
+    table.help_resize(&guard, &view);
+    assert_eq!(upper_units(&table, &view), [0, 1, 4, 6], "the tenth is too far ahead");
     drop((some, others));
-    table.help(&guard, &view);
-    assert_eq!(fine(&table, &view), [0, 1, 2, 3, 4, 6]);
+    table.help_resize(&guard, &view);
+    assert_eq!(upper_units(&table, &view), [0, 1, 2, 3, 4, 6]);
 }
 
 #[test]
-fn a_cursor_passes_64_units_at_a_time_and_one_of_another_state_counts_for_nothing() {
+fn cursor_advances_64_units_and_belongs_to_a_state() {
     let (table, view) = growing::<Dram>(8);
     let (guard, medium, cursor) = (table.pool.pin(), table.pool.medium(), &table.root[0].0[CURSOR]);
     (0..128).for_each(|unit| assert!(table.move_unit(&guard, &view, unit, false) == Step::Moved));
     for passed in [64, 128, 128] {
-        assert_eq!(table.pass_moved(&view), passed);
+        assert_eq!(table.advance_cursor(&view), passed);
         assert_eq!(cursor.load(medium, Relaxed), cursor_word(view.state, passed));
     }
-    // Somebody comes late, with the state that was there before.
+    // A late store with the previous state.
     let next = cursor_word(view.state.next(9, Phase::Two), 3);
     assert_eq!(
         (cursor_in(next, view.state), cursor_in(next, view.state.next(9, Phase::Two))),
         (None, Some(3))
     );
     cursor.store(medium, next, Relaxed);
-    assert_eq!((table.pass_moved(&view), cursor.load(medium, Relaxed)), (64, next));
+    assert_eq!((table.advance_cursor(&view), cursor.load(medium, Relaxed)), (64, next));
 }
 
 #[test]
-fn the_load_is_that_of_each_second_bucket_of_256_and_each_of_128() {
+fn load_is_sampled_in_larger_tables() {
     let table = table::<Dram>(8);
     let view = table.view();
     (2..256).step_by(2).for_each(|index| fill(&table, view.high, index, FULL));
@@ -127,7 +128,7 @@ fn the_load_is_that_of_each_second_bucket_of_256_and_each_of_128() {
 }
 
 #[test]
-fn what_lies_where_nobody_looks_yet_is_no_load() {
+fn new_tier_does_not_count_as_load() {
     let (table, view) = growing::<Dram>(4);
     (0..32).for_each(|index| fill(&table, view.high, index, FULL));
     fill(&table, view.mid, 3, 0b111);
@@ -140,7 +141,7 @@ fn what_lies_where_nobody_looks_yet_is_no_load() {
 }
 
 #[test]
-fn who_moves_a_unit_takes_its_lowest_lock_and_the_two_above_it() {
+fn move_locks_three_buckets_from_below() {
     for (table, view) in [growing::<Dram>(4), shrinking::<Dram>(5)] {
         let guard = table.pool.pin();
         let all = || {
@@ -161,12 +162,12 @@ fn who_moves_a_unit_takes_its_lowest_lock_and_the_two_above_it() {
 }
 
 #[test]
-fn a_unit_that_has_moved_stays_as_it_is() {
+fn moved_unit_is_not_moved_again() {
     let (table, view) = growing::<Dram>(4);
     let guard = table.pool.pin();
     for key in 0..30 {
         let [position, _] = positions(U64::hash(&key, table.seed));
-        if told(&table, view.low, view.low.index(position)).0 != FULL {
+        if bits_of(&table, view.low, view.low.index(position)).0 != FULL {
             put(&table, view.low, view.low.index(position), key, false);
         }
     }
@@ -175,7 +176,7 @@ fn a_unit_that_has_moved_stays_as_it_is() {
     assert!((0..8).all(|unit| table.move_unit(&guard, &view, unit, false) == Step::Moved));
     assert!(!table.is_current(&view, &side), "it uses other tiers");
     assert!(table.is_current(&view, &table.side(&view, 0)));
-    let keys = || (0..32).map(|index| told(&table, view.high, index)).collect::<Vec<_>>();
+    let keys = || (0..32).map(|index| bits_of(&table, view.high, index)).collect::<Vec<_>>();
     let before = keys();
     assert!((0..8).all(|unit| table.move_unit(&guard, &view, unit, false) == Step::Already));
     assert!((0..8).all(|unit| table.move_unit(&guard, &view, unit, true) == Step::Already));
@@ -184,19 +185,19 @@ fn a_unit_that_has_moved_stays_as_it_is() {
 }
 
 #[test]
-fn a_unit_moves_with_two_fences_and_what_is_durable_is_not_made_so_again() {
+fn unit_moves_with_two_fences() {
     for (table, view) in [growing::<Counting<Pmem>>(4), shrinking::<Counting<Pmem>>(5)] {
         let (guard, medium) = (table.pool.pin(), table.pool.medium());
         for unit in [0, 1] {
             let (counts, step) = medium.during(|| table.move_unit(&guard, &view, unit, false));
             assert!(step == Step::Moved && counts.fences == 2, "{counts:?}");
         }
-        // The one behind them has not moved, and may not be durable.
+        // The unit behind them has not moved, and may not be durable.
         let held = lock_of(&table, view.low, 2).acquire(&guard);
-        let (counts, cursor) = medium.during(|| table.pass_moved(&view));
+        let (counts, cursor) = medium.during(|| table.advance_cursor(&view));
         assert_eq!((cursor, counts.write_backs, counts.fences), (2, 0, 0));
         drop(held);
-        let settle = || medium.during(|| table.settle_state()).0;
+        let settle = || medium.during(|| table.write_back_state()).0;
         assert_eq!((settle().write_backs, settle().fences), (0, 0));
         let held = Lock::of(&table.root[0].0[ROOT_LOCK]).acquire(&guard);
         assert_eq!((settle().write_backs, settle().fences), (1, 0), "who holds it may change the state");
@@ -205,7 +206,7 @@ fn a_unit_moves_with_two_fences_and_what_is_durable_is_not_made_so_again() {
 }
 
 #[test]
-fn a_unit_that_was_left_unfenced_is_durable_before_it_moves() {
+fn unfenced_unit_is_persisted_before_it_moves() {
     for middle in [None, Some(4), Some(5)] {
         for (table, view) in [growing::<Counting<Pmem>>(4), shrinking::<Counting<Pmem>>(5)] {
             let guard = table.pool.pin();
@@ -218,7 +219,7 @@ fn a_unit_that_was_left_unfenced_is_durable_before_it_moves() {
 }
 
 #[test]
-fn marks_come_along_when_a_unit_grows() {
+fn marks_move_along_when_a_unit_grows() {
     let (table, view) = growing::<Dram>(4);
     let of_unit = |unit: u64| {
         let is_its = move |key: &u64| view.low.index(positions(U64::hash(key, 11))[0]) == unit;
@@ -243,12 +244,13 @@ fn marks_come_along_when_a_unit_grows() {
             seen += 1;
         }
     }
-    assert_eq!((seen, told(&table, view.low, 5)), (7, (0, 0)));
+    assert_eq!((seen, bits_of(&table, view.low, 5)), (7, (0, 0)));
 }
 
 #[test]
-fn a_unit_shrinks_if_seven_keys_at_most_are_left_above_and_marks_come_along() {
-    // How many keys each of the four buckets above has, what is free in the two below them, what becomes of the unit, and how many are in those two then.
+fn unit_shrinks_with_at_most_seven_keys_above() {
+    // Keys in each of the four buckets above, tokens in the two below them, the expected step, and
+    // the number of keys in those two afterwards.
     let cases = [
         ([3, 4, 0, 0], [0, 0], Step::Moved, [7, 7]),
         ([4, 4, 0, 0], [0, 7], Step::Stuck, [7, 0]),
@@ -269,53 +271,53 @@ fn a_unit_shrinks_if_seven_keys_at_most_are_left_above_and_marks_come_along() {
         }
         (4..6).zip(free).for_each(|(index, free)| fill(&table, view.mid, index, FULL >> free));
         assert!(table.move_unit(&table.pool.pin(), &view, 2, false) == step, "{above:?} {free:?}");
-        let loads = [4, 5].map(|index| told(&table, view.mid, index).0.count_ones());
+        let loads = [4, 5].map(|index| bits_of(&table, view.mid, index).0.count_ones());
         assert_eq!(loads, below, "{above:?} {free:?}");
         let others = (0..16).filter(|index| !(4..6).contains(index));
-        assert!(others.into_iter().all(|index| told(&table, view.mid, index) == (0, 0)));
+        assert!(others.into_iter().all(|index| bits_of(&table, view.mid, index) == (0, 0)));
         if step == Step::Moved {
             let left = above.iter().sum::<u32>() + free.iter().map(|free| 7 - free).sum::<u32>()
                 - below.iter().sum::<u32>();
-            assert_eq!(told(&table, view.low, 2), (FULL >> (7 - left), 0), "{above:?} {free:?}");
+            assert_eq!(bits_of(&table, view.low, 2), (FULL >> (7 - left), 0), "{above:?} {free:?}");
         }
     }
     let (table, view) = shrinking::<Dram>(5);
     put(&table, view.high, 8, 70, false);
     put(&table, view.high, 8, 71, true);
     put(&table, view.high, 9, 72, true);
-    // The other copy of one that a crash has left twice.
+    // The other copy of a key that a crash has left twice.
     put(&table, view.high, 11, 71, true);
     assert!(table.move_unit(&table.pool.pin(), &view, 2, false) == Step::Moved);
-    assert_eq!(told(&table, view.low, 2), (0b111, 0b110));
+    assert_eq!(bits_of(&table, view.low, 2), (0b111, 0b110));
 }
 
 #[test]
-fn what_is_marked_is_not_moved_down() {
+fn marked_key_is_not_moved_down() {
     let (table, view) = shrinking::<Dram>(5);
     (0..8).for_each(|key| put(&table, view.high, 8 + key / 2, key, true));
     assert!(table.move_unit(&table.pool.pin(), &view, 2, false) == Step::Stuck);
-    assert_eq!([4, 5].map(|index| told(&table, view.mid, index)), [(0, 0); 2]);
+    assert_eq!([4, 5].map(|index| bits_of(&table, view.mid, index)), [(0, 0); 2]);
 }
 
 #[test]
-fn a_shrink_that_is_stuck_turns_around_and_says_with_how_many_keys() {
+fn stuck_shrink_turns_around_and_records_its_keys() {
     let (table, view) = shrinking::<Dram>(5);
     (0..4).for_each(|index| fill(&table, view.high, index, FULL));
     (0..2).for_each(|index| fill(&table, view.mid, index, FULL));
     table.count().add(0, 0, 30);
-    table.help(&table.pool.pin(), &view);
+    table.help_resize(&table.pool.pin(), &view);
     assert_eq!(table.state().phase(), Phase::Unshrink);
     assert_eq!(table.root[2].0[STUCK].load(table.pool.medium(), Relaxed), 31);
 }
 
-/// What becomes of a table like this if a key with these positions finds no place.
+/// What the table does if a key with these positions finds no place.
 fn room<M: MappedMedium>(table: &Table<M>, positions: [u64; 2]) -> Result<Phase, PoolFull> {
     let probe = Probe { positions, ..Probe::<U64>::new(&7, table.seed) };
-    table.make_room(&table.pool.pin(), &table.view(), &probe).map(|()| table.state().phase())
+    table.make_place(&table.pool.pin(), &table.view(), &probe).map(|()| table.state().phase())
 }
 
 #[test]
-fn who_finds_no_place_makes_the_table_grow_if_a_quarter_of_it_is_taken() {
+fn insert_without_place_grows_at_a_quarter_load() {
     let table = table::<Dram>(4);
     (0..5).for_each(|index| fill(&table, table.view().high, index, FULL));
     fill(&table, table.view().high, 5, FULL >> 1);
@@ -327,22 +329,22 @@ fn who_finds_no_place_makes_the_table_grow_if_a_quarter_of_it_is_taken() {
 }
 
 #[test]
-fn who_finds_no_place_while_a_table_grows_moves_the_units_of_his_key() {
+fn insert_without_place_moves_its_own_units() {
     let (table, view) = growing::<Dram>(6);
     let [one, other] = [20, 25].map(|unit| view.low.first_position(unit) + 5);
     assert_eq!(room(&table, [one, other]), Ok(Phase::Expand));
-    assert_eq!(fine(&table, &view), [20, 25]);
+    assert_eq!(upper_units(&table, &view), [20, 25]);
     let another = view.low.first_position(30);
     assert_eq!(room(&table, [other, another]), Ok(Phase::Expand));
-    assert_eq!(fine(&table, &view), [20, 25, 30]);
+    assert_eq!(upper_units(&table, &view), [20, 25, 30]);
     assert!(room(&table, [one, other]).is_err(), "both have moved, and hardly a slot is taken");
     (0..48).for_each(|index| fill(&table, view.mid, index, FULL));
     assert_eq!(room(&table, [one, other]), Ok(Phase::Expand));
-    assert_eq!(fine(&table, &view), [0, 1, 20, 25, 30]);
+    assert_eq!(upper_units(&table, &view), [0, 1, 20, 25, 30]);
 }
 
 #[test]
-fn who_finds_no_place_while_a_table_shrinks_turns_it_around() {
+fn insert_without_place_turns_a_shrink_around() {
     let (shrinking, _) = shrinking::<Dram>(5);
     assert_eq!(room(&shrinking, [0, !0]), Ok(Phase::Unshrink));
     let clearing = table::<Dram>(5);
@@ -359,7 +361,7 @@ fn who_finds_no_place_while_a_table_shrinks_turns_it_around() {
 }
 
 #[test]
-fn one_removal_in_256_looks_whether_the_table_is_to_shrink_and_none_while_it_is_resized() {
+fn one_removal_in_256_checks_for_a_shrink() {
     for (end, phase) in [(0, Phase::Clearing), (1, Phase::Two), (0xff, Phase::Two), (0x80, Phase::Two)] {
         let table = table::<Dram>(4);
         let guard = table.pool.pin();
@@ -369,16 +371,16 @@ fn one_removal_in_256_looks_whether_the_table_is_to_shrink_and_none_while_it_is_
         assert_eq!(table.state().phase(), phase, "{end:#x}");
     }
     for (table, view) in [growing::<Dram>(4), shrinking::<Dram>(5)] {
-        table.consider_shrinking(&table.pool.pin(), &view, 0);
+        table.shrink_if_needed(&table.pool.pin(), &view, 0);
         assert!(table.state() == view.state);
     }
 }
 
 #[test]
-fn the_tier_that_is_left_over_comes_back() {
+fn unused_tier_is_retired() {
     for (table, view) in [growing::<Dram>(4), shrinking::<Dram>(5)] {
         while table.state() == view.state {
-            table.help(&table.pool.pin(), &view);
+            table.help_resize(&table.pool.pin(), &view);
         }
         while table.pool.relieve() {}
         let guard = table.pool.pin();
@@ -389,18 +391,18 @@ fn the_tier_that_is_left_over_comes_back() {
 }
 
 #[test]
-fn a_table_that_has_grown_does_not_begin_to_shrink_with_that() {
+fn growth_does_not_start_a_shrink() {
     let (table, view) = growing::<Dram>(4);
     let guard = table.pool.pin();
     while table.state() == view.state {
-        table.help(&guard, &view);
+        table.help_resize(&guard, &view);
     }
     assert_eq!((table.state().top(), table.state().phase()), (5, Phase::Two));
     assert_eq!(table.stats(&guard).resizes, 1);
 }
 
 #[test]
-fn the_levels_of_a_table_that_shrinks_are_the_two_that_stay() {
+fn levels_during_a_shrink_are_the_lower_tiers() {
     let (table, _) = shrinking::<Dram>(5);
     let stats = table.stats(&table.pool.pin());
     assert_eq!((stats.buckets, stats.slots, stats.resizing), (24, 168, true));
@@ -413,7 +415,7 @@ fn the_levels_of_a_table_that_shrinks_are_the_two_that_stay() {
 const STRIPES_BYTES: u64 = super::super::super::count::STRIPES * 64;
 
 #[test]
-fn whoever_opens_a_table_first_after_a_crash_believes_no_cursor_and_no_estimate() {
+fn recovery_resets_cursor_and_balance_once() {
     let (table, view) = growing::<Dram>(4);
     let (pool, medium) = (&table.pool, table.pool.medium());
     let estimates = [&table.root[0].0[CURSOR], &table.root[0].0[BALANCE], &table.root[2].0[STUCK]];
@@ -425,7 +427,7 @@ fn whoever_opens_a_table_first_after_a_crash_believes_no_cursor_and_no_estimate(
         estimates.map(|word| word.load(medium, Relaxed))
     };
     assert_eq!(reopened(), [cursor_word(view.state, 0), 0, 0]);
-    // Others are at work in it.
+    // Other processes use it.
     pool.bring_up().done();
     assert_eq!(reopened(), set);
 }

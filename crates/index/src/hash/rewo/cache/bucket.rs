@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!   | meta | order and ghosts | key0 | word0 | key1 | word1 | ... | key6 | word6 |
-//!   meta:  | 63:16 version | overflow | lock | unsettled, a bit a slot: 7 | valid, a bit a slot: 7 |
-//!   order: | 63:61 0 | ghosts: five tags of keys that were replaced | seven slots of 3 bits each, the last used first |
+//!   meta:  | 63:16 version | incomplete | lock | pending: a bit a slot | valid: a bit a slot |
+//!   order: | 63:61 0 | ghosts: five tags of replaced keys | slots, 3 bits each, last used first |
 //! ```
-//! Who changes it has its lock, for some instructions in which it touches nothing but the bucket. A reader waits for nobody: where a change is under way, it does not know.
+//! A thread that changes the bucket holds its lock, for a few instructions that touch nothing but
+//! the bucket. A reader never waits: during a change its answer is `Unknown`.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -13,12 +14,13 @@ use terrace_pool::Backoff;
 
 /// Pairs of a bucket.
 pub(super) const SLOTS: usize = 7;
-/// Slots that a bucket of a table half as large would have for the same keys: what was used longer ago than those would not be there.
+/// Slots that a bucket of a table half as large would have for the same keys: less recently used
+/// keys would not be there.
 const YOUNG: usize = 3;
 
-const UNSETTLED_AT: usize = 7;
+const PENDING_AT: usize = 7;
 const LOCK: u64 = 1 << 14;
-const OVERFLOW: u64 = 1 << 15;
+const INCOMPLETE: u64 = 1 << 15;
 const VERSION_ONE: u64 = 1 << 16;
 const VALID: u64 = (1 << SLOTS) - 1;
 
@@ -37,43 +39,44 @@ pub(super) struct CacheBucket {
 }
 const _: () = assert!(size_of::<CacheBucket>() == 128);
 
-/// What a reader finds.
+/// The result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Seen {
-    /// The key has this word. Whether half as large a table would not have known.
+    /// The key has this word; and whether a table half as large would not have known it.
     Word { word: u64, is_old: bool },
     /// The key is not in the table.
     Absent,
-    /// Ask the table.
+    /// The table must be searched.
     Unknown,
 }
 
-/// What became of a word that was read from the table.
+/// What happened to a word that was read from the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Filled {
-    /// It is not taken: the bucket was another's, or the key has been changed since.
+    /// Not stored: the bucket was locked, or the key has been changed since.
     Not,
-    /// It is in a slot that was free, or the key's own.
+    /// Stored in a slot that was free, or the key's own.
     Free,
-    /// It took the place of the key that was used longest ago. Whether it had lost its own that way not long before.
+    /// Stored in place of the least recently used key; and whether the key itself had been replaced
+    /// shortly before.
     Evicting { is_ghost: bool },
 }
 
-/// The tag of a key that was replaced. 0 is none.
+/// The tag of a replaced key. 0 is none.
 fn ghost_of(key: u64) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     (key.wrapping_mul(ODD) >> 56).max(1)
 }
 
-const fn unsettled(slot: usize) -> u64 {
-    1 << (UNSETTLED_AT + slot)
+const fn pending(slot: usize) -> u64 {
+    1 << (PENDING_AT + slot)
 }
 
 impl CacheBucket {
-    /// One without keys. If it `is_complete`, the table has none for it either.
+    /// A bucket without keys. If it `is_complete`, the table has no key for it either.
     pub(super) fn new(is_complete: bool) -> Self {
         Self {
-            meta: AtomicU64::new(if is_complete { 0 } else { OVERFLOW }),
+            meta: AtomicU64::new(if is_complete { 0 } else { INCOMPLETE }),
             order: AtomicU64::new(FIRST_ORDER),
             pairs: Default::default(),
         }
@@ -82,23 +85,26 @@ impl CacheBucket {
     /// Looks a key up.
     #[inline(always)]
     pub(super) fn find(&self, key: u64) -> Seen {
-        // ORDER: Acquire: pairs with the Release of `unlock`: the pairs that it declares valid are seen.
+        // ORDER: Acquire: pairs with the Release of `unlock`: the pairs that it declares valid are
+        // visible.
         let before = self.meta.load(Acquire);
         if before & LOCK != 0 {
             return Seen::Unknown;
         }
         let Some(slot) = self.slot_of(before, key) else {
             // ORDER: the Acquire loads of the keys keep it behind them.
-            let is_all = before & OVERFLOW == 0 && self.meta.load(Relaxed) == before;
+            let is_all = before & INCOMPLETE == 0 && self.meta.load(Relaxed) == before;
             return if is_all { Seen::Absent } else { Seen::Unknown };
         };
-        // ORDER: Acquire: whoever sees what was stored under a later lock sees, in the load behind it, the meta word with that lock.
+        // ORDER: Acquire: a reader that sees a store under a later lock also sees, in the load
+        // behind it, the meta word with that lock.
         let word = self.pairs[slot][1].load(Acquire);
-        if before & unsettled(slot) != 0 || self.meta.load(Relaxed) != before {
+        if before & pending(slot) != 0 || self.meta.load(Relaxed) != before {
             return Seen::Unknown;
         }
-        // A bucket that never overflowed replaces nothing, so nobody notes there what was used last. Its slots were filled one after the other.
-        let rank = if before & OVERFLOW == 0 { slot } else { self.touch(slot) };
+        // A bucket that was always complete replaces nothing, so it does not record uses. Its slots
+        // were filled in order.
+        let rank = if before & INCOMPLETE == 0 { slot } else { self.touch(slot) };
         Seen::Word { word, is_old: rank >= YOUNG }
     }
 
@@ -115,7 +121,8 @@ impl CacheBucket {
         None
     }
 
-    /// Notes that a slot is the last one used. Returns how many were since it was. Two at a time may lose the note of one.
+    /// Records that a slot is the last one used. Returns how many slots were used since its last
+    /// use. Of two concurrent records one may be lost.
     #[inline(always)]
     fn touch(&self, slot: usize) -> usize {
         let order = self.order.load(Relaxed);
@@ -129,7 +136,7 @@ impl CacheBucket {
         rank
     }
 
-    /// The slot that was used longest ago.
+    /// The least recently used slot.
     fn oldest(&self) -> usize {
         (self.order.load(Relaxed) >> (ORDER_BITS - 3) & 7) as usize
     }
@@ -153,10 +160,12 @@ impl CacheBucket {
     }
 
     fn unlock(&self, meta: u64) {
-        // ORDER: Release: what was stored under the lock is seen by whoever sees it free.
+        // ORDER: Release: a thread that sees the lock free sees what was stored under it.
         self.meta.store(meta.wrapping_add(VERSION_ONE), Release);
     }
 
+    /// Stores a pair.
+    ///
     /// ORDER: Release on both: behind the store of the lock.
     fn set(&self, slot: usize, key: u64, word: u64) {
         self.pairs[slot][0].store(key, Release);
@@ -164,38 +173,39 @@ impl CacheBucket {
         self.touch(slot);
     }
 
-    /// A change of a key begins, that is not to be seen yet: from here to its end readers ask the table.
+    /// Begins an unpublished change of a key: until its end, readers search the table.
     pub(super) fn begin(&self, key: u64, is_insert: bool) {
         let mut meta = self.lock();
         match self.slot_of(meta, key) {
             Some(slot) => {
-                meta |= unsettled(slot);
+                meta |= pending(slot);
                 if is_insert {
                     // Another key is cached under the same word, and only one of them can be.
-                    meta |= OVERFLOW;
+                    meta |= INCOMPLETE;
                 }
             }
-            None if meta & OVERFLOW == 0 => match free_slot(meta) {
+            None if meta & INCOMPLETE == 0 => match free_slot(meta) {
                 Some(slot) => {
                     self.set(slot, key, 0);
-                    meta |= 1 << slot | unsettled(slot);
+                    meta |= 1 << slot | pending(slot);
                 }
-                None => meta |= OVERFLOW,
+                None => meta |= INCOMPLETE,
             },
             None => {}
         }
         self.unlock(meta);
     }
 
-    /// The change is durable: the key has this word, or none. One that is not cached is so only where there is room.
+    /// Ends a change, which is durable: the key has this word, or is removed. A key that is not
+    /// cached is added only if there is room.
     pub(super) fn end(&self, key: u64, word: Option<u64>) {
         let mut meta = self.lock();
         match (self.slot_of(meta, key), word) {
             (Some(slot), Some(word)) => {
                 self.set(slot, key, word);
-                meta &= !unsettled(slot);
+                meta &= !pending(slot);
             }
-            (Some(slot), None) => meta &= !(unsettled(slot) | 1 << slot),
+            (Some(slot), None) => meta &= !(pending(slot) | 1 << slot),
             (None, Some(word)) => {
                 if let Some(slot) = free_slot(meta) {
                     self.set(slot, key, word);
@@ -207,7 +217,8 @@ impl CacheBucket {
         self.unlock(meta);
     }
 
-    /// Takes the durable word of a key that was read from the table, if `is_current` says so under the lock.
+    /// Stores the durable word of a key that was read from the table, if `is_current` confirms it
+    /// under the lock.
     pub(super) fn fill(&self, key: u64, word: u64, is_current: impl FnOnce() -> bool) -> Filled {
         let Some(mut meta) = self.try_lock() else { return Filled::Not };
         let mut filled = Filled::Not;
@@ -218,21 +229,21 @@ impl CacheBucket {
                     slot
                 }
                 None => {
-                    meta |= OVERFLOW;
+                    meta |= INCOMPLETE;
                     let slot = self.oldest();
-                    filled = Filled::Evicting { is_ghost: self.haunt(slot, key) };
+                    filled = Filled::Evicting { is_ghost: self.record_ghost(slot, key) };
                     slot
                 }
             };
             self.set(slot, key, word);
-            meta = meta & !unsettled(slot) | 1 << slot;
+            meta = meta & !pending(slot) | 1 << slot;
         }
         self.unlock(meta);
         filled
     }
 
-    /// Notes the key of a slot that is replaced. Whether the `new` one was noted.
-    fn haunt(&self, slot: usize, new: u64) -> bool {
+    /// Records the key of a replaced slot as a ghost. Returns whether the `new` key was one.
+    fn record_ghost(&self, slot: usize, new: u64) -> bool {
         let order = self.order.load(Relaxed);
         let ghosts = order >> ORDER_BITS & GHOST_BITS;
         let is_noted = (0..GHOSTS).any(|nth| ghosts >> (8 * nth) & 0xff == ghost_of(new));
@@ -259,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_longest_ago_is_replaced() {
+    fn least_recently_used_key_is_replaced() {
         let bucket = CacheBucket::new(false);
         (0..7).for_each(|key| assert_eq!(bucket.fill(key, key + 100, || true), Filled::Free));
         for key in [3, 0, 6, 1, 5, 4, 2] {
@@ -280,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complete_bucket_knows_who_is_absent_until_it_overflows() {
+    fn complete_bucket_knows_absent_keys() {
         let bucket = CacheBucket::new(true);
         assert_eq!(bucket.find(1), Seen::Absent);
         for key in 1..=7 {
@@ -307,14 +318,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_or_deferred_is_not_answered_and_a_fill_settles_it() {
+    fn pending_key_is_unknown_until_filled() {
         let bucket = CacheBucket::new(true);
         bucket.begin(5, true);
         bucket.end(5, Some(50));
         bucket.begin(5, false);
         assert_eq!(bucket.fill(5, 50, || false), Filled::Not);
         assert_eq!(bucket.find(5), Seen::Unknown);
-        // Its writer has left the fence to others, and whoever reads the word from the table makes it durable.
+        // Its writer has deferred the fence; a thread that reads the word from the table persists
+        // it.
         assert_eq!(bucket.fill(5, 51, || true), Filled::Free);
         assert_eq!((word(&bucket, 5), bucket.find(6)), (Some(51), Seen::Absent));
     }
@@ -332,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_gone_is_absent_in_whichever_slot_it_was() {
+    fn removed_key_is_absent_from_any_slot() {
         for gone in 0..SLOTS as u64 {
             let bucket = CacheBucket::new(true);
             for key in 0..SLOTS as u64 {
@@ -356,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_is_another_s_is_left_alone() {
+    fn locked_bucket_is_not_filled() {
         let bucket = CacheBucket::new(false);
         let meta = bucket.lock();
         assert_eq!((bucket.find(1), bucket.fill(1, 1, || true)), (Seen::Unknown, Filled::Not));
@@ -374,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_complete_bucket_the_first_three_slots_are_young() {
+    fn first_three_slots_of_a_complete_bucket_are_young() {
         let bucket = full();
         for key in [6, 2, 3, 0, 1, 4, 5, 6] {
             assert_eq!(bucket.find(key), Seen::Word { word: key, is_old: key >= 3 });
@@ -382,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_five_that_were_replaced_are_remembered() {
+    fn last_five_replaced_keys_are_ghosts() {
         // Their marks are all different.
         let keys: Vec<u64> = (0..20).collect();
         let marks: std::collections::BTreeSet<u64> = keys.iter().map(|&key| ghost_of(key)).collect();
@@ -394,7 +406,7 @@ mod tests {
             for (gone, new) in (0..6).zip(7..) {
                 assert_eq!(bucket.fill(new, new, || true), Filled::Evicting { is_ghost: false }, "{gone}");
             }
-            // Key 0 was the first to go, 5 the last; 19 was never there.
+            // Key 0 was the first to be replaced, 5 the last; 19 was never there.
             let again = if back == 0 { 19 } else { 6 - back };
             assert_eq!(bucket.fill(again, again, || true), Filled::Evicting { is_ghost }, "{back}");
             assert_eq!(
@@ -406,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn two_changes_of_a_key_of_which_the_first_is_left_to_others_are_not_answered() {
+    fn change_after_a_deferred_one_is_unknown() {
         for is_complete in [true, false] {
             let bucket = CacheBucket::new(is_complete);
             bucket.end(5, Some(50));
@@ -421,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn in_an_incomplete_bucket_who_changes_a_key_takes_no_slot_before_he_has_done_so() {
+    fn incomplete_bucket_takes_a_key_at_the_end() {
         let bucket = CacheBucket::new(false);
         (0..SLOTS as u64).for_each(|key| bucket.begin(key, false));
         assert_eq!(bucket.fill(100, 1, || true), Filled::Free);

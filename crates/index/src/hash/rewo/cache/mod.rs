@@ -1,25 +1,41 @@
-//! The Cached Table (3.3, 3.5, 3.8): keys and their words in DRAM, above the table in the pool, so that most searches read no line of it.
+//! The Cached Table (3.3, 3.5, 3.8): keys and their words in DRAM, above the table in the pool, so
+//! that most searches read no line of it.
 //!
-//! One bucket of 128 bytes may have a key: seven pairs, of which the one that was used longest ago gives way. For a byte string the pair is its hash and its record's offset; the record, which has the key,
-//! decides. All of it is this process's memory, gone with the handle; a pool that others share has none, for they would not tell it what they change.
+//! A key belongs to one bucket of 128 bytes: seven pairs, of which the least recently used is
+//! replaced. For a byte string the pair is its hash and its record's offset; the record, which has
+//! the key, decides. The cache is private memory of the process and is lost with the handle. A
+//! shared pool has none, because other processes would not announce their changes.
 //!
-//! # The order of things
-//! A key is changed like this, under the locks of its buckets in the table: (1) its *mark* says that it is in SYNC; (2) its slot becomes unsettled, or is taken for it in a complete bucket; (3) the change is made, and
-//! (4) durable; (5) the slot gets the new word, or goes; (6) the mark counts on. A reader that misses notes the mark, searches the table, makes durable what it found, and puts it into the cache, if then, under the
-//! bucket's lock, the mark is as it was, with nobody in SYNC.
-//! 1. A settled slot has the word that the table has, durable: from (2) on there is none until (5), and who fills one before (5) has either seen the mark of (1), or had the lock before (2), and then (2) finds it.
-//! 2. A complete bucket has a slot for each of its keys in the table, from before they can be seen there. So it may say that another one is absent.
-//! 3. A change that is fenced later leaves its slot unsettled. Whoever reads it from the table makes it durable, and may fill the slot.
-//! 4. Nothing else concerns the cache: an eviction or a resize of the table moves words and changes none.
+//! # The order of changes
+//! A key is changed like this, under the locks of its buckets in the table: (1) its *mark* says
+//! that it is in SYNC; (2) its slot becomes pending, or is reserved for it in a complete bucket;
+//! (3) the change is made, and (4) durable; (5) the slot gets the new word, or is freed; (6) the
+//! mark advances. A reader that misses reads the mark, searches the table, persists what it found,
+//! and stores it in the cache, if then, under the bucket's lock, the mark has not changed and
+//! nothing is in SYNC.
+//! 1. A slot that is not pending has the table's word, durable. From (2) until (5) there is none. A
+//!    thread that fills one before (5) has either seen the mark of (1), or had the lock before (2),
+//!    and then (2) finds its slot.
+//! 2. A complete bucket has a slot for each of its keys in the table, from before they are visible
+//!    there. So it may answer that another key is absent.
+//! 3. A deferred change leaves its slot pending. A thread that reads it from the table persists it,
+//!    and may fill the slot.
+//! 4. Nothing else concerns the cache: an eviction or a resize of the table moves words and changes
+//!    none.
 //!
-//! Marks are apart from the buckets, a fixed row of them, since the cache is replaced when its size changes, by an empty and incomplete one: whoever is at it then goes on with the old one. A reader that has taken that before
-//! answers with what was so when it took it. One that fills the new one has noted a mark that every later change raises.
+//! Marks are separate from the buckets, in an array of fixed size, because the cache is replaced by
+//! an empty and incomplete one when its size changes. A thread that uses the old cache continues
+//! with it. A reader that loaded the old cache before that returns what was true when it loaded it.
+//! A reader that fills the new one has read a mark that every later change increases.
 //!
 //! # What differs from the paper
-//! * One bucket a key and not two: what finds no room is in the table. So a bucket, and not the whole cache, is complete (`cache_overflow` a bucket).
-//! * A reader does not wait for a slot in SYNC; it asks the table, which makes durable what it answers.
-//! * **No back-end threads.** What a writer would hand over is two short steps in one bucket; and it would have to wait for the answer before it returns, since a later reader asks the cache first: a line that goes to
-//!   another core and comes back. So the writer does it itself.
+//! * One bucket for a key and not two: a key that finds no room is in the table. So a bucket, and
+//!   not the whole cache, is complete (`cache_overflow` for each bucket).
+//! * A reader does not wait for a slot in SYNC; it searches the table, which persists what it
+//!   returns.
+//! * **No back-end threads.** A writer would hand over two short steps in one bucket. It would also
+//!   have to wait for the result before it returns, because a later reader asks the cache first: a
+//!   line that travels to another core and back. So the writer does it itself.
 //! * **Sequence instead of HTM**, as in the table.
 //! * **Adaptive size** (left open in 3.8): see `size.rs`.
 
@@ -37,15 +53,15 @@ use std::sync::atomic::{AtomicU64, fence};
 use std::sync::{Arc, Mutex};
 use table::Table;
 
-/// Marks: 8 KiB.
+/// Number of marks: 8 KiB.
 const MARKS: usize = 1024;
-/// Of a mark: changes that are in SYNC in the low bits, changes that were above.
+/// A mark: in the low bits the changes that are in SYNC, above them the changes that are complete.
 const IN_SYNC_ONE: u64 = 1;
 const IN_SYNC: u64 = VERSION_ONE - 1;
 const VERSION_ONE: u64 = 1 << 16;
-/// Once in so many searches of a seat somebody looks whether the size is right.
-const LOOK_EVERY: u64 = 256;
-/// A cache that is still filling after so many looks is judged all the same.
+/// Once in this many searches of a thread slot, the size is judged.
+const JUDGE_EVERY: u64 = 256;
+/// A cache that is still filling after this many looks is judged all the same.
 const PATIENCE: u32 = 8;
 
 pub(super) struct Cache {
@@ -53,11 +69,11 @@ pub(super) struct Cache {
     marks: Box<[AtomicU64]>,
     tally: Tally,
     history: Mutex<History>,
-    /// Binary logarithms of the fewest and the most buckets.
+    /// The fewest and the most buckets, as binary logarithms.
     bounds: (u32, u32),
 }
 
-/// What was seen when the size was last judged.
+/// The counters when the size was last judged.
 #[derive(Default)]
 struct History {
     counted: Counted,
@@ -66,20 +82,20 @@ struct History {
     shrunk: u64,
 }
 
-/// A key as the cache knows it.
+/// A key as the cache identifies it.
 #[derive(Clone, Copy)]
 pub(super) struct CacheKey {
     pub(super) hash: u64,
-    /// What it is told from others by.
+    /// The word by which it is distinguished from others.
     pub(super) word: u64,
 }
 
-/// A search that the cache leaves to the table: what it knows of the key's changes until now.
+/// A search that the cache leaves to the table: the key's mark at the start of the search.
 pub(super) struct Ticket {
     mark: u64,
 }
 
-/// What the cache answers.
+/// The cache's answer.
 pub(super) enum Look {
     Word(u64),
     Absent,
@@ -87,7 +103,8 @@ pub(super) enum Look {
 }
 
 impl Cache {
-    /// One within these bounds, if they leave any. Of an index that has no key yet it knows all.
+    /// A cache within these bounds; `None` if they allow none. If the index has no key yet, the
+    /// cache is complete.
     pub(super) fn new(bounds: CacheBounds, is_empty: bool) -> Option<Box<Self>> {
         let bounds = bounds.logs()?;
         Some(Box::new(Self {
@@ -104,9 +121,9 @@ impl Cache {
         &self.marks[(key.hash >> 8) as usize % MARKS]
     }
 
-    /// Looks a key up. Whether a word that it has is this key's is for `is_its` to say.
+    /// Looks a key up. `is_its` decides whether a cached word is this key's.
     #[inline(always)]
-    pub(super) fn look(&self, seat: u64, key: CacheKey, is_its: impl FnOnce(u64) -> bool) -> Look {
+    pub(super) fn look(&self, thread_slot: u64, key: CacheKey, is_its: impl FnOnce(u64) -> bool) -> Look {
         let table = self.table.load();
         let seen = match table.bucket(key.hash) {
             Some(bucket) => bucket.find(key.word),
@@ -116,50 +133,59 @@ impl Cache {
         match seen {
             Seen::Word { word, is_old } if is_its(word) => {
                 if is_old {
-                    self.tally.add(seat, Event::OldHit, 1);
+                    self.tally.add(thread_slot, Event::OldHit, 1);
                 }
-                self.count(seat, Event::Hit);
+                self.count(thread_slot, Event::Hit);
                 Look::Word(word)
             }
             Seen::Absent => {
-                self.count(seat, Event::Hit);
+                self.count(thread_slot, Event::Hit);
                 Look::Absent
             }
             _ => {
-                self.count(seat, Event::Miss);
-                // ORDER: Acquire: the table is searched behind it. Whoever sees the mark that a change has left sees the change.
+                self.count(thread_slot, Event::Miss);
+                // ORDER: Acquire: the table is searched behind it. A reader that sees the mark
+                // after a change sees the change.
                 Look::Unknown(Ticket { mark: self.mark(key).load(Acquire) })
             }
         }
     }
 
-    /// What a search of the table has found, and made durable, after so many buckets.
+    /// Stores what a search of `buckets` buckets of the table has found and persisted.
     #[inline(always)]
-    pub(super) fn fill(&self, seat: u64, key: CacheKey, ticket: &Ticket, found: Option<u64>, buckets: u64) {
-        self.tally.add(seat, Event::Bucket, buckets);
+    pub(super) fn fill(
+        &self,
+        thread_slot: u64,
+        key: CacheKey,
+        ticket: &Ticket,
+        found: Option<u64>,
+        buckets: u64,
+    ) {
+        self.tally.add(thread_slot, Event::Bucket, buckets);
         let Some(word) = found else { return };
         if ticket.mark & IN_SYNC != 0 {
             return;
         }
         let table = self.table.load();
         let filled = table.bucket_made(key.hash).fill(key.word, word, || {
-            // ORDER: SeqCst, both: whoever fills a table that replaced another, and does not see the mark of a change, is seen by that change to have had this table.
+            // ORDER: SeqCst, both: if a thread fills a table that replaced another and does not see
+            // the mark of a change, that change sees this table.
             fence(SeqCst);
             self.mark(key).load(Acquire) == ticket.mark
         });
         match filled {
-            Filled::Free => _ = self.tally.add(seat, Event::Filling, 1),
-            Filled::Evicting { is_ghost: true } => _ = self.tally.add(seat, Event::GhostMiss, 1),
+            Filled::Free => _ = self.tally.add(thread_slot, Event::Filling, 1),
+            Filled::Evicting { is_ghost: true } => _ = self.tally.add(thread_slot, Event::GhostMiss, 1),
             Filled::Evicting { .. } | Filled::Not => {}
         }
     }
 
-    /// A change of a key begins. Called under its locks, before anything of it can be seen.
+    /// Begins a change of a key. Called under its locks, before any part of the change is visible.
     #[inline(always)]
-    pub(super) fn begin(&self, seat: u64, key: CacheKey, is_insert: bool) -> Shadow<'_> {
+    pub(super) fn begin(&self, seat: u64, key: CacheKey, is_insert: bool) -> CacheChange<'_> {
         self.tally.add(seat, Event::Change, 1);
         self.enter(key, is_insert);
-        Shadow(Some((self, key)))
+        CacheChange(Some((self, key)))
     }
 
     #[inline(always)]
@@ -175,28 +201,29 @@ impl Cache {
         }
     }
 
-    /// The change is over, as seen from the table's locks: it is durable (`Some`: what the key has now), or will be.
+    /// Ends a change, as far as the table's locks are concerned: it is durable (`Some`: the key's
+    /// new state), or will be.
     #[inline(always)]
     fn leave(&self, key: CacheKey, becomes: Option<Option<u64>>) {
         if let Some(word) = becomes {
             self.table.load().bucket_made(key.hash).end(key.word, word);
         }
-        // ORDER: Release: who notes this mark reads the table behind the change.
+        // ORDER: Release: a reader of this mark searches the table behind the change.
         self.mark(key).fetch_add(VERSION_ONE - IN_SYNC_ONE, Release);
     }
 
     #[inline(always)]
-    fn count(&self, seat: u64, event: Event) {
-        if self.tally.add(seat, event, 1).is_multiple_of(LOOK_EVERY) {
+    fn count(&self, thread_slot: u64, event: Event) {
+        if self.tally.add(thread_slot, event, 1).is_multiple_of(JUDGE_EVERY) {
             self.judge();
         }
     }
 
-    /// Gives the cache another size, if what it was seen to do asks for it.
+    /// Gives the cache another size, if its counters suggest that.
     #[cold]
     #[inline(never)]
     fn judge(&self) {
-        // Somebody else is at it.
+        // Another thread does this.
         let Ok(mut history) = self.history.try_lock() else { return };
         let (now, table) = (self.tally.sum(), self.table.load());
         let seen = now.since(history.counted);
@@ -224,7 +251,7 @@ impl Cache {
         }
     }
 
-    /// Another table instead of this one. Whoever is at that goes on with it; the last one frees it.
+    /// Replaces the table. Threads that use the old one continue with it; the last one frees it.
     fn replace(&self, log2: u32) {
         self.table.store(Arc::new(Table::new(log2, false)));
     }
@@ -249,14 +276,15 @@ impl Cache {
     }
 }
 
-/// A key that is being changed, in SYNC. Without a cache it is nothing.
+/// A key that is being changed, in SYNC. Without a cache it is empty.
 #[must_use = "a key that stays in SYNC is not cached any more"]
-pub(super) struct Shadow<'c>(Option<(&'c Cache, CacheKey)>);
+pub(super) struct CacheChange<'c>(Option<(&'c Cache, CacheKey)>);
 
-impl Shadow<'_> {
+impl CacheChange<'_> {
     pub(super) const NONE: Self = Self(None);
 
-    /// The change is durable, and the key has this word, or none. Called under the locks of the change.
+    /// The change is durable, and the key has this word, or is removed. Called under the locks of
+    /// the change.
     #[inline(always)]
     pub(super) fn done(self, word: Option<u64>) {
         if let Some((cache, key)) = self.0 {
@@ -264,7 +292,7 @@ impl Shadow<'_> {
         }
     }
 
-    /// The change can be seen, and others see to it that it is durable.
+    /// The change is visible, and will be persisted later.
     #[inline(always)]
     pub(super) fn left(self) {
         if let Some((cache, key)) = self.0 {
@@ -286,7 +314,7 @@ mod tests {
     const BOUNDS: CacheBounds = CacheBounds { min: 1 << 12, max: 1 << 16 };
 
     #[test]
-    fn keys_have_marks_all_over_the_row() {
+    fn marks_of_keys_are_spread() {
         let cache = Cache::new(BOUNDS, true).unwrap();
         let mark = |hash: u64| std::ptr::from_ref(cache.mark(CacheKey { hash, word: 0 }));
         let marks: HashSet<_> = (0..20_000u64).map(|n| mark(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
@@ -294,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_is_given_the_size_that_these_bytes_have_room_for() {
+    fn resize_rounds_down_to_the_bytes() {
         let cache = Cache::new(BOUNDS, true).unwrap();
         for (bytes, made) in [(1 << 13, 1 << 13), ((1 << 13) - 1, 1 << 12), (1, 128)] {
             cache.resize(bytes);
@@ -309,9 +337,10 @@ mod tests {
         }
     }
 
-    /// Nobody knows two byte strings of one hash, so the cache is told that one is there under another's.
+    /// No two byte strings with the same hash are known, so the cache is given one under the
+    /// other's hash.
     #[test]
-    fn of_two_keys_of_one_hash_the_record_decides() {
+    fn record_decides_between_keys_of_one_hash() {
         let pool = pool::<Dram>(1 << 20);
         let index =
             Rewo::<Dram, Bytes<Records>>::with_shape(&pool, "index", 1, 0).unwrap().with_cache(BOUNDS);
@@ -325,8 +354,9 @@ mod tests {
         assert_eq!((index.get(&guard, one), index.get(&guard, other)), (Some(64), Some(128)));
     }
 
-    /// A cache of 2^0 to 2^2 buckets that looks for as many keys as it is told, one after the other, and caches them.
-    fn searching(cache: &Cache, keys: u64, times: u64) {
+    /// A cache of 2^0 to 2^2 buckets, in which `keys` keys are looked up and cached, one after the
+    /// other.
+    fn look_up_and_fill(cache: &Cache, keys: u64, times: u64) {
         for n in (0..keys).cycle().take((keys * times) as usize) {
             // Other bits than those that choose the bucket.
             let key = CacheKey { hash: n << 20, word: n };
@@ -341,30 +371,30 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_grows_where_keys_come_back_soon_and_shrinks_where_few_are_asked_for_within_its_bounds() {
+    fn cache_grows_and_shrinks_within_its_bounds() {
         let bounds = CacheBounds { min: 128, max: 512 };
         let cache = Cache::new(bounds, false).unwrap();
         assert_eq!(sizes(&cache), (128, 0, 0));
-        // Ten of a bucket's seven: each comes back when it has just gone.
-        searching(&cache, 10, 3000);
+        // Ten keys for a bucket's seven slots: each is asked for when it has just been replaced.
+        look_up_and_fill(&cache, 10, 3000);
         assert_eq!(sizes(&cache), (512, 2, 0));
-        searching(&cache, 2, 30_000);
+        look_up_and_fill(&cache, 2, 30_000);
         assert_eq!(sizes(&cache), (128, 2, 2));
         let hits = cache.stats().hits;
-        searching(&cache, 2, 100);
+        look_up_and_fill(&cache, 2, 100);
         assert_eq!(cache.stats().hits - hits, 200);
     }
 
     #[test]
-    fn a_cache_without_room_to_grow_or_to_shrink_keeps_its_size() {
+    fn cache_with_equal_bounds_keeps_its_size() {
         let cache = Cache::new(CacheBounds { min: 256, max: 256 }, false).unwrap();
-        searching(&cache, 10, 3000);
-        searching(&cache, 2, 30_000);
+        look_up_and_fill(&cache, 10, 3000);
+        look_up_and_fill(&cache, 2, 30_000);
         assert_eq!(sizes(&cache), (256, 0, 0));
     }
 
     #[test]
-    fn what_an_empty_index_was_never_asked_for_is_known_to_be_absent() {
+    fn cache_of_an_empty_index_is_complete() {
         let key = CacheKey { hash: 1 << 20, word: 1 };
         for is_empty in [true, false] {
             let cache = Cache::new(BOUNDS, is_empty).unwrap();
@@ -374,10 +404,11 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_is_still_filling_is_judged_at_the_ninth_look() {
+    fn filling_cache_is_judged_at_the_ninth_look() {
         let cache = Cache::new(CacheBounds { min: 128, max: 512 }, false).unwrap();
         cache.resize(512);
-        // A search and a change are two operations, and there is a look after 3,584 of them, once in 256 searches.
+        // A search and a change are two operations; the size is judged after 3,584 of them, once in
+        // 256 searches.
         let key = CacheKey { hash: 1 << 20, word: 1 };
         let mut keys = 0..;
         let shrunk_after = |searches: u64| {
@@ -392,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_of_a_key_while_it_changes_is_not_cached() {
+    fn word_read_during_a_change_is_not_cached() {
         let cache = Cache::new(BOUNDS, false).unwrap();
         let key = CacheKey { hash: 1 << 20, word: 1 };
         let look = || match cache.look(0, key, |_| true) {

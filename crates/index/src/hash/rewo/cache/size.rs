@@ -1,27 +1,28 @@
-//! How large the cached table should be, by what it was seen to spare.
+//! The size of the cached table, chosen by how many bucket reads it saves.
 
 use super::bucket::SLOTS;
 use super::table::BUCKET_BYTES;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Between which sizes an index may have a cache in DRAM, in bytes. A largest size of 0 is no cache.
+/// The smallest and largest size of an index's DRAM cache, in bytes. A largest size of 0 means no
+/// cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheBounds {
-    /// It has this much at least.
+    /// The smallest size.
     pub min: u64,
-    /// It has this much at most.
+    /// The largest size.
     pub max: u64,
 }
 
-/// What a cache in DRAM does.
+/// The counters of a DRAM cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Its size now, as if all of it had been needed already.
+    /// Its size, as if all of it had been touched.
     pub bytes: u64,
     /// Keys that it has room for.
     pub slots: u64,
-    /// Searches that it answered, that a key is absent among them.
+    /// Searches that it answered, including answers that a key is absent.
     pub hits: u64,
     /// Searches that it left to the index.
     pub misses: u64,
@@ -32,7 +33,7 @@ pub struct CacheStats {
 }
 
 impl CacheBounds {
-    /// The binary logarithms of the fewest and the most buckets; `None` if there is no cache.
+    /// The fewest and the most buckets, as binary logarithms; `None` if there is no cache.
     pub(super) fn logs(self) -> Option<(u32, u32)> {
         const LOG2_MAX: u32 = 33;
         let most = self.max / BUCKET_BYTES;
@@ -41,7 +42,8 @@ impl CacheBounds {
     }
 }
 
-/// What is counted, one line of counters a seat (of sixteen): so threads do not share a line. Two that have the same seat in different sixteens may lose a count.
+/// Counted events. Each thread slot (modulo sixteen) has a line of counters, so threads do not
+/// share a line. Two threads with the same slot modulo sixteen may lose a count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub(super) enum Event {
@@ -49,12 +51,12 @@ pub(super) enum Event {
     Miss,
     /// A hit that half the cache would have missed.
     OldHit,
-    /// A miss that twice the cache would have hit, as far as ghosts tell.
+    /// A miss that twice the cache would have hit, as far as ghosts show.
     GhostMiss,
     /// Buckets of the table that misses have read.
     Bucket,
     Change,
-    /// A key came into a slot that was free.
+    /// A key was stored in a free slot.
     Filling,
 }
 const EVENTS: usize = Event::Filling as usize + 1;
@@ -69,10 +71,10 @@ const STRIPES: usize = 16;
 pub(super) struct Tally([Stripe; STRIPES]);
 
 impl Tally {
-    /// Adds to a count, and returns what it is now at this seat.
+    /// Adds to a counter, and returns its value for this thread slot.
     #[inline(always)]
-    pub(super) fn add(&self, seat: u64, event: Event, by: u64) -> u64 {
-        let count = &self.0[seat as usize % STRIPES].0[event as usize];
+    pub(super) fn add(&self, thread_slot: u64, event: Event, by: u64) -> u64 {
+        let count = &self.0[thread_slot as usize % STRIPES].0[event as usize];
         let now = count.load(Relaxed).wrapping_add(by);
         count.store(now, Relaxed);
         now
@@ -84,11 +86,11 @@ impl Tally {
     }
 }
 
-/// Counts, of a time or of all times.
+/// Counts, of some time or since the start.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Counted([u64; EVENTS]);
 
-/// What to do about the size.
+/// What to do with the size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Advice {
     Keep,
@@ -96,7 +98,8 @@ pub(super) enum Advice {
     Halve,
 }
 
-/// Of operations, those that have to be spared a bucket before the cache is doubled for it: one in so many; and those that still are, before it is halved.
+/// The cache is doubled if that saves a bucket read for one in this many operations. It is halved
+/// if that costs a bucket read for fewer than one in [`WORTH_KEEPING`].
 const WORTH_DOUBLING: u64 = 32;
 const WORTH_KEEPING: u64 = 128;
 
@@ -113,18 +116,19 @@ impl Counted {
         self.of(Event::Hit) + self.of(Event::Miss) + self.of(Event::Change)
     }
 
-    /// Whether enough has been seen of a cache with so many slots.
+    /// Whether there are enough operations to judge a cache of this many slots.
     pub(super) fn is_enough_for(self, slots: u64) -> bool {
         self.operations() >= (4 * slots).max(512 * SLOTS as u64)
     }
 
-    /// Whether keys still come into free slots, so that nobody knows yet what it is good for.
+    /// Whether keys are still stored in free slots, so that the use of the cache is not known yet.
     pub(super) fn is_filling(self) -> bool {
         self.of(Event::Filling) * 16 > self.operations()
     }
 
-    /// What twice or half the size would spare, or cost, in buckets that are read: the searches that it would answer, or would not, times what one reads that is not answered.
-    /// Writes count among the operations, for they pay for the cache, and it spares them nothing.
+    /// Estimates the bucket reads that twice or half the size would save or cost: the number of
+    /// searches that it would answer or not, times the reads of a search that is not answered.
+    /// Writes count as operations, because they pay for the cache without a gain.
     pub(super) fn advice(self) -> Advice {
         let misses = self.of(Event::Miss).max(1);
         let buckets = |searches: u64| searches * self.of(Event::Bucket).max(misses) / misses;
@@ -150,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_follows_what_is_spared() {
+    fn advice_depends_on_saved_reads() {
         use Event::*;
         let reads = [(Hit, 600), (Miss, 400), (Bucket, 400)];
         let with = |more: &[(Event, u64)]| counted(&[&reads, more].concat()).advice();
@@ -167,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_rounded_to_a_power_of_two_below() {
+    fn bounds_round_down_to_a_power_of_two() {
         let logs = |min, max| CacheBounds { min, max }.logs();
         assert_eq!(logs(0, 0), None);
         assert_eq!(logs(0, 127), None, "less than a bucket");
@@ -177,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_judged_after_it_was_used_and_filled() {
+    fn cache_is_judged_after_use_and_filling() {
         let seen = |operations| counted(&[(Event::Hit, operations)]);
         assert!(!seen(3583).is_enough_for(7) && seen(3584).is_enough_for(7));
         assert!(!seen(3999).is_enough_for(1000) && seen(4000).is_enough_for(1000));
@@ -186,15 +190,15 @@ mod tests {
     }
 
     #[test]
-    fn each_of_sixteen_seats_has_its_own_counters() {
+    fn sixteen_thread_slots_have_their_own_counters() {
         let tally = Tally::default();
-        let first: Vec<u64> = (0..18).map(|seat| tally.add(seat, Event::Miss, 2)).collect();
+        let first: Vec<u64> = (0..18).map(|thread_slot| tally.add(thread_slot, Event::Miss, 2)).collect();
         assert_eq!(first, [vec![2; 16], vec![4; 2]].concat());
         assert_eq!((tally.sum().of(Event::Miss), tally.sum().of(Event::Hit)), (36, 0));
     }
 
     #[test]
-    fn hits_misses_and_changes_are_operations_each_counted_once() {
+    fn operations_are_hits_misses_and_changes() {
         let seen =
             counted(&[(Event::Hit, 100), (Event::Miss, 20), (Event::Change, 3), (Event::Bucket, 1000)]);
         assert_eq!(seen.operations(), 123);
