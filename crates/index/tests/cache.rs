@@ -1,4 +1,5 @@
-//! Rewo-Hash's cached table: what it answers, what it spares, and that it never tells what is not so.
+//! Tests: Rewo-Hash's cached table; its answers, what it saves, and that it never returns a stale
+//! word.
 #![allow(missing_docs, clippy::print_stdout, reason = "tests, whose figures are printed")]
 
 use std::sync::atomic::AtomicBool;
@@ -17,31 +18,31 @@ fn cached<M: MappedMedium>(min: u64, max: u64) -> Rewo<M, U64> {
     Rewo::with_shape(&pool(), "rewo", 10, 8).expect("room for a table").with_cache(CacheBounds { min, max })
 }
 
-/// The key with number `n`: no order in them.
+/// The key with number `n`, in no order.
 fn key(n: u64) -> u64 {
     let z = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ z >> 31
 }
 
-fn told(index: &impl PointIndex) -> CacheStats {
+fn cache_stats(index: &impl PointIndex) -> CacheStats {
     index.cache().expect("a cache")
 }
 
-/// What searching costs, and how many of them the cache answered.
-fn searching<M: MappedMedium>(index: &Rewo<Counting<M>, U64>, keys: std::ops::Range<u64>) -> (Counts, u64) {
-    let (guard, hits) = (index.pool().pin(), told(index).hits);
+/// The cost of searches, and how many of them the cache answered.
+fn search<M: MappedMedium>(index: &Rewo<Counting<M>, U64>, keys: std::ops::Range<u64>) -> (Counts, u64) {
+    let (guard, hits) = (index.pool().pin(), cache_stats(index).hits);
     let searches = || keys.clone().for_each(|n| _ = index.get(&guard, &key(n)));
     let counts = index.pool().medium().during(searches).0;
-    (counts, told(index).hits - hits)
+    (counts, cache_stats(index).hits - hits)
 }
 
 #[test]
-fn a_hit_reads_no_line_of_the_medium_nor_does_a_miss_that_a_complete_cache_answers() {
+fn hit_in_a_complete_cache_reads_no_line() {
     let index = cached::<Counting<Pmem>>(1 << 20, 1 << 20);
     let guard = index.pool().pin();
     (0..3000).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
-    let (counts, hits) = searching(&index, 0..6000);
+    let (counts, hits) = search(&index, 0..6000);
     assert_eq!((counts, hits), (Counts::default(), 6000));
     let keys: Vec<u64> = (2990..3010).map(key).collect();
     let (counts, ()) = index.pool().medium().during(|| {
@@ -53,11 +54,11 @@ fn a_hit_reads_no_line_of_the_medium_nor_does_a_miss_that_a_complete_cache_answe
 }
 
 #[test]
-fn what_is_read_is_cached_and_what_was_not_used_for_longest_gives_way() {
+fn least_recently_used_key_is_replaced() {
     let index = cached::<Counting<Pmem>>(128, 128);
     let guard = index.pool().pin();
     (0..100).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
-    let hits = |n: u64| searching(&index, n..n + 1).1;
+    let hits = |n: u64| search(&index, n..n + 1).1;
     // Seven keys fit.
     let all: Vec<u64> = (50..57).map(hits).collect();
     assert!(all.iter().all(|&hits| hits == 0), "{all:?}");
@@ -67,21 +68,21 @@ fn what_is_read_is_cached_and_what_was_not_used_for_longest_gives_way() {
 }
 
 #[test]
-fn what_many_gets_find_is_cached_by_the_table_that_there_is_then() {
+fn get_many_fills_the_current_cache() {
     let index = cached::<Counting<Pmem>>(1 << 16, 1 << 16);
     let guard = index.pool().pin();
     (0..100).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
     index.resize_cache(1 << 15);
-    let stats = told(&index);
+    let stats = cache_stats(&index);
     assert_eq!((stats.bytes, stats.misses), (1 << 15, 0));
     let keys: Vec<u64> = (0..100).map(key).collect();
     index.get_many(&guard, &keys, |nth, word| assert_eq!(word, Some(nth as u64)));
-    assert_eq!(told(&index).misses, 100, "it was empty");
-    assert_eq!(searching(&index, 0..100), (Counts::default(), 100));
+    assert_eq!(cache_stats(&index).misses, 100, "it was empty");
+    assert_eq!(search(&index, 0..100), (Counts::default(), 100));
 }
 
 #[test]
-fn changes_are_seen_at_once_and_settled_ones_are_cached() {
+fn changes_are_visible_at_once_and_cached_when_durable() {
     let index = cached::<Counting<Pmem>>(1 << 16, 1 << 16);
     let guard = index.pool().pin();
     for n in 0..50 {
@@ -92,7 +93,7 @@ fn changes_are_seen_at_once_and_settled_ones_are_cached() {
     for n in 0..25 {
         assert_eq!(index.remove(&guard, &key(n)), Some(n + 2));
     }
-    let (counts, hits) = searching(&index, 0..50);
+    let (counts, hits) = search(&index, 0..50);
     assert_eq!((counts.lines_read, hits), (0, 50));
     for n in 0..50 {
         assert_eq!(index.get(&guard, &key(n)), (n >= 25).then_some(n + 2));
@@ -100,7 +101,7 @@ fn changes_are_seen_at_once_and_settled_ones_are_cached() {
 }
 
 #[test]
-fn a_deferred_change_is_read_from_the_table_and_made_durable_before_it_is_cached() {
+fn deferred_change_is_persisted_before_it_is_cached() {
     let index = cached::<Counting<Pmem>>(1 << 16, 1 << 16);
     let guard = index.pool().pin();
     let mut deferred = Deferred::default();
@@ -108,14 +109,14 @@ fn a_deferred_change_is_read_from_the_table_and_made_durable_before_it_is_cached
         let done = index.compare_and_swap_deferred(&guard, &key(n), None, Some(n), &mut deferred);
         assert_eq!(done, Ok(Swapped::Done));
     }
-    let (counts, hits) = searching(&index, 0..1);
+    let (counts, hits) = search(&index, 0..1);
     assert!(hits == 0 && counts.fences == 1, "the reader sees to it: {counts:?}");
-    let (counts, hits) = searching(&index, 0..1);
+    let (counts, hits) = search(&index, 0..1);
     assert_eq!((counts, hits), (Counts::default(), 1));
     index.settle(&guard, deferred);
-    let (counts, hits) = searching(&index, 1..3);
+    let (counts, hits) = search(&index, 1..3);
     assert!(hits == 0 && counts.fences == 0, "{counts:?}");
-    assert_eq!(searching(&index, 0..100).1, 100, "nothing is missing in it");
+    assert_eq!(search(&index, 0..100).1, 100, "nothing is missing in it");
     let mut deferred = Deferred::default();
     let done = index.compare_and_swap_deferred(&guard, &key(1), Some(1), None, &mut deferred);
     assert_eq!((done, index.get(&guard, &key(1))), (Ok(Swapped::Done), None));
@@ -123,7 +124,7 @@ fn a_deferred_change_is_read_from_the_table_and_made_durable_before_it_is_cached
 }
 
 #[test]
-fn what_was_there_before_is_not_denied() {
+fn cache_of_a_filled_table_is_incomplete() {
     let pool = pool::<Shm>();
     let bounds = CacheBounds { min: 1 << 18, max: 1 << 18 };
     let index = Rewo::<Shm, U64>::create(&pool, "rewo", 1000).unwrap();
@@ -134,7 +135,7 @@ fn what_was_there_before_is_not_denied() {
     for round in 0..2 {
         assert!((0..1000).all(|n| index.get(&guard, &key(n)) == Some(n)));
         assert!((1000..2000).all(|n| index.get(&guard, &key(n)).is_none()));
-        let stats = told(&index);
+        let stats = cache_stats(&index);
         assert_eq!((stats.hits, stats.misses), (round * 1000, 2000 + round * 1000));
     }
     let full = Rewo::<Shm, U64>::create(&pool, "more", 1000).unwrap();
@@ -144,13 +145,13 @@ fn what_was_there_before_is_not_denied() {
 }
 
 #[test]
-fn without_bounds_there_is_none() {
+fn no_bounds_make_no_cache() {
     let index = cached::<Dram>(0, 0);
     assert_eq!(index.cache(), None);
 }
 
 #[test]
-fn byte_strings_are_found_by_hash_and_told_by_their_records() {
+fn cached_byte_strings_are_compared_by_record() {
     let pool = pool::<Counting<Pmem>>();
     type Kind = Bytes<TestRecord>;
     let bounds = CacheBounds { min: 1 << 16, max: 1 << 16 };
@@ -170,7 +171,7 @@ fn byte_strings_are_found_by_hash_and_told_by_their_records() {
     assert!(with.lines_read * 2 <= without.lines_read, "{with:?}, {without:?}");
 }
 
-/// A draw between 0 and `n`, most of them small.
+/// A random number from 0 to below `n`, most of them small.
 fn skewed(dice: &mut u64, n: u64) -> u64 {
     *dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let fraction = (*dice >> 33) as f64 / (1u64 << 31) as f64;
@@ -178,40 +179,41 @@ fn skewed(dice: &mut u64, n: u64) -> u64 {
 }
 
 #[test]
-fn its_size_follows_what_it_spares() {
+fn size_adapts_to_the_load() {
     const KEYS: u64 = 100_000;
     let index = cached::<Dram>(4 << 10, 1 << 20);
     let guard = index.pool().pin();
     (0..KEYS).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
     let mut dice = 7;
-    let mut sizes = vec![told(&index).bytes];
+    let mut sizes = vec![cache_stats(&index).bytes];
     for _ in 0..2_000_000 {
         let n = skewed(&mut dice, KEYS);
         assert_eq!(index.get(&guard, &key(n)), Some(n));
     }
-    sizes.push(told(&index).bytes);
+    sizes.push(cache_stats(&index).bytes);
     for _ in 0..2_000_000 {
         let n = skewed(&mut dice, 100);
         assert_eq!(index.get(&guard, &key(n)), Some(n));
     }
-    sizes.push(told(&index).bytes);
+    sizes.push(cache_stats(&index).bytes);
     for n in 0..500_000 {
         assert_eq!(index.update(&guard, &key(n % KEYS), n % KEYS), Some(n % KEYS));
         assert_eq!(index.get(&guard, &key(n % 1000)), Some(n % 1000));
     }
-    println!("{sizes:?}, {:?}", told(&index));
+    println!("{sizes:?}, {:?}", cache_stats(&index));
     assert_eq!(sizes[0], 4 << 10);
     assert!(sizes[1] >= 64 << 10, "so many keys are asked for: {sizes:?}");
     assert!(sizes[2] <= sizes[1] / 4, "so few: {sizes:?}");
 }
 
 /// The number and version of a word.
-fn told_by<M: MappedMedium, K: TestKeys>(guard: &Guard<'_, M>, word: u64) -> (u64, u64) {
+fn decode<M: MappedMedium, K: TestKeys>(guard: &Guard<'_, M>, word: u64) -> (u64, u64) {
     K::read(guard, word)
 }
 
-/// One writer a key, whose values only grow; readers never see them shrink, nor a key that was there again before it was removed; the cache is replaced and evicts all the while.
-fn never_back<M: MappedMedium, K: TestKeys + Nests>()
+/// One writer for each key, whose values only grow. Readers never see a value decrease, nor a
+/// removed key present again. Meanwhile the cache is replaced and evicts.
+fn check_never_stale<M: MappedMedium, K: TestKeys + Nests>()
 where
     K::Owned: Sync + Send,
 {
@@ -240,8 +242,7 @@ where
                                 assert_eq!(index.get(&guard, key), None);
                                 K::give_back(&guard, old, true);
                             } else {
-                                let found =
-                                    index.get(&guard, key).map(|word| told_by::<M, K>(&guard, word).1);
+                                let found = index.get(&guard, key).map(|word| decode::<M, K>(&guard, word).1);
                                 assert_eq!(found, Some(round), "its own");
                             }
                         }
@@ -258,7 +259,7 @@ where
                     let number = turn * turn / 3 % KEYS;
                     let guard = pool.pin();
                     let found = index.get(&guard, keys[number as usize].borrow());
-                    let Some((whose, round)) = found.map(|word| told_by::<M, K>(&guard, word)) else {
+                    let Some((whose, round)) = found.map(|word| decode::<M, K>(&guard, word)) else {
                         continue;
                     };
                     assert_eq!(whose, number);
@@ -270,7 +271,7 @@ where
                 }
             });
         }
-        // A writer that failed has said why.
+        // A writer that failed has reported why.
         let failed =
             writers.into_iter().map(|writer| writer.join().is_err()).filter(|&failed| failed).count();
         is_over.store(true, Relaxed);
@@ -280,8 +281,8 @@ where
 }
 
 #[test]
-fn nothing_goes_back_while_all_of_it_changes() {
-    never_back::<Jittery<Dram>, U64>();
-    never_back::<Jittery<Pmem>, U64>();
-    never_back::<Jittery<Pmem>, Bytes<TestRecord>>();
+fn cached_reads_are_never_stale() {
+    check_never_stale::<Jittery<Dram>, U64>();
+    check_never_stale::<Jittery<Pmem>, U64>();
+    check_never_stale::<Jittery<Pmem>, Bytes<TestRecord>>();
 }

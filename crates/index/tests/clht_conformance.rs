@@ -1,4 +1,4 @@
-//! P-CLHT on every medium, for both kinds of keys, through the suite that every index passes.
+//! Tests: P-CLHT passes the suite for indexes, on every medium and for both kinds of keys.
 
 use terrace_index::hash::{Clht, Slots};
 use terrace_index::{Bytes, Stored, U64};
@@ -31,22 +31,22 @@ fn on_counted_pmem() {
 }
 
 #[test]
-fn of_byte_strings_on_dram() {
+fn byte_strings_on_dram() {
     point_index(clht::<Dram, Bytes<TestRecord>>);
 }
 
 #[test]
-fn of_byte_strings_on_shm() {
+fn byte_strings_on_shm() {
     point_index(clht::<Shm, Bytes<TestRecord>>);
 }
 
 #[test]
-fn of_byte_strings_on_pmem() {
+fn byte_strings_on_pmem() {
     point_index(clht::<Pmem, Bytes<TestRecord>>);
 }
 
 #[test]
-fn of_byte_strings_on_counted_shm() {
+fn byte_strings_on_counted_shm() {
     point_index(clht::<Counting<Shm>, Bytes<TestRecord>>);
 }
 

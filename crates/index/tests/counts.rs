@@ -1,4 +1,4 @@
-//! What P-CLHT asks of its medium, counted.
+//! Tests: P-CLHT's accesses to its medium, counted.
 
 use terrace_index::{PointIndex, Stored, U64, hash::Clht};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
@@ -27,7 +27,7 @@ const NOTHING: Counts = Counts {
 };
 
 #[test]
-fn a_change_of_an_inline_pair_costs_one_write_back_and_one_fence() {
+fn change_costs_one_write_back_and_one_fence() {
     let index = clht::<Pmem>(50_000);
     let costs = costs_of_single_changes(&index, 50_000);
     let one = Counts { write_backs: 1, fences: 1, ..NOTHING };
@@ -37,19 +37,20 @@ fn a_change_of_an_inline_pair_costs_one_write_back_and_one_fence() {
 }
 
 #[test]
-fn a_million_inserts_from_nothing_cost_at_most_1_3_of_each() {
+fn million_inserts_cost_at_most_1_3_write_backs_each() {
     const KEYS: u64 = 1_000_000;
     let index = clht::<Pmem>(0);
     let counts = costs_of_inserts(&index, KEYS);
     let each = |count: u64| count as f64 / KEYS as f64;
     let (write_backs, fences) = (each(counts.write_backs), each(counts.fences));
-    // What a resize draws is streamed on x86-64; on aarch64 each of its lines is written back besides, about one for each insert.
+    // A resize streams its buckets on x86-64. On aarch64 each of these lines is also written back,
+    // about one for each insert.
     let most = if cfg!(target_arch = "aarch64") { 2.3 } else { 1.3 };
     assert!(write_backs <= most && fences <= 1.3, "{write_backs} write-backs and {fences} fences an insert");
 }
 
 #[test]
-fn gets_cost_nothing_but_reads() {
+fn gets_only_read() {
     let index = clht::<Pmem>(10_000);
     costs_of_inserts(&index, 10_000);
     let guard = index.pool().pin();

@@ -1,4 +1,5 @@
-//! Scans by cursor, on every index: nothing is missed from any cursor on, whatever the table does between two calls.
+//! Tests: scans by cursor, on every index. From any cursor on they miss no key, whatever the table
+//! does between two calls.
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -9,9 +10,9 @@ use terrace_medium::Dram;
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::{TestKeys, TestRecord};
 
-/// Keys that are there throughout.
+/// Keys that are present throughout.
 const STABLE: u64 = 300;
-/// Keys that come and go beside them: enough for every index to grow and to shrink.
+/// Keys that are inserted and removed beside them: enough for every index to grow and to shrink.
 const CHURN: u64 = 6000;
 
 trait Index: PointIndex<Medium = Dram> + Stored<Medium = Dram> {}
@@ -67,7 +68,7 @@ where
         I::Kind::give_back(&guard, word, true);
     }
 
-    /// Inserts or removes so many of the keys that come and go: all of them in, then all of them out.
+    /// Inserts or removes up to `most` of these keys, all of them by turns.
     fn churn(&mut self, most: u64) {
         for _ in 0..most {
             match self.coming {
@@ -90,7 +91,7 @@ where
             let (number, _) = I::Kind::read(&guard, word);
             seen.extend(Some(number).filter(|number| *number < STABLE));
         });
-        // What a client with doubles makes of it.
+        // A client that keeps it as a double.
         let next = cursor_at(next) as f64 as Cursor;
         assert!(next < CURSOR_LIMIT);
         next
@@ -109,7 +110,8 @@ where
     }
 }
 
-/// Scans call by call while the table grows and shrinks; then goes on once more from each cursor that was returned, at tables of other sizes.
+/// Scans call by call while the table grows and shrinks. Then scans once more from each returned
+/// cursor, in tables of other sizes.
 fn misses_nothing<I: Index>()
 where
     I::Kind: TestKeys,
@@ -140,7 +142,7 @@ where
     }
 }
 
-/// Every number below the limit leads to the end, and 0 to all keys.
+/// A scan from any number below the limit ends, and one from 0 finds all keys.
 fn takes_any_cursor<I: Index>()
 where
     I::Kind: TestKeys,
@@ -157,7 +159,7 @@ where
         let seen = subject.rest(cursor, 1 + random.next() as usize % 3);
         assert!(cursor != 0 || seen.len() as u64 == STABLE, "from cursor {cursor} on");
     }
-    // An index takes any position, also those that no cursor stands for.
+    // An index takes any position, also positions without a cursor.
     for _ in 0..200 {
         let guard = subject.pool.pin();
         let (mut position, mut calls) = (random.next(), 0);
@@ -172,7 +174,8 @@ where
     }
 }
 
-/// Keys whose hashes agree in their upper bits, and so share a place, or are told apart only by lower bits of the cursor.
+/// Keys whose hashes agree in their upper bits: they share a place, or only lower bits of the
+/// cursor distinguish them.
 fn visits_places_whole<I: Index<Kind = U64>>() {
     const ALIKE: usize = 40;
     let pool = PoolOptions::anonymous().size(64 << 20).hash_seed(9).create().unwrap();

@@ -1,4 +1,4 @@
-//! Words of an index that were changed behind its back.
+//! Tests: damaged links and roots of P-CLHT.
 #![allow(missing_docs, reason = "tests")]
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +10,7 @@ use terrace_pool::Pool;
 const BUCKETS: u64 = 8;
 const LINK: usize = 7;
 
-/// Every line of the pool's own, before the first zone. Not the seats, which threads change.
+/// Every line of the pool's metadata before the first zone, except the thread slots, which change.
 fn own_lines(pool: &Pool<Dram>) -> Vec<[u64; 8]> {
     let lines = (0..pool.layout().allocator).step_by(64);
     lines.map(|at| line(pool, at).0.each_ref().map(|word| word.load(pool.medium(), Relaxed))).collect()
@@ -21,7 +21,7 @@ fn line(pool: &Pool<Dram>, at: u64) -> &Line {
 }
 
 #[test]
-fn a_link_into_what_the_pool_keeps_for_itself_is_refused() {
+fn link_into_pool_metadata_is_refused() {
     for target in [64, 4096, 8192] {
         let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
         let map = Clht::<Dram, U64>::create(&pool, "map", 8).unwrap();
@@ -43,9 +43,9 @@ fn a_link_into_what_the_pool_keeps_for_itself_is_refused() {
     }
 }
 
-/// The words of the root's first line that a resize may not change, and both tables.
+/// The words of the root's first line that no resize may change, and both tables.
 #[test]
-fn a_root_with_any_one_of_its_words_changed_is_refused() {
+fn root_with_a_changed_word_is_refused() {
     let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
     drop(Clht::<Dram, U64>::create(&pool, "map", 8).unwrap());
     let root = pool.roots()[0].offset.unwrap();

@@ -1,4 +1,5 @@
-//! Words of a table that were changed behind its back: what `verify` says of them, where and what is expected there; and what who looks for a key is told.
+//! Tests: damaged words of all hash tables; the findings of `verify`, with their places, and the
+//! errors of searches.
 #![allow(missing_docs, reason = "tests")]
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +10,7 @@ use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::{TestKeys, TestRecord};
 
 const SEED: u64 = 11;
-/// Of a table's word that tells where it lies.
+/// Mask of a table word's bits with its place.
 const START: u64 = 0xffff_ffff_ffc0;
 /// Slots of a bucket of pairs, in TurboHash and Rewo-Hash.
 const SLOTS: u64 = 14;
@@ -26,7 +27,7 @@ fn load(pool: &Pool<Dram>, at: u64) -> u64 {
     word(pool, at).load(pool.medium(), Relaxed)
 }
 
-/// Where the root lies.
+/// The offset of the root.
 fn root(pool: &Pool<Dram>) -> u64 {
     pool.roots()[0].offset.expect("an index has a root")
 }
@@ -35,8 +36,8 @@ fn hash(key: u64) -> u64 {
     U64::hash(&key, SEED)
 }
 
-/// What `verify` says with these words changed, each finding with its place. They are as before then.
-fn told(
+/// The findings of `verify` with these words changed, each with its place. The words are restored.
+fn findings(
     index: &(impl PointIndex<Medium = Dram> + Stored<Medium = Dram>),
     changes: &[(u64, u64)],
 ) -> Vec<(u64, String)> {
@@ -50,48 +51,48 @@ fn told(
     findings.into_iter().map(|finding| (finding.offset, finding.expected)).collect()
 }
 
-/// With these words changed there is one finding, at `place`: this is expected there.
-fn is_told(
+/// Checks that with these words changed there is one finding, at `place`, with this expectation.
+fn check_finding(
     index: &(impl PointIndex<Medium = Dram> + Stored<Medium = Dram>),
     changes: &[(u64, u64)],
     place: u64,
     expected: &str,
 ) {
     assert_eq!(index.verify(&index.pool().pin()), [], "before: {expected}");
-    let told = told(index, changes);
+    let findings = findings(index, changes);
     assert!(
-        matches!(&told[..], [(at, said)] if *at == place && said.contains(expected)),
-        "{expected}: {told:x?}"
+        matches!(&findings[..], [(at, said)] if *at == place && said.contains(expected)),
+        "{expected}: {findings:x?}"
     );
 }
 
 #[test]
-fn p_clht_says_what_is_wrong_in_a_chain() {
+fn p_clht_reports_a_damaged_chain() {
     let pool = pool();
     let index = Clht::<Dram, U64>::create(&pool, "index", 0).unwrap();
     let guard = pool.pin();
     let of_bucket = |bucket: u64| (0..).filter(move |&key| hash(key) >> 61 == bucket);
-    // The last in a bucket behind the first.
+    // The last key is in a bucket behind the first.
     let keys: Vec<u64> = of_bucket(3).take(4).collect();
     keys.iter().for_each(|&key| _ = index.insert(&guard, &key, key).unwrap());
     let head = (load(&pool, root(&pool) + 8) & START) + 3 * 64;
     let link = load(&pool, head + 56);
     let next = (link & ((1 << 38) - 1)) << 6;
     assert_eq!((load(&pool, head + 8), load(&pool, next + 8)), (keys[0], keys[3]));
-    is_told(&index, &[(head + 16, keys[0])], head, "each key once");
-    is_told(&index, &[(next + 8, keys[0])], next, "each key once");
-    is_told(&index, &[(next + 8, of_bucket(5).next().unwrap())], next, "keys of bucket 3");
-    let counted = told(&index, &[(head + 56, link & !(1 << 39))]);
+    check_finding(&index, &[(head + 16, keys[0])], head, "each key once");
+    check_finding(&index, &[(next + 8, keys[0])], next, "each key once");
+    check_finding(&index, &[(next + 8, of_bucket(5).next().unwrap())], next, "keys of bucket 3");
+    let counted = findings(&index, &[(head + 56, link & !(1 << 39))]);
     assert!(matches!(&counted[..], [(_, said)] if said == "a count of 3 keys"), "{counted:x?}");
-    // Whoever followed it has taken note.
-    let lost = told(&index, &[(next + 56, load(&pool, next + 56) | 1 << 37)]);
+    // A walk that followed it has recorded the damage.
+    let lost = findings(&index, &[(next + 56, load(&pool, next + 56) | 1 << 37)]);
     assert_eq!(lost[0], (next, "a next bucket in the pool".into()));
     assert_eq!(lost[1].1, "an undamaged index");
     assert_eq!(lost.len(), 2);
 }
 
 #[test]
-fn p_clht_says_what_is_wrong_with_a_byte_string() {
+fn p_clht_reports_a_damaged_byte_string() {
     let pool = pool();
     let index = Clht::<Dram, Bytes<TestRecord>>::create(&pool, "index", 0).unwrap();
     let guard = pool.pin();
@@ -100,28 +101,29 @@ fn p_clht_says_what_is_wrong_with_a_byte_string() {
     let bucket = Bytes::<TestRecord>::hash(&key, SEED) >> 61;
     let head = (load(&pool, root(&pool) + 8) & START) + bucket * 64;
     let slot = load(&pool, head + 8);
-    is_told(&index, &[(head + 8, slot ^ 1 << 50)], head, "a sound record");
+    check_finding(&index, &[(head + 8, slot ^ 1 << 50)], head, "a sound record");
     let record = index.get(&guard, &key).unwrap();
-    is_told(&index, &[(record, load(&pool, record) ^ 1 << 40)], head, "a sound record");
-    is_told(&index, &[(head + 16, slot)], head, "each key once");
-    // Another tag, with each of the checks that it could have: one is right.
+    check_finding(&index, &[(record, load(&pool, record) ^ 1 << 40)], head, "a sound record");
+    check_finding(&index, &[(head + 16, slot)], head, "each key once");
+    // Another tag, with every possible check: one matches.
     let tagged = |check: u64| (slot ^ 1 << 50) & !(0xff << 41) | check << 41;
-    let says = |check: &u64| told(&index, &[(head + 8, tagged(*check))])[0].1.contains("from its key's hash");
+    let says =
+        |check: &u64| findings(&index, &[(head + 8, tagged(*check))])[0].1.contains("from its key's hash");
     assert_eq!((0..256).filter(says).count(), 1);
 }
 
-/// Where a slot of pairs begins in the bucket at `at`.
+/// The place of a slot's pair in the bucket at `at`.
 fn pair(at: u64, slot: u64) -> u64 {
     at + 32 + 16 * slot
 }
 
-/// The change that gives the tag of a slot in the bucket at `at`.
+/// The change that gives a slot in the bucket at `at` another tag.
 fn with_tag(pool: &Pool<Dram>, at: u64, slot: u64, tag: u64) -> (u64, u64) {
     let (place, shift) = (at + 8 + 8 * (slot / 8), 8 * (slot % 8));
     (place, load(pool, place) & !(0xff << shift) | (tag & 0xff) << shift)
 }
 
-/// The bucket and the slot that have `key`, of so many buckets from `start` on.
+/// The bucket and the slot that have `key`, among `buckets` buckets from `start` on.
 fn find(pool: &Pool<Dram>, start: u64, buckets: u64, key: u64) -> (u64, u64) {
     let slots = (0..buckets).flat_map(|bucket| (0..SLOTS).map(move |slot| (start + 256 * bucket, slot)));
     let has_it =
@@ -130,7 +132,7 @@ fn find(pool: &Pool<Dram>, start: u64, buckets: u64, key: u64) -> (u64, u64) {
 }
 
 #[test]
-fn turbohash_says_what_is_wrong_in_a_shard() {
+fn turbohash_reports_a_damaged_shard() {
     let pool = pool();
     let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 1, 60).unwrap();
     let guard = pool.pin();
@@ -144,34 +146,34 @@ fn turbohash_says_what_is_wrong_in_a_shard() {
     assert_eq!(find(&pool, home, 2, keys[SLOTS as usize]), (behind, 0), "{place:#x}");
     let ((at, one), (same, other)) = (find(&pool, home, 2, keys[0]), find(&pool, home, 2, keys[1]));
     assert_eq!((at, same), (home, home));
-    is_told(&index, &[with_tag(&pool, home, one, hash(keys[0]) ^ 1)], home, "the tag");
+    check_finding(&index, &[with_tag(&pool, home, one, hash(keys[0]) ^ 1)], home, "the tag");
     let twice = [(pair(home, other), keys[0]), with_tag(&pool, home, other, hash(keys[0]))];
-    is_told(&index, &twice, home, "each key once");
-    is_told(&index, &[(home, load(&pool, home) | 1 << SLOTS)], home, "no slot both live and deleted");
-    is_told(&index, &[(home + 24, 0)], behind, "a path from the home 0 on");
-    // The slot of one that is gone does not end a path; there is a key less.
+    check_finding(&index, &twice, home, "each key once");
+    check_finding(&index, &[(home, load(&pool, home) | 1 << SLOTS)], home, "no slot both live and deleted");
+    check_finding(&index, &[(home + 24, 0)], behind, "a path from the home 0 on");
+    // The slot of a removed key does not end a path; the count is one too high.
     let gone = load(&pool, home) & !(1 << one) | 1 << (SLOTS + one);
-    is_told(&index, &[(home, gone)], descriptor, "a count of 14 keys");
+    check_finding(&index, &[(home, gone)], descriptor, "a count of 14 keys");
     let elsewhere = of_shard(1).next().unwrap();
     let elsewhere = [(pair(home, one), elsewhere), with_tag(&pool, home, one, hash(elsewhere))];
-    is_told(&index, &elsewhere, home, "keys of shard 0");
-    // Where the shard lies: once for reading and once for good.
-    is_told(&index, &[(places, 0)], descriptor, &format!("{place:#x}"));
+    check_finding(&index, &elsewhere, home, "keys of shard 0");
+    // The shard's place: the readers' copy and the durable one.
+    check_finding(&index, &[(places, 0)], descriptor, &format!("{place:#x}"));
     let durable = descriptor + 16 + 8 * (version & 1);
     assert_eq!(load(&pool, durable), place);
-    // Who looks for a key behind a home that does not say that such keys have passed is told that he was kept from it.
-    let passed = load(&pool, home + 24);
+    // A search for a key behind a home whose overflow bit was cleared reports damage.
+    let overflow = load(&pool, home + 24);
     word(&pool, home + 24).store(pool.medium(), 0, Relaxed);
     let kept_from = index.get_sound(&guard, &keys[SLOTS as usize]).map_err(|damage| damage.offset);
     assert_eq!(kept_from, Err(home));
     assert_eq!(index.get_sound(&guard, &keys[0]), Ok(Some(keys[0])));
-    word(&pool, home + 24).store(pool.medium(), passed, Relaxed);
+    word(&pool, home + 24).store(pool.medium(), overflow, Relaxed);
     let unsound = place ^ 1 << 50;
-    is_told(&index, &[(places, unsound), (durable, unsound)], descriptor, "a shard in the pool");
+    check_finding(&index, &[(places, unsound), (durable, unsound)], descriptor, "a shard in the pool");
 }
 
 #[test]
-fn rewo_hash_says_what_is_wrong_in_a_table() {
+fn rewo_hash_reports_a_damaged_table() {
     let pool = pool();
     let index = Rewo::<Dram, U64>::with_shape(&pool, "index", 1, 2).unwrap();
     let guard = pool.pin();
@@ -179,7 +181,7 @@ fn rewo_hash_says_what_is_wrong_in_a_table() {
     keys.iter().for_each(|&key| _ = index.insert(&guard, &key, key).unwrap());
     let view = load(&pool, root(&pool) + 64 + 8);
     let start = load(&pool, view + 64) & START;
-    // The last one is there, or another that it has evicted.
+    // The last key is there, or another that it has evicted.
     let placed: Vec<(u64, (u64, u64))> = keys.iter().map(|&key| (key, find(&pool, start, 4, key))).collect();
     let home = start + 256;
     let at_home: Vec<(u64, u64)> =
@@ -187,22 +189,22 @@ fn rewo_hash_says_what_is_wrong_in_a_table() {
     let &(_, (second, _)) =
         placed.iter().find(|(_, (at, _))| *at != home).expect("one is in its second bucket");
     let [(key, one), (_, other)] = [at_home[0], at_home[1]];
-    is_told(&index, &[with_tag(&pool, home, one, hash(key) ^ 1)], home, "the tag");
+    check_finding(&index, &[with_tag(&pool, home, one, hash(key) ^ 1)], home, "the tag");
     let twice = [(pair(home, other), key), with_tag(&pool, home, other, hash(key))];
-    is_told(&index, &twice, home, "each key once");
-    // A key in a bucket in which nobody looks for it.
+    check_finding(&index, &twice, home, "each key once");
+    // A key in a bucket in which no search looks for it.
     let strange = (0..).find(|&key| hash(key) << 14 >> 62 == 3).unwrap();
     let strange = [(pair(home, one), strange), with_tag(&pool, home, one, hash(strange))];
-    is_told(&index, &strange, home, "a key of this bucket");
-    // The home does not say that anybody has passed it.
-    let unpassed = told(&index, &[(home + 24, 0)]);
-    assert!(unpassed.contains(&(second, "a key of this bucket".into())), "{unpassed:x?}");
-    let counted = told(&index, &[(home, load(&pool, home) & !(1 << one))]);
+    check_finding(&index, &strange, home, "a key of this bucket");
+    // The home's overflow bits are clear.
+    let uncovered = findings(&index, &[(home + 24, 0)]);
+    assert!(uncovered.contains(&(second, "a key of this bucket".into())), "{uncovered:x?}");
+    let counted = findings(&index, &[(home, load(&pool, home) & !(1 << one))]);
     assert!(matches!(&counted[..], [(_, said)] if said == "a count of 14 keys"), "{counted:x?}");
-    is_told(&index, &[(view, load(&pool, view) ^ 1)], view, "a view that fits its check");
-    // Who looks for a key behind such a home is told that he was kept from it.
+    check_finding(&index, &[(view, load(&pool, view) ^ 1)], view, "a view that fits its check");
+    // A search for a key behind such a home reports damage.
     let behind = placed.iter().filter(|of| of.1.0 != home).map(|of| of.0);
-    let passed = load(&pool, home + 24);
+    let overflow = load(&pool, home + 24);
     word(&pool, home + 24).store(pool.medium(), 0, Relaxed);
     for key in behind {
         assert_eq!(index.get_sound(&guard, &key).map_err(|damage| damage.offset), Err(home));
@@ -210,12 +212,12 @@ fn rewo_hash_says_what_is_wrong_in_a_table() {
     assert!(at_home.iter().all(|of| index.get_sound(&guard, &of.0) == Ok(Some(of.0))));
     let absent = (0..).filter(|&key| hash(key) << 14 >> 62 == 1).skip(keys.len()).take(20);
     absent.into_iter().for_each(|key| assert_eq!(index.get_sound(&guard, &key), Ok(None), "{key}"));
-    word(&pool, home + 24).store(pool.medium(), passed, Relaxed);
+    word(&pool, home + 24).store(pool.medium(), overflow, Relaxed);
     assert_eq!((index.damage(), index.verify(&guard)), (None, vec![]));
 }
 
 #[test]
-fn a_meta_word_and_a_record_that_do_not_fit_their_checks_are_told() {
+fn damaged_meta_word_and_record_are_reported() {
     fn verified<I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = Bytes<TestRecord>>>(
         index: &I,
         bucket: impl FnOnce(&Pool<Dram>) -> u64,
@@ -224,8 +226,8 @@ fn a_meta_word_and_a_record_that_do_not_fit_their_checks_are_told() {
         let key = Bytes::<TestRecord>::key(1);
         index.insert(&guard, &key, Bytes::<TestRecord>::word(&guard, &key, 1, 0).unwrap()).unwrap();
         let (at, record) = (bucket(pool), index.get(&guard, &key).unwrap());
-        is_told(index, &[(at, load(pool, at) ^ 1 << 63)], at, "a meta word that fits its check");
-        is_told(index, &[(record, load(pool, record) ^ 1 << 40)], at, "a sound record");
+        check_finding(index, &[(at, load(pool, at) ^ 1 << 63)], at, "a meta word that fits its check");
+        check_finding(index, &[(record, load(pool, record) ^ 1 << 40)], at, "a sound record");
         assert_eq!(TestRecord::key(&guard, record), Some(key.as_slice()));
     }
     let turbo = Turbo::<Dram, Bytes<TestRecord>>::with_shards(&pool(), "index", 0, 0).unwrap();
@@ -234,10 +236,9 @@ fn a_meta_word_and_a_record_that_do_not_fit_their_checks_are_told() {
     verified(&rewo, |pool| load(pool, load(pool, root(pool) + 72) + 64) & START);
 }
 
-/// Who looks for a key whose record is damaged is told so; who looks for another, there or not, is not.
-fn damaged_records_are_told<
-    I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = Bytes<TestRecord>>,
->() {
+/// A search for a key with a damaged record reports it; searches for other keys, present or not, do
+/// not.
+fn check_damaged_records<I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = Bytes<TestRecord>>>() {
     let pool = pool();
     let index = I::create(&pool, "index", 0).unwrap();
     let guard = pool.pin();
@@ -259,23 +260,24 @@ fn damaged_records_are_told<
             "{}",
             I::NAME
         );
-        // It may be the record of one of the same tag, of 15 bits.
-        let told = absent.iter().filter(|key| index.get_sound(&guard, key) != Ok(None)).count();
-        assert!(told <= 1, "{}: {told}", I::NAME);
+        // It may be the record of a key with the same tag of 15 bits.
+        let findings = absent.iter().filter(|key| index.get_sound(&guard, key) != Ok(None)).count();
+        assert!(findings <= 1, "{}: {findings}", I::NAME);
         word(&pool, record).store(pool.medium(), sound, Relaxed);
     }
 }
 
 #[test]
-fn a_damaged_record_is_told_to_who_looks_for_its_key_and_to_nobody_else() {
-    damaged_records_are_told::<Clht<_, Bytes<TestRecord>>>();
-    damaged_records_are_told::<Level<_, Bytes<TestRecord>>>();
-    damaged_records_are_told::<Rewo<_, Bytes<TestRecord>>>();
-    damaged_records_are_told::<Turbo<_, Bytes<TestRecord>>>();
+fn damaged_record_is_reported_for_its_key_only() {
+    check_damaged_records::<Clht<_, Bytes<TestRecord>>>();
+    check_damaged_records::<Level<_, Bytes<TestRecord>>>();
+    check_damaged_records::<Rewo<_, Bytes<TestRecord>>>();
+    check_damaged_records::<Turbo<_, Bytes<TestRecord>>>();
 }
 
-/// With any byte of these words changed, who looks for one of `keys`, which all come in first, is given it or refused, and never told that it is absent.
-fn changed_bytes_are_found_out<I>(index: &I, keys: &[Vec<u8>], words: impl FnOnce(&Pool<Dram>) -> Vec<u64>)
+/// Checks that with any byte of these words changed, a search for one of `keys`, which are all
+/// inserted first, returns the key or an error, and never that it is absent.
+fn check_changed_bytes<I>(index: &I, keys: &[Vec<u8>], words: impl FnOnce(&Pool<Dram>) -> Vec<u64>)
 where
     I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = Bytes<TestRecord>>,
 {
@@ -303,28 +305,26 @@ where
     assert!(keys.iter().all(|key| matches!(index.get_sound(&guard, key), Ok(Some(_)))));
 }
 
-/// The words from `at` on that have so many bytes.
+/// The words of `bytes` bytes from `at` on.
 fn words(at: u64, bytes: u64) -> Vec<u64> {
     (at..at + bytes).step_by(8).collect()
 }
 
 #[test]
-fn a_slot_of_p_clht_with_any_one_byte_changed_is_found_out() {
+fn changed_byte_in_a_p_clht_slot_is_detected() {
     let index = Clht::<Dram, Bytes<TestRecord>>::create(&pool(), "index", 0).unwrap();
     let bucket = |key: &[u8]| Bytes::<TestRecord>::hash(key, SEED) >> 61;
     let keys: Vec<_> = (0..).map(Bytes::<TestRecord>::key).filter(|key| bucket(key) == 3).take(5).collect();
     // One of the six slots is empty.
-    changed_bytes_are_found_out(&index, &keys, |pool| {
-        words((load(pool, root(pool) + 8) & START) + 3 * 64 + 8, 48)
-    });
+    check_changed_bytes(&index, &keys, |pool| words((load(pool, root(pool) + 8) & START) + 3 * 64 + 8, 48));
 }
 
 #[test]
-fn a_bucket_of_level_hashing_with_any_one_byte_changed_is_found_out() {
+fn changed_byte_in_a_level_bucket_is_detected() {
     let index = Level::<Dram, Bytes<TestRecord>>::create(&pool(), "index", 0).unwrap();
     let keys: Vec<_> = (0..34).map(Bytes::<TestRecord>::key).collect();
     // Two above, one below.
-    changed_bytes_are_found_out(&index, &keys, |pool| {
+    check_changed_bytes(&index, &keys, |pool| {
         let [below, above] = [2, 3].map(|word| load(pool, root(pool) + 8 * word) & START);
         [words(above, 256), words(below, 128)].concat()
     });
@@ -332,27 +332,27 @@ fn a_bucket_of_level_hashing_with_any_one_byte_changed_is_found_out() {
 }
 
 #[test]
-fn a_bucket_of_rewo_hash_with_any_one_byte_changed_is_found_out() {
+fn changed_byte_in_a_rewo_bucket_is_detected() {
     let index = Rewo::<Dram, Bytes<TestRecord>>::with_shape(&pool(), "index", 4, 0).unwrap();
     let keys: Vec<_> = (0..20).map(Bytes::<TestRecord>::key).collect();
-    changed_bytes_are_found_out(&index, &keys, |pool| {
+    check_changed_bytes(&index, &keys, |pool| {
         words(load(pool, load(pool, root(pool) + 72) + 64) & START, 256)
     });
 }
 
 #[test]
-fn a_bucket_of_turbohash_with_any_one_byte_changed_is_found_out() {
+fn changed_byte_in_a_turbo_bucket_is_detected() {
     let index = Turbo::<Dram, Bytes<TestRecord>>::with_shards(&pool(), "index", 0, 1).unwrap();
     let keys: Vec<_> = (0..20).map(Bytes::<TestRecord>::key).collect();
-    changed_bytes_are_found_out(&index, &keys, |pool| {
+    check_changed_bytes(&index, &keys, |pool| {
         words(load(pool, load(pool, root(pool) + 24) + 16) & START, 256)
     });
 }
 
-/// Of words that are changed behind an index's back, each makes one finding: no more than so many are told, and one.
+/// Each changed word makes one finding: at most this many are reported, and one more.
 const FINDINGS_MAX: usize = 1000;
 
-fn changes_are_told_up_to_the_most(
+fn check_findings_max(
     index: &(impl PointIndex<Medium = Dram> + Stored<Medium = Dram>),
     damaged: impl Iterator<Item = (u64, u64)>,
 ) {
@@ -363,12 +363,12 @@ fn changes_are_told_up_to_the_most(
         (FINDINGS_MAX + 1, FINDINGS_MAX + 1),
         (1024, FINDINGS_MAX + 1),
     ] {
-        assert_eq!(told(index, &changes[..count]).len(), expected, "of {count}");
+        assert_eq!(findings(index, &changes[..count]).len(), expected, "of {count}");
     }
 }
 
 #[test]
-fn no_more_than_a_thousand_findings_and_one_are_told() {
+fn verify_stops_after_a_thousand_findings() {
     type Strings = Bytes<TestRecord>;
     let roomy = || PoolOptions::anonymous().size(16 << 20).hash_seed(SEED).create().expect("a pool");
     let turned = |pool: &Pool<Dram>, at: u64| (at, load(pool, at) ^ 1 << 63);
@@ -376,26 +376,27 @@ fn no_more_than_a_thousand_findings_and_one_are_told() {
     let turbo = Turbo::<Dram, Strings>::with_shards(&pool, "index", 10, 1 << 10).unwrap();
     let places = load(&pool, root(&pool) + 32);
     let buckets = (0..1024).map(|shard| load(&pool, places + 8 * shard) & START);
-    changes_are_told_up_to_the_most(&turbo, buckets.map(|at| turned(&pool, at)));
+    check_findings_max(&turbo, buckets.map(|at| turned(&pool, at)));
     let pool = roomy();
     let rewo = Rewo::<Dram, Strings>::with_shape(&pool, "index", 1, 11).unwrap();
     let start = load(&pool, load(&pool, root(&pool) + 72) + 64) & START;
-    changes_are_told_up_to_the_most(&rewo, (0..1024).map(|nth| turned(&pool, start + 256 * nth)));
-    // Of each unit of Level hashing one bucket, the lower one.
+    check_findings_max(&rewo, (0..1024).map(|nth| turned(&pool, start + 256 * nth)));
+    // One bucket of each unit of Level hashing, the lower one.
     let pool = roomy();
     let level = Level::<Dram, Strings>::create(&pool, "index", 32_000).unwrap();
     let tiers = (2..6).map(|nth| load(&pool, root(&pool) + 8 * nth));
     let lower = tiers.filter(|&tier| tier != 0).min_by_key(|tier| tier & 63).unwrap();
     assert!(lower & 63 >= 10);
-    changes_are_told_up_to_the_most(&level, (0..1024).map(|nth| turned(&pool, (lower & START) + 128 * nth)));
+    check_findings_max(&level, (0..1024).map(|nth| turned(&pool, (lower & START) + 128 * nth)));
     let pool = roomy();
     let clht = Clht::<Dram, Strings>::create(&pool, "index", 10_000).unwrap();
     let start = load(&pool, root(&pool) + 8) & START;
-    changes_are_told_up_to_the_most(&clht, (0..1024).map(|nth| (start + 64 * nth + 8, 1 << 50 | 1)));
+    check_findings_max(&clht, (0..1024).map(|nth| (start + 64 * nth + 8, 1 << 50 | 1)));
 }
 
-/// A slot of which a bit has turned is kept when its bucket is drawn anew, though no key may lead to it; and whoever has drawn it takes note.
-fn a_damaged_slot_is_noted_when_it_moves<I>()
+/// Checks that a slot with a changed bit is kept when its bucket is rebuilt, although no key may
+/// lead to it, and that the damage is recorded.
+fn check_damaged_slot_moves<I>()
 where
     I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = Bytes<TestRecord>>,
 {
@@ -409,7 +410,7 @@ where
         word
     };
     let record = put(0);
-    // The one word of the pool that is the slot: its low bits tell the record.
+    // The only word of the pool that is the slot: its low bits name the record.
     let is_slot = |&at: &u64| load(&pool, at) & ((1 << 41) - 1) == record >> 3 && load(&pool, at) >> 41 != 0;
     let slots: Vec<u64> = (0..pool.size()).step_by(8).filter(is_slot).collect();
     assert_eq!(slots.len(), 1, "{}: {slots:x?}", I::NAME);
@@ -428,9 +429,9 @@ where
 }
 
 #[test]
-fn a_slot_that_is_damaged_is_noted_and_kept_when_its_table_is_drawn_anew() {
-    a_damaged_slot_is_noted_when_it_moves::<Clht<_, _>>();
-    a_damaged_slot_is_noted_when_it_moves::<Level<_, _>>();
-    a_damaged_slot_is_noted_when_it_moves::<Rewo<_, _>>();
-    a_damaged_slot_is_noted_when_it_moves::<Turbo<_, _>>();
+fn damaged_slot_survives_a_rebuild() {
+    check_damaged_slot_moves::<Clht<_, _>>();
+    check_damaged_slot_moves::<Level<_, _>>();
+    check_damaged_slot_moves::<Rewo<_, _>>();
+    check_damaged_slot_moves::<Turbo<_, _>>();
 }

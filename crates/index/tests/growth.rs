@@ -1,4 +1,5 @@
-//! When P-CLHT chains a bucket, grows, is drawn again, and shrinks: at which key, at which bucket that had to be chained, and at which removal.
+//! Tests: when P-CLHT chains a bucket, grows, rebuilds, and shrinks: at which key, chained bucket,
+//! or removal.
 
 use terrace_index::{Bytes, IndexStats, KeyKind, PointIndex, Stored, U64, hash::Clht};
 use terrace_medium::Dram;
@@ -20,7 +21,7 @@ fn hash(key: u64) -> u64 {
     U64::hash(&key, SEED)
 }
 
-/// Keys that fall into this one of eight buckets.
+/// Keys of one of eight buckets.
 fn keys_of(bucket: u64) -> impl Iterator<Item = u64> {
     (1..).filter(move |&key| hash(key) >> 61 == bucket)
 }
@@ -39,7 +40,7 @@ fn stats(index: &Index) -> IndexStats {
     index.stats(&index.pool().pin())
 }
 
-/// How many buckets there will be, if a resize goes on.
+/// The number of buckets after the current resize, if there is one.
 fn resizes_to(index: &Index) -> Option<u64> {
     let stats = stats(index);
     stats.resizing.then_some(stats.buckets)
@@ -51,7 +52,7 @@ fn finish(index: &Index) {
 }
 
 #[test]
-fn six_byte_strings_fill_a_bucket_and_one_more_chains_another_for_six() {
+fn seventh_byte_string_chains_a_bucket_for_six() {
     type Strings = Bytes<TestRecord>;
     let pool = PoolOptions::anonymous().size(16 << 20).hash_seed(SEED).create().expect("memory for a pool");
     let index = Clht::<Dram, Strings>::create(&pool, "growth", 0).expect("room for a table");
@@ -66,14 +67,14 @@ fn six_byte_strings_fill_a_bucket_and_one_more_chains_another_for_six() {
         put((number, key));
         assert_eq!(index.stats(&guard).overflow_buckets, number / 6, "{number}");
     }
-    // Where one has gone is room for another.
+    // A removed key leaves room for another.
     assert!(index.remove(&guard, &keys[2]).is_some());
     put((12, &keys[12]));
     assert_eq!((index.stats(&guard).overflow_buckets, index.stats(&guard).resizes), (1, 0));
     assert_eq!(index.stats(&guard).slots, 9 * 6);
 }
 
-/// `full` buckets of eight without an empty slot, and some keys in the last.
+/// A table of eight buckets: `full` of them without an empty slot, and `more` keys in the last.
 fn filled(full: u64, more: usize) -> Index {
     let index = index(0);
     assert_eq!(stats(&index).buckets, 8);
@@ -83,7 +84,7 @@ fn filled(full: u64, more: usize) -> Index {
 }
 
 #[test]
-fn a_table_grows_at_the_second_chained_bucket_of_eight_if_it_has_keys_for_three_quarters_of_its_room() {
+fn table_grows_at_the_second_chained_bucket_of_eight() {
     // Room for 16.
     let full = filled(4, 0);
     insert(&full, keys_of(0).nth(SLOTS));
@@ -95,7 +96,7 @@ fn a_table_grows_at_the_second_chained_bucket_of_eight_if_it_has_keys_for_three_
 }
 
 #[test]
-fn a_table_with_fewer_keys_does_not_grow() {
+fn table_with_few_keys_does_not_grow() {
     for (more, grows) in [(2, None), (3, None), (4, Some(16)), (5, Some(16))] {
         // Three in each of two buckets, the rest elsewhere; then one more behind each of the two.
         let index = filled(2, 0);
@@ -109,7 +110,7 @@ fn a_table_with_fewer_keys_does_not_grow() {
 }
 
 #[test]
-fn a_table_with_long_chains_and_few_keys_is_drawn_again_as_large_as_it_was() {
+fn long_chains_with_few_keys_are_rebuilt_in_place() {
     let index = index(0);
     for bucket in 0..4 {
         assert_eq!(resizes_to(&index), None, "{bucket} chained buckets");
@@ -125,11 +126,11 @@ fn a_table_with_long_chains_and_few_keys_is_drawn_again_as_large_as_it_was() {
 }
 
 #[test]
-fn one_chained_bucket_in_eight_stands_for_all_in_a_large_table() {
+fn large_table_counts_one_chained_bucket_in_eight() {
     for (capacity, log2, weight) in [(4096, 11, 1), (8192, 12, 8)] {
         let index = index(capacity);
         assert_eq!(stats(&index).buckets, 1 << log2);
-        // Keys of one bucket, of which the last is of the hash that is looked for.
+        // Keys of one bucket, of which the last has a hash that is counted.
         let crowded = |is_looked_at: bool| {
             let crowd = (1..).filter(move |&key| hash(key) >> (64 - log2) == u64::from(is_looked_at));
             let mut first: Vec<u64> = crowd.clone().take(SLOTS).collect();
@@ -144,7 +145,7 @@ fn one_chained_bucket_in_eight_stands_for_all_in_a_large_table() {
     }
 }
 
-/// A table of 128 buckets that had `left` keys more than one and then lost one, whose removal looks or does not.
+/// A table of 128 buckets with `left` keys and one more, whose removal checks for a shrink or not.
 fn shrunk(left: usize, looks: bool) -> Option<u64> {
     let index = index(150);
     assert_eq!(stats(&index).buckets, 128);
@@ -156,7 +157,7 @@ fn shrunk(left: usize, looks: bool) -> Option<u64> {
 }
 
 #[test]
-fn a_table_shrinks_if_its_keys_take_an_eighth_of_its_room_to_a_quarter_of_the_room_it_leaves() {
+fn table_shrinks_below_an_eighth() {
     // Room for 256 before; for 32, 64 and 128 after.
     let cases = [(0, Some(16)), (8, Some(16)), (9, Some(32)), (16, Some(32)), (17, Some(64)), (32, Some(64))];
     for (left, buckets) in cases.into_iter().chain([(33, None), (40, None)]) {
@@ -166,7 +167,7 @@ fn a_table_shrinks_if_its_keys_take_an_eighth_of_its_room_to_a_quarter_of_the_ro
 }
 
 #[test]
-fn the_smallest_table_does_not_shrink() {
+fn smallest_table_does_not_shrink() {
     let index = index(0);
     let key = (1..).find(|&key| hash(key) & 0xff == 0);
     insert(&index, key);

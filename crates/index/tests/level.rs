@@ -1,4 +1,5 @@
-//! What Level hashing asks of its medium, how full it gets, how it is resized, and what it does about keys that collide; and words of it that were changed behind its back.
+//! Tests: Level hashing's accesses to its medium, its load factors, resizes and colliding keys; and
+//! damaged words.
 #![allow(missing_docs, clippy::print_stdout, reason = "tests, whose figures are printed")]
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +20,8 @@ fn level<M: MappedMedium>(capacity: u64) -> Level<Counting<M>, U64> {
     Level::create(&pool(), "level", capacity).expect("room for a table")
 }
 
-/// The key with number `n`: no order in them, for a multiplicative hash spreads those in order better than chance does.
+/// The key with number `n`, in no order: a multiplicative hash spreads ordered keys better than by
+/// chance.
 fn key(n: u64) -> u64 {
     let z = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -31,24 +33,24 @@ fn cost(write_backs: u64, fences: u64) -> Counts {
 }
 
 #[test]
-fn an_insert_costs_two_fences_at_most_below_a_load_of_three_fifths_and_other_changes_one() {
+fn insert_costs_two_fences_and_other_changes_one() {
     let index = level::<Pmem>(50_000);
     assert!(index.stats(&index.pool().pin()).slots as f64 * 0.6 > 30_000.0);
     let costs = costs_of_single_changes(&index, 30_000);
-    // In a bucket's first line, where the meta word lies, one fence is enough.
+    // In a bucket's first line, which has the meta word, one fence is enough.
     assert_eq!(costs.insert, (cost(1, 1), cost(2, 2)), "inserts");
     assert_eq!(costs.update, (cost(1, 1), cost(1, 1)), "updates");
     assert_eq!(costs.remove, (cost(1, 1), cost(1, 1)), "removals");
 }
 
 #[test]
-fn a_change_writes_one_block() {
+fn change_writes_one_block() {
     let index = level::<Pmem>(50_000);
     let guard = index.pool().pin();
     for key in (0..30_000).map(key) {
         let (counts, inserted) = index.pool().medium().during(|| index.insert(&guard, &key, key));
         assert_eq!(inserted, Ok(Inserted::New));
-        // Counted anew after a fence, so twice in an insert that has two; it is the same block.
+        // The counter counts a block anew after a fence, so twice in an insert with two fences.
         assert_eq!(counts.blocks_written, counts.fences);
     }
     let (counts, _) = index.pool().medium().during(|| index.update(&guard, &key(7), 8));
@@ -56,7 +58,7 @@ fn a_change_writes_one_block() {
 }
 
 #[test]
-fn an_insert_moves_one_key_at_most() {
+fn insert_moves_at_most_one_key() {
     let index = level::<Pmem>(0);
     let guard = index.pool().pin();
     let (mut moving, mut most) = (0, 0);
@@ -69,26 +71,26 @@ fn an_insert_moves_one_key_at_most() {
         }
     }
     println!("{moving} of 40,000 inserts move a key");
-    // Copy, token, token; then its own two.
+    // Copy, token, token; then the key's own two.
     assert!(most == 5 && (100..20_000).contains(&moving), "{moving} movements, {most} fences at most");
     assert_eq!(index.verify(&guard), []);
 }
 
 #[test]
-fn a_million_inserts_from_nothing_cost_at_most_two_and_a_half_fences() {
+fn million_inserts_cost_at_most_2_5_fences_each() {
     const KEYS: u64 = 1_000_000;
     let index = level::<Pmem>(0);
     let counts = costs_of_inserts(&index, KEYS);
     let each = |count: u64| count as f64 / KEYS as f64;
     let (write_backs, fences) = (each(counts.write_backs), each(counts.fences));
     println!("{write_backs:.3} write-backs and {fences:.3} fences an insert");
-    // What a resize draws is streamed on x86-64; on aarch64 each of its lines is written back besides.
+    // A resize streams its buckets on x86-64; on aarch64 each of these lines is also written back.
     let most = if cfg!(target_arch = "aarch64") { 4.5 } else { 2.5 };
     assert!(write_backs <= most && fences <= 2.5, "{write_backs} write-backs and {fences} fences an insert");
 }
 
 #[test]
-fn gets_cost_nothing_but_reads() {
+fn gets_only_read() {
     let index = level::<Pmem>(10_000);
     costs_of_inserts(&index, 10_000);
     let guard = index.pool().pin();
@@ -113,7 +115,7 @@ fn dram_and_shm_never_flush_or_fence() {
     costs_no_flush::<Shm>();
 }
 
-/// How full a table is each time just before it grows, up to the seventh time.
+/// The load factor of a table just before it grows, each time up to the seventh.
 fn loads_before_growth(mut insert: impl FnMut(u64) -> (f64, u64)) -> Vec<f64> {
     let (mut loads, mut load, mut buckets) = (Vec::new(), 0.0, 0);
     for n in 0.. {
@@ -135,7 +137,7 @@ fn assert_full(what: &str, loads: &[f64]) {
 }
 
 #[test]
-fn a_table_is_nine_tenths_full_when_it_grows_however_often_it_did() {
+fn table_grows_at_nine_tenths_load() {
     for capacity in [2000, 9000] {
         let index = Level::<Dram, U64>::create(&pool(), "level", capacity).unwrap();
         let guard = index.pool().pin();
@@ -160,7 +162,7 @@ fn a_table_is_nine_tenths_full_when_it_grows_however_often_it_did() {
 }
 
 #[test]
-fn a_resize_is_done_in_passing_and_keys_stay_where_they_can_be_found() {
+fn writes_complete_a_resize_without_losing_keys() {
     let index = level::<Dram>(5000);
     let guard = index.pool().pin();
     let (mut n, mut during) = (0, 0);
@@ -180,7 +182,7 @@ fn a_resize_is_done_in_passing_and_keys_stay_where_they_can_be_found() {
 }
 
 #[test]
-fn no_write_does_more_than_a_bounded_piece_of_a_resize() {
+fn write_does_a_bounded_piece_of_a_resize() {
     const KEYS: u64 = 200_000;
     let index = level::<Dram>(0);
     let growing = most_lines(&index, (0..KEYS).map(|n| (key(n), true)));
@@ -192,11 +194,12 @@ fn no_write_does_more_than_a_bounded_piece_of_a_resize() {
 }
 
 #[test]
-fn a_shrink_that_is_under_way_when_the_table_is_filled_again_does_no_harm() {
+fn refilling_during_a_shrink_loses_no_key() {
     let index = Level::<Dram, U64>::create(&pool(), "level", 0).unwrap();
     let guard = index.pool().pin();
     let (mut first, mut next, mut met) = (0, 0, 0);
-    // How many more are removed once it shrinks: while the new level is cleared, when the first units have moved, and half of them.
+    // Number of removals after the shrink begins: while the new level is cleared, when the first
+    // units have moved, and half of them.
     for more in [0, 1, 10, 60, 150, 300] {
         let full = next + 20_000;
         (next..full).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
@@ -222,14 +225,15 @@ fn a_shrink_that_is_under_way_when_the_table_is_filled_again_does_no_harm() {
     assert!((0..next).all(|n| index.get(&guard, &key(n)) == (n >= first).then_some(n)));
 }
 
-/// The two positions of a key, as the paper's hash functions.
+/// The two positions of a key: the paper's hash functions.
 fn positions(key: u64, seed: u64) -> [u64; 2] {
     let hash = U64::hash(&key, seed);
     let tag = hash.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 49;
     [hash, hash ^ (2 * tag + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)]
 }
 
-/// Keys whose positions, both of them, are the same as far as a small table can tell: an adversary's, who knows the seed.
+/// Keys whose two positions are equal as far as a small table uses them: chosen by an adversary
+/// with the seed.
 fn colliding(seed: u64) -> impl Iterator<Item = u64> {
     (0..).filter(move |&key| {
         let [one, other] = positions(key, seed);
@@ -238,7 +242,7 @@ fn colliding(seed: u64) -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn keys_that_all_collide_are_refused_before_they_take_all_memory() {
+fn colliding_keys_are_refused_early() {
     let pool: Pool<Dram> = pool();
     let index = Level::<Dram, U64>::create(&pool, "level", 0).unwrap();
     let guard = pool.pin();
@@ -264,7 +268,7 @@ fn keys_that_all_collide_are_refused_before_they_take_all_memory() {
 }
 
 #[test]
-fn hints_of_nothing_and_of_more_than_the_pool_holds() {
+fn capacity_hints_of_zero_and_beyond_the_pool() {
     let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
     let before = pool.space().free;
     for capacity in [1 << 20, 1 << 40, u64::MAX] {
@@ -280,7 +284,7 @@ fn hints_of_nothing_and_of_more_than_the_pool_holds() {
 }
 
 #[test]
-fn a_pool_that_cannot_hold_the_next_level_refuses_the_insert_and_nothing_else() {
+fn full_pool_refuses_the_insert_only() {
     let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
     let index = Level::<Dram, U64>::create(&pool, "level", 0).unwrap();
     let guard = pool.pin();
@@ -292,7 +296,7 @@ fn a_pool_that_cannot_hold_the_next_level_refuses_the_insert_and_nothing_else() 
     assert!((0..full).all(|n| index.get(&guard, &key(n)) == Some(n)));
     assert_eq!(index.get(&guard, &key(full)), None);
     assert_eq!(index.update(&guard, &key(3), 4), Some(3));
-    // Most keys still find a place after a movement, or at once where one was removed.
+    // Most keys still find a place after a movement, or at once after a removal.
     assert_eq!(index.remove(&guard, &key(9)), Some(9));
     assert_eq!(index.insert(&guard, &key(9), 8), Ok(Inserted::New));
     drop(guard);
@@ -308,7 +312,7 @@ fn line<M: MappedMedium>(pool: &Pool<M>, at: u64) -> &Line {
 }
 
 #[test]
-fn a_root_with_any_one_of_its_words_changed_is_refused() {
+fn root_with_a_changed_word_is_refused() {
     let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
     drop(Level::<Dram, U64>::create(&pool, "level", 100).unwrap());
     let root = pool.roots()[0].offset.unwrap();
@@ -333,7 +337,7 @@ fn a_root_with_any_one_of_its_words_changed_is_refused() {
     assert!(Level::<Dram, Bytes<TestRecord>>::recover(&pool, "level").is_err(), "another kind of keys");
 }
 
-/// Where the buckets of a table in the smallest form are: two above, one below.
+/// The places of the buckets of a table of the smallest size: two above, one below.
 fn buckets<M: MappedMedium>(pool: &Pool<M>) -> [u64; 3] {
     let root = pool.roots()[0].offset.unwrap();
     let tier = |word: usize| line(pool, root).0[word].load(pool.medium(), Relaxed) & 0xffff_ffff_ffc0;
@@ -341,7 +345,7 @@ fn buckets<M: MappedMedium>(pool: &Pool<M>) -> [u64; 3] {
 }
 
 #[test]
-fn what_is_wrong_in_a_bucket_is_told() {
+fn damaged_bucket_is_reported() {
     let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
     let index = Level::<Dram, U64>::create(&pool, "level", 0).unwrap();
     let guard = pool.pin();
@@ -350,11 +354,16 @@ fn what_is_wrong_in_a_bucket_is_told() {
     let [first, second, _] = buckets(&pool);
     let word = |at: u64, word: usize| &line(&pool, at).0[word];
     let load = |at, nth| word(at, nth).load(pool.medium(), Relaxed);
-    let told = || index.verify(&guard).into_iter().map(|finding| finding.to_string()).collect::<Vec<_>>();
+    let token_and_mark =
+        || index.verify(&guard).into_iter().map(|finding| finding.to_string()).collect::<Vec<_>>();
     let wrong = |at: u64, nth: usize, value: u64, says: &str| {
         let sound = load(at, nth);
         word(at, nth).store(pool.medium(), value, Relaxed);
-        assert!(told().iter().any(|finding| finding.contains(says)), "{says}: {:?}", told());
+        assert!(
+            token_and_mark().iter().any(|finding| finding.contains(says)),
+            "{says}: {:?}",
+            token_and_mark()
+        );
         word(at, nth).store(pool.medium(), sound, Relaxed);
     };
     wrong(first, 0, load(first, 0) & !1, "a count of 14 keys");
@@ -367,8 +376,10 @@ fn what_is_wrong_in_a_bucket_is_told() {
     assert_ne!(load(second, 0), 0, "there are keys in the second one, too");
 }
 
-/// A table of two units, four buckets above, with one key in two buckets, as a movement leaves it that a crash cut off: in the earlier one and a later one. Returns where its two meta words are, and the slots.
-fn with_a_duplicate(pool: &Pool<Dram>, key: u64, word: u64) -> (Level<Dram, U64>, [u64; 2]) {
+/// A table of two units, four buckets above, with one key in two buckets, an earlier and a later
+/// one, as an interrupted movement leaves it. Returns the places of their meta words, and the
+/// slots.
+fn table_with_duplicate(pool: &Pool<Dram>, key: u64, word: u64) -> (Level<Dram, U64>, [u64; 2]) {
     let index = Level::<Dram, U64>::create(pool, "level", 30).unwrap();
     let guard = pool.pin();
     assert_eq!(index.stats(&guard).buckets, 6);
@@ -388,13 +399,13 @@ fn with_a_duplicate(pool: &Pool<Dram>, key: u64, word: u64) -> (Level<Dram, U64>
 }
 
 /// Tokens and marks of the first slots of two buckets.
-fn told(pool: &Pool<Dram>, places: [u64; 2]) -> [(u64, u64); 2] {
+fn token_and_mark(pool: &Pool<Dram>, places: [u64; 2]) -> [(u64, u64); 2] {
     let meta = |at: u64| line(pool, at).0[0].load(pool.medium(), Relaxed);
     places.map(|at| (meta(at) & 1, meta(at) >> SLOTS & 1))
 }
 
 #[test]
-fn a_key_that_a_crash_left_twice_is_one_key() {
+fn duplicate_left_by_a_crash_is_one_key() {
     let seed = 11;
     // Its units differ.
     let key = (0..).find(|&key| positions(key, seed).map(|position| position >> 63) == [0, 1]).unwrap();
@@ -414,9 +425,9 @@ fn a_key_that_a_crash_left_twice_is_one_key() {
     ];
     for (change, word) in changes {
         let pool = PoolOptions::anonymous().size(4 << 20).hash_seed(seed).create().unwrap();
-        let (index, places) = with_a_duplicate(&pool, key, 1);
+        let (index, places) = table_with_duplicate(&pool, key, 1);
         let guard = pool.pin();
-        assert_eq!(told(&pool, places), [(1, 1), (1, 1)]);
+        assert_eq!(token_and_mark(&pool, places), [(1, 1), (1, 1)]);
         let seen = || {
             let mut words = Vec::new();
             index.for_each(&guard, |word| words.push(word));
@@ -426,11 +437,11 @@ fn a_key_that_a_crash_left_twice_is_one_key() {
         drop(guard);
         assert_eq!(change(&index, key), Some(1));
         let guard = pool.pin();
-        let left = told(&pool, places);
+        let left = token_and_mark(&pool, places);
         let both = [(1, 1), (1, 1)];
         let later = [(0, 0), (1, 0)];
         match word {
-            // Of two the later one stays, for a scan may have passed the earlier.
+            // The later of the two stays, because a scan may have passed the earlier.
             Some(1) => assert!(left == both || left == later, "{left:?}"),
             Some(_) => assert_eq!(left, later),
             None => assert_eq!(left, [(0, 0), (0, 0)], "it does not come back"),
@@ -443,7 +454,7 @@ fn a_key_that_a_crash_left_twice_is_one_key() {
     }
 }
 
-/// Lines that a get of a present key reads, on average.
+/// Mean number of lines that a get of a present key reads.
 fn lines_a_get(index: &Level<Counting<Dram>, U64>, keys: u64) -> f64 {
     let guard = index.pool().pin();
     let gets = || (0..keys).for_each(|n| assert_eq!(index.get(&guard, &key(n)), Some(n)));
@@ -451,7 +462,7 @@ fn lines_a_get(index: &Level<Counting<Dram>, U64>, keys: u64) -> f64 {
 }
 
 #[test]
-fn a_search_looks_into_the_fuller_level_first() {
+fn search_visits_the_fuller_level_first() {
     const BALANCE: usize = 7;
     let index = level::<Dram>(0);
     let (guard, mut keys) = (index.pool().pin(), 0);
@@ -465,7 +476,7 @@ fn a_search_looks_into_the_fuller_level_first() {
     let balance = &line(index.pool(), index.pool().roots()[0].offset.unwrap()).0[BALANCE];
     let load = || balance.load(index.pool().medium(), Relaxed) as i64;
     let store = |value: i64| balance.store(index.pool().medium(), value as u64, Relaxed);
-    // The level that was full is the lower one now. Then the upper one fills.
+    // The level that was full is now the lower one. Then the upper one fills.
     for is_grown in [true, false] {
         while !is_grown && index.stats(&guard).load_factor() < 0.8 {
             insert(&mut keys);
@@ -489,10 +500,11 @@ fn lies_in<M: MappedMedium>(pool: &Pool<M>, at: u64, key: u64) -> bool {
 }
 
 #[test]
-fn a_key_of_the_bottom_level_moves_up_where_nothing_else_can_give_way() {
+fn bottom_level_key_moves_up_for_an_insert() {
     let index = level::<Pmem>(0);
     let (pool, guard) = (index.pool(), index.pool().pin());
-    // Two buckets above one. Keys of which both positions are in the same one above, so that none of them can move to the other side.
+    // Two buckets above one. Both positions of each key are in the same upper bucket, so no key can
+    // move to the other side.
     let of_bucket = |bucket: u64| {
         let is_of = move |key: &u64| positions(*key, 11).iter().all(|position| position >> 63 == bucket);
         (0..).filter(is_of).take(14).collect::<Vec<u64>>()
@@ -500,7 +512,7 @@ fn a_key_of_the_bottom_level_moves_up_where_nothing_else_can_give_way() {
     let (left, right) = (of_bucket(0), of_bucket(1));
     let [top_left, top_right, bottom] = buckets(pool);
     let insert = |key: u64| assert_eq!(index.insert(&guard, &key, !key), Ok(Inserted::New));
-    // The eighth of the right has to go below; so have six more of the left.
+    // The eighth key of the right must go below; so must six more of the left.
     right[..8].iter().for_each(|&key| insert(key));
     left[..13].iter().for_each(|&key| insert(key));
     let (moved, new) = (right[7], left[13]);

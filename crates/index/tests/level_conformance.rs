@@ -1,4 +1,4 @@
-//! Level hashing on every medium, for both kinds of keys, through the suite that every index passes.
+//! Tests: Level hashing passes the suite for indexes, on every medium and for both kinds of keys.
 
 use terrace_index::hash::{Level, LevelBuckets};
 use terrace_index::{Bytes, Stored, U64};
@@ -31,17 +31,17 @@ fn on_counted_pmem() {
 }
 
 #[test]
-fn of_byte_strings_on_dram() {
+fn byte_strings_on_dram() {
     point_index(level::<Dram, Bytes<TestRecord>>);
 }
 
 #[test]
-fn of_byte_strings_on_shm() {
+fn byte_strings_on_shm() {
     point_index(level::<Shm, Bytes<TestRecord>>);
 }
 
 #[test]
-fn of_byte_strings_on_pmem() {
+fn byte_strings_on_pmem() {
     point_index(level::<Pmem, Bytes<TestRecord>>);
 }
 

@@ -1,4 +1,4 @@
-//! What Rewo-Hash asks of its medium, how full it gets and how it grows, counted; and words of it that were changed behind its back.
+//! Tests: Rewo-Hash's accesses to its medium, load factors and growth, counted; and damaged words.
 #![allow(missing_docs, clippy::print_stdout, reason = "tests, whose figures are printed")]
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +19,8 @@ fn rewo<M: MappedMedium>(buckets_log2: u32) -> Rewo<Counting<M>, U64> {
     Rewo::with_shape(&pool(), "rewo", 10, buckets_log2).expect("room for a table")
 }
 
-/// The key with number `n`: no order in them, for a multiplicative hash spreads those in order better than chance does.
+/// The key with number `n`, in no order: a multiplicative hash spreads ordered keys better than by
+/// chance.
 fn key(n: u64) -> u64 {
     let z = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -31,17 +32,17 @@ fn cost(write_backs: u64, fences: u64) -> Counts {
 }
 
 #[test]
-fn an_insert_costs_two_fences_at_most_and_other_changes_one() {
+fn insert_costs_two_fences_and_other_changes_one() {
     const KEYS: u64 = 4096 * 14 * 3 / 4;
     let costs = costs_of_single_changes(&rewo::<Pmem>(12), KEYS);
-    // In a bucket's first line, where the meta word lies, one fence is enough.
+    // In a bucket's first line, which has the meta word, one fence is enough.
     assert_eq!(costs.insert, (cost(1, 1), cost(2, 2)), "inserts");
     assert_eq!(costs.update, (cost(1, 1), cost(1, 1)), "updates");
     assert_eq!(costs.remove, (cost(1, 1), cost(1, 1)), "removals");
 }
 
 #[test]
-fn an_eviction_costs_three_fences_more_and_there_are_two_at_most() {
+fn eviction_costs_three_fences_at_most_twice() {
     let index = rewo::<Pmem>(8);
     let guard = index.pool().pin();
     let mut by_fences = [0u64; 16];
@@ -53,20 +54,20 @@ fn an_eviction_costs_three_fences_more_and_there_are_two_at_most() {
         if now.buckets > before.buckets {
             break;
         }
-        // Not those that take the next table, or clear some of it.
+        // Without inserts that allocate the next table or clear some of it.
         if !before.resizing && now.bytes == before.bytes {
             by_fences[counts.fences as usize] += 1;
         }
     }
     println!("inserts by their fences: {by_fences:?}");
-    // Where both buckets of an eviction have one lock, one more.
+    // One more if both buckets of an eviction have the same lock.
     assert!(by_fences[4] > 0 && by_fences[11..].iter().all(|&inserts| inserts == 0), "{by_fences:?}");
     let (all, plain) = (by_fences.iter().sum::<u64>(), by_fences[..3].iter().sum::<u64>());
     assert!(plain * 100 >= all * 90, "{by_fences:?}");
 }
 
 #[test]
-fn a_million_inserts_from_nothing() {
+fn million_inserts_from_nothing() {
     const KEYS: u64 = 1_000_000;
     let index = rewo::<Pmem>(6);
     let counts = costs_of_inserts(&index, KEYS);
@@ -77,7 +78,7 @@ fn a_million_inserts_from_nothing() {
 }
 
 #[test]
-fn gets_cost_nothing_but_reads() {
+fn gets_only_read() {
     let index = rewo::<Pmem>(10);
     costs_of_inserts(&index, 10_000);
     let guard = index.pool().pin();
@@ -103,7 +104,7 @@ fn dram_and_shm_never_flush_or_fence() {
 }
 
 #[test]
-fn no_write_does_more_than_a_bounded_piece_of_a_resize() {
+fn write_does_a_bounded_piece_of_a_resize() {
     const KEYS: u64 = 300_000;
     let index = rewo::<Dram>(0);
     let growing = most_lines(&index, (0..KEYS).map(|n| (key(n), true)));
@@ -111,14 +112,14 @@ fn no_write_does_more_than_a_bounded_piece_of_a_resize() {
     let shrinking = most_lines(&index, (0..KEYS).map(|n| (key(n), false)));
     let least = index.stats(&index.pool().pin());
     println!("at most {growing} lines while it grows, {shrinking} while it shrinks");
-    // Of the tables that were begun, the largest has a line to clear in each of 32,768 buckets.
+    // The largest table that was begun has a line to clear in each of 32,768 buckets.
     assert!(most.buckets >= 24_000 && least.buckets <= most.buckets / 8, "{most:?}, {least:?}");
     assert!(growing <= 3000 && shrinking <= 3000, "{growing} and {shrinking} lines");
 }
 
-/// To find out that there is no room takes a look at all of a pool's memory.
+/// Finding that there is no room takes a search of the whole pool.
 #[test]
-fn in_a_full_pool_not_every_insert_looks_for_the_next_table() {
+fn full_pool_is_not_searched_by_every_insert() {
     let index = rewo::<Dram>(8);
     let guard = index.pool().pin();
     let blocks: Vec<_> = std::iter::from_fn(|| guard.alloc(BLOCK << 8).ok()).collect();
@@ -138,7 +139,8 @@ fn in_a_full_pool_not_every_insert_looks_for_the_next_table() {
     assert_eq!(more.count(), 2000, "there is room again");
 }
 
-/// How full all tables are together each time before the number of buckets passes a power of two: when there are 1, 2, 4, 8 and 16 tables, alike, and one that T0 became.
+/// The load factor of all tables together, each time before the number of buckets passes a power of
+/// two: with 1, 2, 4, 8 and 16 tables of one size, and with one that T0 became.
 fn loads_before_growth<K: TestKeys + terrace_index::hash::Nests>(
     doublings: usize,
     key_of: impl Fn(u64) -> K::Owned,
@@ -165,7 +167,7 @@ fn loads_before_growth<K: TestKeys + terrace_index::hash::Nests>(
 }
 
 #[test]
-fn tables_are_at_least_92_percent_full_when_they_grow_however_often_they_did() {
+fn tables_grow_at_92_percent_load() {
     let pairs = loads_before_growth::<U64>(7, key);
     let strings = loads_before_growth::<Bytes<TestRecord>>(7, Bytes::<TestRecord>::key);
     println!("u64 keys: {pairs:.3?}, byte strings: {strings:.3?}");
@@ -175,7 +177,7 @@ fn tables_are_at_least_92_percent_full_when_they_grow_however_often_they_did() {
 }
 
 #[test]
-fn a_search_for_an_absent_key_reads_two_buckets_at_a_load_of_four_fifths() {
+fn absent_get_reads_at_most_two_buckets() {
     const KEYS: u64 = 1024 * 14 * 4 / 5;
     let index = rewo::<Dram>(10);
     let guard = index.pool().pin();
@@ -189,20 +191,20 @@ fn a_search_for_an_absent_key_reads_two_buckets_at_a_load_of_four_fifths() {
     };
     let (absent, present) = (blocks(KEYS..2 * KEYS, false), blocks(0..KEYS, true));
     println!("{absent:.3} blocks for each absent key, {present:.3} for a present one");
-    // Root and view are in the cache of blocks that are counted.
+    // Root and view are among the blocks that count as cached.
     assert!(absent <= 2.0 && present <= 1.5, "{absent}, {present}");
 }
 
 #[test]
-fn keys_that_all_collide_are_refused_and_take_no_memory() {
+fn colliding_keys_are_refused_without_memory() {
     let index = Rewo::<Dram, U64>::with_shape(&pool(), "rewo", 10, 6).unwrap();
     let guard = index.pool().pin();
-    // Keys of one home and one tag: an adversary's, who knows the seed.
-    let look = |key: u64| {
+    // Keys of one home and one tag: chosen by an adversary with the seed.
+    let bits = |key: u64| {
         let hash = U64::hash(&key, SEED);
         (hash >> 60, hash << 14 >> 58, hash as u8)
     };
-    let alike: Vec<u64> = (0..).filter(|&key| look(key) == (3, 5, 7)).take(60).collect();
+    let alike: Vec<u64> = (0..).filter(|&key| bits(key) == (3, 5, 7)).take(60).collect();
     let before = index.stats(&guard).bytes;
     let (fit, refused) = alike.split_at(28);
     for &key in fit {
@@ -220,7 +222,7 @@ fn keys_that_all_collide_are_refused_and_take_no_memory() {
 }
 
 #[test]
-fn a_pool_that_is_full_in_the_middle_of_growth_keeps_the_table_whole() {
+fn pool_full_during_growth_keeps_the_table_whole() {
     let pool: Pool<Dram> = PoolOptions::anonymous().size(1 << 20).hash_seed(SEED).create().unwrap();
     let index = Rewo::<Dram, U64>::with_shape(&pool, "rewo", 4, 4).unwrap();
     let guard = pool.pin();
@@ -249,7 +251,7 @@ fn a_pool_that_is_full_in_the_middle_of_growth_keeps_the_table_whole() {
 }
 
 #[test]
-fn hints_of_nothing_and_of_more_than_the_pool_holds() {
+fn capacity_hints_of_zero_and_beyond_the_pool() {
     let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
     let before = pool.space().free;
     for capacity in [1 << 20, 1 << 40, u64::MAX] {
@@ -269,7 +271,7 @@ fn line(pool: &Pool<Dram>, at: u64) -> &Line {
 }
 
 #[test]
-fn a_root_with_any_one_of_its_words_changed_is_refused() {
+fn root_with_a_changed_word_is_refused() {
     let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
     drop(Rewo::<Dram, U64>::create(&pool, "rewo", 100).unwrap());
     let root = pool.roots()[0].offset.unwrap();
@@ -303,7 +305,7 @@ fn a_root_with_any_one_of_its_words_changed_is_refused() {
 }
 
 #[test]
-fn a_resize_whose_count_was_changed_looks_through_all_buckets_again() {
+fn damaged_count_restarts_the_resize() {
     let pool: Pool<Dram> = pool();
     let index = Rewo::<Dram, U64>::with_shape(&pool, "rewo", 4, 5).unwrap();
     let guard = pool.pin();

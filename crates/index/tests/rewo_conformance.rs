@@ -1,4 +1,5 @@
-//! Rewo-Hash on every medium, with its cached table and without, for both kinds of keys, through the suite that every index passes.
+//! Tests: Rewo-Hash passes the suite for indexes, with and without its cached table, on every
+//! medium and for both kinds of keys.
 
 use terrace_index::hash::{Nests, Rewo};
 use terrace_index::{Bytes, CacheBounds, Stored, U64};
@@ -10,12 +11,14 @@ fn rewo<M: MappedMedium, K: Nests>(setup: Setup) -> Rewo<M, K> {
     Rewo::create(&setup.pool(), NAME, setup.capacity).expect("room for a table")
 }
 
-/// From a single bucket, with two locks for all: every eviction and every resize there is, and every key meets every other.
+/// From a single bucket, with two locks in total: covers every kind of eviction and resize, and
+/// every key meets every other.
 fn smallest<M: MappedMedium, K: Nests>(setup: Setup) -> Rewo<M, K> {
     Rewo::with_shape(&setup.pool(), NAME, 1, 0).expect("room for a table")
 }
 
-/// The smallest under a cache of so many bytes: one bucket has seven keys, and keys give way in it all the time; a large one knows all of them.
+/// The smallest table under a cache of `bytes` bytes: one bucket has seven keys, so keys are always
+/// replaced; a large cache knows all keys.
 fn cached<M: MappedMedium, K: Nests>(setup: Setup, bytes: u64) -> Rewo<M, K> {
     smallest(setup).with_cache(CacheBounds { min: bytes, max: bytes })
 }
@@ -41,17 +44,17 @@ fn on_counted_pmem() {
 }
 
 #[test]
-fn of_byte_strings_on_dram() {
+fn byte_strings_on_dram() {
     point_index(smallest::<Dram, Bytes<TestRecord>>);
 }
 
 #[test]
-fn of_byte_strings_on_shm() {
+fn byte_strings_on_shm() {
     point_index(rewo::<Shm, Bytes<TestRecord>>);
 }
 
 #[test]
-fn of_byte_strings_on_pmem() {
+fn byte_strings_on_pmem() {
     point_index(rewo::<Pmem, Bytes<TestRecord>>);
 }
 

@@ -1,4 +1,5 @@
-//! Every index is left and found again, on every medium and with both kinds of keys; and takes every integer for a key and for a word.
+//! Tests: every index is closed and opened again, on every medium and with both kinds of keys; and
+//! takes every integer as a key and as a word.
 
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored, U64};
@@ -30,7 +31,7 @@ fn level<M: MappedMedium>() {
 }
 
 #[test]
-fn clht_comes_back() {
+fn clht_is_reopened() {
     clht::<Dram>();
     clht::<Shm>();
     clht::<Pmem>();
@@ -38,7 +39,7 @@ fn clht_comes_back() {
 }
 
 #[test]
-fn turbohash_comes_back() {
+fn turbohash_is_reopened() {
     turbo::<Dram>();
     turbo::<Shm>();
     turbo::<Pmem>();
@@ -46,7 +47,7 @@ fn turbohash_comes_back() {
 }
 
 #[test]
-fn rewo_hash_comes_back() {
+fn rewo_hash_is_reopened() {
     rewo::<Dram>();
     rewo::<Shm>();
     rewo::<Pmem>();
@@ -54,14 +55,14 @@ fn rewo_hash_comes_back() {
 }
 
 #[test]
-fn level_hashing_comes_back() {
+fn level_hashing_is_reopened() {
     level::<Dram>();
     level::<Shm>();
     level::<Pmem>();
     level::<Counting<Pmem>>();
 }
 
-fn made<I: Stored>(pool: &Pool<I::Medium>) -> I {
+fn create<I: Stored>(pool: &Pool<I::Medium>) -> I {
     I::create(pool, NAME, 0).expect("room for a table")
 }
 
@@ -71,24 +72,25 @@ fn cached<M: MappedMedium>(pool: &Pool<M>) -> Rewo<M, U64> {
     rewo.with_cache(CacheBounds { min: 2048, max: 2048 })
 }
 
-fn every_index_takes_every_integer<M: MappedMedium>() {
-    integers(made::<Clht<M, U64>>);
-    integers(made::<Turbo<M, U64>>);
-    integers(made::<Rewo<M, U64>>);
+fn check_every_integer<M: MappedMedium>() {
+    integers(create::<Clht<M, U64>>);
+    integers(create::<Turbo<M, U64>>);
+    integers(create::<Rewo<M, U64>>);
     integers(cached::<M>);
-    integers(made::<Level<M, U64>>);
+    integers(create::<Level<M, U64>>);
 }
 
 #[test]
 fn every_integer_is_a_key_and_a_word() {
-    every_index_takes_every_integer::<Dram>();
-    every_index_takes_every_integer::<Shm>();
-    every_index_takes_every_integer::<Pmem>();
-    every_index_takes_every_integer::<Counting<Pmem>>();
+    check_every_integer::<Dram>();
+    check_every_integer::<Shm>();
+    check_every_integer::<Pmem>();
+    check_every_integer::<Counting<Pmem>>();
 }
 
-/// A table for some keys, in memory that others have left full of ones, and with it all that it has grown to.
-fn in_used_memory<I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = U64>>() {
+/// Checks that a table in memory that is full of ones starts empty, and names all memory that it
+/// has grown to.
+fn check_in_used_memory<I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = U64>>() {
     let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
     let guard = pool.pin();
     let mut left = Vec::new();
@@ -112,7 +114,7 @@ fn in_used_memory<I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = U6
     let stats = index.stats(&guard);
     drop(guard);
     while pool.relieve() {}
-    // All that was taken, the collector's walk names, by its size.
+    // The collector's walk names all memory that was allocated, by its size.
     let blocks = pool.reachable(&mut |marker| index.trace(&pool.pin(), marker, |_, _| ()));
     let bytes: u64 = blocks.iter().map(|&(_, bytes)| bytes).sum();
     assert_eq!(bytes, pool.space().used_by_blocks, "{}", I::NAME);
@@ -122,9 +124,9 @@ fn in_used_memory<I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = U6
 }
 
 #[test]
-fn a_table_in_used_memory_begins_empty_and_names_all_that_it_takes() {
-    in_used_memory::<Clht<_, U64>>();
-    in_used_memory::<Level<_, U64>>();
-    in_used_memory::<Rewo<_, U64>>();
-    in_used_memory::<Turbo<_, U64>>();
+fn table_in_used_memory_starts_empty() {
+    check_in_used_memory::<Clht<_, U64>>();
+    check_in_used_memory::<Level<_, U64>>();
+    check_in_used_memory::<Rewo<_, U64>>();
+    check_in_used_memory::<Turbo<_, U64>>();
 }

@@ -1,4 +1,5 @@
-//! What TurboHash asks of its medium, how full it gets and how long its paths are, counted; and words of it that were changed behind its back.
+//! Tests: TurboHash's accesses to its medium, load factors and path lengths, counted; and damaged
+//! words.
 #![allow(missing_docs, clippy::print_stdout, reason = "tests, whose figures are printed")]
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,7 +18,8 @@ fn turbo<M: MappedMedium>(shards_log2: u32, capacity: u64) -> Turbo<Counting<M>,
     Turbo::with_shards(&pool(), "turbo", shards_log2, capacity).expect("room for a table")
 }
 
-/// The key with number `n`: no order in them, for a multiplicative hash spreads those in order better than chance does.
+/// The key with number `n`, in no order: a multiplicative hash spreads ordered keys better than by
+/// chance.
 fn key(n: u64) -> u64 {
     let z = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -29,20 +31,21 @@ fn cost(write_backs: u64, fences: u64) -> Counts {
 }
 
 #[test]
-fn an_insert_costs_two_fences_at_most_and_other_changes_one() {
+fn insert_costs_two_fences_and_other_changes_one() {
     let index = turbo::<Pmem>(4, 50_000);
     let costs = costs_of_single_changes(&index, 50_000);
-    // In a bucket's first line, where the meta word lies, one fence is enough.
+    // In a bucket's first line, which has the meta word, one fence is enough.
     assert_eq!(costs.insert, (cost(1, 1), cost(2, 2)), "inserts");
     assert_eq!(costs.update, (cost(1, 1), cost(1, 1)), "updates");
     assert_eq!(costs.remove, (cost(1, 1), cost(1, 1)), "removals");
 }
 
-/// The longest wait that a writer causes, in lines and not in time: a shard is counted, read and written out twice as large.
+/// The longest wait that a writer causes, in lines instead of time: a shard is counted, read and
+/// written out at twice its size.
 #[test]
-fn no_write_touches_more_than_a_shard_and_the_one_that_follows_it() {
+fn write_touches_at_most_a_shard_and_its_successor() {
     const KEYS: u64 = 300_000;
-    // 4,700 keys a shard in the end, as ten million have in a pool of two gibibytes.
+    // 4,700 keys a shard at the end, like ten million keys in a pool of two gibibytes.
     let index = turbo::<Dram>(6, 0);
     let growing = most_lines(&index, (0..KEYS).map(|n| (key(n), true)));
     let shard = index.stats(&index.pool().pin()).bytes / 64 / 64;
@@ -52,7 +55,7 @@ fn no_write_touches_more_than_a_shard_and_the_one_that_follows_it() {
 }
 
 #[test]
-fn a_change_writes_one_block_unless_it_passes_full_ones() {
+fn change_writes_one_block_except_for_overflow_bits() {
     let index = turbo::<Pmem>(4, 50_000);
     let guard = index.pool().pin();
     let (mut more, mut passing) = (0, 0);
@@ -61,8 +64,9 @@ fn a_change_writes_one_block_unless_it_passes_full_ones() {
         let (counts, inserted) = index.pool().medium().during(|| index.insert(&guard, &key, key));
         assert_eq!(inserted, Ok(Inserted::New));
         if resizes == index.stats(&guard).resizes {
-            // Counted anew after a fence, so twice in an insert that has two; it is the same block. The others say in each full bucket, once for each class of tags, that keys
-            // pass it.
+            // The counter counts a block anew after a fence, so twice in an insert with two fences.
+            // The additional blocks are full buckets whose overflow bit is set, once for each class
+            // of tags.
             more += counts.blocks_written - counts.fences;
             passing += u64::from(counts.blocks_written > counts.fences);
         }
@@ -74,20 +78,20 @@ fn a_change_writes_one_block_unless_it_passes_full_ones() {
 }
 
 #[test]
-fn a_million_inserts_from_nothing_cost_at_most_two_and_a_quarter_of_each() {
+fn million_inserts_cost_at_most_2_25_fences_each() {
     const KEYS: u64 = 1_000_000;
     let index = turbo::<Pmem>(10, 0);
     let counts = costs_of_inserts(&index, KEYS);
     let each = |count: u64| count as f64 / KEYS as f64;
     let (write_backs, fences) = (each(counts.write_backs), each(counts.fences));
     println!("{write_backs:.3} write-backs and {fences:.3} fences an insert");
-    // What a rehash draws is streamed on x86-64; on aarch64 each of its lines is written back besides.
+    // A rehash streams its buckets on x86-64; on aarch64 each of these lines is also written back.
     let most = if cfg!(target_arch = "aarch64") { 3.5 } else { 2.25 };
     assert!(write_backs <= most && fences <= 2.25, "{write_backs} write-backs and {fences} fences an insert");
 }
 
 #[test]
-fn gets_cost_nothing_but_reads() {
+fn gets_only_read() {
     let index = turbo::<Pmem>(2, 10_000);
     costs_of_inserts(&index, 10_000);
     let guard = index.pool().pin();
@@ -112,7 +116,7 @@ fn dram_and_shm_never_flush_or_fence() {
     costs_no_flush::<Shm>();
 }
 
-/// How full a single shard is each time just before it grows.
+/// The load factor of a single shard each time just before it grows.
 fn loads_before_growth(mut insert: impl FnMut(u64) -> (f64, u64)) -> Vec<f64> {
     let (mut loads, mut load, mut buckets) = (Vec::new(), 0.0, 0);
     for n in 0.. {
@@ -129,7 +133,7 @@ fn loads_before_growth(mut insert: impl FnMut(u64) -> (f64, u64)) -> Vec<f64> {
 }
 
 #[test]
-fn a_shard_is_at_least_85_percent_full_when_it_grows_however_often_it_did() {
+fn shard_grows_at_85_percent_load() {
     let index = Turbo::<Dram, U64>::with_shards(&pool(), "turbo", 0, 0).unwrap();
     let guard = index.pool().pin();
     let pairs = loads_before_growth(|n| {
@@ -152,17 +156,17 @@ fn a_shard_is_at_least_85_percent_full_when_it_grows_however_often_it_did() {
     }
 }
 
-/// Buckets that a search for an absent key reads, on average.
+/// Mean number of buckets that a search for an absent key reads.
 fn absent_path<M: MappedMedium>(index: &Turbo<Counting<M>, U64>, absent: std::ops::Range<u64>) -> f64 {
     let (guard, searches) = (index.pool().pin(), absent.end - absent.start);
     let reading = || absent.for_each(|n| assert_eq!(index.get(&guard, &key(n)), None));
-    // The place of the shard is in the cache of blocks that are counted.
+    // The place of the shard is among the blocks that count as cached.
     let (counts, ()) = index.pool().medium().during(reading);
     counts.blocks_read as f64 / searches as f64
 }
 
 #[test]
-fn a_search_for_an_absent_key_reads_1_4_buckets_at_a_load_of_four_fifths() {
+fn absent_get_reads_at_most_1_4_buckets() {
     const KEYS: u64 = 1024 * 14 * 4 / 5;
     let index = turbo::<Dram>(0, KEYS - 100);
     let guard = index.pool().pin();
@@ -175,11 +179,12 @@ fn a_search_for_an_absent_key_reads_1_4_buckets_at_a_load_of_four_fifths() {
 }
 
 #[test]
-fn what_was_deleted_is_collected_once_paths_are_long() {
+fn deleted_slots_are_collected_when_paths_are_long() {
     const KEYS: u64 = 1024 * 14 * 3 / 4;
     let index = turbo::<Dram>(0, KEYS);
     let guard = index.pool().pin();
-    // Keys come and go, none of the old ones stays: without collection every slot would be deleted in the end, and every path as long as the shard.
+    // Keys are inserted and removed, so none of the old ones stays. Without collection every slot
+    // would be deleted in the end, and every path as long as the shard.
     for n in 0..20 * KEYS {
         assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New));
         if n >= KEYS {
@@ -196,7 +201,7 @@ fn what_was_deleted_is_collected_once_paths_are_long() {
 }
 
 #[test]
-fn maintenance_takes_back_the_buckets_of_shards_without_keys_and_of_no_others() {
+fn maintain_releases_buckets_of_empty_shards_only() {
     let index = Turbo::<Dram, U64>::with_shards(&pool(), "turbo", 10, 0).unwrap();
     let guard = index.pool().pin();
     let free = || {
@@ -224,11 +229,12 @@ fn maintenance_takes_back_the_buckets_of_shards_without_keys_and_of_no_others() 
 }
 
 #[test]
-fn keys_that_all_collide_take_no_more_memory_than_four_times_their_slots() {
+fn colliding_keys_take_at_most_four_times_their_slots() {
     let pool: Pool<Dram> = pool();
     let index = Turbo::<Dram, U64>::with_shards(&pool, "turbo", 0, 0).unwrap();
     let guard = pool.pin();
-    // Keys of one home in any shard: an adversary's, who knows the seed. Undo the hash's multiplication by trying.
+    // Keys of one home in any shard: chosen by an adversary with the seed. Found by trying, instead
+    // of inverting the hash.
     let top = |key: u64| <U64 as terrace_index::KeyKind>::hash(&key, pool.hash_seed()) >> 50;
     let alike: Vec<u64> = (0..).filter(|&key| top(key) == 5).take(700).collect();
     for &key in &alike {
@@ -241,7 +247,7 @@ fn keys_that_all_collide_take_no_more_memory_than_four_times_their_slots() {
 }
 
 #[test]
-fn hints_of_nothing_and_of_more_than_the_pool_holds() {
+fn capacity_hints_of_zero_and_beyond_the_pool() {
     let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
     let before = pool.space().free;
     for capacity in [1 << 20, 1 << 40, u64::MAX] {
@@ -261,7 +267,7 @@ fn line(pool: &Pool<Dram>, at: u64) -> &Line {
 }
 
 #[test]
-fn a_root_with_any_one_of_its_words_changed_is_refused() {
+fn root_with_a_changed_word_is_refused() {
     let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
     drop(Turbo::<Dram, U64>::create(&pool, "turbo", 100).unwrap());
     let root = pool.roots()[0].offset.unwrap();
@@ -288,9 +294,10 @@ fn a_root_with_any_one_of_its_words_changed_is_refused() {
     assert!(Turbo::<Dram, Bytes<TestRecord>>::recover(&pool, "turbo").is_err(), "another kind of keys");
 }
 
-/// A shard without buckets is at offset 0, where the pool keeps its own header: nothing there is taken for a bucket, whatever the tag of the key.
+/// A shard without buckets is at offset 0, where the pool's header lies. Nothing there is taken for
+/// a bucket, whatever the key's tag.
 #[test]
-fn a_shard_without_buckets_has_no_keys() {
+fn shard_without_buckets_has_no_keys() {
     for seed in 0..600 {
         let pool: Pool<Shm> = PoolOptions::anonymous().size(1 << 20).hash_seed(seed).create().unwrap();
         let (index, guard) = (Turbo::<Shm, U64>::create(&pool, "index", 0).unwrap(), pool.pin());

@@ -1,4 +1,4 @@
-//! TurboHash on every medium, for both kinds of keys, through the suite that every index passes.
+//! Tests: TurboHash passes the suite for indexes, on every medium and for both kinds of keys.
 
 use terrace_index::hash::{Buckets, Turbo};
 use terrace_index::{Bytes, Stored, U64};
@@ -31,22 +31,22 @@ fn on_pmem() {
 }
 
 #[test]
-fn of_one_shard_on_counted_pmem() {
+fn one_shard_on_counted_pmem() {
     point_index(one_shard::<Counting<Pmem>, U64>);
 }
 
 #[test]
-fn of_byte_strings_on_dram() {
+fn byte_strings_on_dram() {
     point_index(turbo::<Dram, Bytes<TestRecord>>);
 }
 
 #[test]
-fn of_byte_strings_on_pmem() {
+fn byte_strings_on_pmem() {
     point_index(turbo::<Pmem, Bytes<TestRecord>>);
 }
 
 #[test]
-fn of_byte_strings_in_one_shard_on_shm() {
+fn byte_strings_in_one_shard_on_shm() {
     point_index(one_shard::<Shm, Bytes<TestRecord>>);
 }
 
