@@ -1,74 +1,70 @@
-//! A redis-server of this machine, on a port of its own, and just enough of a client for it.
+//! A redis-server of this machine, on a socket of its own, and just enough of a client for it.
 
 use std::{
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    os::unix::net::UnixStream,
     process::{Child, Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
+
+use tempfile::TempDir;
+
+/// No answer takes longer than this, unless something hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ends with the value.
 pub(crate) struct Redis {
     process: Child,
-    port: u16,
+    directory: TempDir,
 }
 
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: UnixStream,
     received: Vec<u8>,
 }
 
 impl Redis {
-    /// Starts one; `None`, and a message, if there is no redis-server on this machine.
+    /// Starts one; `None`, and a message, if there is no redis-server on this machine. It has no port, which another program could have taken.
     #[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
     pub(crate) fn start() -> Option<Redis> {
-        for _ in 0..10 {
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let arguments = [
-                "--save",
-                "",
-                "--databases",
-                "1",
-                "--proto-max-bulk-len",
-                "64mb",
-                "--bind",
-                "127.0.0.1",
-                "--port",
-            ];
-            let started = Command::new("redis-server")
-                .args(arguments)
-                .arg(port.to_string())
-                // Commands of other types, so that they are as unknown as here.
-                .args(["hset", "lpush", "zadd"].map(|name| ["--rename-command", name, ""]).concat())
-                .stdout(Stdio::null())
-                .current_dir(std::env::temp_dir())
-                .spawn();
-            let Ok(process) = started else {
-                eprintln!(
-                    "\n*** SKIPPED: there is no redis-server here to compare with (apt-get install redis-server) ***\n"
-                );
-                return None;
-            };
-            let redis = Redis { process, port };
-            if redis.answers() {
-                return Some(redis);
-            }
-        }
-        panic!("redis-server does not start");
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let started = Command::new("redis-server")
+            .args(["--save", "", "--databases", "1", "--proto-max-bulk-len", "64mb", "--port", "0"])
+            .arg("--unixsocket")
+            .arg(directory.path().join("socket"))
+            // Commands of other types, so that they are as unknown as here.
+            .args(["hset", "lpush", "zadd"].map(|name| ["--rename-command", name, ""]).concat())
+            .stdout(Stdio::null())
+            .current_dir(directory.path())
+            .spawn();
+        let Ok(process) = started else {
+            eprintln!(
+                "\n*** SKIPPED: there is no redis-server here to compare with (apt-get install redis-server) ***\n"
+            );
+            return None;
+        };
+        let mut redis = Redis { process, directory };
+        redis.wait_until_it_answers();
+        Some(redis)
+    }
+
+    fn stream(&self) -> std::io::Result<UnixStream> {
+        UnixStream::connect(self.directory.path().join("socket"))
     }
 
     #[allow(clippy::disallowed_methods, reason = "nothing tells when redis-server listens")]
-    fn answers(&self) -> bool {
-        (0..100).any(|_| {
-            std::thread::sleep(Duration::from_millis(20));
-            TcpStream::connect(("127.0.0.1", self.port)).is_ok()
-        })
+    fn wait_until_it_answers(&mut self) {
+        let start = Instant::now();
+        while self.stream().is_err() {
+            let ended = self.process.try_wait().unwrap();
+            assert!(ended.is_none() && start.elapsed() < PATIENCE, "redis-server does not start: {ended:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     pub(crate) fn connect(&self) -> Connection {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("redis-server answers");
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        stream.set_nodelay(true).unwrap();
+        let stream = self.stream().expect("redis-server answers");
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Connection { stream, received: Vec::new() }
     }
 }
