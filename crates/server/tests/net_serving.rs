@@ -93,6 +93,8 @@ fn a_client_that_does_not_read_is_not_read_from_but_others_are_served() {
     ask(&mut other, &command(&[b"SET", b"key", &value]), b"+OK\r\n");
 
     let slow = server.connect();
+    // Else one machine's kernel may take all of it, where another one's does not.
+    rustix::net::sockopt::set_socket_send_buffer_size(&slow, 64 << 10).unwrap();
     let mut writer = slow.try_clone().unwrap();
     const GETS: usize = 100_000;
     let sender = std::thread::Builder::new().spawn(move || {
