@@ -33,7 +33,8 @@ pub(crate) fn free_port() -> u16 {
 impl Running {
     /// With these settings, a Unix socket, and a TCP port.
     pub(crate) fn start(settings: &[(&str, &str)]) -> Running {
-        let directory = tempfile::tempdir().unwrap();
+        // The path of a socket has 107 bytes at most, which TMPDIR may have used up.
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let socket = directory.path().join("socket").to_string_lossy().into_owned();
         // Between finding a port free and taking it, another test may take it.
         for _ in 0..50 {
