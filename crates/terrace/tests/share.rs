@@ -18,7 +18,7 @@ mod writes;
 mod common;
 
 use accounts::{TOTAL, move_until_killed, open_accounts, total};
-use common::{Draws, Medium, Site, assert_sound, contents, shared};
+use common::{Draws, Medium, Site, assert_sound, comes_true, contents, shared};
 use reads::read_until_killed;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -312,26 +312,20 @@ impl Lab<'_> {
         assert!(self.store.others().is_empty(), "{:?}: {:?}", self.medium, self.store.others());
         assert_sound(self.store);
         // Nobody has been forgotten who still seems to be at work: such a one would not go. (This store's own threads, which sweep and collect, come and go.)
-        let is_nobody_there = (0..200).any(|look| {
-            pause(Duration::from_millis(u64::from(look > 0) * 10));
-            self.store.stats().readers == 0
-        });
-        assert!(is_nobody_there, "{:?}: somebody reads for two seconds", self.medium);
+        let is_nobody_there = comes_true(|| self.store.stats().readers == 0);
+        assert!(is_nobody_there, "{:?}: somebody reads for a minute", self.medium);
         self.account();
     }
 
     /// The pool has given exactly what can be reached. Nobody else is there.
     fn account(&mut self) {
         let mut memory = self.store.memory();
-        for _ in 0..200 {
-            assert!(memory.garbage == 0 && memory.overlapping == 0, "{:?}: {memory:?}", self.medium);
-            if memory.waiting == 0 {
-                break;
-            }
-            // A thread of this store has retired something, and lets go of it when it looks again.
-            pause(Duration::from_millis(20));
+        // A thread of this store may have retired something, and lets go of it when it looks again.
+        comes_true(|| {
             memory = self.store.memory();
-        }
+            assert!(memory.garbage == 0 && memory.overlapping == 0, "{:?}: {memory:?}", self.medium);
+            memory.waiting == 0
+        });
         assert_eq!(memory.used, memory.reachable, "{:?}: {memory:?}", self.medium);
         self.counts.accounts += 1;
     }

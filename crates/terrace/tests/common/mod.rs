@@ -98,6 +98,15 @@ pub fn assert_sound(store: &Store) {
     assert!(report.is_sound(), "{:#?}", report.findings);
 }
 
+/// Whether a condition becomes true within a minute. A busy machine may have no time for the threads in question for some seconds.
+#[allow(clippy::disallowed_methods, reason = "what is waited for tells nobody")]
+pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
+    (0..6000).any(|look| {
+        std::thread::sleep(std::time::Duration::from_millis(10 * u64::from(look > 0)));
+        condition()
+    })
+}
+
 /// A seeded generator, so that threads differ and runs do not (SplitMix64).
 pub struct Draws(pub u64);
 
