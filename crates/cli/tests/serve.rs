@@ -102,8 +102,9 @@ fn a_port_in_use_is_said() {
     let refused = place.run(&["serve", "--port", &port, "--metrics-port", "0"]);
     let refused = refused.fails(1, &format!("port {port} of 127.0.0.1 is in use by another program")).err;
     assert!(refused.contains("\n  to use another port: --port PORT\n"), "{refused}");
-    let other = free_port().to_string();
-    let refused = place.run(&["serve", "--port", &other, "--metrics-port", &port]);
+    let (socket, none) = (place.path("socket"), "0");
+    let socket = socket.to_str().unwrap();
+    let refused = place.run(&["serve", "--unix", socket, "--port", none, "--metrics-port", &port]);
     assert!(refused.fails(1, "is in use").err.contains("--metrics-port PORT"));
     assert!(!place.pool().exists());
 }
