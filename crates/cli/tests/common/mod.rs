@@ -50,12 +50,18 @@ pub(crate) fn program_under(other: &[&str]) -> Command {
     let words: Vec<&str> = other.iter().copied().chain([env!("CARGO_BIN_EXE_terrace")]).collect();
     let mut command = Command::new(words[0]);
     command.args(&words[1..]);
+    without_settings(&mut command);
+    command
+}
+
+/// Runs a command without what the environment of the tests may set: Terrace's settings, the password of redis-cli, colours where there is no terminal, and another language than English.
+pub(crate) fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("TERRACE_") {
             command.env_remove(name);
         }
     }
-    command
+    command.env_remove("CLICOLOR_FORCE").env_remove("REDISCLI_AUTH").env("LC_ALL", "C");
 }
 
 /// Runs it to its end.
