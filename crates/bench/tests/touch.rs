@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_bench::{page_faults, touch};
 use terrace_medium::{Dram, MappedMedium, Mapping, Offset, Region, Word};
 
-const PAGE: u64 = 4096;
 const PAGES: u64 = 4096;
 
 fn faults_of(work: impl FnOnce()) -> u64 {
@@ -17,8 +16,11 @@ fn faults_of(work: impl FnOnce()) -> u64 {
 
 #[test]
 fn first_store_to_touched_memory_is_no_page_fault() {
-    let region = Region::new(Dram::new(Mapping::anonymous((PAGES * PAGE) as usize, 0).unwrap()));
-    let words = || (0..PAGES).map(|page| region.at(Offset::<Word>::new(page * PAGE)));
+    // A system that gives every mapping huge pages has hardly any faults to count.
+    rustix::thread::disable_transparent_huge_pages(true).unwrap();
+    let page_bytes = rustix::param::page_size() as u64;
+    let region = Region::new(Dram::new(Mapping::anonymous((PAGES * page_bytes) as usize, 0).unwrap()));
+    let words = || (0..PAGES).map(|page| region.at(Offset::<Word>::new(page * page_bytes)));
     // Reading the memory does not help.
     let read = faults_of(|| words().for_each(|word| assert_eq!(word.load(region.medium(), Relaxed), 0)));
     let touched = faults_of(|| touch(&region));
