@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use terrace_bench::{Bound, Measure, Measured, Row, Section, median, process_cpu_seconds};
+use terrace_bench::{Bound, Measure, Measured, Row, Section, median, process_cpu_seconds, processor};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -91,11 +91,16 @@ fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// A command that runs `program` on processor `cpu` only. (taskset becomes the program, so the
-/// process id is the program's.)
-fn pinned(cpu: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
+/// A command that runs `program` on the `nth` of the usable processors only, without the user's
+/// settings for Terrace. (taskset becomes the program, so the process id is the program's.)
+fn pinned(nth: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("taskset");
-    command.arg("-c").arg(cpu.to_string()).arg(program);
+    command.arg("-c").arg(processor(nth).to_string()).arg(program);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TERRACE_") {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

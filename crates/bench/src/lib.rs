@@ -37,6 +37,6 @@ pub use report::{Bound, Report, Row, Section, Target};
 pub use runner::{Measure, Measured, Runner, median};
 pub use shape::{KeyShape, Shape};
 pub use steady::fixed_loop_ns;
-pub use workers::{pin_this_thread, rate, run_on};
+pub use workers::{pin_this_thread, processor, rate, run_on};
 pub use workload::{Kind, Mix, Operation, Operations, Workload};
 pub use zipfian::{Zipfian, zeta};

@@ -1,14 +1,24 @@
 //! Threads that work at the same time, each on its own processor.
 
-use rustix::thread::{CpuSet, sched_setaffinity};
-use std::sync::Barrier;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::sync::{Barrier, OnceLock};
 use std::time::Instant;
 
-/// Pins this thread to processor `cpu`, if the system allows it.
-pub fn pin_this_thread(cpu: usize) {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+/// The number of the `nth` processor that this process may use, counted round: a container may have
+/// processors 6 and 7 only.
+pub fn processor(nth: usize) -> usize {
+    static USABLE: OnceLock<Vec<usize>> = OnceLock::new();
+    let usable = USABLE.get_or_init(|| {
+        let set = sched_getaffinity(None).unwrap_or_default();
+        (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+    });
+    usable.get(nth % usable.len().max(1)).copied().unwrap_or(0)
+}
+
+/// Pins this thread to the processor that [`processor`] names, if the system allows it.
+pub fn pin_this_thread(nth: usize) {
     let mut set = CpuSet::new();
-    set.set(cpu % processors);
+    set.set(processor(nth));
     let _ = sched_setaffinity(None, &set);
 }
 
@@ -39,4 +49,18 @@ pub fn run_on<R: Send>(threads: usize, work: impl Fn(usize) -> R + Sync) -> (f64
 pub fn rate(threads: usize, operations: u64, work: impl Fn(usize) + Sync) -> f64 {
     let (seconds, _) = run_on(threads, work);
     threads as f64 * operations as f64 / seconds / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_names_each_usable_one_in_turn() {
+        let set = sched_getaffinity(None).unwrap();
+        let usable = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).count();
+        let named: Vec<usize> = (0..usable).map(processor).collect();
+        assert!(named.is_sorted() && named.iter().all(|&cpu| set.is_set(cpu)), "{named:?}");
+        assert_eq!((processor(usable), processor(usable + 1)), (named[0], named[1 % usable]));
+    }
 }
