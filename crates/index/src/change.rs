@@ -4,28 +4,29 @@ use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Guard, Lock};
 
 /// The locks of deferred writes that are not durable yet.
-/// [`PointIndex::settle`](crate::PointIndex::settle) persists all of them with one fence.
+/// [`PointIndex::persist_deferred`](crate::PointIndex::persist_deferred) persists all of them with
+/// one fence.
 #[derive(Default, Debug)]
-#[must_use = "deferred writes are durable only after they are settled"]
+#[must_use = "deferred writes are durable only after `persist_deferred`"]
 pub struct Deferred(pub(crate) Vec<u64>);
 
 /// Whether a write waits for its own fence or leaves it to
-/// [`PointIndex::settle`](crate::PointIndex::settle).
+/// [`PointIndex::persist_deferred`](crate::PointIndex::persist_deferred).
 #[derive(Debug)]
 pub enum Fencing<'d> {
     /// Durable when the call returns.
     Now,
-    /// Durable after `settle`.
+    /// Durable after `persist_deferred`.
     Deferred(&'d mut Deferred),
 }
 
 /// What an operation does to the state that it found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum Decision {
     /// Leave the key as it is.
     Keep,
     /// Give the key this word, or remove it.
-    To(Option<u64>),
+    Set(Option<u64>),
 }
 
 /// The result of a compare-and-swap.
@@ -38,8 +39,8 @@ pub enum Swapped {
 }
 
 /// The decision of a compare-and-swap.
-pub(crate) fn change_if(expected: Option<u64>, new: Option<u64>) -> impl Fn(Option<u64>) -> Change {
-    move |before| if before == expected { Change::To(new) } else { Change::Keep }
+pub(crate) fn decide_if(expected: Option<u64>, new: Option<u64>) -> impl Fn(Option<u64>) -> Decision {
+    move |before| if before == expected { Decision::Set(new) } else { Decision::Keep }
 }
 
 /// The result of a compare-and-swap that found this state.
@@ -49,7 +50,7 @@ pub(crate) fn swapped(found: Option<u64>, expected: Option<u64>) -> Swapped {
 }
 
 /// Persists deferred changes, which are identified by the offsets of their locks.
-pub(crate) fn settle<M: MappedMedium>(guard: &Guard<'_, M>, deferred: Deferred) {
+pub(crate) fn persist_deferred<M: MappedMedium>(guard: &Guard<'_, M>, deferred: Deferred) {
     if deferred.0.is_empty() {
         return;
     }

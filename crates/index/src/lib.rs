@@ -16,7 +16,7 @@ mod key;
 mod point;
 mod range;
 
-pub use change::{Change, Deferred, Fencing, Swapped};
+pub use change::{Decision, Deferred, Fencing, Swapped};
 pub use cursor::{CURSOR_LIMIT, Cursor, Position};
 pub use hash::{CacheBounds, CacheStats};
 pub use key::{Bytes, KeyKind, RecordKeys, U64};

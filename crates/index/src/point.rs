@@ -1,6 +1,6 @@
 //! The operations of every index on single keys.
 
-use crate::change::{Change, Deferred, Fencing, Swapped, change_if, settle, swapped};
+use crate::change::{Decision, Deferred, Fencing, Swapped, decide_if, persist_deferred, swapped};
 use crate::hash::{CacheBounds, CacheStats};
 use crate::{KeyKind, Position};
 use terrace_medium::MappedMedium;
@@ -93,7 +93,7 @@ pub trait PointIndex: Send + Sync {
         guard: &Guard<'_, Self::Medium>,
         key: &Key<Self>,
         fencing: Fencing<'_>,
-        decide: impl Fn(Option<u64>) -> Change,
+        decide: impl Fn(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, PoolFull>;
 
     /// Adds `key` if it is absent.
@@ -112,7 +112,7 @@ pub trait PointIndex: Send + Sync {
 
     /// Gives `key` another word if it is present, and returns the previous word. Allocates nothing.
     fn update(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>, word: u64) -> Option<u64> {
-        let present = |before: Option<u64>| before.map_or(Change::Keep, |_| Change::To(Some(word)));
+        let present = |before: Option<u64>| before.map_or(Decision::Keep, |_| Decision::Set(Some(word)));
         self.change(guard, key, Fencing::Now, present).expect("an update takes no memory")
     }
 
@@ -123,12 +123,12 @@ pub trait PointIndex: Send + Sync {
         key: &Key<Self>,
         word: u64,
     ) -> Result<Option<u64>, PoolFull> {
-        self.change(guard, key, Fencing::Now, |_| Change::To(Some(word)))
+        self.change(guard, key, Fencing::Now, |_| Decision::Set(Some(word)))
     }
 
     /// Removes `key` and returns its word. Allocates nothing.
     fn remove(&self, guard: &Guard<'_, Self::Medium>, key: &Key<Self>) -> Option<u64> {
-        self.change(guard, key, Fencing::Now, |_| Change::To(None)).expect("a removal takes no memory")
+        self.change(guard, key, Fencing::Now, |_| Decision::Set(None)).expect("a removal takes no memory")
     }
 
     /// Changes the state of `key` to `new` if it is `expected`; `None` is absence on both sides.
@@ -139,7 +139,7 @@ pub trait PointIndex: Send + Sync {
         expected: Option<u64>,
         new: Option<u64>,
     ) -> Result<Swapped, PoolFull> {
-        let found = self.change(guard, key, Fencing::Now, change_if(expected, new))?;
+        let found = self.change(guard, key, Fencing::Now, decide_if(expected, new))?;
         Ok(swapped(found, expected))
     }
 
@@ -153,13 +153,13 @@ pub trait PointIndex: Send + Sync {
         new: Option<u64>,
         deferred: &mut Deferred,
     ) -> Result<Swapped, PoolFull> {
-        let found = self.change(guard, key, Fencing::Deferred(deferred), change_if(expected, new))?;
+        let found = self.change(guard, key, Fencing::Deferred(deferred), decide_if(expected, new))?;
         Ok(swapped(found, expected))
     }
 
     /// Persists deferred writes, all with one fence.
-    fn settle(&self, guard: &Guard<'_, Self::Medium>, deferred: Deferred) {
-        settle(guard, deferred);
+    fn persist_deferred(&self, guard: &Guard<'_, Self::Medium>, deferred: Deferred) {
+        persist_deferred(guard, deferred);
     }
 
     /// Number of keys. Exact while no thread writes; after an unclean stop of the machine, once a

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_index::hash::{Nests, Rewo};
+use terrace_index::hash::{Rewo, RewoShape};
 use terrace_index::{Bytes, CacheBounds, CacheStats, Deferred, Inserted, PointIndex, Stored, Swapped, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Guard, Pool, PoolOptions};
@@ -113,14 +113,14 @@ fn deferred_change_is_persisted_before_it_is_cached() {
     assert!(hits == 0 && counts.fences == 1, "the reader sees to it: {counts:?}");
     let (counts, hits) = search(&index, 0..1);
     assert_eq!((counts, hits), (Counts::default(), 1));
-    index.settle(&guard, deferred);
+    index.persist_deferred(&guard, deferred);
     let (counts, hits) = search(&index, 1..3);
     assert!(hits == 0 && counts.fences == 0, "{counts:?}");
     assert_eq!(search(&index, 0..100).1, 100, "nothing is missing in it");
     let mut deferred = Deferred::default();
     let done = index.compare_and_swap_deferred(&guard, &key(1), Some(1), None, &mut deferred);
     assert_eq!((done, index.get(&guard, &key(1))), (Ok(Swapped::Done), None));
-    index.settle(&guard, deferred);
+    index.persist_deferred(&guard, deferred);
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn decode<M: MappedMedium, K: TestKeys>(guard: &Guard<'_, M>, word: u64) -> (u64
 
 /// One writer for each key, whose values only grow. Readers never see a value decrease, nor a
 /// removed key present again. Meanwhile the cache is replaced and evicts.
-fn check_never_stale<M: MappedMedium, K: TestKeys + Nests>()
+fn check_never_stale<M: MappedMedium, K: TestKeys + RewoShape>()
 where
     K::Owned: Sync + Send,
 {

@@ -1,12 +1,12 @@
 //! Tests: P-CLHT passes the suite for indexes, on every medium and for both kinds of keys.
 
-use terrace_index::hash::{Clht, Slots};
+use terrace_index::hash::{Clht, ClhtShape};
 use terrace_index::{Bytes, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_testkit::conformance::{NAME, Setup, point_index, point_index_races};
 use terrace_testkit::{Counting, Jittery, TestRecord};
 
-fn clht<M: MappedMedium, K: Slots>(setup: Setup) -> Clht<M, K> {
+fn clht<M: MappedMedium, K: ClhtShape>(setup: Setup) -> Clht<M, K> {
     Clht::create(&setup.pool(), NAME, setup.capacity).expect("room for a table")
 }
 

@@ -1,12 +1,12 @@
 //! Tests: Level hashing passes the suite for indexes, on every medium and for both kinds of keys.
 
-use terrace_index::hash::{Level, LevelBuckets};
+use terrace_index::hash::{Level, LevelShape};
 use terrace_index::{Bytes, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_testkit::conformance::{NAME, Setup, point_index, point_index_races};
 use terrace_testkit::{Counting, Jittery, TestRecord};
 
-fn level<M: MappedMedium, K: LevelBuckets>(setup: Setup) -> Level<M, K> {
+fn level<M: MappedMedium, K: LevelShape>(setup: Setup) -> Level<M, K> {
     Level::create(&setup.pool(), NAME, setup.capacity).expect("room for a table")
 }
 

@@ -141,7 +141,7 @@ fn full_pool_is_not_searched_by_every_insert() {
 
 /// The load factor of all tables together, each time before the number of buckets passes a power of
 /// two: with 1, 2, 4, 8 and 16 tables of one size, and with one that T0 became.
-fn loads_before_growth<K: TestKeys + terrace_index::hash::Nests>(
+fn loads_before_growth<K: TestKeys + terrace_index::hash::RewoShape>(
     doublings: usize,
     key_of: impl Fn(u64) -> K::Owned,
 ) -> Vec<f64> {

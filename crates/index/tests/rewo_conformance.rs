@@ -1,25 +1,25 @@
 //! Tests: Rewo-Hash passes the suite for indexes, with and without its cached table, on every
 //! medium and for both kinds of keys.
 
-use terrace_index::hash::{Nests, Rewo};
+use terrace_index::hash::{Rewo, RewoShape};
 use terrace_index::{Bytes, CacheBounds, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_testkit::conformance::{NAME, Setup, point_index, point_index_races};
 use terrace_testkit::{Counting, Jittery, TestRecord};
 
-fn rewo<M: MappedMedium, K: Nests>(setup: Setup) -> Rewo<M, K> {
+fn rewo<M: MappedMedium, K: RewoShape>(setup: Setup) -> Rewo<M, K> {
     Rewo::create(&setup.pool(), NAME, setup.capacity).expect("room for a table")
 }
 
 /// From a single bucket, with two locks in total: covers every kind of eviction and resize, and
 /// every key meets every other.
-fn smallest<M: MappedMedium, K: Nests>(setup: Setup) -> Rewo<M, K> {
+fn smallest<M: MappedMedium, K: RewoShape>(setup: Setup) -> Rewo<M, K> {
     Rewo::with_shape(&setup.pool(), NAME, 1, 0).expect("room for a table")
 }
 
 /// The smallest table under a cache of `bytes` bytes: one bucket has seven keys, so keys are always
 /// replaced; a large cache knows all keys.
-fn cached<M: MappedMedium, K: Nests>(setup: Setup, bytes: u64) -> Rewo<M, K> {
+fn cached<M: MappedMedium, K: RewoShape>(setup: Setup, bytes: u64) -> Rewo<M, K> {
     smallest(setup).with_cache(CacheBounds { min: bytes, max: bytes })
 }
 

@@ -1,17 +1,17 @@
 //! Tests: TurboHash passes the suite for indexes, on every medium and for both kinds of keys.
 
-use terrace_index::hash::{Buckets, Turbo};
+use terrace_index::hash::{Turbo, TurboShape};
 use terrace_index::{Bytes, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_testkit::conformance::{NAME, Setup, point_index, point_index_races};
 use terrace_testkit::{Counting, Jittery, TestRecord};
 
-fn turbo<M: MappedMedium, K: Buckets>(setup: Setup) -> Turbo<M, K> {
+fn turbo<M: MappedMedium, K: TurboShape>(setup: Setup) -> Turbo<M, K> {
     Turbo::create(&setup.pool(), NAME, setup.capacity).expect("room for a table")
 }
 
 /// With a single shard: every key meets every other.
-fn one_shard<M: MappedMedium, K: Buckets>(setup: Setup) -> Turbo<M, K> {
+fn one_shard<M: MappedMedium, K: TurboShape>(setup: Setup) -> Turbo<M, K> {
     Turbo::with_shards(&setup.pool(), NAME, 0, setup.capacity).expect("room for a table")
 }
 

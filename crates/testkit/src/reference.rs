@@ -7,7 +7,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use terrace_index::cursor::UNUSED_BITS;
 use terrace_index::{
-    Change, Damage, Direction, Fencing, IndexStats, KeyKind, PointIndex, Position, RangeIndex,
+    Damage, Decision, Direction, Fencing, IndexStats, KeyKind, PointIndex, Position, RangeIndex,
 };
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker, Pool, PoolFull};
@@ -85,14 +85,14 @@ where
         _: &Guard<'_, M>,
         key: &K::Key,
         _: Fencing<'_>,
-        decide: impl Fn(Option<u64>) -> Change,
+        decide: impl Fn(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, PoolFull> {
         let mut map = self.write();
         let before = map.get(key).copied();
         match decide(before) {
-            Change::Keep => None,
-            Change::To(Some(word)) => map.insert(key.to_owned(), word),
-            Change::To(None) => map.remove(key),
+            Decision::Keep => None,
+            Decision::Set(Some(word)) => map.insert(key.to_owned(), word),
+            Decision::Set(None) => map.remove(key),
         };
         Ok(before)
     }

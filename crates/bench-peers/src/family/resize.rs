@@ -154,11 +154,11 @@ fn rehash<M: MappedMedium>(old: &LevelHash<M>, slots: u64, timed: Timed<M>) -> O
             assert!(added.is_ok(), "the pool is full");
             waiting += 1;
             if waiting == TOGETHER {
-                table.settle(&guard, std::mem::take(&mut deferred));
+                table.persist_deferred(&guard, std::mem::take(&mut deferred));
                 waiting = 0;
             }
         });
-        table.settle(&guard, deferred);
+        table.persist_deferred(&guard, deferred);
         new = Some(table);
     });
     let new = new.ok_or("no room for a second table")?;

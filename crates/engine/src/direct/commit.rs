@@ -311,7 +311,7 @@ mod tests {
             assert!(flight.publish_one(index, &mut deferred).is_ok());
             copy(Cut::Published(index));
         }
-        store.index.settle(&guard, deferred);
+        store.index.persist_deferred(&guard, deferred);
         if matches!(cut, Cut::Aborted | Cut::TakenBack) {
             flight.descriptor.decide(Status::Aborted);
             copy(Cut::Aborted);

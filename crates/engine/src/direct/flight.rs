@@ -43,7 +43,7 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
         let mut deferred = Deferred::default();
         let done = (0..self.steps.len()).try_for_each(|index| self.publish_one(index, &mut deferred));
         // PERSIST: (3) all slots, before the commit.
-        engine.index.settle(guard, deferred);
+        engine.index.persist_deferred(guard, deferred);
         done
     }
 
@@ -200,7 +200,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
         // PERSIST: (5) before the root forgets the batch.
         self.pool().region().fence();
-        self.index.settle(guard, deferred);
+        self.index.persist_deferred(guard, deferred);
     }
 
     fn clear_batch_word(&self, guard: &Guard<'_, I::Medium>, record: &Record<'_>) {

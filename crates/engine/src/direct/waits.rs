@@ -194,7 +194,7 @@ fn what_another_has_put_under_a_key_comes_back_if_the_batch_that_noted_an_older_
     let now = store.index.get(&guard, b"a");
     let mut deferred = Deferred::default();
     assert!((0..2).all(|index| flight.publish_one(index, &mut deferred).is_ok()));
-    store.index.settle(&guard, deferred);
+    store.index.persist_deferred(&guard, deferred);
     assert_eq!((flight.olds[1], flight.descriptor.entry(1).1), (now, now));
     std::fs::copy(&path, &copy).unwrap();
     flight.take_back();
@@ -229,7 +229,7 @@ fn what_a_batch_that_is_taken_back_had_published_waits_for_readers_and_the_rest_
         flight.landed = false;
         let mut deferred = Deferred::default();
         assert!((0..published).all(|index| flight.publish_one(index, &mut deferred).is_ok()));
-        store.index.settle(&guard, deferred);
+        store.index.persist_deferred(&guard, deferred);
         flight.take_back();
         let (descriptor, news) = (flight.descriptor.offset(), flight.news.clone());
         let remains = flight.remains();
@@ -335,7 +335,7 @@ fn a_slot_that_has_changed_since_is_noted_anew_durably_before_it_is_the_batch_s(
         let mut deferred = Deferred::default();
         let (counts, done) = pool.medium().during(|| flight.publish_one(0, &mut deferred));
         assert!(done.is_ok());
-        store.index.settle(&guard, deferred);
+        store.index.persist_deferred(&guard, deferred);
         store.root.set_active(flight.descriptor.offset());
         flight.landed = false;
         flight.take_back();

@@ -160,7 +160,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             };
             published.push(staged.and_then(publish));
         }
-        self.index.settle(&guard, deferred);
+        self.index.persist_deferred(&guard, deferred);
         // Only now: until the new words are durable, a crash brings the old records back.
         let succeed = |(put, published): (&Put<'_>, Result<_, _>)| {
             published.map(|(old, new)| self.succeed(&guard, put.key, old, Some(new)))

@@ -1,19 +1,19 @@
 //! Hash indexes.
 
-#[cfg(test)]
-mod alike;
-#[cfg(test)]
-mod answers;
 mod clht;
 mod count;
 mod level;
 mod packed;
-#[cfg(test)]
-mod power;
 mod rewo;
+#[cfg(test)]
+mod test_durability;
+#[cfg(test)]
+mod test_keys;
+#[cfg(test)]
+mod test_pools;
 mod turbo;
 
-pub use clht::{Clht, Slots};
-pub use level::{Buckets as LevelBuckets, Level};
-pub use rewo::{CacheBounds, CacheStats, Nests, Rewo};
-pub use turbo::{Buckets, Turbo};
+pub use clht::{BucketShape as ClhtShape, Clht};
+pub use level::{BucketShape as LevelShape, Level};
+pub use rewo::{BucketShape as RewoShape, CacheBounds, CacheStats, Rewo};
+pub use turbo::{BucketShape as TurboShape, Turbo};

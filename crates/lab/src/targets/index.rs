@@ -4,7 +4,7 @@ use super::histories::*;
 use super::options::{is_unmade, options, shared, written};
 use std::borrow::Borrow;
 use std::sync::Arc;
-use terrace_index::hash::{Buckets, Clht, Level, LevelBuckets, Nests, Rewo, Slots, Turbo};
+use terrace_index::hash::{Clht, ClhtShape, Level, LevelShape, Rewo, RewoShape, Turbo, TurboShape};
 use terrace_index::{Bytes, CacheBounds, IndexStats, Inserted, PointIndex, StoreError, Stored, Swapped, U64};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Liveness, Marker, Pool, PoolFull};
@@ -127,8 +127,8 @@ fn soil<M: MappedMedium>(pool: &Pool<M>) {
 }
 
 /// The kinds of keys that both the indexes and the test know.
-pub trait LabKeys: TestKeys + Slots + Buckets + Nests + LevelBuckets {}
-impl<K: TestKeys + Slots + Buckets + Nests + LevelBuckets> LabKeys for K {}
+pub trait LabKeys: TestKeys + ClhtShape + TurboShape + RewoShape + LevelShape {}
+impl<K: TestKeys + ClhtShape + TurboShape + RewoShape + LevelShape> LabKeys for K {}
 
 /// An index that is put through crashes.
 pub trait LabIndex: PointIndex<Kind = Self::Keys> + Stored<Medium = <Self as PointIndex>::Medium> {

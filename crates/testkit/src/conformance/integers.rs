@@ -64,7 +64,7 @@ impl<I: Index + PointIndex<Kind = U64>> Pair<I> {
             }
             let mut deferred = Deferred::default();
             let swapped = self.index.compare_and_swap_deferred(&guard, &key, expected, new, &mut deferred);
-            self.index.settle(&guard, deferred);
+            self.index.persist_deferred(&guard, deferred);
             swapped.expect("room")
         };
         for wrong in [None, Some(0), Some(1), Some(u64::MAX)].into_iter().filter(|wrong| *wrong != state) {

@@ -146,7 +146,7 @@ where
                     "a write among them"
                 );
             }
-            subject.index.settle(&guard, deferred);
+            subject.index.persist_deferred(&guard, deferred);
         }
         subject.assert_holds(&model);
     });

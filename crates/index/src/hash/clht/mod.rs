@@ -56,11 +56,11 @@ mod ops;
 mod pairs;
 mod resize;
 mod scan;
-mod slots;
+mod shape;
 mod table;
 mod tags;
 mod verify;
 mod write;
 
 pub use ops::Clht;
-pub use slots::Slots;
+pub use shape::BucketShape;

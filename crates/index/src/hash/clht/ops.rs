@@ -2,9 +2,9 @@
 
 use super::super::count::{Count, STRIPES, Stripes};
 use super::bucket::{link, lock_word};
-use super::slots::{Probe, Slots};
+use super::shape::{BucketShape, Probe};
 use super::table::*;
-use crate::{Change, Damage, Fencing, IndexStats, PointIndex, Position, StoreError, Stored};
+use crate::{Damage, Decision, Fencing, IndexStats, PointIndex, Position, StoreError, Stored};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -37,7 +37,7 @@ pub struct Clht<M: MappedMedium, K> {
     kind: PhantomData<fn() -> K>,
 }
 
-impl<M: MappedMedium, K: Slots> Clht<M, K> {
+impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
     fn open(pool: &Pool<M>, root: Offset<Root>) -> Result<Self, StoreError> {
         let damaged = |offset, what| StoreError::Damaged(Damage { offset, what });
         let region = pool.region();
@@ -232,7 +232,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
     }
 }
 
-impl<M: MappedMedium, K: Slots> PointIndex for Clht<M, K> {
+impl<M: MappedMedium, K: BucketShape> PointIndex for Clht<M, K> {
     type Medium = M;
     type Kind = K;
     const NAME: &'static str = "clht";
@@ -299,7 +299,7 @@ impl<M: MappedMedium, K: Slots> PointIndex for Clht<M, K> {
         guard: &Guard<'_, M>,
         key: &K::Key,
         fencing: Fencing<'_>,
-        decide: impl Fn(Option<u64>) -> Change,
+        decide: impl Fn(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, PoolFull> {
         self.change_key(guard, key, fencing, decide)
     }
@@ -345,7 +345,7 @@ impl<M: MappedMedium, K: Slots> PointIndex for Clht<M, K> {
     }
 }
 
-impl<M: MappedMedium, K: Slots> Stored for Clht<M, K> {
+impl<M: MappedMedium, K: BucketShape> Stored for Clht<M, K> {
     type Medium = M;
 
     fn create(pool: &Pool<M>, name: &str, capacity: u64) -> Result<Self, StoreError> {
@@ -389,7 +389,7 @@ impl<M: MappedMedium, K: Slots> Stored for Clht<M, K> {
 }
 
 /// The smallest table with room for `capacity` keys.
-fn log2_for<K: Slots>(capacity: u64) -> u32 {
+fn log2_for<K: BucketShape>(capacity: u64) -> u32 {
     let buckets = (u128::from(capacity) * 1000).div_ceil(u128::from(K::KEYS_PERMILLE)).max(1);
     buckets.next_power_of_two().ilog2().clamp(LOG2_MIN, LOG2_MAX)
 }

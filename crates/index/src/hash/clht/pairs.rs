@@ -4,7 +4,7 @@
 //! the link is set.
 
 use super::bucket::{link, link_again, store_link};
-use super::slots::{Entry, Probe, shape::Shape};
+use super::shape::{Entry, Probe, sealed::Shape};
 use super::table::Table;
 use crate::{KeyKind, U64};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

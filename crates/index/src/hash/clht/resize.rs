@@ -25,7 +25,7 @@
 
 use super::bucket::{link, lock_word, store_link};
 use super::ops::Clht;
-use super::slots::{Entry, Slots};
+use super::shape::{BucketShape, Entry};
 use super::table::*;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Offset};
@@ -53,7 +53,7 @@ enum Step {
     Busy,
 }
 
-impl<M: MappedMedium, K: Slots> Clht<M, K> {
+impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
     /// Allocates a new table and clears its header, but not its buckets.
     pub(super) fn new_table(guard: &Guard<'_, M>, log2: u32) -> Result<Table, PoolFull> {
         let fresh = guard.alloc(Table::bytes_for(log2))?;
@@ -361,7 +361,7 @@ struct GroupImage<K> {
     kind: std::marker::PhantomData<K>,
 }
 
-impl<K: Slots> GroupImage<K> {
+impl<K: BucketShape> GroupImage<K> {
     fn new(count: usize) -> Self {
         assert!(count <= HEADS_MAX, "a resize doubles a table at most");
         let (heads, used) = ([[0; 8]; HEADS_MAX], [0; HEADS_MAX]);
@@ -410,11 +410,11 @@ impl<K: Slots> GroupImage<K> {
 }
 
 #[cfg(test)]
-mod steps;
+mod test_steps;
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::{Medium, Power, interrupted};
+    use super::super::super::test_pools::{Medium, Power, interrupted};
     use super::*;
     use crate::{Deferred, KeyKind, PointIndex, Stored, Swapped, U64};
     use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! every table.
 
 use super::ops::Clht;
-use super::slots::Slots;
+use super::shape::BucketShape;
 use super::table::*;
 use crate::Position;
 use crate::cursor::POSITION_BITS;
@@ -12,7 +12,7 @@ use terrace_pool::{Guard, Marker};
 // The bits of a bucket's first hash fit into a cursor.
 const _: () = assert!(LOG2_MAX <= POSITION_BITS);
 
-impl<M: MappedMedium, K: Slots> Clht<M, K> {
+impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
     /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock: a key that is present
     /// throughout stays in its slot, or is moved with its whole group; then the old buckets do not
     /// change until this reader has been unpinned.

@@ -18,7 +18,7 @@
 //! its bucket without its key reports it.
 
 use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, check, offset_in};
-use super::slots::{Entry, Probe, shape::Shape};
+use super::shape::{Entry, Probe, sealed::Shape};
 use super::table::Table;
 use crate::{Bytes, KeyKind, RecordKeys};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -215,7 +215,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 #[cfg(test)]
 mod tests {
     use super::super::super::packed::OFFSET;
-    use super::super::super::power::pool;
+    use super::super::super::test_pools::pool;
     use super::super::ops::Clht;
     use super::*;
     use crate::key::WordRecords;

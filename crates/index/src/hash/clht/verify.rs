@@ -3,7 +3,7 @@
 use super::bucket::link;
 use super::ops::Clht;
 use super::scan::end_of;
-use super::slots::{Entry, Slots};
+use super::shape::{BucketShape, Entry};
 use super::table::*;
 use terrace_medium::{Line, MappedMedium};
 use terrace_pool::{Finding, Guard};
@@ -11,7 +11,7 @@ use terrace_pool::{Finding, Guard};
 /// Findings after which a walk stops: more of the same say nothing new.
 const FINDINGS_MAX: usize = 1000;
 
-impl<M: MappedMedium, K: Slots> Clht<M, K> {
+impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
     pub(super) fn findings(&self, guard: &Guard<'_, M>) -> Vec<Finding> {
         let mut findings = Vec::new();
         let (mut position, mut keys) = (0u64, 0);

@@ -2,9 +2,9 @@
 
 use super::bucket::{link, lock_word, store_link};
 use super::ops::Clht;
-use super::slots::{Entry, Probe, Slots};
+use super::shape::{BucketShape, Entry, Probe};
 use super::table::*;
-use crate::{Change, Fencing};
+use crate::{Decision, Fencing};
 use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::{Line, MappedMedium, Offset};
 use terrace_pool::{Guard, Lock, Locked, PoolFull};
@@ -16,7 +16,7 @@ pub(super) struct LockedChain<'g, M: MappedMedium> {
     pub(super) lock: Locked<'g, M>,
 }
 
-impl<M: MappedMedium, K: Slots> Clht<M, K> {
+impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
     /// Locks the chain of `hash`, in the table where it lives.
     pub(super) fn lock_chain<'g>(&'g self, guard: &'g Guard<'_, M>, hash: u64) -> LockedChain<'g, M> {
         self.try_lock_chain(guard, hash).unwrap_or_else(|| self.lock_chain_slow(guard, hash))
@@ -108,7 +108,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         guard: &Guard<'_, M>,
         key: &K::Key,
         mut fencing: Fencing<'_>,
-        decide: impl FnOnce(Option<u64>) -> Change,
+        decide: impl FnOnce(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, PoolFull> {
         let hash = K::hash(key, self.seed);
         match self.try_lock_chain(guard, hash) {
@@ -126,7 +126,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         guard: &Guard<'_, M>,
         (key, hash): (&K::Key, u64),
         fencing: &mut Fencing<'_>,
-        decide: impl FnOnce(Option<u64>) -> Change,
+        decide: impl FnOnce(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, PoolFull> {
         let held = self.lock_chain_slow(guard, hash);
         let probe = K::probe(key, hash, held.table);
@@ -141,7 +141,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         held: LockedChain<'_, M>,
         probe: &Probe<'_, K>,
         fencing: &mut Fencing<'_>,
-        decide: impl FnOnce(Option<u64>) -> Change,
+        decide: impl FnOnce(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, PoolFull> {
         match K::find(guard, held.head, probe) {
             Some((slot, before)) => {
@@ -164,7 +164,7 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         held: LockedChain<'_, M>,
         probe: &Probe<'_, K>,
         fencing: &mut Fencing<'_>,
-        decide: impl FnOnce(Option<u64>) -> Change,
+        decide: impl FnOnce(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, PoolFull> {
         match self.find_in_chain(guard, held.head, probe) {
             Some((bucket, slot, before)) => {
@@ -184,17 +184,17 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         probe: &Probe<'_, K>,
         (bucket, slot): (&Line, usize),
         fencing: &mut Fencing<'_>,
-        change: Change,
+        change: Decision,
     ) {
         match change {
             // Nothing was stored, and `lock_chain` has persisted what was found.
-            Change::Keep => held.lock.release(),
-            Change::To(Some(word)) => {
+            Decision::Keep => held.lock.release(),
+            Decision::Set(Some(word)) => {
                 assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
                 K::replace(guard, bucket, slot, K::entry(probe, word));
                 self.finish(held, bucket, fencing);
             }
-            Change::To(None) => {
+            Decision::Set(None) => {
                 K::clear(guard, bucket, slot);
                 self.count().add(guard.seat_index(), probe.hash, -1);
                 let table = held.table;
@@ -212,11 +212,11 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         held: LockedChain<'_, M>,
         probe: &Probe<'_, K>,
         fencing: &mut Fencing<'_>,
-        change: Change,
+        change: Decision,
     ) -> Result<Option<u64>, PoolFull> {
         match change {
-            Change::Keep | Change::To(None) => held.lock.release(),
-            Change::To(Some(word)) => {
+            Decision::Keep | Decision::Set(None) => held.lock.release(),
+            Decision::Set(Some(word)) => {
                 assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
                 self.add(guard, held, probe, word, fencing)?;
             }
@@ -296,8 +296,8 @@ impl<M: MappedMedium, K: Slots> Clht<M, K> {
         let region = self.pool.region();
         match fencing {
             Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {
-                // PERSIST: written back now, fenced by `settle`. Until then the lock word is marked
-                // unfenced.
+                // PERSIST: written back now, fenced by `persist_deferred`. Until then the lock word
+                // is marked unfenced.
                 region.write_back(bucket);
                 deferred.0.push(region.offset_of(lock_word(held.head)).raw());
                 held.lock.release_unfenced();

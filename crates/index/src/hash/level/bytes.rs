@@ -212,7 +212,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::{Medium, Power, pool};
+    use super::super::super::test_pools::{Medium, Power, pool};
     use super::super::ops::Level;
     use super::*;
     use crate::key::{NoRecords, WordRecords};

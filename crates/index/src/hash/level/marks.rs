@@ -9,12 +9,12 @@
 use super::bucket::*;
 use super::ops::Level;
 use super::root::*;
-use super::shape::{Buckets, Entry, Found, Probe, positions};
+use super::shape::{BucketShape, Entry, Found, Probe, positions};
 use super::write::{LockedUnits, SlotRef};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::Guard;
 
-impl<M: MappedMedium, K: Buckets> Level<M, K> {
+impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     /// Removes the other copy, if any, of a key that was found in a marked slot. Returns the
     /// remaining one.
     #[cold]
@@ -105,7 +105,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::test_pools::pool;
     use super::super::shape::sealed::Shape;
     use super::*;
     use crate::{KeyKind, PointIndex, Stored, U64};

@@ -98,4 +98,4 @@ mod verify;
 mod write;
 
 pub use ops::Level;
-pub use shape::Buckets;
+pub use shape::BucketShape;

@@ -25,7 +25,7 @@
 use super::bucket::*;
 use super::ops::Level;
 use super::root::*;
-use super::shape::{Buckets, Entry, between, positions};
+use super::shape::{BucketShape, Entry, between, positions};
 use super::write::{LockedUnits, SlotRef};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Lock, Locked};
@@ -43,7 +43,7 @@ use Which::{Bottom, Top};
 /// counterpart, for keys of the top level that can only go to their other side.
 const MOVEMENTS: [(Which, Which); 4] = [(Top, Top), (Bottom, Bottom), (Bottom, Top), (Top, Bottom)];
 
-impl<M: MappedMedium, K: Buckets> Level<M, K> {
+impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     /// Makes a free slot in one of a key's four full buckets, by moving another key away if
     /// possible.
     #[cold]
@@ -198,7 +198,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::test_pools::pool;
     use super::super::shape::{Probe, sealed::Shape};
     use super::*;
     use crate::key::WordRecords;
@@ -207,7 +207,7 @@ mod tests {
     use terrace_testkit::Counting;
 
     /// A table of sixteen buckets above eight.
-    fn table<K: Buckets>() -> Level<Dram, K> {
+    fn table<K: BucketShape>() -> Level<Dram, K> {
         let pool = pool::<Dram>(1 << 20);
         let table = Level::create(&pool, "table", 8 * K::SLOTS as u64 * 2).unwrap();
         assert_eq!(table.view().high.buckets(), 16);

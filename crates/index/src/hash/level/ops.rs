@@ -3,8 +3,8 @@
 use super::super::count::{Count, STRIPES, Stripes};
 use super::bucket::{BUCKET, Bucket, Meta, lock_word, meta};
 use super::root::*;
-use super::shape::{Buckets, Found, Probe};
-use crate::{Change, Damage, Fencing, IndexStats, PointIndex, Position};
+use super::shape::{BucketShape, Found, Probe};
+use crate::{Damage, Decision, Fencing, IndexStats, PointIndex, Position};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -38,7 +38,7 @@ pub struct Level<M: MappedMedium, K> {
 #[derive(Debug)]
 pub(super) struct Changed;
 
-impl<M: MappedMedium, K: Buckets> Level<M, K> {
+impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     #[inline(always)]
     pub(super) fn state(&self) -> State {
         state(self.pool.medium(), &self.root)
@@ -233,7 +233,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
     }
 }
 
-impl<M: MappedMedium, K: Buckets> PointIndex for Level<M, K> {
+impl<M: MappedMedium, K: BucketShape> PointIndex for Level<M, K> {
     type Medium = M;
     type Kind = K;
     const NAME: &'static str = "level";
@@ -295,7 +295,7 @@ impl<M: MappedMedium, K: Buckets> PointIndex for Level<M, K> {
         guard: &Guard<'_, M>,
         key: &K::Key,
         fencing: Fencing<'_>,
-        decide: impl Fn(Option<u64>) -> Change,
+        decide: impl Fn(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, PoolFull> {
         self.change_key(guard, key, fencing, decide)
     }

@@ -36,7 +36,7 @@
 use super::bucket::*;
 use super::ops::Level;
 use super::root::*;
-use super::shape::{Buckets, Entry, Probe, positions};
+use super::shape::{BucketShape, Entry, Probe, positions};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Lock, PoolFull};
@@ -66,7 +66,7 @@ pub(super) enum Step {
     Stuck,
 }
 
-impl<M: MappedMedium, K: Buckets> Level<M, K> {
+impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     /// Makes room for an insert that found no place, or says why there is none. The caller then
     /// tries again.
     #[cold]
@@ -521,13 +521,13 @@ fn cursor_in(word: u64, state: State) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod losses;
+mod test_losses;
 #[cfg(test)]
-mod steps;
+mod test_steps;
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::{Medium, Power, interrupted, pool};
+    use super::super::super::test_pools::{Medium, Power, interrupted, pool};
     use super::*;
     use crate::{Deferred, PointIndex, Stored, Swapped, U64};
     use std::sync::{Arc, Mutex};

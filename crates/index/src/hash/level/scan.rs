@@ -5,7 +5,7 @@ use super::super::count::STRIPES;
 use super::bucket::{Bucket, Meta, meta};
 use super::ops::{Changed, Level};
 use super::root::*;
-use super::shape::{Buckets, Entry};
+use super::shape::{BucketShape, Entry};
 use crate::Position;
 use crate::cursor::POSITION_BITS;
 use terrace_medium::{MappedMedium, Offset};
@@ -21,7 +21,7 @@ struct Seen {
     is_marked: bool,
 }
 
-impl<M: MappedMedium, K: Buckets> Level<M, K> {
+impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock. Each unit is seen at one
     /// instant, and keys move to later units only. So a key that is present throughout is visited;
     /// a key that an insert moves between two calls may be visited twice.
@@ -165,7 +165,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::test_pools::pool;
     use super::super::shape::positions;
     use super::super::shape::sealed::Shape;
     use super::*;

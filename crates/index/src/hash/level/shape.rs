@@ -8,8 +8,8 @@ use terrace_pool::Guard;
 
 /// A kind of key with a bucket shape for Level hashing. Sealed: [`U64`](crate::U64) and
 /// [`Bytes`](crate::Bytes).
-pub trait Buckets: KeyKind + sealed::Shape {}
-impl<K: sealed::Shape> Buckets for K {}
+pub trait BucketShape: KeyKind + sealed::Shape {}
+impl<K: sealed::Shape> BucketShape for K {}
 
 /// Bits of a key's tag.
 pub(super) const TAG_BITS: u32 = super::super::packed::HASH_BITS;

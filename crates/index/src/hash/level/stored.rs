@@ -4,7 +4,7 @@ use super::super::count::STRIPES;
 use super::bucket::BUCKET;
 use super::ops::Level;
 use super::root::*;
-use super::shape::Buckets;
+use super::shape::BucketShape;
 use crate::{Damage, PointIndex, StoreError, Stored};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Finding, Fresh, Guard, Pool, PoolFull};
 
-impl<M: MappedMedium, K: Buckets> Stored for Level<M, K> {
+impl<M: MappedMedium, K: BucketShape> Stored for Level<M, K> {
     type Medium = M;
 
     fn create(pool: &Pool<M>, name: &str, capacity: u64) -> Result<Self, StoreError> {
@@ -59,7 +59,7 @@ impl<M: MappedMedium, K: Buckets> Stored for Level<M, K> {
     }
 }
 
-impl<M: MappedMedium, K: Buckets> Level<M, K> {
+impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     fn open(pool: &Pool<M>, root: Offset<Root>) -> Result<Self, StoreError> {
         let damaged = |what| StoreError::Damaged(Damage { offset: root.raw(), what });
         let fixed = pool.fix(root).ok_or(damaged("the root lies outside the pool"))?;
@@ -97,7 +97,7 @@ fn has_sound_tiers<M: MappedMedium>(pool: &Pool<M>, root: &Root) -> bool {
 
 /// The smallest top level, as a binary logarithm, of a table in which `capacity` keys take at most
 /// four fifths of the slots.
-fn top_for<K: Buckets>(capacity: u64) -> u32 {
+fn top_for<K: BucketShape>(capacity: u64) -> u32 {
     let slots = u128::from(capacity) * 5 / 4;
     (LOG2_MIN..LOG2_MAX).find(|&top| (3 * K::SLOTS as u128) << (top - 1) >= slots).unwrap_or(LOG2_MAX)
 }
@@ -114,7 +114,7 @@ fn new_tier<'g, M: MappedMedium>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::{Place, pool};
+    use super::super::super::test_pools::{Place, pool};
     use super::*;
     use crate::key::NoRecords;
     use crate::{Bytes, U64};

@@ -3,7 +3,7 @@
 use super::bucket::{Bucket, meta};
 use super::ops::Level;
 use super::root::*;
-use super::shape::{Buckets, Entry, positions};
+use super::shape::{BucketShape, Entry, positions};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Finding, Guard};
 
@@ -18,7 +18,7 @@ struct Occupied {
     is_marked: bool,
 }
 
-impl<M: MappedMedium, K: Buckets> Level<M, K> {
+impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     pub(super) fn findings(&self, guard: &Guard<'_, M>) -> Vec<Finding> {
         let (mut findings, mut keys, mut position) = (Vec::new(), 0, 0);
         let view = self.view();

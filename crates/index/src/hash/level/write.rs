@@ -3,8 +3,8 @@
 use super::bucket::*;
 use super::ops::Level;
 use super::root::*;
-use super::shape::{Buckets, Found, Probe};
-use crate::{Change, Fencing};
+use super::shape::{BucketShape, Found, Probe};
+use crate::{Decision, Fencing};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Line, MappedMedium, Offset};
 use terrace_pool::{Guard, Locked, PoolFull};
@@ -29,7 +29,7 @@ pub(super) struct SlotRef<'t> {
 /// The table in which a key has no place, even after one movement.
 struct NoPlace(View);
 
-impl<M: MappedMedium, K: Buckets> Level<M, K> {
+impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     /// Locks both units of a key, the earlier one first.
     #[inline(always)]
     pub(super) fn lock_units<'g>(
@@ -96,15 +96,15 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         guard: &Guard<'_, M>,
         key: &K::Key,
         mut fencing: Fencing<'_>,
-        decide: impl Fn(Option<u64>) -> Change,
+        decide: impl Fn(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, PoolFull> {
         let probe = Probe::new(key, self.seed);
         loop {
             let held = self.lock_units(guard, probe.positions);
             let Some((place, before)) = self.locate(guard, &held, &probe) else {
                 match decide(None) {
-                    Change::Keep | Change::To(None) => {}
-                    Change::To(Some(word)) => {
+                    Decision::Keep | Decision::Set(None) => {}
+                    Decision::Set(Some(word)) => {
                         if let Err(NoPlace(view)) = self.add(guard, held, &probe, word, &mut fencing) {
                             self.make_place(guard, &view, &probe)?;
                             continue;
@@ -115,8 +115,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
             };
             match decide(Some(before)) {
                 // Nothing was stored, and `lock_units` has persisted what was found.
-                Change::Keep => {}
-                Change::To(word) => self.change_found(guard, held, &probe, place, word, &mut fencing),
+                Decision::Keep => {}
+                Decision::Set(word) => self.change_found(guard, held, &probe, place, word, &mut fencing),
             }
             return Ok(Some(before));
         }
@@ -258,8 +258,8 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
         let region = self.pool.region();
         match fencing {
             Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {
-                // PERSIST: written back now, fenced by `settle`. Until then the lock word is marked
-                // unfenced.
+                // PERSIST: written back now, fenced by `persist_deferred`. Until then the lock word
+                // is marked unfenced.
                 region.write_back(line);
                 deferred.0.push(region.offset_of(self.lock(&held.sides[side])).raw());
                 let lock = held.locks[side].take().or_else(|| held.locks[1 - side].take());
@@ -276,7 +276,7 @@ impl<M: MappedMedium, K: Buckets> Level<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::{Medium, Power, pool};
+    use super::super::super::test_pools::{Medium, Power, pool};
     use super::super::shape::sealed::Shape;
     use super::*;
     use crate::{Deferred, PointIndex, Stored, Swapped, U64};
@@ -419,7 +419,7 @@ mod tests {
                         sides.iter().filter(is_open).map(Side::lower_at).collect::<Vec<_>>()
                     };
                     assert!(!open().is_empty() && open().iter().all(|&at| at == own), "key {key}");
-                    table.settle(&guard, deferred);
+                    table.persist_deferred(&guard, deferred);
                     assert_eq!(open(), []);
                 }
             }

@@ -1,6 +1,6 @@
 //! The words that every bucket has, meta and tags; and the choice of a slot to fill.
 
-use super::shape::Nests;
+use super::shape::BucketShape;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{BLOCK, Line, Medium, Word};
 
@@ -34,29 +34,29 @@ pub(super) enum SlotLock {
 
 /// A bit for each slot.
 #[inline(always)]
-pub(super) const fn all_slots<K: Nests>() -> u64 {
+pub(super) const fn all_slots<K: BucketShape>() -> u64 {
     (1 << K::SLOTS) - 1
 }
 
-const fn slot_lock_all<K: Nests>() -> u64 {
+const fn slot_lock_all<K: BucketShape>() -> u64 {
     (1 << K::SLOT_LOCK_BITS) - 1
 }
 
 impl Meta {
     #[inline(always)]
-    pub(super) fn valid<K: Nests>(self) -> u64 {
+    pub(super) fn valid<K: BucketShape>(self) -> u64 {
         self.0 & all_slots::<K>()
     }
     #[inline(always)]
-    pub(super) fn free<K: Nests>(self) -> u64 {
+    pub(super) fn free<K: BucketShape>(self) -> u64 {
         !self.0 & all_slots::<K>()
     }
     #[inline(always)]
-    pub(super) fn keys<K: Nests>(self) -> u32 {
+    pub(super) fn keys<K: BucketShape>(self) -> u32 {
         self.valid::<K>().count_ones()
     }
     #[inline(always)]
-    pub(super) fn slot_lock<K: Nests>(self) -> SlotLock {
+    pub(super) fn slot_lock<K: BucketShape>(self) -> SlotLock {
         match self.0 >> K::SLOTS & slot_lock_all::<K>() {
             0 => SlotLock::None,
             mark if mark == slot_lock_all::<K>() => SlotLock::Moving,
@@ -65,7 +65,7 @@ impl Meta {
     }
     /// The next meta word, with these valid bits and this lock.
     #[inline(always)]
-    pub(super) fn becoming<K: Nests>(self, valid: u64, lock: SlotLock) -> Self {
+    pub(super) fn becoming<K: BucketShape>(self, valid: u64, lock: SlotLock) -> Self {
         let bits = match lock {
             SlotLock::None => 0,
             SlotLock::Slot(slot) => slot as u64 + 1,
@@ -74,11 +74,11 @@ impl Meta {
         Self(K::seal(valid | bits << K::SLOTS, self.0))
     }
     #[inline(always)]
-    pub(super) fn with<K: Nests>(self, slot: usize) -> Self {
+    pub(super) fn with<K: BucketShape>(self, slot: usize) -> Self {
         self.becoming::<K>(self.valid::<K>() | 1 << slot, self.slot_lock::<K>())
     }
     #[inline(always)]
-    pub(super) fn without<K: Nests>(self, slots: u64) -> Self {
+    pub(super) fn without<K: BucketShape>(self, slots: u64) -> Self {
         self.becoming::<K>(self.valid::<K>() & !slots, self.slot_lock::<K>())
     }
 }
@@ -124,13 +124,13 @@ pub(super) fn store_tag<M: Medium>(medium: &M, bucket: &Bucket, slot: usize, tag
 
 /// The overflow bit for a tag.
 #[inline(always)]
-fn overflow_bit<K: Nests>(tag: u8) -> u64 {
+fn overflow_bit<K: BucketShape>(tag: u8) -> u64 {
     1 << (K::OVERFLOW_AT + ((u32::from(tag) * K::OVERFLOW_BITS) >> 8))
 }
 
 /// Whether a key with this tag, whose first bucket this is, may be in its second.
 #[inline(always)]
-pub(super) fn has_overflowed<M: Medium, K: Nests>(medium: &M, bucket: &Bucket, tag: u8) -> bool {
+pub(super) fn has_overflowed<M: Medium, K: BucketShape>(medium: &M, bucket: &Bucket, tag: u8) -> bool {
     // ORDER: Relaxed: behind the search in this bucket by the Acquire of its loads. The overflow
     // bit of a key that the search missed because it moved is set, and its copy is visible.
     bucket[0].0[K::OVERFLOW].load(medium, Relaxed) & overflow_bit::<K>(tag) != 0
@@ -139,7 +139,7 @@ pub(super) fn has_overflowed<M: Medium, K: Nests>(medium: &M, bucket: &Bucket, t
 /// Sets the overflow bit of a tag: a key with this tag, whose first bucket this is, is or will be
 /// in its second.
 #[inline(always)]
-pub(super) fn store_overflow<M: Medium, K: Nests>(medium: &M, bucket: &Bucket, tag: u8) {
+pub(super) fn store_overflow<M: Medium, K: BucketShape>(medium: &M, bucket: &Bucket, tag: u8) {
     let word = &bucket[0].0[K::OVERFLOW];
     // ORDER: Release: behind the store of `announce`, by which survivors persist the bucket. The
     // meta words that move the key stay behind this by their own Release.
@@ -154,7 +154,7 @@ pub(super) fn line_for(tag: u8) -> usize {
 
 /// The line of a slot.
 #[inline(always)]
-pub(super) fn line_of<K: Nests>(slot: usize) -> usize {
+pub(super) fn line_of<K: BucketShape>(slot: usize) -> usize {
     (K::FIRST + slot * K::WORDS) / 8
 }
 
@@ -162,7 +162,7 @@ pub(super) fn line_of<K: Nests>(slot: usize) -> usize {
 /// every search reads; else in the line that the tag chooses, which a search can fetch together
 /// with the first; else in another.
 #[inline(always)]
-pub(super) fn choose<K: Nests>(free: u64, tag: u8) -> usize {
+pub(super) fn choose<K: BucketShape>(free: u64, tag: u8) -> usize {
     let slots_before = |line: usize| (8 * line).saturating_sub(K::FIRST) / K::WORDS;
     let in_line =
         |line: usize| (u64::MAX << slots_before(line)) & !(u64::MAX << slots_before(line + 1)) & free;
@@ -177,7 +177,7 @@ mod tests {
     use crate::key::NoRecords;
     use crate::{Bytes, U64};
 
-    fn check_valid_and_free<K: Nests>() {
+    fn check_valid_and_free<K: BucketShape>() {
         let mut meta = Meta(0);
         for slot in 0..K::SLOTS {
             assert_eq!(meta.free::<K>().count_ones() as usize, K::SLOTS - slot);
@@ -202,7 +202,7 @@ mod tests {
         check_valid_and_free::<Bytes<NoRecords>>();
     }
 
-    fn check_sequence<K: Nests>() {
+    fn check_sequence<K: BucketShape>() {
         let mut meta = Meta(0);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..1000 {
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    fn check_overflow_bits<K: Nests>() {
+    fn check_overflow_bits<K: BucketShape>() {
         let bits: Vec<u64> = (0..=255).map(overflow_bit::<K>).collect();
         let all = bits.iter().fold(0, |all, bit| all | bit);
         assert_eq!((all.count_ones(), all.trailing_zeros()), (K::OVERFLOW_BITS, K::OVERFLOW_AT));

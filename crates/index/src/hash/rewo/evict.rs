@@ -14,7 +14,7 @@
 use super::bucket::*;
 use super::ops::{Path, Rewo};
 use super::place::Place;
-use super::shape::{Entry, Nests, cell_of};
+use super::shape::{BucketShape, Entry, cell_of};
 use super::stripes::LockedStripes;
 use super::view::{Directory, EVICTIONS, View};
 use super::write::{Blocked, Slot};
@@ -30,7 +30,7 @@ struct Victim {
     to: u64,
 }
 
-impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     /// A free slot for a key with this home and tag, both of whose buckets are locked.
     #[inline(always)]
     pub(super) fn vacancy<'g>(
@@ -351,7 +351,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::test_pools::pool;
     use super::super::shape::Probe;
     use super::super::shape::sealed::Shape;
     use super::*;

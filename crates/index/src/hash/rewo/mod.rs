@@ -107,4 +107,4 @@ mod write;
 
 pub use cache::{CacheBounds, CacheStats};
 pub use ops::Rewo;
-pub use shape::Nests;
+pub use shape::BucketShape;

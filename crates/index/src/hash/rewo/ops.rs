@@ -3,10 +3,10 @@
 use super::bucket::{Bucket, has_overflowed, line_for};
 use super::cache::{Cache, CacheBounds, CacheKey, CacheStats, Look, Ticket};
 use super::place::Place;
-use super::shape::{Nests, Probe};
+use super::shape::{BucketShape, Probe};
 use super::stripes::STRIPE_BYTES;
 use super::view::*;
-use crate::{Change, Damage, Fencing, IndexStats, PointIndex, Position};
+use crate::{Damage, Decision, Fencing, IndexStats, PointIndex, Position};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -74,7 +74,7 @@ impl Path {
     }
 }
 
-impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     #[inline(always)]
     pub(super) fn view_offset(&self) -> Offset<ViewBlock> {
         // ORDER: Acquire: pairs with the Release of a resize: the view is visible as it was
@@ -286,7 +286,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
     }
 }
 
-impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> PointIndex for Rewo<M, K> {
     type Medium = M;
     type Kind = K;
     const NAME: &'static str = "rewo";
@@ -322,7 +322,7 @@ impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
     {
         /// Cache misses of a core that can overlap.
         const BATCH: usize = 16;
-        enum Step<'k, K: Nests> {
+        enum Step<'k, K: BucketShape> {
             Found(Option<u64>),
             Seek(Probe<'k, K>, Option<Ticket>),
         }
@@ -373,7 +373,7 @@ impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
         guard: &Guard<'_, M>,
         key: &K::Key,
         fencing: Fencing<'_>,
-        decide: impl Fn(Option<u64>) -> Change,
+        decide: impl Fn(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, PoolFull> {
         self.change_key(guard, key, fencing, decide)
     }
@@ -426,7 +426,7 @@ impl<M: MappedMedium, K: Nests> PointIndex for Rewo<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::test_pools::pool;
     use super::*;
     use crate::{Stored, U64};
     use terrace_medium::Dram;

@@ -8,7 +8,7 @@
 use super::bucket::{SlotLock, meta};
 use super::ops::Rewo;
 use super::place::Place;
-use super::shape::Nests;
+use super::shape::BucketShape;
 use super::stripes::LockedStripes;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,7 +21,7 @@ const BUCKETS_PER_THREAD: u64 = 1 << 14;
 /// Buckets in which a thread looks for locked slots at a time.
 const PIECE: u64 = 1 << 10;
 
-impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     /// Resolves all locked slots, the only ones with keys that may be there twice, and then counts
     /// the keys.
     pub(super) fn recover_buckets(&self, guard: &Guard<'_, M>) {

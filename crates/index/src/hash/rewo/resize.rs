@@ -24,7 +24,7 @@
 use super::bucket::*;
 use super::ops::Rewo;
 use super::place::Place;
-use super::shape::Nests;
+use super::shape::BucketShape;
 use super::stripes::LockedStripes;
 use super::together::CopyBatch;
 use super::view::*;
@@ -43,7 +43,7 @@ const CROWDED_PERCENT: u64 = 50;
 /// `count` is written back once in this many buckets.
 const COUNT_EVERY: u64 = 64;
 
-impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     /// Moves or clears some buckets, unless another thread does. Returns whether it did.
     #[inline(never)]
     pub(super) fn help_resize(&self, guard: &Guard<'_, M>) -> bool {
@@ -355,7 +355,7 @@ pub(super) fn view_at(offset: u64) -> Offset<ViewBlock> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::{Power, interrupted};
+    use super::super::super::test_pools::{Power, interrupted};
     use super::super::bucket::{SlotLock, all_slots, meta, store_meta};
     use crate::hash::Rewo;
     use crate::{KeyKind, PointIndex, Stored, U64};

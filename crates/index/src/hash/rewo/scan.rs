@@ -14,7 +14,7 @@ use super::bucket::{SlotLock, meta};
 use super::ops::Rewo;
 use super::place::{BUCKETS_LOG2_MAX, Place, WINDOW};
 use super::resize::view_at;
-use super::shape::{Entry, Nests, cell_of};
+use super::shape::{BucketShape, Entry, cell_of};
 use super::stripes::STRIPE_BYTES;
 use super::view::*;
 use crate::Position;
@@ -74,7 +74,7 @@ impl ScanPosition {
     }
 }
 
-impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock. The entries that are
     /// visited together are read before the first is returned, and are read again if a resize began
     /// or ended meanwhile.
@@ -233,7 +233,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::{Medium, Power, interrupted, pool};
+    use super::super::super::test_pools::{Medium, Power, interrupted, pool};
     use super::super::bucket::store_overflow;
     use super::super::shape::sealed::Shape;
     use super::super::together::CopyBatch;

@@ -9,8 +9,8 @@ use terrace_pool::Guard;
 
 /// A kind of key with a bucket shape for Rewo-Hash. Sealed: [`U64`](crate::U64) and
 /// [`Bytes`](crate::Bytes).
-pub trait Nests: KeyKind + sealed::Shape {}
-impl<K: sealed::Shape> Nests for K {}
+pub trait BucketShape: KeyKind + sealed::Shape {}
+impl<K: sealed::Shape> BucketShape for K {}
 
 /// A key to look for.
 pub struct Probe<'k, K: KeyKind + ?Sized> {

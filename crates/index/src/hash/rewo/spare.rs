@@ -19,7 +19,7 @@
 use super::ops::Rewo;
 use super::place::Place;
 use super::resize::new_view;
-use super::shape::Nests;
+use super::shape::BucketShape;
 use super::view::*;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{BLOCK, MappedMedium};
@@ -31,7 +31,7 @@ const PIECE: u64 = 16;
 const SAMPLE: u64 = 64;
 const DUE_PERCENT: u64 = 90;
 
-impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     /// Called after an insert that has evicted some keys, with no bucket locked. Allocates a spare,
     /// or begins the resize, if it is time for that, unless another thread is resizing.
     #[cold]
@@ -128,7 +128,7 @@ pub(super) fn new_table<'g, M: MappedMedium>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::{Medium, Power};
+    use super::super::super::test_pools::{Medium, Power};
     use super::*;
     use crate::{PointIndex, Stored, U64};
     use terrace_medium::{Dram, Pmem};

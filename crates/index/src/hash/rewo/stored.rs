@@ -3,7 +3,7 @@
 use super::ops::Rewo;
 use super::place::{BUCKETS_LOG2_MAX, Place};
 use super::resize::new_view;
-use super::shape::Nests;
+use super::shape::BucketShape;
 use super::spare::new_table;
 use super::stripes::{STRIPE_BYTES, STRIPES_LOG2_MAX};
 use super::view::*;
@@ -24,7 +24,7 @@ const FIRST_BUCKETS_MAX: u64 = 64;
 /// Stripes: 2^10, in 32 KiB, or one for each 64 KiB of a smaller pool.
 const STRIPES_LOG2: u32 = 10;
 
-impl<M: MappedMedium, K: Nests> Stored for Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Stored for Rewo<M, K> {
     type Medium = M;
 
     fn create(pool: &Pool<M>, name: &str, capacity: u64) -> Result<Self, StoreError> {
@@ -53,7 +53,7 @@ impl<M: MappedMedium, K: Nests> Stored for Rewo<M, K> {
     }
 }
 
-impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     /// As [`Stored::create`], with 2^`stripes_log2` stripes of locks (1 to 16), and a table of
     /// 2^`buckets_log2` buckets.
     pub fn with_shape(
@@ -140,7 +140,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::{Power, pool};
+    use super::super::super::test_pools::{Power, pool};
     use super::*;
     use crate::U64;
     use std::sync::atomic::Ordering::Relaxed;

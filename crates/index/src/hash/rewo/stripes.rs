@@ -11,7 +11,7 @@
 
 use super::bucket::Bucket;
 use super::ops::Rewo;
-use super::shape::Nests;
+use super::shape::BucketShape;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{BLOCK, MappedMedium, Offset, Word};
 use terrace_pool::{Guard, Lock, Locked};
@@ -80,7 +80,7 @@ impl<'g, M: MappedMedium> LockedStripes<'g, M> {
     }
 }
 
-impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     #[inline(always)]
     pub(super) fn stripe_of(&self, bucket: Offset<Bucket>) -> usize {
         (bucket.raw() / BLOCK as u64) as usize & (self.stripes() - 1)
@@ -216,7 +216,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::test_pools::pool;
     use super::*;
     use crate::KeyKind;
     use crate::{PointIndex, U64};

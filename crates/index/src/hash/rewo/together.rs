@@ -11,7 +11,7 @@
 use super::bucket::*;
 use super::ops::Rewo;
 use super::place::Place;
-use super::shape::{Entry, Nests};
+use super::shape::{BucketShape, Entry};
 use super::stripes::LockedStripes;
 use super::write::Slot;
 use terrace_medium::{MappedMedium, Offset};
@@ -21,7 +21,7 @@ use terrace_pool::Guard;
 #[derive(Default)]
 pub(super) struct CopyBatch(Vec<(Slot, u8)>);
 
-impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     /// Writes a copy of a key into its first bucket in table `to`, if that has plenty of room and
     /// no other thread holds its lock. Returns whether it did.
     pub(super) fn add_copy<'g>(
@@ -83,7 +83,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::test_pools::pool;
     use super::*;
     use crate::{PointIndex, U64};
     use terrace_medium::Pmem;

@@ -3,7 +3,7 @@
 use super::bucket::{SlotLock, has_overflowed, meta, tag_of};
 use super::ops::Rewo;
 use super::place::Place;
-use super::shape::{Entry, Nests};
+use super::shape::{BucketShape, Entry};
 use super::view::Directory;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
@@ -19,7 +19,7 @@ struct SeenEntry {
     is_locked: bool,
 }
 
-impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     pub(super) fn findings(&self, guard: &Guard<'_, M>) -> Vec<Finding> {
         let (mut findings, mut met) = (Vec::new(), Vec::new());
         let view = self.view();
@@ -138,7 +138,7 @@ fn finding(offset: u64, expected: impl Into<String>, found: impl Into<String>) -
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::test_pools::pool;
     use super::super::bucket::store_overflow;
     use super::super::write::Slot;
     use super::*;

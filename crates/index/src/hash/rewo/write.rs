@@ -4,10 +4,10 @@ use super::bucket::*;
 use super::cache::CacheChange;
 use super::ops::{Path, Rewo};
 use super::place::Place;
-use super::shape::{Entry, Nests, Probe};
+use super::shape::{BucketShape, Entry, Probe};
 use super::stripes::LockedStripes;
 use super::view::{DURABLE_VIEW, ViewBlock};
-use crate::{Change, Fencing};
+use crate::{Decision, Fencing};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Offset, external_sync};
 use terrace_pool::{Guard, PoolFull};
@@ -28,7 +28,7 @@ pub(super) enum Blocked {
     Full,
 }
 
-impl<M: MappedMedium, K: Nests> Rewo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     /// Looks `key` up under the locks of its buckets, and changes it as `decide` says. Returns the
     /// state it found.
     #[inline(always)]
@@ -37,10 +37,10 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         guard: &Guard<'_, M>,
         key: &K::Key,
         mut fencing: Fencing<'_>,
-        decide: impl Fn(Option<u64>) -> Change,
+        decide: impl Fn(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, PoolFull> {
         let probe = Probe::new(key, self.seed);
-        self.prefetch_to_write(&probe, matches!(decide(None), Change::To(Some(_))));
+        self.prefetch_to_write(&probe, matches!(decide(None), Decision::Set(Some(_))));
         // The view of the resize, or of its beginning, that this writer has helped with.
         let mut helped = None;
         loop {
@@ -67,8 +67,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
                 return Ok(Some(before));
             }
             let word = match decide(None) {
-                Change::To(Some(word)) => word,
-                Change::Keep | Change::To(None) => return Ok(None),
+                Decision::Set(Some(word)) => word,
+                Decision::Keep | Decision::Set(None) => return Ok(None),
             };
             assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
             if view.is_moving() && helped != Some(view.offset) {
@@ -160,21 +160,21 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         held: LockedStripes<'_, M>,
         probe: &Probe<'_, K>,
         at: Slot,
-        change: Change,
+        change: Decision,
         fencing: &mut Fencing<'_>,
     ) {
         let (medium, bucket) = (self.pool.medium(), self.bucket(at.place, at.index));
         match change {
             // Nothing was stored, and `lock_buckets` has persisted what was found.
-            Change::Keep => {}
-            Change::To(Some(word)) => {
+            Decision::Keep => {}
+            Decision::Set(Some(word)) => {
                 assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
                 let shadow = self.shadow(guard, probe, false);
                 self.announce(at.place.bucket(at.index));
                 K::replace(guard, bucket, at.slot, K::entry(probe, word, false));
                 self.finish(held, at, line_of::<K>(at.slot), fencing, (shadow, Some(word)));
             }
-            Change::To(None) => {
+            Decision::Set(None) => {
                 let shadow = self.shadow(guard, probe, false);
                 self.announce(at.place.bucket(at.index));
                 store_meta(medium, bucket, meta(medium, bucket).without::<K>(1 << at.slot));
@@ -279,8 +279,8 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
         }
         match fencing {
             Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {
-                // PERSIST: written back now, fenced by `settle`. Until then the lock word is marked
-                // unfenced.
+                // PERSIST: written back now, fenced by `persist_deferred`. Until then the lock word
+                // is marked unfenced.
                 region.write_back(line);
                 let stripe = self.stripe_of(at.place.bucket(at.index));
                 deferred.0.push(region.offset_of(self.lock_of(stripe)).raw());
@@ -299,7 +299,7 @@ impl<M: MappedMedium, K: Nests> Rewo<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::test_pools::pool;
     use super::*;
     use crate::{KeyKind, PointIndex, Stored, U64};
     use terrace_medium::{Dram, Pmem};

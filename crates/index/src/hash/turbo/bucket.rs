@@ -1,6 +1,6 @@
 //! The words that every bucket has, meta and tags; and the choice of a slot to fill.
 
-use super::shape::Buckets;
+use super::shape::BucketShape;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{BLOCK, Line, Medium, Word};
 
@@ -27,40 +27,40 @@ pub struct Meta(pub(super) u64);
 
 /// A bit for each slot.
 #[inline(always)]
-pub(super) const fn all_slots<K: Buckets>() -> u64 {
+pub(super) const fn all_slots<K: BucketShape>() -> u64 {
     (1 << K::SLOTS) - 1
 }
 
 impl Meta {
     /// The slots that hold a key.
     #[inline(always)]
-    pub(super) fn live<K: Buckets>(self) -> u64 {
+    pub(super) fn live<K: BucketShape>(self) -> u64 {
         self.0 & all_slots::<K>()
     }
     /// The slots that held a key which was removed.
     #[inline(always)]
-    pub(super) fn deleted<K: Buckets>(self) -> u64 {
+    pub(super) fn deleted<K: BucketShape>(self) -> u64 {
         self.0 >> K::SLOTS & all_slots::<K>()
     }
     #[inline(always)]
-    pub(super) fn empty<K: Buckets>(self) -> u64 {
+    pub(super) fn empty<K: BucketShape>(self) -> u64 {
         !(self.0 | self.0 >> K::SLOTS) & all_slots::<K>()
     }
     /// Whether no search ends here because of an empty slot.
     #[inline(always)]
-    pub(super) fn is_full<K: Buckets>(self) -> bool {
+    pub(super) fn is_full<K: BucketShape>(self) -> bool {
         self.empty::<K>() == 0
     }
     #[inline(always)]
-    pub(super) fn with_live<K: Buckets>(self, slot: usize) -> Self {
+    pub(super) fn with_live<K: BucketShape>(self, slot: usize) -> Self {
         self.becoming::<K>(self.live::<K>() | 1 << slot, self.deleted::<K>() & !(1 << slot))
     }
     #[inline(always)]
-    pub(super) fn with_deleted<K: Buckets>(self, slot: usize) -> Self {
+    pub(super) fn with_deleted<K: BucketShape>(self, slot: usize) -> Self {
         self.becoming::<K>(self.live::<K>() & !(1 << slot), self.deleted::<K>() | 1 << slot)
     }
     #[inline(always)]
-    pub(super) fn becoming<K: Buckets>(self, live: u64, deleted: u64) -> Self {
+    pub(super) fn becoming<K: BucketShape>(self, live: u64, deleted: u64) -> Self {
         Self(K::seal(live | deleted << K::SLOTS, self.0))
     }
 }
@@ -110,20 +110,20 @@ pub(super) fn with_tag(tags: u64, slot: usize, tag: u8) -> u64 {
 
 /// The overflow bit for a tag.
 #[inline(always)]
-pub(super) fn overflow_bit<K: Buckets>(tag: u8) -> u64 {
+pub(super) fn overflow_bit<K: BucketShape>(tag: u8) -> u64 {
     1 << (K::OVERFLOW_AT + ((u32::from(tag) * K::OVERFLOW_BITS) >> 8))
 }
 
 /// Whether a search for this tag continues behind a bucket that had this meta word: the bucket is
 /// full, and the tag's overflow bit is set.
 #[inline(always)]
-pub(super) fn continues<M: Medium, K: Buckets>(medium: &M, bucket: &Bucket, meta: Meta, tag: u8) -> bool {
+pub(super) fn continues<M: Medium, K: BucketShape>(medium: &M, bucket: &Bucket, meta: Meta, tag: u8) -> bool {
     // One branch that is rarely taken: whether a bucket is full would often be mispredicted.
     meta.is_full::<K>() & has_overflowed::<M, K>(medium, bucket, tag)
 }
 
 #[inline(always)]
-pub(super) fn has_overflowed<M: Medium, K: Buckets>(medium: &M, bucket: &Bucket, tag: u8) -> bool {
+pub(super) fn has_overflowed<M: Medium, K: BucketShape>(medium: &M, bucket: &Bucket, tag: u8) -> bool {
     // ORDER: Relaxed: a key keeps its slot, so the overflow bits of a key that must be found were
     // set before the search began. The next bucket's meta word orders its content.
     bucket[0].0[K::OVERFLOW].load(medium, Relaxed) & overflow_bit::<K>(tag) != 0
@@ -131,7 +131,7 @@ pub(super) fn has_overflowed<M: Medium, K: Buckets>(medium: &M, bucket: &Bucket,
 
 /// Sets the overflow bit of a tag: a key with this tag lies behind the bucket, or will.
 #[inline(always)]
-pub(super) fn store_overflow<M: Medium, K: Buckets>(medium: &M, bucket: &Bucket, tag: u8) {
+pub(super) fn store_overflow<M: Medium, K: BucketShape>(medium: &M, bucket: &Bucket, tag: u8) {
     let word = &bucket[0].0[K::OVERFLOW];
     // ORDER: Release: behind the store of `set_pending`, by which survivors persist the bucket. The
     // meta word that adds the key stays behind this by its own Release.
@@ -146,13 +146,13 @@ pub(super) fn line_for(tag: u8) -> usize {
 
 /// The line of a slot.
 #[inline(always)]
-pub(super) fn line_of<K: Buckets>(slot: usize) -> usize {
+pub(super) fn line_of<K: BucketShape>(slot: usize) -> usize {
     (K::FIRST + slot * K::WORDS) / 8
 }
 
 /// Chooses one of the slots `free`, at least one, for a key with this tag.
 #[inline(always)]
-pub(super) fn choose<K: Buckets>(free: u64, tag: u8) -> usize {
+pub(super) fn choose<K: BucketShape>(free: u64, tag: u8) -> usize {
     let slots_before = |line: usize| (8 * line).saturating_sub(K::FIRST) / K::WORDS;
     let in_line =
         |line: usize| (u64::MAX << slots_before(line)) & !(u64::MAX << slots_before(line + 1)) & free;
@@ -167,7 +167,7 @@ mod tests {
     use crate::key::NoRecords;
     use crate::{Bytes, U64};
 
-    fn check_live_and_deleted<K: Buckets>() {
+    fn check_live_and_deleted<K: BucketShape>() {
         let mut meta = Meta(0);
         for slot in 0..K::SLOTS {
             assert!(!meta.is_full::<K>());
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(lines, [1, 1, 2, 2, 3, 3]);
     }
 
-    fn check_overflow_bits<K: Buckets>() {
+    fn check_overflow_bits<K: BucketShape>() {
         let bits: Vec<u64> = (0..=255).map(overflow_bit::<K>).collect();
         let all = bits.iter().fold(0, |all, bit| all | bit);
         assert_eq!((all.count_ones(), all.trailing_zeros()), (K::OVERFLOW_BITS, K::OVERFLOW_AT));

@@ -238,8 +238,8 @@ impl<R: RecordKeys> Shape for Bytes<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::alike::{Numbered, UNREADABLE, check_get_many, key, look_alike_pair};
-    use super::super::super::power::pool;
+    use super::super::super::test_keys::{Numbered, UNREADABLE, check_get_many, key, look_alike_pair};
+    use super::super::super::test_pools::pool;
     use super::super::bucket::{store_meta, store_tag};
     use super::super::ops::Turbo;
     use super::*;

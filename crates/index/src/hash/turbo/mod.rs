@@ -97,4 +97,4 @@ mod verify;
 mod write;
 
 pub use ops::Turbo;
-pub use shape::Buckets;
+pub use shape::BucketShape;

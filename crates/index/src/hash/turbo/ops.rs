@@ -2,8 +2,8 @@
 
 use super::bucket::{Bucket, Meta, continues, has_overflowed, line_for, meta};
 use super::directory::*;
-use super::shape::{Buckets, Found, Probe};
-use crate::{Change, Damage, Fencing, IndexStats, PointIndex, Position};
+use super::shape::{BucketShape, Found, Probe};
+use crate::{Damage, Decision, Fencing, IndexStats, PointIndex, Position};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,7 +36,7 @@ pub struct Turbo<M: MappedMedium, K> {
     pub(super) kind: PhantomData<fn() -> K>,
 }
 
-impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
     /// The shard of a hash, and the remaining bits of the hash.
     #[inline(always)]
     pub(super) fn route(&self, hash: u64) -> (usize, u64) {
@@ -221,7 +221,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
     }
 }
 
-impl<M: MappedMedium, K: Buckets> PointIndex for Turbo<M, K> {
+impl<M: MappedMedium, K: BucketShape> PointIndex for Turbo<M, K> {
     type Medium = M;
     type Kind = K;
     const NAME: &'static str = "turbo";
@@ -292,7 +292,7 @@ impl<M: MappedMedium, K: Buckets> PointIndex for Turbo<M, K> {
         guard: &Guard<'_, M>,
         key: &K::Key,
         fencing: Fencing<'_>,
-        decide: impl Fn(Option<u64>) -> Change,
+        decide: impl Fn(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, PoolFull> {
         self.change_key(guard, key, fencing, decide)
     }
@@ -347,8 +347,8 @@ pub(super) fn place_bytes(log2: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::alike::{Numbered, UNREADABLE, key};
-    use super::super::super::power::pool;
+    use super::super::super::test_keys::{Numbered, UNREADABLE, key};
+    use super::super::super::test_pools::pool;
     use super::super::shape::sealed::Shape;
     use super::*;
     use crate::{Bytes, KeyKind, U64};

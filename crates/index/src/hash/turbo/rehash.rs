@@ -21,7 +21,7 @@
 use super::bucket::*;
 use super::directory::*;
 use super::ops::Turbo;
-use super::shape::{Buckets, Entry};
+use super::shape::{BucketShape, Entry};
 use super::write::LockedShard;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -33,7 +33,7 @@ const GROWS_PERCENT: u64 = 85;
 /// Shards that one call of `maintain` examines.
 const STEP: usize = 64;
 
-impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
     /// Rehashes a shard if a path exceeds the scope or paths have become long, and if that helps.
     /// Returns whether it did.
     pub(super) fn rehash_if_useful(
@@ -171,7 +171,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
 
 /// Puts an entry into the first bucket from its home on that is not full. Until all entries are
 /// placed, a bucket's meta word consists of the live bits only.
-fn put_entry<K: Buckets>(images: &mut [Image], home: usize, entry: Entry) {
+fn put_entry<K: BucketShape>(images: &mut [Image], home: usize, entry: Entry) {
     let mut index = home;
     while images[index][0][0] == all_slots::<K>() {
         images[index][0][K::OVERFLOW] |= overflow_bit::<K>(entry.tag);
@@ -185,7 +185,7 @@ fn put_entry<K: Buckets>(images: &mut [Image], home: usize, entry: Entry) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::test_pools::pool;
     use super::*;
     use crate::{PointIndex, Stored, U64};
     use terrace_medium::Dram;

@@ -6,7 +6,7 @@
 use super::bucket::{Bucket, meta};
 use super::directory::*;
 use super::ops::{Turbo, descriptor_bytes, place_bytes};
-use super::shape::{Buckets, Entry};
+use super::shape::{BucketShape, Entry};
 use crate::Position;
 use crate::cursor::POSITION_BITS;
 use std::ops::{ControlFlow, Range};
@@ -16,7 +16,7 @@ use terrace_pool::{Guard, Marker};
 // The bits of a shard and of a home fit into a cursor.
 const _: () = assert!(SHARDS_LOG2_MAX + BUCKETS_LOG2_MAX <= POSITION_BITS);
 
-impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
     /// See [`PointIndex::scan`](crate::PointIndex::scan). Takes no lock: a key that is present
     /// throughout stays in its slot, or its shard is rehashed; then the old buckets do not change
     /// until this reader has been unpinned.
@@ -125,7 +125,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::test_pools::pool;
     use super::*;
     use crate::{KeyKind, PointIndex, U64};
     use terrace_medium::Dram;

@@ -2,7 +2,7 @@
 
 use super::directory::*;
 use super::ops::{Turbo, descriptor_bytes, place_bytes};
-use super::shape::Buckets;
+use super::shape::BucketShape;
 use crate::{Damage, PointIndex, StoreError, Stored};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::{BLOCK, MappedMedium, Offset};
 use terrace_pool::{Finding, Fresh, Guard, Pool, PoolFull};
 
-impl<M: MappedMedium, K: Buckets> Stored for Turbo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Stored for Turbo<M, K> {
     type Medium = M;
 
     fn create(pool: &Pool<M>, name: &str, capacity: u64) -> Result<Self, StoreError> {
@@ -35,7 +35,7 @@ impl<M: MappedMedium, K: Buckets> Stored for Turbo<M, K> {
     }
 }
 
-impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
     /// As [`Stored::create`], with 2^`shards_log2` shards, at most 2^20, which together have room
     /// for `capacity` keys.
     pub fn with_shards(
@@ -116,7 +116,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
 }
 
 /// The smallest shard of which `keys` keys take four fifths of the slots, if any keys are expected.
-fn buckets_log2<K: Buckets>(keys: u64, is_presized: bool) -> Option<u32> {
+fn buckets_log2<K: BucketShape>(keys: u64, is_presized: bool) -> Option<u32> {
     let buckets = keys.saturating_mul(5).div_ceil(4 * K::SLOTS as u64).max(1);
     let log2 = buckets.checked_next_power_of_two().map_or(BUCKETS_LOG2_MAX, u64::ilog2);
     is_presized.then_some(log2.min(BUCKETS_LOG2_MAX))
@@ -137,8 +137,8 @@ fn new_shard<'g, M: MappedMedium>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::alike::Numbered;
-    use super::super::super::power::pool;
+    use super::super::super::test_keys::Numbered;
+    use super::super::super::test_pools::pool;
     use super::*;
     use crate::{Bytes, U64};
     use std::sync::atomic::Ordering::Relaxed;

@@ -3,7 +3,7 @@
 use super::bucket::{continues, meta, tag_of};
 use super::directory::Place;
 use super::ops::Turbo;
-use super::shape::{Buckets, Entry};
+use super::shape::{BucketShape, Entry};
 use std::ops::ControlFlow;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard};
@@ -11,7 +11,7 @@ use terrace_pool::{Finding, Guard};
 /// Findings after which a walk stops: more of the same say nothing new.
 const FINDINGS_MAX: usize = 1000;
 
-impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
     pub(super) fn findings(&self, guard: &Guard<'_, M>) -> Vec<Finding> {
         let mut findings = Vec::new();
         for shard in 0..self.shards() {

@@ -3,8 +3,8 @@
 use super::bucket::*;
 use super::directory::*;
 use super::ops::Turbo;
-use super::shape::{Buckets, Found, Probe};
-use crate::{Change, Fencing};
+use super::shape::{BucketShape, Found, Probe};
+use crate::{Decision, Fencing};
 use terrace_medium::{Line, MappedMedium};
 use terrace_pool::{Guard, Locked, PoolFull};
 
@@ -44,7 +44,7 @@ enum Survey<'t> {
     Missing { vacancy: Option<Vacancy<'t>>, length: u64 },
 }
 
-impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
+impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
     /// Locks a shard.
     #[inline(always)]
     pub(super) fn lock_shard<'g>(
@@ -108,7 +108,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         guard: &Guard<'_, M>,
         key: &K::Key,
         fencing: Fencing<'_>,
-        decide: impl FnOnce(Option<u64>) -> Change,
+        decide: impl FnOnce(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, PoolFull> {
         let hash = K::hash(key, self.seed);
         let (shard, inner) = self.route(hash);
@@ -148,7 +148,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         held: LockedShard<'_>,
         key: &K::Key,
         fencing: Fencing<'_>,
-        decide: impl FnOnce(Option<u64>) -> Change,
+        decide: impl FnOnce(Option<u64>) -> Decision,
     ) -> Result<(Option<u64>, Ending), PoolFull> {
         let hash = K::hash(key, self.seed);
         let probe = Probe::new(key, hash, self.route(hash).1);
@@ -208,18 +208,18 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         probe: &Probe<'_, K>,
         (bucket, slot): (&Bucket, usize),
         fencing: Fencing<'_>,
-        change: Change,
+        change: Decision,
     ) -> Ending {
         match change {
             // Nothing was stored, and `find_locked` has persisted what was found.
-            Change::Keep => Ending::Durable,
-            Change::To(Some(word)) => {
+            Decision::Keep => Ending::Durable,
+            Decision::Set(Some(word)) => {
                 assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
                 self.announce(held, bucket, 1);
                 K::replace(guard, bucket, slot, K::entry(probe, word));
                 self.finish(held, &bucket[line_of::<K>(slot)], fencing)
             }
-            Change::To(None) => self.delete(guard, held, bucket, slot, fencing),
+            Decision::Set(None) => self.delete(guard, held, bucket, slot, fencing),
         }
     }
 
@@ -232,11 +232,11 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         probe: &Probe<'_, K>,
         surveyed: (Option<Vacancy<'_>>, u64),
         fencing: Fencing<'_>,
-        change: Change,
+        change: Decision,
     ) -> Result<Ending, PoolFull> {
         match change {
-            Change::Keep | Change::To(None) => Ok(Ending::Durable),
-            Change::To(Some(word)) => self.add(guard, held, probe, word, surveyed, fencing),
+            Decision::Keep | Decision::Set(None) => Ok(Ending::Durable),
+            Decision::Set(Some(word)) => self.add(guard, held, probe, word, surveyed, fencing),
         }
     }
 
@@ -392,8 +392,8 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
         let region = self.pool.region();
         match fencing {
             Fencing::Deferred(deferred) if M::VOLATILE_CACHE => {
-                // PERSIST: written back now, fenced by `settle`. Until then the lock word is marked
-                // unfenced.
+                // PERSIST: written back now, fenced by `persist_deferred`. Until then the lock word
+                // is marked unfenced.
                 region.write_back(line);
                 deferred.0.push(region.offset_of(held.descriptor.lock()).raw());
                 Ending::Unfenced
@@ -410,7 +410,7 @@ impl<M: MappedMedium, K: Buckets> Turbo<M, K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::{Power, pool};
+    use super::super::super::test_pools::{Power, pool};
     use super::super::shape::sealed::Shape;
     use super::*;
     use crate::{KeyKind, PointIndex, Stored, U64};

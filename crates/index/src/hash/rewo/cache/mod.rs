@@ -303,7 +303,7 @@ impl CacheChange<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::power::pool;
+    use super::super::super::test_pools::pool;
     use super::super::ops::Rewo;
     use super::*;
     use crate::{Bytes, KeyKind, PointIndex, RecordKeys};

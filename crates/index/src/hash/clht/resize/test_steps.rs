@@ -2,8 +2,8 @@
 //! remains of a resize after a power loss behind any of its stores.
 
 use super::super::super::count::STRIPES;
-use super::super::super::power::{Medium, Place, Power, pool};
-use super::super::slots::shape::Shape;
+use super::super::super::test_pools::{Medium, Place, Power, pool};
+use super::super::shape::sealed::Shape;
 use super::*;
 use crate::key::WordRecords;
 use crate::{Bytes, KeyKind, PointIndex, Stored, U64};

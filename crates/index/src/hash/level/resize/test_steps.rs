@@ -1,7 +1,7 @@
 //! Tests of single resize steps: which units each moves, under which locks, at what cost; and when
 //! a resize begins, continues, and turns around.
 
-use super::super::super::power::pool;
+use super::super::super::test_pools::pool;
 use super::super::shape::sealed::Shape;
 use super::*;
 use crate::{KeyKind, PointIndex, Stored, U64};

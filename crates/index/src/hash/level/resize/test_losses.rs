@@ -1,6 +1,6 @@
 //! Tests: the table after a power loss, behind every store of changes, movements and resizes.
 
-use super::super::super::power::{Medium, Power};
+use super::super::super::test_pools::{Medium, Power};
 use super::super::shape::sealed::Shape;
 use super::*;
 use crate::{Inserted, KeyKind, PointIndex, Stored, U64};

@@ -1,7 +1,7 @@
 //! Tests of every hash index: an answer is durable, even if the change that it shows was not; and
 //! if everything is durable, a read costs no write-back and no fence.
 
-use super::power::{Medium, Power, pool};
+use super::test_pools::{Medium, Power, pool};
 use super::{Clht, Level, Rewo, Turbo};
 use crate::{Deferred, Inserted, PointIndex, Stored, Swapped, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
@@ -75,7 +75,7 @@ where
                 let kept = I::recover(&pool, NAME).unwrap().unwrap().get(&pool.pin(), &key);
                 pool.abandon();
                 assert_eq!(kept, after, "{}, way {way}, change {nth}", I::NAME);
-                index.settle(&power.pool.pin(), deferred);
+                index.persist_deferred(&power.pool.pin(), deferred);
             }
         }
     }
@@ -98,7 +98,7 @@ where
     for key in KEYS..KEYS + 12 {
         for (nth, after) in (0..).zip(changes(key)) {
             let deferred = change(&index, key, nth, after);
-            index.settle(&pool.pin(), deferred);
+            index.persist_deferred(&pool.pin(), deferred);
             for way in 0..WAYS {
                 let (counts, found) = pool.medium().during(|| look(&index, way, key));
                 assert_eq!(found, after);
@@ -126,7 +126,7 @@ where
     let left = changes(KEYS).into_iter().zip(0..).map(|(after, nth)| {
         let deferred = change(&index, KEYS, nth, after);
         let is_left = !deferred.0.is_empty();
-        index.settle(&pool.pin(), deferred);
+        index.persist_deferred(&pool.pin(), deferred);
         let mut deferred = Deferred::default();
         for new in [None, Some(1)] {
             let found =
@@ -208,7 +208,7 @@ where
     let deferred = change(&index, KEYS - 1, 1, Some(word(KEYS - 1, 1)));
     assert!(walk().0 > 0, "{}", I::NAME);
     assert_eq!(walk(), (0, 1), "{}", I::NAME);
-    index.settle(&pool.pin(), deferred);
+    index.persist_deferred(&pool.pin(), deferred);
 }
 
 #[test]

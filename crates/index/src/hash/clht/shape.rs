@@ -23,10 +23,10 @@ pub struct Probe<'k, K: KeyKind + ?Sized> {
 
 /// A kind of key with a bucket shape for CLHT. Sealed: [`U64`](crate::U64) and
 /// [`Bytes`](crate::Bytes).
-pub trait Slots: KeyKind + shape::Shape {}
-impl<K: shape::Shape> Slots for K {}
+pub trait BucketShape: KeyKind + sealed::Shape {}
+impl<K: sealed::Shape> BucketShape for K {}
 
-pub(super) mod shape {
+pub(super) mod sealed {
     use super::{Entry, Guard, KeyKind, Line, MappedMedium, Probe, Table};
 
     /// A bucket shape. Methods that store are called under the chain's lock.
