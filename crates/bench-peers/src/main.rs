@@ -32,8 +32,8 @@ use terrace_bench::{Limits, Machine, Report, Section};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The allocator's settings: ask for huge pages, as Terrace does, and never return touched memory,
-/// so that no side pays for the first touch of a page while it is timed.
+/// The allocator's settings: ask for huge pages, as Terrace does, and never return touched memory.
+/// So no side pays for the first touch of a page while it is timed.
 const ALLOCATOR_SETTINGS: [(&str, &str); 2] =
     [("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1"), ("MIMALLOC_PURGE_DELAY", "-1")];
 

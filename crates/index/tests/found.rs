@@ -275,8 +275,8 @@ fn damaged_record_is_reported_for_its_key_only() {
     check_damaged_records::<Turbo<_, Bytes<TestRecord>>>();
 }
 
-/// Checks that with any byte of these words changed, a search for one of `keys`, which are all
-/// inserted first, returns the key or an error, and never that it is absent.
+/// Inserts `keys`, and checks searches for them with each byte of these words changed: they return
+/// the key or an error, and never that it is absent.
 fn check_changed_bytes<I>(index: &I, keys: &[Vec<u8>], words: impl FnOnce(&Pool<Dram>) -> Vec<u64>)
 where
     I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = Bytes<TestRecord>>,
@@ -394,8 +394,8 @@ fn verify_stops_after_a_thousand_findings() {
     check_findings_max(&clht, (0..1024).map(|nth| (start + 64 * nth + 8, 1 << 50 | 1)));
 }
 
-/// Checks that a slot with a changed bit is kept when its bucket is rebuilt, although no key may
-/// lead to it, and that the damage is recorded.
+/// Checks that a slot with a changed bit is kept when its bucket is rebuilt, and that the damage is
+/// recorded. No key may lead to that slot.
 fn check_damaged_slot_moves<I>()
 where
     I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = Bytes<TestRecord>>,

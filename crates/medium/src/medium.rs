@@ -132,7 +132,7 @@ mod tests {
     use crate::{Dram, Mapping};
     use std::sync::Mutex;
 
-    /// Memory that records the orders it is told of.
+    /// Memory that records the orders of accesses.
     struct OrderRecorder(Dram, Mutex<Vec<Order>>);
 
     // SAFETY: the medium below fulfils the contract.

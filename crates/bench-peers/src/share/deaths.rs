@@ -1,8 +1,8 @@
 //! How long a process waits for a lock whose holder was killed.
 //!
-//! The holder is this program again. It puts the key of a record, on a medium that stops its
-//! process just after the store that changes the record's bucket, while it holds the bucket's lock.
-//! Another process puts the same key and waits. Then the holder is killed.
+//! The holder is this program again. It puts an existing key on a medium that stops its process
+//! just after the store to the key's bucket, while it holds the bucket's lock. Another process puts
+//! the same key and waits. Then the holder is killed.
 
 use super::{NEIGHBOUR, Outcome, filled, options, read_some};
 use crate::plan::{Plan, say};

@@ -1,8 +1,8 @@
 //! P-CLHT and the whole store on memory slower than this machine's: how long they wait, and what
 //! they send to the media.
 //!
-//! Measured twice: by the clock, on media that make threads wait ([`timed`]), and by the model's
-//! own count of time, which is exact and the same on every machine ([`counted`]). Only the second
+//! Measured twice: by the clock, on media that make threads wait ([`timed`]); and by the model's
+//! own count of time ([`counted`]), which is exact and the same on every machine. Only the second
 //! is judged.
 
 mod counted;

@@ -2,7 +2,7 @@
 //! evicts keys, one after the other.
 //!
 //! As measured in *Level Hashing* (sections 2.2.1, 5.1 and 5.2.1): two hash functions, at most 500
-//! evictions, and no log. The path of evictions is found first and executed from its end, so a pair
+//! evictions, and no log. The path of evictions is found first and executed from its end. So a pair
 //! is in its new slot before its old slot is reused (end of section 3.3.4).
 //!
 //! ```text

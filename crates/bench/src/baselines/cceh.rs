@@ -17,8 +17,8 @@
 //! ```
 //!
 //! # What was repaired
-//! * **The directory is one word** with place and depth. Pointer, width and global depth were
-//!   three, and after a crash between them inserts or the recovery looped for ever (RECIPE, section
+//! * **The directory is one word** with place and depth. Pointer, width and global depth were three
+//!   words. After a crash between them, inserts or the recovery looped for ever (RECIPE, section
 //!   3.2 of that thesis, found by its authors).
 //! * **A segment's depth is in the directory's word**, not in the segment: no operation reads a
 //!   segment's head, which is one line less.

@@ -10,9 +10,9 @@ pub(super) const OFFSET: u64 = (1 << CHECK_AT) - 1;
 /// Set in the word of a damaged slot, which then is no record's offset.
 pub(super) const DAMAGED: u64 = 1;
 
-/// The check of a slot's other bits, at its place in the word. For any changed byte, the covered
-/// bits and the bits of the check itself fall on different bits of the check (hence the rotation),
-/// so that they cannot cancel out.
+/// The check of a slot's other bits, at its place in the word. For any changed byte, its covered
+/// bits and its bits of the check fall on different bits of the check (hence the rotation). So they
+/// cannot cancel out.
 #[inline(always)]
 pub(super) fn check(slot: u64) -> u64 {
     let bits = slot & !CHECK;

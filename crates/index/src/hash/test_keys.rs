@@ -12,8 +12,8 @@ const NUMBERS: u64 = 1 << 15;
 
 static KEYS: LazyLock<Vec<[u8; 8]>> = LazyLock::new(|| (0..NUMBERS).map(u64::to_le_bytes).collect());
 
-/// Records of which the one at `8 * n` has the key `n`, as eight bytes. Beyond the last, none is
-/// sound.
+/// Records whose keys are numbers: the one at `8 * n` has the key `n`, as eight bytes. Beyond the
+/// last, none is sound.
 pub(super) struct Numbered;
 
 /// The offset of an unreadable record.

@@ -7,7 +7,7 @@
 //!   returned; syncing the file does not do it. Until then any of these changes may survive without
 //!   the others, but each one as a whole.
 //! - Reads and writes may transfer less than asked for.
-//! - Any call may fail. After a failed sync nobody knows what is durable, even if a later one
+//! - Any call may fail. After a failed sync it is unknown what is durable, even if a later sync
 //!   succeeds.
 
 use std::ffi::OsString;

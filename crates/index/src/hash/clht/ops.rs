@@ -119,9 +119,9 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
 
     /// The table in which to look for `hash`.
     ///
-    /// A reader that sees no resize, or its group not moved yet, and then searches the old table
-    /// returns what was true when it read the root or the link: a group's old buckets do not change
-    /// after it has moved.
+    /// A reader that sees no resize, or its group not moved yet, searches the old table. Its answer
+    /// was true when it read the root or the link: a group's old buckets do not change after it has
+    /// moved.
     #[inline(always)]
     pub(super) fn table_of(&self, hash: u64) -> Table {
         let view = self.view();
@@ -222,8 +222,8 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
     #[cold]
     pub(super) fn persist_chain(&self, head: &Line) {
         let region = self.pool.region();
-        // PERSIST: every store of a writer that holds this lock, or that released it before its
-        // fence, before a reader returns what it shows or a writer builds upon it.
+        // PERSIST: the stores of a writer that holds this lock, or released it before its fence.
+        // Only then does a reader return what it saw, or a writer build upon it.
         let _ = self.walk(head, |bucket| -> Option<()> {
             region.write_back(bucket);
             None

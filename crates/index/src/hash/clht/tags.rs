@@ -9,8 +9,8 @@
 //! The tag is bits w to w + 14 of the hash, counted from the top. w is the table's number of index
 //! bits rounded down to a multiple of 4. So the bucket's index and the tag together determine the
 //! hash's first w + 15 bits, at least 12 more than the index alone. A search for another key
-//! touches a record once in 4,096 comparisons at worst, and a resize places a slot without touching
-//! its record, except for the one doubling in four that shifts the window.
+//! touches a record once in 4,096 comparisons at worst. A resize places a slot without touching its
+//! record, except for the one doubling in four that shifts the window.
 //!
 //! The check covers the other 56 bits and detects any one changed byte. So a damaged slot leads
 //! neither to an older version of its record nor, by another tag, to nothing at all. Such a slot is

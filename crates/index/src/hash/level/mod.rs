@@ -31,7 +31,7 @@
 //! * **More slots.** 128-byte buckets hold 7 pairs or 14 byte-string slots, where the paper's hold
 //!   4 items of 31 bytes. Any key is allowed, 0 included.
 //! * **A token and its slot often share a line.** A line survives a crash as a prefix of its
-//!   stores, so an insert into the first line (3 pairs, 6 byte-string slots) takes one fence;
+//!   stores. So an insert into the first line (3 pairs, 6 byte-string slots) takes one fence;
 //!   elsewhere it takes the paper's two.
 //! * **The second position is computed from the first and a tag** (partial keys, as in cuckoo
 //!   filters). So a slot of a byte-string key determines the key's other buckets without its

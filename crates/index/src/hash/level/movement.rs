@@ -11,9 +11,9 @@
 //! thread that changes the key notices: it removes one copy, durably, before it changes the other
 //! (`marks.rs`). A mark without a second copy, which any other crash may leave, costs one search.
 //!
-//! **Readers** take no lock. A key that moves is in one slot or both all the time, but a reader may
-//! look at the new one before 2 and at the old one after 3. So a reader that has not found a key
-//! loads the meta words of its buckets again: they have a sequence, and 2 changed it.
+//! **Readers** take no lock. A key that moves is always in one slot or both. But a reader may look
+//! at the new one before 2 and at the old one after 3. So a reader that has not found a key loads
+//! the meta words of its buckets again: they have a sequence, and 2 changed it.
 //!
 //! **Scans** visit units in the order of positions, each unit in one look that is repeated until it
 //! is consistent. A key that moves from a unit ahead of a scan to one behind it would be missed. So

@@ -183,8 +183,8 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         for tier in [view.high, view.mid, lowest] {
             let above = tier.log2() - lowest.log2();
             for index in unit << above..(unit + 1) << above {
-                // PERSIST: every store of a writer that holds a lock of the unit, or that released
-                // it before its fence, before a reader returns what it shows or a writer builds
+                // PERSIST: the stores of a writer that holds a lock of the unit, or released it
+                // before its fence. Only then does a reader return what it saw, or a writer build
                 // upon it.
                 region.write_back(self.bucket(tier.bucket(index)));
             }

@@ -173,7 +173,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         let (region, medium) = (self.pool.region(), self.pool.medium());
         // A thread that died here may have stored a state without persisting it. That lies in the
         // same line, before what is stored now. The tiers of the state before it are retired by the
-        // thread that persists the next state, or by a collection, which persists the state that it
+        // thread that persists the next state, or by a collection. That persists the state that it
         // saw. So a crash that loses it loses everything that depends on it.
         let lock = Lock::of(&self.root[0].0[ROOT_LOCK]).acquire(guard);
         if self.state() != view.state {

@@ -14,8 +14,8 @@
 //!
 //! Two checks detect a change of any one byte: one in the slot over its other bits, one in the meta
 //! word. A damaged slot is returned as a word that is no record's offset (its lowest bit is set). A
-//! search that ends without its key verifies both checks in the buckets that it read, and compares
-//! the tops of all slots, in case a tag was changed.
+//! search that ends without its key verifies both checks in the buckets that it read. It also
+//! compares the tops of all slots, in case a tag was changed.
 
 use super::super::packed::{self, CHECK, DAMAGED, HASH_AT, OFFSET, check, offset_in};
 use super::bucket::{Bucket, TAGS, meta, meta_again, tag_of, word};
@@ -147,10 +147,10 @@ impl<R: RecordKeys> Shape for Bytes<R> {
             return Some(guard.pool().region().offset_of(bucket).raw());
         }
         // A key that came since the search, under its own tag, is as good as one that came after
-        // it. Its slot's word is stored before its tag, and that before the meta word, which may
-        // then have the value that it had before another key left that slot. So its tag counts once
-        // the meta word says valid, if the slot still has its word. No record comes back while this
-        // thread is pinned.
+        // it. Its slot's word is stored before its tag, and that before the meta word. The meta
+        // word may then have its value from before another key left that slot. So its tag counts
+        // once the meta word says valid, if the slot still has its word. No record comes back while
+        // this thread is pinned.
         let is_wrong = |slot, packed| match R::key(guard, offset_in(packed)) == Some(probe.key) {
             true => {
                 meta(medium, bucket) == before

@@ -31,7 +31,7 @@
 //!   The paper writes another slot of the bucket, evicts if there is none, and fences twice
 //!   (Algorithm 4). An insert takes two fences, one if the slot shares the meta word's line.
 //! * **A key moves one way only**: from its first bucket to its second, from there to a new table.
-//!   The paper's evictions go both ways, so its search of one bucket after the other can miss a key
+//!   The paper's evictions go both ways. So its search of one bucket after the other can miss a key
 //!   that moves from the second to the first meanwhile. Its search during a resize, in the new
 //!   table first, misses a key that moves between its two looks. Readers that look in the order of
 //!   the moves miss nothing and repeat no check, except for the view. This costs at most a

@@ -161,8 +161,8 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     /// The word of a key, persisted, and the number of buckets read.
     ///
     /// Keys move only forward on their path, and a copy exists before the original is removed. So a
-    /// search in the path's order meets a key that is present throughout, unless the key moves to a
-    /// table that came after the view was read. Then the root names another view, and the search
+    /// search in the path's order meets a key that is present throughout. The exception is a key
+    /// that moves to a table newer than the view: then the root names another view, and the search
     /// starts over.
     #[inline(always)]
     fn search_table(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> (Option<u64>, u64) {
@@ -227,8 +227,8 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     fn persist_buckets(&self, buckets: &[Offset<Bucket>]) {
         let region = self.pool.region();
         for &bucket in buckets {
-            // PERSIST: every store of a writer that holds one of these locks, or that released it
-            // before its fence, before a reader returns what it shows or a writer builds upon it.
+            // PERSIST: the stores of a writer that holds one of these locks, or released it before
+            // its fence. Only then does a reader return what it saw, or a writer build upon it.
             region.write_back(region.at(bucket));
         }
         region.fence();

@@ -6,8 +6,8 @@
 //! 1. Write the view of the resize, and the view after it; fence; publish the view of the resize in
 //!    the root; write back, fence. The new table is the *spare*, which was cleared before, a piece
 //!    with each write (`spare.rs`).
-//! 2. Bucket by bucket, in order, under the bucket's lock: lock the slots whose keys move, copy
-//!    them as inserts would, as many at a time as can share their fences (`together.rs`), then
+//! 2. Bucket by bucket, in order, under the bucket's lock: lock the slots whose keys move; copy
+//!    them as inserts would, as many at a time as can share their fences (`together.rs`);
 //!    invalidate all of them in one store. `count` is the number of finished buckets. Every write
 //!    moves some buckets, and an insert does so before it adds its key.
 //! 3. Publish the view that follows; write back, fence; retire the tables that no cell uses any

@@ -2,8 +2,8 @@
 //!
 //! Each step of a move is fenced before the next, and it is one step for all keys: (1) the slots of
 //! the old bucket are locked; (2) the copies are written; (3) they are made valid; (4) the old
-//! slots are invalidated. So a crash between (3) and (4) leaves some of the keys, or all, in both
-//! tables, alike, with their old slots locked, as if they had moved one by one.
+//! slots are invalidated. So a crash between (3) and (4) leaves some or all of the keys in both
+//! tables, with their old slots locked, as if they had moved one by one.
 //!
 //! Under one lock only one bucket may be not durable. So a batch writes only one bucket of a
 //! stripe, and holds the locks until the buckets are durable.

@@ -115,7 +115,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         is_table && index == expected && is_said
     }
 
-    /// Looks for entries with the same key of which none is moving.
+    /// Looks for entries with the same key, none of which is moving.
     fn verify_once(&self, guard: &Guard<'_, M>, met: &mut [SeenEntry], findings: &mut Vec<Finding>) {
         met.sort_by_key(|met| K::sort_key(met.entry));
         for alike in met.chunk_by(|one, other| K::sort_key(one.entry) == K::sort_key(other.entry)) {

@@ -49,9 +49,9 @@ pub(super) fn check_of(words: &[u64]) -> u64 {
 /// `count` changes.
 ///
 /// A directory in which no cell moves may have a *spare*: the empty table for the next resize
-/// (`spare.rs`). It has a word of its own, which is 0 in views of older versions: they have none. A
-/// version without spares finds that the check of a view with a spare does not match, so it never
-/// takes the spare for a table with keys.
+/// (`spare.rs`). It has a word of its own, which is 0 in views of older versions: they have none.
+/// In a version without spares, the check of a view with a spare does not match. So it never takes
+/// the spare for a table with keys.
 ///
 /// ```text
 ///   line 0     | check | moving: a bit a cell | T0: the target table | the view after the resize |

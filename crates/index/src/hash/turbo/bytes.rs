@@ -133,10 +133,10 @@ impl<R: RecordKeys> Shape for Bytes<R> {
             return Some(guard.pool().region().offset_of(bucket).raw());
         }
         // A key that came since the search, under its own tag, is as good as one that came after
-        // it. Its slot's word is stored before its tag, and that before the meta word, which may
-        // then have the value that it had before another key left that slot. So its tag counts once
-        // the meta word says live, if the slot still has its word. No record comes back while this
-        // thread is pinned.
+        // it. Its slot's word is stored before its tag, and that before the meta word. The meta
+        // word may then have its value from before another key left that slot. So its tag counts
+        // once the meta word says live, if the slot still has its word. No record comes back while
+        // this thread is pinned.
         let is_wrong = |slot, packed| match R::key(guard, offset_in(packed)) == Some(probe.key) {
             true => {
                 meta(medium, bucket) == before

@@ -40,12 +40,12 @@
 //!   found in the shard's old version, which does not change); a key that moves was absent in
 //!   between.
 //! * **A full bucket has overflow bits** (3.3.2 keeps no record of a path's end, to save a write).
-//!   If only a bucket that is not full ended a path, a search for an absent key would read 1.6
-//!   buckets on average at a load of 0.8, and 2.3 at 0.85. So the word that the layout leaves free
-//!   has a bit for each of 64 (byte keys: 40) classes of tags. An insert that passes a full bucket
-//!   sets its bit, durable with the slot, by the fence that an insert has anyway. At that load a
-//!   search then reads 1.0 buckets. The price is a second block written by an insert that sets a
-//!   bit, once for each class and bucket. Only the next rehash clears a bit.
+//!   If only buckets that are not full ended paths, a search for an absent key would read 1.6
+//!   buckets at a load of 0.8, and 2.3 at 0.85. So the word that the layout leaves free has a bit
+//!   for each of 64 (byte keys: 40) classes of tags. An insert that passes a full bucket sets its
+//!   bit, durable with the slot, by the fence that an insert has anyway. At that load a search then
+//!   reads 1.0 buckets. The price is a second block written by an insert that sets a bit, once for
+//!   each class and bucket. Only the next rehash clears a bit.
 //! * **Nothing in a process's own memory.** The thesis mirrors the shards' descriptors in DRAM.
 //!   Here the mirror (*places*) lies in the pool, is never made durable, and is rewritten from the
 //!   descriptors when the pool is initialized. So any process that shares the pool reads one word a
@@ -61,15 +61,15 @@
 //!   deleted, it is rehashed at its size without them. Otherwise its keys collide more often than
 //!   by chance, and doubling would not help: it stays, and paths exceed the scope. So a shard never
 //!   has more than two and a half times the slots that its keys needed, whatever the keys are. The
-//!   hash is keyed with a secret of the pool, so nobody can choose such keys. A shard of 2^15
-//!   buckets grows no further; once it is full, inserts into it return
+//!   hash is keyed with a secret of the pool, so an adversary cannot choose such keys. A shard of
+//!   2^15 buckets grows no further; once it is full, inserts into it return
 //!   [`PoolFull`](terrace_pool::PoolFull). So do inserts into a shard without a free slot that the
 //!   pool has no room to double.
 //! * **Where in a bucket**: the first line, which every search reads, is filled first; then the
 //!   line that the tag chooses, which a search can fetch together with the first.
 //!
 //! # Invariants
-//! 1. Every bucket from a key's home to the one before its own is full (no slot is empty) and has
+//! 1. Every bucket from a key's home to the one before its own is full: no slot is empty. It has
 //!    the overflow bit of the key's tag set. No key is twice in a shard.
 //! 2. Only the holder of a shard's lock stores to its descriptor, its place and its buckets.
 //! 3. A live bit is durable only after its slot, its tag, and the overflow bits that lead to it.

@@ -157,9 +157,9 @@ impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
     #[cold]
     fn persist_path(&self, place: Place, probe: &Probe<'_, K>) {
         let region = self.pool.region();
-        // PERSIST: every store of a writer that holds this shard's lock, or that released it before
-        // its fence, to the buckets that a search of this key reads, before a reader returns what
-        // it shows or a writer builds upon it. A path only grows, so this covers everything that
+        // PERSIST: the stores of a writer that holds this shard's lock, or released it before its
+        // fence, to the buckets that a search of this key reads. Only then does a reader return
+        // what it saw, or a writer build upon it. A path only grows, so this covers everything that
         // was read.
         let _ = self.walk(place, probe.inner, |bucket| {
             region.write_back(bucket);

@@ -11,10 +11,9 @@
 //! 4. Store the place for readers; retire the old block.
 //!
 //! A crash before 3 leaves an unreachable block, for the collector. A crash after 3 finds the shard
-//! at its new place. If only the process dies and others go on, the next holder of the lock
-//! compares the place for readers with the descriptor (`lock_shard`) before it writes anything.
-//! Until then both places have the same content. Readers never wait: the old buckets do not change
-//! while they are read.
+//! at its new place. If only the process dies and others continue, the next holder of the lock
+//! first compares the place for readers with the descriptor (`lock_shard`). Until then both places
+//! have the same content. Readers never wait: the old buckets do not change while they are read.
 //!
 //! Deleted slots are not copied, so a rehash at the same size collects the garbage.
 

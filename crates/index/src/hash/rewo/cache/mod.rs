@@ -7,12 +7,17 @@
 //! shared pool has none, because other processes would not announce their changes.
 //!
 //! # The order of changes
-//! A key is changed like this, under the locks of its buckets in the table: (1) its *mark* says
-//! that it is in SYNC; (2) its slot becomes pending, or is reserved for it in a complete bucket;
-//! (3) the change is made, and (4) durable; (5) the slot gets the new word, or is freed; (6) the
-//! mark advances. A reader that misses reads the mark, searches the table, persists what it found,
-//! and stores it in the cache, if then, under the bucket's lock, the mark has not changed and
-//! nothing is in SYNC.
+//! A key is changed in these steps, under the locks of its buckets in the table:
+//! - (1) its *mark* says that it is in SYNC;
+//! - (2) its slot becomes pending, or is reserved for it in a complete bucket;
+//! - (3) the change is made, and (4) durable;
+//! - (5) the slot gets the new word, or is freed;
+//! - (6) the mark advances.
+//!
+//! A reader that misses reads the mark, searches the table, and persists what it found. It stores
+//! that in the cache if then, under the bucket's lock, the mark has not changed and nothing is in
+//! SYNC.
+//!
 //! 1. A slot that is not pending has the table's word, durable. From (2) until (5) there is none. A
 //!    thread that fills one before (5) has either seen the mark of (1), or had the lock before (2),
 //!    and then (2) finds its slot.
