@@ -147,8 +147,8 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     }
 
     /// Starts a shrink if at most an eighth of the slots is used: half of the table then has a load
-    /// of a quarter, far from growing again. If the last shrink failed, needs fewer keys than that
-    /// one had.
+    /// of a quarter, far from growing again. After a failed shrink, only with less than half of its
+    /// keys.
     #[cold]
     fn shrink_if_sparse(&self, guard: &Guard<'_, M>, view: &View) {
         let slots = 3 * view.mid.buckets() * K::SLOTS as u64;

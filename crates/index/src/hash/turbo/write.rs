@@ -57,10 +57,10 @@ impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
         (lock, held)
     }
 
-    /// Finds the place of a shard that was just locked, when readers were last told `place`. If the
-    /// shard has moved since, publishes its place. `place` was read while this thread was pinned,
-    /// so no other block can have that place meanwhile (except for no buckets at all, which has no
-    /// consequences).
+    /// The place of a shard that was just locked; publishes it for readers if they have another.
+    /// This thread has read `place` from the readers' copy while pinned. If the shard is still
+    /// there, that copy is current: no shard returns to a place while a thread is pinned that has
+    /// seen it there. (But having no buckets may recur, so it is checked.)
     #[inline(always)]
     fn find_locked(&self, lock: &Locked<'_, M>, shard: usize, place: Place) -> LockedShard<'_> {
         let descriptor = self.descriptor(shard);
