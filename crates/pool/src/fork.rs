@@ -3,8 +3,10 @@
 //! In the child every pool that was open refuses to be pinned, until the child opens it for itself. The handles to its file, with the locks that they carry, are
 //! replaced by ones to `/dev/null`, and so is its memory by empty memory of the child's own: a mapping keeps the file open, and with it the locks, as a handle does.
 
+use crate::lost;
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
@@ -23,7 +25,7 @@ impl std::fmt::Display for Forked {
 impl std::error::Error for Forked {}
 
 /// Handles that are watched at one time; there are one or two to each pool.
-const HANDLES: usize = 256;
+pub(crate) const HANDLES: usize = 256;
 const NONE: RawFd = -1;
 
 /// A handle, and the addresses that are mapped to its file, if any are.
@@ -52,11 +54,14 @@ impl Watched {
         Self::with(file, 0, 0)
     }
 
-    /// The file of a mapping, if it has one, and the mapping.
-    pub(crate) fn mapping(mapping: &Mapping) -> Option<Self> {
-        mapping
-            .as_file()
-            .map(|file| Self::with(file, mapping.base().as_ptr().expose_provenance(), mapping.reserved()))
+    /// The file of a mapping, if it has one, and the mapping; `name` is what messages call the pool in it.
+    pub(crate) fn mapping(mapping: &Mapping, name: &Path) -> Option<Self> {
+        let file = mapping.as_file()?;
+        let watched = Self::with(file, mapping.base().as_ptr().expose_provenance(), mapping.reserved());
+        if let Some(at) = watched.0 {
+            lost::set_name(at, name);
+        }
+        Some(watched)
     }
 
     fn with(file: &File, base: usize, bytes: usize) -> Self {
@@ -84,6 +89,17 @@ impl Drop for Watched {
             WATCHED[at].handle.store(NONE, Release);
         }
     }
+}
+
+/// Which place holds the mapping that `address` lies in, the offset of the address in it, and the handle of its file. Takes
+/// no lock and no memory, so a signal handler may call it.
+pub(crate) fn mapping_of(address: usize) -> Option<(usize, usize, RawFd)> {
+    WATCHED.iter().enumerate().find_map(|(at, place)| {
+        // ORDER: Acquire: pairs with the store of the bytes; where the mapping begins was stored before.
+        let bytes = place.bytes.load(Acquire);
+        let offset = address.checked_sub(place.base.load(Relaxed))?;
+        (offset < bytes).then(|| (at, offset, place.handle.load(Acquire)))
+    })
 }
 
 extern "C" fn in_child() {

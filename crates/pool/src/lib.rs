@@ -30,6 +30,7 @@ mod lifetime;
 mod limbo;
 mod liveness;
 mod lock;
+mod lost;
 mod notes;
 mod open;
 mod options;
@@ -66,6 +67,7 @@ pub use liveness::Liveness;
 #[doc(hidden)]
 pub use lock::number_this_thread;
 pub use lock::{Lock, Locked};
+pub use lost::explain_lost_memory;
 pub use open::{Description, describe};
 pub use options::PoolOptions;
 pub use participants::Owner;

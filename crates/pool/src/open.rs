@@ -284,7 +284,8 @@ impl PoolOptions {
         let region = Region::new(medium);
         let layout = Layout::new(superblock.geometry).map_err(Problem::Geometry)?;
         let (start, size, pins) = (Start::Created, superblock.size, self.pins);
-        let life = Life { start, writes: true, size, superblock, copy: 1, pins, liveness };
+        let name = self.name();
+        let life = Life { name, start, writes: true, size, superblock, copy: 1, pins, liveness };
         self.begin(region, layout, life)
     }
 
@@ -321,7 +322,8 @@ impl PoolOptions {
         // The copy that was not believed is written first: the other is whole until then.
         let (size, pins) = (expected.min(len), self.pins);
         let (writes, copy) = (self.writes(), 1 - found.copy);
-        let life = Life { start, writes, size, superblock, copy, pins, liveness };
+        let name = self.name();
+        let life = Life { name, start, writes, size, superblock, copy, pins, liveness };
         self.begin(region, layout, life)
     }
 
@@ -351,6 +353,7 @@ impl PoolOptions {
         }
         let (start, size) = (terms.start, superblock.size);
         let life = Life {
+            name: self.name(),
             start,
             writes: true,
             size,

@@ -13,6 +13,7 @@ use crate::protect::Protected;
 use crate::shared::{Memory, Shared};
 use crate::superblock::{self, Superblock};
 use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use terrace_medium::{Line, MapError, MappedMedium, Offset, Region, Word, full_barrier};
@@ -42,6 +43,8 @@ pub(crate) enum Pins {
 
 /// What an opening found and decided.
 pub(crate) struct Life {
+    /// What messages call the pool.
+    pub(crate) name: PathBuf,
     pub(crate) start: Start,
     /// Whether the file may be written.
     pub(crate) writes: bool,
@@ -235,7 +238,7 @@ impl<M: MappedMedium> Pool<M> {
         let shared = Anchor::new(&region, Offset::new(layout.allocator))
             .expect("every layout has its allocator's words");
         Self(Arc::new(Inner {
-            _watched: Watched::mapping(region.medium().mapping()),
+            _watched: Watched::mapping(region.medium().mapping(), &life.name),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             region,
             layout,

@@ -51,6 +51,7 @@ pub use terrace_engine::{
 pub use terrace_medium::HugePages;
 pub use terrace_pool::{
     CloseError, Durability, Finding, GrowError, Holder, Problem, Remedy, Start, WatchError,
+    explain_lost_memory,
 };
 pub use transaction::Transaction;
 pub use watch::Watch;

@@ -1,0 +1,193 @@
+//! Memory of a pool that is gone: what to say when a load or store of it ends in SIGBUS.
+//!
+//! A file that is cut short while it is mapped, a file system without room for a hole, a disk or memory module that fails:
+//! the kernel answers the next access with SIGBUS, and the process ends without a word. The handler writes one line that
+//! names the pool and says what to do, and lets the process end by the signal as before. A SIGBUS elsewhere goes to the
+//! handler that was there.
+//!
+//! The handler only calls what may be called there (signal-safety(7)): `write`, `fstat`, `sigaction`, `raise`, and loads and
+//! stores of atomics.
+
+use crate::fork::{self, HANDLES};
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU8};
+
+/// Longest name that is shown, bytes. Of a longer one its end is shown.
+const NAME: usize = 240;
+
+/// What messages call the pools, by the places of `fork`; a zero ends a name.
+static NAMES: [[AtomicU8; NAME]; HANDLES] = [const { [const { AtomicU8::new(0) }; NAME] }; HANDLES];
+
+/// Sets what messages call the pool at a place.
+pub(crate) fn set_name(at: usize, name: &Path) {
+    let name = name.as_os_str().as_bytes();
+    let shown = &name[name.len().saturating_sub(NAME)..];
+    for (nth, byte) in NAMES[at].iter().enumerate() {
+        byte.store(shown.get(nth).copied().unwrap_or(0), Relaxed);
+    }
+}
+
+/// From now on a process that loses a pool's memory says so on standard error before it ends by SIGBUS. For programs, whose
+/// process it is; a library leaves that to them. Calls after the first do nothing.
+pub fn explain_lost_memory() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: all zeros are a value of this type, and its fields are plain.
+        let action = unsafe {
+            let action = action.assume_init_mut();
+            let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_error;
+            action.sa_sigaction = handler as libc::sighandler_t;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigemptyset(&mut action.sa_mask);
+            action
+        };
+        // SAFETY: the handler keeps to what is allowed in one, and nobody else uses `BEFORE` until it runs.
+        if unsafe { libc::sigaction(libc::SIGBUS, action, BEFORE.0.get().cast()) } == 0 {
+            // ORDER: Release: pairs with the load in the handler.
+            INSTALLED.store(true, Release);
+        }
+    });
+}
+
+/// The action that was there before.
+static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::zeroed()));
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
+
+// SAFETY: written once, before `INSTALLED` is set, and only read afterwards.
+unsafe impl Sync for Before {}
+
+/// Whether a thread writes the line already.
+static SAYING: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel hands over a valid one, as SA_SIGINFO asks.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
+    // Codes of the kernel's are positive; a process that sends the signal has another, and no address.
+    match if code > 0 { fork::mapping_of(address) } else { None } {
+        // Another thread writes the line; this one comes back until that is done.
+        Some(_) if SAYING.swap(true, Relaxed) => {}
+        Some((at, offset, handle)) => {
+            say(at, offset, handle, code);
+            set_action(signal, None);
+        }
+        None => {
+            // ORDER: Acquire: pairs with the store after `BEFORE` was written.
+            let before = INSTALLED.load(Acquire).then_some(BEFORE.0.get());
+            set_action(signal, before.map(|before| before.cast_const().cast()));
+            if code <= 0 {
+                // SAFETY: raise(3) may be called here. It takes effect when the handler returns, which blocks the signal.
+                unsafe { libc::raise(signal) };
+            }
+        }
+    }
+    // What caused it is done once more when this returns, now with the action just set.
+}
+
+/// Sets the action for a signal; `None`: the default, which ends the process.
+fn set_action(signal: libc::c_int, action: Option<*const libc::sigaction>) {
+    let default = MaybeUninit::<libc::sigaction>::zeroed();
+    let action = action.unwrap_or(default.as_ptr());
+    // SAFETY: sigaction(2) may be called in a handler; all zeros are the default action without flags.
+    unsafe { libc::sigaction(signal, action, std::ptr::null_mut()) };
+}
+
+/// Writes the line.
+fn say(at: usize, offset: usize, handle: RawFd, code: libc::c_int) {
+    let mut line = Line::new();
+    line.push(b"error: the pool ");
+    for byte in &NAMES[at] {
+        match byte.load(Relaxed) {
+            0 => break,
+            byte => line.push(&[byte]),
+        }
+    }
+    line.push(b" lost the memory at byte ");
+    line.push_number(offset as u64);
+    match length(handle) {
+        // What a memory module or a disk reports.
+        _ if code == libc::BUS_MCEERR_AR || code == libc::BUS_MCEERR_AO => {
+            line.push(b", where the hardware reports an error");
+        }
+        Some(length) if length <= offset as u64 => {
+            line.push(b": its file was cut short to ");
+            line.push_number(length);
+            line.push(b" bytes while it was in use");
+        }
+        _ => line.push(b": its file system has no room for it, or cannot read it"),
+    }
+    line.push(b"; to save what is left, --salvage keeps what its checksums prove; or restore a backup\n");
+    line.write();
+}
+
+/// Bytes of a file.
+fn length(handle: RawFd) -> Option<u64> {
+    let mut found = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: fstat(2) may be called in a handler; it fills in what is large enough, or fails.
+    let done = unsafe { libc::fstat(handle, found.as_mut_ptr()) } == 0;
+    // SAFETY: it is filled in, and all zeros would be a value as well.
+    done.then(|| unsafe { found.assume_init().st_size }.unsigned_abs())
+}
+
+/// A line of text that takes no memory but its own.
+struct Line {
+    bytes: [u8; NAME + 400],
+    len: usize,
+}
+
+impl Line {
+    fn new() -> Self {
+        Self { bytes: [0; NAME + 400], len: 0 }
+    }
+
+    fn push(&mut self, text: &[u8]) {
+        for &byte in text {
+            if let Some(place) = self.bytes.get_mut(self.len) {
+                *place = byte;
+                self.len += 1;
+            }
+        }
+    }
+
+    fn push_number(&mut self, number: u64) {
+        let mut digits = [0; 20];
+        let (mut rest, mut first) = (number, digits.len());
+        while rest > 0 || first == digits.len() {
+            first -= 1;
+            digits[first] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        self.push(&digits[first..]);
+    }
+
+    fn write(&self) {
+        // SAFETY: write(2) may be called in a handler, and the bytes are there.
+        let _ = unsafe { libc::write(libc::STDERR_FILENO, self.bytes.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_hold_text_and_numbers() {
+        let mut line = Line::new();
+        line.push(b"at ");
+        for number in [0, 7, 1234, u64::MAX] {
+            line.push_number(number);
+            line.push(b" ");
+        }
+        assert_eq!(&line.bytes[..line.len], b"at 0 7 1234 18446744073709551615 ");
+        line.push(&[b'x'; 2 * NAME + 800]);
+        assert_eq!(line.len, line.bytes.len());
+    }
+}
