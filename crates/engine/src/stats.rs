@@ -31,6 +31,10 @@ pub struct Stats {
     pub largest_free_bytes: u64,
     /// The whole pool.
     pub size_bytes: u64,
+    /// How far the pool can grow while it is open.
+    pub reserved_bytes: u64,
+    /// How many processes can have the pool open at one time.
+    pub participants: u32,
     /// Which index it has.
     pub index: &'static str,
     /// The index.

@@ -4,23 +4,44 @@ use std::fmt;
 
 /// The stream cannot be parsed further: answer with [`ProtocolError::message`] and close the
 /// connection.
+///
+/// If a limit is the reason, the message names it and its value, after Redis's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// `*` without a number, or with a number over the limit.
+    /// `*` without a number.
     MultibulkLength,
+    /// More arguments than a command may have, `most`.
+    TooManyArguments {
+        /// The limit.
+        most: usize,
+    },
     /// More arguments than a client may send before it has authenticated.
-    UnauthenticatedMultibulkLength,
-    /// `$` without a number, or with a number over the limit.
+    UnauthenticatedMultibulkLength {
+        /// The limit.
+        most: usize,
+    },
+    /// `$` without a number.
     BulkLength,
+    /// A bulk string longer than `proto-max-bulk-len`.
+    BulkTooLong {
+        /// The limit, bytes.
+        most: usize,
+    },
     /// More bytes than a client may send before it has authenticated.
-    UnauthenticatedBulkLength,
+    UnauthenticatedBulkLength {
+        /// The limit, bytes.
+        most: usize,
+    },
     /// An argument that begins with this byte.
     ExpectedDollar(u8),
     /// A bulk string longer than announced.
     BulkEnd,
     /// An inline command longer than the limit, without an end of line.
-    InlineTooLong,
+    InlineTooLong {
+        /// The limit, bytes.
+        most: usize,
+    },
     /// A quote that is not closed.
     UnbalancedQuotes,
     /// A `*` line longer than the limit, without an end of line.
@@ -28,7 +49,10 @@ pub enum ProtocolError {
     /// A `$` line longer than the limit, without an end of line.
     BulkLineTooLong,
     /// A command of more bytes than [`Limits::query_bytes`](crate::Limits::query_bytes).
-    QueryTooLong,
+    QueryTooLong {
+        /// The limit, bytes.
+        most: usize,
+    },
 }
 
 impl ProtocolError {
@@ -39,26 +63,48 @@ impl ProtocolError {
         if let ProtocolError::ExpectedDollar(byte) = self {
             message.extend_from_slice(b"expected '$', got '");
             message.extend_from_slice(&[byte, b'\'']);
-        } else {
-            message.extend_from_slice(self.text().as_bytes());
+            return message;
+        }
+        message.extend_from_slice(self.text().as_bytes());
+        if let Some(limit) = self.limit() {
+            message.extend_from_slice(format!(" ({limit})").as_bytes());
         }
         message
     }
 
     fn text(self) -> &'static str {
         match self {
-            ProtocolError::MultibulkLength => "invalid multibulk length",
-            ProtocolError::UnauthenticatedMultibulkLength => "unauthenticated multibulk length",
-            ProtocolError::BulkLength => "invalid bulk length",
-            ProtocolError::UnauthenticatedBulkLength => "unauthenticated bulk length",
+            ProtocolError::MultibulkLength | ProtocolError::TooManyArguments { .. } => {
+                "invalid multibulk length"
+            }
+            ProtocolError::UnauthenticatedMultibulkLength { .. } => "unauthenticated multibulk length",
+            ProtocolError::BulkLength | ProtocolError::BulkTooLong { .. } => "invalid bulk length",
+            ProtocolError::UnauthenticatedBulkLength { .. } => "unauthenticated bulk length",
             ProtocolError::ExpectedDollar(_) => "expected '$', got another byte",
             ProtocolError::BulkEnd => "a bulk string does not end where its length says",
-            ProtocolError::InlineTooLong => "too big inline request",
+            ProtocolError::InlineTooLong { .. } => "too big inline request",
             ProtocolError::UnbalancedQuotes => "unbalanced quotes in request",
             ProtocolError::MultibulkLineTooLong => "too big mbulk count string",
             ProtocolError::BulkLineTooLong => "too big bulk count string",
-            ProtocolError::QueryTooLong => "a command of more bytes than one may have",
+            ProtocolError::QueryTooLong { .. } => "too big command",
         }
+    }
+
+    /// The limit that was passed, with its value.
+    fn limit(self) -> Option<String> {
+        Some(match self {
+            ProtocolError::TooManyArguments { most } => format!("a command has at most {most} arguments"),
+            ProtocolError::UnauthenticatedMultibulkLength { most } => {
+                format!("at most {most} arguments before AUTH")
+            }
+            ProtocolError::BulkTooLong { most } => format!("proto-max-bulk-len is {most} bytes"),
+            ProtocolError::UnauthenticatedBulkLength { most } => format!("at most {most} bytes before AUTH"),
+            ProtocolError::InlineTooLong { most } => format!("at most {most} bytes"),
+            ProtocolError::QueryTooLong { most } => {
+                format!("at most {most} bytes; a larger proto-max-bulk-len allows more")
+            }
+            _ => return None,
+        })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Limits on what a client may send, as values.
 
+use crate::ProtocolError;
+
 /// Bounds on one command. The event loop bounds time and output in addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -41,6 +43,36 @@ impl Limits {
         let query_bytes = bulk_bytes.saturating_mul(2);
         let query_bytes = if query_bytes > 1 << 30 { query_bytes } else { 1 << 30 };
         Limits { bulk_bytes, query_bytes, ..Limits::DEFAULT }
+    }
+
+    pub(crate) fn check_arguments(&self, count: usize) -> Result<(), ProtocolError> {
+        let most = self.arguments;
+        match (count > most, self.before_authentication) {
+            (false, _) => Ok(()),
+            // Redis reads no count above this at all.
+            (true, true) if count <= i32::MAX as usize => {
+                Err(ProtocolError::UnauthenticatedMultibulkLength { most })
+            }
+            (true, _) => Err(ProtocolError::TooManyArguments { most }),
+        }
+    }
+
+    pub(crate) fn check_bulk(&self, len: usize) -> Result<(), ProtocolError> {
+        let most = self.bulk_bytes;
+        match (len > most, self.before_authentication) {
+            (false, _) => Ok(()),
+            (true, true) => Err(ProtocolError::UnauthenticatedBulkLength { most }),
+            (true, false) => Err(ProtocolError::BulkTooLong { most }),
+        }
+    }
+
+    pub(crate) fn check_query(&self, bytes: usize) -> Result<(), ProtocolError> {
+        let most = self.query_bytes;
+        match (bytes > most, self.before_authentication) {
+            (false, _) => Ok(()),
+            (true, true) => Err(ProtocolError::UnauthenticatedBulkLength { most }),
+            (true, false) => Err(ProtocolError::QueryTooLong { most }),
+        }
     }
 }
 

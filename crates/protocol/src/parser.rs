@@ -54,6 +54,9 @@ impl Parser {
     /// to drop. An inline command is unquoted in place. After an error, the commands before it are
     /// still held.
     pub fn parse(&mut self, input: &mut [u8], limits: &Limits, most: usize) -> Result<(), ProtocolError> {
+        if self.missing > 0 {
+            self.check_begun(limits)?;
+        }
         while self.ends.len() < most && self.at < input.len() {
             if self.missing == 0 && self.plain(input, limits).is_some() {
                 continue;
@@ -82,6 +85,25 @@ impl Parser {
     pub fn command<'a>(&'a self, input: &'a [u8], nth: usize) -> Args<'a> {
         let first = if nth == 0 { 0 } else { self.ends[nth - 1].0 };
         Args::new(input, &self.spans[first..self.ends[nth].0])
+    }
+
+    /// Checks the complete command `nth` against narrower limits than it was parsed under. Panics
+    /// if there is none.
+    pub fn check(&self, nth: usize, limits: &Limits) -> Result<(), ProtocolError> {
+        let first = if nth == 0 { 0 } else { self.ends[nth - 1].0 };
+        let spans = &self.spans[first..self.ends[nth].0];
+        limits.check_arguments(spans.len())?;
+        spans.iter().try_for_each(|span| limits.check_bulk(span.len))?;
+        limits.check_query(spans.iter().map(|span| span.len).sum())
+    }
+
+    /// Checks the incomplete command: the limits may have become narrower since it began.
+    fn check_begun(&self, limits: &Limits) -> Result<(), ProtocolError> {
+        let first = self.ends.last().map_or(0, |end| end.0);
+        limits.check_arguments(self.spans.len() - first + self.missing)?;
+        let bulk = self.bulk.unwrap_or(0);
+        limits.check_bulk(self.spans[first..].iter().map(|span| span.len).fold(bulk, usize::max))?;
+        limits.check_query((self.at - self.begin).saturating_add(bulk))
     }
 
     /// Forgets the first `count` complete commands. Returns how many bytes at the front of the
@@ -170,14 +192,10 @@ impl Parser {
             self.begin = self.at;
             return Ok(Step::Done);
         }
-        self.missing = usize::try_from(count).unwrap_or(usize::MAX);
-        match (self.missing > limits.arguments, limits.before_authentication) {
-            (false, _) => Ok(Step::Done),
-            (true, true) if count <= i64::from(i32::MAX) => {
-                Err(ProtocolError::UnauthenticatedMultibulkLength)
-            }
-            (true, _) => Err(ProtocolError::MultibulkLength),
-        }
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        limits.check_arguments(count)?;
+        self.missing = count;
+        Ok(Step::Done)
     }
 
     fn begin_bulk(&mut self, input: &[u8], limits: &Limits) -> Result<Step, ProtocolError> {
@@ -190,12 +208,8 @@ impl Parser {
             return Err(ProtocolError::ExpectedDollar(input[self.at]));
         }
         let len = len.and_then(|len| usize::try_from(len).ok()).ok_or(ProtocolError::BulkLength)?;
-        if len > limits.bulk_bytes {
-            return Err(too_long(limits, ProtocolError::BulkLength));
-        }
-        if next - self.begin + len + 2 > limits.query_bytes {
-            return Err(too_long(limits, ProtocolError::QueryTooLong));
-        }
+        limits.check_bulk(len)?;
+        limits.check_query((next - self.begin).saturating_add(len).saturating_add(2))?;
         self.at = next;
         self.bulk = Some(len);
         Ok(Step::Done)
@@ -223,20 +237,17 @@ impl Parser {
         let window = &input[self.at..input.len().min(self.at + limits.line_bytes + 1)];
         let Some(end) = window.iter().position(|&byte| byte == b'\n') else {
             let too_long = window.len() > limits.line_bytes;
-            return if too_long { Err(ProtocolError::InlineTooLong) } else { Ok(Step::NeedMore) };
+            let error = ProtocolError::InlineTooLong { most: limits.line_bytes };
+            return if too_long { Err(error) } else { Ok(Step::NeedMore) };
         };
         let line = if end > 0 && window[end - 1] == b'\r' { end - 1 } else { end };
         let before = self.spans.len();
         inline::split(&mut input[self.at..self.at + line], self.at, &mut self.spans)?;
         self.at += end + 1;
         let count = self.spans.len() - before;
-        if count > limits.arguments {
+        if let Err(error) = limits.check_arguments(count) {
             self.spans.truncate(before);
-            return Err(if limits.before_authentication {
-                ProtocolError::UnauthenticatedMultibulkLength
-            } else {
-                ProtocolError::MultibulkLength
-            });
+            return Err(error);
         }
         if count > 0 {
             self.end_command();
@@ -249,10 +260,6 @@ impl Parser {
         self.ends.push((self.spans.len(), self.at));
         self.begin = self.at;
     }
-}
-
-fn too_long(limits: &Limits, otherwise: ProtocolError) -> ProtocolError {
-    if limits.before_authentication { ProtocolError::UnauthenticatedBulkLength } else { otherwise }
 }
 
 /// The start and length of the bulk string at `at`, if it is complete and its length has one to

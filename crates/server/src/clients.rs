@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    command::table::TABLE,
+    command::table::{self, TABLE},
     stats::{ShownTally, Tally},
 };
 
@@ -82,11 +82,7 @@ impl Client {
     pub fn last_command(&self) -> String {
         // ORDER: Relaxed: as in `ran`.
         let last = self.last_command.load(Ordering::Relaxed);
-        let Some(command) = TABLE.get(last & 0xffff) else { return "NULL".into() };
-        match (last >> 16).checked_sub(1).and_then(|nth| command.subcommands.get(nth)) {
-            Some(sub) => format!("{}|{}", command.name, sub.name),
-            None => command.name.into(),
-        }
+        if last & 0xffff < TABLE.len() { table::full_name(last) } else { "NULL".into() }
     }
 }
 

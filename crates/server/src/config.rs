@@ -150,6 +150,11 @@ impl Config {
         self.store(key, value::Parsed::Number(number));
     }
 
+    /// As [`Config::record`], of a setting that is text: the index that a pool has.
+    pub fn record_text(&self, key: Key, text: &str) {
+        self.store(key, value::Parsed::Text(text.into()));
+    }
+
     /// Says how CONFIG SET size makes the pool grow. The first call counts.
     pub fn on_grow(&self, grow: impl Fn(u64) -> Result<u64, String> + Send + Sync + 'static) {
         let _ = self.grow.set(Box::new(grow));

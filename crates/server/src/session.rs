@@ -10,7 +10,7 @@ mod state;
 
 use std::sync::Arc;
 
-use terrace_protocol::{Limits, Parser, Reply};
+use terrace_protocol::{Limits, Parser, ProtocolError, Reply};
 
 pub(crate) use self::run::run;
 pub use self::state::State;
@@ -19,6 +19,7 @@ use crate::{
     command::{Context, table},
     keyspace::Direct,
     shared::Shared,
+    stats::Counters,
 };
 
 /// What the event loop does after [`Session::process`].
@@ -46,13 +47,23 @@ pub struct Session {
     shared: Arc<Shared>,
     parser: Parser,
     state: State,
+    /// Whether the counters of commands are its own, not its event loop's.
+    counts_alone: bool,
 }
 
 impl Session {
     /// A session for a connection just accepted; it is in `shared.clients` until dropped.
     pub fn new(shared: Arc<Shared>, peer: Peer, now_ms: u64) -> Session {
-        let state = State::new(&shared, peer, now_ms);
-        Session { shared, parser: Parser::new(), state }
+        let counters = shared.stats.commands.enter();
+        let mut session = Session::counting(shared, peer, now_ms, counters);
+        session.counts_alone = true;
+        session
+    }
+
+    /// The same, for a thread that serves many and counts for all of them. Only that thread may call [`Session::process`].
+    pub(crate) fn counting(shared: Arc<Shared>, peer: Peer, now_ms: u64, counters: Arc<Counters>) -> Session {
+        let state = State::new(&shared, peer, now_ms, counters);
+        Session { shared, parser: Parser::new(), state, counts_alone: false }
     }
 
     /// Executes every command that `input` holds whole, removes their bytes from its front, appends the replies to `output`.
@@ -66,16 +77,16 @@ impl Session {
             let most = if self.state.authenticated { LOOKAHEAD } else { 1 };
             let parsed = self.parser.parse(rest, &self.limits(), most);
             let whole = self.parser.len();
-            let executed = self.execute(rest, output, now_ms);
+            let (executed, refused) = self.execute(rest, output, now_ms);
             done += self.parser.release(executed);
             if self.state.flow != Flow::Continue {
                 break self.state.flow;
             }
-            if executed < whole {
+            if refused.is_ok() && executed < whole {
                 break Flow::More;
             }
-            if let Err(error) = parsed {
-                Reply::new(output, self.state.resp3).error(&error.message());
+            if let Err(error) = refused.and(parsed) {
+                self.state.failed(&mut Reply::new(output, self.state.resp3), &error.message());
                 break Flow::Close;
             }
             if whole < most {
@@ -97,6 +108,12 @@ impl Session {
         self.state.authenticated
     }
 
+    /// How often the client has lost its rights by RESET, and how many bytes `output` had before the last time: from there on
+    /// the event loop counts its output, and its time, before authentication anew.
+    pub fn resets(&self) -> (u64, usize) {
+        self.state.resets
+    }
+
     /// The client's number.
     pub fn id(&self) -> u64 {
         self.state.client.id
@@ -110,8 +127,14 @@ impl Session {
         }
     }
 
-    /// Executes the commands that the parser holds, and says how many of them.
-    fn execute(&mut self, input: &[u8], output: &mut Vec<u8>, now_ms: u64) -> usize {
+    /// Executes the commands that the parser holds, and says how many of them. An error if the next one was read under
+    /// wider limits than those that hold since RESET.
+    fn execute(
+        &mut self,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        now_ms: u64,
+    ) -> (usize, Result<(), ProtocolError>) {
         let whole = self.parser.len();
         let mut places = [None; LOOKAHEAD];
         for (nth, place) in places.iter_mut().enumerate().take(whole) {
@@ -119,6 +142,11 @@ impl Session {
         }
         let mut nth = 0;
         while nth < whole && self.state.flow == Flow::Continue && output.len() < OUTPUT_HIGH_WATER {
+            if !self.state.authenticated
+                && let Err(error) = self.parser.check(nth, &Limits::BEFORE_AUTHENTICATION)
+            {
+                return (nth, Err(error));
+            }
             let mut reply = Reply::new(output, self.state.resp3);
             let commands = (nth..whole).map(|nth| (self.parser.command(input, nth), places[nth]));
             let together = if whole - nth > 1 && self.state.is_plain() {
@@ -133,12 +161,15 @@ impl Session {
             }
             nth += together.max(1);
         }
-        nth
+        (nth, Ok(()))
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         self.shared.clients.leave(&self.state.client);
+        if self.counts_alone {
+            self.shared.stats.commands.leave(&self.state.counters);
+        }
     }
 }

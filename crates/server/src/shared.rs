@@ -1,8 +1,11 @@
 //! What every connection of one server shares.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use crate::{clients::Clients, config::Config, stats::ServerStats};
@@ -18,6 +21,7 @@ pub struct Shared {
     /// Counters.
     pub stats: ServerStats,
     ending: Arc<Ending>,
+    run_id: String,
 }
 
 /// Whether the server is to end. Apart from the rest, so that who waits to stop a server holds this and not its store.
@@ -45,6 +49,7 @@ impl Shared {
             clients: Clients::default(),
             stats: ServerStats::default(),
             ending: Arc::default(),
+            run_id: random_id(),
         }
     }
 
@@ -58,7 +63,19 @@ impl Shared {
         self.ending.has_begun()
     }
 
+    /// Forty hexadecimal digits that tell this run of the server from every other.
+    pub fn run_id(&self) -> &str {
+        &self.run_id
+    }
+
     pub(crate) fn ending(&self) -> Arc<Ending> {
         Arc::clone(&self.ending)
     }
+}
+
+fn random_id() -> String {
+    // The hasher's keys come from the system's randomness.
+    let random = RandomState::new();
+    let digits: String = (0..3).map(|nth| format!("{:016x}", random.hash_one(nth))).collect();
+    digits[..40].into()
 }

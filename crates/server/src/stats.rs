@@ -1,7 +1,14 @@
 //! What the server counts, for INFO and the metrics endpoint.
 
+mod commands;
+mod rates;
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+pub(crate) use self::{
+    commands::{CommandStats, Counters, ERROR_CODES, Sum},
+    rates::{Rates, Totals},
+};
 use crate::command::flag;
 
 /// Counters since start (or CONFIG RESETSTAT) of what the event loops do. What clients do, each counts for itself: see
@@ -18,15 +25,65 @@ pub struct ServerStats {
     pub bytes_in: AtomicU64,
     /// Bytes written to clients.
     pub bytes_out: AtomicU64,
+    /// The largest `used_memory` that was seen, bytes.
+    pub memory_peak: AtomicU64,
+    /// What the store had counted at the last CONFIG RESETSTAT.
+    pub(crate) store: StoreCounters,
+    pub(crate) commands: CommandStats,
+    pub(crate) rates: Rates,
+}
+
+/// Counters that the store keeps since it was opened.
+#[derive(Debug, Default)]
+pub(crate) struct StoreCounters {
+    expired: AtomicU64,
+    cache_hits: AtomicU64,
+    cache_misses: AtomicU64,
+}
+
+impl StoreCounters {
+    /// What the store has counted since the last CONFIG RESETSTAT: keys that expired, hits and misses of its cache.
+    pub(crate) fn since(&self, now: &terrace::Stats) -> [u64; 3] {
+        // ORDER: Relaxed: counters to look at.
+        let before =
+            [&self.expired, &self.cache_hits, &self.cache_misses].map(|counter| counter.load(Relaxed));
+        let cache = now.index_cache.unwrap_or_default();
+        std::array::from_fn(|nth| [now.expired, cache.hits, cache.misses][nth].saturating_sub(before[nth]))
+    }
+
+    fn forget(&self, now: &terrace::Stats) {
+        let cache = now.index_cache.unwrap_or_default();
+        // ORDER: Relaxed: counters to look at.
+        self.expired.store(now.expired, Relaxed);
+        self.cache_hits.store(cache.hits, Relaxed);
+        self.cache_misses.store(cache.misses, Relaxed);
+    }
+}
+
+impl std::fmt::Debug for CommandStats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CommandStats")
+    }
 }
 
 impl ServerStats {
-    /// CONFIG RESETSTAT: all but the time of the start.
-    pub fn reset(&self) {
+    /// CONFIG RESETSTAT: all but the time of the start and the peak of memory. `store` is what the store counts now.
+    pub fn reset(&self, store: &terrace::Stats) {
+        self.store.forget(store);
+        self.commands.forget();
+        self.rates.forget();
         let counters = [&self.connections, &self.connections_rejected, &self.bytes_in, &self.bytes_out];
         // ORDER: Relaxed: counters to look at.
         counters.iter().for_each(|counter| counter.store(0, Relaxed));
     }
+}
+
+/// Bytes of the pool that hold something: what INFO calls `used_memory`. Notes their peak.
+pub(crate) fn used_memory(stats: &ServerStats, store: &terrace::Stats) -> u64 {
+    let used = store.size_bytes.saturating_sub(store.free_bytes);
+    // ORDER: Relaxed: a figure to look at.
+    stats.memory_peak.fetch_max(used, Relaxed);
+    used
 }
 
 /// What clients have done: one's, or all of them together.

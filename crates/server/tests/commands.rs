@@ -137,7 +137,10 @@ fn parts_of_values() {
         ("SETRANGE none 5 \"\"", ":0"),
         ("EXISTS none", ":0"),
         ("SETRANGE k -1 x", "-ERR offset is out of range"),
-        ("SETRANGE k 67108864 x", "-ERR string exceeds maximum allowed size (proto-max-bulk-len)"),
+        (
+            "SETRANGE k 67108864 x",
+            "-ERR string exceeds maximum allowed size (proto-max-bulk-len), which is 67108864 bytes",
+        ),
     ]);
 }
 
@@ -390,7 +393,10 @@ fn passwords() {
     let (reply, flow) = stranger.send(b"*11\r\n");
     assert_eq!(
         (reply.as_str(), flow),
-        ("-ERR Protocol error: unauthenticated multibulk length", Flow::Close)
+        (
+            "-ERR Protocol error: unauthenticated multibulk length (at most 10 arguments before AUTH)",
+            Flow::Close
+        )
     );
     // What follows AUTH in the same bytes is held to the wider limits already.
     let mut guest = client.another();
@@ -399,6 +405,46 @@ fn passwords() {
         "$1\r\na\r\n".repeat(12)
     );
     assert_eq!(guest.send(mset.as_bytes()).0, "+OK +OK");
+}
+
+/// RESET leaves nothing of what the client had chosen, and the limits of strangers hold at once: for what was read ahead
+/// and for what is half read.
+#[test]
+fn reset_makes_a_connection_new() {
+    let client = Client::new();
+    client.shared.config.set("requirepass", b"secret").unwrap();
+    let known = || {
+        let mut client = client.another();
+        assert_eq!(client.ask("AUTH secret"), "+OK");
+        client
+    };
+    let mut one = known();
+    for line in ["HELLO 3 SETNAME me", "CLIENT NO-EVICT ON", "CLIENT NO-TOUCH ON", "WATCH k", "MULTI"] {
+        assert!(!one.ask(line).starts_with('-'), "{line}");
+    }
+    one.expect(&[("RESET", "+RESET"), ("AUTH secret", "+OK"), ("GET k", "$-1")]);
+    let info = one.ask("CLIENT INFO");
+    for part in ["name= ", "flags=N ", "multi=-1 ", "watch=0 ", "resp=2 "] {
+        assert!(info.contains(part), "{part} in {info}");
+    }
+    let long = "x".repeat(20_000);
+    let refused = "-ERR Protocol error: unauthenticated bulk length (at most 16384 bytes before AUTH)";
+    let echo = format!("*2\r\n$4\r\nECHO\r\n$20000\r\n{long}\r\n");
+    assert_eq!(
+        known().send(format!("RESET\r\n{echo}").as_bytes()),
+        (format!("+RESET {refused}"), Flow::Close)
+    );
+    // With the password in between it is not refused.
+    let (reply, flow) = known().send(format!("RESET\r\nAUTH secret\r\n{echo}").as_bytes());
+    assert_eq!((reply, flow), (format!("+RESET +OK $20000 {long}"), Flow::Continue));
+    let mut half = known();
+    let begun = "RESET\r\n*2\r\n$4\r\nECHO\r\n$20000\r\nxxx";
+    let mut input = begun.as_bytes().to_vec();
+    let mut output = Vec::new();
+    assert_eq!(half.session.process(&mut input, &mut output, START_MS), Flow::Continue);
+    input.push(b'x');
+    assert_eq!(half.session.process(&mut input, &mut output, START_MS), Flow::Close);
+    assert_eq!(String::from_utf8(output).unwrap(), format!("+RESET\r\n{refused}\r\n"));
 }
 
 #[test]
@@ -541,9 +587,164 @@ fn the_server_describes_itself() {
         ("CONFIG GET maxmemory-policy", "*2 $16 maxmemory-policy $10 noeviction"),
     ]);
     assert!(client.ask("INFO stats").contains("keyspace_hits:0"));
-    assert!(client.ask("COMMAND DOCS get").starts_with("*2 $3 get *8 $7 summary "));
+    assert!(client.ask("COMMAND DOCS get").starts_with("*2 $3 get *10 $7 summary "));
     assert!(client.ask("COMMAND LIST FILTERBY PATTERN *range").contains("getrange"));
     assert!(client.ask("CLIENT HELP").contains("SETNAME"));
+}
+
+/// The value of a field of INFO.
+fn field(client: &mut Client, section: &str, name: &str) -> Option<String> {
+    let info = client.ask(&format!("INFO {section}"));
+    let found = info.split(' ').find_map(|line| line.strip_prefix(&format!("{name}:")));
+    found.map(String::from)
+}
+
+/// What dashboards and libraries read.
+#[test]
+fn info_has_the_fields_that_others_read() {
+    let mut client = Client::new();
+    client.ask("SET k v");
+    let info = client.ask("INFO everything");
+    for name in [
+        "run_id",
+        "executable",
+        "config_file",
+        "multiplexing_api",
+        "hz",
+        "tracking_clients",
+        "used_memory_peak",
+        "used_memory_peak_human",
+        "used_memory_peak_perc",
+        "total_system_memory_human",
+        "mem_fragmentation_ratio",
+        "rdb_changes_since_last_save",
+        "rdb_last_bgsave_status",
+        "aof_last_write_status",
+        "instantaneous_ops_per_sec",
+        "instantaneous_input_kbps",
+        "instantaneous_output_kbps",
+        "pubsub_channels",
+        "latest_fork_usec",
+        "master_replid",
+        "used_cpu_sys",
+        "used_cpu_user",
+        "used_cpu_sys_children",
+        "used_cpu_user_children",
+        "cluster_enabled",
+    ] {
+        assert!(info.contains(&format!(" {name}:")), "{name} in {info}");
+    }
+    let run_id = field(&mut client, "server", "run_id").unwrap();
+    assert!(run_id.len() == 40 && run_id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{run_id}");
+    assert_eq!(field(&mut client.another(), "server", "run_id"), Some(run_id.clone()));
+    assert_ne!(field(&mut Client::new(), "server", "run_id"), Some(run_id));
+    assert_eq!(field(&mut client, "cluster", "cluster_enabled").as_deref(), Some("0"));
+    let [used, peak] = ["used_memory", "used_memory_peak"]
+        .map(|name| field(&mut client, "memory", name).unwrap().parse::<u64>());
+    assert!(peak.unwrap() >= used.unwrap());
+}
+
+#[test]
+fn info_sections_can_be_chosen() {
+    let mut client = Client::new();
+    let mut sections = |words: &str| -> Vec<String> {
+        let info = client.ask(&format!("INFO {words}"));
+        let names = info.split("# ").skip(1).filter_map(|section| section.split(' ').next());
+        names.map(String::from).collect()
+    };
+    let default = sections("");
+    assert_eq!(
+        default.join(" "),
+        "Server Clients Memory Sharing Persistence Stats Replication CPU Errorstats Cluster Keyspace"
+    );
+    assert_eq!(sections("default"), default);
+    assert_eq!(sections("all").len(), default.len() + 2);
+    assert_eq!(sections("everything").len(), default.len() + 3);
+    assert_eq!(sections("keyspace CPU nosuch cpu"), ["CPU", "Keyspace"]);
+    assert_eq!(sections("default commandstats").len(), default.len() + 1);
+    assert!(sections("nosuch").is_empty());
+}
+
+#[test]
+fn info_counts_calls_errors_and_times_by_command() {
+    let mut client = Client::new();
+    client.send(&b"SET k v\r\nGET k\r\nGET k\r\nGET none\r\nTTL k\r\n".repeat(40));
+    for line in ["INCR k", "GET", "NOSUCH", "CONFIG GET port", "CONFIG GET", "AUTH x", "EXEC"] {
+        client.ask(line);
+    }
+    client.expect(&[
+        ("MULTI", "+OK"),
+        ("GET k", "+QUEUED"),
+        ("SHUTDOWN", "-ERR Command not allowed inside a transaction"),
+    ]);
+    assert!(client.ask("EXEC").starts_with("-EXECABORT"));
+    let stats = client.ask("INFO commandstats");
+    let of = |name: &str| -> Vec<String> {
+        let line = stats.split(' ').find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:")));
+        let line = line.unwrap_or_else(|| panic!("{name} in {stats}"));
+        line.split(',').map(|part| part.split('=').nth(1).unwrap().to_string()).collect()
+    };
+    let calls = |name: &str| [0, 3, 4].map(|nth| of(name)[nth].parse::<u64>().unwrap());
+    assert_eq!(calls("get"), [120, 1, 0]);
+    assert_eq!(calls("set"), [40, 0, 0]);
+    assert_eq!(calls("ttl"), [40, 0, 0]);
+    assert_eq!(calls("incr"), [1, 0, 1]);
+    assert_eq!(calls("config|get"), [1, 1, 0]);
+    assert_eq!(calls("exec"), [2, 0, 2]);
+    assert_eq!(calls("shutdown"), [0, 1, 0]);
+    assert!(of("config|get")[2].parse::<f64>().unwrap() > 0.0);
+    assert_eq!(field(&mut client, "errorstats", "errorstat_ERR").as_deref(), Some("count=7"));
+    assert_eq!(field(&mut client, "errorstats", "errorstat_EXECABORT").as_deref(), Some("count=1"));
+    assert_eq!(field(&mut client, "stats", "total_error_replies").as_deref(), Some("8"));
+    let latency = field(&mut client, "latencystats", "latency_percentiles_usec_get").unwrap();
+    assert!(
+        latency.starts_with("p50=") && latency.contains(",p99=") && latency.contains(",p99.9="),
+        "{latency}"
+    );
+    client.expect(&[("CONFIG RESETSTAT", "+OK")]);
+    assert_eq!(field(&mut client, "commandstats", "cmdstat_get"), None);
+    assert_eq!(field(&mut client, "errorstats", "errorstat_ERR"), None);
+    assert_eq!(field(&mut client, "latencystats", "latency_percentiles_usec_get"), None);
+    // What a connection did that is gone still counts.
+    client.another().ask("GET k");
+    assert!(field(&mut client, "commandstats", "cmdstat_get").unwrap().starts_with("calls=1,"));
+}
+
+#[test]
+fn resetstat_forgets_what_the_store_counted() {
+    let mut client = Client::new();
+    client.ask("SET k v PX 10");
+    client.clock.advance(11);
+    client.shared.store.sweep_expired(1000);
+    assert_eq!(field(&mut client, "stats", "expired_keys").as_deref(), Some("1"));
+    client.ask("CONFIG RESETSTAT");
+    assert_eq!(field(&mut client, "stats", "expired_keys").as_deref(), Some("0"));
+}
+
+#[test]
+fn commands_describe_their_arguments() {
+    let mut client = Client::new();
+    let docs = client.ask("COMMAND DOCS getrange");
+    assert!(
+        docs.ends_with(
+            "$9 arguments *3 *6 $4 name $3 key $4 type $3 key $14 key_spec_index :0 \
+             *4 $4 name $5 start $4 type $7 integer *4 $4 name $3 end $4 type $7 integer"
+        ),
+        "{docs}"
+    );
+    assert_eq!(client.ask("COMMAND DOCS nosuch"), "*0");
+    let count = client.ask("COMMAND COUNT").strip_prefix(':').unwrap().parse::<usize>().unwrap();
+    assert!(client.ask("COMMAND DOCS").starts_with(&format!("*{} ", 2 * count)));
+    assert!(client.ask("COMMAND LIST").contains("client|list"));
+    client.expect(&[
+        ("COMMAND LIST FILTERBY PATTERN client|se*", "*2 $14 client|setname $14 client|setinfo"),
+        ("COMMAND LIST FILTERBY COLOUR red", SYNTAX),
+        ("COMMAND GETKEYS MSET a 1 b 2", "*2 $1 a $1 b"),
+        ("COMMAND GETKEYS MEMORY USAGE k", "*1 $1 k"),
+        ("COMMAND GETKEYS GET", "-ERR wrong number of arguments for 'command|getkeys' command"),
+        ("COMMAND GETKEYSANDFLAGS SET k v", "*1 *2 $1 k *2 +OW +update"),
+        ("COMMAND GETKEYSANDFLAGS SET k v GET", "*1 *2 $1 k *3 +RW +access +update"),
+    ]);
 }
 
 #[test]

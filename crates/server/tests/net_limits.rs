@@ -31,8 +31,14 @@ fn what_is_no_protocol_is_answered_and_closed() {
     let server = Running::start(&[]);
     for (request, error) in [
         ("*1\r\n+PING\r\n", "-ERR Protocol error: expected '$', got '+'\r\n"),
-        ("*99999999999\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
-        ("*1\r\n$99999999999\r\n", "-ERR Protocol error: invalid bulk length\r\n"),
+        (
+            "*99999999999\r\n",
+            "-ERR Protocol error: invalid multibulk length (a command has at most 1048576 arguments)\r\n",
+        ),
+        (
+            "*1\r\n$99999999999\r\n",
+            "-ERR Protocol error: invalid bulk length (proto-max-bulk-len is 67108864 bytes)\r\n",
+        ),
         ("SET \"a\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n"),
     ] {
         let mut client = server.tcp();
@@ -53,7 +59,7 @@ fn an_inline_request_without_an_end_is_refused() {
     let server = Running::start(&[]);
     let mut client = server.connect();
     let _ = client.write_all(&[b'a'; 80 << 10]);
-    assert_eq!(rest(&mut client), b"-ERR Protocol error: too big inline request\r\n");
+    assert_eq!(rest(&mut client), b"-ERR Protocol error: too big inline request (at most 65536 bytes)\r\n");
 }
 
 #[test]
@@ -64,7 +70,7 @@ fn a_value_over_the_limit_is_refused_before_it_is_sent() {
     ask(
         &mut client,
         b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1048577\r\n",
-        b"-ERR Protocol error: invalid bulk length\r\n",
+        b"-ERR Protocol error: invalid bulk length (proto-max-bulk-len is 1048576 bytes)\r\n",
     );
     assert!(rest(&mut client).is_empty());
     // What is announced is not taken before it comes.
@@ -79,9 +85,15 @@ fn a_value_over_the_limit_is_refused_before_it_is_sent() {
 fn without_the_password_little_can_be_sent() {
     let server = Running::start(&[PASSWORD, TIME_ENOUGH]);
     let cases: [(&[u8], &str); 3] = [
-        (b"*11\r\n", "-ERR Protocol error: unauthenticated multibulk length\r\n"),
-        (b"*2\r\n$4\r\nECHO\r\n$20000\r\n", "-ERR Protocol error: unauthenticated bulk length\r\n"),
-        (&[b'a'; 20 << 10], "-ERR Protocol error: too big inline request\r\n"),
+        (
+            b"*11\r\n",
+            "-ERR Protocol error: unauthenticated multibulk length (at most 10 arguments before AUTH)\r\n",
+        ),
+        (
+            b"*2\r\n$4\r\nECHO\r\n$20000\r\n",
+            "-ERR Protocol error: unauthenticated bulk length (at most 16384 bytes before AUTH)\r\n",
+        ),
+        (&[b'a'; 20 << 10], "-ERR Protocol error: too big inline request (at most 16384 bytes)\r\n"),
     ];
     for (request, error) in cases {
         let mut client = server.connect();
@@ -116,6 +128,25 @@ fn without_the_password_there_is_little_time() {
     ask(&mut known, b"CONFIG SET auth-timeout 1\r\n", b"+OK\r\n");
     assert!(rest(&mut client).is_empty());
     ask(&mut known, b"PING\r\n", b"+PONG\r\n");
+}
+
+/// What a client was sent before it lost its rights counts for nothing then.
+#[test]
+fn reset_starts_the_output_limit_anew() {
+    let server = Running::start(&[PASSWORD]);
+    let value = vec![b'v'; 10_000];
+    let mut client = server.connect();
+    ask(&mut client, b"AUTH \"open sesame\"\r\n", b"+OK\r\n");
+    ask(&mut client, &command(&[b"SET", b"k", &value]), b"+OK\r\n");
+    for _ in 0..3 {
+        client.write_all(b"GET k\r\nRESET\r\n").unwrap();
+        expect(&mut client, &[b"$10000\r\n", &value[..], b"\r\n+RESET\r\n"].concat());
+        ask(&mut client, &b"GET k\r\n".repeat(99), &b"-NOAUTH Authentication required.\r\n".repeat(99));
+        ask(&mut client, b"AUTH \"open sesame\"\r\n", b"+OK\r\n");
+    }
+    client.write_all(b"RESET\r\n").unwrap();
+    let _ = client.write_all(&b"GET k\r\n".repeat(2000));
+    assert!(rest(&mut client).len() <= 5 << 10);
 }
 
 #[test]

@@ -130,6 +130,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             free_bytes: space.free,
             largest_free_bytes: space.largest_free_extent,
             size_bytes: space.size,
+            reserved_bytes: self.pool().medium().mapping().reserved() as u64,
+            participants: self.pool().layout().geometry.participants,
             index: I::NAME,
             index_bytes: index.bytes,
             index_slots: index.slots,

@@ -28,6 +28,6 @@ fn append(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         }
         (Change::Put { value: [found.value, tail].concat(), expires_at: found.expires_at }, Some(len))
     })?;
-    cx.reply.count(len.ok_or(Failure::TOO_LONG)?);
+    cx.reply.count(len.ok_or_else(|| Failure::too_long(longest))?);
     Ok(())
 }

@@ -102,7 +102,7 @@ fn refused(name: &[u8], why: &[u8]) -> Failure {
 
 fn resetstat(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     cx.state.publish(cx.now_ms);
-    cx.shared.stats.reset();
+    cx.shared.stats.reset(&cx.shared.store.stats());
     cx.shared.clients.forget_tally();
     cx.reply.ok();
     Ok(())

@@ -21,9 +21,6 @@ impl Failure {
     pub const NOT_AN_INTEGER: Failure = Failure::Text("ERR value is not an integer or out of range");
     /// An argument or value that should be a floating-point number.
     pub const NOT_A_FLOAT: Failure = Failure::Text("ERR value is not a valid float");
-    /// A value that would be longer than `proto-max-bulk-len`.
-    pub const TOO_LONG: Failure =
-        Failure::Text("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
     /// The source of RENAME.
     pub const NO_SUCH_KEY: Failure = Failure::Text("ERR no such key");
     /// A database other than 0.
@@ -37,6 +34,13 @@ impl Failure {
     /// As much of a client's text as Redis prints with `%s`: up to a NUL.
     pub fn printed(text: &[u8]) -> &[u8] {
         text.split(|byte| *byte == 0).next().unwrap_or_default()
+    }
+
+    /// A value that would be longer than `proto-max-bulk-len`, which is `most` bytes.
+    pub fn too_long(most: usize) -> Failure {
+        let text =
+            format!("ERR string exceeds maximum allowed size (proto-max-bulk-len), which is {most} bytes");
+        Failure::Made(text.into_bytes().into())
     }
 
     /// The wrong number of arguments for the command of this full name.

@@ -1,13 +1,20 @@
 //! INFO [section ...]
+//!
+//! Fields and their order are Redis's. A field about something that Terrace lacks (replicas, scripts, forks) is there if
+//! clients or dashboards read it and its value is true.
+
+mod commands;
+mod system;
 
 use std::{
-    fmt::Write,
+    fmt::{Display, Write},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use terrace_protocol::Args;
 
 use super::*;
+use crate::{config::Key, stats};
 
 /// The version of Redis that clients may take this server for. 7.2 is the last whose string commands, replies and errors are
 /// all here (CLIENT SETINFO and NO-TOUCH among them); clients that see less fall back to older ways, and from 7.4 on they
@@ -30,25 +37,40 @@ struct Figures {
     store: terrace::Stats,
 }
 
-const SECTIONS: [(&str, Section); 8] = [
-    ("Server", server),
-    ("Clients", clients),
-    ("Memory", memory),
-    ("Sharing", sharing),
-    ("Persistence", persistence),
-    ("Stats", stats),
-    ("Replication", replication),
-    ("Keyspace", keyspace),
+/// Which words other than its own name a section answers to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum In {
+    /// None at all, `default`, `all` and `everything`.
+    Default,
+    /// `all` and `everything`.
+    All,
+    /// `everything`.
+    Everything,
+}
+
+const SECTIONS: [(&str, In, Section); 14] = [
+    ("Server", In::Default, server),
+    ("Clients", In::Default, clients),
+    ("Memory", In::Default, memory),
+    ("Sharing", In::Default, sharing),
+    ("Persistence", In::Default, persistence),
+    ("Stats", In::Default, stats_section),
+    ("Replication", In::Default, replication),
+    ("CPU", In::Default, system::cpu),
+    ("Modules", In::Everything, |_, _, _| Ok(())),
+    ("Commandstats", In::All, commands::calls),
+    ("Errorstats", In::Default, commands::errors),
+    ("Latencystats", In::All, commands::latencies),
+    ("Cluster", In::Default, |out, _, _| fields(out, &[("cluster_enabled", &0)])),
+    ("Keyspace", In::Default, keyspace),
 ];
 
 fn info(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     cx.state.publish(cx.now_ms);
-    let all = args.len() == 1
-        || ["all", "default", "everything"].iter().any(|word| (1..args.len()).any(|at| args.is(at, word)));
     let figures = Figures { keys: cx.keys.count(), store: cx.shared.store.stats() };
     let mut text = String::new();
-    for (name, section) in SECTIONS {
-        if all || (1..args.len()).any(|at| args.is(at, name)) {
+    for (name, within, section) in SECTIONS {
+        if is_wanted(args, name, within) {
             if !text.is_empty() {
                 text.push_str("\r\n");
             }
@@ -60,52 +82,122 @@ fn info(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
+fn is_wanted(args: Args<'_>, name: &str, within: In) -> bool {
+    let has = |word: &str| (1..args.len()).any(|at| args.is(at, word));
+    let by_group = match within {
+        In::Default => args.len() == 1 || has("default") || has("all"),
+        In::All => has("all"),
+        In::Everything => false,
+    };
+    by_group || has("everything") || has(name)
+}
+
+/// Writes lines, each a name and a value.
+fn fields(out: &mut String, fields: &[(&str, &dyn Display)]) -> std::fmt::Result {
+    fields.iter().try_for_each(|(name, value)| write!(out, "{name}:{value}\r\n"))
+}
+
+/// How often a second the server looks at time-outs, rates and the like.
+const HZ: u64 = 4;
+
 fn server(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
     // ORDER: Relaxed: a figure to look at.
     let uptime = cx.now_ms.saturating_sub(cx.shared.stats.started_at_ms.load(Relaxed)) / 1000;
-    write!(
+    fields(
         out,
-        "redis_version:{REDIS_VERSION}\r\nterrace_version:{}\r\nredis_mode:standalone\r\nos:{} {}\r\narch_bits:{}\r\n\
-         process_id:{}\r\ntcp_port:{}\r\nserver_time_usec:{}\r\nuptime_in_seconds:{uptime}\r\nuptime_in_days:{}\r\n",
-        env!("CARGO_PKG_VERSION"),
-        std::env::consts::OS,
-        std::env::consts::ARCH,
-        usize::BITS,
-        std::process::id(),
-        setting(cx, "port"),
-        cx.now_ms * 1000,
-        uptime / 86_400,
+        &[
+            ("redis_version", &REDIS_VERSION),
+            ("terrace_version", &env!("CARGO_PKG_VERSION")),
+            ("redis_git_sha1", &"00000000"),
+            ("redis_git_dirty", &0),
+            ("redis_build_id", &0),
+            ("redis_mode", &"standalone"),
+            ("os", &system::kernel()),
+            ("arch_bits", &usize::BITS),
+            ("monotonic_clock", &"POSIX clock_gettime"),
+            ("multiplexing_api", &"epoll"),
+            ("process_id", &std::process::id()),
+            ("process_supervised", &"no"),
+            ("run_id", &cx.shared.run_id()),
+            ("tcp_port", &cx.shared.config.number(Key::Port)),
+            ("server_time_usec", &(cx.now_ms * 1000)),
+            ("uptime_in_seconds", &uptime),
+            ("uptime_in_days", &(uptime / 86_400)),
+            ("hz", &HZ),
+            ("configured_hz", &HZ),
+            ("lru_clock", &(cx.now_ms / 1000 & 0xff_ffff)),
+            ("executable", &system::executable()),
+            ("config_file", &""),
+            ("io_threads_active", &0),
+        ],
     )
 }
 
 fn clients(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
     let clients = cx.shared.clients.all();
     let watching = clients.iter().filter(|client| client.watched.load(Relaxed) > 0).count();
-    write!(
+    fields(
         out,
-        "connected_clients:{}\r\nmaxclients:{}\r\nblocked_clients:0\r\nwatching_clients:{watching}\r\n",
-        clients.len(),
-        setting(cx, "maxclients"),
+        &[
+            ("connected_clients", &clients.len()),
+            ("cluster_connections", &0),
+            ("maxclients", &cx.shared.config.number(Key::MaxClients)),
+            ("blocked_clients", &0),
+            ("tracking_clients", &0),
+            ("pubsub_clients", &0),
+            ("watching_clients", &watching),
+            ("clients_in_timeout_table", &0),
+        ],
     )
 }
 
-fn memory(out: &mut String, _: &Context<'_>, figures: &Figures) -> std::fmt::Result {
+fn memory(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Result {
     let store = &figures.store;
-    let (used, resident) = (store.size_bytes.saturating_sub(store.free_bytes), resident_bytes());
-    write!(
+    let used = stats::used_memory(&cx.shared.stats, store);
+    // ORDER: Relaxed: a figure to look at.
+    let peak = cx.shared.stats.memory_peak.load(Relaxed);
+    let (resident, system) = (system::resident_bytes(), system::memory_bytes());
+    let percent = |part: u64, whole: u64| format!("{:.2}%", 100.0 * part as f64 / whole.max(1) as f64);
+    fields(
         out,
-        "used_memory:{used}\r\nused_memory_human:{}\r\nused_memory_rss:{resident}\r\nused_memory_rss_human:{}\r\n\
-         used_memory_dataset:{}\r\nused_memory_overhead:{}\r\ntotal_system_memory:{}\r\nmaxmemory:{}\r\nmaxmemory_human:{}\r\n\
-         maxmemory_policy:noeviction\r\npool_free_bytes:{}\r\npool_waiting_bytes:{}\r\n",
-        human(used),
-        human(resident),
-        store.data_bytes,
-        store.overhead_bytes,
-        kibibytes("/proc/meminfo", "MemTotal:"),
-        store.size_bytes,
-        human(store.size_bytes),
-        store.free_bytes,
-        store.waiting_bytes,
+        &[
+            ("used_memory", &used),
+            ("used_memory_human", &human(used)),
+            ("used_memory_rss", &resident),
+            ("used_memory_rss_human", &human(resident)),
+            ("used_memory_peak", &peak),
+            ("used_memory_peak_human", &human(peak)),
+            ("used_memory_peak_perc", &percent(used, peak)),
+            ("used_memory_overhead", &store.overhead_bytes),
+            ("used_memory_dataset", &store.data_bytes),
+            ("used_memory_dataset_perc", &percent(store.data_bytes, used)),
+            ("total_system_memory", &system),
+            ("total_system_memory_human", &human(system)),
+            ("used_memory_lua", &0),
+            ("used_memory_lua_human", &human(0)),
+            ("used_memory_scripts", &0),
+            ("used_memory_scripts_human", &human(0)),
+            ("number_of_cached_scripts", &0),
+            ("number_of_functions", &0),
+            ("number_of_libraries", &0),
+            ("maxmemory", &store.size_bytes),
+            ("maxmemory_human", &human(store.size_bytes)),
+            ("maxmemory_policy", &"noeviction"),
+            ("mem_fragmentation_ratio", &format!("{:.2}", resident as f64 / used.max(1) as f64)),
+            ("mem_fragmentation_bytes", &(i128::from(resident) - i128::from(used))),
+            ("mem_not_counted_for_evict", &0),
+            ("mem_replication_backlog", &0),
+            ("mem_total_replication_buffers", &0),
+            ("mem_clients_slaves", &0),
+            ("mem_cluster_links", &0),
+            ("mem_aof_buffer", &0),
+            ("mem_allocator", &"terrace"),
+            ("active_defrag_running", &0),
+            ("lazyfree_pending_objects", &0),
+            ("lazyfreed_objects", &0),
+            ("pool_free_bytes", &store.free_bytes),
+            ("pool_waiting_bytes", &store.waiting_bytes),
+        ],
     )
 }
 
@@ -138,42 +230,119 @@ fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
 }
 
 fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
-    // Redis's two ways do not exist here, so both are off; what there is instead is named in Terrace's own lines.
-    write!(
+    // Redis's two ways do not exist here, so both are off, and nothing waits to be saved; what there is instead is named in
+    // Terrace's own lines. Redis gives the time of its start, too, before it has saved.
+    // ORDER: Relaxed: a figure to look at.
+    let started = cx.shared.stats.started_at_ms.load(Relaxed) / 1000;
+    fields(
         out,
-        "loading:0\r\nrdb_bgsave_in_progress:0\r\naof_enabled:0\r\naof_rewrite_in_progress:0\r\nterrace_durability:{}\r\nterrace_pool:{}\r\n",
-        setting(cx, "durability"),
-        setting(cx, "pool"),
+        &[
+            ("loading", &0),
+            ("async_loading", &0),
+            ("current_cow_peak", &0),
+            ("current_cow_size", &0),
+            ("rdb_changes_since_last_save", &0),
+            ("rdb_bgsave_in_progress", &0),
+            ("rdb_last_save_time", &started),
+            ("rdb_last_bgsave_status", &"ok"),
+            ("rdb_last_bgsave_time_sec", &-1),
+            ("rdb_current_bgsave_time_sec", &-1),
+            ("rdb_saves", &0),
+            ("rdb_last_cow_size", &0),
+            ("aof_enabled", &0),
+            ("aof_rewrite_in_progress", &0),
+            ("aof_rewrite_scheduled", &0),
+            ("aof_last_rewrite_time_sec", &-1),
+            ("aof_current_rewrite_time_sec", &-1),
+            ("aof_last_bgrewrite_status", &"ok"),
+            ("aof_last_write_status", &"ok"),
+            ("aof_last_cow_size", &0),
+            ("module_fork_in_progress", &0),
+            ("module_fork_last_cow_size", &0),
+            ("terrace_durability", &cx.shared.config.text(Key::Durability)),
+            ("terrace_pool", &cx.shared.config.text(Key::Pool)),
+        ],
     )
 }
 
-fn stats(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Result {
+fn stats_section(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Result {
     let stats = &cx.shared.stats;
     // ORDER: Relaxed: a figure to look at.
     let read = |counter: &AtomicU64| counter.load(Relaxed);
     let tally = cx.shared.clients.tally();
-    let cache = figures.store.index_cache.unwrap_or_default();
-    let counters = [
-        ("total_connections_received", read(&stats.connections)),
-        ("total_commands_processed", tally.commands),
-        ("total_net_input_bytes", read(&stats.bytes_in)),
-        ("total_net_output_bytes", read(&stats.bytes_out)),
-        ("rejected_connections", read(&stats.connections_rejected)),
-        ("expired_keys", figures.store.expired),
-        ("keyspace_hits", tally.hits),
-        ("keyspace_misses", tally.misses),
-        ("total_error_replies", tally.errors),
-        // 0: there is none.
-        ("index_cache_bytes", cache.bytes),
-        ("index_cache_hits", cache.hits),
-        ("index_cache_misses", cache.misses),
-    ];
-    counters.iter().try_for_each(|(name, count)| write!(out, "{name}:{count}\r\n"))?;
-    write!(out, "evicted_keys:0\r\n")
+    let rates = stats.rates.per_second();
+    let [expired, cache_hits, cache_misses] = stats.store.since(&figures.store);
+    let kilobytes = |bytes: f64| format!("{:.2}", bytes / 1024.0);
+    fields(
+        out,
+        &[
+            ("total_connections_received", &read(&stats.connections)),
+            ("total_commands_processed", &tally.commands),
+            ("instantaneous_ops_per_sec", &rates.commands),
+            ("total_net_input_bytes", &read(&stats.bytes_in)),
+            ("total_net_output_bytes", &read(&stats.bytes_out)),
+            ("total_net_repl_input_bytes", &0),
+            ("total_net_repl_output_bytes", &0),
+            ("instantaneous_input_kbps", &kilobytes(rates.bytes_in)),
+            ("instantaneous_output_kbps", &kilobytes(rates.bytes_out)),
+            ("instantaneous_input_repl_kbps", &kilobytes(0.0)),
+            ("instantaneous_output_repl_kbps", &kilobytes(0.0)),
+            ("rejected_connections", &read(&stats.connections_rejected)),
+            ("sync_full", &0),
+            ("sync_partial_ok", &0),
+            ("sync_partial_err", &0),
+            ("expired_keys", &expired),
+            ("expired_time_cap_reached_count", &0),
+            ("evicted_keys", &0),
+            ("evicted_clients", &0),
+            ("total_eviction_exceeded_time", &0),
+            ("current_eviction_exceeded_time", &0),
+            ("keyspace_hits", &tally.hits),
+            ("keyspace_misses", &tally.misses),
+            ("pubsub_channels", &0),
+            ("pubsub_patterns", &0),
+            ("pubsubshard_channels", &0),
+            ("latest_fork_usec", &0),
+            ("total_forks", &0),
+            ("migrate_cached_sockets", &0),
+            ("slave_expires_tracked_keys", &0),
+            ("active_defrag_hits", &0),
+            ("active_defrag_misses", &0),
+            ("active_defrag_key_hits", &0),
+            ("active_defrag_key_misses", &0),
+            ("total_active_defrag_time", &0),
+            ("current_active_defrag_time", &0),
+            ("tracking_total_keys", &0),
+            ("tracking_total_items", &0),
+            ("tracking_total_prefixes", &0),
+            ("unexpected_error_replies", &0),
+            ("total_error_replies", &tally.errors),
+            ("dump_payload_sanitizations", &0),
+            // 0: there is none.
+            ("index_cache_bytes", &figures.store.index_cache.unwrap_or_default().bytes),
+            ("index_cache_hits", &cache_hits),
+            ("index_cache_misses", &cache_misses),
+        ],
+    )
 }
 
-fn replication(out: &mut String, _: &Context<'_>, _: &Figures) -> std::fmt::Result {
-    write!(out, "role:master\r\nconnected_slaves:0\r\nmaster_repl_offset:0\r\n")
+fn replication(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
+    fields(
+        out,
+        &[
+            ("role", &"master"),
+            ("connected_slaves", &0),
+            ("master_failover_state", &"no-failover"),
+            ("master_replid", &cx.shared.run_id()),
+            ("master_replid2", &"0".repeat(40)),
+            ("master_repl_offset", &0),
+            ("second_repl_offset", &-1),
+            ("repl_backlog_active", &0),
+            ("repl_backlog_size", &0),
+            ("repl_backlog_first_byte_offset", &0),
+            ("repl_backlog_histlen", &0),
+        ],
+    )
 }
 
 fn keyspace(out: &mut String, _: &Context<'_>, figures: &Figures) -> std::fmt::Result {
@@ -181,13 +350,6 @@ fn keyspace(out: &mut String, _: &Context<'_>, figures: &Figures) -> std::fmt::R
         return Ok(());
     }
     write!(out, "db0:keys={},expires={},avg_ttl=0\r\n", figures.keys, figures.store.expiring)
-}
-
-/// A setting by its name, empty if there is none.
-fn setting(cx: &Context<'_>, name: &str) -> String {
-    let mut found = String::new();
-    cx.shared.config.for_each(&mut |other| other == name, &mut |_, value| found = value.to_string());
-    found
 }
 
 /// Bytes as Redis writes them for people: `1.50M`.
@@ -198,18 +360,6 @@ fn human(bytes: u64) -> String {
         return format!("{bytes}B");
     }
     format!("{:.2}{}", bytes as f64 / (1u64 << (10 * power)) as f64, units[power])
-}
-
-/// Bytes of memory of this process that are in RAM.
-fn resident_bytes() -> u64 {
-    kibibytes("/proc/self/status", "VmRSS:")
-}
-
-/// A figure in KiB from one of the kernel's files, in bytes; 0 where there is no such file.
-fn kibibytes(file: &str, name: &str) -> u64 {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! COMMAND, COMMAND COUNT | DOCS | INFO | LIST
+//! COMMAND, COMMAND COUNT | DOCS | GETKEYS | GETKEYSANDFLAGS | INFO | LIST
 
 use terrace_protocol::{Args, Glob, Reply};
 
@@ -15,12 +15,22 @@ pub(super) static COMMAND: Command = Command {
     ..Command::new("command", -1, group::SERVER, Run::General(all))
 };
 
-static SUBCOMMANDS: [Command; 5] = [
+static SUBCOMMANDS: [Command; 7] = [
     Command { summary: "How many commands there are.", ..own("count", 2, "2.8.13", count) },
     Command {
         tips: &["nondeterministic_output_order"],
         summary: "What commands do, for people.",
         ..own("docs", -2, "7.0.0", docs)
+    },
+    Command {
+        complexity: "O(N) where N is the number of arguments",
+        summary: "Which arguments of a command are keys.",
+        ..own("getkeys", -4, "2.8.13", getkeys)
+    },
+    Command {
+        complexity: "O(N) where N is the number of arguments",
+        summary: "Which arguments of a command are keys, and what it does with them.",
+        ..own("getkeysandflags", -4, "7.0.0", getkeysandflags)
     },
     Command {
         tips: &["nondeterministic_output_order"],
@@ -154,11 +164,18 @@ fn document(reply: &mut Reply<'_>, command: &Command, container: Option<&Command
         ("complexity", command.complexity),
     ];
     let has_subcommands = !command.subcommands.is_empty();
-    reply.bulk(full_name(command, container).as_bytes());
-    reply.map(fields.len() + usize::from(has_subcommands));
+    let name = full_name(command, container);
+    let arguments = syntax::arguments(&name);
+    reply.bulk(name.as_bytes());
+    reply.map(fields.len() + usize::from(!arguments.is_empty()) + usize::from(has_subcommands));
     for (name, value) in fields {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());
+    }
+    if !arguments.is_empty() {
+        reply.bulk(b"arguments");
+        let most = i64::try_from(command.keys.len()).unwrap_or(i64::MAX);
+        syntax::describe(reply, &arguments, &mut 0, most);
     }
     if has_subcommands {
         reply.bulk(b"subcommands");
@@ -167,11 +184,64 @@ fn document(reply: &mut Reply<'_>, command: &Command, container: Option<&Command
     }
 }
 
+fn getkeys(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let keys = keys_of(args.from(2))?;
+    cx.reply.array(keys.len());
+    keys.iter().for_each(|(key, _)| cx.reply.bulk(key));
+    Ok(())
+}
+
+fn getkeysandflags(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let keys = keys_of(args.from(2))?;
+    cx.reply.array(keys.len());
+    for (key, access) in keys {
+        cx.reply.array(2);
+        cx.reply.bulk(key);
+        statuses(&mut cx.reply, access);
+    }
+    Ok(())
+}
+
+/// The keys among the arguments of a command, which stands with its name in `args`, and what it does with each.
+fn keys_of(args: Args<'_>) -> Result<Vec<(&[u8], &'static [&'static str])>, Failure> {
+    let container = table::lookup(args.name());
+    let sub = container.filter(|command| !command.subcommands.is_empty());
+    let command = match sub {
+        Some(container) => container.subcommand(args.at(1)),
+        None => container,
+    };
+    let command = command.ok_or(Failure::Text("ERR Invalid command specified"))?;
+    if command.keys.is_empty() {
+        return Err(Failure::Text("ERR The command has no key arguments"));
+    }
+    if !command.takes(args.len()) {
+        return Err(Failure::Text("ERR Invalid number of arguments specified for command"));
+    }
+    let place = |index: i64| usize::try_from(index).unwrap_or(usize::MAX);
+    let mut keys = Vec::new();
+    for spec in command.keys {
+        let first = place(spec.first);
+        let last = if spec.last < 0 { args.len() - 1 } else { first + place(spec.last) };
+        let access = match command.name {
+            // What SET does with its key depends on whether it is asked for what was there.
+            "set" if (3..args.len()).any(|at| args.is(at, "GET")) => &["RW", "access", "update"],
+            "set" => &["OW", "update"][..],
+            _ => spec.access,
+        };
+        keys.extend((first..=last).step_by(place(spec.step)).map(|at| (args.at(at), access)));
+    }
+    Ok(keys)
+}
+
 fn list(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let mut names: Vec<&str> = Vec::new();
+    let mut names: Vec<String> = Vec::new();
     for command in table::TABLE {
-        if is_listed(args, command)? {
-            names.push(command.name);
+        let subs = command.subcommands.iter().map(|sub| (sub, Some(command)));
+        for (command, container) in std::iter::once((command, None)).chain(subs) {
+            let name = full_name(command, container);
+            if is_listed(args, command, &name)? {
+                names.push(name);
+            }
         }
     }
     cx.reply.set(names.len());
@@ -180,7 +250,7 @@ fn list(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 /// Whether the arguments of COMMAND LIST choose this command.
-fn is_listed(args: Args<'_>, command: &Command) -> Result<bool, Failure> {
+fn is_listed(args: Args<'_>, command: &Command, name: &str) -> Result<bool, Failure> {
     let wanted = args.at(4);
     match () {
         () if args.len() == 2 => Ok(true),
@@ -190,9 +260,9 @@ fn is_listed(args: Args<'_>, command: &Command) -> Result<bool, Failure> {
         () if args.is(3, "ACLCAT") => {
             Ok(command.category_names().any(|name| name.as_bytes()[1..].eq_ignore_ascii_case(wanted)))
         }
-        () if args.is(3, "PATTERN") => Glob::new(&wanted.to_ascii_lowercase())
-            .matches(command.name.as_bytes())
-            .map_err(|_| keys::TOO_MANY_STEPS),
+        () if args.is(3, "PATTERN") => {
+            Glob::new(&wanted.to_ascii_lowercase()).matches(name.as_bytes()).map_err(|_| keys::TOO_MANY_STEPS)
+        }
         () => Err(Failure::SYNTAX),
     }
 }

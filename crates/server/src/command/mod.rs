@@ -1,7 +1,8 @@
 //! The commands: one file each (or one for a family that differs by a unit or a sign), one line each in [`table`].
 //!
 //! A file holds the command's entry, parses its arguments, applies it to a [`Keyspace`](crate::keyspace::Keyspace) and
-//! encodes the reply. To add a command, write its file and add its entry to the table.
+//! encodes the reply. To add a command, write its file, add its entry to the
+//! table, and say in `syntax` what it takes.
 
 mod context;
 mod expiry;
@@ -60,6 +61,7 @@ mod setnx;
 mod setrange;
 mod shutdown;
 mod strlen;
+mod syntax;
 mod time;
 mod transaction;
 mod ttl;

@@ -13,7 +13,7 @@ pub(super) static RESET: Command = Command {
 };
 
 fn reset(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
-    cx.state.reset(cx.shared);
+    cx.state.reset(cx.shared, cx.reply.mark());
     cx.reply.set_resp3(false);
     cx.reply.simple("RESET");
     Ok(())

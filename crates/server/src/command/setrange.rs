@@ -35,6 +35,6 @@ fn setrange(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         let len = value.len();
         (Change::Put { value, expires_at: found.and_then(|found| found.expires_at) }, Some(len))
     })?;
-    cx.reply.count(len.ok_or(Failure::TOO_LONG)?);
+    cx.reply.count(len.ok_or_else(|| Failure::too_long(longest))?);
     Ok(())
 }

@@ -170,6 +170,45 @@ pub fn position(name: &[u8]) -> Option<usize> {
     }
 }
 
+/// Where each command's number is: those of its subcommands follow it.
+static NUMBERS: [usize; COUNT] = {
+    let mut numbers = [0; COUNT];
+    let mut place = 1;
+    while place < COUNT {
+        numbers[place] = numbers[place - 1] + 1 + TABLE[place - 1].subcommands.len();
+        place += 1;
+    }
+    numbers
+};
+
+/// A number for each command and subcommand, without gaps. Of a subcommand, `place` has its place in the container plus one
+/// above 16 bits.
+pub(crate) fn number(place: usize) -> usize {
+    NUMBERS[place & 0xffff] + (place >> 16)
+}
+
+/// How many numbers there are.
+pub(crate) fn numbers() -> usize {
+    NUMBERS[COUNT - 1] + 1 + TABLE[COUNT - 1].subcommands.len()
+}
+
+/// The full name of a command or subcommand: `client`, `client|list`. `place` is as in [`number`].
+pub(crate) fn full_name(place: usize) -> String {
+    let command = TABLE[place & 0xffff];
+    match (place >> 16).checked_sub(1).and_then(|nth| command.subcommands.get(nth)) {
+        Some(sub) => format!("{}|{}", command.name, sub.name),
+        None => command.name.into(),
+    }
+}
+
+/// Every command's full name, by [`number`]: `client`, `client|list`.
+pub(crate) fn names() -> impl Iterator<Item = String> {
+    TABLE.iter().flat_map(|command| {
+        let subs = command.subcommands.iter().map(|sub| format!("{}|{}", command.name, sub.name));
+        std::iter::once(command.name.to_string()).chain(subs)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,6 +223,18 @@ mod tests {
         }
         assert!(lookup(b"get\0").is_none() && lookup(b"get ").is_none() && lookup(b"\x07et").is_none());
         assert!(lookup(b"").is_none() && lookup(b"g").is_none() && lookup(&[b'a'; 1000]).is_none());
+    }
+
+    #[test]
+    fn numbers_follow_names() {
+        let names: Vec<String> = names().collect();
+        assert_eq!(names.len(), numbers());
+        for (place, command) in TABLE.iter().enumerate() {
+            assert_eq!(names[number(place)], command.name);
+            for (nth, sub) in command.subcommands.iter().enumerate() {
+                assert_eq!(names[number(place | (nth + 1) << 16)], format!("{}|{}", command.name, sub.name));
+            }
+        }
     }
 
     #[test]

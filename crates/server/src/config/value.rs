@@ -44,6 +44,21 @@ pub(super) enum Parsed {
 const PASSWORD_MAX: usize = 512;
 
 impl Kind {
+    /// What a value may be, for an error: `a number from 0 to 65535`.
+    pub fn wanted(self) -> String {
+        match self {
+            Kind::Number { min, max } => format!("a number from {min} to {max}"),
+            Kind::Size { min: 0 } => "a size, as in 1073741824, 512mb or 4GiB".into(),
+            Kind::Size { min } => format!("a size of {} at least, as in 512mb or 4GiB", format_size(min)),
+            Kind::Sizes => "two sizes, the smaller first, as in 1mb..64mb, or one".into(),
+            Kind::Switch => "yes or no".into(),
+            Kind::Octal => "permissions in octal, as in 700, up to 777".into(),
+            Kind::Choice(choices) => choices.join(" or "),
+            Kind::Password => format!("a password of at most {PASSWORD_MAX} bytes"),
+            Kind::Text | Kind::Fact(_) => "a text".into(),
+        }
+    }
+
     pub(super) fn parse(self, text: &str) -> Result<Parsed, String> {
         match self {
             Kind::Number { min, max } => {
@@ -152,6 +167,13 @@ mod tests {
         {
             assert_eq!(format_size(bytes), text);
         }
+    }
+
+    #[test]
+    fn wanted_values_are_described() {
+        assert_eq!(Kind::Number { min: 0, max: 9 }.wanted(), "a number from 0 to 9");
+        assert_eq!(Kind::Size { min: 1 << 20 }.wanted(), "a size of 1.0 MiB at least, as in 512mb or 4GiB");
+        assert_eq!(Kind::Choice(&["a", "b"]).wanted(), "a or b");
     }
 
     #[test]

@@ -90,7 +90,12 @@ impl Acceptor {
     fn admit(&mut self, newcomer: Newcomer, shared: &Shared, hub: &Hub, own: &mut Vec<Newcomer>) {
         let most = usize::try_from(shared.config.number(Key::MaxClients)).unwrap_or(usize::MAX);
         if !hub.enter(most) {
-            count(&shared.stats.connections_rejected);
+            // Said once in so many, as long as it lasts.
+            if count(&shared.stats.connections_rejected).is_multiple_of(1000) {
+                log::warn!(
+                    "refused a client: {most} are connected, which is maxclients; CONFIG SET maxclients allows more"
+                );
+            }
             if newcomer.stream.write(TOO_MANY) != Io::Ended {
                 newcomer.stream.finish_writing();
             }

@@ -13,7 +13,7 @@ pub(super) fn coarse_ms() -> u64 {
 }
 
 /// Nanoseconds on a clock that never goes back: for latencies.
-pub(super) fn precise_ns() -> u64 {
+pub(crate) fn precise_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     unsigned(time.tv_sec) * 1_000_000_000 + unsigned(time.tv_nsec)
 }

@@ -54,9 +54,13 @@ pub(super) struct Connection {
     /// Whether the poll reports room to write.
     watches_writable: bool,
     ending: Ending,
-    connected_at: u64,
     active_at: u64,
-    unauthenticated_output: usize,
+    /// When it connected, or lost its rights by RESET.
+    unknown_since: u64,
+    /// Replies since then, bytes, while it has not authenticated.
+    unknown_output: usize,
+    /// RESETs that those two count from.
+    resets: u64,
 }
 
 /// Replies that the client has not taken yet.
@@ -130,9 +134,10 @@ impl Connection {
             half_closed: false,
             watches_writable: false,
             ending: Ending::No,
-            connected_at: now,
             active_at: now,
-            unauthenticated_output: 0,
+            unknown_since: now,
+            unknown_output: 0,
+            resets: 0,
         }
     }
 
@@ -185,7 +190,7 @@ impl Connection {
             Ending::Lingering => silent > LINGER_MS,
             Ending::Flush | Ending::Linger => silent > FLUSH_MS,
             Ending::No if !self.session.authenticated() => {
-                now.saturating_sub(self.connected_at) > 1000 * shared.config.number(Key::AuthTimeout)
+                now.saturating_sub(self.unknown_since) > 1000 * shared.config.number(Key::AuthTimeout)
             }
             Ending::No => {
                 let timeout = shared.config.number(Key::Timeout);
@@ -277,11 +282,8 @@ impl Connection {
         input: &mut Vec<u8>,
         turn: &mut Turn<'_>,
     ) -> Round {
-        if !self.session.authenticated() {
-            self.unauthenticated_output += output.len();
-            if self.unauthenticated_output > UNAUTHENTICATED_OUTPUT {
-                return Round::Then(Next::Close);
-            }
+        if !self.session.authenticated() && !self.may_be_told(output.len(), turn.now) {
+            return Round::Then(Next::Close);
         }
         self.more = flow == Flow::More;
         if !self.write(output, turn) {
@@ -304,6 +306,19 @@ impl Connection {
             return Round::Then(Next::Wait);
         }
         Round::Done
+    }
+
+    /// Whether a client that has not authenticated may be sent so many bytes more. What it was sent before it lost its
+    /// rights does not count.
+    fn may_be_told(&mut self, bytes: usize, now: u64) -> bool {
+        let (resets, before) = self.session.resets();
+        if resets == self.resets {
+            self.unknown_output += bytes;
+        } else {
+            (self.resets, self.unknown_since, self.unknown_output) =
+                (resets, now, bytes.saturating_sub(before));
+        }
+        self.unknown_output <= UNAUTHENTICATED_OUTPUT
     }
 
     /// Writes replies once, and keeps what the socket had no room for. False: the connection broke.
@@ -416,7 +431,64 @@ impl Backlog {
 
 #[cfg(test)]
 mod tests {
-    use super::Backlog;
+    use std::{
+        io::{Read, Write},
+        os::unix::net::UnixStream,
+        sync::Arc,
+    };
+
+    use super::*;
+    use crate::{config::Config, session::Peer};
+
+    /// A connection, and the client's end of it.
+    fn connect(shared: &Arc<Shared>, now: u64) -> (Connection, UnixStream) {
+        let (client, server) = UnixStream::pair().unwrap();
+        server.set_nonblocking(true).unwrap();
+        let stream = Stream::Unix(mio::net::UnixStream::from_std(server));
+        let session = Session::new(Arc::clone(shared), Peer::default(), 1);
+        (Connection::new(Newcomer { stream, peer: Peer::default() }, session, now), client)
+    }
+
+    /// Sends a line at a time on the coarse clock, and reads the answer, which must begin so.
+    fn ask(connection: &mut (Connection, UnixStream), turn: &mut Turn<'_>, line: &str, answer: &str) {
+        connection.1.write_all(format!("{line}\r\n").as_bytes()).unwrap();
+        connection.0.readable = true;
+        assert_eq!(connection.0.serve(turn), Next::Wait, "{line}");
+        let mut found = vec![0; answer.len()];
+        connection.1.read_exact(&mut found).unwrap();
+        assert_eq!(String::from_utf8_lossy(&found), answer, "{line}");
+    }
+
+    #[test]
+    fn reset_starts_the_time_to_authenticate_anew() {
+        let store = terrace::Store::options().anonymous().create().unwrap();
+        let shared = Arc::new(Shared::new(store, Config::default()));
+        shared.config.set("requirepass", b"secret").unwrap();
+        let counters = Counters::default();
+        let mut turn = Turn {
+            shared: &shared,
+            counters: &counters,
+            now: 1000,
+            buffers: Buffers::default(),
+            bytes_in: 0,
+            bytes_out: 0,
+            sample: Counters::SAMPLE,
+            shutdown: false,
+        };
+        let mut connection = connect(&shared, turn.now);
+        ask(&mut connection, &mut turn, "AUTH secret", "+OK\r\n");
+        assert!(!connection.0.expired(&shared, 500_000));
+        turn.now = 100_000;
+        ask(&mut connection, &mut turn, "RESET", "+RESET\r\n");
+        // Ten seconds, from the first RESET on: a stranger wins no time by another.
+        turn.now = 105_000;
+        assert!(!connection.0.expired(&shared, turn.now));
+        ask(&mut connection, &mut turn, "RESET", "+RESET\r\n");
+        assert!(!connection.0.expired(&shared, 110_000) && connection.0.expired(&shared, 110_001));
+        turn.now = 109_000;
+        ask(&mut connection, &mut turn, "AUTH secret", "+OK\r\n");
+        assert!(!connection.0.expired(&shared, 500_000));
+    }
 
     #[test]
     fn a_backlog_gives_back_what_went_in_in_order_and_then_keeps_nothing() {

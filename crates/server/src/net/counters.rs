@@ -15,7 +15,7 @@ pub(crate) struct Counters {
 }
 
 /// Upper bounds of the latency histogram's buckets, ns: 256, 384, 512, 768 … up to 13 s.
-pub(super) const BOUNDS: [u64; BUCKETS] = bounds();
+pub(crate) const BOUNDS: [u64; BUCKETS] = bounds();
 
 const BUCKETS: usize = 52;
 const FIRST: u64 = 256;
@@ -72,15 +72,22 @@ impl Default for Latency {
     }
 }
 
-/// Adds one to a counter.
-pub(super) fn count(counter: &AtomicU64) {
-    add(counter, 1);
+/// Adds one to a counter, and returns what it was before.
+pub(super) fn count(counter: &AtomicU64) -> u64 {
+    // ORDER: Relaxed: a statistic.
+    counter.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Adds `n` to a counter.
 pub(super) fn add(counter: &AtomicU64, n: u64) {
     // ORDER: Relaxed: a statistic.
     counter.fetch_add(n, Ordering::Relaxed);
+}
+
+/// A counter's value.
+pub(super) fn read(counter: &AtomicU64) -> u64 {
+    // ORDER: Relaxed: a statistic.
+    counter.load(Ordering::Relaxed)
 }
 
 const fn bounds() -> [u64; BUCKETS] {

@@ -7,13 +7,17 @@ use slab::Slab;
 
 use super::{
     accept::Acceptor,
-    clock::{coarse_ms, unix_ms},
+    clock::{coarse_ms, precise_ns, unix_ms},
     connection::{Buffers, Connection, Next, Turn},
-    counters::{Counters, add, count},
+    counters::{Counters, add, count, read},
     hub::{Hub, Newcomer},
     listen::Listeners,
 };
-use crate::{session::Session, shared::Shared};
+use crate::{
+    session::Session,
+    shared::Shared,
+    stats::{self, Totals},
+};
 
 /// One thread's.
 pub(crate) struct EventLoop {
@@ -27,6 +31,10 @@ pub(crate) struct EventLoop {
     /// Loop 0's.
     acceptor: Option<Acceptor>,
     checked_at: u64,
+    /// When loop 0 looks at the memory's peak next.
+    peak_at: u64,
+    /// What its connections do, by command.
+    commands: Arc<stats::Counters>,
 }
 
 /// The waker's token.
@@ -39,6 +47,8 @@ const LISTENERS_MOST: usize = 1 << 16;
 const EVENTS: usize = 1024;
 /// How often a loop looks whether connections' time is up, ms.
 const CHECK_MS: u64 = 250;
+/// How often loop 0 looks how much memory is used, ms at least.
+const PEAK_MS: u64 = 1000;
 /// How long the last replies may take to leave when the server ends, ms.
 const FINISH_MS: u64 = 3000;
 
@@ -46,6 +56,7 @@ impl EventLoop {
     pub(crate) fn new(number: usize, poll: Poll, shared: Arc<Shared>, hub: Arc<Hub>) -> EventLoop {
         EventLoop {
             number,
+            commands: shared.stats.commands.enter(),
             shared,
             hub,
             poll,
@@ -53,6 +64,7 @@ impl EventLoop {
             again: Vec::new(),
             acceptor: None,
             checked_at: coarse_ms(),
+            peak_at: 0,
         }
     }
 
@@ -142,7 +154,8 @@ impl EventLoop {
 
     fn admit(&mut self, newcomers: Vec<Newcomer>, turn: &Turn<'_>) {
         for newcomer in newcomers {
-            let session = Session::new(Arc::clone(&self.shared), newcomer.peer.clone(), unix_ms());
+            let (shared, commands) = (Arc::clone(&self.shared), Arc::clone(&self.commands));
+            let session = Session::counting(shared, newcomer.peer.clone(), unix_ms(), commands);
             let entry = self.connections.vacant_entry();
             let mut connection = Connection::new(newcomer, session, turn.now);
             match connection.register(self.poll.registry(), Token(entry.key())) {
@@ -182,6 +195,7 @@ impl EventLoop {
         if let Some(acceptor) = &mut self.acceptor {
             let own = acceptor.accept_again(turn.shared, &self.hub);
             self.admit(own, turn);
+            self.measure(turn);
         }
         let expired = |(key, connection): (usize, &Connection)| {
             connection.expired(turn.shared, turn.now).then_some(key)
@@ -189,7 +203,27 @@ impl EventLoop {
         let expired: Vec<usize> = self.connections.iter().filter_map(expired).collect();
         for key in expired {
             count(&turn.counters.timeouts);
+            log::debug!("closed a connection whose time was up: see timeout and auth-timeout");
             self.close(key);
+        }
+    }
+
+    /// Notes what INFO shows of the last seconds, and how much memory is used.
+    fn measure(&mut self, turn: &Turn<'_>) {
+        let stats = &turn.shared.stats;
+        let totals = Totals {
+            at_ms: turn.now,
+            commands: stats.commands.calls(),
+            bytes_in: read(&stats.bytes_in),
+            bytes_out: read(&stats.bytes_out),
+        };
+        stats.rates.note(totals);
+        if turn.now >= self.peak_at {
+            let began = precise_ns();
+            stats::used_memory(stats, &turn.shared.store.stats());
+            // The larger the pool, the longer it takes: one thousandth of the time at most.
+            let took_us = precise_ns().saturating_sub(began) / 1000;
+            self.peak_at = turn.now + took_us.max(PEAK_MS);
         }
     }
 

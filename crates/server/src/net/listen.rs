@@ -25,24 +25,28 @@ impl Listeners {
     pub fn bind(config: &Config) -> Result<Listeners, ListenError> {
         let mut listeners = Listeners::default();
         let port = config.number(Key::Port);
+        let backlog = backlog(config);
         if port != 0 {
             let addresses = addresses(&config.text(Key::Bind), to_port(port))?;
             addresses.iter().try_for_each(|address| refuse_open(address.ip(), config))?;
             for address in addresses {
-                listeners.tcp.push(tcp(address, "--port")?);
+                listeners.tcp.push(tcp(address, backlog, "--port")?);
             }
         }
         let path = config.text(Key::UnixSocket);
         if !path.is_empty() {
-            listeners.listen_unix(Path::new(&path), config)?;
+            listeners.listen_unix(Path::new(&path), backlog, config)?;
         }
         let metrics = config.number(Key::MetricsPort);
         if metrics != 0 {
             let address = SocketAddr::from(([127, 0, 0, 1], to_port(metrics)));
-            match tcp(address, "--metrics-port") {
+            match tcp(address, METRICS_BACKLOG, "--metrics-port") {
                 Ok(listener) => listeners.metrics = Some(listener),
                 // Two servers on one machine are no reason to refuse the second.
-                Err(error) if !config.given(Key::MetricsPort) => log::warn!("no metrics: {error}"),
+                Err(error) if !config.given(Key::MetricsPort) => {
+                    log::warn!("no metrics: {error}; --metrics-port PORT chooses another, 0 none");
+                    config.record(Key::MetricsPort, 0);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -72,9 +76,11 @@ impl Listeners {
         self.metrics.take()
     }
 
-    fn listen_unix(&mut self, path: &Path, config: &Config) -> Result<(), ListenError> {
+    fn listen_unix(&mut self, path: &Path, backlog: i32, config: &Config) -> Result<(), ListenError> {
         let mode = u32::try_from(config.number(Key::UnixSocketPerm)).unwrap_or(0o700);
         let (listener, file) = unix::listen(path, mode)?;
+        rustix::net::listen(&listener, backlog)
+            .map_err(|error| ListenError::Unix { path: path.into(), source: error.into() })?;
         self.unix = Some((UnixListener::from_std(listener), path.to_path_buf()));
         self.unix_file = Some(file);
         Ok(())
@@ -107,8 +113,33 @@ fn refuse_open(ip: IpAddr, config: &Config) -> Result<(), ListenError> {
     Err(ListenError::NoPassword { ip })
 }
 
-fn tcp(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ListenError> {
-    TcpListener::bind(address).map_err(|source| match source.kind() {
+/// Scrapes that may wait.
+const METRICS_BACKLOG: i32 = 16;
+
+/// How many connections may wait to be accepted. Says so if the kernel allows fewer.
+fn backlog(config: &Config) -> i32 {
+    let wanted = config.number(Key::TcpBacklog);
+    let text = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
+    if let Ok(most) = text.trim().parse::<u64>()
+        && most < wanted
+    {
+        log::warn!(
+            "only {most} connections may wait to be accepted, not {wanted} (tcp-backlog): the kernel's \
+             net.core.somaxconn allows no more"
+        );
+        config.record(Key::TcpBacklog, most);
+    }
+    i32::try_from(wanted).unwrap_or(i32::MAX)
+}
+
+fn tcp(address: SocketAddr, backlog: i32, flag: &'static str) -> Result<TcpListener, ListenError> {
+    let listen = || {
+        let listener = TcpListener::bind(address)?;
+        // It listens already, with a backlog that cannot be chosen there. Listening again changes that.
+        rustix::net::listen(&listener, backlog)?;
+        Ok(listener)
+    };
+    listen().map_err(|source: io::Error| match source.kind() {
         io::ErrorKind::AddrInUse => ListenError::PortInUse { address, flag },
         _ => ListenError::Tcp { address, flag, source },
     })
@@ -255,6 +286,61 @@ mod tests {
         }
         assert!(refuse_open([0, 0, 0, 0].into(), &config(&[("requirepass", "secret")])).is_ok());
         assert!(refuse_open([127, 0, 0, 7].into(), &config(&[])).is_ok());
+    }
+
+    /// Connections that nobody accepts are made all the same, as many as the backlog says.
+    #[test]
+    fn backlog_is_as_configured() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listeners = (0..50).find_map(|_| {
+            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let (port, path) = (free.to_string(), path.to_str().unwrap());
+            Listeners::bind(&config(&[("port", &port), ("unixsocket", path)])).ok()
+        });
+        let listeners = listeners.expect("a free port in 50 attempts");
+        let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        let waiting = somaxconn.trim().parse::<usize>().unwrap().min(200);
+        let address = listeners.tcp_addresses()[0];
+        let patience = std::time::Duration::from_secs(10);
+        let connect = |nth| {
+            let stream = std::net::TcpStream::connect_timeout(&address, patience);
+            stream.unwrap_or_else(|error| panic!("connection {nth}: {error}"))
+        };
+        let tcp: Vec<_> = (0..waiting).map(connect).collect();
+        drop(tcp);
+        let connect = |nth| {
+            let socket = rustix::net::socket_with(
+                rustix::net::AddressFamily::UNIX,
+                rustix::net::SocketType::STREAM,
+                rustix::net::SocketFlags::NONBLOCK,
+                None,
+            )
+            .unwrap();
+            let connected = rustix::net::connect(&socket, &rustix::net::SocketAddrUnix::new(&path).unwrap());
+            connected.unwrap_or_else(|error| panic!("connection {nth}: {error}"));
+            socket
+        };
+        let unix: Vec<_> = (0..waiting).map(connect).collect();
+        drop(unix);
+    }
+
+    #[test]
+    fn default_metrics_port_gives_way_and_a_chosen_one_does_not() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let chosen = config(&[("port", "0"), ("metrics-port", &port.to_string())]);
+        let error = Listeners::bind(&chosen).unwrap_err();
+        assert!(matches!(error, ListenError::PortInUse { flag: "--metrics-port", .. }), "{error}");
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let default = Config::default();
+        for (name, value) in [("port", "0"), ("unixsocket", socket.to_str().unwrap())] {
+            default.assign(name, value).unwrap();
+        }
+        default.record(Key::MetricsPort, port.into());
+        let listeners = Listeners::bind(&default).unwrap();
+        assert_eq!((listeners.metrics_address(), default.number(Key::MetricsPort)), (None, 0));
     }
 
     #[test]

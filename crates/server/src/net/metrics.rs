@@ -2,10 +2,7 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use prometheus_client::{
@@ -17,7 +14,7 @@ use prometheus_client::{
 
 use super::{
     clock::{coarse_ms, unix_ms},
-    counters::BOUNDS,
+    counters::{BOUNDS, read},
     hub::Hub,
 };
 use crate::{config::Key, shared::Shared};
@@ -109,11 +106,6 @@ impl Page<'_> {
     }
 }
 
-fn read(counter: &AtomicU64) -> u64 {
-    // ORDER: Relaxed: a statistic.
-    counter.load(Ordering::Relaxed)
-}
-
 impl Source {
     /// What the kernel says costs it a walk over the mapping, so it is asked every ten seconds at most.
     fn huge_page_bytes(&self) -> u64 {
@@ -152,7 +144,7 @@ impl Source {
     fn latency(&self, page: &mut Page<'_>) -> fmt::Result {
         const HELP: &str = "Time from having read requests to having written their replies, of one turn in 64 of a connection";
         let seen = self.hub.counters.latencies();
-        let bounds = BOUNDS.iter().map(|&ns| seconds(ns)).chain([f64::MAX]);
+        let bounds = BOUNDS.iter().map(|&ns| seconds(ns)).chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(seen.counts).collect();
         let count = seen.counts.iter().sum();
         let mut histogram =

@@ -25,7 +25,8 @@ mod unix;
 
 pub use listen::{ListenError, Listeners};
 
-pub(crate) use clock::unix_ms;
+pub(crate) use clock::{precise_ns, unix_ms};
+pub(crate) use counters::BOUNDS;
 pub(crate) use event_loop::{EventLoop, WAKE};
 pub(crate) use http::MetricsServer;
 pub(crate) use hub::Hub;

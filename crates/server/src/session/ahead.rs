@@ -33,9 +33,9 @@ pub(super) fn execute<'a>(
 ) -> usize {
     let mut kinds = commands.take(TOGETHER).map(|(args, place)| (args, kind(args, place, now_ms)));
     match (kinds.next(), kinds.next()) {
-        (Some((args, (Kind::Read(read), _))), Some((next, (Kind::Read(then), place)))) => {
+        (Some((args, (Kind::Read(read), first))), Some((next, (Kind::Read(then), place)))) => {
             let mut reads = Reads::new();
-            reads.push(args, read, place);
+            reads.push(args, read, first);
             reads.push(next, then, place);
             for (args, kind) in kinds {
                 let (Kind::Read(read), place) = kind else { break };
@@ -43,16 +43,17 @@ pub(super) fn execute<'a>(
             }
             reads.execute(store, state, reply, now_ms)
         }
-        (Some((_, (Kind::Put(put), _))), Some((_, (Kind::Put(then), place)))) => {
+        (Some((_, (Kind::Put(put), first))), Some((_, (Kind::Put(then), place)))) => {
             let mut puts = Vec::with_capacity(TOGETHER);
             puts.extend([put, then]);
-            state.last_command = place;
+            let mut places = [place; TOGETHER];
+            places[0] = first;
             for (_, kind) in kinds {
                 let (Kind::Put(put), place) = kind else { break };
+                places[puts.len()] = place;
                 puts.push(put);
-                state.last_command = place;
             }
-            put_all(&puts, store, state, reply)
+            put_all(&puts, &places[..puts.len()], store, state, reply)
         }
         _ => 0,
     }
@@ -76,24 +77,25 @@ struct Reads<'a> {
     len: usize,
     keys: [&'a [u8]; TOGETHER],
     reads: [Option<(Read, Args<'a>)>; TOGETHER],
-    last: usize,
+    places: [usize; TOGETHER],
 }
 
 impl<'a> Reads<'a> {
     fn new() -> Reads<'a> {
-        Reads { len: 0, keys: [&[]; TOGETHER], reads: [None; TOGETHER], last: 0 }
+        Reads { len: 0, keys: [&[]; TOGETHER], reads: [None; TOGETHER], places: [0; TOGETHER] }
     }
 
     fn push(&mut self, args: Args<'a>, read: Read, place: usize) {
         self.keys[self.len] = args.at(1);
         self.reads[self.len] = Some((read, args));
-        self.last = place;
+        self.places[self.len] = place;
         self.len += 1;
     }
 
     /// Executes them in order, and says how many: not all, if the replies became too long.
     fn execute(&self, store: &Store, state: &mut State, reply: &mut Reply<'_>, now_ms: u64) -> usize {
         let mut executed = 0;
+        let began = state.counters.begin_together(self.places[0], self.len);
         store.get_many(&self.keys[..self.len], &mut |nth, entry| {
             let Some((read, args)) = self.reads[nth] else { return };
             if nth != executed || executed > 0 && reply.mark() >= OUTPUT_HIGH_WATER {
@@ -107,27 +109,37 @@ impl<'a> Reads<'a> {
             });
             if let Err(failure) = done {
                 reply.rewind(mark);
-                reply.error(failure.message());
-                state.tally.errors += 1;
+                state.failed(reply, failure.message());
+                state.counters.failed(self.places[nth]);
             }
         });
         state.tally.executed(executed as u64, flag::READONLY);
-        state.last_command = self.last;
+        state.counters.end_together(&self.places[..executed], began);
+        state.last_command = self.places[executed.saturating_sub(1)];
         executed
     }
 }
 
 /// Writes in order, each by itself, with shared fences.
-fn put_all(puts: &[Put<'_>], store: &Store, state: &mut State, reply: &mut Reply<'_>) -> usize {
-    for done in store.put_many(puts) {
+fn put_all(
+    puts: &[Put<'_>],
+    places: &[usize],
+    store: &Store,
+    state: &mut State,
+    reply: &mut Reply<'_>,
+) -> usize {
+    let began = state.counters.begin_together(places[0], places.len());
+    for (done, place) in store.put_many(puts).into_iter().zip(places) {
         match done {
             Ok(()) => reply.ok(),
             Err(error) => {
-                reply.error(Failure::from(error).message());
-                state.tally.errors += 1;
+                state.failed(reply, Failure::from(error).message());
+                state.counters.failed(*place);
             }
         }
     }
     state.tally.executed(puts.len() as u64, flag::WRITE);
+    state.counters.end_together(places, began);
+    state.last_command = places[places.len() - 1];
     puts.len()
 }

@@ -20,7 +20,7 @@ pub(super) fn dispatch(cx: &mut Context<'_>, args: Args<'_>, place: Option<usize
         cx.state.flow = Flow::Close;
         return;
     }
-    match resolve(args, place).and_then(|resolved| admit(cx, resolved).map(|()| resolved)) {
+    match resolve(args, place).and_then(|resolved| admit(cx, args, resolved).map(|()| resolved)) {
         Ok(resolved) if is_queued(cx, resolved.command) => queue(cx, args),
         Ok(resolved) => execute(cx, resolved, args),
         Err(failure) if args.is(0, "EXEC") => {
@@ -40,7 +40,8 @@ pub(super) fn dispatch(cx: &mut Context<'_>, args: Args<'_>, place: Option<usize
 
 /// Executes a queued command.
 pub(crate) fn run(cx: &mut Context<'_>, args: Args<'_>) {
-    match resolve(args, table::position(args.name())) {
+    let resolved = resolve(args, table::position(args.name()));
+    match resolved.and_then(|resolved| admit(cx, args, resolved).map(|()| resolved)) {
         Ok(resolved) => execute(cx, resolved, args),
         Err(failure) => fail(cx, &failure),
     }
@@ -50,7 +51,10 @@ fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Ar
     let mark = cx.reply.mark();
     cx.state.tally.executed(1, command.flags);
     cx.state.last_command = place;
-    if let Err(failure) = call(cx, command, args) {
+    let began = cx.state.counters.begin(place, command);
+    let outcome = call(cx, command, args);
+    cx.state.counters.end(place, began, outcome.is_err());
+    if let Err(failure) = outcome {
         cx.reply.rewind(mark);
         fail(cx, &failure);
     }
@@ -66,16 +70,15 @@ fn call(cx: &mut Context<'_>, command: &Command, args: Args<'_>) -> Outcome {
 }
 
 fn fail(cx: &mut Context<'_>, failure: &Failure) {
-    cx.state.tally.errors += 1;
-    cx.reply.error(failure.message());
+    cx.state.failed(&mut cx.reply, failure.message());
 }
 
+/// Finds the command. Whether it may run now, [`admit`] says.
 fn resolve(args: Args<'_>, place: Option<usize>) -> Result<Resolved, Failure> {
     let Some(place) = place else { return Err(unknown(args)) };
     let command = table::TABLE[place];
     if args.len() == 1 || command.subcommands.is_empty() {
-        let resolved = Resolved { command, place };
-        return if command.takes(args.len()) { Ok(resolved) } else { Err(Failure::arity(command.name)) };
+        return Ok(Resolved { command, place });
     }
     let name = args.at(1);
     let nth = command.subcommands.iter().position(|sub| sub.name.as_bytes().eq_ignore_ascii_case(name));
@@ -89,14 +92,22 @@ fn resolve(args: Args<'_>, place: Option<usize>) -> Result<Resolved, Failure> {
             b" HELP.",
         ]));
     };
-    let sub = &command.subcommands[nth];
-    if !sub.takes(args.len()) {
-        return Err(Failure::arity(&format!("{}|{}", command.name, sub.name)));
-    }
-    Ok(Resolved { command: sub, place: place | (nth + 1) << 16 })
+    Ok(Resolved { command: &command.subcommands[nth], place: place | (nth + 1) << 16 })
 }
 
-fn admit(cx: &Context<'_>, Resolved { command, .. }: Resolved) -> Outcome {
+/// Whether a command may run, or be queued, now. Counts it if not.
+fn admit(cx: &Context<'_>, args: Args<'_>, resolved: Resolved) -> Outcome {
+    let admitted = check(cx, args, resolved);
+    if admitted.is_err() {
+        cx.state.counters.rejected(resolved.place);
+    }
+    admitted
+}
+
+fn check(cx: &Context<'_>, args: Args<'_>, Resolved { command, place }: Resolved) -> Outcome {
+    if !command.takes(args.len()) {
+        return Err(Failure::arity(&table::full_name(place)));
+    }
     if !cx.state.authenticated && !command.has(flag::NO_AUTH) {
         return Err(Failure::Text("NOAUTH Authentication required."));
     }

@@ -1,0 +1,41 @@
+//! The sections Commandstats, Errorstats and Latencystats.
+
+use super::*;
+use crate::stats::{ERROR_CODES, Sum};
+
+/// How often each command was called, and what it took. Commands that nobody sent have no line.
+pub(super) fn calls(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
+    let was_sent = |sum: &Sum| sum.calls + sum.failed + sum.rejected > 0;
+    let sums = cx.shared.stats.commands.read().commands;
+    table::names().zip(sums).filter(|(_, sum)| was_sent(sum)).try_for_each(|(name, sum)| {
+        write!(
+            out,
+            "cmdstat_{name}:calls={},usec={},usec_per_call={:.2},rejected_calls={},failed_calls={}\r\n",
+            sum.calls,
+            sum.usec(),
+            sum.usec_per_call(),
+            sum.rejected,
+            sum.failed,
+        )
+    })
+}
+
+/// Error replies by their code.
+pub(super) fn errors(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
+    let errors = cx.shared.stats.commands.read().errors;
+    let seen = ERROR_CODES.iter().zip(errors).filter(|(_, count)| *count > 0);
+    seen.into_iter().try_for_each(|(code, count)| write!(out, "errorstat_{code}:count={count}\r\n"))
+}
+
+/// How long calls take, by percentile.
+pub(super) fn latencies(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
+    let sums = cx.shared.stats.commands.read().commands;
+    table::names().zip(sums).try_for_each(|(name, sum)| {
+        let [Some(p50), Some(p99), Some(p999)] =
+            [50.0, 99.0, 99.9].map(|percent| sum.percentile_usec(percent))
+        else {
+            return Ok(());
+        };
+        write!(out, "latency_percentiles_usec_{name}:p50={p50:.3},p99={p99:.3},p99.9={p999:.3}\r\n")
+    })
+}
