@@ -3,11 +3,12 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use terrace_server::config::Key;
 
 use crate::{
     bench::BenchOptions,
     report::ReportOptions,
-    settings::{OfPool, OfServer, Settings},
+    settings::{OfMetrics, OfPool, OfServer, Settings},
 };
 
 /// A key-value store for memory that outlives the process.
@@ -51,14 +52,8 @@ pub(crate) enum Command {
 pub(crate) struct ServeOptions {
     #[command(flatten)]
     pub(crate) settings: Settings<OfServer>,
-    /// File whose first line is the password that clients must give
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "TERRACE_PASSWORD_FILE",
-        help_heading = "Clients",
-        conflicts_with = "password"
-    )]
+    /// File whose first line is the password that clients must give [env: TERRACE_PASSWORD_FILE]
+    #[arg(long, value_name = "PATH", help_heading = "Clients")]
     pub(crate) password_file: Option<PathBuf>,
 }
 
@@ -191,9 +186,15 @@ pub(crate) struct StatsOptions {
     /// Show them again every second, of a server that runs
     #[arg(long)]
     pub(crate) watch: bool,
-    /// Where the server that holds the pool shows its metrics
-    #[arg(long, value_name = "N", default_value = "9121", env = "TERRACE_METRICS_PORT")]
-    pub(crate) metrics_port: u16,
+    #[command(flatten)]
+    pub(crate) metrics: Settings<OfMetrics>,
     #[command(flatten)]
     pub(crate) pool: Settings<OfPool>,
+}
+
+impl StatsOptions {
+    /// Where the server that holds the pool shows its metrics.
+    pub(crate) fn metrics_port(&self) -> u16 {
+        u16::try_from(self.metrics.number(Key::MetricsPort)).unwrap_or(u16::MAX)
+    }
 }

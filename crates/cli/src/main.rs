@@ -6,7 +6,9 @@ mod bench;
 mod check;
 mod clock;
 mod dump;
+mod environment;
 mod failure;
+mod in_force;
 mod keys;
 mod load;
 mod open;
@@ -18,9 +20,10 @@ mod settings;
 mod stats;
 mod text;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use clap::Parser;
+use signal_hook::consts::SIGXFSZ;
 
 use args::{Cli, Command};
 use failure::Outcome;
@@ -34,6 +37,15 @@ fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(failure::USAGE) } else { ExitCode::SUCCESS };
         }
     };
+    terrace::explain_lost_memory();
+    // With a handler, a file that may not grow (ulimit -f) is an error that names it, and not the
+    // end of the process.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    for name in environment::unknown() {
+        failure::say(&format!(
+            "warning: {name} is no setting of this program; `terrace serve --help` lists them all"
+        ));
+    }
     match run(cli.command) {
         Ok(code) => code,
         Err(failure) => failure.report(),

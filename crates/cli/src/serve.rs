@@ -3,14 +3,15 @@
 use std::{
     fs,
     io::{self, Write},
-    path::Path,
-    sync::Arc,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
 };
 
 use log::{Level, LevelFilter};
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2},
     iterator::Signals,
+    low_level::emulate_default_handler,
 };
 use terrace::{ByteSize, HugePages, Start, Stats, Store};
 use terrace_server::{
@@ -22,26 +23,32 @@ use terrace_server::{
 
 use crate::{
     args::ServeOptions,
+    environment::{self, PASSWORD_FILE},
     failure::{FAILED, Failure, Outcome},
+    in_force,
     open::{self, Opened},
     text::{counted, duration},
 };
 
 pub(crate) fn run(options: ServeOptions) -> Outcome {
     let config = options.settings.config()?;
-    if let Some(path) = &options.password_file {
-        read_password(&config, path)?;
+    let file = options.password_file.or_else(|| environment::variable(PASSWORD_FILE).map(PathBuf::from));
+    if let Some(path) = file {
+        read_password(&config, &path)?;
     }
     log_to_stderr(&config);
+    tell_of_kubernetes();
+    let stopper = heed_signals()?;
     // Ports before the pool: a wrong port should not cost the opening of a large pool.
     let listeners = Listeners::bind(&config).map_err(|error| Failure::new(&error).hints(error.hints()))?;
     let opened = open::or_create(&config)?;
     let store = opened.store.clone();
+    in_force::record(&config, &store).iter().for_each(|said| log::warn!("{said}"));
     connect_growth(&config, &store);
     let places = places(&listeners);
     let shared = Arc::new(Shared::new(store.clone(), config));
     let server = Server::start(Arc::clone(&shared), listeners).map_err(Failure::new)?;
-    end_on_signals(server.stopper())?;
+    let _ = stopper.set(server.stopper());
     // Whoever started the server may have stopped listening to it; that is no reason not to serve.
     let _ = announce(&shared.config, &opened, &places);
     let served = server.wait();
@@ -121,6 +128,12 @@ fn read_password(config: &Config, path: &Path) -> Result<(), Failure> {
     let cannot = |error: &dyn std::fmt::Display| {
         Failure::new(format!("cannot take the password from {}: {error}", path.display()))
     };
+    if config.given(Key::Password) {
+        return Err(Failure::usage(format!(
+            "there are two passwords: one from --password or TERRACE_PASSWORD, one from the file {}; give one",
+            path.display()
+        )));
+    }
     let text = fs::read_to_string(path).map_err(|error| cannot(&error))?;
     let password = text.lines().next().unwrap_or_default();
     if password.is_empty() {
@@ -149,7 +162,6 @@ fn log_to_stderr(config: &Config) {
 
 /// CONFIG SET size makes the pool grow; CONFIG GET size tells what it is.
 fn connect_growth(config: &Config, store: &Store) {
-    config.record(Key::Size, store.stats().size_bytes);
     let store = store.clone();
     config.on_grow(move |bytes| {
         let grown = store.grow(ByteSize::bytes(bytes)).map(ByteSize::as_bytes);
@@ -157,22 +169,57 @@ fn connect_growth(config: &Config, store: &Store) {
     });
 }
 
-/// The first signal ends the server in order, the second at once.
-fn end_on_signals(stopper: Stopper) -> Result<(), Failure> {
-    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+/// Signals that the server handles itself. Every Rust program ignores SIGPIPE. SIGQUIT keeps its
+/// default: it ends the process with a core file.
+const SIGNALS: [i32; 5] = [SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2];
+
+/// The first SIGTERM or SIGINT ends the server in order, once it has said how by the cell that is
+/// returned, and the second at once. The others end nothing: a terminal that closes (SIGHUP) is no
+/// reason to stop serving, as for Redis.
+fn heed_signals() -> Result<Arc<OnceLock<Stopper>>, Failure> {
+    let stopper = Arc::new(OnceLock::new());
+    let (mut signals, server) = (Signals::new(SIGNALS)?, Arc::clone(&stopper));
     let wait = move || {
-        let mut first = true;
-        for _ in signals.forever() {
-            if !first {
-                std::process::exit(i32::from(FAILED));
+        let mut is_ending = false;
+        for signal in signals.forever() {
+            match signal {
+                SIGTERM | SIGINT => is_ending = end(signal, is_ending, server.get()),
+                SIGHUP => {
+                    log::info!("SIGHUP ignored: there is no file of settings to read again; use CONFIG SET");
+                }
+                other => log::info!("signal {other} ignored"),
             }
-            first = false;
-            log::info!("ending: what has arrived is still answered; a second signal ends at once");
-            stopper.stop();
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(wait)?;
-    Ok(())
+    Ok(stopper)
+}
+
+/// Ends the server, or the process if there is none yet or it is ending already.
+fn end(signal: i32, is_ending: bool, server: Option<&Stopper>) -> bool {
+    match server {
+        Some(_) if is_ending => std::process::exit(i32::from(FAILED)),
+        Some(server) => {
+            log::info!("ending: what has arrived is still answered; a second signal ends at once");
+            server.stop();
+        }
+        None => _ = emulate_default_handler(signal),
+    }
+    true
+}
+
+/// Says which settings the environment does not give, since Kubernetes has taken their variables.
+fn tell_of_kubernetes() {
+    for (setting, value) in environment::taken_by_kubernetes() {
+        log::info!(
+            "ignored {}={}, which Kubernetes sets for a service of that name; --{} or the container's own \
+             environment chooses the {}",
+            setting.env,
+            value.to_string_lossy(),
+            setting.flag,
+            setting.name,
+        );
+    }
 }
 
 #[cfg(test)]

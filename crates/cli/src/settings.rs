@@ -2,10 +2,10 @@
 
 use std::marker::PhantomData;
 
-use clap::{Arg, ArgMatches, Args, FromArgMatches, parser::ValueSource};
+use clap::{Arg, ArgMatches, Args, FromArgMatches, error::ErrorKind, parser::ValueSource};
 use terrace_server::config::{Config, Key, Kind, Setting, TABLE};
 
-use crate::failure::Failure;
+use crate::{environment, failure::Failure};
 
 /// Settings that say which pool, and how to make one.
 const POOL: &[Key] = &[
@@ -33,6 +33,11 @@ pub(crate) struct Settings<W> {
 /// Which lines of the table a command takes.
 pub(crate) trait Wanted {
     fn wants(setting: &Setting) -> bool;
+
+    /// The line of `--help`, and the heading that it is under.
+    fn help(setting: &'static Setting) -> (&'static str, Option<&'static str>) {
+        (setting.doc, Some(heading(setting.key)))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +58,41 @@ impl Wanted for OfServer {
     }
 }
 
+/// Threads of `bench`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfThreads;
+
+impl Wanted for OfThreads {
+    fn wants(setting: &Setting) -> bool {
+        setting.key == Key::Threads
+    }
+
+    fn help(_: &'static Setting) -> (&'static str, Option<&'static str>) {
+        ("Threads; 0: one a core", None)
+    }
+}
+
+/// Where `stats` finds a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfMetrics;
+
+impl Wanted for OfMetrics {
+    fn wants(setting: &Setting) -> bool {
+        setting.key == Key::MetricsPort
+    }
+
+    fn help(_: &'static Setting) -> (&'static str, Option<&'static str>) {
+        ("Where the server that holds the pool shows its metrics", None)
+    }
+}
+
 impl<W: Wanted> Settings<W> {
+    /// The value of a setting that is a number.
+    pub(crate) fn number(&self, key: Key) -> u64 {
+        // The values were checked when they were read.
+        self.config().unwrap_or_default().number(key)
+    }
+
     /// The settings as the server keeps them: those that were said are marked as given.
     pub(crate) fn config(&self) -> Result<Config, Failure> {
         let config = Config::default();
@@ -69,7 +108,7 @@ impl<W: Wanted> Settings<W> {
 impl<W: Wanted> Args for Settings<W> {
     fn augment_args(command: clap::Command) -> clap::Command {
         let wanted = TABLE.iter().filter(|setting| W::wants(setting));
-        wanted.fold(command, |command, setting| command.arg(flag(setting)))
+        wanted.fold(command, |command, setting| command.arg(flag(setting, W::help(setting))))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -81,10 +120,11 @@ impl<W: Wanted> FromArgMatches for Settings<W> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut said = Vec::new();
         for setting in TABLE.iter().filter(|setting| W::wants(setting)) {
-            let source = matches.value_source(setting.flag);
-            let given = source.is_some_and(|source| source != ValueSource::DefaultValue);
-            if let Some(value) = matches.get_one::<String>(setting.flag).filter(|_| given) {
-                said.push((setting, value.clone()));
+            let is_given = matches.value_source(setting.flag) == Some(ValueSource::CommandLine);
+            let flag = matches.get_one::<String>(setting.flag).filter(|_| is_given);
+            let variable = || environment::value(setting).map_err(refused);
+            if let Some(value) = flag.map_or_else(variable, |flag| Ok(Some(flag.clone())))? {
+                said.push((setting, value));
             }
         }
         Ok(Settings { said, wanted: PhantomData })
@@ -96,14 +136,27 @@ impl<W: Wanted> FromArgMatches for Settings<W> {
     }
 }
 
-fn flag(setting: &'static Setting) -> Arg {
+/// A variable with a value that will not do, as clap says it of a flag.
+fn refused(why: String) -> clap::Error {
+    clap::Error::raw(ErrorKind::ValueValidation, why + "\n")
+}
+
+fn flag(setting: &'static Setting, (doc, heading): (&'static str, Option<&'static str>)) -> Arg {
+    let doc = match setting.kind {
+        Kind::Choice(choices) => format!("{doc}: {}", choices.join(" or ")),
+        _ => doc.into(),
+    };
+    let check = move |text: &str| {
+        let refuse = |_| format!("it must be {}", setting.kind.wanted());
+        setting.check(text).map(|()| text.to_string()).map_err(refuse)
+    };
     let arg = Arg::new(setting.flag)
         .long(setting.flag)
-        .env(setting.env)
-        .help(setting.doc)
-        .help_heading(heading(setting.key))
-        .hide_env_values(true)
-        .value_parser(move |text: &str| setting.check(text).map(|()| text.to_string()));
+        // Not clap's `env`, which takes an empty variable for a value and does not name the
+        // variable in its errors.
+        .help(format!("{doc} [env: {}]", setting.env))
+        .help_heading(heading)
+        .value_parser(check);
     let arg = if setting.default.is_empty() { arg } else { arg.default_value(setting.default) };
     let arg = if setting.name == setting.flag { arg } else { arg.alias(setting.name) };
     match setting.kind {
@@ -113,9 +166,7 @@ fn flag(setting: &'static Setting) -> Arg {
         Kind::Size { .. } => arg.value_name("SIZE"),
         Kind::Sizes => arg.value_name("MIN..MAX"),
         Kind::Number { .. } => arg.value_name("N"),
-        Kind::Choice(choices) => {
-            arg.value_name("NAME").help(format!("{}: {}", setting.doc, choices.join(" or ")))
-        }
+        Kind::Choice(_) => arg.value_name("NAME"),
         Kind::Octal => arg.value_name("MODE"),
         Kind::Password => arg.value_name("PASSWORD"),
         Kind::Text | Kind::Fact(_) => {
@@ -127,7 +178,12 @@ fn flag(setting: &'static Setting) -> Arg {
 fn heading(key: Key) -> &'static str {
     match key {
         key if POOL.contains(&key) => "Pool",
-        Key::Bind | Key::Port | Key::UnixSocket | Key::UnixSocketPerm | Key::MetricsPort => "Where to listen",
+        Key::Bind
+        | Key::Port
+        | Key::TcpBacklog
+        | Key::UnixSocket
+        | Key::UnixSocketPerm
+        | Key::MetricsPort => "Where to listen",
         Key::Password | Key::AuthTimeout | Key::MaxClients | Key::Timeout | Key::TcpKeepalive => "Clients",
         Key::ProtoMaxBulkLen | Key::ClientOutputBuffer => "Clients",
         _ => "Program",

@@ -158,11 +158,13 @@ fn unix_sockets_are_private_and_dead_ones_replaced() {
 #[test]
 fn settings_are_checked_before_anything_starts() {
     for (arguments, why) in [
-        (["serve", "--port", "65536"], "between 0 and 65535"),
-        (["serve", "--threads", "many"], "integer"),
-        (["serve", "--maxclients", "0"], "between 1 and"),
+        (["serve", "--port", "65536"], "from 0 to 65535"),
+        (["serve", "--threads", "many"], "a number from 0 to 1024"),
+        (["serve", "--maxclients", "0"], "a number from 1 to"),
         (["serve", "--unix-perm", "999"], "octal"),
         (["serve", "--index", "btree"], "clht"),
+        (["serve", "--size", "large"], "it must be a size, as in"),
+        (["serve", "--size", ""], "it must be a size, as in"),
     ] {
         let refused = run(arguments, b"");
         assert_eq!(refused.code, 2);

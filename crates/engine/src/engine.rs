@@ -1,6 +1,8 @@
 //! What a store can do.
 
-use crate::{Change, Cursor, Entry, Memory, Put, ReadError, Report, Stats, Token, Value, Version, WriteError};
+use crate::{
+    Change, Cursor, Entry, Memory, Put, ReadError, Report, Stats, Token, Value, Version, WriteError,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_medium::HugePages;

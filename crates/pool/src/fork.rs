@@ -54,7 +54,8 @@ impl Watched {
         Self::with(file, 0, 0)
     }
 
-    /// The file of a mapping, if it has one, and the mapping; `name` is what messages call the pool in it.
+    /// The file of a mapping, if it has one, and the mapping; `name` is what messages call the pool
+    /// in it.
     pub(crate) fn mapping(mapping: &Mapping, name: &Path) -> Option<Self> {
         let file = mapping.as_file()?;
         let watched = Self::with(file, mapping.base().as_ptr().expose_provenance(), mapping.reserved());
@@ -91,11 +92,12 @@ impl Drop for Watched {
     }
 }
 
-/// Which place holds the mapping that `address` lies in, the offset of the address in it, and the handle of its file. Takes
-/// no lock and no memory, so a signal handler may call it.
+/// Which place holds the mapping that `address` lies in, the offset of the address in it, and the
+/// handle of its file. Takes no lock and no memory, so a signal handler may call it.
 pub(crate) fn mapping_of(address: usize) -> Option<(usize, usize, RawFd)> {
     WATCHED.iter().enumerate().find_map(|(at, place)| {
-        // ORDER: Acquire: pairs with the store of the bytes; where the mapping begins was stored before.
+        // ORDER: Acquire: pairs with the store of the bytes; where the mapping begins was stored
+        // before.
         let bytes = place.bytes.load(Acquire);
         let offset = address.checked_sub(place.base.load(Relaxed))?;
         (offset < bytes).then(|| (at, offset, place.handle.load(Acquire)))

@@ -1,12 +1,12 @@
 //! Memory of a pool that is gone: what to say when a load or store of it ends in SIGBUS.
 //!
-//! A file that is cut short while it is mapped, a file system without room for a hole, a disk or memory module that fails:
-//! the kernel answers the next access with SIGBUS, and the process ends without a word. The handler writes one line that
-//! names the pool and says what to do, and lets the process end by the signal as before. A SIGBUS elsewhere goes to the
-//! handler that was there.
+//! A file that is cut short while it is mapped, a file system without room for a hole, a disk or
+//! memory module that fails: the kernel answers the next access with SIGBUS, and the process ends
+//! without a word. The handler writes one line that names the pool and says what to do, and lets
+//! the process end by the signal as before. A SIGBUS elsewhere goes to the handler that was there.
 //!
-//! The handler only calls what may be called there (signal-safety(7)): `write`, `fstat`, `sigaction`, `raise`, and loads and
-//! stores of atomics.
+//! The handler only calls what may be called there (signal-safety(7)): `write`, `fstat`,
+//! `sigaction`, `raise`, and loads and stores of atomics.
 
 use crate::fork::{self, HANDLES};
 use std::cell::UnsafeCell;
@@ -33,8 +33,9 @@ pub(crate) fn set_name(at: usize, name: &Path) {
     }
 }
 
-/// From now on a process that loses a pool's memory says so on standard error before it ends by SIGBUS. For programs, whose
-/// process it is; a library leaves that to them. Calls after the first do nothing.
+/// Installs a handler for SIGBUS: a process that loses a pool's memory says so on standard error, and
+/// then ends by the signal as before. A program calls it once; a library leaves it to the program.
+/// Further calls do nothing.
 pub fn explain_lost_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -48,7 +49,8 @@ pub fn explain_lost_memory() {
             libc::sigemptyset(&mut action.sa_mask);
             action
         };
-        // SAFETY: the handler keeps to what is allowed in one, and nobody else uses `BEFORE` until it runs.
+        // SAFETY: the handler keeps to what is allowed in one, and nobody else uses `BEFORE` until
+        // it runs.
         if unsafe { libc::sigaction(libc::SIGBUS, action, BEFORE.0.get().cast()) } == 0 {
             // ORDER: Release: pairs with the load in the handler.
             INSTALLED.store(true, Release);
@@ -71,7 +73,8 @@ static SAYING: AtomicBool = AtomicBool::new(false);
 extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel hands over a valid one, as SA_SIGINFO asks.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
-    // Codes of the kernel's are positive; a process that sends the signal has another, and no address.
+    // Codes of the kernel's are positive; a process that sends the signal has another, and no
+    // address.
     match if code > 0 { fork::mapping_of(address) } else { None } {
         // Another thread writes the line; this one comes back until that is done.
         Some(_) if SAYING.swap(true, Relaxed) => {}
@@ -84,7 +87,8 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
             let before = INSTALLED.load(Acquire).then_some(BEFORE.0.get());
             set_action(signal, before.map(|before| before.cast_const().cast()));
             if code <= 0 {
-                // SAFETY: raise(3) may be called here. It takes effect when the handler returns, which blocks the signal.
+                // SAFETY: raise(3) may be called here. It takes effect when the handler returns,
+                // which blocks the signal.
                 unsafe { libc::raise(signal) };
             }
         }
@@ -96,7 +100,8 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
 fn set_action(signal: libc::c_int, action: Option<*const libc::sigaction>) {
     let default = MaybeUninit::<libc::sigaction>::zeroed();
     let action = action.unwrap_or(default.as_ptr());
-    // SAFETY: sigaction(2) may be called in a handler; all zeros are the default action without flags.
+    // SAFETY: sigaction(2) may be called in a handler; all zeros are the default action without
+    // flags.
     unsafe { libc::sigaction(signal, action, std::ptr::null_mut()) };
 }
 

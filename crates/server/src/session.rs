@@ -60,7 +60,8 @@ impl Session {
         session
     }
 
-    /// The same, for a thread that serves many and counts for all of them. Only that thread may call [`Session::process`].
+    /// The same, for a thread that serves many and counts for all of them. Only that thread may
+    /// call [`Session::process`].
     pub(crate) fn counting(shared: Arc<Shared>, peer: Peer, now_ms: u64, counters: Arc<Counters>) -> Session {
         let state = State::new(&shared, peer, now_ms, counters);
         Session { shared, parser: Parser::new(), state, counts_alone: false }
@@ -108,8 +109,9 @@ impl Session {
         self.state.authenticated
     }
 
-    /// How often the client has lost its rights by RESET, and how many bytes `output` had before the last time: from there on
-    /// the event loop counts its output, and its time, before authentication anew.
+    /// How often the client has lost its rights by RESET, and how many bytes `output` had before
+    /// the last time: from there on the event loop counts its output, and its time, before
+    /// authentication anew.
     pub fn resets(&self) -> (u64, usize) {
         self.state.resets
     }
@@ -127,8 +129,8 @@ impl Session {
         }
     }
 
-    /// Executes the commands that the parser holds, and says how many of them. An error if the next one was read under
-    /// wider limits than those that hold since RESET.
+    /// Executes the commands that the parser holds, and says how many of them. An error if the next
+    /// one was read under wider limits than those that hold since RESET.
     fn execute(
         &mut self,
         input: &[u8],

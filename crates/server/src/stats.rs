@@ -42,7 +42,8 @@ pub(crate) struct StoreCounters {
 }
 
 impl StoreCounters {
-    /// What the store has counted since the last CONFIG RESETSTAT: keys that expired, hits and misses of its cache.
+    /// What the store has counted since the last CONFIG RESETSTAT: keys that expired, hits and
+    /// misses of its cache.
     pub(crate) fn since(&self, now: &terrace::Stats) -> [u64; 3] {
         // ORDER: Relaxed: counters to look at.
         let before =
@@ -67,7 +68,8 @@ impl std::fmt::Debug for CommandStats {
 }
 
 impl ServerStats {
-    /// CONFIG RESETSTAT: all but the time of the start and the peak of memory. `store` is what the store counts now.
+    /// CONFIG RESETSTAT: all but the time of the start and the peak of memory. `store` is what the
+    /// store counts now.
     pub fn reset(&self, store: &terrace::Stats) {
         self.store.forget(store);
         self.commands.forget();

@@ -407,8 +407,8 @@ fn passwords() {
     assert_eq!(guest.send(mset.as_bytes()).0, "+OK +OK");
 }
 
-/// RESET leaves nothing of what the client had chosen, and the limits of strangers hold at once: for what was read ahead
-/// and for what is half read.
+/// RESET leaves nothing of what the client had chosen, and the limits of strangers hold at once:
+/// for what was read ahead and for what is half read.
 #[test]
 fn reset_makes_a_connection_new() {
     let client = Client::new();

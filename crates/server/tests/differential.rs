@@ -143,7 +143,8 @@ fn text(command: &[Vec<u8>]) -> String {
 const OTHER_TYPES: &[u8] =
     b"(Terrace holds strings: it has no hashes, lists, sets, sorted sets, streams or other types)";
 
-/// An error without what Terrace adds to it: why the command is not there, or which limit was passed and its value.
+/// An error without what Terrace adds to it: why the command is not there, or which limit was
+/// passed and its value.
 fn without_additions(error: &[u8]) -> &[u8] {
     let Some(line) = error.strip_suffix(b"\r\n").filter(|_| error.starts_with(b"-")) else { return error };
     if let Some(plain) = line.strip_suffix(OTHER_TYPES) {
@@ -666,7 +667,8 @@ fn keys_of_commands_are_found_alike() {
     }
 }
 
-/// An argument as COMMAND DOCS describes it: its fields but for those about versions, and a group's parts.
+/// An argument as COMMAND DOCS describes it: its fields but for those about versions, and a group's
+/// parts.
 #[derive(Debug, PartialEq, Eq)]
 struct Described(Vec<(String, String)>, Vec<Described>);
 

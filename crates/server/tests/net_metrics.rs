@@ -53,7 +53,8 @@ fn figures_are_true_and_nothing_else_is_served() {
     assert!(get(port, "GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
 }
 
-/// What Prometheus's own client library for Python makes of the page: a line a sample. It reads OpenMetrics strictly.
+/// What Prometheus's own client library for Python makes of the page: a line a sample. It reads
+/// OpenMetrics strictly.
 const PARSE: &str = r#"
 import json, sys
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -77,8 +78,8 @@ fn parsed(page: &str) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(String::from).collect()
 }
 
-/// A page as a scraper sees it: whole, each family with type and help, names with their suffixes, labels escaped, and a
-/// histogram of which percentiles can be computed.
+/// A page as a scraper sees it: whole, each family with type and help, names with their suffixes,
+/// labels escaped, and a histogram of which percentiles can be computed.
 #[test]
 fn prometheus_reads_the_page() {
     let port = free_port();

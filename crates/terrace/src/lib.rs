@@ -45,8 +45,8 @@ pub use salvage::Salvaged;
 pub use size::{ByteSize, ByteSizeError};
 pub use store::Store;
 pub use terrace_engine::{
-    CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Cursor, Entry, KEY_MAX, ManualClock, Put, ReadError, Report, Stats, Token,
-    VALUE_MAX, Value, Version, WriteError,
+    CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Cursor, Entry, KEY_MAX, ManualClock, Put, ReadError,
+    Report, Stats, Token, VALUE_MAX, Value, Version, WriteError,
 };
 pub use terrace_medium::HugePages;
 pub use terrace_pool::{

@@ -3,8 +3,8 @@
 use crate::background::{Background, stands_anyone_still};
 use crate::batch::later;
 use crate::{
-    Batch, ByteSize, Change, CloseError, Cursor, Entry, GrowError, Holder, IncrementError, Options, Put, ReadError,
-    Report, Salvaged, Stats, Token, Transaction, Value, Version, WriteError,
+    Batch, ByteSize, Change, CloseError, Cursor, Entry, GrowError, Holder, IncrementError, Options, Put,
+    ReadError, Report, Salvaged, Stats, Token, Transaction, Value, Version, WriteError,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -4,10 +4,11 @@ use std::{ops::RangeInclusive, path::PathBuf};
 
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 use terrace_bench::{Choice, KeyShape, Shape, Workload};
+use terrace_server::config::Key;
 
 use crate::{
     failure::Failure,
-    settings::{OfPool, Settings},
+    settings::{OfPool, OfThreads, Settings},
 };
 
 /// Before every key, so that no one's own is touched.
@@ -46,9 +47,8 @@ pub(crate) struct BenchOptions {
     /// Operations to measure, instead of a time
     #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) operations: Option<u64>,
-    /// Threads; 0: one a core
-    #[arg(long, default_value = "0", env = "TERRACE_THREADS", value_parser = clap::value_parser!(u64).range(0..=1024))]
-    threads: u64,
+    #[command(flatten)]
+    threads: Settings<OfThreads>,
     /// The same seed, the same operations
     #[arg(long, default_value = "1")]
     pub(super) seed: u64,
@@ -147,7 +147,7 @@ impl BenchOptions {
     }
 
     pub(super) fn threads(&self) -> usize {
-        match usize::try_from(self.threads) {
+        match usize::try_from(self.threads.number(Key::Threads)) {
             Ok(0) | Err(_) => std::thread::available_parallelism().map_or(1, usize::from),
             Ok(threads) => threads,
         }

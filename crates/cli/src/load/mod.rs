@@ -16,8 +16,8 @@ use terrace_medium::files::SystemFiles;
 
 use crate::{
     args::{Format, LoadOptions},
-    failure::{FAILED, Failure, Outcome},
-    open,
+    failure::{FAILED, Failure, Outcome, say},
+    in_force, open,
     record::Record,
     text::{counted, thousands},
 };
@@ -30,6 +30,7 @@ pub(crate) fn run(options: &LoadOptions) -> Outcome {
     let mut source = Source::open(&SystemFiles, &options.file, &progress)?;
     let format = source.format(options.format)?;
     let store = open::or_create(&config)?.store;
+    in_force::record(&config, &store).iter().for_each(|said| say(&format!("warning: {said}")));
     let loaded = load(&store, source, format, progress);
     let closed = open::close(store);
     let bad = loaded?;

@@ -28,7 +28,7 @@ pub(crate) fn run(options: &StatsOptions) -> Outcome {
     let figures = match open::to_read(&config) {
         Ok(store) => Figures::of_pool(&store.stats(), config.is_on(Key::Shared), &store.others()),
         Err(failure) => {
-            page::ask(options.metrics_port, &open::path(&config)).map_err(|why| failure.hint(why))?
+            page::ask(options.metrics_port(), &open::path(&config)).map_err(|why| failure.hint(why))?
         }
     };
     show(&figures, options)?;
@@ -41,7 +41,7 @@ fn watch(config: &Config, options: &StatsOptions) -> Outcome {
     let path = open::path(config);
     let mut before: Option<Figures> = None;
     loop {
-        let figures = page::ask(options.metrics_port, &path).map_err(|why| {
+        let figures = page::ask(options.metrics_port(), &path).map_err(|why| {
             Failure::new("there is no running server to watch")
                 .hint(why)
                 .hint("terrace stats shows a pool that no server holds")

@@ -4,8 +4,8 @@ use super::key::Key;
 use super::root::{INDEX, Root};
 use crate::engine::{Commit, Each, Engine, Expected, Salvage, Watching, Write};
 use crate::{
-    Change, Clock, Costs, Cursor, Entry, Memory, OpenError, Put, ReadError, Report, Stats, Token, Value, Version,
-    WriteError,
+    Change, Clock, Costs, Cursor, Entry, Memory, OpenError, Put, ReadError, Report, Stats, Token, Value,
+    Version, WriteError,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -1,7 +1,7 @@
 //! INFO [section ...]
 //!
-//! Fields and their order are Redis's. A field about something that Terrace lacks (replicas, scripts, forks) is there if
-//! clients or dashboards read it and its value is true.
+//! Fields and their order are Redis's. A field about something that Terrace lacks (replicas,
+//! scripts, forks) is there if clients or dashboards read it and its value is true.
 
 mod commands;
 mod system;
@@ -230,8 +230,9 @@ fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
 }
 
 fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
-    // Redis's two ways do not exist here, so both are off, and nothing waits to be saved; what there is instead is named in
-    // Terrace's own lines. Redis gives the time of its start, too, before it has saved.
+    // Redis's two ways do not exist here, so both are off, and nothing waits to be saved; what
+    // there is instead is named in Terrace's own lines. Redis gives the time of its start, too,
+    // before it has saved.
     // ORDER: Relaxed: a figure to look at.
     let started = cx.shared.stats.started_at_ms.load(Relaxed) / 1000;
     fields(

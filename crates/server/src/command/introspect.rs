@@ -202,7 +202,8 @@ fn getkeysandflags(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// The keys among the arguments of a command, which stands with its name in `args`, and what it does with each.
+/// The keys among the arguments of a command, which stands with its name in `args`, and what it
+/// does with each.
 fn keys_of(args: Args<'_>) -> Result<Vec<(&[u8], &'static [&'static str])>, Failure> {
     let container = table::lookup(args.name());
     let sub = container.filter(|command| !command.subcommands.is_empty());

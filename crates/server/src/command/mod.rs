@@ -1,8 +1,8 @@
 //! The commands: one file each (or one for a family that differs by a unit or a sign), one line each in [`table`].
 //!
 //! A file holds the command's entry, parses its arguments, applies it to a [`Keyspace`](crate::keyspace::Keyspace) and
-//! encodes the reply. To add a command, write its file, add its entry to the
-//! table, and say in `syntax` what it takes.
+//! encodes the reply. To add a command, write its file, add its entry to the table, and write its
+//! arguments down in `syntax`.
 
 mod context;
 mod expiry;

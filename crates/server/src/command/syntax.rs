@@ -3,13 +3,12 @@
 //! A line of [`SYNTAX`] is written as a manual would:
 //!
 //! ```text
-//! key value                  arguments; `key` is a key, any other word a string, unless it says otherwise: seconds:integer
-//! NX                         a word as it is
-//! EX:seconds:integer         an argument behind a word
-//! [ ] ( )                    what may be left out; what belongs together
-//! a|b                        one of several
-//! ...                        as often as you like
-//! condition=                 behind a bracket: the name of the group; without it, those of its parts
+//! key value                  arguments; `key` is a key, any other word a string, unless it says
+//! otherwise: seconds:integer NX                         a word as it is EX:seconds:integer
+//! an argument behind a word [ ] ( )                    what may be left out; what belongs together
+//! a|b                        one of several ...                        as often as you like
+//! condition=                 behind a bracket: the name of the group; without it, those of its
+//! parts
 //! ```
 
 use terrace_protocol::Reply;
@@ -117,7 +116,8 @@ pub(super) fn arguments(full_name: &str) -> Vec<Argument> {
     line.map_or(Vec::new(), |(_, syntax)| Reader { rest: syntax }.sequence())
 }
 
-/// Writes arguments as COMMAND DOCS shows them. `keys` counts the keys so far, of which the command has `most` descriptions.
+/// Writes arguments as COMMAND DOCS shows them. `keys` counts the keys so far, of which the command
+/// has `most` descriptions.
 pub(super) fn describe(reply: &mut Reply<'_>, arguments: &[Argument], keys: &mut i64, most: i64) {
     reply.array(arguments.len());
     for argument in arguments {
@@ -209,7 +209,8 @@ impl<'a> Reader<'a> {
             1 => choices.remove(0),
             _ => choices.into_iter().map(together).collect(),
         };
-        // Brackets around one argument say that it may be left out, and those around a group that has a word may name it.
+        // Brackets around one argument say that it may be left out, and those around a group that
+        // has a word may name it.
         let names_a_group = name.is_some() && parts[0].token.is_some() && !parts[0].parts.is_empty();
         if parts.len() == 1 && token.is_none() && (name.is_none() || names_a_group) {
             let part = parts.remove(0);

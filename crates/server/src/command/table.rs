@@ -181,8 +181,8 @@ static NUMBERS: [usize; COUNT] = {
     numbers
 };
 
-/// A number for each command and subcommand, without gaps. Of a subcommand, `place` has its place in the container plus one
-/// above 16 bits.
+/// A number for each command and subcommand, without gaps. Of a subcommand, `place` has its place
+/// in the container plus one above 16 bits.
 pub(crate) fn number(place: usize) -> usize {
     NUMBERS[place & 0xffff] + (place >> 16)
 }

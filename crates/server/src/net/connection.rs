@@ -308,8 +308,8 @@ impl Connection {
         Round::Done
     }
 
-    /// Whether a client that has not authenticated may be sent so many bytes more. What it was sent before it lost its
-    /// rights does not count.
+    /// Whether a client that has not authenticated may be sent so many bytes more. What it was sent
+    /// before it lost its rights does not count.
     fn may_be_told(&mut self, bytes: usize, now: u64) -> bool {
         let (resets, before) = self.session.resets();
         if resets == self.resets {

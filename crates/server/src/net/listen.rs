@@ -135,7 +135,8 @@ fn backlog(config: &Config) -> i32 {
 fn tcp(address: SocketAddr, backlog: i32, flag: &'static str) -> Result<TcpListener, ListenError> {
     let listen = || {
         let listener = TcpListener::bind(address)?;
-        // It listens already, with a backlog that cannot be chosen there. Listening again changes that.
+        // It listens already, with a backlog that cannot be chosen there. Listening again changes
+        // that.
         rustix::net::listen(&listener, backlog)?;
         Ok(listener)
     };

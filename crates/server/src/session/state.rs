@@ -19,7 +19,8 @@ pub struct State {
     pub client: Arc<Client>,
     /// Whether it gave the password, or none was asked for when it came.
     pub authenticated: bool,
-    /// How often it has lost its rights by RESET, and how many bytes of output there were before the last time.
+    /// How often it has lost its rights by RESET, and how many bytes of output there were before
+    /// the last time.
     pub(crate) resets: (u64, usize),
     /// Whether it speaks RESP3.
     pub resp3: bool,
@@ -76,7 +77,8 @@ impl State {
         self.watched.clear();
     }
 
-    /// RESET: as it was when the client came, but for its number. `output` is how many bytes of output there are.
+    /// RESET: as it was when the client came, but for its number. `output` is how many bytes of
+    /// output there are.
     pub fn reset(&mut self, shared: &Shared, output: usize) {
         self.forget_transaction();
         self.resp3 = false;

@@ -1,10 +1,12 @@
-//! What each command was asked for, and what it took: INFO's sections commandstats, latencystats and errorstats.
+//! What each command was asked for, and what it took: INFO's sections commandstats, latencystats
+//! and errorstats.
 //!
-//! Each event loop has a set of counters that only its thread writes, with plain loads and stores, so that no two
-//! threads contend for a line. Readers add up all sets. CONFIG RESETSTAT remembers the sums of its time, and they are
-//! subtracted from then on.
+//! Each event loop has a set of counters that only its thread writes, with plain loads and stores,
+//! so that no two threads contend for a line. Readers add up all sets. CONFIG RESETSTAT remembers
+//! the sums of its time, and they are subtracted from then on.
 //!
-//! Commands that are quick are timed once in [`SAMPLE`] calls, the first one included; the others always.
+//! Commands that are quick are timed once in [`SAMPLE`] calls, the first one included; the others
+//! always.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -94,7 +96,8 @@ impl Counters {
         }
     }
 
-    /// When commands that run together begin, of which the first is at `place`, if they are to be timed.
+    /// When commands that run together begin, of which the first is at `place`, if they are to be
+    /// timed.
     pub(crate) fn begin_together(&self, place: usize, count: usize) -> Option<u64> {
         // ORDER: Relaxed: only this thread writes it.
         let calls = self.commands[table::number(place)].calls.load(Relaxed);
@@ -208,8 +211,8 @@ impl Sum {
         (self.usec_per_call() * self.calls as f64) as u64
     }
 
-    /// The latency in microseconds that a share of the calls stays within, up to the width of a bucket; `None` if no call
-    /// was timed.
+    /// The latency in microseconds that a share of the calls stays within, up to the width of a
+    /// bucket; `None` if no call was timed.
     pub(crate) fn percentile_usec(&self, percent: f64) -> Option<f64> {
         let all: u64 = self.latencies.iter().sum();
         let wanted = (all as f64 * percent / 100.0).ceil().max(1.0) as u64;

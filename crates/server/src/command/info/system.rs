@@ -16,8 +16,8 @@ pub(super) fn cpu(out: &mut String, _: &Context<'_>, _: &Figures) -> std::fmt::R
     )
 }
 
-/// Seconds in user mode and in the kernel, of this process and of its children that have ended: fields 14 to 17 of
-/// proc_pid_stat(5). Zeros where there is no such file.
+/// Seconds in user mode and in the kernel, of this process and of its children that have ended:
+/// fields 14 to 17 of proc_pid_stat(5). Zeros where there is no such file.
 fn seconds() -> [f64; 4] {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The second field is the program's name in parentheses, and may hold anything.
