@@ -1,7 +1,7 @@
 //! The crash lab: what a crash may leave at every point of a run, whether a store recovers from it, and the story of one that does not.
 //!
 //! Reading order: [`Profile`] and [`Rules`] (what a crash may take), [`Target`] and [`Subject`] (what is put through it), [`Lab`] (a run),
-//! [`Explorer`] (the crash states of a trace), [`Oracles`] (what must hold), [`Story`] (how a finding is told). `docs/lab.md` says what all this proves and
+//! [`Explorer`] (the crash states of a trace), [`Oracles`] (what must hold), [`Story`] (how a finding is told). `docs/testing.md` says what all this proves and
 //! what not.
 
 mod dice;

@@ -1,7 +1,7 @@
 //! Schedules: threads that meet at every access of a medium, in an order that a seed chooses and repeats.
 //!
 //! Reading order: [`Stage`] (threads that take turns), [`Policy`] (who is next), [`Cue`] (or where each has to stand), [`Scheduled`] (the medium that asks), [`Scenario`] (what the threads do), [`Calls`]
-//! (what they were answered, and whether one order of their calls explains it), [`Death`] (which of them dies where, while the others go on), [`run`] (all of it once), [`Crashes`] (and with a crash). `docs/lab.md` says what all this proves and what not.
+//! (what they were answered, and whether one order of their calls explains it), [`Death`] (which of them dies where, while the others go on), [`run`] (all of it once), [`Crashes`] (and with a crash). `docs/testing.md` says what all this proves and what not.
 
 mod calls;
 mod causal;
