@@ -167,7 +167,7 @@ fn the_program_repeats_a_run() {
     assert_eq!(run().0, said);
 }
 
-/// No target passes on remote memory, see `docs/lab.md`, so there is something to find.
+/// No target passes on remote memory, see `docs/testing.md`, so there is something to find.
 #[test]
 fn the_program_repeats_what_it_has_found_with_the_same_limits() {
     let limits = ["--exhaustive", "7", "--json"];
