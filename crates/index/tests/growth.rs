@@ -131,10 +131,10 @@ fn large_table_counts_one_chained_bucket_in_eight() {
         let index = index(capacity);
         assert_eq!(stats(&index).buckets, 1 << log2);
         // Keys of one bucket, of which the last has a hash that is counted.
-        let crowded = |is_looked_at: bool| {
-            let crowd = (1..).filter(move |&key| hash(key) >> (64 - log2) == u64::from(is_looked_at));
+        let crowded = |is_sampled: bool| {
+            let crowd = (1..).filter(move |&key| hash(key) >> (64 - log2) == u64::from(is_sampled));
             let mut first: Vec<u64> = crowd.clone().take(SLOTS).collect();
-            let last = crowd.skip(SLOTS).find(|&key| hash(key).is_multiple_of(8) == is_looked_at);
+            let last = crowd.skip(SLOTS).find(|&key| hash(key).is_multiple_of(8) == is_sampled);
             first.extend(last);
             first
         };

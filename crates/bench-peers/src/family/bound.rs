@@ -81,7 +81,7 @@ fn gets(plan: &Plan, keys: u64, probe: &Probe) -> Outcome<Section> {
     Ok(section)
 }
 
-/// Single gets and batches of them, rows_beside_bound the bound.
+/// Single gets and batches of them, beside the bound.
 fn rows_beside_bound<I, C>(plan: &Plan, name: &str, keys: u64, probe: &Probe) -> [Row; 2]
 where
     I: PointIndex<Medium = Dram, Kind = U64> + Stored<Medium = Dram>,

@@ -165,7 +165,7 @@ fn filled(path: &Path, records: u64) -> Outcome<Store> {
     Ok(store)
 }
 
-/// Reads of a second process rate_together those of the first.
+/// Reads of a second process beside those of the first.
 fn reads(plan: &Plan) -> Outcome<Section> {
     let title = "Reads of a second process that shares the store, while the first does nothing; 16-byte keys, 64-byte values, in /dev/shm";
     let mut section = Section::new(title, "M/s", &["first process"]).ours_named("second");
@@ -186,8 +186,7 @@ fn reads(plan: &Plan) -> Outcome<Section> {
     Ok(section)
 }
 
-/// Reads of a second process rate_together those of a client of a server, one request after the
-/// other.
+/// Reads of a second process beside those of a client of a server, one request after the other.
 fn sockets(plan: &Plan) -> Outcome<Section> {
     let title = "GET of a second process that shares the store, and of a client at a Unix socket with nothing else to do; one thread, one request at a time, \
                  16-byte keys, 64-byte values";

@@ -277,7 +277,7 @@ impl<M: Medium> Cceh<M> {
 
     /// Stores both halves of a segment to the directory: first the words of the new one, then the
     /// greater depth of the old one. A crash in between leaves words of one segment with two
-    /// depths; opening the table continues the split from found.
+    /// depths; opening the table continues the split from there.
     fn name(&self, root: Entry, entry: Entry, hash_of_segment: u64, sibling: u64) {
         let (words, depth) = (1u64 << (root.depth() - entry.depth()), entry.depth() + 1);
         let first = root.segment() + 8 * words * top(hash_of_segment, entry.depth());

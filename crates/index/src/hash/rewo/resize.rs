@@ -97,7 +97,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
             return Ok(());
         }
         if !self.is_filled(place, SAMPLE, CROWDED_PERCENT) {
-            // Keys collide more often than by chance: a larger table would not help_resize.
+            // Keys collide more often than by chance: a larger table would not help.
             return Err(self.table_full(place));
         }
         match spare {
@@ -108,10 +108,10 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
 
     /// Whether at least `percent` of a table's slots have keys, by a sample of its buckets.
     pub(super) fn is_filled(&self, place: Place, sample: u64, percent: u64) -> bool {
-        let looked_at = place.buckets().min(sample);
-        let step = place.buckets() / looked_at;
+        let sampled = place.buckets().min(sample);
+        let step = place.buckets() / sampled;
         let keys = |index| meta(self.pool.medium(), self.bucket(place, index * step)).keys::<K>();
-        (0..looked_at).map(keys).map(u64::from).sum::<u64>() * 100 >= looked_at * K::SLOTS as u64 * percent
+        (0..sampled).map(keys).map(u64::from).sum::<u64>() * 100 >= sampled * K::SLOTS as u64 * percent
     }
 
     fn table_full(&self, place: Place) -> PoolFull {

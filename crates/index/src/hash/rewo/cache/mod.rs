@@ -66,7 +66,7 @@ const IN_SYNC: u64 = VERSION_ONE - 1;
 const VERSION_ONE: u64 = 1 << 16;
 /// Once in this many searches of a thread slot, the size is judged.
 const JUDGE_EVERY: u64 = 256;
-/// A cache that is still filling after this many looks is judged all the same.
+/// A cache that is still filling after this many postponements is judged all the same.
 const PATIENCE: u32 = 8;
 
 pub(super) struct Cache {
@@ -82,7 +82,8 @@ pub(super) struct Cache {
 #[derive(Default)]
 struct History {
     counted: Counted,
-    put_off: u32,
+    /// Judgements postponed in a row because the cache was still filling.
+    postponed: u32,
     grown: u64,
     shrunk: u64,
 }
@@ -236,11 +237,11 @@ impl Cache {
             return;
         }
         history.counted = now;
-        if seen.is_filling() && history.put_off < PATIENCE {
-            history.put_off += 1;
+        if seen.is_filling() && history.postponed < PATIENCE {
+            history.postponed += 1;
             return;
         }
-        history.put_off = 0;
+        history.postponed = 0;
         let (log2, (least, most)) = (table.log2(), self.bounds);
         drop(table);
         match seen.advice() {
