@@ -1,4 +1,4 @@
-//! Real clients drive the real program: redis-cli, redis-benchmark, redis-py, the Rust `redis` crate, go-redis.
+//! Real clients drive the real program: redis-cli, redis-benchmark, redis-py, the Rust `redis` crate, go-redis, php-redis.
 //!
 //! A client that is not installed is skipped, loudly; `./test` installs what Debian has. `TERRACE_CLIENTS=all` makes a missing one a failure.
 
@@ -114,6 +114,19 @@ fn redis_py() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/drive.py");
     let shown = output(Command::new("python3").arg(script).args([&server.port.to_string(), PASSWORD]), "");
     assert!(shown.contains("is content"), "{shown}");
+}
+
+/// A cursor that php-redis holds in a double is to be the same number.
+#[test]
+fn php_redis() {
+    let is_loaded = "exit(extension_loaded('redis') ? 0 : 1);";
+    if !have("php", &["-r", is_loaded]) {
+        return;
+    }
+    let (server, _place) = served();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/scan.php");
+    let shown = output(Command::new("php").arg(script).args([&server.port.to_string(), PASSWORD]), "");
+    assert!(shown.contains("php-redis is content"), "{shown}");
 }
 
 #[test]

@@ -88,6 +88,9 @@ pub trait Engine: Send + Sync {
     /// Removes a key and says whether it was there. Takes no memory.
     fn remove(&self, key: &[u8]) -> Result<bool, WriteError>;
 
+    /// Removes `keys` at one instant, to every reader and through a crash, and says how many were there. Takes memory: fails where the pool is full.
+    fn remove_all(&self, keys: &[&[u8]]) -> Result<u64, WriteError>;
+
     /// Changes a key's entry as `change` says when it sees it. `change` runs again if someone else was faster; only its last answer counts.
     fn modify(
         &self,

@@ -25,6 +25,11 @@ impl<'a> Args<'a> {
         self.spans.len()
     }
 
+    /// Bytes of all of them together.
+    pub fn bytes(self) -> usize {
+        self.spans.iter().map(|span| span.len).sum()
+    }
+
     /// Whether there is not even a name; never so for a parsed command.
     pub fn is_empty(self) -> bool {
         self.spans.is_empty()

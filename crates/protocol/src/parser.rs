@@ -118,8 +118,9 @@ impl Parser {
             *end = (end.0 - spans, end.1 - dropped);
         }
         self.spans.drain(..spans);
-        for span in &mut self.spans {
-            span.start -= dropped;
+        // A long command that comes in many pieces keeps its place until it is whole: nothing to do for each piece.
+        if dropped > 0 {
+            self.spans.iter_mut().for_each(|span| span.start -= dropped);
         }
         if self.spans.len() < SPANS_KEPT && self.spans.capacity() > 2 * SPANS_KEPT {
             self.spans.shrink_to(SPANS_KEPT);

@@ -41,6 +41,18 @@ pub trait Keyspace {
     /// Removes a key, and says whether it was there.
     fn remove(&mut self, key: &[u8]) -> Result<bool, Failure>;
 
+    /// Shows the entries of `keys` in their order, each by itself.
+    fn read_many(&mut self, keys: &[&[u8]], look: &mut Look<'_>) -> Outcome;
+
+    /// Writes keys as one.
+    fn put_all(&mut self, puts: &[Put<'_>]) -> Outcome;
+
+    /// Writes keys as one if none of them is there, and says whether it did.
+    fn put_all_new(&mut self, puts: &[Put<'_>]) -> Result<bool, Failure>;
+
+    /// Removes keys as one, and says how many were there.
+    fn remove_all(&mut self, keys: &[&[u8]]) -> Result<u64, Failure>;
+
     /// Does several things as one: to everyone else, and through a crash. `body` may run more than once.
     fn atomically(&mut self, body: &mut dyn FnMut(&mut dyn Keyspace) -> Outcome) -> Outcome;
 
@@ -64,6 +76,9 @@ fn modify_absent(failure: Failure, change: &mut dyn FnMut(Option<Found<'_>>) -> 
         Change::Keep | Change::Remove | Change::Expire(_) => Ok(()),
     }
 }
+
+/// Keys that are read under one pin; more would keep freed memory waiting for long.
+const PIECE: usize = 1024;
 
 /// The store, each call by itself.
 pub struct Direct<'a>(pub &'a Store);
@@ -102,6 +117,29 @@ impl Keyspace for Direct<'_> {
         Ok(self.0.remove(key)?)
     }
 
+    fn read_many(&mut self, keys: &[&[u8]], look: &mut Look<'_>) -> Outcome {
+        let mut outcome = Ok(());
+        for keys in keys.chunks(PIECE) {
+            self.0.get_many(keys, &mut |_, entry| match entry {
+                Ok(entry) => look(entry.map(Found::from)),
+                Err(error) => outcome = Err(error.into()),
+            });
+        }
+        outcome
+    }
+
+    fn put_all(&mut self, puts: &[Put<'_>]) -> Outcome {
+        Ok(self.0.put_all(puts)?)
+    }
+
+    fn put_all_new(&mut self, puts: &[Put<'_>]) -> Result<bool, Failure> {
+        Ok(self.0.put_all_new(puts)?)
+    }
+
+    fn remove_all(&mut self, keys: &[&[u8]]) -> Result<u64, Failure> {
+        Ok(self.0.remove_all(keys)?)
+    }
+
     fn atomically(&mut self, body: &mut dyn FnMut(&mut dyn Keyspace) -> Outcome) -> Outcome {
         let done = self.0.transaction(&[], |transaction| body(&mut Overlay::new(self.0, transaction)))?;
         done.unwrap_or(Ok(()))
@@ -131,18 +169,61 @@ pub struct Overlay<'a, 't> {
     /// Keys it wrote or removed.
     touched: BTreeSet<Vec<u8>>,
     cleared: bool,
+    /// Keys that it may have written, once a random key was wanted: the last is tried first, and dropped if it is not there.
+    candidates: Option<Vec<Vec<u8>>>,
+    /// Where the store may still have a key that it did not touch; `None`: nowhere. So a random key costs no whole scan each time.
+    unpassed: Option<u64>,
 }
 
 impl<'a, 't> Overlay<'a, 't> {
     /// Over a transaction that has yet to do anything.
     pub fn new(store: &'a Store, transaction: &'a mut Transaction<'t>) -> Overlay<'a, 't> {
-        Overlay { store, transaction, touched: BTreeSet::new(), cleared: false }
+        Overlay {
+            store,
+            transaction,
+            touched: BTreeSet::new(),
+            cleared: false,
+            candidates: None,
+            unpassed: Some(0),
+        }
     }
 
     fn touch(&mut self, key: &[u8]) {
         if !self.touched.contains(key) {
             self.touched.insert(key.to_vec());
         }
+        if let Some(candidates) = &mut self.candidates {
+            candidates.push(key.to_vec());
+        }
+    }
+
+    /// A key that it wrote and did not remove.
+    fn any_written(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        let candidates = self.candidates.get_or_insert_with(|| self.touched.iter().cloned().collect());
+        while let Some(key) = candidates.last() {
+            if self.transaction.get(key)?.is_some() {
+                return Ok(Some(key.clone()));
+            }
+            candidates.pop();
+        }
+        Ok(None)
+    }
+
+    /// A key of the store that it did not touch.
+    fn any_untouched(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        while let Some(cursor) = self.unpassed.filter(|_| !self.cleared) {
+            let mut any = None;
+            let next = self.store.scan(cursor, 16, &mut |key, _| {
+                if !self.touched.contains(key) {
+                    any = Some(key.to_vec());
+                }
+            })?;
+            if any.is_some() {
+                return Ok(any);
+            }
+            self.unpassed = Some(next).filter(|next| *next != 0);
+        }
+        Ok(None)
     }
 
     /// Keys it wrote and did not remove.
@@ -177,7 +258,10 @@ impl Keyspace for Overlay<'_, '_> {
     }
 
     fn put(&mut self, put: Put<'_>) -> Outcome {
-        self.modify(put.key, &mut |_| Change::Put { value: put.value.to_vec(), expires_at: put.expires_at })
+        check_key(put.key)?;
+        self.touch(put.key);
+        // It reads nothing, so that nobody else's write of the key makes the transaction run again.
+        Ok(self.transaction.put_expiring(put.key, put.value, put.expires_at)?)
     }
 
     fn remove(&mut self, key: &[u8]) -> Result<bool, Failure> {
@@ -186,6 +270,29 @@ impl Keyspace for Overlay<'_, '_> {
         }
         self.touch(key);
         Ok(self.transaction.remove(key)?)
+    }
+
+    fn read_many(&mut self, keys: &[&[u8]], look: &mut Look<'_>) -> Outcome {
+        keys.iter().try_for_each(|key| self.read(key, look))
+    }
+
+    fn put_all(&mut self, puts: &[Put<'_>]) -> Outcome {
+        puts.iter().try_for_each(|put| self.put(*put))
+    }
+
+    fn put_all_new(&mut self, puts: &[Put<'_>]) -> Result<bool, Failure> {
+        let mut taken = false;
+        for put in puts {
+            self.read(put.key, &mut |found| taken |= found.is_some())?;
+        }
+        if !taken {
+            self.put_all(puts)?;
+        }
+        Ok(!taken)
+    }
+
+    fn remove_all(&mut self, keys: &[&[u8]]) -> Result<u64, Failure> {
+        keys.iter().try_fold(0, |removed, key| Ok(removed + u64::from(self.remove(key)?)))
     }
 
     fn atomically(&mut self, body: &mut dyn FnMut(&mut dyn Keyspace) -> Outcome) -> Outcome {
@@ -215,21 +322,16 @@ impl Keyspace for Overlay<'_, '_> {
         {
             return Ok(Some(key));
         }
-        let mut any = self.written()?.pop();
-        let mut cursor = 0;
-        while any.is_none() {
-            cursor = self.scan(cursor, 16, &mut |key| any = Some(key.to_vec()))?;
-            if cursor == 0 {
-                break;
-            }
+        match self.any_written()? {
+            None => self.any_untouched(),
+            written => Ok(written),
         }
-        Ok(any)
     }
 
     fn clear(&mut self) -> Outcome {
         self.transaction.clear()?;
         self.touched.clear();
-        self.cleared = true;
+        (self.cleared, self.candidates) = (true, None);
         Ok(())
     }
 

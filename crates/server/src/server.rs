@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::{
     config::Key,
-    net::{EventLoop, Hub, Listeners, Metrics, MetricsServer, WAKE, unix_ms},
+    net::{EventLoop, Hub, Listeners, Metrics, MetricsServer, WAKE, Workers, unix_ms},
     shared::{Ending, Shared},
 };
 
@@ -74,12 +74,18 @@ impl Server {
             hub.also_wakes(waker);
             self.spawn("metrics".into(), || metrics.run())?;
         }
-        let mut listeners = Some(listeners);
-        for (number, poll) in polls.into_iter().enumerate() {
-            let mut event_loop = EventLoop::new(number, poll, Arc::clone(shared), Arc::clone(&hub));
-            if let Some(listeners) = listeners.take() {
-                event_loop.lead(listeners)?;
-            }
+        let workers = Arc::new(Workers::new(Arc::clone(shared), polls.len()));
+        let event_loop = |(number, poll)| {
+            EventLoop::new(number, poll, Arc::clone(shared), Arc::clone(&hub), Arc::clone(&workers))
+        };
+        // All of them first: a loop that is dropped has left, and workers end when all have.
+        let mut event_loops: Vec<EventLoop> = polls.into_iter().enumerate().map(event_loop).collect();
+        event_loops[0].lead(listeners)?;
+        for number in 0..event_loops.len() {
+            let (workers, hub) = (Arc::clone(&workers), Arc::clone(&hub));
+            self.spawn(format!("worker-{number}"), move || workers.run(&hub))?;
+        }
+        for (number, event_loop) in event_loops.into_iter().enumerate() {
             self.spawn(format!("loop-{number}"), || event_loop.run())?;
         }
         Ok(())

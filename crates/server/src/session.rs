@@ -5,6 +5,7 @@
 //! are written together, so that they share their fences. What a client sees is as if each had run by itself.
 
 mod ahead;
+mod long;
 mod run;
 mod state;
 
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use terrace_protocol::{Limits, Parser, ProtocolError, Reply};
 
+pub(crate) use self::long::{MANY, has_many_clients, has_many_keys, may_wait};
 pub(crate) use self::run::run;
 pub use self::state::State;
 pub use crate::clients::Peer;
@@ -22,7 +24,7 @@ use crate::{
     stats::Counters,
 };
 
-/// What the event loop does after [`Session::process`].
+/// What the event loop does after [`Session::process`] or [`Session::take_turn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Everything complete was executed: read more.
@@ -30,6 +32,9 @@ pub enum Flow {
     /// `output` has grown to [`OUTPUT_HIGH_WATER`]: write it out, then call `process` again before reading more,
     /// since `input` may hold further whole commands.
     More,
+    /// The next command takes long, and is not executed yet: write `output`, then call `process` where nobody waits for it.
+    /// Only of [`Session::take_turn`].
+    Long,
     /// Write `output`, then close the connection.
     Close,
     /// SHUTDOWN: write `output`, then end the server (`Shared::shut_down` was called).
@@ -41,6 +46,15 @@ pub const OUTPUT_HIGH_WATER: usize = 1 << 20;
 
 /// Commands that are read ahead.
 pub const LOOKAHEAD: usize = 64;
+
+/// Which commands a session executes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// All that are there.
+    All,
+    /// Those before the first that takes long.
+    Short,
+}
 
 /// One per connection.
 pub struct Session {
@@ -61,10 +75,15 @@ impl Session {
     }
 
     /// The same, for a thread that serves many and counts for all of them. Only that thread may
-    /// call [`Session::process`].
+    /// call [`Session::process`]; another one swaps in its own counters first.
     pub(crate) fn counting(shared: Arc<Shared>, peer: Peer, now_ms: u64, counters: Arc<Counters>) -> Session {
         let state = State::new(&shared, peer, now_ms, counters);
         Session { shared, parser: Parser::new(), state, counts_alone: false }
+    }
+
+    /// Counts commands with other counters from now on: those of the thread that calls [`Session::process`] next.
+    pub(crate) fn swap_counters(&mut self, counters: &mut Arc<Counters>) {
+        std::mem::swap(&mut self.state.counters, counters);
     }
 
     /// Executes every command that `input` holds whole, removes their bytes from its front, appends the replies to `output`.
@@ -72,21 +91,32 @@ impl Session {
     /// `input` keeps the beginning of a command that has not arrived wholly; append what is read next to it and call again.
     /// `now_ms` is Unix time in milliseconds, asked of the clock once a call.
     pub fn process(&mut self, input: &mut Vec<u8>, output: &mut Vec<u8>, now_ms: u64) -> Flow {
+        self.proceed(Pace::All, input, output, now_ms)
+    }
+
+    /// As [`Session::process`], but stops before a command that takes long: for a thread that has others to serve.
+    pub fn take_turn(&mut self, input: &mut Vec<u8>, output: &mut Vec<u8>, now_ms: u64) -> Flow {
+        self.proceed(Pace::Short, input, output, now_ms)
+    }
+
+    fn proceed(&mut self, pace: Pace, input: &mut Vec<u8>, output: &mut Vec<u8>, now_ms: u64) -> Flow {
         let mut done = 0;
         let flow = loop {
             let rest = input.get_mut(done..).unwrap_or_default();
             let most = if self.state.authenticated { LOOKAHEAD } else { 1 };
             let parsed = self.parser.parse(rest, &self.limits(), most);
             let whole = self.parser.len();
-            let (executed, refused) = self.execute(rest, output, now_ms);
+            let (executed, stop) = self.execute(pace, rest, output, now_ms);
             done += self.parser.release(executed);
             if self.state.flow != Flow::Continue {
                 break self.state.flow;
             }
-            if refused.is_ok() && executed < whole {
-                break Flow::More;
+            if let Ok(flow) = stop
+                && executed < whole
+            {
+                break flow;
             }
-            if let Err(error) = refused.and(parsed) {
+            if let Err(error) = stop.and(parsed) {
                 self.state.failed(&mut Reply::new(output, self.state.resp3), &error.message());
                 break Flow::Close;
             }
@@ -129,14 +159,15 @@ impl Session {
         }
     }
 
-    /// Executes the commands that the parser holds, and says how many of them. An error if the next
+    /// Executes the commands that the parser holds; says how many of them, and what follows if not all. An error if the next
     /// one was read under wider limits than those that hold since RESET.
     fn execute(
         &mut self,
+        pace: Pace,
         input: &[u8],
         output: &mut Vec<u8>,
         now_ms: u64,
-    ) -> (usize, Result<(), ProtocolError>) {
+    ) -> (usize, Result<Flow, ProtocolError>) {
         let whole = self.parser.len();
         let mut places = [None; LOOKAHEAD];
         for (nth, place) in places.iter_mut().enumerate().take(whole) {
@@ -157,13 +188,17 @@ impl Session {
                 0
             };
             if together == 0 {
+                let args = self.parser.command(input, nth);
+                if pace == Pace::Short && long::is_long(&self.shared, &self.state, args, places[nth]) {
+                    return (nth, Ok(Flow::Long));
+                }
                 let keys = &mut Direct(&self.shared.store);
                 let mut cx = Context { keys, shared: &self.shared, state: &mut self.state, reply, now_ms };
-                run::dispatch(&mut cx, self.parser.command(input, nth), places[nth]);
+                run::dispatch(&mut cx, args, places[nth]);
             }
             nth += together.max(1);
         }
-        (nth, Ok(()))
+        (nth, Ok(Flow::More))
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -20,6 +20,8 @@ pub struct Shared {
     pub clients: Clients,
     /// Counters.
     pub stats: ServerStats,
+    /// Commands that workers run now, or that wait for one.
+    pub(crate) long_commands: AtomicUsize,
     ending: Arc<Ending>,
     run_id: String,
 }
@@ -48,6 +50,7 @@ impl Shared {
             config,
             clients: Clients::default(),
             stats: ServerStats::default(),
+            long_commands: AtomicUsize::new(0),
             ending: Arc::default(),
             run_id: random_id(),
         }

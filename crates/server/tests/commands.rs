@@ -235,6 +235,12 @@ fn names_of_keys() {
         ("SCAN 0 TYPE string", "*2 $1 0 *1 $4 only"),
         ("SCAN x", "-ERR invalid cursor"),
         ("FLUSHALL", "+OK"),
+        // A number below 2^53 leads to the end; others are none that a scan returns.
+        ("SCAN 9007199254740991", "*2 $1 0 *0"),
+        ("SCAN 9007199254740992", "-ERR invalid cursor: begin the scan again from 0"),
+        ("SCAN 18446744073709551615", "-ERR invalid cursor: begin the scan again from 0"),
+        ("SCAN -1", "-ERR invalid cursor: begin the scan again from 0"),
+        ("SCAN 18446744073709551616", "-ERR invalid cursor"),
         ("DBSIZE", ":0"),
     ]);
 }

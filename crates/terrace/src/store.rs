@@ -9,7 +9,7 @@ use crate::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use terrace_engine::{Commit, Each, Engine};
+use terrace_engine::{Commit, Each, Engine, What, Write};
 use terrace_pool::Backoff;
 
 /// A key-value store in a pool.
@@ -165,6 +165,44 @@ impl Store {
     /// Removes `key` and says whether it was there. Takes no memory, so it also works when the pool is full.
     pub fn remove(&self, key: &[u8]) -> Result<bool, WriteError> {
         self.0.engine.remove(key)
+    }
+
+    /// Removes `keys` at one instant, to every reader and through a crash, and says how many were there. Unlike [`Store::remove`] it takes memory while it
+    /// runs: in a full pool, remove them one by one.
+    ///
+    /// ```
+    /// let store = terrace::Store::options().anonymous().create()?;
+    /// store.put(b"a", b"1")?;
+    /// assert_eq!(store.remove_all(&[b"a", b"b"])?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn remove_all(&self, keys: &[&[u8]]) -> Result<u64, WriteError> {
+        self.0.engine.remove_all(keys)
+    }
+
+    /// Puts all of `puts` at one instant, to every reader and through a crash, or none of them. Of puts of one key, the last counts.
+    ///
+    /// # Errors
+    /// Nothing has happened then.
+    pub fn put_all(&self, puts: &[Put<'_>]) -> Result<(), WriteError> {
+        self.0.engine.commit(&writes(puts), &[]).map(drop)
+    }
+
+    /// As [`Store::put_all`], if none of the keys is there; says whether it did.
+    ///
+    /// ```
+    /// use terrace::{Put, Store};
+    ///
+    /// let store = Store::options().anonymous().create()?;
+    /// let put = |key, value| Put { key, value, expires_at: None };
+    /// assert!(store.put_all_new(&[put(b"a", b"1"), put(b"b", b"2")])?);
+    /// assert!(!store.put_all_new(&[put(b"b", b"3"), put(b"c", b"4")])?);
+    /// assert_eq!(store.len(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn put_all_new(&self, puts: &[Put<'_>]) -> Result<bool, WriteError> {
+        let absent: Vec<_> = puts.iter().map(|put| (put.key, Version::from(None))).collect();
+        Ok(self.0.engine.commit(&writes(puts), &absent)? == Commit::Done)
     }
 
     /// Changes `key`'s entry as `change` says when it sees it (`None`: absent), and returns what else it says. No lock is held: if someone else
@@ -438,6 +476,11 @@ impl Store {
         drop(inner.background);
         inner.engine.close()
     }
+}
+
+fn writes<'a>(puts: &[Put<'a>]) -> Vec<Write<'a>> {
+    let what = |put: &Put<'a>| What::Put { value: put.value, expires_at: put.expires_at };
+    puts.iter().map(|put| Write { key: put.key, what: what(put) }).collect()
 }
 
 /// A decimal integer in the one form in which it would be written.

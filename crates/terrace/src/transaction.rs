@@ -1,6 +1,7 @@
 //! Several reads and writes as one.
 
 use crate::{Change, Entry, ReadError, Token, Value, Version, WriteError};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use terrace_engine::{Commit, Engine, Expected, What, Write};
 
@@ -15,6 +16,8 @@ pub struct Transaction<'t> {
     /// One key was read in two versions: this run cannot commit.
     torn: bool,
     cleared: bool,
+    /// How many keys more it has made than there were, once that was asked for; kept up from then on.
+    more: Cell<Option<i64>>,
 }
 
 /// What a transaction has made of a key.
@@ -30,7 +33,14 @@ enum Written {
 
 impl<'t> Transaction<'t> {
     pub(crate) fn new(engine: &'t dyn Engine) -> Self {
-        Self { engine, written: BTreeMap::new(), read: BTreeMap::new(), torn: false, cleared: false }
+        Self {
+            engine,
+            written: BTreeMap::new(),
+            read: BTreeMap::new(),
+            torn: false,
+            cleared: false,
+            more: Cell::new(None),
+        }
     }
 
     /// The entry of `key`, as this transaction sees it.
@@ -79,10 +89,10 @@ impl<'t> Transaction<'t> {
         match change {
             Change::Keep => {}
             Change::Put { value, expires_at } => self.put_owned(key, value, expires_at)?,
-            Change::Remove if is_there => drop(self.written.insert(key.to_vec(), Written::Removed)),
+            Change::Remove if is_there => self.write(key, Written::Removed),
             Change::Expire(at) if is_there => match self.written.get_mut(key) {
                 Some(Written::Put { expires_at, .. } | Written::Expire(expires_at)) => *expires_at = at,
-                _ => drop(self.written.insert(key.to_vec(), Written::Expire(at))),
+                _ => self.write(key, Written::Expire(at)),
             },
             Change::Remove | Change::Expire(_) => {}
         }
@@ -106,8 +116,23 @@ impl<'t> Transaction<'t> {
 
     fn put_owned(&mut self, key: &[u8], value: Vec<u8>, expires_at: Option<u64>) -> Result<(), WriteError> {
         self.engine.check_put(key, &value)?;
-        self.written.insert(key.to_vec(), Written::Put { value, expires_at });
+        self.write(key, Written::Put { value, expires_at });
         Ok(())
+    }
+
+    fn write(&mut self, key: &[u8], written: Written) {
+        if let Some(more) = self.more.get() {
+            self.more
+                .set(Some(more - self.adds(key, self.written.get(key)) + self.adds(key, Some(&written))));
+        }
+        self.written.insert(key.to_vec(), written);
+    }
+
+    /// By how much a key changes the number of keys.
+    fn adds(&self, key: &[u8], written: Option<&Written>) -> i64 {
+        let Some(written) = written else { return 0 };
+        let was = !self.cleared && self.engine.token(key).is_ok_and(|token| token.is_some());
+        i64::from(!matches!(written, Written::Removed)) - i64::from(was)
     }
 
     /// Removes `key` and says whether it was there.
@@ -118,7 +143,7 @@ impl<'t> Transaction<'t> {
     /// Removes `key`, whether it is there or not: reads nothing, so that nobody's change of it stands in the way.
     pub(crate) fn remove_unseen(&mut self, key: &[u8]) -> Result<(), WriteError> {
         self.engine.check_put(key, &[])?;
-        self.written.insert(key.to_vec(), Written::Removed);
+        self.write(key, Written::Removed);
         Ok(())
     }
 
@@ -126,17 +151,17 @@ impl<'t> Transaction<'t> {
     pub fn clear(&mut self) -> Result<(), WriteError> {
         self.written.clear();
         self.cleared = true;
+        self.more.set(None);
         Ok(())
     }
 
     /// Keys, as this transaction sees them.
     pub fn len(&self) -> u64 {
-        let mut len = if self.cleared { 0 } else { self.engine.len() as i64 };
-        for (key, written) in &self.written {
-            let was = !self.cleared && self.engine.token(key).is_ok_and(|token| token.is_some());
-            len += i64::from(!matches!(written, Written::Removed)) - i64::from(was);
-        }
-        len.max(0) as u64
+        let before = if self.cleared { 0 } else { self.engine.len() as i64 };
+        let count = || self.written.iter().map(|(key, written)| self.adds(key, Some(written))).sum();
+        let more = self.more.get().unwrap_or_else(count);
+        self.more.set(Some(more));
+        before.saturating_add(more).max(0) as u64
     }
 
     /// Whether there is no key.

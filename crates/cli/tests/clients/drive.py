@@ -41,6 +41,20 @@ def pipelines(client):
         assert pipe.execute() == [1, b"1", 5]
 
 
+def scanning(client):
+    client.mset({f"py:scan:{n}": n for n in range(3000)})
+    found, cursor = set(), 0
+    while True:
+        cursor, keys = client.scan(cursor, match="py:scan:*", count=10)
+        found.update(keys)
+        # Clients in other languages keep it in a double.
+        assert int(float(cursor)) == cursor < 2**53
+        if cursor == 0:
+            break
+    assert len(found) == 3000
+    assert client.delete(*found) == 3000
+
+
 def watching(client):
     def count():
         for _ in range(50):
@@ -66,7 +80,7 @@ def main():
     for protocol in (2, 3):
         client = redis.Redis(port=port, password=password, protocol=protocol, client_name="drive")
         client.flushall()
-        for part in (strings, expiry, pipelines, watching, errors):
+        for part in (strings, expiry, pipelines, scanning, watching, errors):
             part(client)
         assert client.info("keyspace")["db0"]["keys"] == client.dbsize()
         assert client.config_get("tcp-keepalive") == {"tcp-keepalive": "300"}

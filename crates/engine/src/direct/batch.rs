@@ -26,7 +26,7 @@
 //! is left to do. Through all of this the batch's thread is pinned, so no block that the descriptor names is reused before (6). If it dies while others go on, one of them ends the batch in its place. The new records
 //! are there until then, as nobody replaces them; an old one is for as long as its slot has the new one, and else nobody asks for it.
 
-use super::descriptor::{Descriptor, Pending, pending};
+use super::descriptor::{Descriptor, Pending, Status, pending};
 use super::record::{Role, Shape};
 use super::store::{Direct, Kind};
 use super::view::Record;
@@ -69,6 +69,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             at => at,
         };
         let descriptor = (at != 0).then(|| Descriptor::find(guard.pool().region(), at)).flatten();
+        // A record that is settled is none of a batch that is undecided: of a long one, this spares each writer beside it a look at all entries.
+        let descriptor = descriptor.filter(|batch| batch.status() != Some(Status::Open));
         descriptor.is_some_and(|batch| (0..batch.count()).any(|index| batch.entry(index).0 == word))
     }
 

@@ -38,7 +38,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let done = match steps {
             _ if reads_only => self.confirm(expected),
             [step] if !step.expects_absence() => self.commit_one(*step),
-            _ => self.commit_many(steps),
+            _ => self.commit_many(steps, |_| {}),
         };
         match done {
             Ok(()) => Ok(Commit::Done),
@@ -132,14 +132,22 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
     }
 
-    fn commit_many(&self, steps: &[Step<'_>]) -> Result<(), Trouble> {
+    /// Commits as a batch. `is_certain` is told of it when nothing can stop it any more and nobody has seen it.
+    pub(super) fn commit_many(
+        &self,
+        steps: &[Step<'_>],
+        is_certain: impl FnOnce(&Flight<'_, '_, I>),
+    ) -> Result<(), Trouble> {
         let guard = self.pool().try_pin()?;
         let mut flight = self.prepare(&guard, steps)?;
         let lock = Lock::of(self.root.lock()).acquire(&guard);
         self.end_orphan_locked();
         let published = flight.publish();
         match published {
-            Ok(()) => flight.commit(),
+            Ok(()) => {
+                is_certain(&flight);
+                flight.commit();
+            }
             Err(_) => flight.take_back(),
         }
         lock.release();

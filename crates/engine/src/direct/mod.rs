@@ -28,6 +28,7 @@ mod plan;
 mod read;
 mod record;
 mod recover;
+mod remove;
 mod root;
 mod scan;
 #[cfg(test)]

@@ -24,6 +24,11 @@ impl<'a> Step<'a> {
     pub(super) fn keep(key: &'a [u8]) -> Self {
         Self { key, what: None, expected: None }
     }
+
+    /// Removes a key.
+    pub(super) fn remove(key: &'a [u8]) -> Self {
+        Self { key, what: Some(What::Remove), expected: None }
+    }
 }
 
 /// Why a batch was taken back.

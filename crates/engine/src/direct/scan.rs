@@ -94,7 +94,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     /// Removes every key that is there throughout; frees nothing that it does not remove.
-    pub(super) fn remove_all(&self) -> Result<(), WriteError> {
+    pub(super) fn clear_all(&self) -> Result<(), WriteError> {
         self.is_running()?;
         let (mut position, mut words) = (0, Vec::with_capacity(2 * REMOVALS));
         let mut trouble = Ok(());

@@ -189,6 +189,9 @@ where
     fn remove(&self, key: &[u8]) -> Result<bool, WriteError> {
         self.remove_one(key)
     }
+    fn remove_all(&self, keys: &[&[u8]]) -> Result<u64, WriteError> {
+        self.remove_together(keys)
+    }
     fn modify(
         &self,
         key: &[u8],
@@ -211,7 +214,7 @@ where
         self.any_key()
     }
     fn clear(&self) -> Result<(), WriteError> {
-        self.remove_all()
+        self.clear_all()
     }
     fn len(&self) -> u64 {
         self.index.len()

@@ -1,6 +1,6 @@
 //! CLIENT ID | INFO | LIST | SETNAME | GETNAME | SETINFO | NO-EVICT | NO-TOUCH
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{collections::HashSet, sync::atomic::Ordering::Relaxed};
 
 use terrace_protocol::{Args, parse_u64};
 
@@ -10,6 +10,7 @@ use crate::clients::{Client, Names};
 pub(super) static CLIENT: Command = Command {
     since: "2.4.0",
     complexity: "Depends on subcommand.",
+    is_long: Some(crate::session::has_many_clients),
     summary: "About connections.",
     subcommands: &SUBCOMMANDS,
     ..Command::new("client", -2, group::CONNECTION, Run::Container)
@@ -89,7 +90,7 @@ fn list(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 /// The ids that LIST's arguments choose; `None`: everyone.
-fn wanted(args: Args<'_>) -> Result<Option<Vec<u64>>, Failure> {
+fn wanted(args: Args<'_>) -> Result<Option<HashSet<u64>>, Failure> {
     if args.len() == 2 {
         return Ok(None);
     }
@@ -98,7 +99,7 @@ fn wanted(args: Args<'_>) -> Result<Option<Vec<u64>>, Failure> {
         return match () {
             () if args.is(3, "normal") => Ok(None),
             () if ["master", "replica", "slave", "pubsub"].iter().any(|kind| args.is(3, kind)) => {
-                Ok(Some(Vec::new()))
+                Ok(Some(HashSet::new()))
             }
             () => Err(Failure::of(&[b"ERR Unknown client type '", Failure::printed(args.at(3)), b"'"])),
         };

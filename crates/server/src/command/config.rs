@@ -1,5 +1,7 @@
 //! CONFIG GET | SET | RESETSTAT | REWRITE
 
+use std::collections::HashSet;
+
 use terrace_protocol::{Args, Glob};
 
 use super::*;
@@ -63,8 +65,9 @@ fn set(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         return Err(Failure::SYNTAX);
     }
     let pairs = || (2..args.len()).step_by(2).map(|at| (args.at(at), args.at(at + 1)));
-    for (nth, (name, _)) in pairs().enumerate() {
-        if pairs().take(nth).any(|(earlier, _)| earlier.eq_ignore_ascii_case(name)) {
+    let mut named = HashSet::new();
+    for (name, _) in pairs() {
+        if !named.insert(name.to_ascii_lowercase()) {
             return Err(refused(name, b"duplicate parameter"));
         }
     }

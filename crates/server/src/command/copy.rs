@@ -11,6 +11,7 @@ pub(super) static COPY: Command = Command {
     keys: &[KeySpec::at(1, &["RO", "access"]), KeySpec::at(2, &["OW", "update"])],
     since: "6.2.0",
     complexity: "O(N) where N is the length of the value",
+    is_long: Some(crate::session::may_wait),
     summary: "Copies a value and when it expires to another key; 1 if it did, 0 if not.",
     ..Command::new("copy", -3, group::GENERIC, Run::General(copy))
 };

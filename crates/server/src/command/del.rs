@@ -6,7 +6,7 @@
 use terrace_protocol::Args;
 
 use super::*;
-use crate::keyspace::Keyspace;
+use crate::{keyspace::Keyspace, session};
 
 pub(super) static DEL: Command =
     Command { summary: "Removes keys; answers with how many were there.", ..family("del") };
@@ -24,29 +24,27 @@ const fn family(name: &'static str) -> Command {
         categories: category::KEYSPACE,
         keys: const { &[KeySpec::every(1, &["RM", "delete"])] },
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+        is_long: Some(|shared, state, args| args.len() > 2 && session::may_wait(shared, state, args)),
         complexity: "O(N) where N is the number of keys",
         ..Command::new(name, -2, group::GENERIC, Run::General(del))
     }
 }
 
 fn del(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    let mut removed = 0;
-    let done = match args.len() {
-        2 => remove_all(cx.keys, args, &mut removed),
-        _ => cx.keys.atomically(&mut |keys| remove_all(keys, args, &mut removed)),
+    let removed = match args.len() {
+        2 => u64::from(cx.keys.remove(args.at(1))?),
+        _ => remove_all(cx.keys, args)?,
     };
-    match done {
-        Err(failure) if failure.is_full() => remove_all(cx.keys, args, &mut removed)?,
-        done => done?,
-    }
-    cx.reply.integer(removed);
+    cx.reply.integer(i64::try_from(removed).unwrap_or(i64::MAX));
     Ok(())
 }
 
-fn remove_all(keys: &mut dyn Keyspace, args: Args<'_>, removed: &mut i64) -> Outcome {
-    *removed = 0;
-    for key in args.from(1) {
-        *removed += i64::from(keys.remove(key)?);
+fn remove_all(keys: &mut dyn Keyspace, args: Args<'_>) -> Result<u64, Failure> {
+    let named: Vec<&[u8]> = args.from(1).iter().collect();
+    match keys.remove_all(&named) {
+        Err(failure) if failure.is_full() => {
+            named.into_iter().try_fold(0, |removed, key| Ok(removed + u64::from(keys.remove(key)?)))
+        }
+        done => done,
     }
-    Ok(())
 }

@@ -25,10 +25,11 @@ const fn family(name: &'static str) -> Command {
 }
 
 fn exists(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
+    let named: Vec<&[u8]> = args.from(1).iter().collect();
     let mut found = 0;
-    for key in args.from(1) {
-        found += i64::from(cx.exists(key)?);
-    }
-    cx.reply.integer(found);
+    cx.keys.read_many(&named, &mut |entry| found += usize::from(entry.is_some()))?;
+    cx.state.tally.hits += found as u64;
+    cx.state.tally.misses += (named.len() - found) as u64;
+    cx.reply.count(found);
     Ok(())
 }

@@ -3,6 +3,7 @@
 use terrace_protocol::Args;
 
 use super::*;
+use crate::session;
 
 pub(super) static FLUSHDB: Command = family("flushdb");
 pub(super) static FLUSHALL: Command = family("flushall");
@@ -13,6 +14,7 @@ const fn family(name: &'static str) -> Command {
         categories: category::KEYSPACE | category::DANGEROUS,
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         complexity: "O(N) where N is the number of keys",
+        is_long: Some(session::has_many_keys),
         summary: "Removes every key.",
         ..Command::new(name, -1, group::SERVER, Run::General(flush))
     }

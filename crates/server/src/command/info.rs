@@ -25,6 +25,7 @@ pub(super) static INFO: Command = Command {
     flags: flag::LOADING | flag::STALE,
     categories: category::DANGEROUS,
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    is_long: Some(crate::session::has_many_clients),
     summary: "What the server is and has done, by section.",
     ..Command::new("info", -1, group::SERVER, Run::General(info))
 };

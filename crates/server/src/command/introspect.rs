@@ -75,12 +75,22 @@ fn info(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     if args.len() == 2 {
         return all(cx, args);
     }
+    let start = cx.reply.mark();
     cx.reply.array(args.len() - 2);
     for name in args.from(2) {
+        check_length(cx.reply.mark() - start)?;
         match find(name) {
             Some((command, container)) => describe(&mut cx.reply, command, container),
             None => cx.reply.null(),
         }
+    }
+    Ok(())
+}
+
+/// Refuses a reply that names of containers, many times over, would make very long.
+fn check_length(bytes: usize) -> Outcome {
+    if bytes > mget::REPLY_BYTES_MAX {
+        return Err(Failure::Text("ERR the reply is more than 1 GiB: ask for fewer commands at a time"));
     }
     Ok(())
 }
@@ -152,7 +162,11 @@ fn docs(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         args.from(2).iter().filter_map(find).collect()
     };
     cx.reply.map(wanted.len());
-    wanted.into_iter().for_each(|(command, container)| document(&mut cx.reply, command, container));
+    let start = cx.reply.mark();
+    for (command, container) in wanted {
+        check_length(cx.reply.mark() - start)?;
+        document(&mut cx.reply, command, container);
+    }
     Ok(())
 }
 

@@ -3,12 +3,14 @@
 use terrace_protocol::{Args, Glob};
 
 use super::*;
+use crate::session;
 
 pub(super) static KEYS: Command = Command {
     flags: flag::READONLY,
     categories: category::KEYSPACE | category::DANGEROUS,
     tips: &["request_policy:all_shards", "nondeterministic_output_order"],
     complexity: "O(N) where N is the number of keys",
+    is_long: Some(session::has_many_keys),
     summary: "Every key that matches a pattern. Takes long in a large store: SCAN does it in steps.",
     ..Command::new("keys", 2, group::GENERIC, Run::General(keys))
 };

@@ -15,7 +15,7 @@ pub(super) static MGET: Command = Command {
 };
 
 /// A reply of more bytes than this is refused: it would be held in memory whole.
-const REPLY_BYTES_MAX: usize = 1 << 30;
+pub(super) const REPLY_BYTES_MAX: usize = 1 << 30;
 
 fn mget(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let keys: Vec<&[u8]> = args.from(1).iter().collect();

@@ -16,7 +16,7 @@ pub use context::{Context, modify};
 pub use failure::{Failure, Outcome};
 pub(crate) use foreign::is_of_another_type;
 pub(crate) use parse::check_key;
-pub use spec::{AsPut, Command, KeySpec, Read, Run, category, flag, group};
+pub use spec::{AsPut, Command, IsLong, KeySpec, Read, Run, category, flag, group};
 
 mod append;
 mod auth;

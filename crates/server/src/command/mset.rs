@@ -4,7 +4,6 @@ use terrace::Put;
 use terrace_protocol::Args;
 
 use super::*;
-use crate::keyspace::Keyspace;
 
 pub(super) static MSET: Command = Command {
     tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
@@ -26,28 +25,21 @@ const fn family(name: &'static str, run: fn(&mut Context<'_>, Args<'_>) -> Outco
         categories: category::STRING,
         since: "1.0.1",
         complexity: "O(N) where N is the number of keys",
+        is_long: Some(crate::session::may_wait),
         ..Command::new(name, -3, group::STRING, Run::General(run))
     }
 }
 
 fn mset(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     check(args, "mset")?;
-    cx.keys.atomically(&mut |keys| put_all(keys, args))?;
+    cx.keys.put_all(&puts(args))?;
     cx.reply.ok();
     Ok(())
 }
 
 fn msetnx(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     check(args, "msetnx")?;
-    let mut written = false;
-    cx.keys.atomically(&mut |keys| {
-        let mut taken = false;
-        for key in args.from(1).iter().step_by(2) {
-            keys.read(key, &mut |found| taken |= found.is_some())?;
-        }
-        written = !taken;
-        if taken { Ok(()) } else { put_all(keys, args) }
-    })?;
+    let written = cx.keys.put_all_new(&puts(args))?;
     cx.reply.integer(i64::from(written));
     Ok(())
 }
@@ -62,8 +54,7 @@ fn check(args: Args<'_>, name: &str) -> Outcome {
     })
 }
 
-fn put_all(keys: &mut dyn Keyspace, args: Args<'_>) -> Outcome {
-    (1..args.len())
-        .step_by(2)
-        .try_for_each(|at| keys.put(Put { key: args.at(at), value: args.at(at + 1), expires_at: None }))
+fn puts(args: Args<'_>) -> Vec<Put<'_>> {
+    let put = |at| Put { key: args.at(at), value: args.at(at + 1), expires_at: None };
+    (1..args.len()).step_by(2).map(put).collect()
 }

@@ -21,7 +21,11 @@ pub(super) static RENAMENX: Command = Command {
 };
 
 const fn family(name: &'static str, run: fn(&mut Context<'_>, Args<'_>) -> Outcome) -> Command {
-    Command { categories: category::KEYSPACE, ..Command::new(name, 3, group::GENERIC, Run::General(run)) }
+    Command {
+        categories: category::KEYSPACE,
+        is_long: Some(crate::session::may_wait),
+        ..Command::new(name, 3, group::GENERIC, Run::General(run))
+    }
 }
 
 fn rename(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {

@@ -3,6 +3,7 @@
 use terrace_protocol::{Args, Glob, Reply};
 
 use super::*;
+use crate::session::MANY;
 
 pub(super) static SCAN: Command = Command {
     flags: flag::READONLY,
@@ -10,6 +11,7 @@ pub(super) static SCAN: Command = Command {
     tips: &["nondeterministic_output", "request_policy:special"],
     since: "2.8.0",
     complexity: "O(1) a call, O(N) for all N keys",
+    is_long: Some(|_, _, args| Options::parse(args).is_ok_and(|options| options.count > MANY)),
     summary: "Goes through the keys in steps; misses none that is there throughout.",
     ..Command::new("scan", -2, group::GENERIC, Run::General(scan))
 };
@@ -21,7 +23,7 @@ struct Options<'a> {
     strings: bool,
 }
 
-/// Keys that one call looks at, at most, whatever COUNT says: a call must not hold up the others for long.
+/// Keys that one call looks at, at most, whatever COUNT says: a reply is held in memory whole.
 const COUNT_MAX: usize = 1 << 20;
 
 fn scan(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {

@@ -3,7 +3,7 @@
 use terrace_protocol::{Args, Reply};
 
 use super::{Context, Outcome};
-use crate::keyspace::Found;
+use crate::{keyspace::Found, session::State, shared::Shared};
 
 /// A command, or a subcommand of one.
 pub struct Command {
@@ -33,6 +33,8 @@ pub struct Command {
     pub run: Run,
     /// For commands of which a run may be written together.
     pub as_put: Option<AsPut>,
+    /// Whether it takes long though it has few arguments, for commands that may.
+    pub is_long: Option<IsLong>,
 }
 
 /// How a command runs.
@@ -51,6 +53,9 @@ pub type Read = fn(&mut Reply<'_>, Args<'_>, Option<Found<'_>>, u64) -> Outcome;
 
 /// Says what a command writes, if that is all it does: no condition, no reply but OK.
 pub type AsPut = for<'a> fn(Args<'a>, u64) -> Option<terrace::Put<'a>>;
+
+/// Says whether a command with these arguments takes long.
+pub type IsLong = fn(&Shared, &State, Args<'_>) -> bool;
 
 /// Where a command's keys are among its arguments, and what it does with them.
 pub struct KeySpec {
@@ -83,6 +88,7 @@ impl Command {
             subcommands: &[],
             run,
             as_put: None,
+            is_long: None,
         }
     }
 

@@ -3,12 +3,16 @@
 //! MULTI queues what follows; EXEC runs it in one transaction of the store, over what it wrote itself, which commits if
 //! nothing it read or the client watches has changed. Nothing is locked meanwhile.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{collections::HashMap, sync::atomic::Ordering::Relaxed};
 
 use terrace_protocol::{Args, Queue, Reply};
 
 use super::*;
-use crate::{keyspace::Overlay, session};
+use crate::{
+    keyspace::Overlay,
+    session::{self, State},
+    shared::Shared,
+};
 
 pub(super) static MULTI: Command = Command {
     flags: FLAGS | flag::FAST | flag::ALLOW_BUSY,
@@ -18,6 +22,7 @@ pub(super) static MULTI: Command = Command {
 
 pub(super) static EXEC: Command = Command {
     flags: FLAGS | flag::SKIP_SLOWLOG,
+    is_long: Some(exec_is_long),
     complexity: "Depends on commands in the transaction",
     summary: "Runs the queued commands as one; null if a watched key has changed.",
     ..family("exec", 1, exec)
@@ -63,6 +68,10 @@ pub(crate) struct Multi {
     queue: Queue,
     /// A command was refused, so EXEC will be.
     broken: bool,
+    /// One takes long by itself.
+    has_long: bool,
+    /// One reads a key, so that others who write it make the transaction run again.
+    may_run_again: bool,
 }
 
 /// What a client may have queued, bytes.
@@ -70,11 +79,14 @@ const QUEUE_BYTES_MAX: usize = 1 << 30;
 
 impl Multi {
     /// Queues a command that is known and has the right number of arguments.
-    pub(crate) fn push(&mut self, args: Args<'_>) -> Outcome {
+    pub(crate) fn push(&mut self, command: &Command, args: Args<'_>, is_long: bool) -> Outcome {
         if self.queue.bytes() > QUEUE_BYTES_MAX {
             self.broken = true;
             return Err(Failure::Text("ERR the transaction is longer than 1 GiB: send less at a time"));
         }
+        self.has_long |= is_long;
+        let is_put = command.as_put.is_some_and(|as_put| as_put(args, 0).is_some());
+        self.may_run_again |= !is_put && !command.keys.is_empty();
         self.queue.push(args);
         Ok(())
     }
@@ -87,6 +99,14 @@ impl Multi {
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }
+}
+
+/// Whether EXEC takes long. One that may have to run again does not, as far as anyone asks: see `session/long.rs`.
+fn exec_is_long(shared: &Shared, state: &State, args: Args<'_>) -> bool {
+    let Some(multi) = &state.multi else { return false };
+    let is_large = multi.len() > session::MANY || multi.has_long;
+    let may_run_again = multi.may_run_again || !state.watched.is_empty();
+    is_large && !may_run_again || !is_large && session::may_wait(shared, state, args)
 }
 
 fn multi(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
@@ -102,7 +122,7 @@ fn discard(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     if cx.state.multi.take().is_none() {
         return Err(Failure::Text("ERR DISCARD without MULTI"));
     }
-    cx.state.watched.clear();
+    cx.state.watched = HashMap::new();
     cx.reply.ok();
     Ok(())
 }
@@ -112,9 +132,9 @@ fn watch(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         return Err(Failure::Text("ERR WATCH inside MULTI is not allowed"));
     }
     for key in args.from(1) {
-        if !cx.state.watched.iter().any(|(watched, _)| watched == key) {
+        if !cx.state.watched.contains_key(key) {
             let version = cx.shared.store.version(key)?;
-            cx.state.watched.push((key.to_vec(), version));
+            cx.state.watched.insert(key.to_vec(), version);
         }
     }
     // ORDER: Relaxed: a figure for CLIENT LIST.
@@ -124,14 +144,14 @@ fn watch(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn unwatch(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
-    cx.state.watched.clear();
+    cx.state.watched = HashMap::new();
     cx.reply.ok();
     Ok(())
 }
 
 fn exec(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     let Some(multi) = cx.state.multi.take() else { return Err(Failure::Text("ERR EXEC without MULTI")) };
-    let watched = std::mem::take(&mut cx.state.watched);
+    let watched: Vec<_> = std::mem::take(&mut cx.state.watched).into_iter().collect();
     if multi.broken {
         return Err(Failure::Text("EXECABORT Transaction discarded because of previous errors."));
     }

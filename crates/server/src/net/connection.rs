@@ -9,6 +9,7 @@ use super::{
     counters::{Counters, count},
     hub::Newcomer,
     stream::{Io, Stream},
+    workers::Job,
 };
 use crate::{
     config::Key,
@@ -40,7 +41,8 @@ pub(super) struct Buffers {
 /// One client.
 pub(super) struct Connection {
     stream: Stream,
-    session: Session,
+    /// `None` while a worker has it.
+    session: Option<Session>,
     /// The beginning of a command that has not arrived wholly, or (`more`) whole commands that wait for room for their replies.
     pending: Vec<u8>,
     more: bool,
@@ -61,6 +63,10 @@ pub(super) struct Connection {
     unknown_output: usize,
     /// RESETs that those two count from.
     resets: u64,
+    /// When the turn began whose long command a worker runs, if that is timed.
+    began: Option<u64>,
+    /// The connection broke while a worker had the session.
+    broken: bool,
 }
 
 /// Replies that the client has not taken yet.
@@ -90,6 +96,8 @@ pub(super) enum Next {
     Wait,
     /// It has more to do, after the others.
     Again,
+    /// Its next command is one for a worker.
+    Long,
     /// Forget it.
     Close,
 }
@@ -115,6 +123,15 @@ const LINGER_MS: u64 = 1000;
 /// How long a client that will send no more may take nothing of its replies, ms.
 const FLUSH_MS: u64 = 60_000;
 
+impl Turn<'_> {
+    /// Counts how long a turn took, if its beginning was timed.
+    fn took(&self, began: Option<u64>) {
+        if let Some(began) = began {
+            self.counters.took(precise_ns().saturating_sub(began));
+        }
+    }
+}
+
 impl Default for Buffers {
     fn default() -> Self {
         Buffers { input: Vec::with_capacity(READ), output: Vec::with_capacity(READ) }
@@ -125,7 +142,7 @@ impl Connection {
     pub(super) fn new(newcomer: Newcomer, session: Session, now: u64) -> Connection {
         Connection {
             stream: newcomer.stream,
-            session,
+            session: Some(session),
             pending: Vec::new(),
             more: false,
             backlog: Backlog::default(),
@@ -138,6 +155,8 @@ impl Connection {
             unknown_since: now,
             unknown_output: 0,
             resets: 0,
+            began: None,
+            broken: false,
         }
     }
 
@@ -155,6 +174,12 @@ impl Connection {
     /// Serves what there is to serve, for at most [`ROUNDS`].
     pub(super) fn serve(&mut self, turn: &mut Turn<'_>) -> Next {
         if self.writable && !self.flush(turn) {
+            self.broken = true;
+        }
+        if self.is_away() {
+            return Next::Wait;
+        }
+        if self.broken {
             return Next::Close;
         }
         for _ in 0..ROUNDS {
@@ -169,7 +194,37 @@ impl Connection {
     pub(super) fn finish(&mut self, turn: &mut Turn<'_>) -> Next {
         self.readable = true;
         let next = self.serve(turn);
-        if next == Next::Wait && self.backlog.is_empty() { Next::Close } else { next }
+        if next == Next::Wait && self.backlog.is_empty() && !self.is_away() { Next::Close } else { next }
+    }
+
+    /// Whether a worker has its session.
+    pub(super) fn is_away(&self) -> bool {
+        self.session.is_none()
+    }
+
+    /// Gives its session to a worker, with what has arrived for it.
+    pub(super) fn depart(&mut self, owner: (usize, usize)) -> Job {
+        let session = self.session.take().expect("a connection that is served has its session");
+        let input = std::mem::take(&mut self.pending);
+        Job { owner, session, input, output: Vec::new(), flow: None, began: self.began.take() }
+    }
+
+    /// Takes its session back from a worker, and goes on.
+    pub(super) fn come_back(&mut self, job: Job, turn: &mut Turn<'_>) -> Next {
+        let Job { session, mut input, mut output, flow, began, .. } = job;
+        self.session = Some(session);
+        self.active_at = turn.now;
+        if self.broken {
+            return Next::Close;
+        }
+        let round = self.conclude(flow, &mut output, &mut input, turn);
+        turn.took(began);
+        input.shrink_to(READ_MOST);
+        self.pending = input;
+        match round {
+            Round::Then(next) => next,
+            Round::Done => self.serve(turn),
+        }
     }
 
     /// Asks the poll to report room to write while, and only while, replies wait for it.
@@ -186,10 +241,11 @@ impl Connection {
     /// Whether its time is up.
     pub(super) fn expired(&self, shared: &Shared, now: u64) -> bool {
         let silent = now.saturating_sub(self.active_at);
+        let Some(session) = &self.session else { return false };
         match self.ending {
             Ending::Lingering => silent > LINGER_MS,
             Ending::Flush | Ending::Linger => silent > FLUSH_MS,
-            Ending::No if !self.session.authenticated() => {
+            Ending::No if !session.authenticated() => {
                 now.saturating_sub(self.unknown_since) > 1000 * shared.config.number(Key::AuthTimeout)
             }
             Ending::No => {
@@ -254,25 +310,36 @@ impl Connection {
     fn execute(&mut self, input: &mut Vec<u8>, turn: &mut Turn<'_>) -> Round {
         turn.sample = turn.sample.checked_sub(1).unwrap_or(Counters::SAMPLE - 1);
         let began = (turn.sample == 0).then(precise_ns);
-        let mut output = std::mem::take(&mut turn.buffers.output);
-        let (session, now) = (&mut self.session, unix_ms());
-        let flow = catch_unwind(AssertUnwindSafe(|| session.process(input, &mut output, now)));
-        let round = match flow {
-            Ok(flow) => self.follow(flow, &mut output, input, turn),
-            Err(_) => {
-                // What it was doing is in doubt, and so is what it wrote; a client that got no answer knows that.
-                count(&turn.counters.panics);
-                log::error!("a command of client {} hit a fault in Terrace; closed it", self.session.id());
-                Round::Then(Next::Close)
-            }
-        };
+        let Some(session) = &mut self.session else { return Round::Then(Next::Wait) };
+        let (mut output, now) = (std::mem::take(&mut turn.buffers.output), unix_ms());
+        let flow = catch_unwind(AssertUnwindSafe(|| session.take_turn(input, &mut output, now)));
+        let round = self.conclude(flow.ok(), &mut output, input, turn);
         output.clear();
         output.shrink_to(OUTPUT_KEPT);
         turn.buffers.output = output;
-        if let Some(began) = began {
-            turn.counters.took(precise_ns().saturating_sub(began));
+        match round {
+            Round::Then(Next::Long) => self.began = began,
+            _ => turn.took(began),
         }
         round
+    }
+
+    /// Does what a session says, or closes the connection if a command has panicked.
+    fn conclude(
+        &mut self,
+        flow: Option<Flow>,
+        output: &mut Vec<u8>,
+        input: &mut Vec<u8>,
+        turn: &mut Turn<'_>,
+    ) -> Round {
+        if let Some(flow) = flow {
+            return self.follow(flow, output, input, turn);
+        }
+        // What it was doing is in doubt, and so is what it wrote; a client that got no answer knows that.
+        count(&turn.counters.panics);
+        let id = self.session.as_ref().map_or(0, Session::id);
+        log::error!("a command of client {id} hit a fault in Terrace; closed it");
+        Round::Then(Next::Close)
     }
 
     fn follow(
@@ -282,7 +349,7 @@ impl Connection {
         input: &mut Vec<u8>,
         turn: &mut Turn<'_>,
     ) -> Round {
-        if !self.session.authenticated() && !self.may_be_told(output.len(), turn.now) {
+        if !self.may_be_told(output.len(), turn.now) {
             return Round::Then(Next::Close);
         }
         self.more = flow == Flow::More;
@@ -291,6 +358,7 @@ impl Connection {
         }
         match flow {
             Flow::Continue | Flow::More => {}
+            Flow::Long => return Round::Then(Next::Long),
             Flow::Close => {
                 let all_read = input.is_empty() && !self.readable;
                 input.clear();
@@ -308,10 +376,13 @@ impl Connection {
         Round::Done
     }
 
-    /// Whether a client that has not authenticated may be sent so many bytes more. What it was sent
+    /// Whether the client may be sent so many bytes more: before it has authenticated, not many. What it was sent
     /// before it lost its rights does not count.
     fn may_be_told(&mut self, bytes: usize, now: u64) -> bool {
-        let (resets, before) = self.session.resets();
+        let Some(session) = self.session.as_ref().filter(|session| !session.authenticated()) else {
+            return true;
+        };
+        let (resets, before) = session.resets();
         if resets == self.resets {
             self.unknown_output += bytes;
         } else {

@@ -12,6 +12,7 @@ use super::{
     counters::{Counters, add, count, read},
     hub::{Hub, Newcomer},
     listen::Listeners,
+    workers::Workers,
 };
 use crate::{
     session::Session,
@@ -24,6 +25,7 @@ pub(crate) struct EventLoop {
     number: usize,
     shared: Arc<Shared>,
     hub: Arc<Hub>,
+    workers: Arc<Workers>,
     poll: Poll,
     connections: Slab<Connection>,
     /// Connections with more to do, of which no event will tell.
@@ -53,12 +55,19 @@ const PEAK_MS: u64 = 1000;
 const FINISH_MS: u64 = 3000;
 
 impl EventLoop {
-    pub(crate) fn new(number: usize, poll: Poll, shared: Arc<Shared>, hub: Arc<Hub>) -> EventLoop {
+    pub(crate) fn new(
+        number: usize,
+        poll: Poll,
+        shared: Arc<Shared>,
+        hub: Arc<Hub>,
+        workers: Arc<Workers>,
+    ) -> EventLoop {
         EventLoop {
             number,
             commands: shared.stats.commands.enter(),
             shared,
             hub,
+            workers,
             poll,
             connections: Slab::new(),
             again: Vec::new(),
@@ -126,6 +135,7 @@ impl EventLoop {
             } else if token == WAKE {
                 let arrived = self.hub.receive(self.number);
                 self.admit(arrived, turn);
+                self.take_back(turn);
             } else if token.0 > LISTEN - LISTENERS_MOST
                 && let Some(acceptor) = &mut self.acceptor
             {
@@ -141,9 +151,27 @@ impl EventLoop {
 
     fn serve(&mut self, key: usize, turn: &mut Turn<'_>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        match connection.serve(turn) {
+        let next = connection.serve(turn);
+        self.follow(key, next);
+    }
+
+    /// Goes on with the connections whose long commands are done.
+    fn take_back(&mut self, turn: &mut Turn<'_>) {
+        for job in self.hub.served(self.number) {
+            let key = job.owner.1;
+            // It was not closed meanwhile, unless the system refused to watch it.
+            let Some(connection) = self.connections.get_mut(key).filter(|it| it.is_away()) else { continue };
+            let next = connection.come_back(job, turn);
+            self.follow(key, next);
+        }
+    }
+
+    fn follow(&mut self, key: usize, next: Next) {
+        let connection = &mut self.connections[key];
+        match next {
             Next::Close => return self.close(key),
             Next::Again => self.again.push(key),
+            Next::Long => self.workers.hand_over(connection.depart((self.number, key))),
             Next::Wait => {}
         }
         if let Err(error) = connection.update_interest(self.poll.registry(), Token(key)) {
@@ -232,16 +260,16 @@ impl EventLoop {
         let arrived = self.hub.receive(self.number);
         self.admit(arrived, turn);
         let deadline = turn.now + FINISH_MS;
-        while !self.connections.is_empty() && turn.now < deadline {
+        let is_away = |(_, connection): (usize, &Connection)| connection.is_away();
+        while !self.connections.is_empty() && (turn.now < deadline || self.connections.iter().any(is_away)) {
             let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
             let mut waiting = true;
             for key in keys {
-                match self.connections[key].finish(turn) {
-                    Next::Close => self.close(key),
-                    Next::Again => waiting = false,
-                    Next::Wait => self.connections[key].update_interest(self.poll.registry(), Token(key))?,
-                }
+                let next = self.connections[key].finish(turn);
+                waiting &= next != Next::Again;
+                self.follow(key, next);
             }
+            self.again.clear();
             let patience = if waiting { Duration::from_millis(50) } else { Duration::ZERO };
             if !self.connections.is_empty() {
                 self.wait(events, patience)?;
@@ -250,10 +278,17 @@ impl EventLoop {
                         connection.note(event);
                     }
                 });
+                self.take_back(turn);
             }
             turn.now = coarse_ms();
         }
         self.tally(turn);
         Ok(())
+    }
+}
+
+impl Drop for EventLoop {
+    fn drop(&mut self) {
+        self.workers.leave();
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use mio::Waker;
 
-use super::{counters::Counters, stream::Stream};
+use super::{counters::Counters, stream::Stream, workers::Job};
 use crate::session::Peer;
 
 /// A connection just accepted.
@@ -30,17 +30,18 @@ pub(crate) struct Hub {
     pub(crate) counters: Counters,
 }
 
-/// Where loop 0 leaves connections for another loop.
+/// Where loop 0 leaves connections for another loop, and workers leave sessions that they have served.
 #[derive(Debug)]
 struct Mailbox {
     waker: Waker,
     arrived: Mutex<Vec<Newcomer>>,
+    served: Mutex<Vec<Job>>,
 }
 
 impl Hub {
     /// A hub for as many loops as there are wakers.
     pub(crate) fn new(wakers: Vec<Waker>) -> Hub {
-        let mailbox = |waker| Mailbox { waker, arrived: Mutex::default() };
+        let mailbox = |waker| Mailbox { waker, arrived: Mutex::default(), served: Mutex::default() };
         Hub {
             mailboxes: wakers.into_iter().map(mailbox).collect(),
             extra: Mutex::default(),
@@ -69,6 +70,18 @@ impl Hub {
     /// What has arrived for a loop.
     pub(super) fn receive(&self, at: usize) -> Vec<Newcomer> {
         std::mem::take(&mut *lock(&self.mailboxes[at].arrived))
+    }
+
+    /// Hands a session back to its loop.
+    pub(super) fn give_back(&self, job: Job) -> io::Result<()> {
+        let mailbox = &self.mailboxes[job.owner.0];
+        lock(&mailbox.served).push(job);
+        mailbox.waker.wake()
+    }
+
+    /// The sessions that workers have handed back to a loop.
+    pub(super) fn served(&self, at: usize) -> Vec<Job> {
+        std::mem::take(&mut *lock(&self.mailboxes[at].served))
     }
 
     /// Has every thread look at whether it should end.

@@ -6,7 +6,7 @@
 //! write; a connection that waits for its next request holds no buffer at all.
 //!
 //! Invariants:
-//! 1. A loop never blocks but in its poll.
+//! 1. A loop never blocks but in its poll, and runs no command that takes long: workers do ([`workers`]).
 //! 2. Bytes of a reply leave in order: while a backlog waits, nothing is written past it.
 //! 3. What a client can make the server hold is bounded: one command's bytes as they arrive (the parser's limits), and replies
 //!    up to `client-output-buffer` and one command's reply; beyond that the server stops reading from it.
@@ -22,6 +22,7 @@ mod listen;
 mod metrics;
 mod stream;
 mod unix;
+mod workers;
 
 pub use listen::{ListenError, Listeners};
 
@@ -31,3 +32,4 @@ pub(crate) use event_loop::{EventLoop, WAKE};
 pub(crate) use http::MetricsServer;
 pub(crate) use hub::Hub;
 pub(crate) use metrics::Metrics;
+pub(crate) use workers::Workers;

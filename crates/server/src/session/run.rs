@@ -21,7 +21,7 @@ pub(super) fn dispatch(cx: &mut Context<'_>, args: Args<'_>, place: Option<usize
         return;
     }
     match resolve(args, place).and_then(|resolved| admit(cx, args, resolved).map(|()| resolved)) {
-        Ok(resolved) if is_queued(cx, resolved.command) => queue(cx, args),
+        Ok(resolved) if is_queued(cx, resolved.command) => queue(cx, resolved.command, args),
         Ok(resolved) => execute(cx, resolved, args),
         Err(failure) if args.is(0, "EXEC") => {
             cx.state.forget_transaction();
@@ -123,8 +123,9 @@ fn is_queued(cx: &Context<'_>, command: &Command) -> bool {
         && !["exec", "discard", "multi", "watch", "quit", "reset"].contains(&command.name)
 }
 
-fn queue(cx: &mut Context<'_>, args: Args<'_>) {
-    match cx.state.multi.as_mut().map_or(Ok(()), |multi| multi.push(args)) {
+fn queue(cx: &mut Context<'_>, command: &Command, args: Args<'_>) {
+    let is_long = command.is_long.is_some_and(|is_long| is_long(cx.shared, cx.state, args));
+    match cx.state.multi.as_mut().map_or(Ok(()), |multi| multi.push(command, args, is_long)) {
         Ok(()) => cx.reply.simple("QUEUED"),
         Err(failure) => fail(cx, &failure),
     }

@@ -1,6 +1,9 @@
 //! What is one connection's own.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use terrace::Version;
 use terrace_protocol::Reply;
@@ -33,7 +36,7 @@ pub struct State {
     /// The commands it queues.
     pub(crate) multi: Option<Multi>,
     /// The keys it watches, each as it was when it began to.
-    pub(crate) watched: Vec<(Vec<u8>, Version)>,
+    pub(crate) watched: HashMap<Vec<u8>, Version>,
     /// The last command: its place in the table, and its subcommand's place plus one above 16 bits.
     pub(crate) last_command: usize,
 }
@@ -49,7 +52,7 @@ impl State {
             tally: Tally::default(),
             counters,
             multi: None,
-            watched: Vec::new(),
+            watched: HashMap::new(),
             last_command: usize::MAX,
         }
     }
@@ -74,7 +77,7 @@ impl State {
     /// Neither queues nor watches any more.
     pub fn forget_transaction(&mut self) {
         self.multi = None;
-        self.watched.clear();
+        self.watched = HashMap::new();
     }
 
     /// RESET: as it was when the client came, but for its number. `output` is how many bytes of

@@ -33,6 +33,12 @@ pub(crate) fn free_port() -> u16 {
 impl Running {
     /// With these settings, a Unix socket, and a TCP port.
     pub(crate) fn start(settings: &[(&str, &str)]) -> Running {
+        let store = Store::options().anonymous().size(terrace::ByteSize::mib(512)).create().unwrap();
+        Running::start_with(store, settings)
+    }
+
+    /// As [`Running::start`], over this store.
+    pub(crate) fn start_with(store: Store, settings: &[(&str, &str)]) -> Running {
         // The path of a socket has 107 bytes at most, which TMPDIR may have used up.
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let socket = directory.path().join("socket").to_string_lossy().into_owned();
@@ -45,7 +51,6 @@ impl Running {
                 config.assign(name, value).unwrap();
             }
             let Ok(listeners) = Listeners::bind(&config) else { continue };
-            let store = Store::options().anonymous().size(terrace::ByteSize::mib(512)).create().unwrap();
             let shared = Arc::new(Shared::new(store, config));
             let server = Some(Server::start(Arc::clone(&shared), listeners).unwrap());
             return Running { server, shared, directory, port };

@@ -1,0 +1,97 @@
+//! Removing several keys as one.
+
+use super::KEY_MAX;
+use super::flight::Flight;
+use super::plan::{Step, Trouble};
+use super::store::{Direct, Kind};
+use crate::WriteError;
+use std::collections::HashSet;
+use terrace_index::PointIndex;
+
+impl<I: PointIndex<Kind = Kind>> Direct<I> {
+    /// Removes `keys` at one instant and says how many had an entry. Unlike a transaction it reads nothing before, so no
+    /// other writer makes it begin again.
+    pub(super) fn remove_together(&self, keys: &[&[u8]]) -> Result<u64, WriteError> {
+        let mut named = HashSet::with_capacity(keys.len());
+        // No key that is longer has an entry.
+        let distinct = keys.iter().copied().filter(|key| key.len() <= KEY_MAX && named.insert(*key));
+        let steps: Vec<Step<'_>> = distinct.map(Step::remove).collect();
+        drop(named);
+        match &*steps {
+            [] => self.is_running().map(|()| 0),
+            [step] => self.remove_one(step.key).map(u64::from),
+            steps => self.with_relief(|| self.try_remove_together(steps)),
+        }
+    }
+
+    fn try_remove_together(&self, steps: &[Step<'_>]) -> Result<u64, WriteError> {
+        let mut removed = 0;
+        let count = |flight: &Flight<'_, '_, I>| {
+            let words = flight.olds.iter().flatten();
+            removed = words.filter(|&&word| self.had_entry(flight, word)).count() as u64;
+        };
+        match self.commit_many(steps, count) {
+            Ok(()) => Ok(removed),
+            Err(Trouble::Failed(error)) => Err(error),
+            Err(Trouble::Changed(_)) => unreachable!("nothing is expected"),
+        }
+    }
+
+    /// Whether a record that a batch replaces counts, expired or damaged ones as [`Direct::remove_one`] has it.
+    fn had_entry(&self, flight: &Flight<'_, '_, I>, word: u64) -> bool {
+        matches!(self.standing(flight.guard, word), Ok(Some(record)) if !self.has_expired(&record))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Engine;
+    use crate::direct::small::{settings, store};
+    use terrace_medium::Dram;
+    use terrace_pool::{Pool, PoolOptions};
+    use terrace_testkit::Counting;
+
+    #[test]
+    fn remove_all_counts_each_live_key_once() {
+        let (store, clock) = store();
+        let keys: Vec<[u8; 4]> = (0..100u32).map(u32::to_le_bytes).collect();
+        keys.iter()
+            .enumerate()
+            .for_each(|(nth, key)| store.give(key, &[7; 3000], (nth < 10).then_some(1500)));
+        clock.advance(1000);
+        let long = vec![7; KEY_MAX + 1];
+        let mut named: Vec<&[u8]> = keys[..60].iter().map(|key| &key[..]).collect();
+        named.extend([&b"absent"[..], &long, &keys[20], &keys[20]]);
+        assert_eq!(store.remove_all(&named), Ok(50));
+        assert_eq!((store.len(), store.remove_all(&named), store.len()), (40, Ok(0), 40));
+        assert_eq!((store.remove_all(&[]), store.remove_all(&[&keys[60], &keys[60]])), (Ok(0), Ok(1)));
+        let memory = store.memory();
+        assert_eq!((memory.garbage, memory.used - memory.reachable), (0, 0));
+        assert!(store.check(&mut |_, _| {}).is_sound());
+        store.stop("a test".into());
+        assert!(store.remove_all(&[]).is_err() && store.remove_all(&named).is_err());
+    }
+
+    /// Accesses to the pool in a removal of so many keys of a store that has twice as many.
+    fn accesses(keys: u32) -> u64 {
+        let pool: Pool<Counting<Dram>> =
+            PoolOptions::anonymous().size(64 << 20).hash_seed(5).create().unwrap();
+        let settings = crate::direct::Settings { expected_keys: 40_000, ..settings() };
+        let store = crate::direct::small::Store::<Counting<Dram>>::open(pool.clone(), settings).unwrap();
+        let names: Vec<[u8; 4]> = (0..2 * keys).map(u32::to_le_bytes).collect();
+        names
+            .iter()
+            .for_each(|key| store.put(crate::Put { key, value: b"value", expires_at: None }).unwrap());
+        let named: Vec<&[u8]> = names.iter().step_by(2).map(|key| &key[..]).collect();
+        let (counts, removed) = pool.medium().during(|| store.remove_all(&named).unwrap());
+        assert_eq!(removed, u64::from(keys));
+        counts.loads + counts.stores
+    }
+
+    #[test]
+    fn remove_all_costs_the_same_for_each_key() {
+        let [few, many] = [1000, 16_000].map(|keys| accesses(keys) / u64::from(keys));
+        assert!(many <= few + few / 4, "{few} accesses a key of 1,000 and {many} of 16,000");
+    }
+}

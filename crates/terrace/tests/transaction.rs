@@ -1,0 +1,101 @@
+//! What a transaction tells of the number of keys, and what several writes as one do.
+
+use terrace::{Change, Put, Store, WriteError};
+
+fn store() -> Store {
+    Store::options().anonymous().create().unwrap()
+}
+
+fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Put<'a> {
+    Put { key, value, expires_at: None }
+}
+
+/// The length is kept up from the first time it is asked for, so it is asked for at every place in turn.
+#[test]
+fn len_counts_what_a_transaction_has_written() {
+    const STEPS: usize = 300;
+    for first in (0..STEPS).step_by(7) {
+        let store = store();
+        (0..20u8).for_each(|n| store.put(&[n], b"old").unwrap());
+        store
+            .transaction(&[], |transaction| -> Result<(), WriteError> {
+                let mut model: std::collections::BTreeSet<u8> = (0..20).collect();
+                for step in 0..STEPS {
+                    let key = [(step * 7 % 40) as u8];
+                    match step * 31 % 11 {
+                        0..4 => {
+                            transaction.put(&key, b"new")?;
+                            model.insert(key[0]);
+                        }
+                        4..7 => assert_eq!(transaction.remove(&key)?, model.remove(&key[0])),
+                        7 => transaction.modify(&key, |_| (Change::Expire(Some(u64::MAX)), ()))?,
+                        8 if step > 200 && step % 5 == 0 => {
+                            transaction.clear()?;
+                            model.clear();
+                        }
+                        _ => drop(transaction.get(&key)?),
+                    }
+                    if step >= first {
+                        assert_eq!(
+                            transaction.len(),
+                            model.len() as u64,
+                            "at step {step}, first asked at {first}"
+                        );
+                    }
+                }
+                Ok(())
+            })
+            .unwrap()
+            .unwrap()
+            .unwrap();
+    }
+}
+
+#[test]
+fn put_all_writes_all_or_nothing() {
+    let store = store();
+    store.put(b"there", b"1").unwrap();
+    let long = vec![7; terrace::KEY_MAX + 1];
+    assert_eq!(store.put_all(&[put(b"a", b"1"), put(&long, b"2")]), Err(WriteError::KeyTooLong));
+    assert_eq!(store.len(), 1);
+    // Of puts of one key, the last counts.
+    store.put_all(&[put(b"a", b"1"), put(b"b", b"2"), put(b"a", b"3")]).unwrap();
+    assert_eq!((store.len(), store.get(b"a").unwrap().unwrap().to_vec()), (3, b"3".to_vec()));
+    store.put_all(&[]).unwrap();
+}
+
+#[test]
+fn put_all_new_writes_only_if_no_key_is_there() {
+    let store = store();
+    assert_eq!(store.put_all_new(&[put(b"a", b"1"), put(b"a", b"2")]), Ok(true));
+    assert_eq!(store.get(b"a").unwrap().unwrap(), b"2");
+    assert_eq!(store.put_all_new(&[put(b"b", b"1"), put(b"a", b"3")]), Ok(false));
+    assert_eq!((store.len(), store.get(b"a").unwrap().unwrap().to_vec()), (1, b"2".to_vec()));
+    // A key that has expired is not there.
+    store.put_expiring(b"gone", b"1", std::time::Duration::ZERO).unwrap();
+    assert_eq!(store.put_all_new(&[put(b"b", b"1"), put(b"gone", b"3")]), Ok(true));
+    assert_eq!(store.get(b"gone").unwrap().unwrap(), b"3");
+}
+
+/// Some write and remove both keys as one, others read them as one: never is only one there.
+#[test]
+fn remove_all_takes_keys_away_at_one_instant() {
+    let store = store();
+    let keys: Vec<Vec<u8>> = (0..20).map(|n| format!("key {n}").into_bytes()).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    let puts: Vec<Put<'_>> = keys.iter().map(|key| put(key, b"value")).collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..500 {
+                store.put_all(&puts).unwrap();
+                assert_eq!(store.remove_all(&keys), Ok(20));
+            }
+        });
+        for _ in 0..300 {
+            let mut there = 0;
+            store.snapshot_many(&keys, &mut |_, entry| there += u32::from(entry.unwrap().is_some()));
+            assert!(there == 0 || there == 20, "{there}");
+        }
+    });
+    assert!(store.is_empty());
+}
