@@ -139,6 +139,9 @@ pub trait Engine: Send + Sync {
     /// The other processes that share the store now.
     fn others(&self) -> Vec<Holder>;
 
+    /// Posts a notice for processes that have not opened the store; whether there is room for it.
+    fn post_notice(&self, text: &str) -> bool;
+
     /// Kills one of those that stands still, if it still does. Whether it did.
     fn end_stopped(&self, holder: &Holder) -> std::io::Result<bool>;
 

@@ -1,7 +1,8 @@
 //! Where each part of a pool lies. Computed from the geometry alone, which is chosen at create and kept in the superblock.
 //!
 //! ```text
-//! 0              superblock A          512 of 4096 bytes
+//! 0              superblock A          512 bytes
+//! 512            notices               256 bytes each, to the end of the page
 //! 4096           superblock B          512 of 4096 bytes
 //! roots          root directory        64 bytes a root
 //! participants   participant table     64 bytes a slot

@@ -127,8 +127,18 @@ pub(crate) fn life_of<M: MappedMedium>(
     index: u32,
     incarnation: u32,
 ) -> u64 {
-    let opened_ms = slot(region, layout, index).0[3].load(region.medium(), Relaxed);
-    opened_ms.wrapping_mul(INCARNATIONS) | u64::from(incarnation)
+    opened_ms_of(region, layout, index).wrapping_mul(INCARNATIONS) | u64::from(incarnation)
+}
+
+/// When the participant in slot `index` opened the pool, unix ms.
+pub(crate) fn opened_ms_of<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) -> u64 {
+    slot(region, layout, index).0[3].load(region.medium(), Relaxed)
+}
+
+/// Incarnation and time of opening of the participant in `slot`, the bytes of one; `None` if it is free.
+pub(crate) fn life_in(slot: &[u8]) -> Option<(u32, u64)> {
+    let word = |i: usize| slot.as_chunks().0.get(i).map_or(0, |&piece| u64::from_le_bytes(piece));
+    (word(0) & TAKEN != 0).then(|| (incarnation(word(0)) as u32, word(3)))
 }
 
 /// Gives slot `index` back, unless it is another incarnation's by now.

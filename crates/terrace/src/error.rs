@@ -36,6 +36,19 @@ impl OpenError {
         matches!(self, Self::Pool(error) if matches!(error.problem, terrace_pool::Problem::InUse(_)))
     }
 
+    /// Whether there is no pool at the path.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Pool(error) if matches!(error.problem, terrace_pool::Problem::Missing))
+    }
+
+    /// Whether this user may not open the pool as was asked: not at all, or not to write.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Pool(error) if matches!(
+            error.problem,
+            terrace_pool::Problem::Denied(_) | terrace_pool::Problem::ReadOnlyFileSystem
+        ))
+    }
+
     /// Whether the pool lies where it can be read by one who shares it, and not by one who leaves all of it as it is: on hugetlbfs, or on a device.
     pub fn is_for_sharers(&self) -> bool {
         matches!(self, Self::Pool(error) if matches!(error.problem, terrace_pool::Problem::NotReadable))

@@ -50,8 +50,22 @@ pub use terrace_engine::{
 };
 pub use terrace_medium::HugePages;
 pub use terrace_pool::{
-    CloseError, Durability, Finding, GrowError, Holder, Problem, Remedy, Start, WatchError,
+    CloseError, Durability, Finding, GrowError, Holder, NOTICE_MAX, Problem, Remedy, Start, WatchError,
     explain_lost_memory,
 };
 pub use transaction::Transaction;
 pub use watch::Watch;
+
+/// The notices of the processes that have the store at `path` open, as posted with [`Store::post_notice`]; read from its file without opening the store. A process that has just died may have left one.
+///
+/// ```
+/// # let directory = tempfile::tempdir_in("/dev/shm")?;
+/// # let path = directory.path().join("app.pool");
+/// let store = terrace::Store::options().path(&path).create()?;
+/// store.post_notice("redis://127.0.0.1:6379");
+/// assert_eq!(terrace::notices(&path)?, ["redis://127.0.0.1:6379"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn notices(path: impl AsRef<std::path::Path>) -> Result<Vec<String>, OpenError> {
+    Ok(terrace_pool::notices(path)?)
+}

@@ -428,6 +428,12 @@ impl Store {
         self.0.engine.others()
     }
 
+    /// Posts `text` for processes that have not opened the store, in place of an earlier one; [`notices`](crate::notices) reads it. A server posts its addresses. The notice is valid
+    /// while this process has the store open. Returns whether there was room: for [`NOTICE_MAX`](crate::NOTICE_MAX) bytes, and for the first 14 processes that share a store.
+    pub fn post_notice(&self, text: &str) -> bool {
+        self.0.engine.post_notice(text)
+    }
+
     /// In a store that several processes share: takes over now what those have left that died, their memory too, and returns how many there were. A thread of the store
     /// does so ten times a second; nobody needs to wait for it. While this thread keeps an entry, or another process stands still that may,
     /// their memory is left to that one.

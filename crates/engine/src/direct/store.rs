@@ -235,6 +235,9 @@ where
     fn others(&self) -> Vec<Holder> {
         self.pool().others()
     }
+    fn post_notice(&self, text: &str) -> bool {
+        self.pool().post_notice(text)
+    }
     fn end_stopped(&self, holder: &Holder) -> std::io::Result<bool> {
         self.pool().end_stopped(holder)
     }
