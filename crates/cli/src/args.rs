@@ -1,14 +1,20 @@
 //! The command line.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use terrace_server::config::Key;
 
 use crate::{
     bench::BenchOptions,
+    environment::{self, PASSWORD_FILE},
+    failure::Failure,
     report::ReportOptions,
-    settings::{OfMetrics, OfPool, OfServer, Settings},
+    serve,
+    settings::{OfChange, OfMetrics, OfPool, OfReader, OfServer, Settings},
 };
 
 /// A key-value store for memory that outlives the process.
@@ -18,6 +24,9 @@ use crate::{
     after_help = "Exit codes: 0 done; 1 failed, or something was found wrong; 2 the command line makes no sense."
 )]
 pub(crate) struct Cli {
+    /// The pool file; it may stand behind the command, too
+    #[arg(long, value_name = "PATH")]
+    pub(crate) pool: Option<String>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -48,6 +57,59 @@ pub(crate) enum Command {
     Report(ReportOptions),
 }
 
+impl Command {
+    /// Sets the pool that was named before the command.
+    pub(crate) fn name_pool(&mut self, pool: &str) -> Result<(), Failure> {
+        match self {
+            Command::Serve(options) => options.settings.name_pool(pool),
+            Command::Get(options) => options.pool.name_pool(pool),
+            Command::Put(options) => options.pool.name_pool(pool),
+            Command::Del(options) => options.pool.name_pool(pool),
+            Command::Scan(options) => options.pool.name_pool(pool),
+            Command::Load(options) => options.pool.name_pool(pool),
+            Command::Dump(options) => options.pool.name_pool(pool),
+            Command::Check(options) => options.pool.name_pool(pool),
+            Command::Stats(options) => options.pool.name_pool(pool),
+            Command::Bench(options) => options.pool.name_pool(pool),
+            Command::Report(_) => {
+                Err(Failure::usage("--pool means nothing to report, which reads files of results"))
+            }
+        }
+    }
+}
+
+/// The password of the server that holds the pool, if one does and asks for it.
+#[derive(Debug, Args)]
+pub(crate) struct Password {
+    /// Password of the server that holds the pool; better in the environment or a file than in a
+    /// flag, which others can see [env: TERRACE_PASSWORD, REDISCLI_AUTH]
+    #[arg(long, value_name = "PASSWORD", help_heading = "Server")]
+    password: Option<String>,
+    /// File whose first line is that password [env: TERRACE_PASSWORD_FILE]
+    #[arg(long, value_name = "PATH", help_heading = "Server", conflicts_with = "password")]
+    password_file: Option<PathBuf>,
+}
+
+impl Password {
+    /// The password from a flag, or else from the environment; empty if there is none.
+    pub(crate) fn bytes(&self) -> Result<Vec<u8>, Failure> {
+        let read = |path: &Path| Ok(serve::password_in(path)?.into_bytes());
+        if let Some(password) = &self.password {
+            return Ok(password.clone().into_bytes());
+        }
+        if let Some(path) = &self.password_file {
+            return read(path);
+        }
+        if let Some(password) = environment::variable("TERRACE_PASSWORD") {
+            return Ok(password.into_encoded_bytes());
+        }
+        if let Some(path) = environment::variable(PASSWORD_FILE) {
+            return read(path.as_ref());
+        }
+        Ok(environment::variable("REDISCLI_AUTH").unwrap_or_default().into_encoded_bytes())
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ServeOptions {
     #[command(flatten)]
@@ -62,7 +124,9 @@ pub(crate) struct GetOptions {
     /// The key
     pub(crate) key: OsString,
     #[command(flatten)]
-    pub(crate) pool: Settings<OfPool>,
+    pub(crate) password: Password,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfReader>,
 }
 
 #[derive(Debug, Args)]
@@ -75,6 +139,8 @@ pub(crate) struct PutOptions {
     #[arg(long, value_parser = crate::keys::parse_ttl)]
     pub(crate) ttl: Option<u64>,
     #[command(flatten)]
+    pub(crate) password: Password,
+    #[command(flatten)]
     pub(crate) pool: Settings<OfPool>,
 }
 
@@ -84,7 +150,9 @@ pub(crate) struct DelOptions {
     #[arg(required = true)]
     pub(crate) keys: Vec<OsString>,
     #[command(flatten)]
-    pub(crate) pool: Settings<OfPool>,
+    pub(crate) password: Password,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfChange>,
 }
 
 #[derive(Debug, Args)]
@@ -108,16 +176,24 @@ pub(crate) struct ScanOptions {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) pool: Settings<OfPool>,
+    pub(crate) password: Password,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfReader>,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-CSV has a header that names the columns key and value, and ttl (seconds) if there is one.
-JSON lines are {\"key\":..,\"value\":..,\"ttl\":seconds}; key_base64 and value_base64 hold what is no text, and
-expires_at_ms (Unix time) may stand for ttl. A Redis protocol stream holds commands: SET, SETEX, MSET, ...
+CSV has a header that names the columns key and value, and ttl or expires_at_ms if there is one. Lines end with LF or
+CRLF; a field with a comma, a quote or a line end in it stands in quotes, and a quote in it is doubled.
+JSON lines are {\"key\":..,\"value\":..,\"ttl\":..}; key_base64 and value_base64 hold what is no text. A number that is a
+value is kept digit by digit.
+In both, ttl counts seconds from now (1.5 will do) and expires_at_ms milliseconds since 1970; both are above 0, and a
+record whose time has passed is not there afterwards.
+A Redis protocol stream holds commands: SET, SETEX, MSET, ... Terrace has one database, 0: commands for another are
+skipped.
 
 A line that cannot be used is reported with its number and skipped; what is good is kept.
+If a server holds the pool, the records go through it.
 Exit code 0: all of it was loaded; 1: some of it was not.")]
 pub(crate) struct LoadOptions {
     /// The file; `-` is standard input
@@ -125,6 +201,8 @@ pub(crate) struct LoadOptions {
     /// Its format; without it, its name tells, or its first bytes
     #[arg(long)]
     pub(crate) format: Option<Format>,
+    #[command(flatten)]
+    pub(crate) password: Password,
     #[command(flatten)]
     pub(crate) pool: Settings<OfPool>,
 }
@@ -142,6 +220,13 @@ pub(crate) enum Format {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+If a server holds the pool, the dump goes through it and is a backup of a store in use: each key that is there throughout
+stands in it once, with its value and expiry of one instant. The whole is not of one instant: of keys that are written,
+come or go meanwhile, some are there as they were before and some as they were after.
+
+Exit code 0, and only that, means that the dump is whole: the last line on standard error says how many records it has.
+A file (--output) gets its name when it is whole.")]
 pub(crate) struct DumpOptions {
     /// The form to write; CSV cannot hold bytes that are no text
     #[arg(long, default_value = "jsonl")]
@@ -150,7 +235,9 @@ pub(crate) struct DumpOptions {
     #[arg(long, short, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) pool: Settings<OfPool>,
+    pub(crate) password: Password,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfReader>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -175,7 +262,7 @@ pub(crate) struct CheckOptions {
     #[arg(long)]
     pub(crate) repair: bool,
     #[command(flatten)]
-    pub(crate) pool: Settings<OfPool>,
+    pub(crate) pool: Settings<OfReader>,
 }
 
 #[derive(Debug, Args)]
@@ -189,12 +276,13 @@ pub(crate) struct StatsOptions {
     #[command(flatten)]
     pub(crate) metrics: Settings<OfMetrics>,
     #[command(flatten)]
-    pub(crate) pool: Settings<OfPool>,
+    pub(crate) pool: Settings<OfReader>,
 }
 
 impl StatsOptions {
-    /// Where the server that holds the pool shows its metrics.
-    pub(crate) fn metrics_port(&self) -> u16 {
-        u16::try_from(self.metrics.number(Key::MetricsPort)).unwrap_or(u16::MAX)
+    /// Port at which the server that has the pool open shows its metrics, if it was given.
+    pub(crate) fn metrics_port(&self) -> Option<u16> {
+        let port = || u16::try_from(self.metrics.number(Key::MetricsPort)).unwrap_or(u16::MAX);
+        self.metrics.is_given(Key::MetricsPort).then(port)
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     args::CheckOptions,
     clock,
     failure::{FAILED, Failure, Outcome},
-    open,
+    open, remote,
     text::{counted, duration},
 };
 
@@ -42,6 +42,9 @@ pub(crate) fn run(options: &CheckOptions) -> Outcome {
     let config = options.pool.config()?;
     let began = clock::start();
     let store = match open::to_read(&config) {
+        Err(failure) if !remote::contacts(&open::path(&config)).is_empty() => {
+            return Err(failure.hint("check goes beside a server that was started with --shared; any other has to be stopped first"));
+        }
         Err(failure) if options.repair && open::path(&config).exists() => {
             return open::repair(&config).map_err(|error| error.after(&failure));
         }

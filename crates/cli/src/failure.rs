@@ -50,6 +50,18 @@ impl Failure {
         self
     }
 
+    /// Replaces the silent failure of a closed pipe by this message, where the output is needed
+    /// whole.
+    pub(crate) fn or_if_unread(self, message: String) -> Failure {
+        if self.message.is_empty() { Failure::new(message) } else { self }
+    }
+
+    /// All of it in one line.
+    pub(crate) fn one_line(&self) -> String {
+        let lines: Vec<&str> = [&self.message].into_iter().chain(&self.hints).map(String::as_str).collect();
+        lines.join("; ")
+    }
+
     /// Writes it to standard error.
     pub(crate) fn report(self) -> ExitCode {
         if !self.message.is_empty() {

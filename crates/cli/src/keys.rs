@@ -1,4 +1,4 @@
-//! `get`, `put` and `del`: one key at a time, straight from the pool.
+//! `get`, `put` and `del`: one key at a time, straight from the pool or through the server that holds it.
 
 use std::{
     io::{self, Read, Write},
@@ -6,13 +6,13 @@ use std::{
     process::ExitCode,
 };
 
-use terrace::Put;
-
 use crate::{
     args::{DelOptions, GetOptions, PutOptions},
     clock::now_ms,
     failure::{Failure, Outcome},
-    open,
+    record::Record,
+    remote::Refused,
+    target::Target,
     text::{counted, escaped},
 };
 
@@ -20,9 +20,9 @@ use crate::{
 const READ_MOST: u64 = (512 << 20) + 1;
 
 pub(crate) fn get(options: &GetOptions) -> Outcome {
-    let store = open::to_read(&options.pool.config()?)?;
+    let mut target = Target::to_read(&options.pool.config()?, &options.password)?;
     let key = options.key.as_bytes();
-    match store.get(key).map_err(Failure::new)? {
+    match target.get(key)? {
         Some(value) => {
             let mut out = io::stdout().lock();
             out.write_all(&value)?;
@@ -39,21 +39,22 @@ pub(crate) fn put(options: &PutOptions) -> Outcome {
         value.clear();
         io::stdin().lock().take(READ_MOST).read_to_end(&mut value)?;
     }
-    let store = open::or_create(&options.pool.config()?)?.store;
+    let mut target = Target::or_create(&options.pool.config()?, &options.password)?;
     let expires_at = options.ttl.map(|ttl| now_ms() + ttl);
-    let put = Put { key: options.key.as_bytes(), value: &value, expires_at };
-    store.put_many(&[put]).into_iter().collect::<Result<Vec<()>, _>>().map_err(Failure::new)?;
-    open::close(store)
+    let record = Record { key: options.key.as_bytes().to_vec(), value, expires_at };
+    target.put_many(&[&record]).into_iter().collect::<Result<(), _>>().map_err(|refused| match refused {
+        Refused::Record(why) => Failure::new(why),
+        Refused::All(failure) => failure,
+    })?;
+    target.close()
 }
 
 pub(crate) fn del(options: &DelOptions) -> Outcome {
-    let store = open::to_write(&options.pool.config()?)?;
-    let mut removed = 0;
-    for key in &options.keys {
-        removed += u64::from(store.remove(key.as_bytes()).map_err(Failure::new)?);
-    }
+    let mut target = Target::to_write(&options.pool.config()?, &options.password)?;
+    let keys: Vec<&[u8]> = options.keys.iter().map(|key| key.as_bytes()).collect();
+    let removed = target.remove(&keys)?;
     writeln!(io::stdout(), "removed {}", counted(removed, "key", "keys"))?;
-    open::close(store)
+    target.close()
 }
 
 /// A time to live in milliseconds: `30` (seconds), `500ms`, `10m`, `2h`, `7d`.

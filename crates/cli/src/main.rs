@@ -13,11 +13,14 @@ mod keys;
 mod load;
 mod open;
 mod record;
+mod remote;
 mod report;
+mod room;
 mod scan;
 mod serve;
 mod settings;
 mod stats;
+mod target;
 mod text;
 
 use std::{process::ExitCode, sync::Arc};
@@ -46,7 +49,9 @@ fn main() -> ExitCode {
             "warning: {name} is no setting of this program; `terrace serve --help` lists them all"
         ));
     }
-    match run(cli.command) {
+    let mut command = cli.command;
+    let named = cli.pool.map_or(Ok(()), |pool| command.name_pool(&pool));
+    match named.and_then(|()| run(command)) {
         Ok(code) => code,
         Err(failure) => failure.report(),
     }

@@ -1,7 +1,7 @@
 //! Opening pools as the flags say.
 
 use std::{
-    fs::{self, DirBuilder},
+    fs::DirBuilder,
     io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
@@ -9,12 +9,14 @@ use std::{
     time::Duration,
 };
 
-use terrace::{ByteSize, Durability, Index, OpenError, Options, Store};
-use terrace_server::config::{Config, Key, TABLE, format_size, parse_sizes};
+use terrace::{ByteSize, Durability, Index, OpenError, Options, Problem, Store};
+use terrace_server::config::{Config, Key, TABLE, parse_sizes};
 
 use crate::{
     clock,
     failure::{Failure, Outcome, say},
+    room,
+    target::LOOKS,
     text::counted,
 };
 
@@ -27,31 +29,68 @@ pub(crate) struct Opened {
     pub(crate) note: Option<String>,
 }
 
-/// A pool that exists, to look into: its file stays as it is, to the last byte. Where that can't be, as on hugetlbfs, all of it but its head, as by one of several that share it.
+/// A pool that exists, to look into: its file stays as it is, to the last byte. Where that can't
+/// be, as on hugetlbfs, all of it but its head, as by one of several that share it.
 pub(crate) fn to_read(config: &Config) -> Result<Store, Failure> {
+    patiently(config, || read_once(config))
+}
+
+/// As [`to_read`], without patience.
+pub(crate) fn read_once(config: &Config) -> Result<Store, OpenError> {
     let options = options(config).read_only(true);
-    patiently(|| match options.clone().open() {
-        Err(error) if error.is_for_sharers() => options.clone().shared(true).open(),
-        opened => opened,
-    })
+    match options.open() {
+        Err(error) if error.is_for_sharers() => options.shared(true).open(),
+        opened => opened.map_err(without_directory),
+    }
 }
 
 /// A pool that exists, to change.
-pub(crate) fn to_write(config: &Config) -> Result<Store, Failure> {
-    let store = patiently(|| options(config).open())?;
-    tell_salvaged(&store);
-    Ok(store)
+pub(crate) fn write_once(config: &Config) -> Result<Store, OpenError> {
+    options(config).open().map_err(without_directory)
+}
+
+/// A pool that is not to be made is missing, whether its directory is there or not.
+fn without_directory(mut error: OpenError) -> OpenError {
+    if let OpenError::Pool(error) = &mut error
+        && matches!(error.problem, Problem::NoDirectory(_))
+    {
+        error.problem = Problem::Missing;
+    }
+    error
+}
+
+/// A pool, made if there is none; [`prepare`] comes first.
+pub(crate) fn or_create_once(config: &Config) -> Result<Store, OpenError> {
+    options(config).open_or_create()
+}
+
+/// The failure for an error of the library. A missing pool is described with this program's
+/// commands, which the library does not know.
+pub(crate) fn failure(config: &Config, error: OpenError) -> Failure {
+    if !error.is_missing() {
+        return Failure::new(error);
+    }
+    let path = path(config);
+    let failure = Failure::new(format!("there is no pool {}", path.display()))
+        .hint("terrace serve, terrace put and terrace load make one; --pool PATH names another");
+    if path.starts_with("/dev/shm") {
+        return failure.hint("a container has a /dev/shm of its own, unless it was given the others'; the end of a login may clear it");
+    }
+    failure
 }
 
 /// Puts a new pool with all that is whole in the place of one that is damaged.
 pub(crate) fn repair(config: &Config) -> Outcome {
-    let store = patiently(|| options(config).salvage(true).open())?;
+    let path = path(config);
+    // The new pool is as large as the old one, which stays.
+    room::refuse(&path, path.metadata().map_or(0, |file| file.len()))?;
+    let store = patiently(config, || options(config).salvage(true).open())?;
     tell_salvaged(&store);
     close(store)
 }
 
 /// Says what a salvage kept and what it dropped.
-fn tell_salvaged(store: &Store) {
+pub(crate) fn tell_salvaged(store: &Store) {
     let Some(salvaged) = store.salvaged() else { return };
     salvaged.findings.iter().for_each(|finding| say(&format!("warning: dropped what lies at {finding}")));
     let kept = counted(salvaged.kept, "record", "records");
@@ -64,30 +103,34 @@ fn tell_salvaged(store: &Store) {
 
 /// A pool, made if there is none.
 pub(crate) fn or_create(config: &Config) -> Result<Opened, Failure> {
-    let path = path(config);
-    let mut note = None;
-    if !path.exists() {
-        make_default_directory(&path)?;
-        note = fit(config, &path);
-    }
+    let note = prepare(config)?;
     let began = clock::start();
-    let store = patiently(|| options(config).open_or_create())?;
+    let store = patiently(config, || or_create_once(config))?;
     tell_salvaged(&store);
     Ok(Opened { store, took: began.elapsed(), note })
 }
 
-/// How often a pool that is in use is asked for once more, within a second.
-const LOOKS: u32 = 50;
+/// If there is no pool, makes the default directory and chooses a size. Returns why the size is
+/// smaller than the default.
+pub(crate) fn prepare(config: &Config) -> Result<Option<String>, Failure> {
+    let path = path(config);
+    if path.exists() {
+        return Ok(None);
+    }
+    make_default_directory(&path)?;
+    room::fit(config, &path)
+}
 
-/// Opens a pool whose last user may still be ending: the kernel needs a while to take a large pool from a killed process.
-fn patiently(open: impl Fn() -> Result<Store, OpenError>) -> Result<Store, Failure> {
+/// Opens a pool whose last user may still be ending: the kernel needs a while to take a large pool
+/// from a killed process.
+fn patiently(config: &Config, open: impl Fn() -> Result<Store, OpenError>) -> Result<Store, Failure> {
     for _ in 0..LOOKS {
         match open() {
             Err(error) if error.is_in_use() => clock::pause(Duration::from_secs(1) / LOOKS),
-            opened => return opened.map_err(Failure::new),
+            opened => return opened.map_err(|error| failure(config, error)),
         }
     }
-    open().map_err(Failure::new)
+    open().map_err(|error| failure(config, error))
 }
 
 /// Closes a pool in order.
@@ -129,7 +172,8 @@ fn options(config: &Config) -> Options {
     options
 }
 
-/// The default pool's directory is made, for its owner only; any other must exist, since its name may be a slip.
+/// The default pool's directory is made, for its owner only; any other must exist, since its name
+/// may be a slip.
 fn make_default_directory(path: &Path) -> Result<(), Failure> {
     let default = Path::new(TABLE[Key::Pool as usize].default);
     let Some(directory) = path.parent().filter(|_| path == default) else { return Ok(()) };
@@ -142,35 +186,17 @@ fn make_default_directory(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Lowers a size that no one asked for to what the file system has room for, and says so.
-fn fit(config: &Config, path: &Path) -> Option<String> {
-    let directory = fs::canonicalize(path.parent()?).ok()?;
-    let room = rustix::fs::statvfs(&directory).ok()?;
-    let free = room.f_bavail.saturating_mul(room.f_frsize);
-    let size = config.number(Key::Size);
-    // A quarter stays for others; whole MiB look like someone's choice.
-    let fitting = (free / 4 * 3) >> 20 << 20;
-    if config.given(Key::Size) || fitting >= size {
-        return None;
-    }
-    config.record(Key::Size, fitting);
-    let (fitting, size, free) = (format_size(fitting), format_size(size), format_size(free));
-    Some(format!(
-        "{fitting} instead of {size}, since {} has {free} free; --size chooses",
-        directory.display()
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Whether a pool is opened that is in use for the first `times` that it is asked for, and how often it was.
+    /// Whether a pool is opened that is in use for the first `times` that it is asked for, and how
+    /// often it was.
     fn opened_after(times: u32, options: &Options) -> (bool, u32) {
         let user = Cell::new(Some(options.create().unwrap()));
         let asked = Cell::new(0);
-        let opened = patiently(|| {
+        let opened = patiently(&Config::default(), || {
             if asked.replace(asked.get() + 1) == times {
                 drop(user.take());
             }
@@ -189,7 +215,7 @@ mod tests {
         assert_eq!(opened_after(LOOKS, &options("freed late")), (true, LOOKS + 1));
         assert_eq!(opened_after(u32::MAX, &options("taken")), (false, LOOKS + 1));
         let asked = Cell::new(0);
-        let missing = patiently(|| {
+        let missing = patiently(&Config::default(), || {
             asked.set(asked.get() + 1);
             options("missing").open()
         });

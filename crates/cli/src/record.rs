@@ -1,11 +1,14 @@
 //! One record as a line of JSON: what `dump` and `scan --json` write and `load` reads.
 //!
-//! `{"key":"user:7","value":"Ada","expires_at_ms":1799999999999}`; a key or value that is no text stands in `key_base64` or
-//! `value_base64`, so that every record comes back byte for byte. `load` takes `ttl` (seconds from now) too.
+//! `{"key":"user:7","value":"Ada","expires_at_ms":1799999999999}`; a key or value that is no text
+//! stands in `key_base64` or `value_base64`, so that every record comes back byte for byte. `load`
+//! takes `ttl` (seconds from now) too.
+
+use std::borrow::Cow;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use terrace::Put;
 
 /// A key, its value, and when it expires (Unix ms).
@@ -22,68 +25,115 @@ impl Record {
     }
 }
 
-#[derive(Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct Line<'a> {
-    #[serde(skip_serializing_if = "Option::is_none", borrow)]
-    key: Option<std::borrow::Cow<'a, str>>,
+/// A line as it is written.
+#[derive(Default, Serialize)]
+struct Written<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key_base64: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<Value>,
+    value: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     value_base64: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ttl: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at_ms: Option<u64>,
 }
 
+/// A line as it is read. Numbers keep their literal text; parsed and printed again, it may differ.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    #[serde(borrow)]
+    key: Option<Cow<'a, str>>,
+    key_base64: Option<String>,
+    #[serde(borrow)]
+    value: Option<&'a RawValue>,
+    value_base64: Option<String>,
+    #[serde(borrow)]
+    ttl: Option<&'a RawValue>,
+    #[serde(borrow)]
+    expires_at_ms: Option<&'a RawValue>,
+}
+
 /// A record as one line, without its end.
 pub(crate) fn to_json(key: &[u8], value: &[u8], expires_at: Option<u64>) -> String {
-    let mut line = Line { expires_at_ms: expires_at, ..Line::default() };
-    match std::str::from_utf8(key) {
-        Ok(text) => line.key = Some(text.into()),
-        Err(_) => line.key_base64 = Some(BASE64_STANDARD.encode(key)),
+    let mut line = Written { expires_at_ms: expires_at, ..Written::default() };
+    match text(key) {
+        Some(text) => line.key = Some(text),
+        None => line.key_base64 = Some(BASE64_STANDARD.encode(key)),
     }
-    match std::str::from_utf8(value) {
-        Ok(text) => line.value = Some(text.into()),
-        Err(_) => line.value_base64 = Some(BASE64_STANDARD.encode(value)),
+    match text(value) {
+        Some(text) => line.value = Some(text),
+        None => line.value_base64 = Some(BASE64_STANDARD.encode(value)),
     }
     // Strings and numbers have no way to fail.
     serde_json::to_string(&line).unwrap_or_default()
 }
 
+/// Bytes as text, if they are UTF-8 and JSON's escapes do not make them longer than base64: it
+/// writes six bytes for a control character, and the longest value would not fit a line.
+fn text(bytes: &[u8]) -> Option<&str> {
+    let longer: usize = bytes
+        .iter()
+        .map(|byte| match byte {
+            b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 1,
+            0..=0x1f => 5,
+            _ => 0,
+        })
+        .sum();
+    if longer > bytes.len() / 3 + 16 {
+        return None;
+    }
+    std::str::from_utf8(bytes).ok()
+}
+
 /// Reads a line; the error says what is wrong with it.
 pub(crate) fn from_json(line: &[u8], now_ms: u64) -> Result<Record, String> {
     let line: Line<'_> = serde_json::from_slice(line).map_err(|error| json_error(&error))?;
-    let value = match line.value {
-        None => None,
-        Some(Value::String(text)) => Some(text.into_bytes()),
-        Some(Value::Number(number)) => Some(number.to_string().into_bytes()),
-        Some(_) => return Err("the value must be a string or a number".into()),
-    };
+    let literal = |raw: Option<&RawValue>, what| raw.map(|raw| literal(raw, what)).transpose();
+    let value = literal(line.value, "the value")?.map(String::into_bytes);
+    let (ttl, at) = (literal(line.ttl, "the ttl")?, literal(line.expires_at_ms, "expires_at_ms")?);
     Ok(Record {
         key: one_of("key", line.key.map(|text| text.into_owned().into_bytes()), line.key_base64)?,
         value: one_of("value", value, line.value_base64)?,
-        expires_at: match (line.ttl, line.expires_at_ms) {
-            (Some(_), Some(_)) => return Err("it has both ttl and expires_at_ms".into()),
-            (Some(ttl), None) => Some(expiry_after(ttl, now_ms)?),
-            (None, at) => at,
-        },
+        expires_at: expiry(ttl.as_deref(), at.as_deref(), now_ms)?,
     })
 }
 
-/// When something that lives `ttl` seconds expires.
-pub(crate) fn expiry_after(ttl: f64, now_ms: u64) -> Result<u64, String> {
-    // Redis's own bound: Unix ms that fit a signed word.
-    let most = (i64::MAX / 2) as f64;
-    let ms = ttl * 1000.0;
-    if !(ms >= 1.0 && ms < most) {
-        return Err(format!("the ttl {ttl} is not a number of seconds above 0"));
+/// A string's content, or a number as it stands.
+fn literal(raw: &RawValue, what: &str) -> Result<String, String> {
+    match raw.get().as_bytes().first() {
+        Some(b'"') => serde_json::from_str(raw.get()).map_err(|error| json_error(&error)),
+        Some(b'-' | b'0'..=b'9') => Ok(raw.get().into()),
+        _ => Err(format!("{what} must be a string or a number")),
     }
-    Ok(now_ms + ms as u64)
 }
+
+/// When a record with this `ttl` (seconds) or `expires_at_ms` (since 1970) expires. The rule is the
+/// same in every format, and as for SET's EX and PXAT: times are above 0.
+pub(crate) fn expiry(ttl: Option<&str>, at_ms: Option<&str>, now_ms: u64) -> Result<Option<u64>, String> {
+    match (ttl, at_ms) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err("it has both ttl and expires_at_ms".into()),
+        (Some(ttl), None) => {
+            let ms = ttl.parse::<f64>().map_or(0.0, |seconds| (seconds * 1000.0).round());
+            // NaN is in no range.
+            let at = if (1.0..TIME_MAX as f64).contains(&ms) { now_ms.saturating_add(ms as u64) } else { 0 };
+            let at = (1..=TIME_MAX).contains(&at).then_some(Some(at));
+            at.ok_or_else(|| format!("the ttl `{ttl}` is not a number of seconds above 0"))
+        }
+        (None, Some(at_ms)) => {
+            let at = at_ms.parse().ok().filter(|at| (1..=TIME_MAX).contains(at)).map(Some);
+            at.ok_or_else(|| {
+                format!("expires_at_ms `{at_ms}` is not a number of milliseconds since 1970, above 0")
+            })
+        }
+    }
+}
+
+/// Redis's own bound: Unix milliseconds that fit a signed word.
+const TIME_MAX: u64 = i64::MAX as u64;
 
 fn one_of(name: &str, plain: Option<Vec<u8>>, base64: Option<String>) -> Result<Vec<u8>, String> {
     match (plain, base64) {
@@ -112,8 +162,10 @@ mod tests {
         for (key, value, expires_at) in [
             (&b"user:7"[..], &b"Ada"[..], None),
             (b"\xff\x00", b"\x80", Some(4_102_444_800_000)),
-            ("λ\"\n".as_bytes(), b"", Some(0)),
-            (b"k", &[0; 300], None),
+            ("λ\"\n".as_bytes(), b"", Some(1)),
+            (b"k", &[0; 300], Some(i64::MAX as u64)),
+            (b"", b"\x00\x1f\x7f\\/\"", None),
+            (b"k", "a\u{2028}\u{feff}\u{10ffff}".as_bytes(), None),
         ] {
             let line = to_json(key, value, expires_at);
             assert!(!line.contains('\n'));
@@ -145,8 +197,38 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_times_to_live_are_taken() {
-        let record = from_json(b"{\"key\":\"a\",\"value\":12.50,\"ttl\":1.5}", 1000).unwrap();
-        assert_eq!(record, Record { key: b"a".into(), value: b"12.5".into(), expires_at: Some(2500) });
+    fn numbers_are_kept_digit_by_digit() {
+        for number in ["12345678901234567890123", "1e5", "1.10", "-0", "0.30000000000000004", "1E+400"] {
+            let record = from_json(format!("{{\"key\":\"a\",\"value\": {number} }}").as_bytes(), 0).unwrap();
+            assert_eq!(record.value, number.as_bytes());
+        }
+    }
+
+    #[test]
+    fn line_of_control_characters_is_no_longer_than_base64() {
+        for value in [&[1; 3000][..], &[b'\n'; 3000]] {
+            assert!(to_json(b"k", value, None).len() < 4100);
+        }
+        assert!(to_json(b"k", b"two\nlines", None).contains("two\\nlines"));
+    }
+
+    #[test]
+    fn times_follow_one_rule() {
+        let ttl = |text| expiry(Some(text), None, 1000);
+        let at = |text| expiry(None, Some(text), 1000);
+        for (text, ms) in [("1.5", 2500), ("1.001", 2001), ("0.001", 1001), ("1e3", 1_001_000)] {
+            assert_eq!(ttl(text), Ok(Some(ms)));
+        }
+        for text in
+            ["0", "-1", "0.0001", "inf", "nan", "NaN", "1e300", "9223372036854775807", "soon", "", "1s"]
+        {
+            assert!(ttl(text).is_err(), "{text}");
+        }
+        assert_eq!((at("1"), at("9223372036854775807")), (Ok(Some(1)), Ok(Some(i64::MAX as u64))));
+        for text in ["0", "-1", "9223372036854775808", "1.5", "1e3", "inf", ""] {
+            assert!(at(text).is_err(), "{text}");
+        }
+        assert_eq!(expiry(None, None, 1000), Ok(None));
+        assert!(expiry(Some("1"), Some("1"), 1000).is_err());
     }
 }

@@ -6,54 +6,38 @@ use std::{
     process::ExitCode,
 };
 
-use terrace::{Cursor, Entry, Store};
 use terrace_protocol::Glob;
 
-use crate::{
-    args::ScanOptions,
-    failure::{Failure, Outcome},
-    open, record,
-    text::escaped,
-};
+use crate::{args::ScanOptions, failure::Outcome, record, target::Target, text::escaped};
 
-pub(crate) fn run(options: &ScanOptions) -> Outcome {
-    let store = open::to_read(&options.pool.config()?)?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    let mut left = options.limit.unwrap_or(u64::MAX);
-    each_entry(&store, &mut |key, entry| {
-        if left == 0 {
-            return Ok(false);
-        }
-        if is_wanted(options, key) {
-            left -= 1;
-            write(&mut out, options, key, &entry)?;
-        }
-        Ok(left > 0)
-    })?;
-    out.flush()?;
-    Ok(ExitCode::SUCCESS)
+/// Which entries are shown, and how much of them.
+pub(crate) struct Wanted<'a> {
+    pub(crate) key: &'a dyn Fn(&[u8]) -> bool,
+    /// Whether values and times of expiry are, too.
+    pub(crate) values: bool,
 }
 
-/// Calls `each` with every entry, until it says that it has enough.
-pub(crate) fn each_entry(
-    store: &Store,
-    each: &mut dyn FnMut(&[u8], Entry<'_>) -> io::Result<bool>,
-) -> Result<(), Failure> {
-    const AT_LEAST: usize = 256;
-    let mut cursor = Cursor::default();
-    loop {
-        let mut more: io::Result<bool> = Ok(true);
-        cursor = store
-            .scan(cursor, AT_LEAST, &mut |key, entry| {
-                if matches!(more, Ok(true)) {
-                    more = each(key, entry);
-                }
-            })
-            .map_err(Failure::new)?;
-        if !more? || cursor == Cursor::default() {
-            return Ok(());
-        }
+/// A key's value, and the Unix millisecond at which it expires.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Found<'a> {
+    pub(crate) value: &'a [u8],
+    pub(crate) expires_at: Option<u64>,
+}
+
+pub(crate) fn run(options: &ScanOptions) -> Outcome {
+    let mut target = Target::to_read(&options.pool.config()?, &options.password)?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut left = options.limit.unwrap_or(u64::MAX);
+    let wanted = Wanted { key: &|key| is_wanted(options, key), values: options.values || options.json };
+    if left > 0 {
+        target.each_entry(&wanted, &mut |key, found| {
+            left -= 1;
+            write(&mut out, options, key, found)?;
+            Ok(left > 0)
+        })?;
     }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn is_wanted(options: &ScanOptions, key: &[u8]) -> bool {
@@ -62,15 +46,15 @@ fn is_wanted(options: &ScanOptions, key: &[u8]) -> bool {
     begins && options.pattern.as_ref().is_none_or(|p| Glob::new(p.as_bytes()).matches(key).unwrap_or(false))
 }
 
-fn write(out: &mut dyn Write, options: &ScanOptions, key: &[u8], entry: &Entry<'_>) -> io::Result<()> {
+fn write(out: &mut dyn Write, options: &ScanOptions, key: &[u8], found: Found<'_>) -> io::Result<()> {
     if options.json {
-        return writeln!(out, "{}", record::to_json(key, entry.value, entry.expires_at));
+        return writeln!(out, "{}", record::to_json(key, found.value, found.expires_at));
     }
     let shown = |bytes: &[u8]| if options.raw { bytes.to_vec() } else { escaped(bytes).into_bytes() };
     out.write_all(&shown(key))?;
     if options.values {
         out.write_all(b"\t")?;
-        out.write_all(&shown(entry.value))?;
+        out.write_all(&shown(found.value))?;
     }
     out.write_all(b"\n")
 }

@@ -27,6 +27,8 @@ use crate::{
     failure::{FAILED, Failure, Outcome},
     in_force,
     open::{self, Opened},
+    remote::Contact,
+    room,
     text::{counted, duration},
 };
 
@@ -36,6 +38,7 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
     if let Some(path) = file {
         read_password(&config, &path)?;
     }
+    name_pool_from_anywhere(&config)?;
     log_to_stderr(&config);
     tell_of_kubernetes();
     let stopper = heed_signals()?;
@@ -47,8 +50,14 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
     connect_growth(&config, &store);
     let places = places(&listeners);
     let shared = Arc::new(Shared::new(store.clone(), config));
+    let contact = contact(&listeners, shared.run_id());
     let server = Server::start(Arc::clone(&shared), listeners).map_err(Failure::new)?;
     let _ = stopper.set(server.stopper());
+    if !store.post_notice(&contact.to_notice()) {
+        log::warn!(
+            "the pool has no room for this server's address: terrace get and the like will not find it"
+        );
+    }
     // Whoever started the server may have stopped listening to it; that is no reason not to serve.
     let _ = announce(&shared.config, &opened, &places);
     let served = server.wait();
@@ -58,12 +67,28 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
     closed
 }
 
+/// Makes the pool's path absolute: INFO and the metrics show it to processes in other directories.
+fn name_pool_from_anywhere(config: &Config) -> Result<(), Failure> {
+    let path = open::path(config);
+    if path.is_absolute() {
+        return Ok(());
+    }
+    let absolute = std::path::absolute(path)?;
+    // A path that is not UTF-8 stays relative.
+    absolute.to_str().map_or(Ok(()), |path| config.assign("pool", path)).map_err(Failure::new)
+}
+
 /// Where clients and scrapers find the server.
 fn places(listeners: &Listeners) -> String {
     let tcp = listeners.tcp_addresses().into_iter().map(|address| format!("redis://{address}"));
     let unix = listeners.unix_path().map(|path| format!("unix://{}", path.display()));
     let metrics = listeners.metrics_address().map(|address| format!("metrics http://{address}/metrics"));
     tcp.chain(unix).chain(metrics).collect::<Vec<_>>().join(" · ")
+}
+
+/// The server's addresses for `terrace get` and other commands, which find them in the pool.
+fn contact(listeners: &Listeners, run_id: &str) -> Contact {
+    Contact::new(run_id, listeners.unix_path(), listeners.tcp_addresses(), listeners.metrics_address())
 }
 
 /// The first lines: what is promised, where it listens, what it found.
@@ -123,23 +148,28 @@ fn found(opened: &Opened, stats: &Stats) -> String {
     }
 }
 
+fn cannot_take_password(path: &Path, error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(format!("cannot take the password from {}: {error}", path.display()))
+}
+
 /// The file's first line; who wrote it with an editor did not mean the line's end.
+pub(crate) fn password_in(path: &Path) -> Result<String, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| cannot_take_password(path, &error))?;
+    match text.lines().next() {
+        None | Some("") => Err(cannot_take_password(path, &"its first line is empty")),
+        Some(password) => Ok(password.into()),
+    }
+}
+
 fn read_password(config: &Config, path: &Path) -> Result<(), Failure> {
-    let cannot = |error: &dyn std::fmt::Display| {
-        Failure::new(format!("cannot take the password from {}: {error}", path.display()))
-    };
     if config.given(Key::Password) {
         return Err(Failure::usage(format!(
             "there are two passwords: one from --password or TERRACE_PASSWORD, one from the file {}; give one",
             path.display()
         )));
     }
-    let text = fs::read_to_string(path).map_err(|error| cannot(&error))?;
-    let password = text.lines().next().unwrap_or_default();
-    if password.is_empty() {
-        return Err(cannot(&"its first line is empty"));
-    }
-    config.assign("requirepass", password).map_err(|error| cannot(&error))
+    let assigned = config.assign("requirepass", &password_in(path)?);
+    assigned.map_err(|error| cannot_take_password(path, &error))
 }
 
 /// Lines like `2026-11-21T09:04:05Z warning: only 992 clients at once: ...`.
@@ -162,10 +192,12 @@ fn log_to_stderr(config: &Config) {
 
 /// CONFIG SET size makes the pool grow; CONFIG GET size tells what it is.
 fn connect_growth(config: &Config, store: &Store) {
-    let store = store.clone();
+    let (store, path) = (store.clone(), open::path(config));
     config.on_grow(move |bytes| {
+        let more = bytes.saturating_sub(store.stats().size_bytes);
+        room::refuse(&path, more).map_err(|failure| failure.one_line())?;
         let grown = store.grow(ByteSize::bytes(bytes)).map(ByteSize::as_bytes);
-        grown.map_err(|error| error.to_string().lines().map(str::trim).collect::<Vec<_>>().join("; "))
+        grown.map_err(|error| Failure::new(error).one_line())
     });
 }
 

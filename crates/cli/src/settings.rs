@@ -1,4 +1,5 @@
-//! Flags and environment variables made from the server's table of settings, so that a setting is written once.
+//! Flags and environment variables made from the server's table of settings, so that a setting is
+//! written once.
 
 use std::marker::PhantomData;
 
@@ -23,25 +24,49 @@ const POOL: &[Key] = &[
     Key::EndStopped,
 ];
 
-/// What was said of a pool ([`OfPool`]), or of a server and its pool ([`OfServer`]).
+/// Settings that matter to a command that only reads a pool.
+const READING: &[Key] = &[Key::Pool, Key::Durability, Key::Salvage, Key::Shared, Key::EndStopped];
+
+/// What was said of a pool ([`OfPool`], [`OfChange`], [`OfReader`]), or of a server and its pool
+/// ([`OfServer`]).
 #[derive(Clone, Debug)]
 pub(crate) struct Settings<W> {
     said: Vec<(&'static Setting, String)>,
+    /// Settings given on the command line.
+    on_line: Vec<Key>,
     wanted: PhantomData<W>,
 }
 
 /// Which lines of the table a command takes.
 pub(crate) trait Wanted {
+    /// Whether `--help` shows what a setting is by default.
+    const SHOWS_DEFAULTS: bool = true;
+
     fn wants(setting: &Setting) -> bool;
 
     /// The line of `--help`, and the heading that it is under.
     fn help(setting: &'static Setting) -> (&'static str, Option<&'static str>) {
         (setting.doc, Some(heading(setting.key)))
     }
+
+    /// Whether `--help` lists it. Settings without meaning for a command are accepted, since the
+    /// environment may set them for all commands, and ignored.
+    fn lists(_: &Setting) -> bool {
+        true
+    }
 }
 
+/// A command that may make the pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfPool;
+
+/// A command that changes a pool that exists.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfChange;
+
+/// A command that reads one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfReader;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfServer;
@@ -49,6 +74,26 @@ pub(crate) struct OfServer;
 impl Wanted for OfPool {
     fn wants(setting: &Setting) -> bool {
         POOL.contains(&setting.key)
+    }
+}
+
+impl Wanted for OfChange {
+    fn wants(setting: &Setting) -> bool {
+        OfPool::wants(setting)
+    }
+
+    fn lists(setting: &Setting) -> bool {
+        OfReader::lists(setting) || [Key::MaxSize, Key::HugePages].contains(&setting.key)
+    }
+}
+
+impl Wanted for OfReader {
+    fn wants(setting: &Setting) -> bool {
+        OfPool::wants(setting)
+    }
+
+    fn lists(setting: &Setting) -> bool {
+        READING.contains(&setting.key)
     }
 }
 
@@ -77,12 +122,18 @@ impl Wanted for OfThreads {
 pub(crate) struct OfMetrics;
 
 impl Wanted for OfMetrics {
+    // Without the flag, the server's notice in the pool tells.
+    const SHOWS_DEFAULTS: bool = false;
+
     fn wants(setting: &Setting) -> bool {
         setting.key == Key::MetricsPort
     }
 
     fn help(_: &'static Setting) -> (&'static str, Option<&'static str>) {
-        ("Where the server that holds the pool shows its metrics", None)
+        (
+            "Port at which the server that holds the pool shows its metrics; without it, the server has said so in the pool",
+            None,
+        )
     }
 }
 
@@ -91,6 +142,11 @@ impl<W: Wanted> Settings<W> {
     pub(crate) fn number(&self, key: Key) -> u64 {
         // The values were checked when they were read.
         self.config().unwrap_or_default().number(key)
+    }
+
+    /// Whether the setting was given, by a flag or in the environment.
+    pub(crate) fn is_given(&self, key: Key) -> bool {
+        self.said.iter().any(|(setting, _)| setting.key == key)
     }
 
     /// The settings as the server keeps them: those that were said are marked as given.
@@ -103,12 +159,25 @@ impl<W: Wanted> Settings<W> {
         }
         Ok(config)
     }
+
+    /// Sets the pool that was named before the command.
+    pub(crate) fn name_pool(&mut self, pool: &str) -> Result<(), Failure> {
+        if self.on_line.contains(&Key::Pool) {
+            return Err(Failure::usage("--pool is given twice"));
+        }
+        self.said.retain(|(setting, _)| setting.key != Key::Pool);
+        self.said.push((&TABLE[Key::Pool as usize], pool.into()));
+        Ok(())
+    }
 }
 
 impl<W: Wanted> Args for Settings<W> {
     fn augment_args(command: clap::Command) -> clap::Command {
         let wanted = TABLE.iter().filter(|setting| W::wants(setting));
-        wanted.fold(command, |command, setting| command.arg(flag(setting, W::help(setting))))
+        wanted.fold(command, |command, setting| {
+            let flag = flag(setting, W::help(setting)).hide(!W::lists(setting));
+            command.arg(flag.hide_default_value(!W::SHOWS_DEFAULTS))
+        })
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -118,7 +187,7 @@ impl<W: Wanted> Args for Settings<W> {
 
 impl<W: Wanted> FromArgMatches for Settings<W> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut said = Vec::new();
+        let (mut said, mut on_line) = (Vec::new(), Vec::new());
         for setting in TABLE.iter().filter(|setting| W::wants(setting)) {
             let is_given = matches.value_source(setting.flag) == Some(ValueSource::CommandLine);
             let flag = matches.get_one::<String>(setting.flag).filter(|_| is_given);
@@ -126,8 +195,11 @@ impl<W: Wanted> FromArgMatches for Settings<W> {
             if let Some(value) = flag.map_or_else(variable, |flag| Ok(Some(flag.clone())))? {
                 said.push((setting, value));
             }
+            if is_given {
+                on_line.push(setting.key);
+            }
         }
-        Ok(Settings { said, wanted: PhantomData })
+        Ok(Settings { said, on_line, wanted: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

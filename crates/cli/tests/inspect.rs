@@ -137,3 +137,15 @@ fn stats_of_a_pool_and_of_a_server_have_the_same_names() {
     let watched = place.run_on(&other, &["stats", "--watch", "--metrics-port", &port], b"");
     assert!(watched.fails(1, "no running server").err.contains("serves another pool"));
 }
+
+#[test]
+fn overhead_of_few_records_is_no_percentage() {
+    let place = Place::new();
+    place.run(&["put", "k", "v"]).ok();
+    let stats = place.run(&["stats"]).ok();
+    let line = stats.text().lines().find(|line| line.starts_with("over the data")).unwrap();
+    assert!(line.contains("MiB, nearly all of it the empty pool's") && !line.contains('%'), "{line}");
+    let filled = filled().run(&["stats"]).ok();
+    let line = filled.text().lines().find(|line| line.starts_with("over the data")).unwrap();
+    assert!(line.contains(" B a record, "), "{line}");
+}

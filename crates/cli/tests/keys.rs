@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use common::{Place, Served, program, run};
+use common::{Place, program, run};
 
 #[test]
 fn what_is_put_is_got_and_deleted() {
@@ -104,14 +104,6 @@ fn what_cannot_be_done_is_code_1_with_a_reason() {
 }
 
 #[test]
-fn a_pool_that_a_server_holds_names_the_holder() {
-    let place = Place::new();
-    let server = Served::start(&place.pool(), &[]);
-    let refused = place.run(&["get", "k"]).fails(1, "is in use by process");
-    assert!(refused.err.contains(&server.child.id().to_string()), "{}", refused.err);
-}
-
-#[test]
 fn settings_come_from_the_environment_too() {
     let place = Place::new();
     let with = |arguments: &[&str]| {
@@ -132,18 +124,48 @@ fn a_reader_that_has_enough_is_no_error() {
     let place = Place::new();
     let lines: String = (0..20_000).map(|nth| format!("key:{nth},{nth}\n")).collect();
     place.run_with(&["load", "-"], format!("key,value\n{lines}").as_bytes()).ok();
-    for subcommand in ["scan", "dump"] {
-        let mut child = program()
-            .args([subcommand, "--pool"])
-            .arg(place.pool())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let head = Command::new("head").arg("-1").stdin(child.stdout.take().unwrap()).output().unwrap();
-        assert!(!head.stdout.is_empty());
-        let ended = child.wait_with_output().unwrap();
-        assert_eq!(ended.status.code(), Some(0));
-        assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+    let mut child = program()
+        .args(["scan", "--pool"])
+        .arg(place.pool())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let head = Command::new("head").arg("-1").stdin(child.stdout.take().unwrap()).output().unwrap();
+    assert!(!head.stdout.is_empty());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+}
+
+#[test]
+fn missing_pool_is_told_with_its_path() {
+    let place = Place::new();
+    for path in [place.path("none"), place.path("no/such/directory")] {
+        for command in [&["get", "k"][..], &["del", "k"], &["scan"], &["dump"], &["stats"], &["check"]] {
+            let told =
+                place.run_on(&path, command, b"").fails(1, &format!("there is no pool {}", path.display()));
+            assert!(
+                told.err.contains("terrace put") && !told.err.contains("made"),
+                "{command:?}: {}",
+                told.err
+            );
+        }
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn help_lists_what_a_command_makes_use_of() {
+    let listed = |command: &str| run([command, "--help"], b"").ok().text().to_string();
+    for command in ["get", "scan", "dump", "stats", "check", "del"] {
+        let help = listed(command);
+        for flag in ["--size", "--index", "--engine", "--participants"] {
+            assert!(!help.contains(&format!("{flag} ")), "{command} {flag}");
+        }
+        assert!(help.contains("--pool") && help.contains("--shared"), "{command}");
+    }
+    for command in ["put", "load", "serve"] {
+        assert!(listed(command).contains("--size "), "{command}");
     }
 }

@@ -150,7 +150,7 @@ fn how_many_processes_have_room_has_bounds() {
         assert_says(&refused.err, &[&format!("'{number}' for '--participants <N>'")]);
     }
     let refused = place.run(&["load", "--participants", "4097", "-"]);
-    assert_says(&refused.err, &["between 0 and 4096"]);
+    assert_says(&refused.err, &["from 0 to 4096"]);
     // Room for so many takes more than the pool has.
     let pool = place.path("small.pool");
     let small = ["load", "--participants", "4096", "--size", "128KiB", "--pool", pool.to_str().unwrap(), "-"];

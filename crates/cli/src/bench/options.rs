@@ -56,7 +56,7 @@ pub(crate) struct BenchOptions {
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) pool: Settings<OfPool>,
+    pub(crate) pool: Settings<OfPool>,
 }
 
 /// Where the JSON goes.

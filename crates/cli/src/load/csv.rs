@@ -1,16 +1,40 @@
-//! CSV with a header.
+//! CSV with a header, by RFC 4180. Rows that it does not allow are rejected rather than guessed at:
+//! a guess may merge or alter records.
 
-use std::io::BufRead;
+use std::io::{self, BufRead, ErrorKind};
 
-use csv::{ByteRecord, ReaderBuilder};
+use terrace::{KEY_MAX, VALUE_MAX};
 
 use super::Loader;
 use crate::{
     clock::now_ms,
     failure::Failure,
-    record::{Record, expiry_after},
-    text::escaped,
+    record::{Record, expiry},
+    text::{escaped, thousands},
 };
+
+/// The longest row without quotes: the longest key and value, and a time.
+const ROW_MAX: usize = KEY_MAX + VALUE_MAX + 1024;
+
+pub(super) fn load(reader: Box<dyn BufRead>, loader: &mut Loader<'_>) -> Result<(), Failure> {
+    let mut rows = Rows { reader, line: 1 };
+    let header = rows.next()?.unwrap_or_default();
+    let columns = Columns::of(&header, &loader.name)?;
+    while let Some(row) = rows.next()? {
+        let (first, last) = (row.line, row.line + row.lines.saturating_sub(1));
+        match columns.record(&row) {
+            Ok(record) => loader.add(first, record)?,
+            Err(why) => loader.bad_lines(first, last, &why),
+        }
+        if row.is_unended {
+            loader.note(last, "it has no line end: if the file was cut off there, so is this value");
+        }
+    }
+    Ok(())
+}
+
+/// Most fields of a row; a valid header has at most 3.
+const FIELDS_MAX: usize = 1000;
 
 /// Which column holds what.
 struct Columns {
@@ -18,66 +42,278 @@ struct Columns {
     key: usize,
     value: usize,
     ttl: Option<usize>,
+    expires_at_ms: Option<usize>,
 }
 
-pub(super) fn load(reader: Box<dyn BufRead>, loader: &mut Loader<'_>) -> Result<(), Failure> {
-    let mut reader = ReaderBuilder::new().flexible(true).from_reader(reader);
-    let header = reader.byte_headers().map_err(|error| broken(&error, loader))?;
-    let columns = columns(header, &loader.name)?;
-    let mut row = ByteRecord::new();
-    while reader.read_byte_record(&mut row).map_err(|error| broken(&error, loader))? {
-        let line = row.position().map_or(0, csv::Position::line);
-        match record(&row, &columns) {
-            Ok(record) => loader.add(line, record)?,
-            Err(why) => loader.bad(line, &why),
+impl Columns {
+    fn of(header: &Row, name: &str) -> Result<Columns, Failure> {
+        const KNOWN: [&str; 4] = ["key", "value", "ttl", "expires_at_ms"];
+        let names: Vec<String> =
+            header.fields.iter().map(|name| escaped(name.trim_ascii()).to_ascii_lowercase()).collect();
+        let wrong = |what: String| {
+            Err(Failure::new(format!("the header of {name} {what}")).hint(
+                "it must name the columns key and value, and may name ttl (seconds) or expires_at_ms, in any order",
+            ))
+        };
+        if let Some(fault) = &header.fault {
+            return wrong(format!("is no line of CSV: {fault}"));
+        }
+        if let Some(unknown) = names.iter().find(|name| !KNOWN.contains(&name.as_str())) {
+            return wrong(format!("has a column `{unknown}`"));
+        }
+        let [key, value, ttl, expires_at_ms] = KNOWN.map(|known| names.iter().position(|name| name == known));
+        let different = [key, value, ttl, expires_at_ms].iter().flatten().count();
+        match (key, value) {
+            (Some(_), Some(_)) if different < names.len() => wrong("names a column twice".into()),
+            (Some(key), Some(value)) => Ok(Columns { count: names.len(), key, value, ttl, expires_at_ms }),
+            (None, _) => wrong("has no column `key`".into()),
+            (_, None) => wrong("has no column `value`".into()),
         }
     }
-    Ok(())
-}
 
-/// With bytes for text and rows of any length, only reading itself can fail.
-fn broken(error: &csv::Error, loader: &Loader<'_>) -> Failure {
-    Failure::new(format!("cannot read {}: {error}", loader.name))
-}
-
-fn columns(header: &ByteRecord, name: &str) -> Result<Columns, Failure> {
-    let names: Vec<String> =
-        header.iter().map(|name| escaped(name.trim_ascii()).to_ascii_lowercase()).collect();
-    let find = |wanted: &str| names.iter().position(|name| name == wanted);
-    let wrong = |what: String| {
-        Err(Failure::new(format!("the header of {name} {what}"))
-            .hint("it must name the columns key and value, and may name ttl (seconds), in any order"))
-    };
-    if let Some(unknown) = names.iter().find(|name| !["key", "value", "ttl"].contains(&name.as_str())) {
-        return wrong(format!("has a column `{unknown}`"));
-    }
-    match (find("key"), find("value")) {
-        (Some(key), Some(value)) if names.len() == 2 + usize::from(find("ttl").is_some()) => {
-            Ok(Columns { count: names.len(), key, value, ttl: find("ttl") })
+    fn record(&self, row: &Row) -> Result<Record, String> {
+        if let Some(fault) = &row.fault {
+            return Err(fault.clone());
         }
-        (Some(_), Some(_)) => wrong("names a column twice".into()),
-        (None, _) => wrong("has no column `key`".into()),
-        (_, None) => wrong("has no column `value`".into()),
+        if row.fields.len() != self.count {
+            return Err(format!("{} fields, expected {}", row.fields.len(), self.count));
+        }
+        // The store accepts an empty key, but in a table it is most likely an empty cell.
+        if row.fields[self.key].is_empty() {
+            return Err("the key is empty".into());
+        }
+        let cell = |column: Option<usize>| {
+            let text = column.map(|column| escaped(row.fields[column].trim_ascii()));
+            text.filter(|text| !text.is_empty())
+        };
+        let (ttl, at) = (cell(self.ttl), cell(self.expires_at_ms));
+        let expires_at = expiry(ttl.as_deref(), at.as_deref(), now_ms())?;
+        Ok(Record { key: row.fields[self.key].clone(), value: row.fields[self.value].clone(), expires_at })
     }
 }
 
-fn record(row: &ByteRecord, columns: &Columns) -> Result<Record, String> {
-    if row.len() != columns.count {
-        return Err(format!("{} fields, expected {}", row.len(), columns.count));
-    }
-    // It would do, but in a table it is a cell that nobody filled.
-    if row[columns.key].is_empty() {
-        return Err("the key is empty".into());
-    }
-    let expires_at = match columns.ttl.map(|ttl| row[ttl].trim_ascii()) {
-        None | Some(b"") => None,
-        Some(text) => Some(expiry(text)?),
-    };
-    Ok(Record { key: row[columns.key].to_vec(), value: row[columns.value].to_vec(), expires_at })
+/// The parser's position in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    #[default]
+    FieldStart,
+    Plain,
+    Quoted,
+    /// After a quote that ends the field, unless a second quote follows.
+    Closed,
 }
 
-fn expiry(text: &[u8]) -> Result<u64, String> {
-    let ttl = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    let ttl = ttl.ok_or_else(|| format!("the ttl `{}` is not a number of seconds above 0", escaped(text)))?;
-    expiry_after(ttl, now_ms())
+/// A row: one line, or several if a field has line ends.
+#[derive(Debug, Default)]
+struct Row {
+    /// The first line's number.
+    line: u64,
+    /// Line ends in it, its own among them.
+    lines: u64,
+    fields: Vec<Vec<u8>>,
+    /// Why the row is malformed.
+    fault: Option<String>,
+    /// The file ends before its line does.
+    is_unended: bool,
+    place: Place,
+    /// Line of the quote that was opened last.
+    opened: u64,
+    /// Whether the last byte was a carriage return outside of quotes.
+    has_return: bool,
+    /// Whether it has any content; otherwise the line is blank.
+    has_begun: bool,
+    bytes: usize,
+}
+
+struct Rows<R> {
+    reader: R,
+    /// The next line's number.
+    line: u64,
+}
+
+impl<R: BufRead> Rows<R> {
+    /// The next row that is not blank.
+    fn next(&mut self) -> io::Result<Option<Row>> {
+        loop {
+            let mut row = Row { line: self.line, fields: vec![Vec::new()], ..Row::default() };
+            let is_there = self.read(&mut row)?;
+            self.line += row.lines;
+            if row.has_begun || !is_there {
+                return Ok(is_there.then_some(row));
+            }
+        }
+    }
+
+    /// Reads a row; false at the end of the file.
+    fn read(&mut self, row: &mut Row) -> io::Result<bool> {
+        loop {
+            let chunk = match self.reader.fill_buf() {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                chunk => chunk?,
+            };
+            if chunk.is_empty() {
+                return Ok(row.end_of_file());
+            }
+            let end = chunk.iter().position(|&byte| row.take(byte));
+            let used = end.map_or(chunk.len(), |end| end + 1);
+            self.reader.consume(used);
+            if end.is_some() {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+impl Row {
+    /// Takes a byte, and says whether it ended the row.
+    fn take(&mut self, byte: u8) -> bool {
+        if std::mem::take(&mut self.has_return) && byte != b'\n' {
+            self.is_wrong(|| "a carriage return without a line feed stands outside of quotes".into());
+        }
+        if byte == b'\n' {
+            self.lines += 1;
+            if self.place != Place::Quoted {
+                return true;
+            }
+        }
+        self.place = match (self.place, byte) {
+            (Place::Quoted, b'"') => Place::Closed,
+            (Place::Closed, b'"') => self.push(byte, Place::Quoted),
+            (Place::Quoted, _) => self.push(byte, Place::Quoted),
+            (place, b'\r') => {
+                self.has_return = true;
+                place
+            }
+            (_, b',') => {
+                self.has_begun = true;
+                match self.fields.len() < FIELDS_MAX {
+                    true => self.fields.push(Vec::new()),
+                    false => self.is_wrong(|| format!("it has more than {FIELDS_MAX} fields")),
+                }
+                Place::FieldStart
+            }
+            (Place::FieldStart, b'"') => {
+                (self.has_begun, self.opened) = (true, self.line + self.lines);
+                Place::Quoted
+            }
+            (Place::Closed, _) => {
+                let opened = thousands(self.opened);
+                self.is_wrong(|| {
+                    format!(
+                        "behind the quote that closes the one in line {opened} stands `{}`",
+                        escaped(&[byte])
+                    )
+                });
+                Place::Plain
+            }
+            _ => self.push(byte, Place::Plain),
+        };
+        false
+    }
+
+    fn push(&mut self, byte: u8, place: Place) -> Place {
+        (self.has_begun, self.bytes) = (true, self.bytes + 1);
+        match self.fields.last_mut() {
+            Some(field) if self.bytes <= ROW_MAX => field.push(byte),
+            _ => self.is_wrong(|| "it is longer than any record can be".into()),
+        }
+        place
+    }
+
+    /// Marks the row as malformed; the first reason is kept.
+    fn is_wrong(&mut self, why: impl FnOnce() -> String) {
+        if self.fault.is_none() {
+            self.fault = Some(why());
+        }
+        if self.bytes > ROW_MAX {
+            self.fields.clear();
+        }
+    }
+
+    /// Ends the row at the end of the file; whether there is one.
+    fn end_of_file(&mut self) -> bool {
+        if self.place == Place::Quoted {
+            let opened = thousands(self.opened);
+            // Other faults of this row follow from this one.
+            self.fault = Some(format!(
+                "the quote that opens in line {opened} is never closed, so all that follows it was not loaded"
+            ));
+        }
+        let is_there = self.has_begun || self.has_return;
+        (self.is_unended, self.has_begun) = (is_there && self.fault.is_none(), is_there);
+        self.lines += u64::from(is_there && self.place != Place::Quoted);
+        is_there
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of a text: first line, fields, and the fault.
+    fn rows(text: &[u8]) -> Vec<(u64, Vec<String>, Option<String>)> {
+        let (mut rows, mut found) = (Rows { reader: text, line: 1 }, Vec::new());
+        while let Some(row) = rows.next().unwrap() {
+            let fields = row.fields.iter().map(|field| field.escape_ascii().to_string()).collect();
+            found.push((row.line, fields, row.fault));
+        }
+        found
+    }
+
+    fn good(text: &[u8]) -> Vec<Vec<String>> {
+        rows(text)
+            .into_iter()
+            .map(|(_, fields, fault)| {
+                assert_eq!(fault, None, "{}", text.escape_ascii());
+                fields
+            })
+            .collect()
+    }
+
+    #[test]
+    fn fields_are_taken_as_they_stand() {
+        for (text, fields) in [
+            (&b"a,b\n"[..], ["a", "b"]),
+            (b"a,b\r\n", ["a", "b"]),
+            (b"a,b", ["a", "b"]),
+            (b" a ,\tb\n", [" a ", "\\tb"]),
+            (b"\"a\",\"b,\"\"c\"\"\r\nd\"\n", ["a", "b,\\\"c\\\"\\r\\nd"]),
+            (b"a\"b,c\"\n", ["a\\\"b", "c\\\""]),
+            (b"\"\",\n", ["", ""]),
+            (b"\xff\x00,\xc3\xbc\n", ["\\xff\\x00", "\\xc3\\xbc"]),
+            (b"\n\r\n\na,b\n\n", ["a", "b"]),
+        ] {
+            assert_eq!(good(text), [fields], "{}", text.escape_ascii());
+        }
+        assert!(good(b"").is_empty() && good(b"\n\r\n").is_empty());
+    }
+
+    #[test]
+    fn rows_have_the_numbers_of_their_lines() {
+        let lines: Vec<u64> = rows(b"a\n\n\"b\nb\"\nc\n").into_iter().map(|(line, ..)| line).collect();
+        assert_eq!(lines, [1, 3, 5]);
+    }
+
+    #[test]
+    fn row_that_is_none_is_said_and_the_next_is_read() {
+        for (text, why) in [
+            (&b"a,\"b\"c\nd,e\n"[..], "line 1 stands `c`"),
+            (b"a,\"b\nx,\"y\"\nd,e\n", "line 1 stands `y`"),
+            (b"a,b\rc\nd,e\n", "a carriage return without a line feed"),
+        ] {
+            let found = rows(text);
+            assert_eq!(found.len(), 2, "{}", text.escape_ascii());
+            assert!(found[0].2.as_ref().unwrap().contains(why), "{found:?}");
+            assert_eq!((&found[1].1[..], &found[1].2), (&["d".to_string(), "e".into()][..], &None));
+        }
+    }
+
+    #[test]
+    fn quote_that_is_never_closed_is_said_with_its_line() {
+        let found = rows(b"a,b\nc,\"d\ne,f\ng,h\n");
+        assert_eq!(found.len(), 2);
+        let why = found[1].2.as_ref().unwrap();
+        assert!(found[1].0 == 2 && why.contains("opens in line 2 is never closed"), "{why}");
+        assert!(rows(b"a,\"b\"\"")[0].2.as_ref().unwrap().contains("line 1 is never closed"));
+    }
 }

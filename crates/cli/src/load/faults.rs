@@ -1,7 +1,7 @@
 //! Loading from files whose reads fail, are short, or give wrong bytes.
 
 use super::{Format, Progress, Source, load};
-use crate::failure::Failure;
+use crate::{failure::Failure, target::Target};
 use std::collections::BTreeSet;
 use std::path::Path;
 use terrace::{ByteSize, Cursor, Store};
@@ -27,9 +27,10 @@ fn files(format: Format) -> (SimFs, &'static Path) {
 /// Loads, and returns the keys that are there then.
 fn run<F: Files>(files: &F, path: &Path, format: Format) -> (Result<u64, Failure>, BTreeSet<Vec<u8>>) {
     let store = Store::options().anonymous().size(ByteSize::mib(16)).create().unwrap();
+    let mut target = Target::Pool(store.clone());
     let progress = Progress::new();
     let loaded =
-        Source::open(files, path, &progress).and_then(|source| load(&store, source, format, progress));
+        Source::open(files, path, &progress).and_then(|source| load(&mut target, source, format, progress));
     let (mut keys, mut cursor) = (BTreeSet::new(), Cursor::default());
     loop {
         cursor = store.scan(cursor, 100, &mut |key, _| _ = keys.insert(key.to_vec())).unwrap();

@@ -19,7 +19,6 @@ pub(super) fn load(mut reader: Box<dyn BufRead>, loader: &mut Loader<'_>) -> Res
             return Err(Failure::new(format!("line {number} of {} is longer than 1 GiB", loader.name)));
         }
         let text = line.trim_ascii();
-        let text = if number == 1 { text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) } else { text };
         if text.is_empty() {
             continue;
         }

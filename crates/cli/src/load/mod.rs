@@ -1,24 +1,26 @@
-//! `load`: fills a pool from a file or standard input. What is good is kept, what is not is reported with its line.
+//! `load`: fills a pool from a file or standard input. What is good is kept, what is not is
+//! reported with its line.
 
 mod csv;
 #[cfg(test)]
 mod faults;
 mod jsonl;
 mod progress;
-mod replies;
 mod resp;
 mod source;
 
 use std::process::ExitCode;
 
-use terrace::{Put, Store, WriteError};
 use terrace_medium::files::SystemFiles;
 
 use crate::{
     args::{Format, LoadOptions},
+    clock::now_ms,
     failure::{FAILED, Failure, Outcome, say},
-    in_force, open,
+    in_force,
     record::Record,
+    remote::Refused,
+    target::Target,
     text::{counted, thousands},
 };
 use progress::Progress;
@@ -29,20 +31,35 @@ pub(crate) fn run(options: &LoadOptions) -> Outcome {
     let progress = Progress::new();
     let mut source = Source::open(&SystemFiles, &options.file, &progress)?;
     let format = source.format(options.format)?;
-    let store = open::or_create(&config)?.store;
-    in_force::record(&config, &store).iter().for_each(|said| say(&format!("warning: {said}")));
-    let loaded = load(&store, source, format, progress);
-    let closed = open::close(store);
+    let mut target = Target::or_create(&config, &options.password)?;
+    if let Target::Pool(store) = &target {
+        in_force::record(&config, store).iter().for_each(|said| say(&format!("warning: {said}")));
+    }
+    let loaded = load(&mut target, source, format, progress);
+    let closed = target.close();
     let bad = loaded?;
     closed?;
     Ok(if bad > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// Loads all of `source`, and returns how many of its lines were bad. What was read before it ends, well or not, is written and told.
-fn load(store: &Store, source: Source, format: Format, progress: Progress) -> Result<u64, Failure> {
-    let name = source.name.clone();
-    let unit = if format == Format::Resp { "command" } else { "line" };
-    let mut loader = Loader { store, name, unit, batch: Vec::new(), bytes: 0, loaded: 0, bad: 0, progress };
+/// Loads all of `source`, and returns how many of its lines were bad. What was read before it ends,
+/// well or not, is written and told.
+fn load(target: &mut Target, mut source: Source, format: Format, progress: Progress) -> Result<u64, Failure> {
+    source.skip_mark()?;
+    let (name, unit) = (source.name.clone(), if format == Format::Resp { "command" } else { "line" });
+    let mut loader = Loader {
+        target,
+        name,
+        unit,
+        batch: Vec::new(),
+        bytes: 0,
+        loaded: 0,
+        expired: 0,
+        bad: 0,
+        told: 0,
+        untold: 0,
+        progress,
+    };
     let ended = match format {
         Format::Csv => csv::load(source.reader, &mut loader),
         Format::Jsonl => jsonl::load(source.reader, &mut loader),
@@ -56,7 +73,7 @@ fn load(store: &Store, source: Source, format: Format, progress: Progress) -> Re
 
 /// Takes records in batches, and keeps count.
 struct Loader<'a> {
-    store: &'a Store,
+    target: &'a mut Target,
     /// The source, for messages.
     name: String,
     /// What numbers count.
@@ -64,7 +81,12 @@ struct Loader<'a> {
     batch: Vec<(u64, Record)>,
     bytes: usize,
     loaded: u64,
+    /// Loaded records that had expired already.
+    expired: u64,
     bad: u64,
+    /// Bad lines that were reported one by one, and those that were only counted.
+    told: u64,
+    untold: u64,
     progress: Progress,
 }
 
@@ -88,58 +110,80 @@ impl Loader<'_> {
         self.progress.show(self.loaded);
     }
 
-    /// Tells of a line that cannot be used.
+    /// Reports a line that was not loaded.
     fn bad(&mut self, line: u64, why: &str) {
+        self.bad_lines(line, line, why);
+    }
+
+    /// Reports a record of several lines that was not loaded.
+    fn bad_lines(&mut self, first: u64, last: u64, why: &str) {
         self.bad += 1;
-        if self.bad > TOLD {
+        if self.told == TOLD {
+            self.untold += 1;
             return;
         }
+        self.told += 1;
         let so_far = thousands(self.loaded + self.batch.len() as u64 + self.bad);
-        self.progress.say(&format!(
-            "warning: {} {} of {}: {why} (skipped; {} of {so_far} so far)",
-            self.unit,
-            thousands(line),
-            self.name,
-            thousands(self.bad),
-        ));
+        let place = self.place(first, last);
+        self.progress
+            .say(&format!("warning: {place}: {why} (skipped; {} of {so_far} so far)", thousands(self.bad)));
+    }
+
+    /// Counts a record that is skipped for a reason already reported.
+    fn skip(&mut self) {
+        self.bad += 1;
+    }
+
+    /// Reports a line that was loaded but looks wrong.
+    fn note(&self, line: u64, what: &str) {
+        self.progress.say(&format!("warning: {}: {what}", self.place(line, line)));
+    }
+
+    fn place(&self, first: u64, last: u64) -> String {
+        let (unit, name) = (self.unit, &self.name);
+        match first == last {
+            true => format!("{unit} {} of {name}", thousands(first)),
+            false => format!("{unit}s {} to {} of {name}", thousands(first), thousands(last)),
+        }
     }
 
     /// Writes what has been taken.
     fn flush(&mut self) -> Result<(), Failure> {
         let batch = std::mem::take(&mut self.batch);
         self.bytes = 0;
-        let puts: Vec<Put<'_>> = batch.iter().map(|(_, record)| record.as_put()).collect();
-        let mut stopped = None;
-        for ((line, _), result) in batch.iter().zip(self.store.put_many(&puts)) {
+        let records: Vec<&Record> = batch.iter().map(|(_, record)| record).collect();
+        let (mut stopped, now) = (None, now_ms());
+        for ((line, record), result) in batch.iter().zip(self.target.put_many(&records)) {
             match result {
-                Ok(()) => self.loaded += 1,
-                Err(error) if is_of_the_record(&error) => self.bad(*line, &error.to_string()),
-                Err(error) => stopped = stopped.or(Some((*line, error))),
+                Ok(()) => {
+                    self.loaded += 1;
+                    self.expired += u64::from(record.expires_at.is_some_and(|at| at <= now));
+                }
+                Err(Refused::Record(why)) => self.bad(*line, &why),
+                Err(Refused::All(failure)) => stopped = stopped.or(Some((*line, failure))),
             }
         }
         self.progress.show(self.loaded);
-        let Some((line, error)) = stopped else { return Ok(()) };
-        let place = format!("stopped at {} {} of {}", self.unit, thousands(line), self.name);
-        Err(Failure::new(error).hint(place))
+        let Some((line, failure)) = stopped else { return Ok(()) };
+        Err(failure.hint(format!("stopped at {}", self.place(line, line))))
     }
 
     /// Says what came of it; returns the number of bad lines.
     fn finish(self, whole: bool) -> u64 {
-        if self.bad > TOLD {
-            let more = self.bad - TOLD;
-            let unit = self.unit;
-            self.progress
-                .say(&format!("warning: {} skipped as well", counted(more, unit, &format!("{unit}s"))));
+        if self.untold > 0 {
+            let more = counted(self.untold, self.unit, &format!("{}s", self.unit));
+            self.progress.say(&format!("warning: {more} skipped as well"));
         }
         self.progress.clear();
         if whole || self.loaded + self.bad > 0 {
-            self.progress.sum_up(self.loaded, self.bad);
+            let what = if self.unit == "command" { "command" } else { "record" };
+            self.progress.sum_up(
+                counted(self.loaded, what, &format!("{what}s")),
+                self.loaded,
+                self.expired,
+                self.bad,
+            );
         }
         self.bad
     }
-}
-
-/// Whether another record might still do.
-fn is_of_the_record(error: &WriteError) -> bool {
-    matches!(error, WriteError::KeyTooLong | WriteError::ValueTooLong)
 }

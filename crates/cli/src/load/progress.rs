@@ -49,10 +49,14 @@ impl Progress {
     }
 
     /// Says what was done.
-    pub(super) fn sum_up(&self, loaded: u64, bad: u64) {
-        let skipped = if bad == 0 { String::new() } else { format!("; {} skipped", thousands(bad)) };
-        let (records, time) = (counted(loaded, "record", "records"), duration(self.bar.elapsed()));
-        say(&format!("loaded {records} in {time}: {} a second{skipped}", self.rate(loaded)));
+    pub(super) fn sum_up(&self, what: String, loaded: u64, expired: u64, bad: u64) {
+        let time = duration(self.bar.elapsed());
+        let of = |count: u64, what: &str| match count {
+            0 => String::new(),
+            count => format!("; {} {what}", thousands(count)),
+        };
+        let (expired, skipped) = (of(expired, "of them had expired"), of(bad, "skipped"));
+        say(&format!("loaded {what} in {time}: {} a second{expired}{skipped}", self.rate(loaded)));
     }
 
     fn rate(&self, loaded: u64) -> String {

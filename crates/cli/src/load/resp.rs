@@ -1,96 +1,246 @@
-//! A Redis protocol stream: commands, carried out as the server would.
+//! A Redis protocol stream: commands, executed as by a server, in this process or by the server
+//! that has the pool open.
+//!
+//! Commands are parsed here first, since some must not be executed: those for another database
+//! would overwrite keys of this one, and those about a connection would change ours.
 
 use std::{
     io::{BufRead, Read},
     sync::Arc,
 };
 
+use terrace_protocol::{Args, Limits, Parser, Reply};
 use terrace_server::{
     config::Config,
     session::{Flow, Peer, Session},
     shared::Shared,
 };
 
-use super::{Loader, replies::each_reply};
+use super::Loader;
 use crate::{
     clock::now_ms,
     failure::Failure,
-    text::{escaped, thousands},
+    remote::{Answer, parse},
+    target::Target,
+    text::{counted, escaped, thousands},
 };
 
-/// Bytes handed to the session at once.
+/// Bytes read at once.
 const CHUNK: u64 = 1 << 20;
+/// Commands parsed at once.
+const AHEAD: usize = 64;
+/// Bytes of commands executed together. They fit the socket's buffers, so sending them never waits
+/// for their replies to be read.
+const TOGETHER: usize = 48 << 10;
 
-/// The stream's state between two chunks.
-#[derive(Default)]
+/// The stream's state between two commands.
 struct Stream {
-    input: Vec<u8>,
-    output: Vec<u8>,
+    /// Commands parsed so far. Their numbers count from 1.
     commands: u64,
+    /// Whether another database is selected.
+    is_elsewhere: bool,
+    /// Commands since a MULTI without its EXEC.
+    queued: Option<u64>,
+    /// Encoded commands to execute, and their numbers.
+    ready: Vec<u8>,
+    numbers: Vec<u64>,
+    /// Executes them; `None` if a server does.
+    session: Option<Session>,
+    output: Vec<u8>,
+}
+
+/// What to do with a command.
+enum Fate {
+    Execute,
+    /// Skip it: it is for another database.
+    Skip,
+    /// Report it and go on.
+    Refuse(&'static str),
+    /// End the load: nothing after it can be executed.
+    Stop(&'static str),
 }
 
 pub(super) fn load(mut reader: Box<dyn BufRead>, loader: &mut Loader<'_>) -> Result<(), Failure> {
-    let config = Config::default();
-    config.assign("proto-max-bulk-len", "512mb").map_err(Failure::new)?;
-    let shared = Arc::new(Shared::new(loader.store.clone(), config));
-    let mut session = Session::new(shared, Peer::default(), now_ms());
-    let mut stream = Stream::default();
+    let mut stream = Stream::new(loader.target)?;
+    let (mut input, mut parser) = (Vec::new(), Parser::new());
+    let limits = Limits::with_bulk_bytes(terrace::VALUE_MAX);
     loop {
-        let read = reader.by_ref().take(CHUNK).read_to_end(&mut stream.input);
-        // What came before a read that failed is good.
-        let flow = stream.run(&mut session, loader)?;
-        let read = read?;
-        if flow != Flow::Continue {
-            return Err(stream.ended(loader));
+        let read = reader.by_ref().take(CHUNK).read_to_end(&mut input);
+        loop {
+            let parsed = parser.parse(&mut input, &limits, AHEAD);
+            let whole = parser.len();
+            for nth in 0..whole {
+                stream.take(parser.command(&input, nth), loader)?;
+            }
+            input.drain(..parser.release(whole));
+            if let Err(error) = parsed {
+                stream.execute(loader)?;
+                let number = thousands(stream.commands + 1);
+                let why = escaped(&error.message());
+                return Err(Failure::new(format!("command {number} of {} is none: {why}", loader.name))
+                    .hint("what follows it was not loaded"));
+            }
+            if whole < AHEAD {
+                break;
+            }
         }
-        if read == 0 {
+        // Commands before the end, or before a failed read, are executed.
+        if !matches!(read, Ok(1..)) {
+            stream.execute(loader)?;
+        }
+        if read? == 0 {
             break;
         }
     }
-    if !stream.input.is_empty() {
-        let number = stream.commands + 1;
-        loader.bad(number, "the stream ends before the command does");
-    }
+    stream.end(&input, loader);
     Ok(())
 }
 
 impl Stream {
-    /// Executes what is whole.
-    fn run(&mut self, session: &mut Session, loader: &mut Loader<'_>) -> Result<Flow, Failure> {
-        loop {
-            let flow = session.process(&mut self.input, &mut self.output, now_ms());
-            self.count(loader)?;
-            if flow != Flow::More {
-                return Ok(flow);
+    fn new(target: &Target) -> Result<Stream, Failure> {
+        let session = match target {
+            Target::Server(_) => None,
+            Target::Pool(store) => {
+                let config = Config::default();
+                config.assign("proto-max-bulk-len", "512mb").map_err(Failure::new)?;
+                let shared = Arc::new(Shared::new(store.clone(), config));
+                Some(Session::new(shared, Peer::default(), now_ms()))
+            }
+        };
+        let (ready, numbers, output) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Stream { commands: 0, is_elsewhere: false, queued: None, ready, numbers, session, output })
+    }
+
+    /// Takes the next command.
+    fn take(&mut self, args: Args<'_>, loader: &mut Loader<'_>) -> Result<(), Failure> {
+        self.commands += 1;
+        let number = self.commands;
+        match self.fate(args) {
+            Fate::Execute => {
+                let mut command = Reply::new(&mut self.ready, false);
+                command.array(args.len());
+                args.iter().for_each(|word| command.bulk(word));
+                self.numbers.push(number);
+                // So a long command is the last of its batch, and the server reads all of it.
+                if self.ready.len() >= TOGETHER { self.execute(loader) } else { Ok(()) }
+            }
+            Fate::Skip if args.is(0, "SELECT") => {
+                self.execute(loader)?;
+                let database = escaped(args.at(1));
+                loader.bad(number, &format!("it selects database {database}, and Terrace has one, 0: what follows is skipped up to the next SELECT 0"));
+                Ok(())
+            }
+            Fate::Skip => {
+                loader.skip();
+                Ok(())
+            }
+            Fate::Refuse(why) => {
+                self.execute(loader)?;
+                loader.bad(number, why);
+                Ok(())
+            }
+            Fate::Stop(why) => {
+                self.execute(loader)?;
+                let place = format!("command {} of {}", thousands(number), loader.name);
+                Err(Failure::new(format!("{place} {why}")).hint("what follows it was not loaded"))
             }
         }
     }
 
-    /// Counts the replies, and tells of errors.
-    fn count(&mut self, loader: &mut Loader<'_>) -> Result<(), Failure> {
-        let (mut good, mut full) = (0, None);
-        let commands = &mut self.commands;
-        let taken = each_reply(&self.output, &mut |error| {
-            *commands += 1;
-            match error {
-                None => good += 1,
-                Some(error) if error.starts_with(b"OOM") => full = full.take().or(Some(escaped(error))),
-                Some(error) => loader.bad(*commands, &escaped(error)),
+    fn fate(&mut self, args: Args<'_>) -> Fate {
+        if args.is(0, "SELECT") && args.len() == 2 {
+            let is_elsewhere = terrace_protocol::parse_i64(args.at(1)).is_some_and(|database| database != 0);
+            if is_elsewhere && self.queued.is_some() {
+                return Fate::Stop("selects another database inside a transaction, and Terrace has one, 0");
             }
-        });
-        self.output.drain(..taken);
-        loader.took(good);
-        let Some(full) = full else { return Ok(()) };
-        Err(Failure::new(full).hint(format!(
-            "stopped by command {} of {}",
-            thousands(self.commands),
-            loader.name
-        )))
+            self.is_elsewhere = is_elsewhere;
+            return if is_elsewhere { Fate::Skip } else { Fate::Execute };
+        }
+        match () {
+            () if ["QUIT", "SHUTDOWN"].iter().any(|word| args.is(0, word)) => {
+                Fate::Stop("ended the stream before its end")
+            }
+            () if ["AUTH", "HELLO", "RESET"].iter().any(|word| args.is(0, word)) => {
+                Fate::Refuse("it is about a connection, not about data")
+            }
+            () if self.is_elsewhere => Fate::Skip,
+            () => {
+                self.follow_transaction(args);
+                Fate::Execute
+            }
+        }
     }
 
-    fn ended(&self, loader: &Loader<'_>) -> Failure {
-        let number = thousands(self.commands);
-        Failure::new(format!("command {number} of {} ended the stream before its end", loader.name))
-            .hint("a stream holds commands in the Redis protocol, without QUIT or SHUTDOWN")
+    fn follow_transaction(&mut self, args: Args<'_>) {
+        match &mut self.queued {
+            _ if args.is(0, "EXEC") || args.is(0, "DISCARD") => self.queued = None,
+            Some(queued) => *queued += 1,
+            None if args.is(0, "MULTI") && args.len() == 1 => self.queued = Some(0),
+            None => {}
+        }
+    }
+
+    /// Executes the commands that are ready, and reports errors.
+    fn execute(&mut self, loader: &mut Loader<'_>) -> Result<(), Failure> {
+        let numbers = std::mem::take(&mut self.numbers);
+        let mut ready = std::mem::take(&mut self.ready);
+        let mut errors: Vec<Option<String>> = Vec::with_capacity(numbers.len());
+        let mut see = |answer: &Answer<'_>| errors.push(answer.error().map(escaped));
+        let executed = match (&mut self.session, &mut *loader.target) {
+            (Some(session), _) => here(session, &mut ready, &mut self.output, &mut see),
+            (None, Target::Server(client)) => client.execute(&ready, numbers.len(), &mut see),
+            (None, Target::Pool(_)) => Ok(()),
+        };
+        let mut full = None;
+        for (number, error) in numbers.iter().zip(errors) {
+            match error {
+                None => loader.took(1),
+                Some(why) if why.starts_with("OOM") => full = full.or(Some((*number, why))),
+                Some(why) => loader.bad(*number, &why),
+            }
+        }
+        executed?;
+        let Some((number, why)) = full else { return Ok(()) };
+        Err(Failure::new(why).hint(format!("stopped by command {} of {}", thousands(number), loader.name)))
+    }
+
+    /// Reports what the end of the stream cut off.
+    fn end(&self, rest: &[u8], loader: &mut Loader<'_>) {
+        if !rest.is_empty() {
+            loader.bad(self.commands + 1, "the stream ends before the command does");
+        }
+        if let Some(queued) = self.queued {
+            let queued = counted(queued, "command", "commands");
+            loader.bad(
+                self.commands,
+                &format!("the stream ends inside a transaction: {queued} after its MULTI did nothing"),
+            );
+        }
+    }
+}
+
+/// Executes whole commands in this process.
+fn here(
+    session: &mut Session,
+    ready: &mut Vec<u8>,
+    output: &mut Vec<u8>,
+    see: &mut dyn FnMut(&Answer<'_>),
+) -> Result<(), Failure> {
+    loop {
+        let flow = session.process(ready, output, now_ms());
+        let mut at = 0;
+        while let Some((answer, len)) = parse(&output[at..]).map_err(Failure::new)? {
+            see(&answer);
+            at += len;
+        }
+        output.drain(..at);
+        match flow {
+            Flow::More => {}
+            Flow::Continue => return Ok(()),
+            // Commands that end a connection are not among them.
+            Flow::Close | Flow::Shutdown => {
+                return Err(Failure::new("a command ended the stream before its end"));
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Where a load comes from, and in what format.
 
 use std::{
-    io::{self, BufRead, BufReader, Read, stdin},
+    io::{self, BufRead, BufReader, Cursor, Read, stdin},
     path::Path,
 };
 
@@ -45,12 +45,29 @@ impl Source {
         Source { name, reader: Box::new(reader), extension: None }
     }
 
+    /// Skips the mark of UTF-8 that some programs begin a text with.
+    pub(super) fn skip_mark(&mut self) -> Result<(), Failure> {
+        const MARK: &[u8] = b"\xef\xbb\xbf";
+        let mut begin = Vec::new();
+        self.reader.by_ref().take(MARK.len() as u64).read_to_end(&mut begin)?;
+        if begin == MARK {
+            begin.clear();
+        }
+        let rest = std::mem::replace(&mut self.reader, Box::new(io::empty()));
+        self.reader = Box::new(Cursor::new(begin).chain(rest));
+        Ok(())
+    }
+
     /// Its format: as said, by its name, or by its first bytes.
     pub(super) fn format(&mut self, said: Option<Format>) -> Result<Format, Failure> {
         if let Some(format) = said.or(self.extension) {
             return Ok(format);
         }
         let begin = self.reader.fill_buf()?;
+        if begin.starts_with(b"\x1f\x8b") {
+            let how = format!("gzip -dc {} | terrace load - --format csv, jsonl or resp", self.name);
+            return Err(Failure::usage(format!("{} is compressed with gzip", self.name)).hint(how));
+        }
         by_content(begin).ok_or_else(|| {
             Failure::usage(format!("cannot tell the format of {}", self.name))
                 .hint("CSV begins with a header that names key and value, JSON lines with {, a Redis protocol stream with *")

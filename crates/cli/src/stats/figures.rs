@@ -164,12 +164,7 @@ impl Figures {
         let mut row = |name: &str, text: String| writeln!(out, "{name:<20}{text}");
         row("records", format!("{} ({} expire)", thousands(self.records), thousands(self.expiring)))?;
         row("data", format_size(self.data_bytes))?;
-        let percent = 100.0 * ratio(self.overhead_bytes as f64, self.data_bytes as f64);
-        let overhead = format_size(self.overhead_bytes);
-        row(
-            "over the data",
-            format!("{overhead} ({:.0} B a record, {percent:.0}%)", self.overhead_per_record()),
-        )?;
+        row("over the data", self.overhead())?;
         let (free, pool) = (format_size(self.free_bytes), format_size(self.pool_bytes));
         row("free", format!("{free} of {pool}, the longest run {}", format_size(self.largest_free_bytes)))?;
         row("waits for readers", self.waiting())?;
@@ -203,6 +198,20 @@ impl Figures {
             Some(0) => row("huge pages", "no".into()),
             Some(bytes) => row("huge pages", format!("{} of {pool}", format_size(bytes))),
             None => Ok(()),
+        }
+    }
+
+    /// Memory used beyond the data. Figures a record and percentages mean nothing for a nearly empty store, whose overhead is the pool's metadata.
+    fn overhead(&self) -> String {
+        const MANY: u64 = 1000;
+        const MUCH: u64 = 1 << 16;
+        let bytes = format_size(self.overhead_bytes);
+        let percent = 100.0 * ratio(self.overhead_bytes as f64, self.data_bytes as f64);
+        let each = self.overhead_per_record();
+        match (self.records >= MANY, self.data_bytes >= MUCH) {
+            (false, _) => format!("{bytes}, nearly all of it the empty pool's"),
+            (true, false) => format!("{bytes} ({each:.0} B a record)"),
+            (true, true) => format!("{bytes} ({each:.0} B a record, {percent:.0}%)"),
         }
     }
 

@@ -1,4 +1,5 @@
-//! `stats`: what a pool holds and costs. Of a pool that a server holds, the server tells, by its metrics.
+//! `stats`: what a pool holds and costs. Of a pool that a server holds, the server tells, by its
+//! metrics.
 
 mod costs;
 mod figures;
@@ -10,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use terrace::Store;
 use terrace_server::config::{Config, Key};
 
 use crate::{
@@ -25,17 +27,28 @@ pub(crate) fn run(options: &StatsOptions) -> Outcome {
     if options.watch {
         return watch(&config, options);
     }
-    let figures = match open::to_read(&config) {
-        Ok(store) => Figures::of_pool(&store.stats(), config.is_on(Key::Shared), &store.others()),
-        Err(failure) => {
-            page::ask(options.metrics_port(), &open::path(&config)).map_err(|why| failure.hint(why))?
-        }
-    };
-    show(&figures, options)?;
+    show(&look(&config, options.metrics_port())?, options)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows a server's figures every second, with what happened in that second, until the server or the reader goes.
+/// The figures of a pool, or of the server that has it open.
+fn look(config: &Config, port: Option<u16>) -> Result<Figures, Failure> {
+    let of_pool = |store: Store| Figures::of_pool(&store.stats(), config.is_on(Key::Shared), &store.others());
+    if let Ok(store) = open::read_once(config) {
+        return Ok(of_pool(store));
+    }
+    let path = open::path(config);
+    // If no server answers, the process that has it open may be about to end.
+    page::ask(port, &path).or_else(|_| {
+        open::to_read(config).map(of_pool).or_else(|failure| match path.exists() {
+            true => page::ask(port, &path).map_err(|why| failure.hint(why)),
+            false => Err(failure),
+        })
+    })
+}
+
+/// Shows a server's figures every second, with what happened in that second, until the server or
+/// the reader goes.
 fn watch(config: &Config, options: &StatsOptions) -> Outcome {
     const EVERY: Duration = Duration::from_secs(1);
     let path = open::path(config);

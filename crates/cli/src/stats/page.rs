@@ -9,31 +9,54 @@ use std::{
 };
 
 use super::figures::Figures;
+use crate::remote;
 
 /// A server's metrics, as numbers by name.
 pub(super) struct Page {
     text: String,
 }
 
-/// Asks the server on this machine that shows its metrics at `port` and serves the pool at `path`; the error says what to do.
-pub(super) fn ask(port: u16, path: &Path) -> Result<Figures, String> {
-    let missing =
-        format!("a server that holds it shows its metrics on --metrics-port; none answers on {port}");
-    let page = fetch(port).ok_or(missing)?;
-    if !page.is_of(path) {
-        return Err(format!(
-            "the server whose metrics are on port {port} serves another pool: choose --metrics-port"
-        ));
+/// Reads the metrics of the server that has the pool at `path` open: on `port` of this machine, or
+/// at the address in the server's notice. The error says what to do.
+pub(super) fn ask(port: Option<u16>, path: &Path) -> Result<Figures, String> {
+    let chosen = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let contacts = remote::contacts(path);
+    let addresses: Vec<SocketAddr> = match chosen {
+        Some(address) => vec![address],
+        None => contacts.iter().filter_map(|contact| contact.metrics).collect(),
+    };
+    let mut why = match contacts.is_empty() {
+        true => "a server that held it would show its metrics".into(),
+        false => {
+            "the server that holds it shows no metrics: it was started without a --metrics-port".to_string()
+        }
+    };
+    for address in addresses {
+        match fetch(address) {
+            None => {
+                why = format!(
+                    "a server that holds it shows its metrics on --metrics-port; none answers at {address}"
+                )
+            }
+            Some(page) if !page.is_of(path) => {
+                why = format!(
+                    "the server whose metrics are at {address} serves another pool: choose --metrics-port"
+                );
+            }
+            Some(page) => {
+                let wrong = || format!("the metrics at {address} are not this version's");
+                return Figures::of_server(&page).ok_or_else(wrong);
+            }
+        }
     }
-    Figures::of_server(&page).ok_or_else(|| format!("the metrics on port {port} are not this version's"))
+    Err(why)
 }
 
 /// More than any page of ours.
 const PAGE_MOST: u64 = 1 << 20;
 
-fn fetch(port: u16) -> Option<Page> {
+fn fetch(address: SocketAddr) -> Option<Page> {
     const PATIENCE: Duration = Duration::from_secs(3);
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;

@@ -185,7 +185,7 @@ impl Served {
 }
 
 /// Its output up to `ready`; `None` if it ended before.
-fn ready(child: &mut Child) -> Option<String> {
+pub(crate) fn ready(child: &mut Child) -> Option<String> {
     let mut heading = String::new();
     let mut out = BufReader::new(child.stdout.as_mut().unwrap());
     while out.read_line(&mut heading).unwrap() > 0 {

@@ -1,42 +1,54 @@
 //! `dump`: all records, as JSON lines or as a Redis protocol stream; `load` reads both back.
 
+mod seen;
+
 use std::{
     io::{self, BufWriter, Write},
     path::Path,
     process::ExitCode,
 };
 
-use terrace::Store;
 use terrace_medium::files::{Files, SystemFiles, Unpublished};
 use terrace_protocol::Reply;
 
 use crate::{
     args::{DumpFormat, DumpOptions},
     clock,
-    failure::{Failure, Outcome},
-    open, record,
-    scan::each_entry,
+    failure::{Failure, Outcome, say},
+    record,
+    scan::Wanted,
+    target::Target,
+    text::counted,
 };
+use seen::Seen;
 
 /// Bytes that are written together.
 const BUFFER: usize = 1 << 20;
 
 pub(crate) fn run(options: &DumpOptions) -> Outcome {
-    let store = open::to_read(&options.pool.config()?)?;
-    match &options.output {
-        None => write_all(&store, options.format, io::stdout().lock())?,
-        Some(path) => to_file(&store, options.format, &SystemFiles, path)?,
-    }
+    let mut target = Target::to_read(&options.pool.config()?, &options.password)?;
+    let records = match &options.output {
+        None => write_all(&mut target, options.format, io::stdout().lock())?,
+        Some(path) => to_file(&mut target, options.format, &SystemFiles, path)?,
+    };
+    say(&format!("dumped {}", counted(records, "record", "records")));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Dumps to a new file that is there, whole and for good, when this has returned, and never in part.
-fn to_file<F: Files>(store: &Store, format: DumpFormat, files: &F, path: &Path) -> Result<(), Failure> {
+/// Dumps to a new file that is there, whole and for good, when this has returned, and never in
+/// part.
+fn to_file<F: Files>(
+    target: &mut Target,
+    format: DumpFormat,
+    files: &F,
+    path: &Path,
+) -> Result<u64, Failure> {
     let cannot = |error: io::Error| Failure::new(format!("cannot write {}: {error}", path.display()));
     let unique = u64::from(std::process::id()) << 40 ^ clock::now_ms();
     let new = Unpublished::new(files, path, unique).map_err(cannot)?;
-    write_all(store, format, Named { out: new.appender(), path })?;
-    new.publish().map_err(cannot)
+    let records = write_all(target, format, Named { out: new.appender(), path })?;
+    new.publish().map_err(cannot)?;
+    Ok(records)
 }
 
 /// Says of an error where it happened.
@@ -56,22 +68,39 @@ impl<W: Write> Write for Named<'_, W> {
     }
 }
 
-fn write_all(store: &Store, format: DumpFormat, out: impl Write) -> Result<(), Failure> {
+/// Writes every record once, and says how many there are.
+fn write_all(target: &mut Target, format: DumpFormat, out: impl Write) -> Result<u64, Failure> {
     let mut out = BufWriter::with_capacity(BUFFER, out);
-    let mut line = Vec::new();
-    each_entry(store, &mut |key, entry| {
+    let (mut line, mut records) = (Vec::new(), 0);
+    let mut seen = target.is_shared().then(Seen::default);
+    let written = target.each_entry(&Wanted { key: &|_| true, values: true }, &mut |key, found| {
+        if seen.as_mut().is_some_and(|seen| !seen.is_new(key)) {
+            return Ok(true);
+        }
         line.clear();
         match format {
             DumpFormat::Jsonl => {
-                line.extend_from_slice(record::to_json(key, entry.value, entry.expires_at).as_bytes());
+                line.extend_from_slice(record::to_json(key, found.value, found.expires_at).as_bytes());
                 line.push(b'\n');
             }
-            DumpFormat::Resp => command(&mut line, key, entry.value, entry.expires_at),
+            DumpFormat::Resp => command(&mut line, key, found.value, found.expires_at),
         }
         out.write_all(&line)?;
+        records += 1;
         Ok(true)
+    });
+    written.and_then(|()| Ok(out.flush()?)).map_err(|failure| {
+        failure.or_if_unread(format!(
+            "the reader of the dump went away after {} or so",
+            counted(records, "record", "records")
+        ))
     })?;
-    Ok(out.flush()?)
+    if seen.is_some_and(|seen| seen.is_full()) {
+        say(
+            "warning: so many keys that one which moved meanwhile may stand in the dump twice: the later one counts, as for load",
+        );
+    }
+    Ok(records)
 }
 
 /// `SET key value [PXAT ms]`. A command has the form of an array of bulk strings, as a reply may.
@@ -90,30 +119,31 @@ fn command(line: &mut Vec<u8>, key: &[u8], value: &[u8], expires_at: Option<u64>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace::ByteSize;
+    use terrace::{ByteSize, Store};
     use terrace_testkit::simfs::{Fault, Faulty, SimFs};
 
-    fn filled(records: u32) -> Store {
+    fn filled(records: u32) -> Target {
         let store = Store::options().anonymous().size(ByteSize::mib(16)).create().unwrap();
-        (0..records).for_each(|n| store.put(format!("key {n}").as_bytes(), &[7; 100]).unwrap());
-        store
+        (0..records).for_each(|n| store.put(format!("key {n}").as_bytes(), &[b'7'; 100]).unwrap());
+        Target::Pool(store)
     }
 
     fn lines(dump: &[u8]) -> usize {
         dump.iter().filter(|&&byte| byte == b'\n').count()
     }
 
-    /// Every call fails in turn, and the power goes after it: the dump is whole or not there, and there whenever it was said to be.
+    /// Every call fails in turn, and the power goes after it: the dump is whole or not there, and
+    /// there whenever it was said to be.
     #[test]
     fn a_dump_is_whole_or_not_there_whichever_call_fails() {
-        let (store, path) = (filled(300), Path::new("/d/dump"));
+        let (mut store, path) = (filled(300), Path::new("/d/dump"));
         for make in [|| SimFs::new(["/d"]), || SimFs::new(["/d"]).with_unnamed_files()] {
             let counting = Faulty::counting(make()).short(1);
-            to_file(&store, DumpFormat::Jsonl, &counting, path).unwrap();
+            to_file(&mut store, DumpFormat::Jsonl, &counting, path).unwrap();
             for (nth, fault) in (0..=counting.calls()).flat_map(|nth| Fault::ALL.map(|fault| (nth, fault))) {
                 let below = make();
                 let faulty = Faulty::failing(below.clone(), nth, fault).short(1);
-                let dumped = to_file(&store, DumpFormat::Jsonl, &faulty, path);
+                let dumped = to_file(&mut store, DumpFormat::Jsonl, &faulty, path);
                 assert_eq!(dumped.is_ok(), nth == counting.calls(), "call {nth}");
                 for seed in 0..8 {
                     let there = below.content(path).map(|dump| lines(&dump));
@@ -132,7 +162,7 @@ mod tests {
     fn a_dump_does_not_replace_a_file() {
         let files = SimFs::new(["/d"]);
         files.put(Path::new("/d/dump"), b"mine");
-        assert!(to_file(&filled(1), DumpFormat::Resp, &files, Path::new("/d/dump")).is_err());
+        assert!(to_file(&mut filled(1), DumpFormat::Resp, &files, Path::new("/d/dump")).is_err());
         assert_eq!(files.content(Path::new("/d/dump")).unwrap(), b"mine");
         assert_eq!(files.names().len(), 1);
     }

@@ -1,0 +1,48 @@
+//! The keys that a dump has written. In a store that is written to, a scan may visit a key twice.
+
+use std::{
+    collections::HashSet,
+    hash::{BuildHasher, RandomState},
+};
+
+/// Most keys that are remembered, at about 35 bytes each.
+const KEYS_MAX: usize = 1 << 22;
+
+/// A set of keys, by a randomly seeded hash of 128 bits: a collision is less likely than a memory
+/// error.
+#[derive(Default)]
+pub(super) struct Seen {
+    seeds: [RandomState; 2],
+    keys: HashSet<u128>,
+    is_full: bool,
+}
+
+impl Seen {
+    /// Adds a key; whether it was new, as far as the set remembers.
+    pub(super) fn is_new(&mut self, key: &[u8]) -> bool {
+        let hash = self.seeds.iter().fold(0, |hash, seed| hash << 64 | u128::from(seed.hash_one(key)));
+        if self.keys.len() < KEYS_MAX {
+            return self.keys.insert(hash);
+        }
+        self.is_full = true;
+        !self.keys.contains(&hash)
+    }
+
+    /// Whether there were more keys than are remembered.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_is_new_once() {
+        let mut seen = Seen::default();
+        assert!([&b"a"[..], b"b", b""].iter().all(|key| seen.is_new(key)));
+        assert!(![&b"a"[..], b"b", b""].iter().any(|key| seen.is_new(key)));
+        assert!(!seen.is_full());
+    }
+}

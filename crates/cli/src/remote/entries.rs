@@ -1,0 +1,140 @@
+//! Iteration over the entries of a served store: SCAN, then the values of its keys.
+
+use std::io;
+
+use super::{Answer, Client};
+use crate::{
+    failure::Failure,
+    scan::{Found, Wanted},
+};
+
+/// Keys asked for at once.
+const KEYS: &[u8] = b"512";
+/// Most bytes of commands sent before their replies are read. They fit the socket's buffers, so the
+/// send completes even if the server stops reading until its replies are read.
+const SENT_AHEAD: usize = 48 << 10;
+
+impl Client {
+    /// Calls `each` with every wanted entry until it returns false.
+    ///
+    /// A key that exists throughout is visited at least once. A value and its expiry are read at
+    /// one instant, different entries at different ones.
+    pub(crate) fn each_entry(
+        &mut self,
+        wanted: &Wanted<'_>,
+        each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
+    ) -> Result<(), Failure> {
+        let mut cursor = b"0".to_vec();
+        loop {
+            let (next, keys) = self.scan(&cursor, wanted)?;
+            let more = match wanted.values {
+                true => self.fetch(&keys, each)?,
+                false => tell(&keys, each)?,
+            };
+            if !more || next == b"0" {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+
+    /// One step of a scan: the next cursor, and the wanted keys.
+    fn scan(&mut self, cursor: &[u8], wanted: &Wanted<'_>) -> Result<(Vec<u8>, Vec<Vec<u8>>), Failure> {
+        self.connection.queue(&[b"SCAN", cursor, b"COUNT", KEYS]);
+        let answer = match self.connection.send().and_then(|()| self.connection.answer()) {
+            Ok(answer) => answer,
+            Err(error) => return Err(self.lost(error)),
+        };
+        match &answer {
+            Answer::Array(parts) => match parts.as_slice() {
+                [Answer::Bytes(next), Answer::Array(keys)] => {
+                    let keys = keys.iter().map(Answer::last_bytes).filter(|key| (wanted.key)(key));
+                    Ok((next.to_vec(), keys.map(<[u8]>::to_vec).collect()))
+                }
+                _ => Err(Failure::new(answer.error_text())),
+            },
+            _ => {
+                let text = answer.error_text();
+                Err(self.refused(&text))
+            }
+        }
+    }
+
+    /// Passes on the entries of those `keys` that still exist.
+    fn fetch(
+        &mut self,
+        keys: &[Vec<u8>],
+        each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
+    ) -> Result<bool, Failure> {
+        let mut rest = keys;
+        while let Some(first) = rest.first() {
+            let mut together = 0;
+            while together < rest.len() && (together == 0 || self.connection.queued() < SENT_AHEAD) {
+                self.queue_entry(&rest[together]);
+                together += 1;
+            }
+            debug_assert!(together > 0, "{first:?} is asked for");
+            self.connection.send().map_err(|error| self.lost(error))?;
+            let (keys, later) = rest.split_at(together);
+            for key in keys {
+                if !self.show_entry(key, each)? {
+                    return Ok(false);
+                }
+            }
+            rest = later;
+        }
+        Ok(true)
+    }
+
+    /// Queues a transaction for one key. Without it, the value of one write could be paired with
+    /// the expiry of the next.
+    fn queue_entry(&mut self, key: &[u8]) {
+        self.connection.queue(&[b"MULTI"]);
+        self.connection.queue(&[b"GET", key]);
+        self.connection.queue(&[b"PEXPIRETIME", key]);
+        self.connection.queue(&[b"EXEC"]);
+    }
+
+    fn show_entry(
+        &mut self,
+        key: &[u8],
+        each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
+    ) -> Result<bool, Failure> {
+        for _ in ["MULTI", "GET", "PEXPIRETIME"] {
+            if let Err(error) = self.connection.answer() {
+                return Err(self.lost(error));
+            }
+        }
+        let answer = match self.connection.answer() {
+            Ok(answer) => answer,
+            Err(error) => return Err(self.lost(error)),
+        };
+        let Answer::Array(parts) = &answer else {
+            let text = answer.error_text();
+            return Err(self.refused(&text));
+        };
+        match parts.as_slice() {
+            [Answer::Bytes(value), Answer::Integer(at)] => {
+                Ok(each(key, Found { value, expires_at: u64::try_from(*at).ok() })?)
+            }
+            // Removed or expired since the scan.
+            [Answer::Null, Answer::Integer(_)] => Ok(true),
+            _ => {
+                let text = answer.error_text();
+                Err(self.refused(&text))
+            }
+        }
+    }
+}
+
+fn tell(
+    keys: &[Vec<u8>],
+    each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
+) -> Result<bool, Failure> {
+    for key in keys {
+        if !each(key, Found::default())? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,159 @@
+//! The store that a command works on: the pool itself, or the server that has it open.
+
+use std::{io, time::Duration};
+
+use terrace::{Cursor, OpenError, Store, WriteError};
+use terrace_server::config::Config;
+
+use crate::{
+    args::Password,
+    clock,
+    failure::{Failure, Outcome},
+    open,
+    record::Record,
+    remote::{self, Client, Refused},
+    scan::{Found, Wanted},
+};
+
+/// Where the records are.
+pub(crate) enum Target {
+    Pool(Store),
+    Server(Client),
+}
+
+/// Attempts to open a pool that is in use, within a second.
+pub(crate) const LOOKS: u32 = 50;
+
+impl Target {
+    /// To look into a store.
+    pub(crate) fn to_read(config: &Config, password: &Password) -> Result<Target, Failure> {
+        reach(config, password, || open::read_once(config))
+    }
+
+    /// To change a store that exists.
+    pub(crate) fn to_write(config: &Config, password: &Password) -> Result<Target, Failure> {
+        reach(config, password, || open::write_once(config))
+    }
+
+    /// To fill a store, which is made if there is none.
+    pub(crate) fn or_create(config: &Config, password: &Password) -> Result<Target, Failure> {
+        open::prepare(config)?;
+        reach(config, password, || open::or_create_once(config))
+    }
+
+    /// A key's value.
+    pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        match self {
+            Target::Pool(store) => Ok(store.get(key).map_err(Failure::new)?.map(|value| value.to_vec())),
+            Target::Server(client) => client.get(key),
+        }
+    }
+
+    /// Removes keys, and says how many there were.
+    pub(crate) fn remove(&mut self, keys: &[&[u8]]) -> Result<u64, Failure> {
+        match self {
+            Target::Pool(store) => keys.iter().try_fold(0, |removed, key| {
+                Ok(removed + u64::from(store.remove(key).map_err(Failure::new)?))
+            }),
+            Target::Server(client) => client.remove(keys),
+        }
+    }
+
+    /// Writes records one after the other; a result each, in order.
+    pub(crate) fn put_many(&mut self, records: &[&Record]) -> Vec<Result<(), Refused>> {
+        match self {
+            Target::Pool(store) => {
+                let puts: Vec<_> = records.iter().map(|record| record.as_put()).collect();
+                let results = store.put_many(&puts).into_iter();
+                results.map(|result| result.map_err(refused)).collect()
+            }
+            Target::Server(client) => client.put_many(records),
+        }
+    }
+
+    /// Calls `each` with every wanted entry until it returns false.
+    pub(crate) fn each_entry(
+        &mut self,
+        wanted: &Wanted<'_>,
+        each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
+    ) -> Result<(), Failure> {
+        match self {
+            Target::Pool(store) => each_in_pool(store, wanted, each),
+            Target::Server(client) => client.each_entry(wanted, each),
+        }
+    }
+
+    /// Whether other processes may write to the store during an iteration.
+    pub(crate) fn is_shared(&self) -> bool {
+        match self {
+            Target::Pool(store) => !store.others().is_empty(),
+            Target::Server(_) => true,
+        }
+    }
+
+    /// Closes a pool in order.
+    pub(crate) fn close(self) -> Outcome {
+        match self {
+            Target::Pool(store) => open::close(store),
+            Target::Server(_) => Ok(std::process::ExitCode::SUCCESS),
+        }
+    }
+}
+
+/// Opens the pool, or connects to the server that has it open. Retries for a second: the kernel
+/// needs a while to release a large pool of a killed process, and a server posts its addresses
+/// shortly after it has opened the pool.
+fn reach(
+    config: &Config,
+    password: &Password,
+    open: impl Fn() -> Result<Store, OpenError>,
+) -> Result<Target, Failure> {
+    let path = open::path(config);
+    for look in 0..=LOOKS {
+        let error = match open() {
+            Ok(store) => {
+                open::tell_salvaged(&store);
+                return Ok(Target::Pool(store));
+            }
+            Err(error) if error.is_in_use() || error.is_denied() => error,
+            Err(error) => return Err(open::failure(config, error)),
+        };
+        if let Some(client) = remote::find(&path, &password.bytes()?)? {
+            return Ok(Target::Server(client));
+        }
+        if look == LOOKS || error.is_denied() {
+            return Err(open::failure(config, error));
+        }
+        clock::pause(Duration::from_secs(1) / LOOKS);
+    }
+    unreachable!("the last look returns")
+}
+
+fn refused(error: WriteError) -> Refused {
+    match error {
+        WriteError::KeyTooLong | WriteError::ValueTooLong => Refused::Record(error.to_string()),
+        error => Refused::All(Failure::new(error)),
+    }
+}
+
+fn each_in_pool(
+    store: &Store,
+    wanted: &Wanted<'_>,
+    each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
+) -> Result<(), Failure> {
+    const AT_LEAST: usize = 256;
+    let mut cursor = Cursor::default();
+    loop {
+        let mut more: io::Result<bool> = Ok(true);
+        cursor = store
+            .scan(cursor, AT_LEAST, &mut |key, entry| {
+                if matches!(more, Ok(true)) && (wanted.key)(key) {
+                    more = each(key, Found { value: entry.value, expires_at: entry.expires_at });
+                }
+            })
+            .map_err(Failure::new)?;
+        if !more? || cursor == Cursor::default() {
+            return Ok(());
+        }
+    }
+}
