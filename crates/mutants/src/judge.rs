@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST_MEMORY: u64 = 4 << 30;
 
 /// No mutant has this number.
-const NONE: &str = "4294967295";
+pub(crate) const NONE: &str = "4294967295";
 
 /// What became of a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(crate) struct Witness {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
     Passed,
     Failed,
     Hung,
@@ -78,6 +78,21 @@ pub(crate) fn witnesses(programs: &[Program], scratch: &Path, longest: Duration)
     witnesses.retain(|witness| !witness.seen.is_empty());
     witnesses.sort_by_key(|witness| witness.takes);
     Ok(witnesses)
+}
+
+impl End {
+    pub(crate) fn passed(self) -> bool {
+        self == Self::Passed
+    }
+
+    /// What happened, for people.
+    pub(crate) fn story(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Hung => "did not come to an end, or took too much memory",
+        }
+    }
 }
 
 fn tests(program: &Program) -> Outcome<Vec<String>> {
@@ -123,7 +138,8 @@ fn run(witness: &Witness, variable: (&str, &str), temporary: &Path, limit: Durat
     end
 }
 
-fn wait(mut child: Child, limit: Duration) -> End {
+/// Waits until a process has ended, and kills its group if that takes too long.
+pub(crate) fn wait(mut child: Child, limit: Duration) -> End {
     let began = Instant::now();
     let end = loop {
         match child.try_wait() {

@@ -1,8 +1,11 @@
 //! `cargo mutate PACKAGE`: the mutants of a package that are asked for, as cargo-mutants lists them, in one program with a switch for each, and which of them no test notices.
 //!
+//! `cargo mutate --faults`: the same for the [list of known faults](faults), which the lab has to find.
+//!
 //! cargo-mutants builds each mutant by itself, which takes a minute for a test that takes a second. Here the package is compiled once, and a mutant costs those tests that come by it, each in a process of its own, until one fails.
 
 mod apart;
+mod faults;
 mod judge;
 mod list;
 mod program;
@@ -11,9 +14,10 @@ mod rewrite;
 use clap::Parser;
 use judge::Verdict;
 use list::Mutant;
+use program::say;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -26,7 +30,14 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 #[command(name = "cargo mutate")]
 struct Arguments {
     /// The package, for example terrace-pool.
-    package: String,
+    #[arg(required_unless_present = "faults")]
+    package: Option<String>,
+    /// Puts the known faults of the product into the lab, and says which of them the lab does not find.
+    #[arg(long, conflicts_with_all = ["package", "file", "ask", "program"])]
+    faults: bool,
+    /// Looks for faults everywhere, and not in the runs in which they were found before.
+    #[arg(long, requires = "faults")]
+    anew: bool,
     /// Only mutants of files that end in this; may be given several times.
     #[arg(long)]
     file: Vec<String>,
@@ -36,7 +47,7 @@ struct Arguments {
     /// Only builds and asks these test programs: `lib`, or what a file in `tests` is called; may be given several times.
     #[arg(long)]
     program: Vec<String>,
-    /// Only mutants whose name contains this; may be given several times.
+    /// Only mutants, or faults, whose name contains this; may be given several times.
     #[arg(long)]
     only: Vec<String>,
     /// Only one mutant in so many, the same each time.
@@ -60,7 +71,7 @@ fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            program::say(&format!("error: {error}"));
+            say(&format!("error: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -69,17 +80,29 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Outcome<()> {
     std::fs::create_dir_all(&arguments.directory)?;
     let directory = arguments.directory.canonicalize()?;
+    let jobs = arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    match &arguments.package {
+        Some(package) => mutate(package, arguments, &directory, jobs),
+        None => {
+            faults::run(&directory, &faults::Search { only: &arguments.only, anew: arguments.anew, jobs })
+        }
+    }
+}
+
+/// Judges the mutants of a package that are asked for.
+fn mutate(package: &str, arguments: &Arguments, directory: &Path, jobs: usize) -> Outcome<()> {
     let is_wanted = |mutant: &Mutant| {
         (arguments.file.is_empty() || arguments.file.iter().any(|file| mutant.file.ends_with(file.as_str())))
             && (arguments.only.is_empty()
                 || arguments.only.iter().any(|only| mutant.name.contains(only.as_str())))
     };
-    let listed = list::list(&arguments.package)?.into_iter().filter(is_wanted);
+    let listed = list::list(package)?.into_iter().filter(is_wanted);
     // Only what is asked is put in: a switch for each of thousands takes longer to compile than to judge.
     let mutants: Vec<Mutant> = listed.skip(arguments.from).step_by(arguments.one_in).collect();
-    let workspace = program::Workspace::copy(&directory, &arguments.package, &mutants)?;
-    program::say(&format!("{}: {} mutants, put into one program", arguments.package, mutants.len()));
-    let built = workspace.build(&mutants, &arguments.ask, &arguments.program)?;
+    let files = mutants.iter().map(|mutant| mutant.file.as_str()).collect();
+    let workspace = program::Workspace::copy(directory, &files)?;
+    say(&format!("{package}: {} mutants, put into one program", mutants.len()));
+    let built = workspace.build(package, &mutants, &arguments.ask, &arguments.program)?;
     let witnesses = judge::witnesses(
         &built.programs,
         &directory.join("scratch"),
@@ -87,34 +110,41 @@ fn run(arguments: &Arguments) -> Outcome<()> {
     )?;
     let (left_out, asked): (Vec<usize>, Vec<usize>) =
         (0..mutants.len()).partition(|number| built.left_out.contains(number));
-    program::say(&format!(
+    say(&format!(
         "{}; {} mutants are left out, {} judged",
         judge::describe(&witnesses),
         left_out.len(),
         asked.len()
     ));
-    let next = AtomicUsize::new(0);
-    let verdicts = Mutex::new(BTreeMap::new());
+    let verdicts = judge_all(&mutants, &asked, &witnesses, directory, jobs);
+    report(&mutants, &left_out, &verdicts)
+}
+
+/// Judges so many mutants at a time, and says of each that is not killed what came of it.
+fn judge_all(
+    mutants: &[Mutant],
+    asked: &[usize],
+    witnesses: &[judge::Witness],
+    directory: &Path,
+    jobs: usize,
+) -> BTreeMap<usize, Verdict> {
+    let (next, verdicts) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
-        for job in
-            0..arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
-        {
-            let (next, verdicts, asked, witnesses, mutants) =
-                (&next, &verdicts, &asked, &witnesses, &mutants);
+        for job in 0..jobs {
+            let (next, verdicts) = (&next, &verdicts);
             let scratch = directory.join(format!("scratch-{job}"));
             scope.spawn(move || {
                 while let Some(&number) = asked.get(next.fetch_add(1, Relaxed)) {
                     let verdict = judge::judge(number, witnesses, &scratch);
                     if verdict != Verdict::Killed {
-                        program::say(&format!("{verdict:?}: {}", mutants[number].name));
+                        say(&format!("{verdict:?}: {}", mutants[number].name));
                     }
                     verdicts.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(number, verdict);
                 }
             });
         }
     });
-    let verdicts = verdicts.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    report(&mutants, &left_out, &verdicts)
+    verdicts.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// A table by file, and what was missed.

@@ -48,6 +48,9 @@ pub mod __mutant {
 }
 "#;
 
+/// Builds the lab.
+pub(crate) const LAB: [&str; 5] = ["build", "--profile", "lab", "--package", "terrace-lab"];
+
 /// A test program, and the directory that it expects to be started in.
 #[derive(Clone)]
 pub(crate) struct Program {
@@ -65,19 +68,23 @@ pub(crate) struct Workspace {
     /// Where the copy lies.
     tree: PathBuf,
     target: PathBuf,
-    package: String,
+}
+
+/// A source file, by its path from the root of the workspace, and its text with switches.
+pub(crate) struct Switched {
+    pub(crate) file: String,
+    pub(crate) text: String,
 }
 
 impl Workspace {
-    /// Copies what git knows of the workspace in the current directory, but for what gets mutants: so that this is as old as it was if it becomes the same again.
-    pub(crate) fn copy(directory: &Path, package: &str, mutants: &[Mutant]) -> Outcome<Self> {
+    /// Copies what git knows of the workspace in the current directory, but for the `mutated` files: so that these are as old as they were if they become the same again.
+    pub(crate) fn copy(directory: &Path, mutated: &BTreeSet<&str>) -> Outcome<Self> {
         let tree = directory.join("tree");
         let output = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .output()?;
         let listed = String::from_utf8(output.stdout)?;
         let files: BTreeSet<&str> = listed.split('\0').filter(|file| Path::new(file).is_file()).collect();
-        let mutated: BTreeSet<&str> = mutants.iter().map(|mutant| mutant.file.as_str()).collect();
         for file in files {
             let (path, bytes) = (tree.join(file), fs::read(file)?);
             let has_switches = || fs::read(&path).is_ok_and(|there| there == with_switches(&bytes));
@@ -86,69 +93,52 @@ impl Workspace {
                 write_if_other(&path, &bytes)?;
             }
         }
-        Ok(Self { tree, target: directory.join("target"), package: package.into() })
-    }
-
-    /// Where the package's crate begins: a library's, or that of a program.
-    fn root(&self) -> Outcome<PathBuf> {
-        let sources = self.directory_of()?.join("src");
-        let mut roots = ["lib.rs", "main.rs"].iter().map(|name| sources.join(name));
-        Ok(roots.find(|root| root.is_file()).ok_or("it has neither a library nor a program")?)
-    }
-
-    fn directory_of(&self) -> Outcome<PathBuf> {
-        let command = self.cargo(&["pkgid", "--package", &self.package]).output()?;
-        let id = String::from_utf8(command.stdout)?;
-        let path = id.split("file://").nth(1).and_then(|rest| rest.split('#').next());
-        Ok(path.ok_or("cargo knows no such package")?.into())
+        Ok(Self { tree, target: directory.join("target") })
     }
 
     /// Puts all mutants in and builds the tests of the package, and of those in `ask`; if there are any in `only`, no other programs. What does not compile is left out.
-    pub(crate) fn build(&self, mutants: &[Mutant], ask: &[String], only: &[String]) -> Outcome<Built> {
-        let root = self.root()?;
+    pub(crate) fn build(
+        &self,
+        package: &str,
+        mutants: &[Mutant],
+        ask: &[String],
+        only: &[String],
+    ) -> Outcome<Built> {
         let mut left_out = BTreeSet::new();
         loop {
-            self.put_in(mutants, &mut left_out, &root)?;
-            let wrong = self.wrong(mutants)?;
+            self.put_in(rewritten(mutants, &mut left_out)?)?;
+            let wrong = self.wrong(&["check", "--package", package])?;
             if wrong.is_empty() {
                 break;
             }
             say(&format!("{} mutants do not compile; once more without them", wrong.len()));
-            left_out.extend(wrong);
+            left_out.extend(wrong.into_keys());
         }
-        Ok(Built { programs: self.programs(ask, only)?, left_out })
+        Ok(Built { programs: self.programs(package, ask, only)?, left_out })
     }
 
-    fn put_in(&self, mutants: &[Mutant], left_out: &mut BTreeSet<usize>, root: &Path) -> Outcome<()> {
-        let mut by_file: BTreeMap<&str, Vec<(usize, &Mutant)>> = BTreeMap::new();
-        for (number, mutant) in mutants.iter().enumerate() {
-            let of_file = by_file.entry(&mutant.file).or_default();
-            if !left_out.contains(&number) {
-                of_file.push((number, mutant));
+    /// Writes these files, and into their crates the module that the switches ask.
+    pub(crate) fn put_in(&self, files: Vec<Switched>) -> Outcome<()> {
+        let mut texts: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        for Switched { file, text } in files {
+            let root = root_of(&file)?;
+            if !texts.contains_key(&root) {
+                texts.insert(root.clone(), fs::read(&root)?);
             }
+            texts.insert(file, text.into_bytes());
         }
-        let mut has_switches = false;
-        for (file, mutants) in by_file {
-            let rewritten = rewrite(&fs::read_to_string(file)?, &mutants)?;
-            left_out.extend(rewritten.left_out);
-            let (path, mut text) = (self.tree.join(file), rewritten.text.into_bytes());
-            if path == root {
-                text = with_switches(&text);
-                has_switches = true;
-            }
-            write_if_other(&path, &text)?;
-        }
-        if !has_switches {
-            let original = root.strip_prefix(&self.tree)?;
-            write_if_other(root, &with_switches(&fs::read(original)?))?;
+        for (file, text) in texts {
+            let is_root = file == root_of(&file)?;
+            let text = if is_root { with_switches(&text) } else { text };
+            write_if_other(&self.tree.join(file), &text)?;
         }
         Ok(())
     }
 
-    /// The mutants that the compiler complains of.
-    fn wrong(&self, mutants: &[Mutant]) -> Outcome<BTreeSet<usize>> {
-        let output = self.cargo(&["check", "--message-format=json", "--package", &self.package]).output()?;
-        let mut wrong = BTreeSet::new();
+    /// The mutants that the compiler complains of in this command of cargo, each with what it says first.
+    pub(crate) fn wrong(&self, arguments: &[&str]) -> Outcome<BTreeMap<usize, String>> {
+        let output = self.cargo(&[arguments, &["--message-format=json"]].concat()).output()?;
+        let mut wrong = BTreeMap::new();
         let mut unexplained = String::new();
         for line in String::from_utf8(output.stdout)?.lines() {
             let Ok(Message { message: Some(message) }) = serde_json::from_str::<Message>(line) else {
@@ -162,20 +152,33 @@ impl Workspace {
                 let text = fs::read_to_string(self.tree.join(&span.file_name))?;
                 found.extend(mutant_at(&text, span.byte_start));
             }
+            let story = message.rendered.unwrap_or_default();
             if found.is_empty() && !message.spans.is_empty() {
-                unexplained += &message.rendered.unwrap_or_default();
+                unexplained += &story;
             }
-            wrong.extend(found);
+            for number in found {
+                wrong.entry(number).or_insert(story.clone());
+            }
         }
         match output.status.success() {
-            true => Ok(BTreeSet::new()),
-            false if wrong.iter().any(|&number| number < mutants.len()) => Ok(wrong),
+            true => Ok(BTreeMap::new()),
+            false if !wrong.is_empty() => Ok(wrong),
             false => Err(format!("it does not compile, and no mutant is to blame:\n{unexplained}").into()),
         }
     }
 
-    fn programs(&self, ask: &[String], only: &[String]) -> Outcome<Vec<Program>> {
-        let mut arguments = vec!["test", "--no-run", "--message-format=json", "--package", &self.package];
+    /// The lab's program, which is built if it is not yet.
+    pub(crate) fn lab(&self) -> Outcome<PathBuf> {
+        let output =
+            self.cargo(&[&LAB[..], &["--message-format=json"]].concat()).stderr(Stdio::inherit()).output()?;
+        let built = String::from_utf8(output.stdout)?;
+        let artifacts = built.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
+        let program = artifacts.filter_map(|artifact| artifact.executable).next_back();
+        Ok(program.filter(|_| output.status.success()).ok_or("the lab does not compile")?.into())
+    }
+
+    fn programs(&self, package: &str, ask: &[String], only: &[String]) -> Outcome<Vec<Program>> {
+        let mut arguments = vec!["test", "--no-run", "--message-format=json", "--package", package];
         ask.iter().for_each(|package| arguments.extend(["--package", package]));
         for program in only {
             match program.as_str() {
@@ -238,6 +241,31 @@ struct Artifact {
 #[derive(Deserialize)]
 struct Profile {
     test: bool,
+}
+
+/// The files of these mutants, with a switch for each that is not left out, or cannot have one and is left out from now on.
+fn rewritten(mutants: &[Mutant], left_out: &mut BTreeSet<usize>) -> Outcome<Vec<Switched>> {
+    let mut by_file: BTreeMap<&str, Vec<(usize, &Mutant)>> = BTreeMap::new();
+    for (number, mutant) in mutants.iter().enumerate() {
+        let of_file = by_file.entry(&mutant.file).or_default();
+        if !left_out.contains(&number) {
+            of_file.push((number, mutant));
+        }
+    }
+    let mut files = Vec::new();
+    for (file, mutants) in by_file {
+        let rewritten = rewrite(&fs::read_to_string(file)?, &mutants)?;
+        left_out.extend(rewritten.left_out);
+        files.push(Switched { file: file.into(), text: rewritten.text });
+    }
+    Ok(files)
+}
+
+/// The file at which the crate begins that has this one: that of a library, or that of a program.
+fn root_of(file: &str) -> Outcome<String> {
+    let (folder, _) = file.rsplit_once("/src/").ok_or("a source file lies outside of `src`")?;
+    let mut roots = ["lib.rs", "main.rs"].iter().map(|name| format!("{folder}/src/{name}"));
+    Ok(roots.find(|root| Path::new(root).is_file()).ok_or("it has neither a library nor a program")?)
 }
 
 fn with_switches(library: &[u8]) -> Vec<u8> {

@@ -72,13 +72,13 @@ pub(crate) fn mutant_at(text: &str, at: usize) -> Option<usize> {
 }
 
 /// Where lines begin, so that a line and a column, in characters, tell a byte.
-struct Lines<'t> {
+pub(crate) struct Lines<'t> {
     text: &'t str,
     starts: Vec<usize>,
 }
 
 impl<'t> Lines<'t> {
-    fn new(text: &'t str) -> Self {
+    pub(crate) fn new(text: &'t str) -> Self {
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         Self { text, starts }
     }
@@ -98,10 +98,16 @@ impl<'t> Lines<'t> {
         self.place(span.start)..self.place(span.end)
     }
 
-    fn of(&self, node: &impl Spanned) -> Range<usize> {
+    /// The bytes of a piece of the syntax.
+    pub(crate) fn of(&self, node: &impl Spanned) -> Range<usize> {
         let span = node.span();
         let [start, end] = [span.start(), span.end()].map(|at| self.byte(at.line, at.column));
         start..end
+    }
+
+    /// The text of a piece of the syntax.
+    pub(crate) fn text_of(&self, node: &impl Spanned) -> &'t str {
+        &self.text[self.of(node)]
     }
 }
 
@@ -177,7 +183,7 @@ impl<'t> Code<'t> {
     fn function(&mut self, signature: &syn::Signature, block: &syn::Block, visit: impl FnOnce(&mut Self)) {
         let outer = std::mem::replace(&mut self.is_const, signature.constness.is_some());
         // A type that only the body tells can't be that of a value besides.
-        let is_told = !self.lines.text[self.lines.of(&signature.output)].contains("impl ");
+        let is_told = !self.lines.text_of(&signature.output).contains("impl ");
         if !self.is_const && is_told {
             self.bodies.push(self.lines.of(block));
         }
