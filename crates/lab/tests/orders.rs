@@ -5,20 +5,8 @@ use terrace_lab::{Meeting, Met, meeting};
 use terrace_testkit::crash::{Dice, Key, Op, Plan, Version, Wrong};
 use terrace_testkit::schedule::cues::{before, behind, to};
 use terrace_testkit::schedule::{
-    Act, Aim, Cue, Manner, Policy, Reach, Scenario, Spot, Stage, Stop, Weak, Weakening,
+    Act, Aim, Cue, Manner, Policy, Reach, Scenario, Stage, Stop, Weak, Weakening,
 };
-
-const COUNT: &str = "index/src/hash/count.rs";
-const LEVEL_BUCKET: &str = "index/src/hash/level/bucket.rs";
-const LEVEL_OPS: &str = "index/src/hash/level/ops.rs";
-const LEVEL_PAIRS: &str = "index/src/hash/level/pairs.rs";
-const LEVEL_RESIZE: &str = "index/src/hash/level/resize.rs";
-const REWO_PAIRS: &str = "index/src/hash/rewo/pairs.rs";
-
-/// The first line of a file with this text.
-fn line(file: &'static str, text: &str) -> Spot {
-    Spot::of(file, "", text)
-}
 
 /// What threads do, and how far each goes before the next one does.
 type Script = (Scenario, Vec<Cue>);
@@ -40,7 +28,7 @@ impl Lab {
     }
 
     /// As [`Lab::misses_at`], where all that may be old is.
-    fn misses(&self, weak: Weak, at: Spot, scripts: impl Iterator<Item = Script>) -> Wrong {
+    fn misses(&self, weak: Weak, at: &'static str, scripts: impl Iterator<Item = Script>) -> Wrong {
         self.misses_at(weak, at, None, scripts)
     }
 
@@ -48,17 +36,18 @@ impl Lab {
     fn misses_at(
         &self,
         weak: Weak,
-        at: Spot,
-        old: Option<Spot>,
+        at: &'static str,
+        old: Option<&'static str>,
         scripts: impl Iterator<Item = Script>,
     ) -> Wrong {
         let mut known = None;
         for script in scripts {
             let look = || {
                 let passed = self.met(&script, None, Aim::None).passed;
-                let order = passed.iter().find(|it| it.weak == weak && at.is_at(it.site));
-                let place =
-                    |spot: Spot| passed.iter().find(|it| spot.is_at(it.site)).map(|it| Aim::Place(it.site));
+                let order = passed.iter().find(|it| it.weak == weak && it.point == Some(at));
+                let place = |point: &str| {
+                    passed.iter().find(|it| it.point == Some(point)).map(|it| Aim::Place(it.site))
+                };
                 let aim = old.map_or(Some(Aim::Words(u64::MAX)), place);
                 order.copied().zip(aim)
             };
@@ -117,8 +106,8 @@ fn scenario(plan: Plan, threads: Vec<(Manner, Vec<Act>)>) -> Scenario {
 #[test]
 fn who_reads_a_tier_of_a_later_state_sees_that_the_state_is_another() {
     let lab = Lab::of("level");
-    let tiers = line(LEVEL_OPS, "let tier = |log2: u32| Tier(tier_word(");
-    let cleared = line(LEVEL_RESIZE, "word.store(medium, cursor_word(view.state, end), Relaxed);");
+    let tiers = "level.tier";
+    let cleared = "level.cleared";
     let scripts = lab.filled(false, ONE_UNIT).map(|plan| {
         let tide = (0..plan.keys).map(put).chain((4..plan.keys).rev().map(Op::Remove));
         let ebb = early(acts([Op::Remove(0), Op::Background(0), Op::Background(0)]));
@@ -133,7 +122,7 @@ fn who_reads_a_tier_of_a_later_state_sees_that_the_state_is_another() {
         ];
         (scenario(plan, threads), cues)
     });
-    let wrong = lab.misses(Weak::Release, line(LEVEL_RESIZE, "tier_word(&self.root, log2).store("), scripts);
+    let wrong = lab.misses(Weak::Release, "level.name-tier", scripts);
     assert!(wrong.contains("a race"), "{wrong}");
 }
 
@@ -142,10 +131,9 @@ fn who_reads_a_tier_of_a_later_state_sees_that_the_state_is_another() {
 #[test]
 fn who_ends_a_resize_because_others_have_moved_units_has_seen_them_moved() {
     let lab = Lab::of("level");
-    let begun = line(LEVEL_RESIZE, "balance.store(self.pool.medium(), -1i64 as u64, Relaxed);");
-    let moves = line(LEVEL_BUCKET, "bucket[0].0[META].store(medium, meta.0, Release);");
-    let passes =
-        line(LEVEL_RESIZE, "let _ = word.compare_exchange(medium, before, after, Release, Relaxed);");
+    let begun = "level.balance";
+    let moves = "level.meta";
+    let passes = "level.advance-cursor";
     let scripts = || {
         lab.filled(false, TWO_UNITS).map(|plan| {
             let puts = (0..plan.keys).flat_map(|key| [put(key), Op::Background(0)]);
@@ -164,7 +152,7 @@ fn who_ends_a_resize_because_others_have_moved_units_has_seen_them_moved() {
             (scenario(plan, vec![(Manner::Pinned, acts(puts)), helps, reads]), cues)
         })
     };
-    let looks = line(LEVEL_RESIZE, "let before = word.load(medium, Acquire);");
+    let looks = "level.cursor";
     for (weak, at) in [(Weak::Release, passes), (Weak::Acquire, looks)] {
         let wrong = lab.misses(weak, at, scripts());
         assert!(wrong.contains("a race"), "{wrong}");
@@ -176,9 +164,9 @@ fn who_ends_a_resize_because_others_have_moved_units_has_seen_them_moved() {
 #[test]
 fn a_scan_that_finds_another_key_in_a_slot_sees_that_the_slot_was_freed() {
     let lab = Lab::of("level");
-    let copies = line(LEVEL_PAIRS, "word(bucket, key_at(slot)).store(medium, entry.key, Release);");
-    let marks = line(LEVEL_BUCKET, "bucket[0].0[META].store(medium, meta.0, Release);");
-    let reads = line(LEVEL_PAIRS, "let key = word(bucket, key_at(slot)).load(medium, Acquire);");
+    let copies = "level.write-key";
+    let marks = "level.meta";
+    let reads = "level.read-key";
     let scripts = lab.filled(true, TWO_UNITS).flat_map(|plan| {
         let there = plan.before.iter().filter(|op| matches!(op, Op::Put(..))).count();
         (0..40).flat_map(move |turn| {
@@ -209,13 +197,13 @@ fn a_scan_that_finds_another_key_in_a_slot_sees_that_the_slot_was_freed() {
 #[test]
 fn who_asks_for_the_keys_when_they_have_been_counted_anew_is_told_of_all() {
     let lab = Lab::of("level");
-    let ends = line(COUNT, "self.word(MODE).store(self.medium, COLUMN ^ column, Release);");
+    let ends = "count.end";
     let scripts = lab.filled(false, TWO_UNITS).map(|plan| {
         let threads =
             vec![(Manner::Apart, acts([Op::Background(RECOUNT)])), (Manner::Apart, vec![Act::Count])];
         (scenario(plan, threads), vec![to(0, behind(ends)), to(1, Stop::End)])
     });
-    let mode = Spot::of(COUNT, "fn len(", "let mode = self.word(MODE).load(self.medium, Acquire);");
+    let mode = "count.len";
     let wrong = lab.misses(Weak::Acquire, mode, scripts);
     assert!(wrong.contains("is told of 0 keys"), "{wrong}");
 }
@@ -224,15 +212,15 @@ fn who_asks_for_the_keys_when_they_have_been_counted_anew_is_told_of_all() {
 #[test]
 fn a_key_that_comes_while_they_are_counted_for_the_second_time_is_counted_once() {
     let lab = Lab::of("level");
-    let begins = line(COUNT, "self.word(MODE).store(self.medium, column | RECOUNTING, Release);");
+    let begins = "count.begin";
     let scripts = lab.filled(false, ONE_UNIT).map(|plan| {
         let adds = acts([put(plan.keys - 1)]);
         let threads = vec![(Manner::Apart, acts(vec![Op::Background(RECOUNT); 2])), (Manner::Apart, adds)];
         let cues = vec![to(0, Stop::Call(1)), to(0, behind(begins)), to(1, Stop::End)];
         (scenario(plan, threads), cues)
     });
-    let mode = Spot::of(COUNT, "fn add(", "let mode = self.word(MODE).load(self.medium, Acquire);");
-    let frontier = line(COUNT, "if mode & RECOUNTING != 0 && hash >> 1 < self.word(FRONTIER)");
+    let mode = "count.add";
+    let frontier = "count.frontier";
     let wrong = lab.misses_at(Weak::Acquire, mode, Some(frontier), scripts);
     assert!(wrong.contains("expected a count of"), "{wrong}");
 }
@@ -241,7 +229,7 @@ fn a_key_that_comes_while_they_are_counted_for_the_second_time_is_counted_once()
 #[test]
 fn who_finds_another_key_where_its_own_was_sees_that_that_has_moved_on() {
     let lab = Lab::of("rewo");
-    let key = line(REWO_PAIRS, "if key_word(bucket, slot).load(medium, Acquire) == *probe.key {");
+    let key = "rewo.find-key";
     // Four buckets, which the next keys fill, and no cache.
     let plans = lab.plans(true, |plan| plan.keys == 60 && is_filled(plan) && plan.seed >> 43 & 3 == 0);
     let scripts = plans.flat_map(|plan| {

@@ -100,6 +100,13 @@ pub unsafe trait Medium: Send + Sync + 'static {
     /// Waits until every write-back and streamed copy that this thread started is durable.
     fn fence(&self);
 
+    /// Gives a name to the next access or barrier of this thread, so that a test can refer to it:
+    /// `word.load(medium.point("epoch.read"), Acquire)`. The arguments of that access must not
+    /// access the medium themselves.
+    #[inline(always)]
+    fn point(&self, _name: &'static str) -> &Self {
+        self
+    }
     /// Called before an ordered access, and at a barrier. A test medium weakens the ordering here.
     #[inline(always)]
     fn ordered(&self, _order: Order, _site: &'static Location<'static>) {}

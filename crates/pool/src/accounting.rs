@@ -197,7 +197,7 @@ impl<M: MappedMedium> Inner<M> {
                 crate::limbo::add(medium, &seat.drained, missing);
             }
         }
-        shared.counted.store(medium, doubts, Relaxed);
+        shared.counted.store(medium.point("space.count"), doubts, Relaxed);
         true
     }
 

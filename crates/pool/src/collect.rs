@@ -241,7 +241,7 @@ impl<M: MappedMedium> Inner<M> {
         self.wait_for_readers(is_to_stop)?;
         self.sweep(report);
         // ORDER: Release: pairs with `is_marking`: who sees the end of the sweep sees all of it.
-        self.shared().phase.store(self.medium(), SETTLED, Release);
+        self.shared().phase.store(self.medium().point("phase.end-unclean"), SETTLED, Release);
         self.shared().fruitless.store(self.medium(), 0, Relaxed);
         Some(())
     }
@@ -323,7 +323,7 @@ impl<M: MappedMedium> Inner<M> {
             }
             None => (self.sweep_granules(unit) << self.memory.zones.granule_log2(), &shared.large_base),
         };
-        base.fetch_sub(self.medium(), bytes, Relaxed);
+        base.fetch_sub(self.medium().point("sweep.count-unclean"), bytes, Relaxed);
         report.freed += bytes;
         // A crash may have come between a change of the unit and its hints.
         self.update_hints(unit);

@@ -93,14 +93,15 @@ impl<M: MappedMedium> Inner<M> {
     /// it is not forgotten if the caller dies, too; what the caller hands over and empties for the dead it does pinned.
     pub(crate) fn doubt(&self) {
         // ORDER: Release: who sees the doubt sees what was said to be lost before. (An announcement that is withdrawn, or a lock that is freed, comes behind it by its own.)
-        self.shared().doubts.fetch_add(self.medium(), 1, Release);
+        self.shared().doubts.fetch_add(self.medium().point("collection.request"), 1, Release);
     }
 
     /// Whether there has been a doubt that no collection has settled.
     pub(crate) fn is_doubted(&self) -> bool {
         let shared = self.shared();
         // ORDER: Acquire: who is told that all has been collected may have the memory, and knows the doubt. The other is Relaxed: who collects for it loads it anew.
-        shared.collected.load(self.medium(), Acquire) != shared.doubts.load(self.medium(), Relaxed)
+        shared.collected.load(self.medium().point("collection.is-pending"), Acquire)
+            != shared.doubts.load(self.medium(), Relaxed)
     }
 
     pub(crate) fn needs_collection(&self) -> bool {
@@ -116,17 +117,17 @@ impl<M: MappedMedium> Inner<M> {
     ) {
         let (medium, shared) = (self.medium(), self.shared());
         // ORDER: Acquire: before the bytes that are lost, which this subtracts. A doubt that is not seen is one for the next collection.
-        let doubts = shared.doubts.load(medium, Acquire);
-        let lost = shared.lost.load(medium, Relaxed);
+        let doubts = shared.doubts.load(medium.point("collection.requests"), Acquire);
+        let lost = shared.lost.load(medium.point("lost.read"), Relaxed);
         let swept = self.find_and_sweep(trace, is_to_stop, report);
         if swept.is_some() {
             shared.lost.fetch_sub(medium, lost, Relaxed);
         }
         // ORDER: Release: who sees the end of the sweep sees all of it. (If it was given up there was none, and whatever is marked or noted means nothing to the next one.)
-        shared.phase.store(medium, SETTLED, Release);
+        shared.phase.store(medium.point("phase.end-concurrent"), SETTLED, Release);
         if swept == Some(true) {
             // ORDER: Release, and after the phase: if this thread dies here, the next one collects once more.
-            shared.collected.store(medium, doubts, Release);
+            shared.collected.store(medium.point("collection.complete"), doubts, Release);
         }
         shared.fruitless.store(medium, 0, Relaxed);
         self.count_if_quiet();
@@ -164,7 +165,7 @@ impl<M: MappedMedium> Inner<M> {
         let number = u64::from(last.checked_add(1).unwrap_or(1));
         shared.collections.store(medium, number, Relaxed);
         // ORDER: Release: who waits for the end of PENDING may find this in its place. The barrier: a thread that does not see the phase is seen to be pinned.
-        shared.phase.store(medium, number << 32 | MARKING, Release);
+        shared.phase.store(medium.point("phase.start-marking"), number << 32 | MARKING, Release);
         self.barrier_to_pins();
     }
 
@@ -172,8 +173,8 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn look_into<R>(&self, unit: u64, each: impl FnOnce(State) -> R) -> R {
         let sweeping = &self.shared().sweeping;
         // ORDER: SeqCst: see `release_unit`.
-        sweeping.store(self.medium(), unit + 1, SeqCst);
-        let state = State(self.unit(unit).state.load(self.medium(), SeqCst));
+        sweeping.store(self.medium().point("inspect.announce"), unit + 1, SeqCst);
+        let state = State(self.unit(unit).state.load(self.medium().point("inspect.state"), SeqCst));
         let result = each(state);
         // ORDER: Release: it has looked.
         sweeping.store(self.medium(), 0, Release);
@@ -214,7 +215,7 @@ impl<M: MappedMedium> Inner<M> {
                     return;
                 };
                 for word in 0..u64::from(class.words) {
-                    self.mark_word(unit, class, word).store(self.medium(), 0, Relaxed);
+                    self.mark_word(unit, class, word).store(self.medium().point("marks.clear"), 0, Relaxed);
                 }
             });
         }
@@ -250,7 +251,7 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn settle_granules(&self) {
         for unit in self.all_units() {
             let entry = self.unit(unit);
-            let old = entry.old.load(self.medium(), Relaxed);
+            let old = entry.old.load(self.medium().point("granules.exclude-freed"), Relaxed);
             // ORDER: Relaxed: what they did is seen by the grace; who frees, takes or makes a slab since sees to `old` itself, or leaves none that is swept.
             let state = State(entry.state.load(self.medium(), Relaxed));
             let taken = entry.taken.load(self.medium(), Relaxed);
@@ -300,7 +301,7 @@ impl<M: MappedMedium> Inner<M> {
             crate::waiting::give_way();
             let adopted = suspects.get(&unit).is_some_and(|&state| self.adopt(unit, state));
             let (small, large) = self.look_into(unit, |state| self.sweep_in(unit, state));
-            shared.small_base.fetch_sub(self.medium(), small, Relaxed);
+            shared.small_base.fetch_sub(self.medium().point("sweep.count-concurrent"), small, Relaxed);
             shared.large_base.fetch_sub(self.medium(), large, Relaxed);
             report.freed += small + large;
             self.put_in_order(unit, adopted);
@@ -323,19 +324,20 @@ impl<M: MappedMedium> Inner<M> {
     fn sweep_word(&self, unit: u64, class: &crate::classes::Class, word: u64) -> u64 {
         let taken = self.taken_word(unit, word);
         // ORDER: Acquire, and before the marks: see `grab`. These say all that there is to know by themselves.
-        let is_taken = taken.load(self.medium(), Acquire) & class.valid(word);
-        let garbage = is_taken & !self.mark_word(unit, class, word).load(self.medium(), Relaxed);
+        let is_taken = taken.load(self.medium().point("sweep.taken"), Acquire) & class.valid(word);
+        let garbage =
+            is_taken & !self.mark_word(unit, class, word).load(self.medium().point("sweep.mark"), Relaxed);
         if garbage == 0 {
             return 0;
         }
         // ORDER: SeqCst: as in `free_block`.
-        let before = taken.fetch_and(self.medium(), !garbage, SeqCst);
+        let before = taken.fetch_and(self.medium().point("sweep.free"), !garbage, SeqCst);
         u64::from((before & garbage).count_ones())
     }
 
     /// After its sweep: a slab with a free block is owned or listed, and the hints are right, though whoever was to see to it may have died.
     fn put_in_order(&self, unit: u64, adopted: bool) {
-        let state = State(self.unit(unit).state.load(self.medium(), SeqCst));
+        let state = State(self.unit(unit).state.load(self.medium().point("sweep.state"), SeqCst));
         let class = state.class().and_then(|number| Some((number, self.memory.classes.get(number)?)));
         if let Some((number, class)) = class {
             if adopted {

@@ -200,7 +200,7 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn announce_in(&self, epoch: u64, seat: &Seat, depth_and_flags: u64) {
         // ORDER: a full barrier behind the store, here or in `try_advance`: the announcement is visible before anything is read under it, or
         // else whoever moves the epoch on looked before. Release: it takes the place of a withdrawal, which who moves the epoch may not have seen by itself.
-        seat.announced.store(self.medium(), epoch << EPOCH_SHIFT | depth_and_flags, Release);
+        seat.announced.store(self.medium().point("pin.set"), epoch << EPOCH_SHIFT | depth_and_flags, Release);
         if depth_and_flags & HEAVY == 0 {
             barrier::light();
         } else {
@@ -259,7 +259,7 @@ impl<M: MappedMedium> Inner<M> {
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u64 {
         // ORDER: Acquire: pairs with the moves up to this epoch.
-        self.shared().epoch.load(self.medium(), Acquire)
+        self.shared().epoch.load(self.medium().point("epoch.read"), Acquire)
     }
 
     /// Whether a thread is pinned in an earlier epoch than `epoch`.
@@ -271,7 +271,7 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn is_behind(&self, seat: &Seat, epoch: u64) -> Option<bool> {
         // ORDER: Acquire: pairs with `withdraw`: what was done under pins that are over comes before the next epoch. (Behind plain loads one fence would do, but
         // ThreadSanitizer knows no fences: it would take the next use of a block for a race with its last reader.)
-        let announced = seat.announced.load(self.medium(), Acquire);
+        let announced = seat.announced.load(self.medium().point("epoch.check-pin"), Acquire);
         (announced & DEPTH != 0).then_some(announced >> EPOCH_SHIFT != epoch & EPOCH)
     }
 
@@ -283,12 +283,19 @@ impl<M: MappedMedium> Inner<M> {
         }
         // ORDER: full: pairs with `announce`: a thread whose announcement is not seen below announced after this, and sees all that
         // was unlinked before this.
+        self.medium().point("epoch.barrier");
         self.barrier_to_pins();
         if self.is_held_up(epoch) {
             return epoch;
         }
         // ORDER: Release: pairs with the loads of the epoch. Acquire, if others were first: who waits for it to move has all that those have seen done.
-        match self.shared().epoch.compare_exchange(self.medium(), epoch, epoch + 1, Release, Acquire) {
+        match self.shared().epoch.compare_exchange(
+            self.medium().point("epoch.advance"),
+            epoch,
+            epoch + 1,
+            Release,
+            Acquire,
+        ) {
             Ok(_) => epoch + 1,
             Err(now) => now,
         }

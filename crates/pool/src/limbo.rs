@@ -241,7 +241,7 @@ impl<M: MappedMedium> Inner<M> {
         let offset = self.take_block(seat, number, class).or_else(|| self.take_reserved(class))?;
         add(self.medium(), &seat.small, PAGE_BYTES);
         let page = self.page(offset)?;
-        page.next.store(self.medium(), 0, Relaxed);
+        page.next.store(self.medium().point("limbo.link"), 0, Relaxed);
         page.tag.store(self.medium(), self.epoch() << 8, Relaxed);
         seat.page_count.store(self.medium(), 0, Relaxed);
         seat.page_bytes.store(self.medium(), 0, Relaxed);
@@ -277,7 +277,7 @@ impl<M: MappedMedium> Inner<M> {
             Some(page) => page.next.store(self.medium(), open, Relaxed),
             None => queue.oldest.store(self.medium(), open, Relaxed),
         }
-        queue.newest.store(self.medium(), open, Relaxed);
+        queue.newest.store(self.medium().point("limbo.queue"), open, Relaxed);
     }
 
     /// The sweep is to leave a page and what is noted in it alone.

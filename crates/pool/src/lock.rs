@@ -201,13 +201,13 @@ impl Lock {
             false => pool.lock_words.held,
         };
         // ORDER: Acquire pairs with the Release store of the last holder: what it changed is seen. Release: the note of a shared pool comes before.
-        self.0.compare_exchange(pool.medium(), now, mine, AcqRel, Relaxed).is_ok()
+        self.0.compare_exchange(pool.medium().point("lock.take"), now, mine, AcqRel, Relaxed).is_ok()
     }
 
     /// Frees a lock whose [`Locked`] was forgotten.
     pub(crate) fn free_in<M: MappedMedium>(&self, pool: &Inner<M>) {
         // ORDER: Release: as in `Locked`.
-        self.0.store(pool.medium(), pool.lock_words.free, Release);
+        self.0.store(pool.medium().point("lock.release-in"), pool.lock_words.free, Release);
     }
 
     /// Frees the lock if it is held by somebody who died. What he changed under it may not be durable.
@@ -216,7 +216,13 @@ impl Lock {
         if is_held_word(word, pool.owner) && pool.is_dead_holder(word) {
             let free = pool.lock_words.free | if M::VOLATILE_CACHE { UNFENCED } else { 0 };
             // ORDER: AcqRel: who takes it next sees what the dead one stored. A failure means that somebody else has freed it.
-            let _ = self.0.compare_exchange(pool.medium(), word, free, AcqRel, Relaxed);
+            let _ = self.0.compare_exchange(
+                pool.medium().point("lock.release-dead"),
+                word,
+                free,
+                AcqRel,
+                Relaxed,
+            );
         }
     }
 
@@ -227,7 +233,10 @@ impl Lock {
         is_held_word(word, pool.owner)
             && pool.is_dead_holder(word)
             // ORDER: AcqRel: as above.
-            && self.0.compare_exchange(pool.medium(), word, mine, AcqRel, Relaxed).is_ok()
+            && self
+                .0
+                .compare_exchange(pool.medium().point("lock.take-over"), word, mine, AcqRel, Relaxed)
+                .is_ok()
     }
 
     /// The participant and the incarnation that hold it, if any do.
@@ -242,7 +251,7 @@ impl Lock {
     }
 
     pub(crate) fn is_held_in<M: MappedMedium>(&self, pool: &Inner<M>) -> bool {
-        is_held_word(self.0.load(pool.medium(), Acquire), pool.owner)
+        is_held_word(self.0.load(pool.medium().point("lock.is-held"), Acquire), pool.owner)
     }
 
     /// The word as it is now, for [`Lock::may_be_unsettled`].
@@ -265,7 +274,13 @@ impl Lock {
         let pool = guard.inner();
         let free = pool.lock_words.free;
         // ORDER: Release: who finds the lock settled also finds what was fenced. (A failure means that another thread took it.)
-        let _ = self.0.compare_exchange(pool.medium(), unfenced_word(pool.owner), free, Release, Relaxed);
+        let _ = self.0.compare_exchange(
+            pool.medium().point("lock.confirm"),
+            unfenced_word(pool.owner),
+            free,
+            Release,
+            Relaxed,
+        );
     }
 }
 
@@ -320,7 +335,7 @@ impl<M: MappedMedium> Locked<'_, M> {
     #[inline(always)]
     fn free(&self, word: u64) {
         // ORDER: Release pairs with the Acquire of the next holder, and of readers who check the word after what they read.
-        self.lock.0.store(self.pool.medium(), word, Release);
+        self.lock.0.store(self.pool.medium().point("lock.release"), word, Release);
         if let Some(note) = &self.note {
             note.strike_out(self.pool);
         }

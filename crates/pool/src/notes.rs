@@ -57,12 +57,15 @@ impl Note {
         let number = used.trailing_ones();
         seat.notes.get(number as usize)?.store(pool.medium(), offset, Relaxed);
         // ORDER: Release: the place before the bit that says it is there. Only this thread writes either; who reads them does so after its death.
-        seat.noted.store(pool.medium(), used | 1 << number, Release);
+        seat.noted.store(pool.medium().point("intent.record"), used | 1 << number, Release);
         if M::VOLATILE_CACHE && pool.is_among_hosts() {
             // PERSIST: the note, before the lock is tried. A host that goes down before it is durable does not hold the lock; one that goes down later has noted it. Of the two lines the
             // second one alone may have arrived: then another lock seems to be noted, which nobody frees unless it has the dead one's name.
+            pool.medium().point("intent.write-back");
             pool.region.write_back(&seat.notes[number as usize]);
+            pool.medium().point("intent-set.write-back");
             pool.region.write_back(&seat.noted);
+            pool.medium().point("intent.fence");
             pool.region.fence();
         }
         NonZeroU64::new(pool.index_of(seat) << SEAT_SHIFT | IS_NOTE | u64::from(number)).map(Self)

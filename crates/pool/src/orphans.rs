@@ -82,7 +82,7 @@ impl<M: MappedMedium> Inner<M> {
             });
         }
         // ORDER: Relaxed, this and the states: what was so when the grace began is seen. What has changed since is noted, and `adopt` asks again after a grace and sees the note.
-        let reserve = self.shared().reserve.load(self.medium(), Relaxed);
+        let reserve = self.shared().reserve.load(self.medium().point("reserve.orphan"), Relaxed);
         let suspect = |unit: u64| {
             let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
             let is_apart = match (state.usage(), state.class()) {
@@ -112,10 +112,10 @@ impl<M: MappedMedium> Inner<M> {
     fn walk_once(&self, number: usize, seen: &mut Units) -> Walk {
         let list = &self.shared().lists[number];
         // ORDER: Acquire: pairs with the Release of `push`.
-        let head = list.head.load(self.medium(), Acquire);
+        let head = list.head.load(self.medium().point("walk.head"), Acquire);
         // ORDER: Relaxed: who stored a link with a note behind what the walk began with had seen a later head, and this comes behind the Acquire that found that link; so does it behind the
         // state of a slab that has left the list.
-        let undisturbed = || list.head.load(self.medium(), Relaxed) == head;
+        let undisturbed = || list.head.load(self.medium().point("walk.head-again"), Relaxed) == head;
         let listed = State::slab(self.era, number, Use::Listed);
         let mut next = head & !NOTE;
         for _ in 0..=self.memory.zones.units(self.size()) {
@@ -124,8 +124,9 @@ impl<M: MappedMedium> Inner<M> {
                 return if undisturbed() { Walk::Damaged } else { Walk::Disturbed };
             }
             // ORDER: Acquire: pairs with the Release of the link in `push` and `own`.
-            let (state, link) =
-                self.look_into(unit, |state| (state, self.unit(unit).link.load(self.medium(), Acquire)));
+            let (state, link) = self.look_into(unit, |state| {
+                (state, self.unit(unit).link.load(self.medium().point("walk.link"), Acquire))
+            });
             let is_stable = state == listed && link & NOTE != self.note();
             if !is_stable && !undisturbed() {
                 return Walk::Disturbed;

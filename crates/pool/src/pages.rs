@@ -80,6 +80,7 @@ impl<M: MappedMedium> Inner<M> {
         let from = hint.load(self.medium(), Relaxed);
         let unit = self.search(from, |zone, units| self.take_unit_among(zone, units))?;
         hint.store(self.medium(), unit + 1, Relaxed);
+        self.medium().point("slab.write-back-hint");
         self.region.write_back(hint);
         self.shared().slab_units.fetch_add(self.medium(), 1, Relaxed);
         let entry = self.unit(unit);
@@ -93,7 +94,7 @@ impl<M: MappedMedium> Inner<M> {
         self.clear_bitmap(unit, class);
         // ORDER: Release: who sees the slab sees the note (see `orphans`), and no bits of what lay there before: a sweep would take them for garbage, and
         // free what is taken there next.
-        entry.state.store(self.medium(), State::slab(self.era, number, usage).0, Release);
+        entry.state.store(self.medium().point("slab.make"), State::slab(self.era, number, usage).0, Release);
         // PERSIST: that the unit is a slab of this class, before any block of it can be linked. A crash before leaves a unit that the
         // collector finds without live blocks. Two write-backs and a fence a slab. (The hint is for the first search after a crash, which
         // would go through all that is taken.)
@@ -159,8 +160,8 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn release_unit(&self, unit: u64, number: usize) -> bool {
         let entry = self.unit(unit);
         // ORDER: SeqCst, this and the next: of this and the collector, which says what it looks at and then whether it is a slab, one sees the other.
-        entry.state.store(self.medium(), State::granules(self.era).0, SeqCst);
-        let stays = self.shared().sweeping.load(self.medium(), SeqCst) == unit + 1;
+        entry.state.store(self.medium().point("unit.release"), State::granules(self.era).0, SeqCst);
+        let stays = self.shared().sweeping.load(self.medium().point("unit.sweeping"), SeqCst) == unit + 1;
         // The collector may have noted granules here. A slab has none that are old, and neither has what takes them next.
         entry.old.store(self.medium(), 0, Relaxed);
         if stays {
@@ -169,7 +170,7 @@ impl<M: MappedMedium> Inner<M> {
         }
         entry.link.store(self.medium(), 0, Relaxed);
         // ORDER: SeqCst: see `update_hint`; whoever takes the granules acquires this.
-        entry.taken.swap(self.medium(), 0, SeqCst);
+        entry.taken.swap(self.medium().point("unit.free"), 0, SeqCst);
         self.shared().slab_units.fetch_sub(self.medium(), 1, Relaxed);
         self.update_hints(unit);
         true
@@ -289,13 +290,19 @@ impl<M: MappedMedium> Inner<M> {
         let mut taken = entry.taken.load(self.medium(), Relaxed);
         while taken & piece.bits == 0 {
             // ORDER: Acquire: what the last user of the granules did. Release: as in `take_unit_among`.
-            match entry.taken.compare_exchange(self.medium(), taken, taken | piece.bits, AcqRel, Relaxed) {
+            match entry.taken.compare_exchange(
+                self.medium().point("granules.take"),
+                taken,
+                taken | piece.bits,
+                AcqRel,
+                Relaxed,
+            ) {
                 Ok(_) => {
                     if self.note() != 0 {
                         // Whatever was seen of them when the collection began.
                         entry.old.fetch_and(self.medium(), !piece.bits, Relaxed);
                     }
-                    entry.link.fetch_or(self.medium(), piece.bits, Relaxed);
+                    entry.link.fetch_or(self.medium().point("granules.record"), piece.bits, Relaxed);
                     // PERSIST: durable with the fence that the block itself needs before it can be linked.
                     self.region.write_back(entry);
                     self.update_hints(piece.unit);

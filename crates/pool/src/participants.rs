@@ -94,13 +94,17 @@ pub(crate) fn attach<M: MappedMedium>(
     }
     let reserved = (medium.mapping().reserved() as u64).min(MAX_POOL - PAGE) / PAGE;
     // ORDER: Release: whoever sees the slot taken sees by whom.
-    line.0[0].store(medium, reserved << RESERVED_SHIFT | incarnation << INCARNATION_SHIFT | TAKEN, Release);
+    line.0[0].store(
+        medium.point("participant.attach"),
+        reserved << RESERVED_SHIFT | incarnation << INCARNATION_SHIFT | TAKEN,
+        Release,
+    );
     Owner { participant: index as u16, incarnation: incarnation as u32, generation }
 }
 
 /// The incarnation that has slot `index`, alive or not; `None` if it is free.
 pub(crate) fn holder_of<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) -> Option<u32> {
-    let word = slot(region, layout, index).0[0].load(region.medium(), Acquire);
+    let word = slot(region, layout, index).0[0].load(region.medium().point("participant.holder"), Acquire);
     (word & TAKEN != 0).then_some(incarnation(word) as u32)
 }
 
@@ -146,7 +150,13 @@ pub(crate) fn release<M: MappedMedium>(region: &Region<M>, layout: &Layout, inde
     let (medium, state) = (region.medium(), &slot(region, layout, index).0[0]);
     let now = state.load(medium, Relaxed);
     if self::incarnation(now) == u64::from(incarnation) {
-        let _ = state.compare_exchange(medium, now, now & INCARNATION, Release, Relaxed);
+        let _ = state.compare_exchange(
+            medium.point("participant.release"),
+            now,
+            now & INCARNATION,
+            Release,
+            Relaxed,
+        );
     }
 }
 

@@ -486,7 +486,7 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn set_size(&self, size: u64) {
         self.claim_size(size);
         // ORDER: Release: pairs with `Pool::size`.
-        self.shared_word(word::SIZE).store(self.region.medium(), size, Ordering::Release);
+        self.shared_word(word::SIZE).store(self.region.medium().point("pool.size"), size, Ordering::Release);
     }
 
     /// The superblock as it is now, which nobody else changes meanwhile.

@@ -168,7 +168,7 @@ impl<M: MappedMedium> Inner<M> {
             return;
         }
         self.each_noted(seat, |lock| lock.free_of_dead(self));
-        seat.noted.store(self.medium(), 0, Relaxed);
+        seat.noted.store(self.medium().point("intent.clear-all"), 0, Relaxed);
         if seat.announced.load(self.medium(), Relaxed) & DEPTH != 0 {
             // It was in the middle of something: there may be memory that nobody knows.
             self.doubt();
@@ -180,7 +180,8 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Seats are counted in passing, and a thread can die between a seat and its count. (While others take and leave seats this is only about right, too: see `may_keep`.)
     fn count_taken_seats(&self) {
-        self.shared().seats_taken.store(self.medium(), self.count_seats(), Relaxed);
+        let count = self.count_seats();
+        self.shared().seats_taken.store(self.medium().point("slot.count"), count, Relaxed);
     }
 }
 

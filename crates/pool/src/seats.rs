@@ -247,7 +247,7 @@ impl<M: MappedMedium> Inner<M> {
     /// were kept, who comes late would wait for ever: so they are counted.
     fn may_keep(&self, taken: u64) -> bool {
         // ORDER: SeqCst: of two threads that take seats at once, one counts the other's.
-        full_barrier(self.medium());
+        full_barrier(self.medium().point("slot.barrier"));
         let is_full = self.is_crowded(taken) || (self.is_shared() && self.is_crowded(self.count_seats()));
         !is_full
     }
@@ -274,7 +274,7 @@ impl<M: MappedMedium> Inner<M> {
     /// Takes a seat if nobody has it, and returns how many are taken now.
     fn claim(&self, index: u32) -> Option<u64> {
         std::mem::forget(self.seat(index).claim.try_acquire_in(self)?);
-        let taken = self.shared().seats_taken.fetch_add(self.medium(), 1, Relaxed) + 1;
+        let taken = self.shared().seats_taken.fetch_add(self.medium().point("slot.claim"), 1, Relaxed) + 1;
         // ORDER: Relaxed: before the barrier behind the announcement (see `announce`) and that in `may_keep`: who looks behind its own barrier and misses this seat was first.
         // It says nothing about what is in the seat.
         self.shared().seats_used.fetch_max(self.medium(), u64::from(index) + 1, Relaxed);

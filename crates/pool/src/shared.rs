@@ -128,14 +128,14 @@ impl<M: MappedMedium> Inner<M> {
     #[inline(always)]
     pub(crate) fn is_pending(&self) -> bool {
         // ORDER: Acquire: pairs with the end of the sweep.
-        self.shared().phase.load(self.medium(), Acquire) == PENDING
+        self.shared().phase.load(self.medium().point("phase.is-unclean"), Acquire) == PENDING
     }
 
     /// Whether a collection is under way or to come whose sweep must not take what is retired now for garbage.
     #[inline(always)]
     pub(crate) fn is_marking(&self) -> bool {
         // ORDER: Acquire: pairs with the end of the sweep.
-        self.shared().phase.load(self.medium(), Acquire) != SETTLED
+        self.shared().phase.load(self.medium().point("phase.is-marking"), Acquire) != SETTLED
     }
 
     /// What whoever owns or lists a slab writes into the upper half of its `link`: the number of the collection that goes on, or 0.

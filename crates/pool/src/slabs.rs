@@ -130,7 +130,7 @@ impl<M: MappedMedium> Inner<M> {
                 }
                 // ORDER: Acquire: pairs with the Release of whoever freed them: their last use is over. Release: the marks; and who counts bytes and finds these
                 // taken finds this thread pinned (see `quiet`).
-                taken.fetch_or(self.medium(), free, AcqRel);
+                taken.fetch_or(self.medium().point("slab.take"), free, AcqRel);
             }
             (free != 0).then_some((word, free))
         })
@@ -141,7 +141,8 @@ impl<M: MappedMedium> Inner<M> {
         let (mut any, mut all) = (false, true);
         for word in 0..u64::from(class.words) {
             // ORDER: SeqCst: see the module's head.
-            let taken = self.taken_word(unit, word).load(self.medium(), SeqCst) & class.valid(word);
+            let taken = self.taken_word(unit, word).load(self.medium().point("slab.fill"), SeqCst)
+                & class.valid(word);
             any |= taken != 0;
             all &= taken == class.valid(word);
         }
@@ -175,7 +176,11 @@ impl<M: MappedMedium> Inner<M> {
         let listed = full.with(Use::Listed);
         // ORDER: Acquire: others may have listed, owned and left it since it was seen full: the new link comes behind theirs. (What the last owner did the next
         // one has from the state, see `pop`.)
-        if entry.state.compare_exchange(self.medium(), full.0, listed.0, Acquire, Relaxed).is_ok() {
+        if entry
+            .state
+            .compare_exchange(self.medium().point("slab.list"), full.0, listed.0, Acquire, Relaxed)
+            .is_ok()
+        {
             self.push(unit, entry, listed);
         }
     }
@@ -186,7 +191,7 @@ impl<M: MappedMedium> Inner<M> {
         let note = self.note();
         loop {
             // ORDER: Release: a walk that follows this link sees that the head has changed since, if it has (see `orphans`).
-            entry.link.store(self.medium(), head & low(UNIT_BITS) | note, Release);
+            entry.link.store(self.medium().point("slab.push"), head & low(UNIT_BITS) | note, Release);
             // ORDER: Release: pairs with the Acquire of `pop`: the link is seen.
             match list.head.compare_exchange(self.medium(), head, head_word(head, unit + 1), Release, Relaxed)
             {
@@ -227,7 +232,8 @@ impl<M: MappedMedium> Inner<M> {
         let (note, link) = (self.note(), &self.unit(unit).link);
         if note != 0 {
             // ORDER: Release: as in `push`: who finds this link sees that the slab has left the list.
-            link.store(self.medium(), link.load(self.medium(), Relaxed) & low(UNIT_BITS) | note, Release);
+            let next = link.load(self.medium(), Relaxed) & low(UNIT_BITS);
+            link.store(self.medium().point("slab.own"), next | note, Release);
         }
         let listed = State::slab(self.era, class, Use::Listed);
         let owned = listed.with(Use::Owned);
@@ -259,7 +265,7 @@ impl<M: MappedMedium> Inner<M> {
         let is_last = word.load(self.medium(), Relaxed) == bit && self.is_last(unit, class, block / 64);
         // ORDER: SeqCst: see the module's head. It releases the block to the next owner of its bit.
         let before = word.fetch_and(self.medium(), !bit, SeqCst);
-        let state = State(entry.state.load(self.medium(), SeqCst));
+        let state = State(entry.state.load(self.medium().point("slab.free-state"), SeqCst));
         if state.usage() == Use::Full && state.era() == self.era {
             self.list_if_full(unit, state);
         }
@@ -401,7 +407,7 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Takes one block of the reserve for a page of limbo. Several threads may.
     pub(crate) fn take_reserved(&self, class: &Class) -> Option<u64> {
-        let offset = self.shared().reserve.load(self.medium(), Acquire);
+        let offset = self.shared().reserve.load(self.medium().point("reserve.read"), Acquire);
         if offset == 0 {
             return None;
         }
@@ -409,7 +415,7 @@ impl<M: MappedMedium> Inner<M> {
         for word in 0..u64::from(class.words) {
             let taken = self.taken_word(unit, word);
             loop {
-                let free = !taken.load(self.medium(), Relaxed) & class.valid(word);
+                let free = !taken.load(self.medium().point("reserve.taken"), Relaxed) & class.valid(word);
                 let bit = free & free.wrapping_neg();
                 if bit == 0 {
                     break;
@@ -419,7 +425,7 @@ impl<M: MappedMedium> Inner<M> {
                     self.mark_word(unit, class, word).fetch_or(self.medium(), bit, Relaxed);
                 }
                 // ORDER: Acquire: pairs with the Release of whoever freed it. Release: as in `grab`.
-                if taken.fetch_or(self.medium(), bit, AcqRel) & bit == 0 {
+                if taken.fetch_or(self.medium().point("reserve.take"), bit, AcqRel) & bit == 0 {
                     let block = word * 64 + u64::from(bit.trailing_zeros());
                     return Some(self.memory.zones.start_of(unit) + class.position(block));
                 }
@@ -443,6 +449,7 @@ impl<M: MappedMedium> Inner<M> {
         }
         // PERSIST: so that it is found after a crash, when there may be no other memory. A crash before the thread's next fence leaves a slab to collect, as one
         // before this does: nothing that lasts is built on the reserve, so it needs no fence of its own.
+        self.medium().point("reserve.write-back");
         self.region.write_back(reserve);
     }
 

@@ -184,7 +184,7 @@ impl Superblock {
             let at = copy as u64 * SUPERBLOCK_STEP;
             let lines = copy_in(region, copy);
             for (word, &value) in lines.iter().flat_map(|line| &line.0).zip(&words) {
-                word.store(region.medium(), value, Relaxed);
+                word.store(region.medium().point("superblock.word"), value, Relaxed);
             }
             // PERSIST: this copy before the other is touched, so that a crash in between leaves one of them whole: this
             // one, or the other as it was before.

@@ -103,7 +103,7 @@ impl<M: MappedMedium> Pool<M> {
         line.about.store(self.medium(), prefix.len() as u64, Relaxed);
         let seen = line.changes.load(self.medium(), Acquire) as u32;
         // ORDER: Release: who sees the bit sees the prefix. The barrier: see above.
-        inner.shared().watching.fetch_or(self.medium(), 1 << index, Release);
+        inner.shared().watching.fetch_or(self.medium().point("watch.make"), 1 << index, Release);
         inner.barrier_to_pins();
         Ok(Watch { pool: self.clone(), index, seen })
     }
@@ -162,7 +162,7 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Gives the watch back, which is this process's.
     fn end_watch(&self, index: u32) {
-        self.shared().watching.fetch_and(self.medium(), !(1 << index), Release);
+        self.shared().watching.fetch_and(self.medium().point("watch.end"), !(1 << index), Release);
         self.watch(index).owner.free_in(self);
     }
 }

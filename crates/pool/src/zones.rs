@@ -355,7 +355,7 @@ impl<M: MappedMedium> Inner<M> {
             for hint in [Hint::Empty, Hint::Room] {
                 let word = self.hint_word(hint, zone, word).0;
                 // ORDER: Relaxed: who looks there has seen the size of the pool that comes after (see `set_size`).
-                word.fetch_or(self.medium(), bits, Relaxed);
+                word.fetch_or(self.medium().point("zone.hint"), bits, Relaxed);
                 self.region.write_back(word);
             }
             unit = word + 64;

@@ -1,5 +1,6 @@
-//! A process that shares a store is killed, or stopped, at every line of lock, allocation, growth, resize, batch, watch, recovery and collection that changes the pool, while another one goes
-//! on. Every write that returned is there, nothing else, and nobody is held up by the dead.
+//! A process that shares a store is killed, or stopped, at every line of the product that changes
+//! the pool, while another one goes on. Every write that returned is there, nothing else, and no
+//! process is held up by the dead one.
 //!
 //! The lines are found by doing the same in this process first: a line that is added is a point from then on. See `points.rs` for a process that has its store alone.
 
@@ -108,96 +109,74 @@ fn start<M: Under>(what: &str, path: &Path, point: &Point, ending: Ending) -> Vi
     Victim::of_test("victim", &task, &[(Point::VARIABLE, &told)]).unwrap()
 }
 
-/// The files in which somebody is who writes to a pool that others share, or makes it grow. (What `grow.rs` changes is in three of them: hints in `zones.rs`, the superblock, and the size that all
-/// see, in `pool.rs`.)
+/// What a process comes by that writes to a pool that others share, or makes it grow: names of accesses, see [`Medium::point`](terrace_medium::Medium::point).
 const OF_WRITING: [&str; 14] = [
-    "lock.rs",
-    "notes.rs",
-    "seats.rs",
-    "slabs.rs",
-    "pages.rs",
-    "zones.rs",
-    "limbo.rs",
-    "participants.rs",
-    "pool.rs",
-    "superblock.rs",
-    "watch.rs",
-    "resize.rs",
-    "root.rs",
-    "flight.rs",
+    "lock.take",
+    "intent.record",
+    "slot.claim",
+    "slab.take",
+    "slab.make",
+    "zone.hint",
+    "limbo.link",
+    "participant.attach",
+    "pool.size",
+    "superblock.word",
+    "watch.make",
+    "clht.resize",
+    "batch.name",
+    "batch.finalize",
 ];
 
 /// A death that leaves something to others.
 struct First {
     what: &'static str,
-    /// It comes after this line of one who writes, at this time.
-    file: &'static str,
-    code: &'static str,
+    /// It comes after the access with this name, at this time.
+    after: &'static str,
     nth: u64,
-    /// The files in which others are who see to it.
+    /// What others come by who see to it.
     parts: &'static [&'static str],
 }
 
-/// (`orphans.rs` decides by loads what is nobody's. The one store in it is about a reserve that was set aside in a full pool, which nobody here has.)
 const FIRSTS: [First; 3] = [
     // With the lock of batches, a batch under way, and a watch.
     First {
         what: "a batch",
-        file: "direct/root.rs",
-        code: "",
+        after: "batch.name",
         nth: 3,
         parts: &[
-            "lock.rs",
-            "seats.rs",
-            "slabs.rs",
-            "limbo.rs",
-            "participants.rs",
-            "recover.rs",
-            "accounting.rs",
-            "doubt.rs",
-            "zones.rs",
-            "watch.rs",
-            "root.rs",
+            "lock.take-over",
+            "lock.release-dead",
+            "slot.count",
+            "limbo.queue",
+            "participant.release",
+            "intent.clear-all",
+            "space.count",
+            "collection.complete",
+            "watch.end",
+            "batch.name",
         ],
     },
     // One copy of the superblock is torn.
-    First {
-        what: "a growth",
-        file: "superblock.rs",
-        code: "word.store(",
-        nth: 10,
-        parts: &["superblock.rs", "pool.rs"],
-    },
+    First { what: "a growth", after: "superblock.word", nth: 10, parts: &["superblock.word", "pool.size"] },
     // It is in no cache and in no list: the collector adopts it.
     First {
         what: "a slab that nobody knows",
-        file: "pages.rs",
-        code: "State::slab(self.era, number, usage).0",
+        after: "slab.make",
         nth: 2,
-        parts: &["slabs.rs", "pages.rs"],
+        parts: &["slab.push", "unit.release"],
     },
 ];
 
-/// What a resize is made of in the other indexes.
-const RESIZES: [(Index, [&str; 2]); 3] = [
-    (Index::Turbo, ["turbo/rehash.rs", "turbo/directory.rs"]),
-    (Index::Rewo, ["rewo/resize.rs", "rewo/view.rs"]),
-    (Index::Level, ["level/resize.rs", "level/root.rs"]),
+/// What resizes of the other indexes come by.
+const RESIZES: [(Index, &[&str]); 3] = [
+    (Index::Turbo, &["turbo.switch"]),
+    (Index::Rewo, &["rewo.view", "rewo.resized"]),
+    (Index::Level, &["level.state"]),
 ];
 
-/// The stores of which each is a moment at which a resize begins, ends, or has happened.
-const TURNS: [(Index, &str, &str); 4] = [
-    (Index::Turbo, "turbo/directory.rs", "self.0.0[VERSION].store("),
-    (Index::Rewo, "rewo/resize.rs", "self.root[1].0[VIEW].store(medium, view, Release)"),
-    (Index::Rewo, "rewo/resize.rs", "self.root[2].0[RESIZES].fetch_add("),
-    (Index::Level, "level/root.rs", "root[0].0[STATE].store("),
-];
-
-/// Of the points, those in these files, each at one of its times.
-fn named(points: Vec<Point>, parts: &[&str], draws: &mut Draws) -> Vec<Point> {
-    let is_named = |point: &Point| parts.iter().any(|part| point.file.ends_with(part));
-    let points = points.into_iter().filter(is_named);
-    points.map(|point| Point { nth: 1 + draws.below(point.nth), ..point }).collect()
+/// The same points, each at one of its times.
+fn drawn(points: Vec<Point>, draws: &mut Draws) -> Vec<Point> {
+    points.into_iter().map(|point| Point { nth: 1 + draws.below(point.nth), ..point }).collect()
 }
 
 /// How often a line is come by differs from run to run, as threads do: one that is missed at its time is tried at its first.
@@ -258,23 +237,23 @@ impl<M: Under> Shared<M> {
 
 /// Where a process is ended that writes.
 fn points_of_writing<M: Under>(draws: &mut Draws) -> Vec<Point> {
-    let points = points_in::<M>(Index::Clht, &OF_WRITING, draws);
+    let points = points_in::<M>(Index::Clht, draws);
     assert_all_reached(&OF_WRITING, &points);
     points
 }
 
-/// Each of these files has one of the points.
+/// Each of these names is that of one of the points.
 #[track_caller]
-fn assert_all_reached<'p>(parts: &[&str], points: impl IntoIterator<Item = &'p Point>) {
+fn assert_all_reached<'p>(names: &[&str], points: impl IntoIterator<Item = &'p Point>) {
     let points: Vec<&Point> = points.into_iter().collect();
-    let is_missed = |part: &&&str| !points.iter().any(|point| point.file.ends_with(**part));
-    let missed: Vec<&&str> = parts.iter().filter(is_missed).collect();
+    let is_missed = |name: &&&str| !points.iter().any(|point| point.name == Some(**name));
+    let missed: Vec<&&str> = names.iter().filter(is_missed).collect();
     assert!(missed.is_empty(), "nobody comes by {missed:?}: {points:?}");
 }
 
-fn points_in<M: Under>(index: Index, parts: &[&str], draws: &mut Draws) -> Vec<Point> {
+fn points_in<M: Under>(index: Index, draws: &mut Draws) -> Vec<Point> {
     let shared = Shared::<M>::new(index);
-    named(AtPoint::<M>::points(|| write::<M>(&shared.site.path, |_| {})), parts, draws)
+    drawn(AtPoint::<M>::points(|| write::<M>(&shared.site.path, |_| {})), draws)
 }
 
 #[test]
@@ -315,22 +294,14 @@ fn kill_at<M: Under>(index: Index, points: &[Point]) -> Vec<&Point> {
 
 #[test]
 fn who_is_killed_over_a_resize_of_any_index_holds_nobody_up() {
-    for (index, parts) in RESIZES {
-        let points = points_in::<Pmem>(index, &parts, &mut Draws(7));
-        for (_, file, code) in TURNS.iter().filter(|turn| turn.0 == index) {
-            let is_met =
-                points.iter().any(|point| point.file.ends_with(file) && source(point).contains(code));
-            assert!(is_met, "nothing comes by `{code}` of {file}: {points:?}");
-        }
+    let others = points_in::<Pmem>(Index::Clht, &mut Draws(7));
+    for (index, names) in RESIZES {
+        let mut points = points_in::<Pmem>(index, &mut Draws(7));
+        // What is the index's own.
+        points.retain(|point| !others.iter().any(|other| other.is_at(point)));
+        assert_all_reached(names, &points);
         kill_at::<Pmem>(index, &points);
     }
-}
-
-/// The line of a point.
-fn source(point: &Point) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let text = std::fs::read_to_string(root.join(&point.file)).unwrap();
-    text.lines().nth(point.line as usize - 1).unwrap_or_default().to_string()
 }
 
 #[test]
@@ -380,8 +351,10 @@ fn who_is_killed_over_a_recovery_is_recovered_with_the_first_on_pmem() {
 fn kill_over_a_recovery<M: Under>() {
     let points = points_of_writing::<M>(&mut Draws(3));
     for first in &FIRSTS {
-        let is_it = |point: &&Point| point.file.ends_with(first.file) && source(point).contains(first.code);
-        let at = points.iter().find(is_it).unwrap_or_else(|| panic!("nothing leaves {}", first.what));
+        let at = points
+            .iter()
+            .find(|point| point.name == Some(first.after))
+            .unwrap_or_else(|| panic!("nothing leaves {}", first.what));
         kill_over_a_recovery_of::<M>(first, &Point { nth: first.nth, ..at.clone() });
     }
 }
@@ -396,8 +369,8 @@ fn kill_over_a_recovery_of<M: Under>(first: &First, at: &Point) {
     };
     // A thread of the store may come by more, if it is there before the end.
     let (mut points, again) = (list(), list());
-    points.retain(|point| again.iter().any(|other| (&other.file, other.line) == (&point.file, point.line)));
-    let points = named(points, first.parts, &mut Draws(6));
+    points.retain(|point| again.iter().any(|other| other.is_at(point)));
+    let points = drawn(points, &mut Draws(6));
     assert_all_reached(first.parts, &points);
     let (progress, mut reached) = (AtomicU64::new(0), Vec::new());
     watched(&progress, || {
@@ -431,7 +404,7 @@ fn who_cannot_close_for_one_that_stands_still_with_a_lock_is_told_which_and_chec
     let path = &shared.site.path;
     let points = AtPoint::<Shm>::points(|| expire::<Shm>(path));
     // Where the entry gets into its bucket.
-    let at = points.into_iter().rfind(|point| point.file.contains("hash/clht")).unwrap();
+    let at = points.into_iter().find(|point| point.name == Some("clht.slot")).unwrap();
     let victim = start::<Shm>("expire", path, &at, Ending::Stop);
     assert!(victim.wait_until_stopped().unwrap());
     let progress = AtomicU64::new(0);

@@ -4,6 +4,7 @@
 //! be a type of its own.
 
 use crate::crash::{Memory, Wrong};
+use crate::points;
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -138,16 +139,23 @@ unsafe impl<const VOLATILE: bool> Medium for Layered<VOLATILE> {
     fn fence(&self) {
         self.0.fence_all();
     }
+    fn point(&self, name: &'static str) -> &Self {
+        points::give(name);
+        self
+    }
     fn ordered(&self, order: Order, site: &'static Location<'static>) {
+        points::ordered(order);
         self.0.ordered_all(order, site);
     }
     fn before_access(&self, access: Access, at: *const u8) {
+        points::accesses(access);
         self.0.before(access, at);
     }
     fn accessed(&self, access: Access, at: *const u8, site: &'static Location<'static>) {
         self.0.after(access, at, site);
     }
     fn persisted_at(&self, site: &'static Location<'static>) {
+        points::begin();
         self.0.persisted(site);
     }
 }

@@ -22,6 +22,7 @@ pub mod crash;
 mod jittery;
 mod layered;
 mod linearizability;
+mod points;
 pub mod process;
 mod recording;
 mod records;

@@ -4,6 +4,7 @@
 //! deterministic scheduler in [`Medium::before_access`] of the medium below, the same run gives the same trace.
 
 use crate::layered::Noted;
+use crate::points;
 use crate::threads;
 use crate::trace::{Event, Role, Trace, What};
 use std::panic::Location;
@@ -21,8 +22,8 @@ struct State {
 
 struct Thread {
     identity: u64,
-    /// The place that has last asked for durability.
-    site: Option<&'static Location<'static>>,
+    /// The place that has last asked for durability, and its name.
+    asked: Option<(&'static Location<'static>, Option<&'static str>)>,
 }
 
 impl State {
@@ -31,7 +32,7 @@ impl State {
         let identity = (self.identity)();
         let known = self.threads.iter().position(|thread| thread.identity == identity);
         known.unwrap_or_else(|| {
-            self.threads.push(Thread { identity, site: None });
+            self.threads.push(Thread { identity, asked: None });
             self.threads.len() - 1
         })
     }
@@ -87,7 +88,7 @@ impl<M: Medium> Recording<M> {
     /// Puts a note into the trace, as "operation 7 has returned".
     #[track_caller]
     pub fn mark(&self, note: u64) {
-        self.push(What::Mark(note), Location::caller());
+        self.push(What::Mark(note), Location::caller(), None);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -107,18 +108,18 @@ impl<M: Medium> Recording<M> {
         word.load(Ordering::Relaxed)
     }
 
-    fn push(&self, what: What, site: &'static Location<'static>) {
+    fn push(&self, what: What, site: &'static Location<'static>, point: Option<&'static str>) {
         let mut state = self.state();
         let thread = state.thread() as u32;
-        state.trace.push(Event { thread, what, site, role: Role::Done });
+        state.trace.push(Event { thread, what, site, point, role: Role::Done });
     }
 
     /// Adds a step towards durability, at the place that asked for it.
     fn push_persist(&self, what: What) {
         let mut state = self.state();
         let thread = state.thread();
-        let site = state.threads[thread].site.unwrap_or(Location::caller());
-        state.trace.push(Event { thread: thread as u32, what, site, role: Role::Done });
+        let (site, point) = state.threads[thread].asked.unwrap_or((Location::caller(), None));
+        state.trace.push(Event { thread: thread as u32, what, site, point, role: Role::Done });
     }
 
     fn take_turn(&self) {
@@ -210,7 +211,7 @@ unsafe impl<M: Medium> Medium for Recording<M> {
                 Access::StreamedCopy(len) => What::StreamedCopy(self.copied(at, len)),
                 Access::RmwFailed | Access::Load | Access::Read(_) => What::RmwFailed { at: offset },
             };
-            self.push(what, site);
+            self.push(what, site, points::current());
             self.end_turn();
         }
         self.below.accessed(access, at, site);
@@ -219,7 +220,7 @@ unsafe impl<M: Medium> Medium for Recording<M> {
     fn persisted_at(&self, site: &'static Location<'static>) {
         let mut state = self.state();
         let thread = state.thread();
-        state.threads[thread].site = Some(site);
+        state.threads[thread].asked = Some((site, points::current()));
         drop(state);
         self.below.persisted_at(site);
     }

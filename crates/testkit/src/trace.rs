@@ -12,6 +12,8 @@ pub struct Event {
     pub what: What,
     /// Where in the source. For write-backs and fences, the place that asked for durability.
     pub site: &'static Location<'static>,
+    /// The name that the product gives to the access, or to the place that asked for durability.
+    pub point: Option<&'static str>,
     /// Whether a planted fault has taken it away or put it here.
     pub role: Role,
 }
@@ -259,7 +261,7 @@ mod tests {
             What::Copy(piece),
             What::WriteBack { line: 64 },
         ] {
-            trace.push(Event { thread: 0, what, site, role: Role::Done });
+            trace.push(Event { thread: 0, what, site, point: None, role: Role::Done });
         }
         trace.unmake(64, 5);
         trace.unmake(136, 9);

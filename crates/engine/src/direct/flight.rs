@@ -10,6 +10,7 @@ use super::view::Record;
 use crate::engine::What;
 use std::sync::atomic::Ordering::Release;
 use terrace_index::{Deferred, PointIndex, Swapped};
+use terrace_medium::Medium;
 use terrace_pool::{Guard, PoolFull};
 
 /// A batch on its way.
@@ -207,7 +208,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let region = guard.pool().region();
         if let Some(word) = record.batch_word().and_then(|at| region.get(at)) {
             // ORDER: Release: who finds the record settled need not ask for the commit, which is durable by now.
-            word.store(region.medium(), 0, Release);
+            word.store(region.medium().point("batch.finalize"), 0, Release);
             // PERSIST: fenced by the caller.
             region.write_back(word);
         }

@@ -102,7 +102,7 @@ impl<M: MappedMedium> Root<M> {
     /// Names the batch that is under way, durably.
     pub(super) fn set_active(&self, descriptor: u64) {
         let word = self.word(0, 1);
-        word.store(self.pool.medium(), descriptor, Release);
+        word.store(self.pool.medium().point("batch.name"), descriptor, Release);
         // PERSIST: see the head of batch.rs.
         self.pool.region().persist(word);
     }

@@ -45,7 +45,7 @@ impl<M: Medium> Count<'_, M> {
     /// bucket.
     #[inline(always)]
     pub(super) fn add(&self, thread_slot: u64, hash: u64, by: i64) {
-        let mode = self.word(MODE).load(self.medium, Acquire);
+        let mode = self.word(MODE).load(self.medium.point("count.add"), Acquire);
         let column = (mode & COLUMN) as usize;
         if mode & RECOUNTING == 0 && thread_slot < OWN {
             // No other thread writes this word. The mode may change meanwhile, but only to a
@@ -63,14 +63,16 @@ impl<M: Medium> Count<'_, M> {
         let stripe = if thread_slot < OWN { thread_slot } else { OWN + thread_slot % SHARED };
         let (line, column) = (&self.stripes[stripe as usize], (mode & COLUMN) as usize);
         line.0[column].fetch_add(self.medium, by as u64, Relaxed);
-        if mode & RECOUNTING != 0 && hash >> 1 < self.word(FRONTIER).load(self.medium, Acquire) {
+        if mode & RECOUNTING != 0
+            && hash >> 1 < self.word(FRONTIER).load(self.medium.point("count.frontier"), Acquire)
+        {
             line.0[1 - column].fetch_add(self.medium, by as u64, Relaxed);
         }
     }
 
     pub(super) fn len(&self) -> u64 {
         loop {
-            let mode = self.word(MODE).load(self.medium, Acquire);
+            let mode = self.word(MODE).load(self.medium.point("count.len"), Acquire);
             let len = self.len_in(mode);
             // ORDER: Relaxed: after the Acquire loads of the columns. A recount may have ended and
             // another begun by now: a thread that read a word cleared by that one sees another
@@ -91,7 +93,7 @@ impl<M: Medium> Count<'_, M> {
     pub(super) fn start_recount(&self) {
         self.clear();
         let column = self.word(MODE).load(self.medium, Relaxed) & COLUMN;
-        self.word(MODE).store(self.medium, column | RECOUNTING, Release);
+        self.word(MODE).store(self.medium.point("count.begin"), column | RECOUNTING, Release);
     }
 
     /// Clears the inactive column. An abandoned recount may still be in progress, so the frontier
@@ -115,7 +117,7 @@ impl<M: Medium> Count<'_, M> {
     pub(super) fn finish_recount(&self, total: u64) {
         self.fill(total);
         let column = self.word(MODE).load(self.medium, Relaxed) & COLUMN;
-        self.word(MODE).store(self.medium, COLUMN ^ column, Release);
+        self.word(MODE).store(self.medium.point("count.end"), COLUMN ^ column, Release);
     }
 
     /// Adds the walk's result to the column that becomes active. The base stays: it counts for

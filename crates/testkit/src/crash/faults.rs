@@ -49,6 +49,8 @@ pub struct Fault {
     pub site: &'static Location<'static>,
     /// What is wrong there.
     pub kind: Kind,
+    /// The name of the place, if the product gives it one.
+    pub point: Option<&'static str>,
 }
 
 impl Fault {
@@ -56,7 +58,7 @@ impl Fault {
     pub fn of(trace: &Trace) -> BTreeSet<Self> {
         let faults = trace.events().iter().flat_map(|event| {
             let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_of(&event.what));
-            kinds.map(|kind| Self { site: event.site, kind })
+            kinds.map(|kind| Self { site: event.site, kind, point: event.point })
         });
         faults.collect()
     }

@@ -220,7 +220,7 @@ mod tests {
 
     #[track_caller]
     fn event(what: What) -> Event {
-        Event { thread: 0, what, site: Location::caller(), role: Role::Done }
+        Event { thread: 0, what, site: Location::caller(), point: None, role: Role::Done }
     }
 
     fn persist(trace: &mut Trace) {
@@ -239,7 +239,7 @@ mod tests {
         trace.push(event(What::Fence));
         persist(&mut trace);
         let site = sites[usize::from(matches!(kind, Kind::NoFence | Kind::LateFence))];
-        let faulty = Fault { site, kind }.planted_in(&trace);
+        let faulty = Fault { site, kind, point: None }.planted_in(&trace);
         let focus = Focus::of(&faulty, &Profile::Arm.rules());
         (0..faulty.events().len()).filter(|&number| focus.differs(number)).collect()
     }

@@ -54,7 +54,9 @@ mod tests {
     fn trace(events: &[(u32, What)]) -> Trace {
         let mut trace = Trace::default();
         let site = Location::caller();
-        events.iter().for_each(|&(thread, what)| trace.push(Event { thread, what, site, role: Role::Done }));
+        events.iter().for_each(|&(thread, what)| {
+            trace.push(Event { thread, what, site, point: None, role: Role::Done })
+        });
         trace
     }
 

@@ -1,5 +1,6 @@
 //! A medium that ends or stops its process at a chosen place of the source.
 
+use crate::points;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::panic::Location;
@@ -7,7 +8,7 @@ use std::ptr::NonNull;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
-use terrace_medium::{Access, MappedMedium, Mapping, Medium};
+use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
 
 /// What happens at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +28,18 @@ pub struct Point {
     pub line: u32,
     /// Which time, from 1 on.
     pub nth: u64,
+    /// The name that the product gives to the access, if it does.
+    pub name: Option<&'static str>,
 }
 
 impl Point {
     /// The variable that tells a victim where to end.
     pub const VARIABLE: &'static str = "TERRACE_STOP_AT";
+
+    /// Whether both are at the same line.
+    pub fn is_at(&self, other: &Self) -> bool {
+        (&self.file, self.line) == (&other.file, other.line)
+    }
 
     /// What the variable says of this point.
     pub fn told(&self, ending: Ending) -> String {
@@ -42,7 +50,14 @@ impl Point {
 
 impl Display for Point {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}, time {}", self.file, self.line, self.nth)
+        write!(
+            f,
+            "{}:{}, time {}{}",
+            self.file,
+            self.line,
+            self.nth,
+            self.name.map_or(String::new(), |name| format!(" ({name})"))
+        )
     }
 }
 
@@ -64,7 +79,11 @@ impl FromStr for Plan {
             _ => return Err(()),
         };
         let (nth, line) = (nth.parse().map_err(drop)?, line.parse().map_err(drop)?);
-        Ok(Self { point: Point { file: file.into(), line, nth }, ending, times: AtomicU64::new(0) })
+        Ok(Self {
+            point: Point { file: file.into(), line, nth, name: None },
+            ending,
+            times: AtomicU64::new(0),
+        })
     }
 }
 
@@ -74,8 +93,10 @@ fn plan() -> Option<&'static Plan> {
     PLAN.get_or_init(|| std::env::var(Point::VARIABLE).ok()?.parse().ok()).as_ref()
 }
 
-/// Times that each line has changed a medium, while they are counted.
-static COUNTED: Mutex<Option<BTreeMap<(&'static str, u32), u64>>> = Mutex::new(None);
+/// How often each line has changed a medium, while that is counted, and the name of the change.
+static COUNTED: Mutex<Option<Counts>> = Mutex::new(None);
+
+type Counts = BTreeMap<(&'static str, u32), (u64, Option<&'static str>)>;
 
 /// The medium below; where [`Point::VARIABLE`] is set, its process ends or stops at that point.
 pub struct AtPoint<M>(M);
@@ -90,12 +111,16 @@ impl<M> AtPoint<M> {
         *counted() = Some(BTreeMap::new());
         work();
         let lines = counted().take().unwrap_or_default();
-        lines.into_iter().map(|((file, line), nth)| Point { file: file.into(), line, nth }).collect()
+        let point =
+            |((file, line), (nth, name)): ((&str, u32), _)| Point { file: file.into(), line, nth, name };
+        lines.into_iter().map(point).collect()
     }
 
     fn reached(site: &'static Location<'static>) {
         if let Some(lines) = &mut *COUNTED.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
-            *lines.entry((site.file(), site.line())).or_default() += 1;
+            let (times, name) = lines.entry((site.file(), site.line())).or_default();
+            *times += 1;
+            *name = name.or(points::current());
         }
         let Some(plan) = plan() else { return };
         let here = site.line() == plan.point.line && site.file() == plan.point.file;
@@ -134,7 +159,15 @@ unsafe impl<M: Medium> Medium for AtPoint<M> {
     fn fence(&self) {
         self.0.fence();
     }
+    fn point(&self, name: &'static str) -> &Self {
+        points::give(name);
+        self
+    }
+    fn ordered(&self, order: Order, _: &'static Location<'static>) {
+        points::ordered(order);
+    }
     fn before_access(&self, access: Access, at: *const u8) {
+        points::accesses(access);
         self.0.before_access(access, at);
     }
     fn accessed(&self, access: Access, at: *const u8, site: &'static Location<'static>) {

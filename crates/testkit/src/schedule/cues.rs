@@ -1,48 +1,17 @@
-//! A script by places: each cue says which thread goes on, and until where. So threads stand just where they must for something that hardly ever comes about by chance.
+//! A script by places: each cue says which thread goes on, and until where. So threads stand just where they must for something that hardly ever comes about by chance. Accesses are told by the names that
+//! the product gives them, see [`Medium::point`](terrace_medium::Medium::point).
 //!
 //! Steps are not counted, as in [`Policy::Script`](super::Policy::Script): what is changed elsewhere in the source leaves a script as it is.
 
 use super::policy::Threads;
-use std::panic::Location;
-
-/// A line of the source at which something is done to the medium.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot {
-    /// The end of the file's path.
-    pub file: &'static str,
-    /// The line, from 1 on.
-    pub line: u32,
-}
-
-impl Spot {
-    /// The line with this text of a file below `crates`: the first one behind the text `behind`.
-    ///
-    /// # Panics
-    /// If there is none.
-    pub fn of(file: &'static str, behind: &str, text: &str) -> Self {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../").to_string() + file;
-        let source = std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{path}: {why}"));
-        let from = source.find(behind).unwrap_or_else(|| panic!("there is no `{behind}` in {file}"));
-        let at = source[from..].find(text).unwrap_or_else(|| panic!("there is no `{text}` in {file}"));
-        let line = source[..from + at].lines().count();
-        // What begins in the middle of a line is in that line.
-        let begins = source[..from + at].ends_with('\n');
-        Self { file, line: line as u32 + u32::from(begins) }
-    }
-
-    /// Whether it is there.
-    pub fn is_at(&self, site: &Location<'_>) -> bool {
-        site.line() == self.line && site.file().ends_with(self.file)
-    }
-}
 
 /// Where a thread stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Before it does what is done there, once it has done so many times.
-    Before(Spot, u32),
-    /// Right behind it, that is before whatever it does next.
-    Behind(Spot, u32),
+    /// Before the access with this name, once it has done that so many times.
+    Before(&'static str, u32),
+    /// Right behind that access, which is before whatever it does next.
+    Behind(&'static str, u32),
     /// At a [`mark`](super::mark).
     Mark(u32),
     /// Where it begins its call with this number, from 0 on.
@@ -72,9 +41,9 @@ pub enum Sight {
     /// Everything as old as it may be.
     Old,
     /// The same, but for what it looks at there.
-    OldBut(Spot),
+    OldBut(&'static str),
     /// All of it, but for what it looks at there; and what it stores there comes before what others have stored, where it does not have to see that.
-    OldAt(Spot),
+    OldAt(&'static str),
 }
 
 /// A thread goes on until somewhere, and sees all that there is.
@@ -88,29 +57,30 @@ pub fn late(thread: u8, until: Stop) -> Cue {
 }
 
 /// A thread goes on until somewhere, and sees all that there is but there.
-pub fn old_at(thread: u8, until: Stop, spot: Spot) -> Cue {
-    Cue { thread, until, sees: Sight::OldAt(spot) }
+pub fn old_at(thread: u8, until: Stop, point: &'static str) -> Cue {
+    Cue { thread, until, sees: Sight::OldAt(point) }
 }
 
 /// The same, and sees nothing new but there.
-pub fn old_but(thread: u8, until: Stop, spot: Spot) -> Cue {
-    Cue { thread, until, sees: Sight::OldBut(spot) }
+pub fn old_but(thread: u8, until: Stop, point: &'static str) -> Cue {
+    Cue { thread, until, sees: Sight::OldBut(point) }
 }
 
 /// Before it comes there for the first time.
-pub fn before(spot: Spot) -> Stop {
-    Stop::Before(spot, 0)
+pub fn before(point: &'static str) -> Stop {
+    Stop::Before(point, 0)
 }
 
 /// Behind the first time that it is there.
-pub fn behind(spot: Spot) -> Stop {
-    Stop::Behind(spot, 0)
+pub fn behind(point: &'static str) -> Stop {
+    Stop::Behind(point, 0)
 }
 
 /// Where a thread is.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum At {
-    Site(&'static Location<'static>),
+    /// An access, and its name if it has one.
+    Access(Option<&'static str>),
     Mark(u32),
     Call(usize),
 }
@@ -137,18 +107,18 @@ impl Prompter {
     }
 
     /// Whether the thread that goes on sees what is old there.
-    pub(super) fn sees_old(&self, site: &Location<'_>) -> bool {
+    pub(super) fn sees_old(&self, point: Option<&str>) -> bool {
         match self.cues.get(self.next).map(|cue| cue.sees) {
             None | Some(Sight::New) => false,
             Some(Sight::Old) => true,
-            Some(Sight::OldBut(spot)) => !spot.is_at(site),
-            Some(Sight::OldAt(spot)) => spot.is_at(site),
+            Some(Sight::OldBut(at)) => point != Some(at),
+            Some(Sight::OldAt(at)) => point == Some(at),
         }
     }
 
     /// Whether what the thread that goes on stores there comes before what others have stored, where that may be.
-    pub(super) fn stores_early(&self, site: &Location<'_>) -> bool {
-        matches!(self.cues.get(self.next).map(|cue| cue.sees), Some(Sight::OldAt(spot)) if spot.is_at(site))
+    pub(super) fn stores_early(&self, point: Option<&str>) -> bool {
+        matches!(self.cues.get(self.next).map(|cue| cue.sees), Some(Sight::OldAt(at)) if point == Some(at))
     }
 
     /// The cue whose thread has ended before it came to where it was to stop. All threads have ended.
@@ -180,9 +150,7 @@ impl Prompter {
     fn stops(&self, cue: Cue, gives_way: bool) -> bool {
         let at = self.at[usize::from(cue.thread)];
         match cue.until {
-            Stop::Before(spot, times) => {
-                matches!(at, Some(At::Site(site)) if spot.is_at(site)) && self.times == times
-            }
+            Stop::Before(point, times) => is_named(at, point) && self.times == times,
             Stop::Behind(_, times) => self.is_there && self.times == times + 1,
             Stop::Mark(mark) => matches!(at, Some(At::Mark(there)) if there == mark),
             Stop::Call(call) => matches!(at, Some(At::Call(there)) if there == call),
@@ -194,29 +162,19 @@ impl Prompter {
     /// The thread of this cue goes on.
     fn note(&mut self, cue: Cue) {
         let at = self.at[usize::from(cue.thread)].take();
-        let (Stop::Before(spot, _) | Stop::Behind(spot, _)) = cue.until else { return };
-        self.is_there = matches!(at, Some(At::Site(site)) if spot.is_at(site));
+        let (Stop::Before(point, _) | Stop::Behind(point, _)) = cue.until else { return };
+        self.is_there = is_named(at, point);
         self.times += u32::from(self.is_there);
     }
+}
+
+fn is_named(at: Option<At>, point: &str) -> bool {
+    matches!(at, Some(At::Access(Some(name))) if name == point)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const HERE: &str = file!();
-
-    fn here(behind: &str, text: &str) -> Spot {
-        Spot::of("testkit/src/schedule/cues.rs", behind, text)
-    }
-
-    #[test]
-    fn a_spot_is_found_by_its_text() {
-        let site = Location::caller(); // This line.
-        assert!(here("fn a_spot", "// This line.").is_at(site));
-        assert!(here("fn a_spot", "let site").is_at(site));
-        assert!(!here("fn a_spot", "assert").is_at(site));
-    }
 
     /// Who runs if each thread comes to `places` one after the other and ends.
     fn order(cues: &[Cue], places: &[At]) -> (Vec<(usize, usize)>, bool) {
@@ -239,18 +197,16 @@ mod tests {
 
     #[test]
     fn threads_stop_before_a_place_behind_it_at_a_mark_and_at_a_call() {
-        let first = Location::caller();
-        let second = Location::caller();
-        let spot = Spot { file: HERE, line: first.line() };
-        let places = [At::Site(second), At::Site(first), At::Mark(4), At::Site(first), At::Call(4)];
+        let (first, second) = (At::Access(Some("first")), At::Access(None));
+        let places = [second, first, At::Mark(4), first, At::Call(4)];
         let stop = |until| order(&[to(0, until), to(1, Stop::End)], &places);
         // What a thread begins with it comes to unasked, as a thread of a stage comes to its job.
         let until = |end: usize| (0..end).map(|place| (0, place)).collect::<Vec<_>>();
         let then = |end: usize| [until(end), (0..5).map(|place| (1, place)).collect()].concat();
         assert_eq!(stop(Stop::Mark(4)), (then(2), true));
-        assert_eq!(stop(Stop::Before(spot, 0)).0, then(1));
-        assert_eq!(stop(Stop::Behind(spot, 0)).0, then(2));
-        assert_eq!(stop(Stop::Before(spot, 1)).0, then(3));
+        assert_eq!(stop(Stop::Before("first", 0)).0, then(1));
+        assert_eq!(stop(Stop::Behind("first", 0)).0, then(2));
+        assert_eq!(stop(Stop::Before("first", 1)).0, then(3));
         assert_eq!(stop(Stop::Call(4)), (then(4), true));
         assert!(!stop(Stop::Mark(5)).1, "nobody comes by it");
         assert_eq!(stop(Stop::End), (then(5), true));
@@ -258,15 +214,16 @@ mod tests {
 
     #[test]
     fn a_script_is_kept_if_only_threads_that_have_ended_are_left_and_says_what_is_old_where() {
-        let (here, there) = (Location::caller(), Spot { file: HERE, line: 1 });
-        let spot = Spot { file: HERE, line: here.line() };
         let sees = |sees| {
             let mut prompter = Prompter::new(&[Cue { thread: 0, until: Stop::End, sees }]);
             assert_eq!((prompter.next(1, None, false), prompter.missed()), (Some(0), None));
-            (prompter.sees_old(here), prompter.stores_early(here))
+            (prompter.sees_old(Some("here")), prompter.stores_early(Some("here")))
         };
-        assert_eq!([sees(Sight::OldAt(spot)), sees(Sight::OldAt(there))], [(true, true), (false, false)]);
-        assert_eq!([sees(Sight::OldBut(spot)), sees(Sight::OldBut(there))], [(false, false), (true, false)]);
+        assert_eq!([sees(Sight::OldAt("here")), sees(Sight::OldAt("there"))], [(true, true), (false, false)]);
+        assert_eq!(
+            [sees(Sight::OldBut("here")), sees(Sight::OldBut("there"))],
+            [(false, false), (true, false)]
+        );
         assert_eq!([sees(Sight::New), sees(Sight::Old)], [(false, false), (true, false)]);
     }
 }

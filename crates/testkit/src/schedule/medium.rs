@@ -70,7 +70,7 @@ unsafe impl<M: Medium> Medium for Scheduled<M> {
         self.0.fence();
     }
     fn ordered(&self, order: Order, site: &'static Location<'static>) {
-        stage::before_barrier(order, site);
+        stage::before_barrier(order);
         self.0.ordered(order, site);
         stage::ordered(order, site);
     }

@@ -28,7 +28,7 @@ mod worlds;
 
 pub use calls::{Answer, Call, Calls, Contents, Outcomes};
 pub use crash::{Crash, Crashed, Crashes, LIMITS};
-pub use cues::{Cue, Sight, Spot, Stop};
+pub use cues::{Cue, Sight, Stop};
 pub use death::{Asked, Death};
 pub use finding::{Finding, Story, minimise};
 pub use medium::Scheduled;

@@ -30,6 +30,8 @@ pub struct Weakening {
     pub site: &'static Location<'static>,
     /// What is missing.
     pub weak: Weak,
+    /// The name of the access, if it has one.
+    pub point: Option<&'static str>,
 }
 
 impl Weakening {
@@ -51,6 +53,9 @@ pub(super) struct Value {
     carried: Worlds<View>,
 }
 
+/// A place in the source, and the name of the access there, if it has one.
+pub(super) type Site = (&'static Location<'static>, Option<&'static str>);
+
 /// A thread.
 #[derive(Default)]
 pub(super) struct Thread {
@@ -63,14 +68,14 @@ pub(super) struct Thread {
     pub(super) seen: Worlds<Seen>,
     /// Old values that it may still load in this call.
     pub(super) old: u32,
-    pub(super) order: Option<(Order, &'static Location<'static>)>,
+    pub(super) order: Option<(Order, Site)>,
     pub(super) tail: Tail,
 }
 
 impl Thread {
     /// The place of its last access of words: a read of bytes has none of its own.
-    fn site(&self) -> &'static Location<'static> {
-        self.order.map_or(Location::caller(), |order| order.1)
+    fn site(&self) -> Site {
+        self.order.map_or((Location::caller(), None), |order| order.1)
     }
 }
 
@@ -131,7 +136,7 @@ impl Model {
 
     /// Whether this order is missing.
     pub(super) fn lacks(&self, site: &'static Location<'static>, weak: Weak) -> bool {
-        self.missing == Some(Weakening { site, weak })
+        self.missing.is_some_and(|missing| (missing.site, missing.weak) == (site, weak))
     }
 
     pub(super) fn thread(&mut self, thread: u64) -> &mut Thread {
@@ -172,10 +177,10 @@ impl Model {
     /// What the access orders that `me` is at.
     pub(super) fn ordered_now(&self, me: u64, access: Access) -> Worlds<Ordered> {
         match (access, self.threads.get(&me).and_then(|thread| thread.order)) {
-            (Access::Load, Some((Order::Load(order), site)))
-            | (Access::Store, Some((Order::Store(order), site)))
-            | (Access::Rmw, Some((Order::Rmw(order), site)))
-            | (Access::RmwFailed, Some((Order::RmwFailed(order), site))) => self.orders(order, site),
+            (Access::Load, Some((Order::Load(order), (site, _))))
+            | (Access::Store, Some((Order::Store(order), (site, _))))
+            | (Access::Rmw, Some((Order::Rmw(order), (site, _))))
+            | (Access::RmwFailed, Some((Order::RmwFailed(order), (site, _)))) => self.orders(order, site),
             _ => Worlds::default(),
         }
     }
@@ -355,7 +360,8 @@ impl Model {
         let first_sound = it.seen.would_be.view.of(number);
         let mut places = it.seen.is().view.of(number)..first_sound;
         let oldest = places.find(|&at| !values[at as usize + 1].is_exchange)?;
-        Some(Choice { word, site: it.site(), oldest, first_sound, last: first_sound, differs: true })
+        let (site, point) = it.site();
+        Some(Choice { word, site, point, oldest, first_sound, last: first_sound, differs: true })
     }
 
     /// Whether a store may have its place between this value and the next one.
@@ -384,6 +390,7 @@ impl Model {
         let [oldest, first_sound] = [it.seen.is(), &it.seen.would_be].map(|seen| seen.view.of(number));
         let of = |at: Number| self.values[number][at as usize].value;
         let differs = (oldest..first_sound).any(|at| of(at) != of(first_sound));
-        Choice { word, site: it.site(), oldest, first_sound, last: self.last(number), differs }
+        let (site, point) = it.site();
+        Choice { word, site, point, oldest, first_sound, last: self.last(number), differs }
     }
 }

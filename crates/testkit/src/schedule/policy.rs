@@ -182,13 +182,13 @@ impl Director {
     }
 
     /// Whether the thread that goes on sees what is old there.
-    pub(super) fn sees_old(&self, site: &Location<'_>) -> bool {
-        matches!(&self.rule, Rule::Cued(prompter) if prompter.sees_old(site))
+    pub(super) fn sees_old(&self, point: Option<&str>) -> bool {
+        matches!(&self.rule, Rule::Cued(prompter) if prompter.sees_old(point))
     }
 
     /// Whether what the thread that goes on stores there comes before what others have stored.
-    pub(super) fn stores_early(&self, site: &Location<'_>) -> bool {
-        matches!(&self.rule, Rule::Cued(prompter) if prompter.stores_early(site))
+    pub(super) fn stores_early(&self, point: Option<&str>) -> bool {
+        matches!(&self.rule, Rule::Cued(prompter) if prompter.stores_early(point))
     }
 
     /// What a script says that was not done.

@@ -87,6 +87,7 @@ pub(super) struct Choice {
     pub(super) word: u64,
     /// Where in the source it is.
     pub(super) site: &'static Location<'static>,
+    pub(super) point: Option<&'static str>,
     /// The oldest one.
     pub(super) oldest: Number,
     /// The oldest one if no order were missing.
@@ -104,7 +105,7 @@ impl Chooser {
 
     /// The value that a load is of, if it is an old one.
     pub(super) fn choose(&mut self, reach: &Reach, choice: Choice) -> Option<Number> {
-        let Choice { word, site, oldest, first_sound, last, differs } = choice;
+        let Choice { word, site, oldest, first_sound, last, differs, .. } = choice;
         let beyond = match reach.aim {
             Aim::None | Aim::Cued => return None,
             Aim::Drawn { only_missing: false, .. } => last,
@@ -140,7 +141,8 @@ mod tests {
     use super::*;
 
     fn choice() -> Choice {
-        Choice { word: 5, site: Location::caller(), oldest: 2, first_sound: 4, last: 7, differs: true }
+        let site = Location::caller();
+        Choice { word: 5, site, point: None, oldest: 2, first_sound: 4, last: 7, differs: true }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::policy::{Director, Policy, Slice, Threads};
 use super::spin::Spin;
 use crate::crash::Wrong;
 use crate::crash::{caught, place};
+use crate::points;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -173,7 +174,7 @@ pub(super) fn ordered(order: Order, site: &'static Location<'static>) {
         if turns.minds_order.load(Relaxed) {
             let mut state = lock(&turns.state);
             if !matches!(order, Order::RmwFailed(_)) {
-                state.director.come(me, At::Site(site));
+                state.director.come(me, At::Access(points::current()));
             }
             if matches!(order, Order::Store(it) | Order::Rmw(it) if it != Relaxed) {
                 state.note_ordered(me, site);
@@ -184,10 +185,10 @@ pub(super) fn ordered(order: Order, site: &'static Location<'static>) {
 
 /// Where a script says where threads stop, a barrier is a step.
 #[inline]
-pub(super) fn before_barrier(order: Order, site: &'static Location<'static>) {
+pub(super) fn before_barrier(order: Order) {
     on_stage(|turns, me| {
         if turns.is_cued.load(Relaxed) && matches!(order, Order::Barrier | Order::GlobalBarrier) {
-            lock(&turns.state).director.come(me, At::Site(site));
+            lock(&turns.state).director.come(me, At::Access(points::current()));
             turns.step(me, None);
         }
     });
@@ -204,16 +205,16 @@ pub fn mark(number: u32) {
 }
 
 /// Whether a script has it that the thread that goes on sees what is old there.
-pub(super) fn sees_old(site: &Location<'_>) -> bool {
+pub(super) fn sees_old(point: Option<&str>) -> bool {
     let mut sees_old = false;
-    on_stage(|turns, _| sees_old = lock(&turns.state).director.sees_old(site));
+    on_stage(|turns, _| sees_old = lock(&turns.state).director.sees_old(point));
     sees_old
 }
 
 /// Whether a script has it that what the thread that goes on stores there comes before what others have stored.
-pub(super) fn stores_early(site: &Location<'_>) -> bool {
+pub(super) fn stores_early(point: Option<&str>) -> bool {
     let mut stores_early = false;
-    on_stage(|turns, _| stores_early = lock(&turns.state).director.stores_early(site));
+    on_stage(|turns, _| stores_early = lock(&turns.state).director.stores_early(point));
     stores_early
 }
 

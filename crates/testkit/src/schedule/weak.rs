@@ -29,6 +29,7 @@ use super::tail::Late;
 use super::worlds::Worlds;
 use crate::Noted;
 use crate::crash::Wrong;
+use crate::points;
 use std::ops::Range;
 use std::panic::Location;
 use std::ptr::NonNull;
@@ -142,7 +143,7 @@ impl<M: Medium> Weakened<M> {
     fn overtake(&self, state: &mut State, me: u64, word: u64) {
         let Some(&number) = state.model.words.get(&word) else { return };
         let Some(choice) = state.model.overtaken(me, number, word) else { return };
-        if self.reach.aim == Aim::Cued && !stores_early(choice.site) {
+        if self.reach.aim == Aim::Cued && !stores_early(choice.point) {
             return;
         }
         if state.model.threads[&me].old == 0 {
@@ -171,7 +172,7 @@ impl<M: Medium> Weakened<M> {
     /// Which of the values that may be shown of a word is, if it comes to that.
     fn chosen(&self, state: &mut State, choice: Choice) -> Option<Number> {
         match self.reach.aim {
-            Aim::Cued => (choice.oldest < choice.last && sees_old(choice.site)).then_some(choice.oldest),
+            Aim::Cued => (choice.oldest < choice.last && sees_old(choice.point)).then_some(choice.oldest),
             _ => state.chooser.choose(&self.reach, choice),
         }
     }
@@ -190,7 +191,7 @@ impl<M: Noted> Weakened<M> {
         for (late, before) in state.model.late(dead) {
             let Late { number, word, value, site } = late;
             let differs = self.word(word).load(Relaxed) != before;
-            let choice = Choice { word, site, oldest: 0, first_sound: 1, last: value, differs };
+            let choice = Choice { word, site, point: None, oldest: 0, first_sound: 1, last: value, differs };
             let is_late = match self.reach.aim {
                 Aim::Cued => differs,
                 _ => state.chooser.choose(&self.reach, choice).is_some(),
@@ -279,11 +280,12 @@ unsafe impl<M: Medium> Medium for Weakened<M> {
         let (me, mut state) = (number(), lock(&self.state));
         self.arrive(&mut state, me);
         if state.model.thread(me).calls {
-            state.model.passed.extend(losses(order).iter().map(|&weak| Weakening { site, weak }));
+            let point = points::current();
+            state.model.passed.extend(losses(order).iter().map(|&weak| Weakening { site, weak, point }));
         }
         match order {
             Order::Load(_) | Order::Store(_) | Order::Rmw(_) | Order::RmwFailed(_) => {
-                state.model.thread(me).order = Some((order, site));
+                state.model.thread(me).order = Some((order, (site, points::current())));
             }
             Order::Barrier | Order::GlobalBarrier => {
                 self.restore(&mut state, |_| true);

@@ -8,40 +8,20 @@ use std::sync::Arc;
 use terrace_pool::Marker;
 use terrace_testkit::Company;
 use terrace_testkit::schedule::cues::{before, behind, late, old_but, to};
-use terrace_testkit::schedule::{Cue, Spot, Stage, Stop, Weak, mark};
+use terrace_testkit::schedule::{Cue, Stage, Stop, Weak, mark};
 
-fn is_pending() -> Spot {
-    Spot::of("pool/src/shared.rs", "fn is_pending(", "self.shared().phase.load")
-}
-fn is_marking() -> Spot {
-    Spot::of("pool/src/shared.rs", "fn is_marking(", "self.shared().phase.load")
-}
-fn is_doubted() -> Spot {
-    Spot::of("pool/src/doubt.rs", "fn is_doubted(", "shared.collected.load")
-}
-fn is_held() -> Spot {
-    Spot::of("pool/src/lock.rs", "fn is_held_in<", "self.0.load")
-}
+const IS_PENDING: &str = "phase.is-unclean";
+const IS_MARKING: &str = "phase.is-marking";
+const IS_DOUBTED: &str = "collection.is-pending";
+const IS_HELD: &str = "lock.is-held";
 /// The end of a collection of what earlier eras left; of one beside others, and that it is over.
-fn settled() -> Spot {
-    Spot::of("pool/src/collect.rs", "fn collect_old(", "self.shared().phase.store")
-}
-fn settled_beside() -> Spot {
-    Spot::of("pool/src/doubt.rs", "fn collect_beside(", "shared.phase.store")
-}
-fn collected() -> Spot {
-    Spot::of("pool/src/doubt.rs", "fn collect_beside(", "shared.collected.store")
-}
-fn marking() -> Spot {
-    Spot::of("pool/src/doubt.rs", "fn begin_marking(", "shared.phase.store")
-}
+const SETTLED: &str = "phase.end-unclean";
+const SETTLED_BESIDE: &str = "phase.end-concurrent";
+const COLLECTED: &str = "collection.complete";
+const MARKING: &str = "phase.start-marking";
 /// In the sweep of the first unit.
-fn sweep() -> Spot {
-    Spot::of("pool/src/collect.rs", "fn sweep_unit(", "base.fetch_sub")
-}
-fn sweep_beside() -> Spot {
-    Spot::of("pool/src/doubt.rs", "fn sweep_beside(", "shared.small_base.fetch_sub")
-}
+const SWEEP: &str = "sweep.count-unclean";
+const SWEEP_BESIDE: &str = "sweep.count-concurrent";
 
 const COLLECTOR: u8 = 0;
 const ASKER: u8 = 1;
@@ -134,7 +114,7 @@ fn swept(until: Stop) -> [Cue; 2] {
 
 /// Who asks goes on to the end, and sees nothing new but that the epoch has moved on.
 fn asks() -> Cue {
-    let epoch = Spot::of("pool/src/epoch.rs", "fn epoch(", "self.shared().epoch.load");
+    let epoch = "epoch.read";
     old_but(ASKER, Stop::End, epoch)
 }
 
@@ -148,67 +128,67 @@ const OLD: Garbage = Garbage::Old { is_doubted: false };
 #[test]
 fn who_is_told_that_all_doubts_are_settled_finds_what_the_sweep_freed() {
     // Between its looks at the phase and at the doubts there is all of a collection.
-    let mut cues = begun(before(is_doubted()));
-    cues.push(to(COLLECTOR, before(sweep_beside())));
-    cues.extend(swept(behind(collected())));
-    cues.extend([to(ASKER, behind(is_doubted())), asks()]);
+    let mut cues = begun(before(IS_DOUBTED));
+    cues.push(to(COLLECTOR, before(SWEEP_BESIDE)));
+    cues.extend(swept(behind(COLLECTED)));
+    cues.extend([to(ASKER, behind(IS_DOUBTED)), asks()]);
     let play = play(Garbage::New { is_first: true }, Told::ByAsking, cues);
-    misses(&play, is_doubted(), Weak::Acquire, NOT_FOUND);
-    misses(&play, collected(), Weak::Release, NOT_FOUND);
+    misses(&play, IS_DOUBTED, Weak::Acquire, NOT_FOUND);
+    misses(&play, COLLECTED, Weak::Release, NOT_FOUND);
 }
 
 #[test]
 fn who_is_told_that_nothing_is_left_of_earlier_eras_finds_what_the_sweep_freed() {
-    let mut cues = begun(before(is_marking()));
-    cues.push(to(COLLECTOR, before(sweep())));
-    cues.extend(swept(behind(settled())));
-    cues.extend([to(ASKER, behind(is_marking())), asks()]);
-    misses(play(OLD, Told::ByAsking, cues), is_marking(), Weak::Acquire, NOT_FOUND);
+    let mut cues = begun(before(IS_MARKING));
+    cues.push(to(COLLECTOR, before(SWEEP)));
+    cues.extend(swept(behind(SETTLED)));
+    cues.extend([to(ASKER, behind(IS_MARKING)), asks()]);
+    misses(play(OLD, Told::ByAsking, cues), IS_MARKING, Weak::Acquire, NOT_FOUND);
 }
 
 /// It has looked once, and waits.
 fn waits() -> Stop {
-    Stop::Before(is_pending(), 1)
+    Stop::Before(IS_PENDING, 1)
 }
 
 #[test]
 fn who_waits_for_the_end_of_a_collection_finds_what_the_sweep_freed() {
-    let mut cues = vec![to(COLLECTOR, before(sweep()))];
+    let mut cues = vec![to(COLLECTOR, before(SWEEP))];
     cues.extend(begun(waits()));
-    cues.extend(swept(behind(settled())));
-    cues.extend([to(ASKER, behind(is_pending())), asks()]);
-    misses(play(OLD, Told::ByRelief, cues), is_pending(), Weak::Acquire, NOT_FOUND);
+    cues.extend(swept(behind(SETTLED)));
+    cues.extend([to(ASKER, behind(IS_PENDING)), asks()]);
+    misses(play(OLD, Told::ByRelief, cues), IS_PENDING, Weak::Acquire, NOT_FOUND);
 }
 
 #[test]
 fn who_waits_until_nobody_collects_finds_what_the_sweep_freed() {
-    let mut cues = vec![to(COLLECTOR, before(sweep()))];
+    let mut cues = vec![to(COLLECTOR, before(SWEEP))];
     cues.extend(begun(waits()));
     cues.extend(swept(Stop::End));
-    cues.extend([late(ASKER, behind(is_pending()))]);
-    cues.extend([to(ASKER, behind(is_held())), asks()]);
-    misses(play(OLD, Told::ByRelief, cues), is_held(), Weak::Acquire, NOT_FOUND);
+    cues.extend([late(ASKER, behind(IS_PENDING))]);
+    cues.extend([to(ASKER, behind(IS_HELD)), asks()]);
+    misses(play(OLD, Told::ByRelief, cues), IS_HELD, Weak::Acquire, NOT_FOUND);
 }
 
 #[test]
 fn who_finds_the_next_collection_begun_finds_what_the_last_one_freed() {
-    let mut cues = vec![to(COLLECTOR, before(sweep()))];
+    let mut cues = vec![to(COLLECTOR, before(SWEEP))];
     cues.extend(begun(waits()));
-    cues.extend(swept(behind(marking())));
-    cues.extend([to(ASKER, behind(is_pending())), asks()]);
+    cues.extend(swept(behind(MARKING)));
+    cues.extend([to(ASKER, behind(IS_PENDING)), asks()]);
     let garbage = Garbage::Old { is_doubted: true };
-    misses(play(garbage, Told::ByRelief, cues), marking(), Weak::Release, NOT_FOUND);
+    misses(play(garbage, Told::ByRelief, cues), MARKING, Weak::Release, NOT_FOUND);
 }
 
 #[test]
 fn who_finds_the_next_collection_over_finds_what_that_one_freed() {
-    let mut cues = vec![to(COLLECTOR, before(sweep()))];
+    let mut cues = vec![to(COLLECTOR, before(SWEEP))];
     cues.extend(begun(waits()));
-    cues.push(to(COLLECTOR, before(sweep_beside())));
-    cues.extend(swept(behind(settled_beside())));
-    cues.extend([to(ASKER, behind(is_pending())), asks()]);
+    cues.push(to(COLLECTOR, before(SWEEP_BESIDE)));
+    cues.extend(swept(behind(SETTLED_BESIDE)));
+    cues.extend([to(ASKER, behind(IS_PENDING)), asks()]);
     let garbage = Garbage::New { is_first: false };
-    misses(play(garbage, Told::ByRelief, cues), settled_beside(), Weak::Release, NOT_FOUND);
+    misses(play(garbage, Told::ByRelief, cues), SETTLED_BESIDE, Weak::Release, NOT_FOUND);
 }
 
 /// Bytes of blocks that are retired where there is no room to note them.
@@ -218,15 +198,9 @@ const MANY: usize = 500;
 
 const LOSER: u8 = 1;
 
-fn doubts() -> Spot {
-    Spot::of("pool/src/doubt.rs", "fn collect_beside(", "shared.doubts.load")
-}
-fn lost() -> Spot {
-    Spot::of("pool/src/doubt.rs", "fn collect_beside(", "shared.lost.load")
-}
-fn doubt() -> Spot {
-    Spot::of("pool/src/doubt.rs", "fn doubt(&self) {\n        // ORDER", "self.shared().doubts.fetch_add")
-}
+const DOUBTS: &str = "collection.requests";
+const LOST: &str = "lost.read";
+const DOUBT: &str = "collection.request";
 
 /// One loses a block, right before another collects.
 fn losing(stage: &Stage, medium: Medium, cues: &[Cue]) -> Scene {
@@ -268,11 +242,11 @@ fn losing(stage: &Stage, medium: Medium, cues: &[Cue]) -> Scene {
 fn who_collects_for_a_doubt_knows_what_was_lost_before() {
     let cues = [
         to(COLLECTOR, Stop::Mark(1)),
-        to(LOSER, behind(doubt())),
-        to(COLLECTOR, behind(doubts())),
-        late(COLLECTOR, behind(lost())),
+        to(LOSER, behind(DOUBT)),
+        to(COLLECTOR, behind(DOUBTS)),
+        late(COLLECTOR, behind(LOST)),
     ];
     let losing = |stage: &Stage, medium: Medium| losing(stage, medium, &cues);
-    misses(losing, doubts(), Weak::Acquire, "bytes are said to be lost once all is collected");
-    misses(losing, doubt(), Weak::Release, "bytes are said to be lost once all is collected");
+    misses(losing, DOUBTS, Weak::Acquire, "bytes are said to be lost once all is collected");
+    misses(losing, DOUBT, Weak::Release, "bytes are said to be lost once all is collected");
 }

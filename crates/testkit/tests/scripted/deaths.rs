@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_pool::{Geometry, Lock};
 use terrace_testkit::Company;
 use terrace_testkit::schedule::cues::{before, behind, late, to};
-use terrace_testkit::schedule::{Spot, Stage, Stop, Weak, mark};
+use terrace_testkit::schedule::{Stage, Stop, Weak, mark};
 
 /// Participants of a pool, who are told of deaths as the lab's are.
 fn company(medium: &Medium) -> Company {
@@ -66,13 +66,9 @@ fn kill(company: &Company, medium: &Medium, dead: u8) {
 /// The bytes of the blocks.
 const BLOCK: usize = 64;
 
-fn noted() -> Spot {
-    Spot::of("pool/src/notes.rs", "fn make_in<", "seat.noted.store")
-}
+const NOTED: &str = "intent.record";
 /// Who asks whether it may keep its seat passes it.
-fn barrier() -> Spot {
-    Spot::of("pool/src/seats.rs", "fn may_keep(", "full_barrier(")
-}
+const BARRIER: &str = "slot.barrier";
 
 #[test]
 fn what_looks_like_a_lock_of_the_dead_is_left_alone() {
@@ -106,12 +102,12 @@ fn what_looks_like_a_lock_of_the_dead_is_left_alone() {
         let cues = vec![
             to(DEAD, Stop::Mark(1)),
             to(SURVIVOR, Stop::Mark(1)),
-            to(DEAD, behind(noted())),
+            to(DEAD, behind(NOTED)),
             to(SURVIVOR, Stop::End),
         ];
         Scene { acts: vec![Box::new(survivor), Box::new(dead)], cues, judge: Box::new(|| Ok(())) }
     };
-    misses(scene, noted(), Weak::Release, "is not as it was written");
+    misses(scene, NOTED, Weak::Release, "is not as it was written");
 }
 
 #[test]
@@ -143,7 +139,7 @@ fn who_finds_that_another_has_the_place_of_a_dead_one_has_all_that_that_one_stor
             let pool = join(&company, &medium, geometry, false);
             pool.abandon();
         };
-        let attached = Spot::of("pool/src/participants.rs", "sees by whom", "line.0[0].store");
+        let attached = "participant.attach";
         let cues = vec![
             to(SURVIVOR, Stop::Mark(1)),
             to(OTHER, Stop::Mark(1)),
@@ -154,7 +150,7 @@ fn who_finds_that_another_has_the_place_of_a_dead_one_has_all_that_that_one_stor
         let acts: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(survivor), Box::new(dead), Box::new(other)];
         Scene { acts, cues, judge: Box::new(move || verified(&judged)) }
     };
-    let holder = Spot::of("pool/src/participants.rs", "fn holder_of<", "slot(region, layout, index)");
+    let holder = "participant.holder";
     misses(scene, holder, Weak::Acquire, "a race: thread 0 comes");
 }
 
@@ -192,9 +188,9 @@ fn of_two_who_take_the_last_seats_one_does_not_keep_it() {
             mark(1);
             drop(passes.pin());
         };
-        let take = Spot::of("pool/src/lock.rs", "fn take<", "self.0.compare_exchange(");
-        let count = Spot::of("pool/src/recover.rs", "fn count_taken_seats(", "seats_taken.store");
-        let looks = Spot::of("pool/src/lock.rs", "fn is_held_in<", "self.0.load(");
+        let take = "lock.take";
+        let count = "slot.count";
+        let looks = "lock.is-held";
         let cues = vec![
             to(SURVIVOR, Stop::Mark(1)),
             to(OTHER, Stop::Mark(1)),
@@ -204,7 +200,7 @@ fn of_two_who_take_the_last_seats_one_does_not_keep_it() {
             to(DEAD, Stop::End),
             to(SURVIVOR, Stop::End),
             to(OTHER, Stop::End),
-            to(LAST, behind(barrier())),
+            to(LAST, behind(BARRIER)),
             // It counts the four seats.
             late(LAST, Stop::Behind(looks, 3)),
             to(LAST, Stop::End),
@@ -220,5 +216,5 @@ fn of_two_who_take_the_last_seats_one_does_not_keep_it() {
             vec![Box::new(recoverer), Box::new(taker), Box::new(comer), Box::new(passer)];
         Scene { acts, cues, judge: Box::new(judge) }
     };
-    misses(scene, barrier(), Weak::Total, "afterwards, it panicked: who comes late waits for a seat");
+    misses(scene, BARRIER, Weak::Total, "afterwards, it panicked: who comes late waits for a seat");
 }

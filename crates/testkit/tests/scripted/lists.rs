@@ -5,21 +5,13 @@ use super::{
 };
 use terrace_pool::Marker;
 use terrace_testkit::schedule::cues::{before, behind, late, to};
-use terrace_testkit::schedule::{Spot, Stage, Stop, Weak, mark};
+use terrace_testkit::schedule::{Stage, Stop, Weak, mark};
 
 /// The walk's look at a link, and its second one at the head.
-fn link() -> Spot {
-    Spot::of("pool/src/orphans.rs", "fn walk_once(", "self.unit(unit).link.load")
-}
-fn head() -> Spot {
-    Spot::of("pool/src/orphans.rs", "let undisturbed", "list.head.load")
-}
-fn pushed_link() -> Spot {
-    Spot::of("pool/src/slabs.rs", "fn push(", "entry.link.store")
-}
-fn owned_link() -> Spot {
-    Spot::of("pool/src/slabs.rs", "fn own(", "link.store")
-}
+const LINK: &str = "walk.link";
+const HEAD: &str = "walk.head-again";
+const PUSHED_LINK: &str = "slab.push";
+const OWNED_LINK: &str = "slab.own";
 
 const COLLECTOR: u8 = 0;
 const OTHER: u8 = 1;
@@ -55,12 +47,12 @@ fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
     };
     let cues = vec![
         to(OTHER, Stop::Mark(1)),
-        to(COLLECTOR, before(link())),
+        to(COLLECTOR, before(LINK)),
         to(OTHER, Stop::Mark(2)),
-        to(COLLECTOR, behind(link())),
-        late(COLLECTOR, behind(head())),
-        to(COLLECTOR, before(link())),
-        late(COLLECTOR, behind(link())),
+        to(COLLECTOR, behind(LINK)),
+        late(COLLECTOR, behind(HEAD)),
+        to(COLLECTOR, before(LINK)),
+        late(COLLECTOR, behind(LINK)),
         to(COLLECTOR, Stop::End),
     ];
     Scene {
@@ -74,7 +66,7 @@ fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
 fn who_follows_a_link_that_is_newer_than_the_walk_sees_that_the_list_has_changed() {
     let damage = "no frees of free memory: expected 0, found 1";
     let scene = |again| move |stage: &Stage, medium| scene(stage, medium, again);
-    misses(scene(false), link(), Weak::Acquire, damage);
-    misses(scene(false), pushed_link(), Weak::Release, damage);
-    misses(scene(true), owned_link(), Weak::Release, damage);
+    misses(scene(false), LINK, Weak::Acquire, damage);
+    misses(scene(false), PUSHED_LINK, Weak::Release, damage);
+    misses(scene(true), OWNED_LINK, Weak::Release, damage);
 }

@@ -14,7 +14,7 @@ use terrace_pool::{Geometry, Guard, Marker, Pool, PoolOptions};
 use terrace_testkit::Layered;
 use terrace_testkit::crash::{Memory, Wrong};
 use terrace_testkit::schedule::{
-    Aim, Cue, Policy, Reach, Scheduled, Spot, Stage, Weak, Weakened, Weakening, Weakenings, mark,
+    Aim, Cue, Policy, Reach, Scheduled, Stage, Weak, Weakened, Weakening, Weakenings, mark,
 };
 
 pub(crate) type Medium = Layered<false>;
@@ -77,15 +77,15 @@ fn play(
     (wrong, passed.weakenings())
 }
 
-/// Nothing is wrong with a scene; without the order at `spot`, this is.
-pub(crate) fn misses(make: impl Fn(&Stage, Medium) -> Scene, spot: Spot, weak: Weak, expected: &str) {
+/// Nothing is wrong with a scene; without this order of the access with this name, something is.
+pub(crate) fn misses(make: impl Fn(&Stage, Medium) -> Scene, point: &str, weak: Weak, expected: &str) {
     let stage = Stage::new();
     let (wrong, passed) = play(&stage, &make, None);
     assert_eq!(wrong, None, "with nothing missing");
-    let is_meant = |it: &&Weakening| it.weak == weak && spot.is_at(it.site);
-    let weakening = passed.iter().find(is_meant).unwrap_or_else(|| panic!("{spot:?} has no {weak:?} here"));
+    let is_meant = |it: &&Weakening| it.weak == weak && it.point == Some(point);
+    let weakening = passed.iter().find(is_meant).unwrap_or_else(|| panic!("{point} has no {weak:?} here"));
     let (wrong, _) = play(&stage, &make, Some(*weakening));
-    let wrong = wrong.unwrap_or_else(|| panic!("nobody misses {weak:?} at {}", weakening.place()));
+    let wrong = wrong.unwrap_or_else(|| panic!("nobody misses {weak:?} at {point}"));
     assert!(wrong.contains(expected), "{wrong}");
 }
 

@@ -5,26 +5,13 @@ use super::{
 };
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use terrace_testkit::schedule::cues::{before, behind, late, to};
-use terrace_testkit::schedule::{Cue, Spot, Stage, Stop, Weak, mark};
+use terrace_testkit::schedule::{Cue, Stage, Stop, Weak, mark};
 
-fn spot(behind: &str, text: &str) -> Spot {
-    Spot::of("pool/src/epoch.rs", behind, text)
-}
-fn look_at_the_epoch() -> Spot {
-    spot("fn epoch(", "self.shared().epoch.load")
-}
-fn announcement() -> Spot {
-    spot("fn announce_in(", "seat.announced.store")
-}
-fn look_at_a_seat() -> Spot {
-    spot("fn is_behind(", "seat.announced.load")
-}
-fn barrier() -> Spot {
-    spot("fn try_advance(", "self.barrier_to_pins()")
-}
-fn move_on() -> Spot {
-    spot("fn try_advance(", "compare_exchange(")
-}
+const LOOK_AT_THE_EPOCH: &str = "epoch.read";
+const ANNOUNCEMENT: &str = "pin.set";
+const LOOK_AT_A_SEAT: &str = "epoch.check-pin";
+const BARRIER: &str = "epoch.barrier";
+const MOVE_ON: &str = "epoch.advance";
 
 /// Moves the epoch on.
 const MOVER: u8 = 0;
@@ -107,15 +94,15 @@ fn taken_out() -> Vec<Cue> {
         to(READER, Stop::Mark(1)),
         to(TAKER, Stop::Mark(1)),
         to(USER, Stop::Mark(1)),
-        to(MOVER, before(move_on())),
+        to(MOVER, before(MOVE_ON)),
         to(TAKER, Stop::End),
-        to(MOVER, behind(move_on())),
+        to(MOVER, behind(MOVE_ON)),
     ]
 }
 
 /// The mover looks at all seats up to that of a thread, which it sees as it was before.
 fn misses_pin_of(thread: u8) -> Cue {
-    late(MOVER, Stop::Behind(look_at_a_seat(), u32::from(thread)))
+    late(MOVER, Stop::Behind(LOOK_AT_A_SEAT, u32::from(thread)))
 }
 
 #[test]
@@ -124,9 +111,9 @@ fn who_pins_sees_what_was_taken_out_two_epochs_before() {
         taken_out(),
         vec![
             misses_pin_of(TAKER),
-            to(MOVER, behind(barrier())),
-            to(MOVER, behind(move_on())),
-            to(READER, behind(look_at_the_epoch())),
+            to(MOVER, behind(BARRIER)),
+            to(MOVER, behind(MOVE_ON)),
+            to(READER, behind(LOOK_AT_THE_EPOCH)),
             late(READER, Stop::Mark(2)),
             to(MOVER, Stop::End),
             to(READER, Stop::End),
@@ -134,7 +121,7 @@ fn who_pins_sees_what_was_taken_out_two_epochs_before() {
     ]
     .concat();
     let scene = |stage: &Stage, medium: Medium| scene(stage, medium, false, &cues);
-    misses(scene, look_at_the_epoch(), Weak::Acquire, "a race: thread 1 comes");
+    misses(scene, LOOK_AT_THE_EPOCH, Weak::Acquire, "a race: thread 1 comes");
 }
 
 /// A reader that has looked at the epoch is announced one epoch late, and has what was taken out before; who moves the epoch on twice comes by before it is seen, and by its seat once more when it has gone.
@@ -142,16 +129,16 @@ fn slow_reader(again: bool) -> Vec<Cue> {
     [
         taken_out(),
         vec![
-            to(READER, before(announcement())),
+            to(READER, before(ANNOUNCEMENT)),
             misses_pin_of(TAKER),
-            to(MOVER, behind(barrier())),
-            to(MOVER, behind(move_on())),
-            to(READER, behind(announcement())),
+            to(MOVER, behind(BARRIER)),
+            to(MOVER, behind(MOVE_ON)),
+            to(READER, behind(ANNOUNCEMENT)),
             late(READER, Stop::Mark(2)),
             misses_pin_of(READER),
-            to(MOVER, behind(barrier())),
+            to(MOVER, behind(BARRIER)),
             to(READER, Stop::Mark(if again { 4 } else { 3 })),
-            to(MOVER, behind(move_on())),
+            to(MOVER, behind(MOVE_ON)),
         ],
     ]
     .concat()
@@ -161,20 +148,20 @@ fn slow_reader(again: bool) -> Vec<Cue> {
 fn who_moves_the_epoch_on_has_the_last_reads_behind_it() {
     let cues = [slow_reader(false), vec![to(MOVER, Stop::End)]].concat();
     let scene = |stage: &Stage, medium: Medium| scene(stage, medium, false, &cues);
-    misses(scene, look_at_a_seat(), Weak::Acquire, "a race: thread 0 comes");
+    misses(scene, LOOK_AT_A_SEAT, Weak::Acquire, "a race: thread 0 comes");
 }
 
 #[test]
 fn who_pins_again_hands_on_what_was_read_under_the_last_pin() {
     let cues = [slow_reader(true), vec![to(MOVER, Stop::End)]].concat();
     let scene = |stage: &Stage, medium: Medium| scene(stage, medium, true, &cues);
-    misses(scene, announcement(), Weak::Release, "a race: thread 0 comes");
+    misses(scene, ANNOUNCEMENT, Weak::Release, "a race: thread 0 comes");
 }
 
 #[test]
 fn who_finds_that_the_epoch_has_moved_on_has_the_last_reads_behind_it() {
     let cues = [slow_reader(false), vec![to(USER, Stop::End)]].concat();
     let scene = |stage: &Stage, medium: Medium| scene(stage, medium, false, &cues);
-    misses(scene, move_on(), Weak::Release, "a race: thread 3 comes");
-    misses(scene, look_at_the_epoch(), Weak::Acquire, "a race: thread 3 comes");
+    misses(scene, MOVE_ON, Weak::Release, "a race: thread 3 comes");
+    misses(scene, LOOK_AT_THE_EPOCH, Weak::Acquire, "a race: thread 3 comes");
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use terrace_pool::Marker;
 use terrace_testkit::crash::Wrong;
 use terrace_testkit::schedule::cues::{before, behind, late, old_at, old_but, to};
-use terrace_testkit::schedule::{Cue, Spot, Stage, Stop, Weak, mark};
+use terrace_testkit::schedule::{Cue, Stage, Stop, Weak, mark};
 
 /// Blocks that fill a page of limbo, by their bytes.
 const A_PAGE: usize = 5;
@@ -40,16 +40,16 @@ fn given_back(stage: &Stage, medium: Medium) -> Scene {
         let guard = takes.pin();
         while block(&guard, 1024, 7).is_some() {}
     };
-    let early = Spot::of("pool/src/pages.rs", "fn take_piece(", "entry.link.fetch_or");
+    let early = "granules.record";
     let cues = vec![to(1, Stop::Mark(1)), to(0, Stop::End), old_at(1, Stop::End, early)];
     Scene { acts: vec![Box::new(giver), Box::new(taker)], cues, judge: judge(&pool, false) }
 }
 
 #[test]
 fn what_is_noted_of_granules_comes_behind_what_was_noted_of_the_slab_that_was_there() {
-    let swap = Spot::of("pool/src/pages.rs", "fn release_unit(", "entry.taken.swap");
+    let swap = "unit.free";
     misses(given_back, swap, Weak::Release, "taken granules");
-    let exchange = Spot::of("pool/src/pages.rs", "fn take_piece(", "entry.taken.compare_exchange");
+    let exchange = "granules.take";
     misses(given_back, exchange, Weak::Acquire, "taken granules");
 }
 
@@ -83,15 +83,13 @@ fn given_back_beside(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene {
     Scene { acts: vec![Box::new(collector), Box::new(giver)], cues, judge: judge(&pool, false) }
 }
 
-fn given_up() -> Spot {
-    Spot::of("pool/src/pages.rs", "fn release_unit(", "entry.state.store")
-}
+const GIVEN_UP: &str = "unit.release";
 
 #[test]
 fn who_looks_into_a_unit_sees_that_it_was_given_back_before() {
-    let looks = Spot::of("pool/src/doubt.rs", "fn look_into<", "sweeping.store");
-    let state = Spot::of("pool/src/doubt.rs", "fn look_into<", "self.unit(unit).state.load");
-    let marking = Spot::of("pool/src/doubt.rs", "fn begin_marking(", "shared.phase.store");
+    let looks = "inspect.announce";
+    let state = "inspect.state";
+    let marking = "phase.start-marking";
     let cues = vec![
         to(1, Stop::Mark(1)),
         to(0, before(looks)),
@@ -100,15 +98,15 @@ fn who_looks_into_a_unit_sees_that_it_was_given_back_before() {
         to(1, Stop::End),
     ];
     let play = move |stage: &Stage, medium: Medium| given_back_beside(stage, medium, cues.clone());
-    misses(play, given_up(), Weak::Total, "is not as it was written");
+    misses(play, GIVEN_UP, Weak::Total, "is not as it was written");
 }
 
 #[test]
 fn who_gives_a_unit_back_sees_that_somebody_looks_into_it() {
-    let sweeping = Spot::of("pool/src/pages.rs", "fn release_unit(", "self.shared().sweeping.load");
+    let sweeping = "unit.sweeping";
     // The reserve comes first, and then the slab.
-    let clears = Spot::of("pool/src/doubt.rs", "fn clear_marks(", "self.mark_word");
-    let marking = Spot::of("pool/src/doubt.rs", "fn begin_marking(", "shared.phase.store");
+    let clears = "marks.clear";
+    let marking = "phase.start-marking";
     let cues = vec![
         to(1, Stop::Mark(1)),
         to(0, Stop::Before(clears, 1)),
@@ -142,8 +140,8 @@ fn full_again(stage: &Stage, medium: Medium) -> Scene {
         let found = blocks(&fills.pin(), 3);
         assert_eq!(found[..2], [first, second]);
     };
-    let state = Spot::of("pool/src/slabs.rs", "fn free_block(", "entry.state.load");
-    let link = Spot::of("pool/src/slabs.rs", "fn push(", "entry.link.store");
+    let state = "slab.free-state";
+    let link = "slab.push";
     let cues = vec![
         to(1, Stop::Mark(1)),
         to(2, Stop::Mark(1)),
@@ -164,13 +162,11 @@ fn full_again(stage: &Stage, medium: Medium) -> Scene {
 
 #[test]
 fn who_lists_a_slab_that_has_been_in_the_list_since_links_it_behind_that() {
-    let list = Spot::of("pool/src/slabs.rs", "fn list_if_full(", "entry.state.compare_exchange");
+    let list = "slab.list";
     misses(full_again, list, Weak::Acquire, "in its list exactly if it says so");
 }
 
-fn take_reserved() -> Spot {
-    Spot::of("pool/src/slabs.rs", "fn take_reserved(", "taken.fetch_or")
-}
+const TAKE_RESERVED: &str = "reserve.take";
 
 /// A reserve is set aside while two others want a page of it each.
 fn new_reserve(stage: &Stage, medium: Medium) -> Scene {
@@ -191,13 +187,13 @@ fn new_reserve(stage: &Stage, medium: Medium) -> Scene {
             pool.pin().retire(at, BLOCK);
         }
     };
-    let look = Spot::of("pool/src/slabs.rs", "fn take_reserved(", "taken.load");
+    let look = "reserve.taken";
     let cues = vec![
         to(1, Stop::Mark(1)),
         to(2, Stop::Mark(1)),
         to(0, Stop::End),
         old_at(1, behind(look), look),
-        old_at(1, Stop::End, take_reserved()),
+        old_at(1, Stop::End, TAKE_RESERVED),
         to(2, Stop::End),
     ];
     let acts: Vec<Box<dyn FnOnce() + Send>> =
@@ -207,7 +203,7 @@ fn new_reserve(stage: &Stage, medium: Medium) -> Scene {
 
 #[test]
 fn who_finds_a_new_reserve_finds_its_bitmap_clear() {
-    let reserve = Spot::of("pool/src/slabs.rs", "fn take_reserved(", "self.shared().reserve.load");
+    let reserve = "reserve.read";
     misses(new_reserve, reserve, Weak::Acquire, "bytes in small blocks");
 }
 
@@ -237,14 +233,14 @@ fn page_again(stage: &Stage, medium: Medium) -> Scene {
         let guard = takes.pin();
         all[1..].iter().for_each(|&at| guard.retire(at, BLOCK));
     };
-    let next = Spot::of("pool/src/limbo.rs", "fn open_page(", "page.next.store");
+    let next = "limbo.link";
     let cues = vec![to(1, Stop::Mark(1)), to(0, Stop::End), old_at(1, Stop::End, next)];
     Scene { acts: vec![Box::new(closer), Box::new(taker)], cues, judge: judge(&pool, true) }
 }
 
 #[test]
 fn a_page_of_the_reserve_leads_to_nothing_that_came_behind_it_in_another_queue() {
-    misses(page_again, take_reserved(), Weak::Acquire, "no frees of free memory");
+    misses(page_again, TAKE_RESERVED, Weak::Acquire, "no frees of free memory");
 }
 
 /// While the collector is at the sweep, somebody takes a page of the reserve.
@@ -273,8 +269,8 @@ fn swept_reserve(stage: &Stage, medium: Medium) -> Scene {
         all[1..].iter().for_each(|&at| guard.retire(at, BLOCK));
     };
     // The reserve is the first slab of all.
-    let look = Spot::of("pool/src/doubt.rs", "fn sweep_word(", "taken.load");
-    let marked = Spot::of("pool/src/doubt.rs", "fn sweep_word(", "self.mark_word");
+    let look = "sweep.taken";
+    let marked = "sweep.mark";
     let cues = vec![
         to(1, Stop::Mark(1)),
         to(0, before(look)),
@@ -287,7 +283,7 @@ fn swept_reserve(stage: &Stage, medium: Medium) -> Scene {
 
 #[test]
 fn a_page_of_the_reserve_that_is_taken_beside_the_sweep_is_no_garbage() {
-    misses(swept_reserve, take_reserved(), Weak::Release, "no frees of free memory");
+    misses(swept_reserve, TAKE_RESERVED, Weak::Release, "no frees of free memory");
 }
 
 /// Of a slab that is owned and has no free block, one block is garbage; it is swept, and its owner leaves it.
@@ -310,24 +306,22 @@ fn left_beside_the_sweep(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene
     Scene { acts: vec![Box::new(owner), Box::new(collector)], cues, judge: judge(&pool, false) }
 }
 
-fn sweep() -> Spot {
-    Spot::of("pool/src/doubt.rs", "fn sweep_word(", "taken.fetch_and")
-}
+const SWEEP: &str = "sweep.free";
 
 #[test]
 fn who_leaves_a_slab_sees_what_the_sweep_has_freed_of_it() {
-    let holding = Spot::of("pool/src/slabs.rs", "fn holding(", "self.taken_word");
+    let holding = "slab.fill";
     // Before it counts bytes, for which all pass a barrier.
-    let swept = Spot::of("pool/src/doubt.rs", "fn collect_beside(", "shared.phase.store");
+    let swept = "phase.end-concurrent";
     let cues = vec![to(0, Stop::Mark(1)), to(1, before(swept)), late(0, behind(holding)), to(0, Stop::End)];
     let play = move |stage: &Stage, medium: Medium| left_beside_the_sweep(stage, medium, cues.clone());
-    misses(play, sweep(), Weak::Total, "a slab in no list");
+    misses(play, SWEEP, Weak::Total, "a slab in no list");
 }
 
 #[test]
 fn who_has_swept_a_slab_sees_that_it_was_left() {
-    let state = Spot::of("pool/src/doubt.rs", "fn put_in_order(", "self.unit(unit).state.load");
-    let cues = vec![to(1, before(sweep())), to(0, Stop::Mark(2)), old_at(1, Stop::End, state)];
+    let state = "sweep.state";
+    let cues = vec![to(1, before(SWEEP)), to(0, Stop::Mark(2)), old_at(1, Stop::End, state)];
     let play = move |stage: &Stage, medium: Medium| left_beside_the_sweep(stage, medium, cues.clone());
     misses(play, state, Weak::Total, "a slab in no list");
 }
@@ -385,8 +379,8 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
             mark(2);
         });
     };
-    let second_grace = Spot::of("pool/src/doubt.rs", "fn settle_granules(", "entry.old.load");
-    let epoch = Spot::of("pool/src/epoch.rs", "fn epoch(", "self.shared().epoch.load");
+    let second_grace = "granules.exclude-freed";
+    let epoch = "epoch.read";
     let [user_at, reader_at, loser_at, collector_at] = [0, 1, 2, 3];
     let cues = vec![
         to(reader_at, Stop::Mark(1)),
@@ -402,7 +396,7 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
         to(user_at, Stop::Mark(1)),
         to(reader_at, Stop::End),
         to(loser_at, Stop::End),
-        to(collector_at, behind(sweep())),
+        to(collector_at, behind(SWEEP)),
         to(user_at, Stop::End),
     ];
     Scene {
@@ -414,7 +408,7 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
 
 #[test]
 fn who_uses_again_what_was_swept_comes_behind_its_last_reader() {
-    misses(garbage_that_was_read, sweep(), Weak::Release, "a race");
+    misses(garbage_that_was_read, SWEEP, Weak::Release, "a race");
 }
 
 /// Of the list of a class, the head: what has just begun to lead to a slab, and led to none.
@@ -448,9 +442,9 @@ fn walked(stage: &Stage, medium: Medium) -> Scene {
         assert!(gives.tidy(), "a slab is given back");
     };
     let collector = move || _ = collects.collect(&mut |marker: &mut Marker<'_>| keep(marker, &all, BLOCK));
-    let head = Spot::of("pool/src/orphans.rs", "fn walk_once(", "list.head.load");
-    let state = Spot::of("pool/src/doubt.rs", "fn look_into<", "self.unit(unit).state.load");
-    let reserve = Spot::of("pool/src/orphans.rs", "fn suspects(", "self.shared().reserve.load");
+    let head = "walk.head";
+    let state = "inspect.state";
+    let reserve = "reserve.orphan";
     let cues = vec![
         to(1, Stop::Mark(1)),
         to(0, before(head)),
@@ -463,5 +457,5 @@ fn walked(stage: &Stage, medium: Medium) -> Scene {
 
 #[test]
 fn a_walk_that_finds_a_unit_given_back_finds_that_the_list_has_changed() {
-    misses(walked, given_up(), Weak::Release, "in its list exactly if it says so");
+    misses(walked, GIVEN_UP, Weak::Release, "in its list exactly if it says so");
 }

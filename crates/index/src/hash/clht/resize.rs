@@ -130,7 +130,7 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
             return lock.release_as_found();
         }
         let Ok(to) = Self::new_table(guard, log2) else { return lock.release_as_found() };
-        root.0[ROOT_NEXT].store(region.medium(), to.word(), Release);
+        root.0[ROOT_NEXT].store(region.medium().point("clht.resize"), to.word(), Release);
         // PERSIST: before any group moves. (A thread that sees `next` while the lock is held
         // persists it first, in `help_resize`.)
         region.persist(root);
@@ -320,7 +320,7 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
         if self.view() != (View { current: from, next: Some(to) }) {
             return lock.release_as_found();
         }
-        root.0[ROOT_CURRENT].store(region.medium(), to.word(), Release);
+        root.0[ROOT_CURRENT].store(region.medium().point("clht.resized"), to.word(), Release);
         root.0[ROOT_NEXT].store(region.medium(), 0, Release);
         root.0[ROOT_RESIZES].fetch_add(region.medium(), 1, Relaxed);
         // PERSIST: one line, in this order. After a crash that kept only the first store, both

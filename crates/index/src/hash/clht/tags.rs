@@ -148,7 +148,7 @@ impl<R: RecordKeys> Shape for Bytes<R> {
     fn publish<M: MappedMedium>(guard: &Guard<'_, M>, bucket: &Line, slot: usize, entry: Entry) {
         // ORDER: Release: a reader that sees the slot sees the record. PERSIST: one store; the
         // record was durable before, so a surviving slot has its record.
-        slot_word(bucket, slot).store(guard.pool().medium(), pack(entry), Release);
+        slot_word(bucket, slot).store(guard.pool().medium().point("clht.slot"), pack(entry), Release);
     }
 
     #[inline(always)]

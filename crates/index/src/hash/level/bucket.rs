@@ -111,7 +111,7 @@ pub(super) fn meta<M: Medium>(medium: &M, bucket: &Bucket) -> Meta {
 /// ORDER: Release: a thread that sees it sees the slots stored before it.
 #[inline(always)]
 pub(super) fn store_meta<M: Medium>(medium: &M, bucket: &Bucket, meta: Meta) {
-    bucket[0].0[META].store(medium, meta.0, Release);
+    bucket[0].0[META].store(medium.point("level.meta"), meta.0, Release);
 }
 
 #[cfg(test)]

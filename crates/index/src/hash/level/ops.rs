@@ -56,7 +56,9 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     /// The tiers at one instant. Their blocks are not reused while the caller is pinned.
     #[inline(always)]
     pub(super) fn view(&self) -> View {
-        let tier = |log2: u32| Tier(tier_word(&self.root, log2).load(self.pool.medium(), Acquire));
+        let tier = |log2: u32| {
+            Tier(tier_word(&self.root, log2).load(self.pool.medium().point("level.tier"), Acquire))
+        };
         loop {
             let state = self.state();
             let top = state.top();

@@ -88,7 +88,7 @@ impl Shape for U64 {
                 return None;
             }
             // ORDER: as in `find`.
-            let key = word(bucket, key_at(slot)).load(medium, Acquire);
+            let key = word(bucket, key_at(slot)).load(medium.point("level.read-key"), Acquire);
             let word = value_word(bucket, slot).load(medium, Acquire);
             if meta(medium, bucket) == before {
                 return Some(Entry { key, word });
@@ -101,7 +101,7 @@ impl Shape for U64 {
         let medium = guard.pool().medium();
         // ORDER: Release on both: they stay behind the store of the meta word that freed the slot.
         value_word(bucket, slot).store(medium, entry.word, Release);
-        word(bucket, key_at(slot)).store(medium, entry.key, Release);
+        word(bucket, key_at(slot)).store(medium.point("level.write-key"), entry.key, Release);
     }
 
     #[inline(always)]

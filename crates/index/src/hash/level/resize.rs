@@ -201,7 +201,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         // PERSIST: that the block is taken, before the state names it. A crash before that leaves a
         // block that the collector reclaims.
         let _ = fresh.fenced(&guard.fence()).into_offset();
-        tier_word(&self.root, log2).store(self.pool.medium(), tier.0, Release);
+        tier_word(&self.root, log2).store(self.pool.medium().point("level.name-tier"), tier.0, Release);
         Ok(())
     }
 
@@ -210,7 +210,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         // More keys will lie below for a while.
         let balance = &self.root[0].0[BALANCE];
         self.turn(guard, view, (top, Phase::Expand), || self.new_tier(guard, top))?;
-        balance.store(self.pool.medium(), -1i64 as u64, Relaxed);
+        balance.store(self.pool.medium().point("level.balance"), -1i64 as u64, Relaxed);
         self.root[2].0[STUCK].store(self.pool.medium(), 0, Relaxed);
         Ok(())
     }
@@ -304,7 +304,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
     /// time.
     fn advance_cursor(&self, view: &View) -> u64 {
         let (medium, word) = (self.pool.medium(), &self.root[0].0[CURSOR]);
-        let before = word.load(medium, Acquire);
+        let before = word.load(medium.point("level.cursor"), Acquire);
         let start = cursor_in(before, view.state).unwrap_or(0).min(view.low.buckets());
         let end = (start + SKIP).min(view.low.buckets());
         let is_there = |&unit: &u64| !self.has_moved_durably(view, unit);
@@ -313,7 +313,8 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
             let after = cursor_word(view.state, cursor);
             // ORDER: Release: as for the units themselves. A failure means that another thread has
             // advanced it.
-            let _ = word.compare_exchange(medium, before, after, Release, Relaxed);
+            let _ =
+                word.compare_exchange(medium.point("level.advance-cursor"), before, after, Release, Relaxed);
         }
         cursor
     }
@@ -346,7 +347,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         (start..end).for_each(|index| region.stream_lines(view.low.bucket(index).raw(), &empty));
         // PERSIST: these buckets, before the cursor says so; the last ones before the state does.
         region.fence();
-        word.store(medium, cursor_word(view.state, end), Relaxed);
+        word.store(medium.point("level.cleared"), cursor_word(view.state, end), Relaxed);
         lock.release();
         if end == view.low.buckets() {
             let _ = self.turn(guard, view, (view.state.top(), Phase::Shrink), || Ok(()));

@@ -226,7 +226,7 @@ pub(super) fn state<M: Medium>(medium: &M, root: &Root) -> State {
 
 pub(super) fn store_state<M: Medium>(medium: &M, root: &Root, state: State) {
     // ORDER: Release: a thread that sees the state sees the tiers.
-    root[0].0[STATE].store(medium, state.0, Release);
+    root[0].0[STATE].store(medium.point("level.state"), state.0, Release);
 }
 
 /// The word that names the tier of 2^`log2` buckets.

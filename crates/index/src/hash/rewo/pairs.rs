@@ -71,7 +71,7 @@ impl Shape for U64 {
             let mut matches = u64::from(tagged) & before.valid::<Self>();
             while matches != 0 {
                 let slot = matches.trailing_zeros() as usize;
-                if key_word(bucket, slot).load(medium, Acquire) == *probe.key {
+                if key_word(bucket, slot).load(medium.point("rewo.find-key"), Acquire) == *probe.key {
                     match pair(medium, bucket, slot, before) {
                         Some((_, word)) => return Some((slot, word)),
                         None => continue 'again,

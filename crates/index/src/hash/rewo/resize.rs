@@ -151,7 +151,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
         // ORDER: Relaxed: stays before the view by the Release of that store. With 0 every thread
         // fences.
         self.root[2].0[DURABLE_VIEW].store(medium, 0, Relaxed);
-        self.root[1].0[VIEW].store(medium, view, Release);
+        self.root[1].0[VIEW].store(medium.point("rewo.view"), view, Release);
         // Durable before anything depends on it, and before the replaced view is retired. A thread
         // that sees it earlier does the same.
         self.persist_view(view_at(view));
@@ -280,7 +280,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     fn end(&self, guard: &Guard<'_, M>, view: View<'_, M>, directory: &Directory) {
         // Durable before the old view's tables are retired, or the next resize begins.
         self.publish_view(directory.after);
-        self.root[2].0[RESIZES].fetch_add(self.pool.medium(), 1, Relaxed);
+        self.root[2].0[RESIZES].fetch_add(self.pool.medium().point("rewo.resized"), 1, Relaxed);
         let now = self.view().directory();
         for (place, _) in directory.tables(u64::MAX).filter(|(place, _)| !now.cells.contains(place)) {
             guard.retire(place.start(), place.bytes());

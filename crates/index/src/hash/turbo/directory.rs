@@ -181,7 +181,8 @@ impl<'t> Descriptor<'t> {
 
     /// Makes the prepared place the current one: the single store that completes a rehash.
     pub(super) fn switch<M: Medium>(self, medium: &M) {
-        self.0.0[VERSION].store(medium, if self.version(medium) == 0 { u64::MAX } else { 0 }, Release);
+        let other = if self.version(medium) == 0 { u64::MAX } else { 0 };
+        self.0.0[VERSION].store(medium.point("turbo.switch"), other, Release);
     }
 
     /// Whether version and place are as they were stored.

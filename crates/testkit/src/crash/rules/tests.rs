@@ -25,7 +25,7 @@ struct Program(Trace);
 impl Program {
     #[track_caller]
     fn does(mut self, thread: u32, what: What) -> Self {
-        self.0.push(Event { thread, what, site: Location::caller(), role: Role::Done });
+        self.0.push(Event { thread, what, site: Location::caller(), point: None, role: Role::Done });
         self
     }
     fn store(self, thread: u32, word: u64, new: u64) -> Self {
