@@ -112,8 +112,10 @@ fn main() -> ExitCode {
 
 /// Calls `work` with a stack that begins at a page.
 ///
-/// Environment and arguments lie above the stack and move it by multiples of 16 bytes. The C library's memcpy takes more instructions to and from some addresses than others, so the same
-/// operation would take a few more in one environment than in another, or on a medium whose name is a letter longer.
+/// Environment and arguments lie above the stack and move it by multiples of 16 bytes. The C
+/// library's memcpy takes more instructions with some addresses than with others. So the same
+/// operation would take a few more in one environment than in another, or on a medium with a longer
+/// name.
 #[inline(never)]
 fn from_a_page_on(work: &dyn Fn() -> ExitCode) -> ExitCode {
     #[repr(align(4096))]

@@ -143,7 +143,7 @@ pub trait PointIndex: Send + Sync {
         Ok(swapped(found, expected))
     }
 
-    /// As [`PointIndex::compare_and_swap`], but durable only once `deferred` is settled. Readers
+    /// As [`PointIndex::compare_and_swap`], but durable only once `deferred` is persisted. Readers
     /// that see the change earlier persist it themselves.
     fn compare_and_swap_deferred(
         &self,

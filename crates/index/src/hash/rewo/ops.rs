@@ -216,8 +216,8 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     fn persist_read(&self, path: &Path, read: [bool; 4]) {
         if M::VOLATILE_CACHE {
             let (buckets, _) = path.offsets();
-            let unsettled = |nth: usize| read[nth] && self.may_be_unfenced(buckets[nth]);
-            if (0..path.len).any(unsettled) {
+            let is_unfenced = |nth: usize| read[nth] && self.may_be_unfenced(buckets[nth]);
+            if (0..path.len).any(is_unfenced) {
                 self.persist_buckets(&buckets[..path.len]);
             }
         }

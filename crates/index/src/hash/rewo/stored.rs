@@ -168,17 +168,17 @@ mod tests {
         let power = Power::new();
         let map = Rewo::<_, U64>::with_shape(&power.pool, "map", 1, 2).unwrap();
         map.insert(&power.pool.pin(), &1, 1).unwrap();
-        let settled = |map: &Rewo<_, U64>| map.root[2].0[DURABLE_VIEW].load(map.pool.medium(), Relaxed);
+        let durable_view = |map: &Rewo<_, U64>| map.root[2].0[DURABLE_VIEW].load(map.pool.medium(), Relaxed);
         let view = map.view_offset().raw();
-        assert_eq!(settled(&map), view);
+        assert_eq!(durable_view(&map), view);
         power.pool.bring_up().done();
         let beside = Rewo::<_, U64>::recover(&power.pool, "map").unwrap().unwrap();
-        assert_eq!(settled(&beside), view);
+        assert_eq!(durable_view(&beside), view);
         // A cache may write a line back at any time.
         power.pool.region().persist(&map.root[2]);
         let pool = power.after_power_loss();
         let after = Rewo::<_, U64>::recover(&pool, "map").unwrap().unwrap();
-        assert_eq!((settled(&after), after.view_offset().raw()), (0, view));
+        assert_eq!((durable_view(&after), after.view_offset().raw()), (0, view));
         drop(after);
         pool.abandon();
     }

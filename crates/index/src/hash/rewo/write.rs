@@ -131,16 +131,16 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     /// or may have died.
     #[inline(always)]
     pub(super) fn persist_view(&self, view: Offset<ViewBlock>) {
-        let (medium, settled) = (self.pool.medium(), &self.root[2].0[DURABLE_VIEW]);
+        let (medium, durable) = (self.pool.medium(), &self.root[2].0[DURABLE_VIEW]);
         // ORDER: Relaxed, both: the word says that a fence has happened, and nothing about other
         // memory. That fence keeps the store behind it. What depends on the view are stores with
         // Release, which the load stays before; or, if something is retired, the decision of this
         // branch.
-        if M::VOLATILE_CACHE && settled.load(medium, Relaxed) != view.raw() {
+        if M::VOLATILE_CACHE && durable.load(medium, Relaxed) != view.raw() {
             // PERSIST: `view` in the root, before anything follows from it.
             self.pool.region().persist(&self.root[1]);
             if self.view_offset() == view {
-                settled.store(medium, view.raw(), Relaxed);
+                durable.store(medium, view.raw(), Relaxed);
             }
         }
     }

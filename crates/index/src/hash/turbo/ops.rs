@@ -96,8 +96,8 @@ impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
     /// Looks for a key on its path.
     #[inline(always)]
     fn seek(&self, guard: &Guard<'_, M>, place: Place, probe: &Probe<'_, K>) -> Option<u64> {
-        if let Some(bucket) = self.glance(place, probe.inner) {
-            match K::glance(guard, bucket, probe) {
+        if let Some(bucket) = self.bucket_if_known(place, probe.inner) {
+            match K::check_first_match(guard, bucket, probe) {
                 Some(Found::Here(_, word)) => return Some(word),
                 Some(Found::Missing(meta)) if self.ends(bucket, meta, probe) => return None,
                 _ => {}
@@ -108,7 +108,7 @@ impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
 
     /// A key's home, unless it lies in memory that this process does not know of yet.
     #[inline(always)]
-    pub(super) fn glance(&self, place: Place, inner: u64) -> Option<&Bucket> {
+    pub(super) fn bucket_if_known(&self, place: Place, inner: u64) -> Option<&Bucket> {
         self.pool.region().get_if_known(place.bucket(place.home(inner)))
     }
 

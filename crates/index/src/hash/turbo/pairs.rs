@@ -81,7 +81,7 @@ impl Shape for U64 {
     }
 
     #[inline(always)]
-    fn glance<M: MappedMedium>(
+    fn check_first_match<M: MappedMedium>(
         guard: &Guard<'_, M>,
         bucket: &Bucket,
         probe: &Probe<'_, Self>,

@@ -76,7 +76,7 @@ pub(super) mod sealed {
         /// As [`Shape::find`], but checks only the first slot with the key's tag; `None` if that
         /// does not decide. It nearly always does, in fewer instructions and without a loop.
         #[inline(always)]
-        fn glance<M: MappedMedium>(
+        fn check_first_match<M: MappedMedium>(
             guard: &Guard<'_, M>,
             bucket: &Bucket,
             probe: &Probe<'_, Self>,

@@ -116,15 +116,16 @@ impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
         let place = self.place(shard);
         // A place without buckets has offset 0, where the pool's header lies; a tag might match its
         // words.
-        let home = if place.is_none() { None } else { self.glance(place, inner) };
+        let home = if place.is_none() { None } else { self.bucket_if_known(place, inner) };
         if let Some(home) = home {
             self.prefetch_to_write(home, &probe);
         }
         let lock = self.descriptor(shard).lock().acquire(guard);
         let held = self.find_locked(&lock, shard, place);
         let home = home.filter(|_| held.place == place);
-        let glance = home.and_then(|bucket| Some((bucket, K::glance(guard, bucket, &probe)?)));
-        let (before, ending) = match glance {
+        let first_match =
+            home.and_then(|bucket| Some((bucket, K::check_first_match(guard, bucket, &probe)?)));
+        let (before, ending) = match first_match {
             Some((bucket, Found::Here(slot, before))) => {
                 let change = decide(Some(before));
                 (Some(before), self.change_found(guard, held, &probe, (bucket, slot), fencing, change))

@@ -103,10 +103,10 @@ fn group_moves_with_two_fences() {
     assert_eq!([0, 1].map(looks), [(true, 1, 1), (false, 0, 0)]);
     drop(held);
     // The root.
-    let settle = || medium.during(|| index.write_back_root()).0;
-    assert_eq!((settle().write_backs, settle().fences), (0, 0));
+    let write_back = || medium.during(|| index.write_back_root()).0;
+    assert_eq!((write_back().write_backs, write_back().fences), (0, 0));
     let held = Lock::of(&index.root()[0].0[ROOT_LOCK]).acquire(&guard);
-    assert_eq!((settle().write_backs, settle().fences), (1, 0));
+    assert_eq!((write_back().write_backs, write_back().fences), (1, 0));
     drop(held);
 }
 

@@ -197,10 +197,14 @@ fn unit_moves_with_two_fences() {
         let (counts, cursor) = medium.during(|| table.advance_cursor(&view));
         assert_eq!((cursor, counts.write_backs, counts.fences), (2, 0, 0));
         drop(held);
-        let settle = || medium.during(|| table.write_back_state()).0;
-        assert_eq!((settle().write_backs, settle().fences), (0, 0));
+        let write_back = || medium.during(|| table.write_back_state()).0;
+        assert_eq!((write_back().write_backs, write_back().fences), (0, 0));
         let held = Lock::of(&table.root[0].0[ROOT_LOCK]).acquire(&guard);
-        assert_eq!((settle().write_backs, settle().fences), (1, 0), "who holds it may change the state");
+        assert_eq!(
+            (write_back().write_backs, write_back().fences),
+            (1, 0),
+            "the holder may change the state"
+        );
         drop(held);
     }
 }
