@@ -235,7 +235,7 @@ fn here(
         }
         output.drain(..at);
         match flow {
-            Flow::More => {}
+            Flow::More | Flow::Long => {}
             Flow::Continue => return Ok(()),
             // Commands that end a connection are not among them.
             Flow::Close | Flow::Shutdown => {
