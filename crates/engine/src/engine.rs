@@ -132,6 +132,10 @@ pub trait Engine: Send + Sync {
     /// Does a bounded piece of background work on the index and says whether there is more; gives memory back that index and records have left.
     fn maintain(&self) -> bool;
 
+    /// Moves a bounded number of records together where much memory lies idle between them, so that it serves every size. Says whether that has given memory back, and
+    /// a call right now may again. Costs next to nothing where there is nothing to be gained.
+    fn compact(&self) -> bool;
+
     /// In a store that several processes share: takes over what those have left that died, so that nobody waits for them; returns how many there were. Called
     /// again and again.
     fn look_after_others(&self) -> u32;

@@ -3,18 +3,20 @@
 use std::fmt;
 use terrace_pool::PinnedBytes;
 
-/// Tells one version of a key's entry from every other: it changes with each write, also of the same value. Good while the store stays
-/// open.
+/// Tells one version of a key's entry from every other: it changes with each write, also of the same value, and not when the store moves the entry. Good while the
+/// store stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
-    pub(crate) offset: u64,
+    /// A checksum of the entry. Stamps come round after billions of writes: then this tells two entries apart that are not the same.
+    pub(crate) sum: u64,
+    /// The number of the write.
     pub(crate) stamp: u32,
 }
 
 impl Token {
     /// The token of what a transaction has yet to write: no entry of a store has it.
     pub fn unwritten() -> Self {
-        Self { offset: 0, stamp: 0 }
+        Self { sum: u64::MAX, stamp: 0 }
     }
 }
 

@@ -266,6 +266,7 @@ impl<M: MappedMedium> Inner<M> {
         for seat in self.used_seats() {
             self.empty_caches(seat);
         }
+        self.end_all_vacating();
         let shared = self.shared();
         let is_exact = self.is_counted();
         let (small, large) = if is_exact {

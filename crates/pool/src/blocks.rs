@@ -1,6 +1,7 @@
 //! Blocks: asking for memory, filling it, making it durable, giving it back.
 
 use crate::backoff::{Backoff, rests_in};
+use crate::classes::Class;
 use crate::epoch::{GRACE, Guard};
 use crate::limbo::add;
 use crate::pool::{Inner, Pool};
@@ -15,6 +16,8 @@ use terrace_medium::{LINE, Line, MappedMedium, Offset, Word};
 pub(crate) const PATIENCE: u32 = rests_in(Duration::from_secs(10));
 /// The same where it was in vain before.
 pub(crate) const LITTLE_PATIENCE: u32 = 4;
+/// A request is served by a block of a class at most so much larger than its own, where its own has none: of twice the size.
+const LARGER: usize = 8;
 /// Rests between two looks at whether one of them has died.
 const LOOK_EVERY: u32 = rests_in(Duration::from_millis(16));
 
@@ -128,6 +131,10 @@ pub struct Fresh<'g, M: MappedMedium> {
 
 #[allow(clippy::len_without_is_empty, reason = "a block of no bytes is of no interest")]
 impl<'g, M: MappedMedium> Fresh<'g, M> {
+    pub(crate) fn new(guard: &'g Guard<'g, M>, offset: u64, bytes: u64) -> Self {
+        Self { guard, offset, bytes }
+    }
+
     /// Where it begins.
     #[inline(always)]
     pub fn offset(&self) -> u64 {
@@ -285,27 +292,33 @@ impl<M: MappedMedium> Pool<M> {
     /// Waits until nobody is pinned any more who was when it was called, and frees what they held up: for as long as there is hope.
     fn outwait_readers(&self) {
         let began = self.0.epoch();
+        self.outwait_until(|now| now > began + GRACE || self.0.waiting() == 0);
+    }
+
+    /// Moves the epoch on and frees what is past its time until `is_over` says so of the epoch. Returns whether it did, while there was hope.
+    pub(crate) fn outwait_until(&self, is_over: impl Fn(u64) -> bool) -> bool {
         if self.pin().depth() > 1 {
             // It would wait for itself.
             self.drain();
-            return;
+            return false;
         }
         let mut backoff = Backoff::new();
         for turn in 1..=self.0.patience() {
             let epoch = self.0.epoch();
             let now = self.drain();
-            if now > began + GRACE || self.0.waiting() == 0 {
-                return;
+            if is_over(now) {
+                return true;
             }
             if now == epoch && backoff.rest() && turn.is_multiple_of(LOOK_EVERY) {
                 self.0.recover_all();
             }
         }
         self.0.held_up_at.store(self.0.epoch(), Relaxed);
+        false
     }
 
     /// Moves the epoch on if nobody holds it up, and frees what is past its time then. Returns the epoch.
-    fn drain(&self) -> u64 {
+    pub(crate) fn drain(&self) -> u64 {
         let guard = self.pin();
         self.0.close_page(guard.seat());
         let now = self.0.try_advance();
@@ -351,10 +364,38 @@ impl<M: MappedMedium> Inner<M> {
         {
             return Some(offset);
         }
-        if !self.reclaim(seat) {
-            return None;
-        }
-        self.take(seat, bytes)
+        let taken = if self.reclaim(seat) { self.take(seat, bytes) } else { None };
+        taken.or_else(|| self.take_larger(seat, bytes))
+    }
+
+    /// Takes a block of a larger class for `bytes` bytes, aligned as one of its own class: at most [`LARGER`] classes up.
+    fn take_larger(&self, seat: &Seat, bytes: u64) -> Option<u64> {
+        let classes = &self.memory.classes;
+        let own = classes.of(bytes)?;
+        (own + 1..=own + LARGER).find_map(|number| {
+            let class = classes.get(number).filter(|class| class.is_aligned_like(bytes))?;
+            let offset = self.take_block(seat, number, class)?;
+            add(self.medium(), &seat.small, u64::from(class.size));
+            Some(offset)
+        })
+    }
+
+    /// Takes a block for `bytes` bytes from the slabs that there are, of its own class or that of the slab around `from`.
+    pub(crate) fn take_listed(&self, seat: &Seat, from: u64, bytes: u64) -> Option<u64> {
+        let own = self.memory.classes.of(bytes)?;
+        let other = self.class_at(from).filter(|&found| found != own && self.serves(found, own));
+        [Some(own), other].into_iter().flatten().find_map(|number| {
+            let class = self.memory.classes.get(number)?;
+            let offset = self.take_block_listed(seat, number, class)?;
+            add(self.medium(), &seat.small, u64::from(class.size));
+            Some(offset)
+        })
+    }
+
+    /// Whether a block of class `number` may hold what was asked for with a size of class `asked`.
+    #[inline(always)]
+    pub(crate) fn serves(&self, number: usize, asked: usize) -> bool {
+        (asked..=asked + LARGER).contains(&number)
     }
 
     /// Empties caches and returns empty slabs to the units. Returns whether anything may have come of it.
@@ -388,9 +429,24 @@ impl<M: MappedMedium> Inner<M> {
         let class =
             self.memory.classes.of(bytes).and_then(|number| Some((number, self.memory.classes.get(number)?)));
         let Some((number, class)) = class else { return self.free_large(seat, offset, bytes) };
-        if !self.free_block(offset, number, class) {
-            return self.fault();
+        match self.free_block(offset, number, class) {
+            true => self.count_freed(seat, class),
+            false => self.free_larger(seat, offset, number),
         }
+    }
+
+    /// Frees a block of a larger class than `number`, which [`Inner::take_larger`] gave for a request of that class.
+    #[cold]
+    fn free_larger(&self, seat: &Seat, offset: u64, number: usize) {
+        let larger = self.class_at(offset).filter(|&found| found != number && self.serves(found, number));
+        match larger.and_then(|found| Some((found, self.memory.classes.get(found)?))) {
+            Some((found, class)) if self.free_block(offset, found, class) => self.count_freed(seat, class),
+            _ => self.fault(),
+        }
+    }
+
+    #[inline(always)]
+    fn count_freed(&self, seat: &Seat, class: &Class) {
         let size = u64::from(class.size);
         add(self.medium(), &seat.small, size.wrapping_neg());
         add(self.medium(), &seat.freed, size);

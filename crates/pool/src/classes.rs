@@ -81,6 +81,14 @@ impl Class {
         u64::from(self.first) + block * u64::from(self.size)
     }
 
+    /// Whether its blocks are aligned as those of the class of `bytes` bytes: to lines, and to media blocks.
+    pub(crate) fn is_aligned_like(&self, bytes: u64) -> bool {
+        let size = u64::from(self.size);
+        [LINE as u64, BLOCK as u64]
+            .iter()
+            .all(|&unit| !bytes.is_multiple_of(unit) || size.is_multiple_of(unit))
+    }
+
     /// The bits of bitmap word `word` that stand for blocks.
     #[inline(always)]
     pub(crate) fn valid(&self, word: u64) -> u64 {

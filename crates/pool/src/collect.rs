@@ -14,6 +14,7 @@
 //! What somebody leaves behind who dies in this era, while others go on, is another matter: see `doubt`.
 
 use crate::backoff::{Backoff, rests_in};
+use crate::classes::Class;
 use crate::epoch::GRACE;
 use crate::pool::{Inner, Pool};
 use crate::shared::SETTLED;
@@ -115,12 +116,12 @@ impl<M: MappedMedium> Marks for Inner<M> {
         let Some(number) = size.map_or(state.class(), |size| self.memory.classes.of(size)) else {
             return Place::Granules;
         };
-        match self.memory.classes.get(number) {
-            Some(class) if state.class() == Some(number) => {
+        match self.class_serving(state, number) {
+            Some(class) => {
                 self.prefetch_mark(unit, class, offset);
                 Place::Slab
             }
-            _ => {
+            None => {
                 self.contradict(unit, state, offset);
                 Place::Nowhere
             }
@@ -158,7 +159,7 @@ impl<M: MappedMedium> Pool<M> {
         let report = CollectReport::default();
         trace(&mut Marker { marks: &list, queue: [0; QUEUE], report, given_up: false });
         let blocks = list.0.into_inner();
-        blocks.into_iter().map(|(at, bytes)| (at, self.0.memory.classes.footprint(bytes))).collect()
+        blocks.into_iter().map(|(at, bytes)| (at, self.0.size_of_block(at, bytes))).collect()
     }
 
     /// Whether there may be memory that nobody can reach: after an unclean open, and after somebody died who used the pool together with others; until
@@ -244,6 +245,11 @@ impl<M: MappedMedium> Inner<M> {
         self.shared().phase.store(self.medium().point("phase.end-unclean"), SETTLED, Release);
         self.shared().fruitless.store(self.medium(), 0, Relaxed);
         Some(())
+    }
+
+    /// How a slab in `state` is divided, if its blocks may hold what was asked for with a size of class `asked`.
+    pub(crate) fn class_serving(&self, state: State, asked: usize) -> Option<&Class> {
+        self.memory.classes.get(state.class().filter(|&found| self.serves(found, asked))?)
     }
 
     /// See [`Marker::mark`].

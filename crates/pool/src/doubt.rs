@@ -61,16 +61,16 @@ struct Beside<'p, M: MappedMedium>(&'p Inner<M>);
 impl<M: MappedMedium> Marks for Beside<'_, M> {
     fn place_of(&self, offset: u64, size: Option<u64>) -> Place {
         let Some((unit, entry)) = self.0.entry_at(offset) else { return Place::Nowhere };
-        let (state, classes) = (self.0.arrived(unit, entry), &self.0.memory.classes);
-        let Some(number) = size.map_or(state.class(), |size| classes.of(size)) else {
+        let state = self.0.arrived(unit, entry);
+        let Some(number) = size.map_or(state.class(), |size| self.0.memory.classes.of(size)) else {
             return Place::Granules;
         };
-        match classes.get(number) {
-            Some(class) if state.class() == Some(number) => {
+        match self.0.class_serving(state, number) {
+            Some(class) => {
                 self.0.prefetch_mark(unit, class, offset);
                 Place::Slab
             }
-            _ => {
+            None => {
                 // What lies there instead stays as it is.
                 self.0.mark_beside(unit, offset);
                 Place::Nowhere
@@ -311,7 +311,7 @@ impl<M: MappedMedium> Inner<M> {
     /// Frees what is garbage in a unit in `state`. Returns how many bytes in small blocks and in granules.
     pub(crate) fn sweep_in(&self, unit: u64, state: State) -> (u64, u64) {
         match (state.usage(), state.class().and_then(|number| self.memory.classes.get(number))) {
-            (Use::Owned | Use::Full | Use::Listed | Use::Reserve, Some(class)) => {
+            (Use::Owned | Use::Full | Use::Listed | Use::Reserve | Use::Vacating, Some(class)) => {
                 let words = 0..u64::from(class.words);
                 let blocks: u64 = words.map(|word| self.sweep_word(unit, class, word)).sum();
                 (blocks * u64::from(class.size), 0)

@@ -21,13 +21,13 @@ const LARGE_PART: u64 = 64;
 
 /// Granules of one unit, as bits.
 #[derive(Clone, Copy)]
-struct Piece {
-    unit: u64,
-    bits: u64,
+pub(crate) struct Piece {
+    pub(crate) unit: u64,
+    pub(crate) bits: u64,
 }
 
 /// The pieces of the run of `count` granules from granule `first` on, counted through the whole pool.
-fn pieces(first: u64, count: u64) -> impl Iterator<Item = Piece> {
+pub(crate) fn pieces(first: u64, count: u64) -> impl Iterator<Item = Piece> {
     let end = first + count;
     (first / GRANULES..end.div_ceil(GRANULES)).map(move |unit| {
         let start = unit * GRANULES;
@@ -142,6 +142,7 @@ impl<M: MappedMedium> Inner<M> {
             // ORDER: Acquire: what the last user of the unit did. Release: who counts bytes and finds it taken finds this thread pinned (see `quiet`). The
             // load before decides nothing.
             let is_mine = usable == !0
+                && !self.is_in_window(unit)
                 && taken.load(self.medium(), Relaxed) == 0
                 && self.arrive(unit).usage() == Use::Granules
                 && taken.compare_exchange(self.medium(), 0, !0, AcqRel, Relaxed).is_ok();
@@ -222,7 +223,7 @@ impl<M: MappedMedium> Inner<M> {
         for unit in units.rev() {
             let start = unit * GRANULES;
             let usable = self.memory.zones.usable(unit, self.size());
-            let taken = self.unit(unit).taken.load(self.medium(), Relaxed) | !usable;
+            let taken = self.taken_or_kept(unit) | !usable;
             let bottom = start + GRANULES - u64::from(taken.leading_zeros());
             let first = top.saturating_sub(count) / align * align;
             if first >= bottom {
@@ -233,6 +234,11 @@ impl<M: MappedMedium> Inner<M> {
             }
         }
         None
+    }
+
+    /// The granules of a unit that are not to be had: all of them, if it is in the window that is being emptied.
+    fn taken_or_kept(&self, unit: u64) -> u64 {
+        if self.is_in_window(unit) { !0 } else { self.unit(unit).taken.load(self.medium(), Relaxed) }
     }
 
     fn take_run(&self, zone: &Zone, mut units: Range<u64>, count: u64, align: u64) -> Option<u64> {
@@ -256,7 +262,7 @@ impl<M: MappedMedium> Inner<M> {
                 unit = next;
             }
             let usable = self.memory.zones.usable(unit, self.size());
-            let taken = self.unit(unit).taken.load(self.medium(), Relaxed) | !usable;
+            let taken = self.taken_or_kept(unit) | !usable;
             if taken == !0 {
                 self.update_hint(Hint::Room, zone, unit);
             }

@@ -152,7 +152,9 @@ impl<M: MappedMedium> Inner<M> {
             self.mend_superblock();
             superblock.free_in(self);
         }
-        [self.roots_lock(), self.opening_lock()].iter().for_each(|lock| lock.free_of_dead(self));
+        [self.roots_lock(), self.opening_lock(), &self.shared().vacate]
+            .iter()
+            .for_each(|lock| lock.free_of_dead(self));
         for seat in self.used_seats() {
             if seat.limbo.take_from_dead(self) {
                 self.mend_queue(seat);
@@ -482,9 +484,10 @@ mod tests {
     }
 
     /// The pool's own locks.
-    fn pool_locks(pool: &Pool<Shm>) -> [&Lock; 5] {
+    fn pool_locks(pool: &Pool<Shm>) -> [&Lock; 6] {
         let (inner, shared, seat) = (&*pool.0, pool.0.shared(), pool.0.seat(0));
-        [inner.superblock_lock(), inner.roots_lock(), inner.opening_lock(), &shared.collector, &seat.limbo]
+        let own = [inner.superblock_lock(), inner.roots_lock(), inner.opening_lock()];
+        [own[0], own[1], own[2], &shared.collector, &shared.vacate, &seat.limbo]
     }
 
     #[test]

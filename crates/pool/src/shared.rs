@@ -5,7 +5,8 @@
 //!   line 1     | phase | collector's lock | seats used | seats taken | reserve | 0 ...      read mostly
 //!   line 2     | slab hint | extent hint | slab units | fruitless | small base | large base | lost | faults |
 //!   lines 3..  | list of class 0 | list of class 1 | ... 32 bytes each: head | emptied | kept | 0
-//!   line 51    | doubts | collected | counted | collections | sweeping | 0 ...              see `doubt`
+//!   line 51    | doubts | collected | counted | collections | sweeping                      see `doubt`
+//!              vacate | vacated | window                                                  see `vacate`
 //! ```
 //! Of these `reserve` and `slab hint` are persisted while the pool is open, and go on after an unclean open; the others start again from zero then.
 
@@ -76,7 +77,12 @@ pub(crate) struct Shared {
     pub(crate) collections: Word,
     /// The unit whose first lines the collector looks at now, plus one: it stays a slab until then.
     pub(crate) sweeping: Word,
-    _line47: [Word; 3],
+    /// Held by a thread that chooses slabs to be emptied.
+    pub(crate) vacate: Lock,
+    /// Slabs that are being emptied; or a few more, if somebody died.
+    pub(crate) vacated: Word,
+    /// The units that are left out where memory is searched for: `| 63:32 first unit | 31:0 units |`.
+    pub(crate) window: Word,
     _rest: [Word; 128],
 }
 

@@ -96,6 +96,25 @@ impl<M: MappedMedium> Inner<M> {
     /// Finds free blocks for the seat's empty cache and returns them as bits of the word that the cache now names.
     #[cold]
     fn refill(&self, seat: &Seat, number: usize, class: &Class) -> Option<u64> {
+        self.refill_from(seat, number, class, || self.take_unit(number, class, Use::Owned))
+    }
+
+    /// As `take_block`, from the slabs that there are: takes no new one.
+    pub(crate) fn take_block_listed(&self, seat: &Seat, number: usize, class: &Class) -> Option<u64> {
+        if seat.caches[number].free.load(self.medium(), Relaxed) == 0 {
+            self.refill_from(seat, number, class, || None)?;
+        }
+        self.take_block(seat, number, class)
+    }
+
+    /// As `refill`; where no slab with a free block is left, one comes from `new_slab`.
+    fn refill_from(
+        &self,
+        seat: &Seat,
+        number: usize,
+        class: &Class,
+        new_slab: impl Fn() -> Option<u64>,
+    ) -> Option<u64> {
         let cache = &seat.caches[number];
         loop {
             let place = cache.place.load(self.medium(), Relaxed);
@@ -110,7 +129,7 @@ impl<M: MappedMedium> Inner<M> {
                 cache.place.store(self.medium(), 0, Relaxed);
                 self.leave(unit, number, class);
             }
-            let unit = self.pop(number).or_else(|| self.take_unit(number, class, Use::Owned))?;
+            let unit = self.pop(number).or_else(&new_slab)?;
             // The last word, so that the search begins at the first.
             let place = self.memory.zones.start_of(unit) + u64::from(class.words) - 1;
             cache.place.store(self.medium(), place, Relaxed);
@@ -201,8 +220,23 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
+    /// The class of the slab that `offset` lies in.
+    pub(crate) fn class_at(&self, offset: u64) -> Option<usize> {
+        let (unit, entry) = self.entry_at(offset)?;
+        self.arrived(unit, entry).class()
+    }
+
+    /// Bytes of the block at `offset`, for which `bytes` bytes were asked.
+    pub(crate) fn size_of_block(&self, offset: u64, bytes: u64) -> u64 {
+        let class = self.memory.classes.of(bytes).and_then(|asked| {
+            let found = self.class_at(offset).filter(|&found| self.serves(found, asked));
+            self.memory.classes.get(found.unwrap_or(asked))
+        });
+        class.map_or_else(|| self.memory.classes.footprint(bytes), |class| u64::from(class.size))
+    }
+
     /// Takes a slab out of the list of `class`; the caller owns it.
-    fn pop(&self, class: usize) -> Option<u64> {
+    pub(crate) fn pop(&self, class: usize) -> Option<u64> {
         let list = &self.shared().lists[class];
         let mut head = list.head.load(self.medium(), Acquire);
         loop {

@@ -59,6 +59,8 @@ pub(crate) enum Use {
     Reserve,
     /// It was damaged: what it holds can be read, but nothing is handed out from it or given back to it.
     Damaged,
+    /// A slab that is being emptied: nobody owns it, it is in no list, and nothing is handed out from it. See `vacate`.
+    Vacating,
 }
 
 /// The state word of a unit: `| 63:32 era | 31:24 class + 1, 0 for granules | 23:16 use | 15:0 check of the other 48 bits |`.
@@ -105,6 +107,7 @@ impl State {
             5 => Use::Pending,
             6 => Use::Reserve,
             7 => Use::Damaged,
+            8 => Use::Vacating,
             _ => Use::Granules,
         }
     }
@@ -128,6 +131,7 @@ fn code(usage: Use) -> u64 {
         Use::Pending => 5,
         Use::Reserve => 6,
         Use::Damaged => 7,
+        Use::Vacating => 8,
     }
 }
 
@@ -455,8 +459,16 @@ mod tests {
 
     #[test]
     fn a_state_says_what_it_was_made_of() {
-        let uses =
-            [Use::Owned, Use::Full, Use::Listed, Use::Pending, Use::Reserve, Use::Arriving, Use::Damaged];
+        let uses = [
+            Use::Owned,
+            Use::Full,
+            Use::Listed,
+            Use::Pending,
+            Use::Reserve,
+            Use::Arriving,
+            Use::Damaged,
+            Use::Vacating,
+        ];
         for usage in uses {
             let state = State::slab(u32::MAX, 95, usage);
             assert_eq!((state.era(), state.class(), state.usage()), (u32::MAX, Some(95), usage));

@@ -44,6 +44,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             Ok(()) => Ok(Commit::Done),
             Err(Trouble::Changed(nth)) => Ok(Commit::Changed(nth)),
             Err(Trouble::Failed(error)) => Err(error),
+            Err(Trouble::Moved) => unreachable!("a batch whose values were moved is prepared anew"),
         }
     }
 
@@ -132,11 +133,25 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
     }
 
-    /// Commits as a batch. `is_certain` is told of it when nothing can stop it any more and nobody has seen it.
+    /// Commits as a batch. Calls `is_certain` when nothing can stop it any more and no reader has
+    /// seen it.
     pub(super) fn commit_many(
         &self,
         steps: &[Step<'_>],
-        is_certain: impl FnOnce(&Flight<'_, '_, I>),
+        mut is_certain: impl FnMut(&Flight<'_, '_, I>),
+    ) -> Result<(), Trouble> {
+        loop {
+            match self.try_commit_many(steps, &mut is_certain) {
+                Err(Trouble::Moved) => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn try_commit_many(
+        &self,
+        steps: &[Step<'_>],
+        mut is_certain: impl FnMut(&Flight<'_, '_, I>),
     ) -> Result<(), Trouble> {
         let guard = self.pool().try_pin()?;
         let mut flight = self.prepare(&guard, steps)?;
@@ -240,7 +255,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 fn failed(trouble: Trouble) -> WriteError {
     match trouble {
         Trouble::Failed(error) => error,
-        Trouble::Changed(_) => unreachable!("nothing is expected"),
+        Trouble::Changed(_) | Trouble::Moved => unreachable!("nothing is expected"),
     }
 }
 

@@ -49,6 +49,11 @@ impl<M: MappedMedium> Root<M> {
         (self.add(guard, STAMPS, STRIPES) | (guard.seat_index() % STRIPES)) as u32
     }
 
+    /// Records that have been written, by anyone.
+    pub(super) fn written(&self, guard: &Guard<'_, M>) -> u64 {
+        self.sum(guard, STAMPS) / STRIPES
+    }
+
     /// One record took another's place, or came, or went.
     #[inline(always)]
     pub(super) fn replaced(&self, guard: &Guard<'_, M>, old: Option<Facts>, new: Option<Facts>) {

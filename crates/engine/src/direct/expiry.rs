@@ -66,6 +66,56 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         (seen, removed, next == 0)
     }
 
+    /// Goes on with a pass over all records, if one may find something, until it has removed records of `bytes` bytes. Returns whether it has removed any.
+    pub(super) fn sweep_for(&self, bytes: u64, pass: &mut Pass) -> bool {
+        let (written, records, expiring) = {
+            let guard = self.pool().pin();
+            (self.root.written(&guard), self.index.len(), self.root.tally(&guard).expiring)
+        };
+        if pass.position == 0 {
+            if expiring == 0 || !pass.is_due(self.settings.clock.now_ms(), written, records) {
+                return false;
+            }
+            *pass = Pass { position: 0, next: u64::MAX, written };
+        }
+        let mut removed = 0;
+        while removed < bytes {
+            removed += self.sweep_some(pass);
+            if pass.position == 0 {
+                break;
+            }
+        }
+        removed > 0
+    }
+
+    /// Goes on with a pass, as far as goes under one pin. Returns the bytes of what it has removed.
+    fn sweep_some(&self, pass: &mut Pass) -> u64 {
+        let guard = self.pool().pin();
+        let (now, mut due, mut earliest) = (self.settings.clock.now_ms(), Vec::new(), u64::MAX);
+        let next = self.index.scan(&guard, pass.position, REMOVALS, |word| {
+            let expires_at = Record::at(&guard, word).ok().and_then(|record| record.body.expires_at);
+            match expires_at {
+                Some(at) if at <= now => due.push(word),
+                at => earliest = earliest.min(at.unwrap_or(u64::MAX)),
+            }
+        });
+        let (mut removed, mut bytes) = (0, 0);
+        for word in due {
+            let size = Record::at(&guard, word).map_or(0, |it| it.shape.size() + it.shape.value_len) as u64;
+            if !self.is_claimed(&guard, word) && self.remove_due(&guard, word) {
+                (removed, bytes) = (removed + 1, bytes + size);
+            }
+            if guard.is_short_of_notes() {
+                // The rest is found again from the same position on.
+                self.root.count_expired(&guard, removed);
+                return bytes;
+            }
+        }
+        self.root.count_expired(&guard, removed);
+        (pass.position, pass.next) = (next, pass.next.min(earliest));
+        bytes
+    }
+
     fn is_due(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {
         // What a batch is at is left for the next time round.
         Record::at(guard, word).is_ok_and(|record| self.has_expired(&record)) && !self.is_claimed(guard, word)
@@ -79,6 +129,29 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             }
             _ => false,
         }
+    }
+}
+
+/// A look at all records for those that have expired.
+pub(super) struct Pass {
+    /// Where it goes on; 0 if it is over.
+    position: u64,
+    /// The first time at which one of those expires that it has seen.
+    next: u64,
+    /// Records that had been written when it began.
+    written: u64,
+}
+
+impl Default for Pass {
+    fn default() -> Self {
+        Self { position: 0, next: 0, written: 0 }
+    }
+}
+
+impl Pass {
+    /// Whether another look may find something: one of those that were seen has expired by now, or many have been written since.
+    fn is_due(&self, now: u64, written: u64, records: u64) -> bool {
+        now >= self.next || written.wrapping_sub(self.written) > records / 16
     }
 }
 

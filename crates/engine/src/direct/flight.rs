@@ -52,7 +52,10 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
         let (step, new) = (&self.steps[index], self.news[index]);
         loop {
             let old = self.olds[index];
-            self.engine.expect(self.guard, old, step.expected)?;
+            let live = self.engine.expect(self.guard, old, step.expected)?;
+            if self.takes_over_another(index, live) {
+                return Err(Trouble::Moved);
+            }
             match self.engine.index.compare_and_swap_deferred(
                 self.guard,
                 step.key,
@@ -70,6 +73,15 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
                 }
             }
         }
+    }
+
+    /// Whether the new record takes over a value that is not the one of `live` any more: it has been moved since the record was staged.
+    fn takes_over_another(&self, index: usize, live: Option<Record<'_>>) -> bool {
+        let extent = |record: &Record<'_>| record.body.outline.map(|outline| outline.extent);
+        let is_expiry = matches!(self.steps[index].what, Some(What::Expire(_)));
+        let new =
+            (is_expiry && live.is_some()).then(|| Record::at(self.guard, self.news[index]).ok()).flatten();
+        new.is_some_and(|new| new.shape.role == Role::Put && extent(&new) != live.as_ref().and_then(extent))
     }
 
     /// Whether a key that is claimed by now was absent all along, if that is expected of it.
@@ -119,7 +131,9 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
             let Ok(record) = Record::at(self.guard, new) else { continue };
             let old = self.olds.get(index).copied().flatten();
             let old = old.and_then(|old| Record::at(self.guard, old).ok());
-            let shared = old.as_ref().map(Record::facts);
+            // A new expiry takes the value over once it is committed; until then that is its record's, whatever has become of it.
+            let takes_over = matches!(self.steps[index].what, Some(What::Expire(_)));
+            let shared = takes_over.then(|| record.facts());
             if self.descriptor.status() == Some(Status::Committed) {
                 self.remains_of_committed(&record, old.as_ref(), &mut blocks);
             } else if index < self.published {

@@ -17,6 +17,7 @@ mod batch;
 mod check;
 mod collect;
 mod commit;
+mod compact;
 mod counters;
 mod descriptor;
 mod expiry;
@@ -29,6 +30,7 @@ mod read;
 mod record;
 mod recover;
 mod remove;
+mod room;
 mod root;
 mod scan;
 #[cfg(test)]

@@ -34,6 +34,8 @@ impl<'a> Step<'a> {
 /// Why a batch was taken back.
 pub(super) enum Trouble {
     Changed(usize),
+    /// A value that a new record takes over has been moved since: to be prepared anew.
+    Moved,
     Failed(WriteError),
 }
 
@@ -86,7 +88,7 @@ mod tests {
         let absence = |removals| Some(Absence { removals, expired: None });
         let [absent, since, since_later] =
             [None, absence(1), absence(2)].map(|absence| Version { token: None, absence });
-        let there = Version::from(Some(Token { offset: 64, stamp: 1 }));
+        let there = Version::from(Some(Token { sum: 64, stamp: 1 }));
         let (a, other) = (&b"a"[..], (&b"b"[..], there));
         let planned = |first, second| {
             let steps = plan(&[], &[other, (a, first), other, (a, second)])?;

@@ -78,6 +78,29 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         guard: &'g Guard<'_, I::Medium>,
         draft: &Draft<'_>,
     ) -> Result<Staged<'g, I::Medium>, PoolFull> {
+        self.stage_as(guard, draft, || self.root.stamp(guard))
+    }
+
+    /// Writes a record that is sound, and has this value, once more: the same version of its key, with its value elsewhere.
+    pub(super) fn stage_moved<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        record: &Record<'_>,
+        value: &[u8],
+    ) -> Result<Staged<'g, I::Medium>, PoolFull> {
+        let (key, expires_at, role) = (record.body.key, record.body.expires_at, record.shape.role);
+        // Its batch, if it has one, is settled.
+        let draft = Draft { key, value: Source::Bytes(value), expires_at, role, batch: 0 };
+        self.stage_as(guard, &draft, || record.stamp())
+    }
+
+    #[inline(always)]
+    fn stage_as<'g>(
+        &self,
+        guard: &'g Guard<'_, I::Medium>,
+        draft: &Draft<'_>,
+        stamp: impl FnOnce() -> u32,
+    ) -> Result<Staged<'g, I::Medium>, PoolFull> {
         let shape = Shape {
             key_len: draft.key.len(),
             value_len: draft.value.len(),
@@ -95,7 +118,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         };
         draw(guard.pool().medium(), &head, shape, draft, outline);
         let body = guard.bytes(head.offset() + shape.body_at() as u64, shape.size() - shape.body_at());
-        let (word, stamp) = (shape.encode(), self.root.stamp(guard));
+        let (word, stamp) = (shape.encode(), stamp());
         let sum = checksum(word, stamp, body.expect("a new block lies in the pool"));
         head.write(0, &word.to_le_bytes());
         head.write(8, &seal(sum, stamp).to_le_bytes());

@@ -1,5 +1,6 @@
 //! The store, and the engine's face over its parts.
 
+use super::compact::Compactor;
 use super::key::Key;
 use super::root::{INDEX, Root};
 use crate::engine::{Commit, Each, Engine, Expected, Salvage, Watching, Write};
@@ -46,6 +47,7 @@ pub struct Direct<I: PointIndex> {
     batch_finished: Option<bool>,
     /// For random keys.
     draws: AtomicU64,
+    pub(super) compactor: Compactor,
 }
 
 impl<I> Direct<I>
@@ -68,7 +70,15 @@ where
         };
         let draws = AtomicU64::new(pool.hash_seed() ^ u64::from(pool.generation()));
         let stopped = OnceLock::new();
-        let mut store = Self { index, root, settings, stopped, batch_finished: None, draws };
+        let mut store = Self {
+            index,
+            root,
+            settings,
+            stopped,
+            batch_finished: None,
+            draws,
+            compactor: Compactor::default(),
+        };
         if !pool.is_read_only() && !pool.is_up() {
             store.batch_finished = store.end_batch()?;
         }
@@ -228,6 +238,9 @@ where
         }
         self.pool().tidy();
         self.index.maintain(&self.pool().pin())
+    }
+    fn compact(&self) -> bool {
+        self.compact_step()
     }
     fn look_after_others(&self) -> u32 {
         self.take_over()

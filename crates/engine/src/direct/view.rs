@@ -92,10 +92,25 @@ impl<'g> Record<'g> {
         }
     }
 
-    /// Tells it from every other version of its key.
+    /// Tells it from every other version of its key. A copy of the record elsewhere has the same one, and so has one whose value was moved.
     #[inline(always)]
     pub(crate) fn token(&self) -> Token {
-        Token { offset: self.offset, stamp: self.head[1] as u32 }
+        let sum = match self.body.outline {
+            None => self.head[1] >> 32,
+            // Not the record's own checksum, which covers where the value lies.
+            Some(outline) => (outline.checksum ^ self.body.expires_at.unwrap_or(0)) >> 1,
+        };
+        Token { sum, stamp: self.head[1] as u32 }
+    }
+
+    /// Words 0 and 1, and the body as it lies in the pool.
+    pub(crate) fn parts(&self) -> ([u64; 2], &'g [u8]) {
+        (self.head, self.bytes)
+    }
+
+    /// The record's number: see `Root::stamp`.
+    pub(crate) fn stamp(&self) -> u32 {
+        self.head[1] as u32
     }
 
     /// Where its batch word lies, if it has one.

@@ -55,16 +55,19 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     /// Runs `write`, and again while the pool is full but can be relieved of something that others have given back, or they have got that back themselves: they may be sooner to
-    /// use it, each time. No guard is alive in between.
+    /// use it, each time. What that does not bring, `make_room` may. No guard is alive in between.
     pub(super) fn with_relief<T>(
         &self,
         mut write: impl FnMut() -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
         let mut tries = 0;
         loop {
+            let gains = self.gains();
             match write() {
                 Err(WriteError::PoolFull { wanted, waiting, .. })
-                    if tries < RELIEFS && (tries == 0 || waiting >= wanted) && self.relieve(waiting) =>
+                    if tries < RELIEFS
+                        && ((tries == 0 || waiting >= wanted) && self.relieve(waiting)
+                            || self.make_room(wanted, gains, tries)) =>
                 {
                     tries += 1;
                 }

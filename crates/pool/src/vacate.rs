@@ -1,0 +1,434 @@
+//! Emptying slabs and runs of granules, so that their memory can serve other sizes.
+//!
+//! A pool that was full of blocks of one size keeps its slabs for that size as long as each holds a block. So sparse slabs are taken out of use, the user of
+//! the pool moves what they hold, and once the last block has come back the slab goes back to the units.
+//!
+//! ```text
+//!   Listed --popped--> Owned ----> Vacating --all blocks are back--> Owned --> granules
+//!   Full ---------------------------^  |
+//!                                      +-------- some stay ---------> Owned --> Listed or Full
+//! ```
+//! # Invariants
+//! 1. Nothing is handed out from a slab that is `Vacating`: it is in no list and in no seat's cache. Blocks of it are freed as usual.
+//! 2. Only a thread that changes its state from `Vacating` to `Owned` may give it back or list it, and does so under the same pin. If the thread dies in between, the
+//!    collection beside others adopts the slab, like any other that is owned and in no cache.
+//! 3. Nothing else depends on who empties a slab. Two threads may move blocks out of the same one, and a slab whose emptier died is found by the next
+//!    ([`Pool::vacating`]). After a crash all slabs wait for the collector, whatever their use was; an orderly close leaves none in this one.
+//!
+//! A *window* is a run of units that searches for units and granules leave out, so that what comes free in it stays free until it is long enough. It is a hint:
+//! memory that is taken in it all the same is in nobody's way but the emptier's.
+
+use crate::blocks::{Fresh, PoolFull};
+use crate::classes::{Class, GRANULES};
+use crate::epoch::{GRACE, Guard};
+use crate::pool::{Inner, Pool};
+use crate::slabs::Holding;
+use crate::zones::{State, Use, Zone};
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use terrace_medium::MappedMedium;
+
+/// Which slabs are worth emptying.
+#[derive(Clone, Copy, Debug)]
+pub struct Sparse {
+    /// Bytes of blocks to be moved, at most.
+    pub bytes: u64,
+    /// Slabs that hold more than so many percent of their blocks stay.
+    pub percent: u64,
+}
+
+impl<M: MappedMedium> Pool<M> {
+    /// Bytes of slabs, and those of them that are in no block: what emptying slabs could give back, at most.
+    pub fn slack(&self) -> (u64, u64) {
+        let (inner, shared) = (&*self.0, self.0.shared());
+        let units = shared.slab_units.load(self.medium(), Relaxed);
+        let slabs = units.saturating_mul(1 << inner.memory.zones.slab_log2);
+        let small = inner.sum(&shared.small_base, |seat| &seat.small);
+        (slabs, slabs.saturating_sub(small))
+    }
+
+    /// Bytes that have been freed since the pool was opened, by anyone.
+    pub fn freed(&self) -> u64 {
+        self.0.freed_in_all()
+    }
+
+    /// Bytes of a slab: what one that has been emptied gives back.
+    pub fn slab_bytes(&self) -> u64 {
+        1 << self.0.memory.zones.slab_log2
+    }
+
+    /// Whether a block of so many bytes lies in granules of its own, and not in a slab.
+    pub fn is_extent(&self, bytes: u64) -> bool {
+        self.0.memory.classes.of(bytes).is_none()
+    }
+
+    /// Takes the sparsest slabs out of use whose blocks have room in others of their class; gives those back that hold nothing. Slabs for which
+    /// `is_left_out` says so stay in use. Returns where the slabs begin that are to be emptied now.
+    pub fn vacate(&self, which: Sparse, is_left_out: &dyn Fn(u64) -> bool) -> Vec<u64> {
+        let inner = &*self.0;
+        let _locked = inner.shared().vacate.acquire_in(inner);
+        let guard = self.pin();
+        inner.empty_caches(guard.seat());
+        let (mut victims, mut left) = (Vec::new(), which.bytes);
+        for number in 0..inner.memory.classes.len() {
+            inner.vacate_class(number, &mut left, which.percent, is_left_out, &mut victims);
+        }
+        victims
+    }
+
+    /// The slabs that are being emptied, by anyone. Looks at nothing if there are none.
+    pub fn vacating(&self) -> Vec<u64> {
+        let inner = &*self.0;
+        if inner.shared().vacated.load(self.medium(), Relaxed) == 0 {
+            return Vec::new();
+        }
+        let units = inner.all_units().filter(|&unit| inner.is_vacating(unit));
+        units.map(|unit| inner.memory.zones.start_of(unit)).collect()
+    }
+
+    /// Gives those of these slabs back that are empty by now, and puts the others into use again if that is `final`. Returns how many it gave back, and those that
+    /// are still being emptied.
+    pub fn end_vacating(&self, slabs: &[u64], is_final: bool) -> (u64, Vec<u64>) {
+        let inner = &*self.0;
+        let _guard = self.pin();
+        let (mut released, mut left) = (0, Vec::new());
+        for &slab in slabs {
+            match inner.unit_at(slab).and_then(|unit| inner.end_vacating_unit(unit, is_final)) {
+                Some(true) => released += 1,
+                Some(false) => {}
+                None => left.push(slab),
+            }
+        }
+        left.retain(|&slab| inner.unit_at(slab).is_some_and(|unit| inner.is_vacating(unit)));
+        (released, left)
+    }
+
+    /// The epoch now, for [`Pool::has_passed`].
+    pub fn epoch_now(&self) -> u64 {
+        self.0.epoch()
+    }
+
+    /// Whether everyone has gone who was pinned when the epoch was `epoch`; then what had been retired until then is freed. Waits for nobody.
+    pub fn has_passed(&self, epoch: u64) -> bool {
+        for _ in 0..GRACE {
+            if self.drain() >= epoch + GRACE {
+                break;
+            }
+        }
+        self.drain() >= epoch + GRACE
+    }
+
+    /// Waits until everyone has gone who is pinned now, and frees what had been retired until then. `false` if one of them stands still for long, or is this thread.
+    pub fn outwait(&self) -> bool {
+        self.0.for_each_vacant_seat(|vacant| self.0.hand_over(vacant));
+        let until = self.0.epoch() + GRACE;
+        self.outwait_until(|now| now >= until)
+    }
+
+    /// Calls `each` with the units in which an extent of `bytes` bytes at `offset` lies, by their numbers, and the granules that it has in each. Not at all for a block of a slab.
+    pub fn each_unit_of(&self, offset: u64, bytes: u64, each: &mut dyn FnMut(u64, u32)) {
+        if self.0.memory.classes.of(bytes).is_none()
+            && let Some((first, count)) = self.0.extent_at(offset, bytes)
+        {
+            crate::pages::pieces(first, count).for_each(|piece| each(piece.unit, piece.bits.count_ones()));
+        }
+    }
+
+    /// The run of whole units for `bytes` bytes that is emptied with the least moving, as offsets. Units in which something lies that nobody can move are left out: where the granules that are
+    /// taken are not as many as `movable` says, or a slab for which `is_left_out` says so.
+    pub fn cheapest_window(
+        &self,
+        bytes: u64,
+        movable: &dyn Fn(u64) -> u32,
+        is_left_out: &dyn Fn(u64) -> bool,
+    ) -> Option<Range<u64>> {
+        let inner = &*self.0;
+        let _guard = self.pin();
+        let wanted = bytes.div_ceil(self.slab_bytes());
+        let (first, _) = inner
+            .zones()
+            .filter_map(|zone| inner.cheapest_run(&zone, wanted, movable, is_left_out))
+            .min_by_key(|&(_, cost)| cost)?;
+        let start = |unit| inner.memory.zones.start_of(unit);
+        Some(start(first)..start(first + wanted))
+    }
+
+    /// Keeps what is free or comes free in `window` from being taken, until this is called again. Returns the slabs in it, which are to be emptied now.
+    pub fn open_window(&self, window: &Range<u64>) -> Vec<u64> {
+        let inner = &*self.0;
+        let _locked = inner.shared().vacate.acquire_in(inner);
+        let guard = self.pin();
+        let units = inner.memory.zones.unit_of(window.start)..inner.memory.zones.unit_of(window.end);
+        let word = units.start << 32 | (units.end - units.start);
+        inner.shared().window.store(self.medium(), word, Relaxed);
+        inner.empty_caches(guard.seat());
+        let listed = units.clone().filter_map(|unit| inner.vacate_full(unit));
+        for number in listed.collect::<BTreeSet<usize>>() {
+            inner.vacate_listed(number, &units);
+        }
+        units.filter(|&unit| inner.is_vacating(unit)).map(|unit| inner.memory.zones.start_of(unit)).collect()
+    }
+
+    /// The units of `window` that are not free, as offsets.
+    pub fn taken_in(&self, window: &Range<u64>) -> Vec<u64> {
+        let starts = window.clone().step_by(self.slab_bytes() as usize);
+        let is_taken = |start: &u64| {
+            let unit = self.0.memory.zones.unit_of(*start);
+            self.0.unit(unit).taken.load(self.medium(), Relaxed) != 0
+        };
+        starts.filter(is_taken).collect()
+    }
+
+    /// The window, if there is one, can be taken.
+    pub fn close_window(&self) {
+        self.0.shared().window.store(self.medium(), 0, Relaxed);
+    }
+
+    /// Bytes that are free for anything, in one piece or not, and the longest piece. Looks at every unit.
+    pub fn free_bytes(&self) -> (u64, u64) {
+        let inner = &*self.0;
+        let free = |unit: u64| {
+            let usable = inner.memory.zones.usable(unit, self.size());
+            let taken = inner.unit(unit).taken.load(self.medium(), Relaxed);
+            u64::from((!taken & usable).count_ones())
+        };
+        let granules: u64 = inner.all_units().map(free).sum();
+        (granules << inner.memory.zones.granule_log2(), inner.longest_free_run())
+    }
+}
+
+impl<M: MappedMedium> Guard<'_, M> {
+    /// Where the blocks of a slab that is being emptied begin, as far as they are taken.
+    pub fn blocks_in(&self, slab: u64) -> Vec<u64> {
+        let inner = self.inner();
+        let Some(unit) = inner.unit_at(slab).filter(|&unit| inner.is_vacating(unit)) else {
+            return Vec::new();
+        };
+        let Some(class) = inner.class_at(slab).and_then(|number| inner.memory.classes.get(number)) else {
+            return Vec::new();
+        };
+        let mut blocks = Vec::new();
+        for word in 0..u64::from(class.words) {
+            let mut taken =
+                inner.taken_word(unit, word).load(self.pool().medium(), Relaxed) & class.valid(word);
+            while taken != 0 {
+                blocks.push(slab + class.position(word * 64 + u64::from(taken.trailing_zeros())));
+                taken &= taken - 1;
+            }
+        }
+        blocks
+    }
+
+    /// A block for a copy of the one at `from`, for which `bytes` bytes were asked: from the slabs that are in use, of its own class or that of `from`. Takes no new slab.
+    ///
+    /// # Errors
+    /// [`PoolFull`] if these have no free block.
+    pub fn alloc_beside(&self, from: u64, bytes: usize) -> Result<Fresh<'_, M>, PoolFull> {
+        let (inner, bytes) = (self.inner(), bytes as u64);
+        match inner.take_listed(self.seat(), from, bytes) {
+            Some(offset) => Ok(Fresh::new(self, offset, bytes)),
+            None => Err(inner.pool_full(bytes)),
+        }
+    }
+}
+
+/// A slab that was taken out of its list: its blocks in use, and its unit.
+type Found = (u64, u64);
+
+impl<M: MappedMedium> Inner<M> {
+    fn is_vacating(&self, unit: u64) -> bool {
+        // ORDER: Relaxed: whoever acts upon it changes the state, or moves what anybody may move.
+        let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
+        state.usage() == Use::Vacating && state.era() == self.era
+    }
+
+    /// Whether `unit` is in the window that is being emptied.
+    #[inline(always)]
+    pub(crate) fn is_in_window(&self, unit: u64) -> bool {
+        // ORDER: Relaxed: a hint.
+        let window = self.shared().window.load(self.medium(), Relaxed);
+        unit.wrapping_sub(window >> 32) < window & u64::from(u32::MAX)
+    }
+
+    fn vacate_class(
+        &self,
+        number: usize,
+        left: &mut u64,
+        percent: u64,
+        is_left_out: &dyn Fn(u64) -> bool,
+        victims: &mut Vec<u64>,
+    ) {
+        let Some(class) = self.memory.classes.get(number) else { return };
+        let found = self.pop_all(number, class);
+        let is_left_out = |unit| is_left_out(self.memory.zones.start_of(unit));
+        let count = worth_emptying(class, &found, left, percent, &is_left_out);
+        // The fullest comes to the front of the list, and what is sparse empties itself.
+        for &(_, unit) in &found {
+            match count.contains(&unit) {
+                true => {
+                    self.set_vacating(unit, number);
+                    victims.push(self.memory.zones.start_of(unit));
+                }
+                false => self.leave(unit, number, class),
+            }
+        }
+    }
+
+    /// Takes all slabs out of the list of a class, and gives those back that hold nothing. The others, the sparsest first, are the caller's.
+    fn pop_all(&self, number: usize, class: &Class) -> Vec<Found> {
+        let (units, mut found) = (self.memory.zones.units(self.size()), Vec::new());
+        // As many as there can be, so that a list that others fill does not hold this up.
+        while let Some(unit) = if (found.len() as u64) < units { self.pop(number) } else { None } {
+            if self.holding(unit, class) != Holding::Nothing || !self.release_unit(unit, number) {
+                found.push((self.count_blocks(unit, class), unit));
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// The caller owns the slab.
+    fn set_vacating(&self, unit: u64, number: usize) {
+        self.shared().vacated.fetch_add(self.medium(), 1, Relaxed);
+        // ORDER: SeqCst: as in `leave`.
+        let state = State::slab(self.era, number, Use::Vacating);
+        self.unit(unit).state.store(self.medium(), state.0, SeqCst);
+    }
+
+    /// Takes a slab that is in no list out of use, for it is full. Returns the class of one that is in a list.
+    fn vacate_full(&self, unit: u64) -> Option<usize> {
+        let state = self.arrive(unit);
+        if state.usage() == Use::Full {
+            let (word, vacating) = (&self.unit(unit).state, state.with(Use::Vacating));
+            self.shared().vacated.fetch_add(self.medium(), 1, Relaxed);
+            // ORDER: SeqCst: as where it is listed, which comes before or not at all.
+            match word.compare_exchange(self.medium(), state.0, vacating.0, SeqCst, Relaxed) {
+                Ok(_) => return None,
+                Err(_) => _ = self.shared().vacated.fetch_sub(self.medium(), 1, Relaxed),
+            }
+        }
+        state.class().filter(|_| matches!(state.usage(), Use::Full | Use::Listed))
+    }
+
+    /// Takes the slabs of a class's list out of use that lie in `units`.
+    fn vacate_listed(&self, number: usize, units: &Range<u64>) {
+        let Some(class) = self.memory.classes.get(number) else { return };
+        for (_, unit) in self.pop_all(number, class) {
+            match units.contains(&unit) {
+                true => self.set_vacating(unit, number),
+                false => self.leave(unit, number, class),
+            }
+        }
+    }
+
+    /// Gives a slab back if it is empty, else puts it into use again if that `is_final`. Returns whether it gave it back; `None` if nothing was done.
+    fn end_vacating_unit(&self, unit: u64, is_final: bool) -> Option<bool> {
+        let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
+        let number = state.class().filter(|_| self.is_vacating(unit))?;
+        let class = self.memory.classes.get(number)?;
+        if !is_final && self.holding(unit, class) != Holding::Nothing {
+            return None;
+        }
+        let owned = state.with(Use::Owned);
+        let word = &self.unit(unit).state;
+        // ORDER: AcqRel: as in `own`.
+        word.compare_exchange(self.medium(), state.0, owned.0, AcqRel, Relaxed).ok()?;
+        // What comes next is done under the same pin: the collector, which finds it owned and in no cache, asks again after that.
+        self.shared().vacated.fetch_sub(self.medium(), 1, Relaxed);
+        if self.holding(unit, class) == Holding::Nothing && self.release_unit(unit, number) {
+            return Some(true);
+        }
+        self.leave(unit, number, class);
+        Some(false)
+    }
+
+    /// Puts all slabs that are being emptied into use again: the pool is about to be closed, and nobody is inside.
+    pub(crate) fn end_all_vacating(&self) {
+        for unit in self.all_units() {
+            let _ = self.end_vacating_unit(unit, true);
+        }
+        self.shared().vacated.store(self.medium(), 0, Relaxed);
+        self.shared().window.store(self.medium(), 0, Relaxed);
+    }
+
+    /// The first unit of the run of `wanted` that is emptied with the least moving, and the bytes to move.
+    fn cheapest_run(
+        &self,
+        zone: &Zone,
+        wanted: u64,
+        movable: &dyn Fn(u64) -> u32,
+        is_left_out: &dyn Fn(u64) -> bool,
+    ) -> Option<(u64, u64)> {
+        let (mut best, mut cost, mut costs) = (None::<(u64, u64)>, 0, VecDeque::new());
+        for unit in self.units_in(zone) {
+            let Some(more) = self.cost_of(zone, unit, movable, is_left_out) else {
+                costs.clear();
+                cost = 0;
+                continue;
+            };
+            costs.push_back(more);
+            cost += more;
+            if costs.len() as u64 > wanted {
+                cost -= costs.pop_front().unwrap_or(0);
+            }
+            if costs.len() as u64 == wanted && best.is_none_or(|(_, least)| cost < least) {
+                best = Some((unit + 1 - wanted, cost));
+            }
+        }
+        best
+    }
+
+    /// Bytes to move where `unit` is to be emptied; `None` if that cannot be.
+    fn cost_of(
+        &self,
+        zone: &Zone,
+        unit: u64,
+        movable: &dyn Fn(u64) -> u32,
+        is_left_out: &dyn Fn(u64) -> bool,
+    ) -> Option<u64> {
+        let zones = &self.memory.zones;
+        if zones.usable(unit, self.size()) != !0 || zones.head_granules(zone, unit) != 0 {
+            return None;
+        }
+        let state = self.arrive(unit);
+        match (state.usage(), state.class().and_then(|number| self.memory.classes.get(number))) {
+            (Use::Granules, _) if !is_left_out(zones.start_of(unit)) => {
+                let taken = self.unit(unit).taken.load(self.medium(), Relaxed).count_ones();
+                let is_movable = taken == 0 || movable(unit) == taken;
+                is_movable.then_some(u64::from(taken) << zones.granule_log2())
+            }
+            (Use::Listed | Use::Full | Use::Vacating, Some(class)) if !is_left_out(zones.start_of(unit)) => {
+                Some(self.count_blocks(unit, class) * u64::from(class.size))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The units of those slabs, which are sorted by what they hold, whose blocks have room in the others.
+fn worth_emptying(
+    class: &Class,
+    found: &[Found],
+    left: &mut u64,
+    percent: u64,
+    is_left_out: &dyn Fn(u64) -> bool,
+) -> BTreeSet<u64> {
+    let blocks = u64::from(class.blocks);
+    let (mut free, mut moved) = (found.iter().map(|(taken, _)| blocks - taken).sum::<u64>(), 0);
+    let mut victims = BTreeSet::new();
+    for &(taken, unit) in found {
+        let (bytes, rest) = (taken * u64::from(class.size), free - (blocks - taken));
+        if moved + taken > rest || taken * 100 > percent * blocks || bytes > *left {
+            break;
+        }
+        if !is_left_out(unit) {
+            (free, moved) = (rest, moved + taken);
+            *left -= bytes;
+            victims.insert(unit);
+        }
+    }
+    victims
+}
+
+const _: () = assert!(GRANULES == 64, "a unit's granules are the bits of a word");
