@@ -136,6 +136,10 @@ pub trait Engine: Send + Sync {
     /// a call right now may again. Costs next to nothing where there is nothing to be gained.
     fn compact(&self) -> bool;
 
+    /// Moves every record that can be moved, though nothing is gained. For tests.
+    #[doc(hidden)]
+    fn move_all(&self);
+
     /// In a store that several processes share: takes over what those have left that died, so that nobody waits for them; returns how many there were. Called
     /// again and again.
     fn look_after_others(&self) -> u32;

@@ -135,8 +135,8 @@ impl<M: MappedMedium> Pool<M> {
         }
     }
 
-    /// The run of whole units for `bytes` bytes that is emptied with the least moving, as offsets. Units in which something lies that nobody can move are left out: where the granules that are
-    /// taken are not as many as `movable` says, or a slab for which `is_left_out` says so.
+    /// The run of whole units for `bytes` bytes that is emptied with the least moving, as offsets. Units in which something lies that nobody can move are left out: where
+    /// the granules that are taken are not as many as `movable` says of the unit's number, or `is_left_out` says so of where it begins.
     pub fn cheapest_window(
         &self,
         bytes: u64,
@@ -362,43 +362,46 @@ impl<M: MappedMedium> Inner<M> {
     ) -> Option<(u64, u64)> {
         let (mut best, mut cost, mut costs) = (None::<(u64, u64)>, 0, VecDeque::new());
         for unit in self.units_in(zone) {
-            let Some(more) = self.cost_of(zone, unit, movable, is_left_out) else {
-                costs.clear();
-                cost = 0;
-                continue;
-            };
-            costs.push_back(more);
-            cost += more;
+            let more = self.cost_of(zone, unit, movable);
+            match more {
+                Some(more) => costs.push_back(more),
+                None => costs.clear(),
+            }
+            cost = if costs.is_empty() { 0 } else { cost + more.unwrap_or(0) };
             if costs.len() as u64 > wanted {
                 cost -= costs.pop_front().unwrap_or(0);
             }
-            if costs.len() as u64 == wanted && best.is_none_or(|(_, least)| cost < least) {
-                best = Some((unit + 1 - wanted, cost));
+            let first = (unit + 1).saturating_sub(wanted);
+            if (costs.len() as u64) < wanted || best.is_some_and(|(_, least)| least <= cost) {
+                continue;
+            }
+            // Only where it matters: that may look at every block.
+            let is_left_out = |&unit: &u64| is_left_out(self.memory.zones.start_of(unit));
+            match (first..=unit).rev().find(is_left_out) {
+                None => best = Some((first, cost)),
+                Some(last) => {
+                    costs.drain(..=(last - first) as usize);
+                    cost = costs.iter().sum();
+                }
             }
         }
         best
     }
 
     /// Bytes to move where `unit` is to be emptied; `None` if that cannot be.
-    fn cost_of(
-        &self,
-        zone: &Zone,
-        unit: u64,
-        movable: &dyn Fn(u64) -> u32,
-        is_left_out: &dyn Fn(u64) -> bool,
-    ) -> Option<u64> {
+    fn cost_of(&self, zone: &Zone, unit: u64, movable: &dyn Fn(u64) -> u32) -> Option<u64> {
         let zones = &self.memory.zones;
         if zones.usable(unit, self.size()) != !0 || zones.head_granules(zone, unit) != 0 {
             return None;
         }
         let state = self.arrive(unit);
         match (state.usage(), state.class().and_then(|number| self.memory.classes.get(number))) {
-            (Use::Granules, _) if !is_left_out(zones.start_of(unit)) => {
+            (Use::Granules, _) => {
                 let taken = self.unit(unit).taken.load(self.medium(), Relaxed).count_ones();
                 let is_movable = taken == 0 || movable(unit) == taken;
                 is_movable.then_some(u64::from(taken) << zones.granule_log2())
             }
-            (Use::Listed | Use::Full | Use::Vacating, Some(class)) if !is_left_out(zones.start_of(unit)) => {
+            (Use::Listed | Use::Full | Use::Vacating, Some(class)) => {
                 Some(self.count_blocks(unit, class) * u64::from(class.size))
             }
             _ => None,
@@ -432,3 +435,199 @@ fn worth_emptying(
 }
 
 const _: () = assert!(GRANULES == 64, "a unit's granules are the bits of a word");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Start;
+    use crate::small::{alone, found};
+    use terrace_medium::{Dram, Shm};
+
+    const BYTES: usize = 96;
+    const ALL: Sparse = Sparse { bytes: u64::MAX, percent: 100 };
+
+    fn take<M: MappedMedium>(pool: &Pool<M>, bytes: usize) -> Option<u64> {
+        pool.pin().alloc(bytes).ok().map(|block| block.fenced_later().into_offset())
+    }
+
+    /// Fills the pool with blocks of `bytes` bytes, and frees all but one of four. Returns those that are left.
+    fn thinned<M: MappedMedium>(pool: &Pool<M>, bytes: usize) -> Vec<u64> {
+        let blocks: Vec<u64> = std::iter::from_fn(|| take(pool, bytes)).collect();
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            blocks.into_iter().enumerate().partition(|(nth, _)| nth % 4 == 0);
+        gone.iter().for_each(|&(_, block)| pool.pin().free(block, bytes));
+        kept.into_iter().map(|(_, block)| block).collect()
+    }
+
+    fn slab_of(pool: &Pool<impl MappedMedium>, block: u64) -> u64 {
+        pool.0.memory.zones.start_of(pool.0.memory.zones.unit_of(block))
+    }
+
+    fn assert_sound(pool: &Pool<impl MappedMedium>) {
+        assert_eq!((pool.verify_memory(), pool.faults()), (vec![], 0));
+    }
+
+    #[test]
+    fn full_class_is_served_by_a_larger_one_with_its_alignment() {
+        let pool = alone::<Dram>();
+        let blocks: Vec<u64> = std::iter::from_fn(|| take(&pool, BYTES)).collect();
+        let used = pool.space().used_by_blocks;
+        assert_eq!((take(&pool, 72), take(&pool, 24)), (None, None));
+        blocks[..3].iter().for_each(|&block| pool.pin().free(block, BYTES));
+        // Blocks of 96 bytes do not begin at lines, and for 24 bytes they are too large.
+        assert_eq!((take(&pool, 64), take(&pool, 24)), (None, None));
+        let larger: Vec<u64> = std::iter::from_fn(|| take(&pool, 72)).collect();
+        assert_eq!((larger.len(), pool.space().used_by_blocks), (3, used));
+        assert!(larger.iter().all(|block| blocks[..3].contains(block)));
+        let listed = pool.reachable(&mut |marker| marker.mark(larger[0], 72));
+        assert_eq!(listed, [(larger[0], BYTES as u64)]);
+        larger.iter().for_each(|&block| pool.pin().free(block, 72));
+        assert_eq!(pool.space().used_by_blocks, used - 3 * BYTES as u64);
+        assert_sound(&pool);
+        // What is free already, or of a class too far away, is a fault still.
+        pool.pin().free(larger[0], 72);
+        pool.pin().free(blocks[5], 24);
+        assert_eq!(pool.faults(), 2);
+        pool.abandon();
+    }
+
+    #[test]
+    fn block_of_a_larger_class_survives_a_collection() {
+        let pool = alone::<Dram>();
+        let blocks: Vec<u64> = std::iter::from_fn(|| take(&pool, BYTES)).collect();
+        pool.pin().free(blocks[0], BYTES);
+        let larger = take(&pool, 72).unwrap();
+        pool.doubt();
+        let report = pool.collect(&mut |marker| {
+            marker.mark(larger, 72);
+            blocks[2..].iter().for_each(|&block| marker.mark(block, BYTES));
+        });
+        assert_eq!((report.unsound, report.freed), (0, BYTES as u64), "the second one is garbage");
+        pool.pin().free(larger, 72);
+        assert_sound(&pool);
+        pool.abandon();
+    }
+
+    #[test]
+    fn nothing_is_taken_from_a_slab_that_is_being_emptied() {
+        let pool = alone::<Dram>();
+        let kept = thinned(&pool, BYTES);
+        let (slabs, slack) = pool.slack();
+        assert!(slack * 3 > slabs * 2 && slack < slabs);
+        let victims = pool.vacate(ALL, &|_| false);
+        assert!(victims.len() as u64 * pool.slab_bytes() > slabs / 2, "{} slabs", victims.len());
+        assert_eq!(pool.vacating(), victims);
+        assert_sound(&pool);
+        let is_inside = |block: &u64| victims.contains(&slab_of(&pool, *block));
+        let more: Vec<u64> = std::iter::from_fn(|| take(&pool, BYTES)).collect();
+        assert!(!more.is_empty() && !more.iter().any(is_inside));
+        let mut listed: Vec<u64> = victims.iter().flat_map(|&slab| pool.pin().blocks_in(slab)).collect();
+        let mut inside: Vec<u64> = kept.iter().copied().filter(is_inside).collect();
+        (listed.sort_unstable(), inside.sort_unstable());
+        assert_eq!(listed, inside);
+        // All come back but one.
+        inside[1..].iter().for_each(|&block| pool.pin().free(block, BYTES));
+        let (released, left) = pool.end_vacating(&victims, false);
+        assert_eq!((released + 1, left), (victims.len() as u64, vec![slab_of(&pool, inside[0])]));
+        assert!(take(&pool, 3000).is_some(), "of another size");
+        assert_eq!(pool.end_vacating(&pool.vacating(), true), (0, vec![]));
+        assert!(
+            std::iter::from_fn(|| take(&pool, BYTES))
+                .any(|block| slab_of(&pool, block) == slab_of(&pool, inside[0]))
+        );
+        assert_sound(&pool);
+        pool.abandon();
+    }
+
+    #[test]
+    fn slabs_that_are_full_or_left_out_stay() {
+        let pool = alone::<Dram>();
+        while take(&pool, BYTES).is_some() {}
+        assert!(pool.vacate(ALL, &|_| false).is_empty());
+        let pool = alone::<Dram>();
+        let kept = thinned(&pool, BYTES);
+        assert!(pool.vacate(ALL, &|_| true).is_empty());
+        assert!(pool.vacate(Sparse { bytes: u64::MAX, percent: 10 }, &|_| false).is_empty());
+        assert!(pool.vacate(Sparse { bytes: BYTES as u64 - 1, percent: 100 }, &|_| false).is_empty());
+        kept.iter().for_each(|&block| pool.pin().free(block, BYTES));
+        // What holds nothing is given back at once.
+        let free = pool.space().free;
+        assert!(pool.vacate(ALL, &|_| false).is_empty() && pool.space().free > free + (512 << 10));
+        assert_sound(&pool);
+        pool.abandon();
+    }
+
+    #[test]
+    fn garbage_in_a_slab_that_is_being_emptied_is_collected() {
+        let pool = alone::<Dram>();
+        thinned(&pool, BYTES);
+        let victims = pool.vacate(ALL, &|_| false);
+        pool.doubt();
+        pool.collect(&mut |_| {});
+        assert_eq!(pool.end_vacating(&victims, false), (victims.len() as u64, vec![]));
+        assert_sound(&pool);
+    }
+
+    #[test]
+    fn close_and_crash_leave_no_slab_that_is_being_emptied() {
+        for start in [Start::Clean, Start::Unclean] {
+            let mut kept = Vec::new();
+            let (_directory, pool) = found::<Shm>(start, |pool| {
+                kept = thinned(pool, BYTES);
+                assert!(!pool.vacate(ALL, &|_| false).is_empty());
+            });
+            pool.collect(&mut |marker| kept.iter().for_each(|&block| marker.mark(block, BYTES)));
+            assert!(pool.vacating().is_empty());
+            assert_sound(&pool);
+            assert_eq!(pool.space().used_by_blocks, (kept.len() * BYTES) as u64, "{start:?}");
+            assert!(kept.iter().all(|&block| take(&pool, BYTES) != Some(block)));
+        }
+    }
+
+    #[test]
+    fn nothing_is_taken_in_a_window_before_it_is_closed() {
+        let pool = alone::<Dram>();
+        let kept = thinned(&pool, BYTES);
+        let bytes = 3 * pool.slab_bytes();
+        let window = pool.cheapest_window(bytes, &|_| 0, &|_| false).unwrap();
+        assert_eq!(window.end - window.start, bytes);
+        let slabs = pool.open_window(&window);
+        assert!(slabs.iter().all(|slab| window.contains(slab)));
+        let inside: Vec<u64> = kept.iter().copied().filter(|block| window.contains(block)).collect();
+        inside.iter().for_each(|&block| pool.pin().free(block, BYTES));
+        assert_eq!(pool.end_vacating(&slabs, false), (slabs.len() as u64, vec![]));
+        assert!(pool.taken_in(&window).is_empty());
+        assert_eq!(take(&pool, bytes as usize), None);
+        assert!(std::iter::from_fn(|| take(&pool, BYTES)).all(|block| !window.contains(&block)));
+        pool.close_window();
+        assert_eq!(take(&pool, bytes as usize), Some(window.start));
+        assert_sound(&pool);
+        pool.abandon();
+    }
+
+    #[test]
+    fn window_leaves_out_what_nobody_can_move() {
+        let pool = alone::<Dram>();
+        let large = take(&pool, 5000).unwrap();
+        let kept = thinned(&pool, BYTES);
+        let of_large = pool.0.memory.zones.unit_of(large);
+        let whole = |movable: &dyn Fn(u64) -> u32, stays: &dyn Fn(u64) -> bool| {
+            pool.cheapest_window(pool.slab_bytes(), movable, stays)
+        };
+        let first = whole(&|_| 0, &|_| false).unwrap();
+        let other = whole(&|_| 0, &|slab| slab == first.start).unwrap();
+        assert!(first != other && kept.iter().any(|block| other.contains(block)));
+        // Without slabs only the units of the large one are left, if they are said to be movable.
+        let is_slab = |slab: u64| kept.iter().any(|&block| slab_of(&pool, block) == slab);
+        assert_eq!(whole(&|_| 0, &is_slab), None);
+        let mut counts = Vec::new();
+        pool.each_unit_of(large, 5000, &mut |unit, granules| counts.push((unit, granules)));
+        assert!(counts.iter().any(|&(unit, _)| unit == of_large));
+        let movable = |unit| counts.iter().find(|count| count.0 == unit).map_or(0, |count| count.1);
+        let found = whole(&movable, &is_slab);
+        assert!(found.is_none_or(|window| {
+            counts.iter().any(|&(unit, _)| pool.0.memory.zones.start_of(unit) == window.start)
+        }));
+        pool.abandon();
+    }
+}

@@ -332,6 +332,23 @@ mod tests {
     }
 
     #[test]
+    fn step_is_repeated_while_it_says_so_and_there_is_time() {
+        let signal = Signal::default();
+        let steps = |time, many: u32| {
+            let mut steps = 0;
+            repeat(&signal, time, || {
+                steps += 1;
+                steps < many
+            });
+            steps
+        };
+        assert_eq!([1, 4].map(|many| steps(Duration::MAX, many)), [1, 4]);
+        assert_eq!(steps(Duration::ZERO, 4), 1);
+        signal.state().stopping = true;
+        assert_eq!(steps(Duration::MAX, 4), 1);
+    }
+
+    #[test]
     fn nobody_wants_a_pause_any_more_who_has_had_one() {
         let store = crate::Store::options().anonymous().size(crate::ByteSize::mib(1)).create().unwrap();
         let background = Background::start(store.engine(), Work::default()).unwrap();

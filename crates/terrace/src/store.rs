@@ -386,6 +386,18 @@ impl Store {
         self.0.engine.sweep_expired(budget)
     }
 
+    /// Moves entries together where much memory lies idle between them, a bounded number, and says whether that has given memory back. Call it again and again, if
+    /// [`Options::expiry_thread`] does not. A write that finds no memory does as much as it needs of this by itself.
+    pub fn compact(&self) -> bool {
+        self.0.engine.compact()
+    }
+
+    /// Moves every entry, though nothing is gained. For tests.
+    #[doc(hidden)]
+    pub fn move_all(&self) {
+        self.0.engine.move_all();
+    }
+
     /// Makes the pool this large, while it is in use. Nothing moves.
     pub fn grow(&self, size: ByteSize) -> Result<ByteSize, GrowError> {
         self.0.engine.grow(size.as_bytes()).map(ByteSize::bytes)

@@ -5,7 +5,7 @@ mod common;
 use common::{MEDIA, Site, assert_sound};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use terrace::{ByteSize, Change, Put, Store, WriteError};
+use terrace::{ByteSize, Change, Index, Put, Store, WriteError};
 
 fn is_full<T>(done: &Result<T, WriteError>) -> bool {
     matches!(done, Err(WriteError::PoolFull { .. }))
@@ -232,6 +232,46 @@ fn a_pool_whose_memory_is_on_its_way_back_is_not_full() {
                 });
             }
         });
+        assert_sound(&store);
+    }
+}
+
+/// A pool that was full of values of one size has room for any other, at once and through a restart.
+#[test]
+fn pool_full_of_one_size_serves_every_size() {
+    for index in Index::ALL {
+        let site = Site::new(MEDIA[1], ByteSize::mib(16)).with_index(index);
+        let store = site.create();
+        let count = fill(&store, 1000);
+        let kept = |n: &u32| n.wrapping_mul(0x9e37_79b9) >> 24 < 51;
+        (0..count).filter(|n| !kept(n)).for_each(|n| assert!(store.remove(&n.to_le_bytes()).unwrap()));
+        store.close().unwrap();
+        let store = site.open();
+        for (nth, len) in [10, 100, 3000, 100_000].into_iter().enumerate() {
+            for n in 0..(1 << 20) / (len as u32 + 200) {
+                let key = [nth as u32, n].map(u32::to_le_bytes).concat();
+                store
+                    .put(&key, &vec![n as u8; len])
+                    .unwrap_or_else(|error| panic!("{index:?}, {len}: {error}"));
+            }
+        }
+        let value = |n: u32| store.get(&n.to_le_bytes()).unwrap();
+        assert!((0..count).filter(kept).all(|n| value(n).unwrap() == &vec![n as u8; 1000]));
+        assert_eq!(store.stats().lost_bytes, 0);
+        assert_sound(&store);
+    }
+}
+
+/// Nothing sweeps this store but the writes that need room.
+#[test]
+fn full_pool_of_expired_entries_refuses_nothing() {
+    for index in Index::ALL {
+        let site = Site::new(MEDIA[1], ByteSize::mib(4)).with_index(index);
+        let store = site.create();
+        let put = |n: u32| store.put_expiring(&n.to_le_bytes(), &[n as u8; 1000], Duration::from_secs(1));
+        let count = (0..).find(|&n| is_full(&put(n))).unwrap();
+        site.clock.advance(2000);
+        (count..2 * count).for_each(|n| store.put(&n.to_le_bytes(), &[n as u8; 900]).unwrap());
         assert_sound(&store);
     }
 }

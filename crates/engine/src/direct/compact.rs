@@ -17,13 +17,15 @@
 //! are found by the next round, of any process.
 
 use super::expiry::Pass;
+use super::record::Shape;
 use super::store::{Direct, Kind};
 use super::view::Record;
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use terrace_index::{Deferred, PointIndex, Swapped};
-use terrace_pool::{Fresh, Guard, PoolFull, Sparse};
+use terrace_medium::{Offset, Word};
+use terrace_pool::{Backoff, Fresh, Guard, PoolFull, Sparse};
 
 /// Records that are moved under one pin, and share their fences.
 const TOGETHER: usize = 64;
@@ -81,8 +83,16 @@ enum Resident<'g> {
 }
 
 impl Compactor {
+    /// Waits for its turn as for any lock of the pool: a test may say whose turn it is.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut backoff = Backoff::new();
+        loop {
+            match self.state.try_lock() {
+                Ok(state) => return state,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => _ = backoff.rest(),
+            }
+        }
     }
 }
 
@@ -144,7 +154,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         if chosen.is_empty() && !is_little && !is_early {
             state.forget_stuck(freed, pool.size());
             let which = Sparse { bytes: STEP_BYTES, percent: BACKGROUND_PERCENT };
-            chosen = pool.vacate(which, &|slab| state.stuck.contains(&slab));
+            chosen = pool.vacate(which, &|slab| self.is_to_stay(state, slab));
             state.fruitless = chosen.is_empty().then_some(freed);
         }
         if chosen.is_empty() {
@@ -192,16 +202,22 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         released
     }
 
+    /// Whether a slab is not to be emptied: it was tried in vain, or something lies in it that is no record. Reads one word of each block, which may be being written.
+    pub(super) fn is_to_stay(&self, state: &State, slab: u64) -> bool {
+        let guard = self.pool().pin();
+        let region = guard.pool().region();
+        let is_record = |block: u64| {
+            // ORDER: Relaxed: what is moved is looked at again, behind a grace.
+            let shape =
+                region.get(Offset::<Word>::new(block)).map(|shape| shape.load(region.medium(), Relaxed));
+            shape.and_then(Shape::decode).is_some()
+        };
+        state.stuck.contains(&slab) || !guard.blocks_in(slab).into_iter().all(is_record)
+    }
+
     /// Moves every record out of a slab. `false` if something is in it that cannot be moved, or there is no room for it elsewhere.
     fn empty_slab(&self, slab: u64, elsewhere: Elsewhere) -> bool {
-        let blocks = {
-            let guard = self.pool().pin();
-            let blocks = guard.blocks_in(slab);
-            if blocks.iter().any(|&block| Record::at(&guard, block).is_err()) {
-                return false;
-            }
-            blocks
-        };
+        let blocks = self.pool().pin().blocks_in(slab);
         let mut rest = &blocks[..];
         while !rest.is_empty() {
             match self.move_some(rest, elsewhere) {
@@ -221,7 +237,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         for &block in blocks {
             match self.resident(&guard, block) {
                 Resident::Linked(record) if self.has_expired(&record) => {
-                    let _ = self.unlink(&guard, record.body.key, block);
+                    let removed = self.unlink(&guard, record.body.key, block);
+                    self.root.count_expired(&guard, u64::from(removed == Ok(true)));
                 }
                 Resident::Linked(record) => match self.copy(&guard, &record, elsewhere) {
                     Ok(copy) => moves.push((record, copy)),
@@ -238,9 +255,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         (!trouble).then_some(blocks.len())
     }
 
-    /// Moves every record that can be moved. For tests.
-    #[doc(hidden)]
-    pub fn move_all(&self) {
+    /// Moves every record that can be moved.
+    pub(super) fn move_each(&self) {
         let (mut position, mut words) = (0, Vec::with_capacity(2 * FEW));
         loop {
             let guard = self.pool().pin();

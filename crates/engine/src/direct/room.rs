@@ -24,25 +24,22 @@ const MOST_DOUBLINGS: u32 = 12;
 /// Rounds that come to nothing before another way is tried.
 const ROUNDS: u32 = 4;
 /// Windows that are tried for one write.
-const WINDOWS: u32 = 4;
+const WINDOWS: u32 = 16;
 /// Records that are looked at under one pin.
 const PIECE: usize = 256;
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
-    /// How often room has been made: to be asked before a write that may be refused.
-    pub(super) fn gains(&self) -> u64 {
-        // ORDER: Acquire: pairs with `make_room`.
-        self.compactor.gains.load(Acquire)
-    }
-
-    /// Makes room for `wanted` bytes in one piece. Returns whether there may be some, so that the write is to be tried again. `seen` is [`Direct::gains`] before the
-    /// write, and `tries` how often that has been tried: the more, the more room is made.
-    pub(super) fn make_room(&self, wanted: u64, seen: u64, tries: u32) -> bool {
+    /// Makes room for `wanted` bytes in one piece. Returns whether there may be some, so that the write is to be tried again. `tries` is how often
+    /// it has been tried: the more, the more room is made.
+    pub(super) fn make_room(&self, wanted: u64, tries: u32) -> bool {
         if self.is_running().is_err() || self.keeps_anything() {
             return false;
         }
+        // ORDER: Acquire: pairs with the Release below.
+        let gains = || self.compactor.gains.load(Acquire);
+        let before = gains();
         let mut state = self.compactor.lock();
-        if self.gains() != seen {
+        if gains() != before {
             return true;
         }
         let bytes = BYTES.max(2 * wanted) << tries.min(MOST_DOUBLINGS);
@@ -89,7 +86,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     fn gain_slabs(&self, bytes: u64, state: &mut State) -> bool {
         for _ in 0..ROUNDS {
             let which = Sparse { bytes, percent: 100 };
-            let slabs = self.pool().vacate(which, &|slab| state.stuck.contains(&slab));
+            let slabs = self.pool().vacate(which, &|slab| self.is_to_stay(state, slab));
             if slabs.is_empty() {
                 return false;
             }
@@ -122,7 +119,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// The window that costs the least to empty: one without values in extents, for which all records are to be looked at, if there is one.
     fn find_window(&self, wanted: u64, state: &State) -> Option<Range<u64>> {
         let pool = self.pool();
-        let is_left_out = |at: u64| state.stuck.contains(&at);
+        let is_left_out = |unit: u64| self.is_to_stay(state, unit);
         pool.cheapest_window(wanted, &|_| 0, &is_left_out).or_else(|| {
             let movable = self.count_movable();
             let granules = |unit: u64| movable.get(unit as usize).copied().unwrap_or(0);

@@ -242,6 +242,9 @@ where
     fn compact(&self) -> bool {
         self.compact_step()
     }
+    fn move_all(&self) {
+        self.move_each();
+    }
     fn look_after_others(&self) -> u32 {
         self.take_over()
     }

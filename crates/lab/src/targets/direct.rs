@@ -280,7 +280,8 @@ impl<M: MappedMedium> Engineered<M> {
     /// Work that nobody notices.
     fn background(&self, step: u64) -> Result<(), WriteError> {
         match step % 3 {
-            0 => _ = self.store.maintain(),
+            0 if step / 3 % 2 == 1 => self.store.move_all(),
+            0 => _ = (self.store.maintain(), self.store.compact()),
             1 => _ = self.store.sweep_expired(64),
             _ => {
                 let key = &self.keys[(step / 3) as usize % self.keys.len()];
