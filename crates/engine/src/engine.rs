@@ -132,8 +132,9 @@ pub trait Engine: Send + Sync {
     /// Does a bounded piece of background work on the index and says whether there is more; gives memory back that index and records have left.
     fn maintain(&self) -> bool;
 
-    /// Moves a bounded number of records together where much memory lies idle between them, so that it serves every size. Says whether that has given memory back, and
-    /// a call right now may again. Costs next to nothing where there is nothing to be gained.
+    /// Moves a bounded number of records together where much memory lies idle between them, so that
+    /// it serves every size. Says whether that has given memory back, and a call right now may
+    /// again. Costs next to nothing where there is nothing to be gained.
     fn compact(&self) -> bool;
 
     /// Moves every record that can be moved, though nothing is gained. For tests.

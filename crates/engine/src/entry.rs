@@ -3,11 +3,12 @@
 use std::fmt;
 use terrace_pool::PinnedBytes;
 
-/// Tells one version of a key's entry from every other: it changes with each write, also of the same value, and not when the store moves the entry. Good while the
-/// store stays open.
+/// Tells one version of a key's entry from every other: it changes with each write, also of the
+/// same value, and not when the store moves the entry. Good while the store stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
-    /// A checksum of the entry. Stamps come round after billions of writes: then this tells two entries apart that are not the same.
+    /// A checksum of the entry. Stamps come round after billions of writes: then this tells two
+    /// entries apart that are not the same.
     pub(crate) sum: u64,
     /// The number of the write.
     pub(crate) stamp: u32,

@@ -177,7 +177,8 @@ fn used_memory_follows_the_data_down() {
     assert!(used < stats.data_bytes * 3 / 2 + (2 << 20), "{used} used, {stats:?}");
 }
 
-/// Writers, a reader that holds values, batches and transactions beside moves: what each has written is there.
+/// Writers, a reader that holds values, batches and transactions beside moves: what each has
+/// written is there.
 #[test]
 fn moves_beside_others_change_nothing() {
     moves_beside_others::<Clht<Dram, Kind>>(8 << 20);

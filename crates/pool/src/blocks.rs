@@ -16,7 +16,8 @@ use terrace_medium::{LINE, Line, MappedMedium, Offset, Word};
 pub(crate) const PATIENCE: u32 = rests_in(Duration::from_secs(10));
 /// The same where it was in vain before.
 pub(crate) const LITTLE_PATIENCE: u32 = 4;
-/// A request is served by a block of a class at most so much larger than its own, where its own has none: of twice the size.
+/// A request is served by a block of a class at most so much larger than its own, where its own has
+/// none: of twice the size.
 const LARGER: usize = 8;
 /// Rests between two looks at whether one of them has died.
 const LOOK_EVERY: u32 = rests_in(Duration::from_millis(16));
@@ -295,7 +296,8 @@ impl<M: MappedMedium> Pool<M> {
         self.outwait_until(|now| now > began + GRACE || self.0.waiting() == 0);
     }
 
-    /// Moves the epoch on and frees what is past its time until `is_over` says so of the epoch. Returns whether it did, while there was hope.
+    /// Moves the epoch on and frees what is past its time until `is_over` says so of the epoch.
+    /// Returns whether it did, while there was hope.
     pub(crate) fn outwait_until(&self, is_over: impl Fn(u64) -> bool) -> bool {
         if self.pin().depth() > 1 {
             // It would wait for itself.
@@ -368,7 +370,8 @@ impl<M: MappedMedium> Inner<M> {
         taken.or_else(|| self.take_larger(seat, bytes))
     }
 
-    /// Takes a block of a larger class for `bytes` bytes, aligned as one of its own class: at most [`LARGER`] classes up.
+    /// Takes a block of a larger class for `bytes` bytes, aligned as one of its own class: at most
+    /// [`LARGER`] classes up.
     fn take_larger(&self, seat: &Seat, bytes: u64) -> Option<u64> {
         let classes = &self.memory.classes;
         let own = classes.of(bytes)?;
@@ -380,7 +383,8 @@ impl<M: MappedMedium> Inner<M> {
         })
     }
 
-    /// Takes a block for `bytes` bytes from the slabs that there are, of its own class or that of the slab around `from`.
+    /// Takes a block for `bytes` bytes from the slabs that there are, of its own class or that of
+    /// the slab around `from`.
     pub(crate) fn take_listed(&self, seat: &Seat, from: u64, bytes: u64) -> Option<u64> {
         let own = self.memory.classes.of(bytes)?;
         let other = self.class_at(from).filter(|&found| found != own && self.serves(found, own));
@@ -435,7 +439,8 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Frees a block of a larger class than `number`, which [`Inner::take_larger`] gave for a request of that class.
+    /// Frees a block of a larger class than `number`, which [`Inner::take_larger`] gave for a
+    /// request of that class.
     #[cold]
     fn free_larger(&self, seat: &Seat, offset: u64, number: usize) {
         let larger = self.class_at(offset).filter(|&found| found != number && self.serves(found, number));

@@ -81,7 +81,8 @@ impl Class {
         u64::from(self.first) + block * u64::from(self.size)
     }
 
-    /// Whether its blocks are aligned as those of the class of `bytes` bytes: to lines, and to media blocks.
+    /// Whether its blocks are aligned as those of the class of `bytes` bytes: to lines, and to
+    /// media blocks.
     pub(crate) fn is_aligned_like(&self, bytes: u64) -> bool {
         let size = u64::from(self.size);
         [LINE as u64, BLOCK as u64]

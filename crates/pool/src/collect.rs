@@ -247,7 +247,8 @@ impl<M: MappedMedium> Inner<M> {
         Some(())
     }
 
-    /// How a slab in `state` is divided, if its blocks may hold what was asked for with a size of class `asked`.
+    /// How a slab in `state` is divided, if its blocks may hold what was asked for with a size of
+    /// class `asked`.
     pub(crate) fn class_serving(&self, state: State, asked: usize) -> Option<&Class> {
         self.memory.classes.get(state.class().filter(|&found| self.serves(found, asked))?)
     }

@@ -236,7 +236,8 @@ impl<M: MappedMedium> Inner<M> {
         None
     }
 
-    /// The granules of a unit that are not to be had: all of them, if it is in the window that is being emptied.
+    /// The granules of a unit that are not to be had: all of them, if it is in the window that is
+    /// being emptied.
     fn taken_or_kept(&self, unit: u64) -> u64 {
         if self.is_in_window(unit) { !0 } else { self.unit(unit).taken.load(self.medium(), Relaxed) }
     }

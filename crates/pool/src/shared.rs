@@ -81,7 +81,8 @@ pub(crate) struct Shared {
     pub(crate) vacate: Lock,
     /// Slabs that are being emptied; or a few more, if somebody died.
     pub(crate) vacated: Word,
-    /// The units that are left out where memory is searched for: `| 63:32 first unit | 31:0 units |`.
+    /// The units that are left out where memory is searched for.
+    /// `| 63:32 first unit | 31:0 units, 0 for none |`
     pub(crate) window: Word,
     _rest: [Word; 128],
 }

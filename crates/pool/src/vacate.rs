@@ -1,7 +1,8 @@
 //! Emptying slabs and runs of granules, so that their memory can serve other sizes.
 //!
-//! A pool that was full of blocks of one size keeps its slabs for that size as long as each holds a block. So sparse slabs are taken out of use, the user of
-//! the pool moves what they hold, and once the last block has come back the slab goes back to the units.
+//! A pool that was full of blocks of one size keeps its slabs for that size as long as each holds a
+//! block. So sparse slabs are taken out of use, the user of the pool moves what they hold, and once
+//! the last block has come back the slab goes back to the units.
 //!
 //! ```text
 //!   Listed --popped--> Owned ----> Vacating --all blocks are back--> Owned --> granules
@@ -9,14 +10,19 @@
 //!                                      +-------- some stay ---------> Owned --> Listed or Full
 //! ```
 //! # Invariants
-//! 1. Nothing is handed out from a slab that is `Vacating`: it is in no list and in no seat's cache. Blocks of it are freed as usual.
-//! 2. Only a thread that changes its state from `Vacating` to `Owned` may give it back or list it, and does so under the same pin. If the thread dies in between, the
-//!    collection beside others adopts the slab, like any other that is owned and in no cache.
-//! 3. Nothing else depends on who empties a slab. Two threads may move blocks out of the same one, and a slab whose emptier died is found by the next
-//!    ([`Pool::vacating`]). After a crash all slabs wait for the collector, whatever their use was; an orderly close leaves none in this one.
+//! 1. Nothing is handed out from a slab that is `Vacating`: it is in no list and in no seat's
+//!    cache. Blocks of it are freed as usual.
+//! 2. Only a thread that changes its state from `Vacating` to `Owned` may give it back or list it,
+//!    and does so under the same pin. If the thread dies in between, the collection beside others
+//!    adopts the slab, like any other that is owned and in no cache.
+//! 3. Nothing else depends on which thread empties a slab. Two may move blocks out of the same one,
+//!    and the next thread finds a slab whose emptier died ([`Pool::vacating`]). After a crash all
+//!    slabs wait for the collector, whatever their use was; an orderly close leaves none in this
+//!    one.
 //!
-//! A *window* is a run of units that searches for units and granules leave out, so that what comes free in it stays free until it is long enough. It is a hint:
-//! memory that is taken in it all the same is in nobody's way but the emptier's.
+//! A *window* is a run of units that searches for units and granules leave out, so that what comes
+//! free in it stays free until it is long enough. It is a hint: memory that is taken in it all the
+//! same only makes the attempt fail.
 
 use crate::blocks::{Fresh, PoolFull};
 use crate::classes::{Class, GRANULES};
@@ -39,7 +45,8 @@ pub struct Sparse {
 }
 
 impl<M: MappedMedium> Pool<M> {
-    /// Bytes of slabs, and those of them that are in no block: what emptying slabs could give back, at most.
+    /// Bytes of slabs, and those of them that are in no block: what emptying slabs could give back,
+    /// at most.
     pub fn slack(&self) -> (u64, u64) {
         let (inner, shared) = (&*self.0, self.0.shared());
         let units = shared.slab_units.load(self.medium(), Relaxed);
@@ -63,8 +70,9 @@ impl<M: MappedMedium> Pool<M> {
         self.0.memory.classes.of(bytes).is_none()
     }
 
-    /// Takes the sparsest slabs out of use whose blocks have room in others of their class; gives those back that hold nothing. Slabs for which
-    /// `is_left_out` says so stay in use. Returns where the slabs begin that are to be emptied now.
+    /// Takes the sparsest slabs out of use whose blocks have room in others of their class; gives
+    /// those back that hold nothing. Slabs for which `is_left_out` says so stay in use. Returns
+    /// where the slabs begin that are to be emptied now.
     pub fn vacate(&self, which: Sparse, is_left_out: &dyn Fn(u64) -> bool) -> Vec<u64> {
         let inner = &*self.0;
         let _locked = inner.shared().vacate.acquire_in(inner);
@@ -87,8 +95,8 @@ impl<M: MappedMedium> Pool<M> {
         units.map(|unit| inner.memory.zones.start_of(unit)).collect()
     }
 
-    /// Gives those of these slabs back that are empty by now, and puts the others into use again if that is `final`. Returns how many it gave back, and those that
-    /// are still being emptied.
+    /// Gives those of these slabs back that are empty by now, and puts the others into use again if
+    /// that is `final`. Returns how many it gave back, and those that are still being emptied.
     pub fn end_vacating(&self, slabs: &[u64], is_final: bool) -> (u64, Vec<u64>) {
         let inner = &*self.0;
         let _guard = self.pin();
@@ -109,7 +117,8 @@ impl<M: MappedMedium> Pool<M> {
         self.0.epoch()
     }
 
-    /// Whether everyone has gone who was pinned when the epoch was `epoch`; then what had been retired until then is freed. Waits for nobody.
+    /// Whether all threads that were pinned when the epoch was `epoch` have been unpinned; then
+    /// what had been retired until then is freed. Does not wait.
     pub fn has_passed(&self, epoch: u64) -> bool {
         for _ in 0..GRACE {
             if self.drain() >= epoch + GRACE {
@@ -119,14 +128,16 @@ impl<M: MappedMedium> Pool<M> {
         self.drain() >= epoch + GRACE
     }
 
-    /// Waits until everyone has gone who is pinned now, and frees what had been retired until then. `false` if one of them stands still for long, or is this thread.
+    /// Waits until all threads that are pinned now have been unpinned, and frees what had been
+    /// retired until then. `false` if one of them stays pinned for long, or is this thread.
     pub fn outwait(&self) -> bool {
         self.0.for_each_vacant_seat(|vacant| self.0.hand_over(vacant));
         let until = self.0.epoch() + GRACE;
         self.outwait_until(|now| now >= until)
     }
 
-    /// Calls `each` with the units in which an extent of `bytes` bytes at `offset` lies, by their numbers, and the granules that it has in each. Not at all for a block of a slab.
+    /// Calls `each` with the units in which an extent of `bytes` bytes at `offset` lies, by their
+    /// numbers, and the granules that it has in each. Not at all for a block of a slab.
     pub fn each_unit_of(&self, offset: u64, bytes: u64, each: &mut dyn FnMut(u64, u32)) {
         if self.0.memory.classes.of(bytes).is_none()
             && let Some((first, count)) = self.0.extent_at(offset, bytes)
@@ -135,8 +146,10 @@ impl<M: MappedMedium> Pool<M> {
         }
     }
 
-    /// The run of whole units for `bytes` bytes that is emptied with the least moving, as offsets. Units in which something lies that nobody can move are left out: where
-    /// the granules that are taken are not as many as `movable` says of the unit's number, or `is_left_out` says so of where it begins.
+    /// The run of whole units for `bytes` bytes that is emptied with the least moving, as offsets.
+    /// Units in which something lies that nobody can move are left out: where the granules that are
+    /// taken are not as many as `movable` says of the unit's number, or `is_left_out` says so of
+    /// where it begins.
     pub fn cheapest_window(
         &self,
         bytes: u64,
@@ -154,7 +167,8 @@ impl<M: MappedMedium> Pool<M> {
         Some(start(first)..start(first + wanted))
     }
 
-    /// Keeps what is free or comes free in `window` from being taken, until this is called again. Returns the slabs in it, which are to be emptied now.
+    /// Keeps what is free or comes free in `window` from being taken, until this is called again.
+    /// Returns the slabs in it, which are to be emptied now.
     pub fn open_window(&self, window: &Range<u64>) -> Vec<u64> {
         let inner = &*self.0;
         let _locked = inner.shared().vacate.acquire_in(inner);
@@ -185,7 +199,8 @@ impl<M: MappedMedium> Pool<M> {
         self.0.shared().window.store(self.medium(), 0, Relaxed);
     }
 
-    /// Bytes that are free for anything, in one piece or not, and the longest piece. Looks at every unit.
+    /// Bytes that are free for anything, in one piece or not, and the longest piece. Looks at every
+    /// unit.
     pub fn free_bytes(&self) -> (u64, u64) {
         let inner = &*self.0;
         let free = |unit: u64| {
@@ -220,7 +235,8 @@ impl<M: MappedMedium> Guard<'_, M> {
         blocks
     }
 
-    /// A block for a copy of the one at `from`, for which `bytes` bytes were asked: from the slabs that are in use, of its own class or that of `from`. Takes no new slab.
+    /// A block for a copy of the one at `from`, for which `bytes` bytes were asked: from the slabs
+    /// that are in use, of its own class or that of `from`. Takes no new slab.
     ///
     /// # Errors
     /// [`PoolFull`] if these have no free block.
@@ -238,7 +254,7 @@ type Found = (u64, u64);
 
 impl<M: MappedMedium> Inner<M> {
     fn is_vacating(&self, unit: u64) -> bool {
-        // ORDER: Relaxed: whoever acts upon it changes the state, or moves what anybody may move.
+        // ORDER: Relaxed: the caller then changes the state, or moves what any thread may move.
         let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
         state.usage() == Use::Vacating && state.era() == self.era
     }
@@ -275,7 +291,8 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Takes all slabs out of the list of a class, and gives those back that hold nothing. The others, the sparsest first, are the caller's.
+    /// Takes all slabs out of the list of a class, and gives those back that hold nothing. The
+    /// others, the sparsest first, are the caller's.
     fn pop_all(&self, number: usize, class: &Class) -> Vec<Found> {
         let (units, mut found) = (self.memory.zones.units(self.size()), Vec::new());
         // As many as there can be, so that a list that others fill does not hold this up.
@@ -296,7 +313,8 @@ impl<M: MappedMedium> Inner<M> {
         self.unit(unit).state.store(self.medium(), state.0, SeqCst);
     }
 
-    /// Takes a slab that is in no list out of use, for it is full. Returns the class of one that is in a list.
+    /// Takes a slab that is in no list out of use, for it is full. Returns the class of one that is
+    /// in a list.
     fn vacate_full(&self, unit: u64) -> Option<usize> {
         let state = self.arrive(unit);
         if state.usage() == Use::Full {
@@ -322,7 +340,8 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Gives a slab back if it is empty, else puts it into use again if that `is_final`. Returns whether it gave it back; `None` if nothing was done.
+    /// Gives a slab back if it is empty, else puts it into use again if that `is_final`. Returns
+    /// whether it gave it back; `None` if nothing was done.
     fn end_vacating_unit(&self, unit: u64, is_final: bool) -> Option<bool> {
         let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
         let number = state.class().filter(|_| self.is_vacating(unit))?;
@@ -334,7 +353,8 @@ impl<M: MappedMedium> Inner<M> {
         let word = &self.unit(unit).state;
         // ORDER: AcqRel: as in `own`.
         word.compare_exchange(self.medium(), state.0, owned.0, AcqRel, Relaxed).ok()?;
-        // What comes next is done under the same pin: the collector, which finds it owned and in no cache, asks again after that.
+        // What comes next is done under the same pin: the collector, which finds it owned and in no
+        // cache, asks again after that.
         self.shared().vacated.fetch_sub(self.medium(), 1, Relaxed);
         if self.holding(unit, class) == Holding::Nothing && self.release_unit(unit, number) {
             return Some(true);
@@ -343,7 +363,8 @@ impl<M: MappedMedium> Inner<M> {
         Some(false)
     }
 
-    /// Puts all slabs that are being emptied into use again: the pool is about to be closed, and nobody is inside.
+    /// Puts all slabs that are being emptied into use again: the pool is about to be closed, and
+    /// nobody is inside.
     pub(crate) fn end_all_vacating(&self) {
         for unit in self.all_units() {
             let _ = self.end_vacating_unit(unit, true);
@@ -352,7 +373,8 @@ impl<M: MappedMedium> Inner<M> {
         self.shared().window.store(self.medium(), 0, Relaxed);
     }
 
-    /// The first unit of the run of `wanted` that is emptied with the least moving, and the bytes to move.
+    /// The first unit of the run of `wanted` that is emptied with the least moving, and the bytes
+    /// to move.
     fn cheapest_run(
         &self,
         zone: &Zone,
@@ -409,7 +431,8 @@ impl<M: MappedMedium> Inner<M> {
     }
 }
 
-/// The units of those slabs, which are sorted by what they hold, whose blocks have room in the others.
+/// The units of those slabs, which are sorted by what they hold, whose blocks have room in the
+/// others.
 fn worth_emptying(
     class: &Class,
     found: &[Found],
@@ -450,7 +473,8 @@ mod tests {
         pool.pin().alloc(bytes).ok().map(|block| block.fenced_later().into_offset())
     }
 
-    /// Fills the pool with blocks of `bytes` bytes, and frees all but one of four. Returns those that are left.
+    /// Fills the pool with blocks of `bytes` bytes, and frees all but one of four. Returns those
+    /// that are left.
     fn thinned<M: MappedMedium>(pool: &Pool<M>, bytes: usize) -> Vec<u64> {
         let blocks: Vec<u64> = std::iter::from_fn(|| take(pool, bytes)).collect();
         let (kept, gone): (Vec<_>, Vec<_>) =
@@ -514,7 +538,8 @@ mod tests {
         let kept = thinned(&pool, BYTES);
         let (slabs, slack) = pool.slack();
         assert!(slack * 3 > slabs * 2 && slack < slabs);
-        let victims = pool.vacate(ALL, &|_| false);
+        let mut victims = pool.vacate(ALL, &|_| false);
+        victims.sort_unstable();
         assert!(victims.len() as u64 * pool.slab_bytes() > slabs / 2, "{} slabs", victims.len());
         assert_eq!(pool.vacating(), victims);
         assert_sound(&pool);

@@ -59,7 +59,8 @@ pub(crate) enum Use {
     Reserve,
     /// It was damaged: what it holds can be read, but nothing is handed out from it or given back to it.
     Damaged,
-    /// A slab that is being emptied: nobody owns it, it is in no list, and nothing is handed out from it. See `vacate`.
+    /// A slab that is being emptied: nobody owns it, it is in no list, and nothing is handed out
+    /// from it. See `vacate`.
     Vacating,
 }
 

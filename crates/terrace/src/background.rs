@@ -16,7 +16,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const SWEEP_BUDGET: usize = 4000;
 /// A sweep that removes so many entries is followed by another at once: more are likely to be due.
 const MANY: u64 = 25;
-/// Time that sweeps take in a row: a fifth of a core, where entries expire faster than a sweep a turn removes them.
+/// Time that sweeps take in a row: a fifth of a core, where entries expire faster than a sweep a
+/// turn removes them.
 const SWEEP_TIME: Duration = Duration::from_millis(25);
 /// Time that moving records together takes in a row: less than a tenth of a core.
 const COMPACT_TIME: Duration = Duration::from_millis(8);
@@ -278,7 +279,8 @@ fn sweep(engine: &dyn Engine, signal: &Signal) {
     }
 }
 
-/// Takes a step, and another for as long as a step says so, for so long at most. Whoever wants the store to stay as it is waits for one step.
+/// Takes a step, and another for as long as a step says so, for so long at most. A caller that wants the
+/// store to stay as it is waits for one step.
 #[allow(clippy::disallowed_methods, reason = "the facade owns the threads, and shares their time out")]
 fn repeat(signal: &Signal, time: Duration, mut step: impl FnMut() -> bool) {
     let began = std::time::Instant::now();

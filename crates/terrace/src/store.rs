@@ -386,8 +386,9 @@ impl Store {
         self.0.engine.sweep_expired(budget)
     }
 
-    /// Moves entries together where much memory lies idle between them, a bounded number, and says whether that has given memory back. Call it again and again, if
-    /// [`Options::expiry_thread`] does not. A write that finds no memory does as much as it needs of this by itself.
+    /// Moves entries together where much memory lies idle between them, a bounded number, and says
+    /// whether that has given memory back. Call it again and again, if [`Options::expiry_thread`]
+    /// does not. A write that finds no memory does as much as it needs of this by itself.
     pub fn compact(&self) -> bool {
         self.0.engine.compact()
     }

@@ -236,7 +236,8 @@ fn a_pool_whose_memory_is_on_its_way_back_is_not_full() {
     }
 }
 
-/// A pool that was full of values of one size has room for any other, at once and through a restart.
+/// A pool that was full of values of one size has room for any other, at once and through a
+/// restart.
 #[test]
 fn pool_full_of_one_size_serves_every_size() {
     for index in Index::ALL {

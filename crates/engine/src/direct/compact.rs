@@ -1,20 +1,29 @@
-//! Moving records together, so that the memory between them comes back in pieces that serve every size.
+//! Moving records together, so that the memory between them comes back in pieces that serve every
+//! size.
 //!
-//! A pool that was full of values of one size, and has lost most of them, has few records left in many slabs. A *round* takes the sparsest slabs out of use (`vacate` in
-//! the pool), copies each record of these to a block elsewhere, and gives the slabs back once their blocks have come back:
+//! A pool that was full of values of one size, and has lost most of them, has few records left in
+//! many slabs. A *round* takes the sparsest slabs out of use (`vacate` in the pool), copies each
+//! record of these to a block elsewhere, and gives the slabs back once their blocks have come back:
 //!
 //! ```text
-//!   choose slabs | grace | copy records, fence, swap the index's words, fence, retire the old blocks | grace | give the slabs back
+//!   choose slabs | grace period | copy records, fence, swap the index's words, fence,
+//!   retire the old blocks | grace period | give the slabs back
 //! ```
 //! # Invariants
-//! 1. A copy has the words of its record: key, value, expiry, stamp. So it is the same version of its key ([`Token`](crate::Token)), for transactions and watches too.
-//! 2. The copy is durable before one compare-and-swap of the index's word puts it in the record's place. If the word has changed, the copy is freed and the
-//!    record is somebody's who retires it. So a move is a put of the same entry: what holds beside puts and in a crash between two stores of one holds here.
-//! 3. Until the grace is over, a block of a slab may be a record that a writer has not linked yet. Behind it each block is linked, or in limbo, or no record.
-//! 4. A record that a batch has claimed, one that does not match its checksum, and what is no record stay where they are, and with them the slab, which is used again.
+//! 1. A copy has the words of its record: key, value, expiry, stamp. So it is the same version of
+//!    its key ([`Token`](crate::Token)), for transactions and watches too.
+//! 2. The copy is durable before one compare-and-swap of the index's word puts it in the record's
+//!    place. If the word has changed, another writer retires the record, and the copy is freed. So
+//!    a move is a put of the same entry: what holds beside puts, and in a crash in the middle of
+//!    one, holds here.
+//! 3. Until the grace period is over, a block of a slab may be a record that a writer has not
+//!    linked yet. Behind it each block is linked, or in limbo, or no record.
+//! 4. A record that a batch has claimed, one that does not match its checksum, and what is no
+//!    record stay where they are, and with them the slab, which is used again.
 //!
-//! **A crash** between the copy and the swap leaves a copy that nobody names; behind the swap, an old record that nobody names. The collector takes back either. Slabs that are being emptied
-//! are found by the next round, of any process.
+//! **A crash** between the copy and the swap leaves a copy that nothing reaches; behind the swap,
+//! an old record that nothing reaches. The collector frees either. Slabs that are being emptied are
+//! found by the next round, of any process.
 
 use super::expiry::Pass;
 use super::record::Shape;
@@ -33,7 +42,8 @@ const TOGETHER: usize = 64;
 const FEW: usize = 8;
 /// Bytes of records that a step in the background moves.
 const STEP_BYTES: u64 = 1 << 20;
-/// In the background slabs are left alone that hold more than so many percent of their blocks, and all of them while less than this is free in them.
+/// In the background slabs are left alone that hold more than so many percent of their blocks, and
+/// all of them while less than this is free in them.
 const BACKGROUND_PERCENT: u64 = 60;
 const SLACK_PERCENT: u64 = 25;
 /// Less than so many slabs are not worth the looking.
@@ -61,6 +71,8 @@ pub(super) struct State {
     /// The same where more was tried, and the bytes that were wanted then.
     pub(super) refused: Option<(u64, u64)>,
     pub(super) pass: Pass,
+    /// Whether a thread that stayed pinned has kept memory from coming back.
+    pub(super) was_held_up: bool,
 }
 
 /// Slabs on their way.
@@ -105,9 +117,9 @@ impl State {
         self.stuck.extend(slabs);
     }
 
-    /// Tries what could not be emptied again, once as much has been freed since as a quarter of the pool has.
+    /// Tries what could not be emptied again, once a 64th of the pool's size has been freed since.
     pub(super) fn forget_stuck(&mut self, freed: u64, size: u64) {
-        if freed.wrapping_sub(self.stuck_since) > size / 4 {
+        if freed.wrapping_sub(self.stuck_since) > size / 64 {
             self.stuck.clear();
         }
     }
@@ -174,7 +186,9 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         (round.has_moved, round.since) = (true, self.pool().epoch_now());
     }
 
-    /// Ends the round that is under way, if there is one, so that its slabs are free or in use again. Returns whether one is free. The caller is not pinned and waits for those who are.
+    /// Ends the round that is under way, if there is one, so that its slabs are free or in use
+    /// again. Returns whether one is free. The caller is not pinned, and waits for threads that
+    /// are.
     pub(super) fn end_round(&self, state: &mut State) -> bool {
         let mut slabs = state.round.take().map_or(Vec::new(), |round| round.slabs);
         if slabs.is_empty() {
@@ -183,10 +197,12 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         !slabs.is_empty() && self.empty_slabs(&slabs, Elsewhere::InUse, state) > 0
     }
 
-    /// Empties slabs that are out of use, waits for their blocks, and gives them back. Those that cannot be emptied are used again. Returns how many it gave back.
+    /// Empties slabs that are out of use, waits for their blocks, and gives them back. Those that
+    /// cannot be emptied are used again. Returns how many it gave back.
     pub(super) fn empty_slabs(&self, slabs: &[u64], elsewhere: Elsewhere, state: &mut State) -> u64 {
         let pool = self.pool();
-        if pool.outwait() {
+        state.was_held_up |= !pool.outwait();
+        if !state.was_held_up {
             let mut stuck = Vec::new();
             for &slab in slabs {
                 if !self.empty_slab(slab, elsewhere) {
@@ -194,7 +210,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
                 }
             }
             state.give_up(stuck, pool.freed());
-            pool.outwait();
+            state.was_held_up |= !pool.outwait();
         }
         let (released, left) = pool.end_vacating(slabs, false);
         state.give_up(left.iter().copied(), pool.freed());
@@ -202,7 +218,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         released
     }
 
-    /// Whether a slab is not to be emptied: it was tried in vain, or something lies in it that is no record. Reads one word of each block, which may be being written.
+    /// Whether a slab is not to be emptied: it was tried in vain, or something lies in it that is
+    /// no record. Reads one word of each block, which may be being written.
     pub(super) fn is_to_stay(&self, state: &State, slab: u64) -> bool {
         let guard = self.pool().pin();
         let region = guard.pool().region();
@@ -215,7 +232,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         state.stuck.contains(&slab) || !guard.blocks_in(slab).into_iter().all(is_record)
     }
 
-    /// Moves every record out of a slab. `false` if something is in it that cannot be moved, or there is no room for it elsewhere.
+    /// Moves every record out of a slab. `false` if something is in it that cannot be moved, or
+    /// there is no room for it elsewhere.
     fn empty_slab(&self, slab: u64, elsewhere: Elsewhere) -> bool {
         let blocks = self.pool().pin().blocks_in(slab);
         let mut rest = &blocks[..];
@@ -228,7 +246,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         true
     }
 
-    /// Moves the first of these blocks, as many as go under one pin. Returns how many it has done with; `None` if one of them is stuck.
+    /// Moves the first of these blocks, as many as go under one pin. Returns how many it has done
+    /// with; `None` if one of them is stuck.
     fn move_some(&self, blocks: &[u64], elsewhere: Elsewhere) -> Option<usize> {
         let guard = self.pool().pin();
         let many = guard.prepare_to_retire(TOGETHER).is_ok();
@@ -319,7 +338,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         if moves.is_empty() {
             return;
         }
-        // PERSIST: all copies before the index's words for them. A crash before this leaves copies that nobody names.
+        // PERSIST: all copies before the index's words for them. A crash before this leaves copies
+        // that nobody names.
         self.pool().region().fence();
         let mut deferred = Deferred::default();
         let mut old = Vec::with_capacity(moves.len());
@@ -331,8 +351,9 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
                 _ => guard.free(new.unwrap_or(0), record.shape.size()),
             }
         }
-        // PERSIST: the words, before the old records can be used again: until then a crash brings these back.
-        self.index.settle(guard, deferred);
+        // PERSIST: the words, before the old records can be used again: until then a crash brings
+        // these back.
+        self.index.persist_deferred(guard, deferred);
         old.into_iter().for_each(|(offset, bytes)| guard.retire(offset, bytes));
     }
 }

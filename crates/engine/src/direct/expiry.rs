@@ -66,7 +66,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         (seen, removed, next == 0)
     }
 
-    /// Goes on with a pass over all records, if one may find something, until it has removed records of `bytes` bytes. Returns whether it has removed any.
+    /// Goes on with a pass over all records, if one may find something, until it has removed
+    /// records of `bytes` bytes. Returns whether it has removed any.
     pub(super) fn sweep_for(&self, bytes: u64, pass: &mut Pass) -> bool {
         let (written, records, expiring) = {
             let guard = self.pool().pin();
@@ -149,7 +150,8 @@ impl Default for Pass {
 }
 
 impl Pass {
-    /// Whether another look may find something: one of those that were seen has expired by now, or many have been written since.
+    /// Whether another look may find something: one of those that were seen has expired by now, or
+    /// many have been written since.
     fn is_due(&self, now: u64, written: u64, records: u64) -> bool {
         now >= self.next || written.wrapping_sub(self.written) > records / 16
     }

@@ -75,7 +75,8 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
         }
     }
 
-    /// Whether the new record takes over a value that is not the one of `live` any more: it has been moved since the record was staged.
+    /// Whether the new record takes over a value that is not the one of `live` any more: it has
+    /// been moved since the record was staged.
     fn takes_over_another(&self, index: usize, live: Option<Record<'_>>) -> bool {
         let extent = |record: &Record<'_>| record.body.outline.map(|outline| outline.extent);
         let is_expiry = matches!(self.steps[index].what, Some(What::Expire(_)));
@@ -131,7 +132,8 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
             let Ok(record) = Record::at(self.guard, new) else { continue };
             let old = self.olds.get(index).copied().flatten();
             let old = old.and_then(|old| Record::at(self.guard, old).ok());
-            // A new expiry takes the value over once it is committed; until then that is its record's, whatever has become of it.
+            // A new expiry takes the value over once it is committed; until then that is its
+            // record's, whatever has become of it.
             let takes_over = matches!(self.steps[index].what, Some(What::Expire(_)));
             let shared = takes_over.then(|| record.facts());
             if self.descriptor.status() == Some(Status::Committed) {

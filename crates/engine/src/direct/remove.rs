@@ -33,7 +33,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         match self.commit_many(steps, count) {
             Ok(()) => Ok(removed),
             Err(Trouble::Failed(error)) => Err(error),
-            Err(Trouble::Changed(_)) => unreachable!("nothing is expected"),
+            Err(Trouble::Changed(_) | Trouble::Moved) => unreachable!("nothing is expected"),
         }
     }
 

@@ -1,12 +1,16 @@
 //! Room for a write that finds the pool full: what is had back before it is refused.
 //!
-//! In this order, each step only if the one before has brought nothing: memory that waits for readers (`relieve` in the pool); records that have expired; the memory between
-//! records (`compact`); a *window*, a run of units that is emptied of records and of values that lie in extents.
+//! In this order, each step only if the one before has brought nothing: memory that waits for
+//! readers (`relieve` in the pool); records that have expired; the memory between records
+//! (`compact`); a *window*, a run of units that is emptied of records and of values that lie in
+//! extents.
 //!
 //! # Invariants
-//! 1. No step runs again in vain: what has found nothing is not tried again before something has been freed, or written, or has expired.
-//! 2. One thread of a process makes room at a time. Who waited for another tries its write again first, so writers that relieve do not undo each other's work without an end:
-//!    every turn of one is a gain, or its last.
+//! 1. No step runs again in vain: what has found nothing is not tried again before something has
+//!    been freed, or written, or has expired.
+//! 2. One thread of a process makes room at a time. A thread that waited for another tries its
+//!    write again first. So writers do not undo each other's work without an end: every turn of one
+//!    is a gain, or its last.
 //! 3. A thread that keeps an entry pinned makes no room: it would wait for itself.
 
 use super::compact::{Elsewhere, State};
@@ -17,20 +21,26 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use terrace_index::{PointIndex, Swapped};
 use terrace_pool::{Guard, PAGE, PoolFull, Sparse};
 
-/// Bytes of records that are moved to make room, at a time: more slabs than one, for the writes that follow.
+/// Bytes of records that are moved to make room, at a time: more slabs than one, for the writes
+/// that follow.
 const BYTES: u64 = 1 << 20;
 /// That much is doubled so often at most.
 const MOST_DOUBLINGS: u32 = 12;
-/// Rounds that come to nothing before another way is tried.
-const ROUNDS: u32 = 4;
+/// Slabs are emptied of which at most so many percent is in use: the sparsest are tried first.
+const PERCENTS: [u64; 3] = [20, 60, 100];
+/// Rounds for each of these that may come to nothing.
+const ROUNDS: usize = 2;
+/// What was tried in vain is tried again when a slab's worth has been freed, or this part of all.
+const PART: u64 = 1024;
 /// Windows that are tried for one write.
 const WINDOWS: u32 = 16;
 /// Records that are looked at under one pin.
 const PIECE: usize = 256;
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
-    /// Makes room for `wanted` bytes in one piece. Returns whether there may be some, so that the write is to be tried again. `tries` is how often
-    /// it has been tried: the more, the more room is made.
+    /// Makes room for `wanted` bytes in one piece. Returns whether there may be some, so that the
+    /// write is to be tried again. `tries` is how often it has been tried: the more, the more room
+    /// is made.
     pub(super) fn make_room(&self, wanted: u64, tries: u32) -> bool {
         if self.is_running().is_err() || self.keeps_anything() {
             return false;
@@ -45,7 +55,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let bytes = BYTES.max(2 * wanted) << tries.min(MOST_DOUBLINGS);
         let has_gained = self.take_back_expired(bytes, &mut state) || self.gain(wanted, bytes, &mut state);
         if has_gained {
-            // ORDER: Release: whoever sees the gain finds what was freed.
+            // ORDER: Release: a thread that sees the gain finds what was freed.
             self.compactor.gains.fetch_add(1, Release);
         }
         has_gained
@@ -66,9 +76,12 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     fn gain(&self, wanted: u64, bytes: u64, state: &mut State) -> bool {
         let (pool, freed) = (self.pool(), self.pool().freed());
-        if state.refused.is_some_and(|(then, least)| then == freed && wanted >= least) {
+        let enough = (pool.slack().0 / PART).max(pool.slab_bytes());
+        let is_early = |(then, least)| freed.wrapping_sub(then) < enough && wanted >= least;
+        if state.refused.is_some_and(is_early) {
             return false;
         }
+        state.was_held_up = false;
         state.forget_stuck(freed, pool.size());
         let has_ended_one = self.end_round(state);
         let has_gained = match pool.is_extent(wanted) {
@@ -77,20 +90,17 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
                 has_ended_one || self.gain_slabs(bytes, state) || self.gain_window(pool.slab_bytes(), state)
             }
         };
-        // What has been freed meanwhile was moved.
-        state.refused = (!has_gained).then(|| (pool.freed(), wanted));
+        // What has been freed meanwhile was moved. Once readers have gone it may be another matter.
+        state.refused = (!has_gained && !state.was_held_up).then(|| (pool.freed(), wanted));
         has_gained
     }
 
     /// Moves the records of sparse slabs together, until one slab is free.
     fn gain_slabs(&self, bytes: u64, state: &mut State) -> bool {
-        for _ in 0..ROUNDS {
-            let which = Sparse { bytes, percent: 100 };
+        for percent in PERCENTS.into_iter().flat_map(|percent| [percent; ROUNDS]) {
+            let which = Sparse { bytes, percent };
             let slabs = self.pool().vacate(which, &|slab| self.is_to_stay(state, slab));
-            if slabs.is_empty() {
-                return false;
-            }
-            if self.empty_slabs(&slabs, Elsewhere::InUse, state) > 0 {
+            if !slabs.is_empty() && self.empty_slabs(&slabs, Elsewhere::InUse, state) > 0 {
                 return true;
             }
         }
@@ -116,7 +126,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         false
     }
 
-    /// The window that costs the least to empty: one without values in extents, for which all records are to be looked at, if there is one.
+    /// The window that costs the least to empty: one without values in extents, for which all
+    /// records are to be looked at, if there is one.
     fn find_window(&self, wanted: u64, state: &State) -> Option<Range<u64>> {
         let pool = self.pool();
         let is_left_out = |unit: u64| self.is_to_stay(state, unit);
@@ -133,7 +144,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let slabs = pool.open_window(window);
         self.empty_slabs(&slabs, Elsewhere::Anywhere, state);
         self.move_extents(window);
-        pool.outwait();
+        state.was_held_up |= !pool.outwait();
         let left = pool.taken_in(window);
         pool.close_window();
         let is_free = left.is_empty();
@@ -172,7 +183,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         });
     }
 
-    /// Calls `each` with every record that has an extent, or is one, with its word, until it says that this pin is to end.
+    /// Calls `each` with every record that has an extent, or is one, with its word, until it says
+    /// that this pin is to end.
     fn each_extent(&self, mut each: impl FnMut(&Guard<'_, I::Medium>, &Record<'_>, u64) -> bool) {
         let (mut position, mut words) = (0, Vec::with_capacity(2 * PIECE));
         loop {

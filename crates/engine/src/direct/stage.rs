@@ -81,7 +81,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         self.stage_as(guard, draft, || self.root.stamp(guard))
     }
 
-    /// Writes a record that is sound, and has this value, once more: the same version of its key, with its value elsewhere.
+    /// Writes a record that is sound, and has this value, once more: the same version of its key,
+    /// with its value elsewhere.
     pub(super) fn stage_moved<'g>(
         &self,
         guard: &'g Guard<'_, I::Medium>,

@@ -92,7 +92,8 @@ impl<'g> Record<'g> {
         }
     }
 
-    /// Tells it from every other version of its key. A copy of the record elsewhere has the same one, and so has one whose value was moved.
+    /// Tells it from every other version of its key. A copy of the record elsewhere has the same
+    /// one, and so has one whose value was moved.
     #[inline(always)]
     pub(crate) fn token(&self) -> Token {
         let sum = match self.body.outline {

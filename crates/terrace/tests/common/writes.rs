@@ -153,8 +153,9 @@ impl Operation for Whole {
     }
 }
 
-/// What a victim does until it is killed: a thread for each of `writers`, whose operations follow from its seed and are acknowledged as they return, by its place among them. The first
-/// victim has a thread more, which moves all entries again and again.
+/// What a victim does until it is killed: a thread for each of `writers`, whose operations follow
+/// from its seed and are acknowledged as they return, by its place among them. The first victim has
+/// a thread more, which moves all entries again and again.
 pub fn write_until_killed(store: &Store, writers: std::ops::Range<u64>, seed: impl Fn(u64) -> Draws) {
     std::thread::scope(|scope| {
         if writers.start == 0 {
