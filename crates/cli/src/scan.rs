@@ -37,6 +37,7 @@ pub(crate) fn run(options: &ScanOptions) -> Outcome {
         })?;
     }
     out.flush()?;
+    target.check_left_out()?;
     Ok(ExitCode::SUCCESS)
 }
 

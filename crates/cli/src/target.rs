@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use terrace::{Cursor, OpenError, Store, WriteError};
+use terrace::{Cursor, OpenError, ReadError, Store, WriteError};
 use terrace_server::config::Config;
 
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     record::Record,
     remote::{self, Client, Refused},
     scan::{Found, Wanted},
+    text::counted,
 };
 
 /// Where the records are.
@@ -83,6 +84,20 @@ impl Target {
         }
     }
 
+    /// Fails if [`Target::each_entry`] has left damaged records out.
+    pub(crate) fn check_left_out(&self) -> Result<(), Failure> {
+        let count = match self {
+            Target::Pool(store) => store.stats().damaged_records_skipped,
+            Target::Server(client) => client.left_out,
+        };
+        if count == 0 {
+            return Ok(());
+        }
+        let left_out = counted(count, "damaged record", "damaged records");
+        let hint = "`terrace check` names them; `terrace check --repair` copies all others to a new pool";
+        Err(Failure::new(format!("left out {left_out}; all others were written")).hint(hint))
+    }
+
     /// Whether other processes may write to the store during an iteration.
     pub(crate) fn is_shared(&self) -> bool {
         match self {
@@ -145,13 +160,15 @@ fn each_in_pool(
     let mut cursor = Cursor::default();
     loop {
         let mut more: io::Result<bool> = Ok(true);
-        cursor = store
-            .scan(cursor, AT_LEAST, &mut |key, entry| {
-                if matches!(more, Ok(true)) && (wanted.key)(key) {
-                    more = each(key, Found { value: entry.value, expires_at: entry.expires_at });
-                }
-            })
-            .map_err(Failure::new)?;
+        let scanned = store.scan(cursor, AT_LEAST, &mut |key, entry| {
+            if matches!(more, Ok(true)) && (wanted.key)(key) {
+                more = each(key, Found { value: entry.value, expires_at: entry.expires_at });
+            }
+        });
+        cursor = match scanned {
+            Err(ReadError::Skipped { next, .. }) => next,
+            scanned => scanned.map_err(Failure::new)?,
+        };
         if !more? || cursor == Cursor::default() {
             return Ok(());
         }

@@ -56,6 +56,11 @@ fn damage_is_found_and_what_is_whole_can_be_kept() {
     assert!(finding.ends_with("; touches \"key:1234\"; --repair drops it"), "{finding}");
     place.run(&["get", "key:1234"]).fails(1, "damaged");
     assert_eq!(place.run(&["get", "key:1235"]).ok().out, b"value 1235");
+    // All others are listed and dumped, and the exit code says that it is not all.
+    let told = "left out 1 damaged record; all others were written";
+    for command in ["scan", "dump"] {
+        assert_eq!(place.run(&[command]).fails(1, told).text().lines().count(), 4999, "{command}");
+    }
 
     let repaired = place.run(&["check", "--repair"]).ok();
     assert!(repaired.err.contains("salvaged 4,999 records, dropped 1 record; the damaged pool is now"));

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
-use terrace::{Store, Transaction};
+use terrace::{Store, Transaction, WriteError};
 
 const SHARED: &[&str] = &["--shared"];
 
@@ -242,13 +242,14 @@ fn transactions_of_two_servers_and_a_program_lose_nothing_of_each_other() {
     let add = |transaction: &mut Transaction<'_>| {
         for key in [b"n".as_slice(), b"transactions"] {
             let old = text(transaction.get(key).unwrap()).map_or(0, |text| text.parse().unwrap());
-            transaction.put(key, (old + 1u32).to_string().as_bytes()).unwrap();
+            transaction.put(key, (old + 1u32).to_string().as_bytes())?;
         }
+        Ok::<(), WriteError>(())
     };
     std::thread::scope(|scope| {
         scope.spawn(|| add_through(&one, TIMES));
         scope.spawn(|| add_through(&other, TIMES));
-        scope.spawn(|| (0..TIMES).for_each(|_| embedded.transaction(&[], add).unwrap().unwrap()));
+        scope.spawn(|| (0..TIMES).for_each(|_| embedded.transaction(add).unwrap()));
         scope.spawn(|| (0..TIMES).for_each(|_| _ = embedded.increment(b"n", 1).unwrap()));
     });
     assert_eq!((number(b"n"), number(b"transactions")), (Some(4 * TIMES), Some(3 * TIMES)));

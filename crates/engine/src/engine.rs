@@ -104,6 +104,9 @@ pub trait Engine: Send + Sync {
     /// Visits entries from `cursor` on (0: the beginning), at least about `at_least` of them, and returns where to go on, 0 at the end.
     /// A whole scan visits every key that is there throughout; one that comes, goes or changes meanwhile perhaps, and rarely one twice.
     /// Fails with [`ReadError::InvalidCursor`] at [`CURSOR_LIMIT`](crate::CURSOR_LIMIT) and above.
+    ///
+    /// A damaged record does not stop a scan. The scan visits the other records and then fails with
+    /// [`ReadError::Skipped`], which holds the cursor to continue with.
     fn scan(
         &self,
         cursor: Cursor,

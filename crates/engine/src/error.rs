@@ -51,6 +51,18 @@ pub enum ReadError {
         /// What is wrong there.
         what: &'static str,
     },
+    /// A scan met records that do not match their checksums. It has visited all other records up to
+    /// `next`, where it can continue.
+    Skipped {
+        /// How many records it has left out.
+        records: u64,
+        /// Where the first of them lies, in bytes from the start of the pool.
+        offset: u64,
+        /// What is wrong there.
+        what: &'static str,
+        /// The cursor to go on with; 0 at the end.
+        next: u64,
+    },
     /// The store was opened by the process that this one was forked from.
     Forked,
     /// A scan was to go on from a number that no scan returns: see [`CURSOR_LIMIT`](crate::CURSOR_LIMIT).
@@ -96,7 +108,9 @@ pub enum WriteError {
 impl From<ReadError> for WriteError {
     fn from(error: ReadError) -> Self {
         match error {
-            ReadError::Corrupt { offset, what } => Self::Corrupt { offset, what },
+            ReadError::Corrupt { offset, what } | ReadError::Skipped { offset, what, .. } => {
+                Self::Corrupt { offset, what }
+            }
             ReadError::Forked => Self::Forked,
             ReadError::InvalidCursor => Self::InvalidCursor,
         }
@@ -131,6 +145,14 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Corrupt { offset, what } => corrupt(f, *offset, what),
+            Self::Skipped { records: 1, offset, what, .. } => {
+                write!(f, "a record was left out, for ")?;
+                corrupt(f, *offset, what)
+            }
+            Self::Skipped { records, offset, what, .. } => {
+                write!(f, "{records} records were left out, for ")?;
+                corrupt(f, *offset, what)
+            }
             Self::Forked => Forked.fmt(f),
             Self::InvalidCursor => write!(f, "{INVALID_CURSOR}"),
         }

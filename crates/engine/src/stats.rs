@@ -25,6 +25,9 @@ pub struct Stats {
     pub lost_bytes: u64,
     /// Memory that was found to be damaged and is not used any more.
     pub damaged_bytes: u64,
+    /// Damaged records that scans have left out since the store was opened. A record counts each
+    /// time.
+    pub damaged_records_skipped: u64,
     /// Free.
     pub free_bytes: u64,
     /// The longest run of free memory: the largest value that fits.
@@ -67,7 +70,7 @@ pub struct Costs {
     pub fences_per_put: u32,
     /// Fences of a removal.
     pub fences_per_removal: u32,
-    /// Fences of a batch of several keys, however many.
+    /// Fences of a batch of up to 64 keys. Each further 64 keys add one.
     pub fences_per_batch: u32,
     /// Lines that a put writes back beside those of its record.
     pub write_backs_per_put: u32,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use terrace::{Change, Entry, Put, Store, Transaction};
+use terrace::{Change, Entry, Put, ReadError, Store, Transaction};
 
 use crate::command::{Failure, Outcome, check_key};
 
@@ -53,7 +53,8 @@ pub trait Keyspace {
     /// Removes keys as one, and says how many were there.
     fn remove_all(&mut self, keys: &[&[u8]]) -> Result<u64, Failure>;
 
-    /// Does several things as one: to everyone else, and through a crash. `body` may run more than once.
+    /// Does several things as one: to all other clients, and through a crash. `body` may run more
+    /// than once. If it fails, nothing of it happens.
     fn atomically(&mut self, body: &mut dyn FnMut(&mut dyn Keyspace) -> Outcome) -> Outcome;
 
     /// Shows at least about `at_least` keys from `cursor` on (0: the beginning); the cursor of the next, 0 at the end.
@@ -79,6 +80,18 @@ fn modify_absent(failure: Failure, change: &mut dyn FnMut(Option<Found<'_>>) -> 
 
 /// Keys that are read under one pin; more would keep freed memory waiting for long.
 const PIECE: usize = 1024;
+
+/// Continues behind damaged records, so that a client sees all others. The log and the statistics
+/// count the records that were left out.
+fn past_damage(scanned: Result<u64, ReadError>) -> Result<u64, Failure> {
+    match scanned {
+        Err(ref error @ ReadError::Skipped { next, .. }) => {
+            log::warn!("a scan has gone on behind damage: {error}");
+            Ok(next)
+        }
+        scanned => Ok(scanned?),
+    }
+}
 
 /// The store, each call by itself.
 pub struct Direct<'a>(pub &'a Store);
@@ -141,12 +154,11 @@ impl Keyspace for Direct<'_> {
     }
 
     fn atomically(&mut self, body: &mut dyn FnMut(&mut dyn Keyspace) -> Outcome) -> Outcome {
-        let done = self.0.transaction(&[], |transaction| body(&mut Overlay::new(self.0, transaction)))?;
-        done.unwrap_or(Ok(()))
+        self.0.transaction(|transaction| body(&mut Overlay::new(self.0, transaction)))
     }
 
     fn scan(&mut self, cursor: u64, at_least: usize, each: &mut dyn FnMut(&[u8])) -> Result<u64, Failure> {
-        Ok(self.0.scan(cursor, at_least, &mut |key, _| each(key))?)
+        past_damage(self.0.scan(cursor, at_least, &mut |key, _| each(key)))
     }
 
     fn random_key(&mut self) -> Result<Option<Vec<u8>>, Failure> {
@@ -308,11 +320,11 @@ impl Keyspace for Overlay<'_, '_> {
             return Ok(0);
         }
         let touched = &self.touched;
-        Ok(self.store.scan(cursor, at_least, &mut |key, _| {
+        past_damage(self.store.scan(cursor, at_least, &mut |key, _| {
             if !touched.contains(key) {
                 each(key);
             }
-        })?)
+        }))
     }
 
     fn random_key(&mut self) -> Result<Option<Vec<u8>>, Failure> {

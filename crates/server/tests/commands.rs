@@ -203,6 +203,37 @@ fn several_keys_are_written_all_or_none() {
 }
 
 #[test]
+fn overlong_key_in_transaction_leaves_store_sound() {
+    for index in [terrace::Index::Clht, terrace::Index::Turbo, terrace::Index::Rewo, terrace::Index::Level] {
+        let store = terrace::Store::options().anonymous().index(index).create().expect("memory for a store");
+        let clock = Arc::new(terrace::ManualClock::at(START_MS));
+        let mut client = Client::of(Arc::new(Shared::new(store, Config::default())), clock);
+        let long = "k".repeat(65_537);
+        let long = |command: &str| {
+            format!("*2\r\n${}\r\n{command}\r\n${}\r\n{long}\r\n", command.len(), long.len()).into_bytes()
+        };
+        client.expect(&[("MULTI", "+OK")]);
+        for command in ["GET", "DEL", "TTL", "INCR", "PERSIST"] {
+            assert_eq!(client.send(&long(command)).0, "+QUEUED");
+        }
+        client.expect(&[
+            ("SET t 1", "+QUEUED"),
+            ("EXEC", "*6 $-1 :0 :-2 -ERR the key is longer than 64 KiB :0 +OK"),
+        ]);
+        assert_eq!(client.send(&long("WATCH")).0, "+OK");
+        client.expect(&[("MULTI", "+OK"), ("SET u 1", "+QUEUED"), ("EXEC", "*1 +OK")]);
+        let report = client.shared.store.check(&mut |_, _| {});
+        assert!(report.is_sound(), "{index:?}: {:#?}", report.findings);
+        client.expect(&[
+            ("DBSIZE", ":2"),
+            ("KEYS t", "*1 $1 t"),
+            ("FLUSHALL", "+OK"),
+            ("SCAN 0", "*2 $1 0 *0"),
+        ]);
+    }
+}
+
+#[test]
 fn names_of_keys() {
     Client::new().expect(&[
         ("SET a 1 EX 100", "+OK"),

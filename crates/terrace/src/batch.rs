@@ -2,7 +2,7 @@
 
 use crate::{Change, Store, Transaction, WriteError};
 use std::time::Duration;
-use terrace_engine::Commit;
+use terrace_engine::{Commit, What, Write};
 
 /// Writes that happen all at one instant or not at all: to every reader, and through a crash.
 ///
@@ -22,44 +22,56 @@ use terrace_engine::Commit;
 #[must_use = "a batch does nothing before it is committed"]
 pub struct Batch<'s> {
     store: &'s Store,
-    steps: Vec<(Vec<u8>, Step)>,
+    /// Keys and values, in the order of the steps.
+    bytes: Vec<u8>,
+    steps: Vec<Step>,
 }
 
-enum Step {
-    Put(Vec<u8>),
-    PutExpiring(Vec<u8>, Duration),
+/// A step, whose key and then its value follow those of the step before it.
+struct Step {
+    key_len: usize,
+    value_len: usize,
+    what: Do,
+}
+
+#[derive(Clone, Copy)]
+enum Do {
+    Put,
+    PutExpiring(Duration),
     Remove,
     Expire(Duration),
 }
 
 impl<'s> Batch<'s> {
     pub(crate) fn new(store: &'s Store) -> Self {
-        Self { store, steps: Vec::new() }
+        Self { store, bytes: Vec::new(), steps: Vec::new() }
     }
 
-    fn step(&mut self, key: &[u8], step: Step) -> &mut Self {
-        self.steps.push((key.to_vec(), step));
+    fn step(&mut self, key: &[u8], value: &[u8], what: Do) -> &mut Self {
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.steps.push(Step { key_len: key.len(), value_len: value.len(), what });
         self
     }
 
     /// Gives `key` this value, without expiry.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
-        self.step(key, Step::Put(value.to_vec()))
+        self.step(key, value, Do::Put)
     }
 
     /// Gives `key` this value, which expires so long after the commit.
     pub fn put_expiring(&mut self, key: &[u8], value: &[u8], after: Duration) -> &mut Self {
-        self.step(key, Step::PutExpiring(value.to_vec(), after))
+        self.step(key, value, Do::PutExpiring(after))
     }
 
     /// Removes `key` if it is there.
     pub fn remove(&mut self, key: &[u8]) -> &mut Self {
-        self.step(key, Step::Remove)
+        self.step(key, &[], Do::Remove)
     }
 
     /// Lets `key` expire so long after the commit, if it is there.
     pub fn expire(&mut self, key: &[u8], after: Duration) -> &mut Self {
-        self.step(key, Step::Expire(after))
+        self.step(key, &[], Do::Expire(after))
     }
 
     /// How many steps it has.
@@ -77,27 +89,49 @@ impl<'s> Batch<'s> {
     /// # Errors
     /// Nothing has happened then.
     pub fn commit(self) -> Result<(), WriteError> {
-        let now_ms = self.store.now_ms();
+        let writes = self.writes();
+        if self.steps.iter().any(|step| matches!(step.what, Do::Expire(_))) {
+            return self.commit_over_reads(&writes);
+        }
+        let done = self.store.engine().commit(&writes, &[])?;
+        assert_eq!(done, Commit::Done, "nothing was expected");
+        Ok(())
+    }
+
+    fn writes(&self) -> Vec<Write<'_>> {
+        let (mut rest, now_ms) = (&self.bytes[..], self.store.now_ms());
+        let mut next = |len| {
+            let (bytes, behind) = rest.split_at(len);
+            rest = behind;
+            bytes
+        };
+        let write = |step: &Step| {
+            let (key, value) = (next(step.key_len), next(step.value_len));
+            let what = match step.what {
+                Do::Put => What::Put { value, expires_at: None },
+                Do::PutExpiring(after) => What::Put { value, expires_at: Some(later(now_ms, after)) },
+                Do::Expire(after) => What::Expire(Some(later(now_ms, after))),
+                Do::Remove => What::Remove,
+            };
+            Write { key, what }
+        };
+        self.steps.iter().map(write).collect()
+    }
+
+    /// Reads the values that get a new time of expiry. If one changes before the commit, starts
+    /// again.
+    fn commit_over_reads(&self, writes: &[Write<'_>]) -> Result<(), WriteError> {
         loop {
             let mut transaction = Transaction::new(&**self.store.engine());
-            self.steps.iter().try_for_each(|(key, step)| step.apply(key, &mut transaction, now_ms))?;
+            for &Write { key, what } in writes {
+                match what {
+                    What::Put { value, expires_at } => transaction.put_expiring(key, value, expires_at)?,
+                    What::Expire(at) => transaction.modify(key, |_| (Change::Expire(at), ()))?,
+                    What::Remove => transaction.remove_unseen(key)?,
+                }
+            }
             if transaction.commit(&[])? == Commit::Done {
                 return Ok(());
-            }
-        }
-    }
-}
-
-impl Step {
-    fn apply(&self, key: &[u8], transaction: &mut Transaction<'_>, now_ms: u64) -> Result<(), WriteError> {
-        match self {
-            Self::Put(value) => transaction.put(key, value),
-            Self::PutExpiring(value, after) => {
-                transaction.put_expiring(key, value, Some(later(now_ms, *after)))
-            }
-            Self::Remove => transaction.remove_unseen(key),
-            Self::Expire(after) => {
-                transaction.modify(key, |_| (Change::Expire(Some(later(now_ms, *after))), ()))
             }
         }
     }

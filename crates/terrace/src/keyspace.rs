@@ -17,7 +17,7 @@ use crate::{Change, Entry, ReadError, Store, Transaction, Value, WriteError};
 /// let store = Store::options().anonymous().create()?;
 /// store.put(b"a", b"1")?;
 /// store.put(b"b", b"2")?;
-/// store.transaction(&[], |transaction| swap(transaction, b"a", b"b"))?.transpose()?;
+/// store.transaction(|transaction| swap(transaction, b"a", b"b"))?;
 /// assert_eq!(store.get(b"a")?.unwrap(), b"2");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -113,15 +113,18 @@ impl Store {
         self.0.engine.token(key)
     }
 
-    /// How `key` stands now, for [`Store::transaction`] to see later whether it has changed. A key that is absent, comes and goes again has
-    /// changed, too. (Rarely, one that is absent all along is said to have changed: when another key was removed meanwhile.)
+    /// How `key` stands now, for [`Store::transaction_if`] to see later whether it has changed. A
+    /// key that is absent, comes and goes again has changed, too. Rarely, an absent key counts as
+    /// changed because another key was removed meanwhile. A version is good for this store while it
+    /// is open.
     ///
     /// ```
     /// let store = terrace::Store::options().anonymous().create()?;
-    /// let version = store.version(b"lock")?;
-    /// let take = |transaction: &mut terrace::Transaction<'_>| transaction.put(b"lock", b"mine");
-    /// assert!(store.transaction(&[(b"lock".to_vec(), version)], take)?.is_some());
-    /// assert!(store.transaction(&[(b"lock".to_vec(), version)], take)?.is_none());
+    /// let before = store.version(b"lock")?;
+    /// assert!(store.version(b"lock")?.meets(&before));
+    /// store.put(b"lock", b"mine")?;
+    /// store.remove(b"lock")?;
+    /// assert!(!store.version(b"lock")?.meets(&before));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn version(&self, key: &[u8]) -> Result<Version, ReadError> {
@@ -290,33 +293,71 @@ impl Store {
         Batch::new(self)
     }
 
-    /// Runs `body`, then does what it wrote at one instant, to every reader and through a crash, at which all that it read was so, absent keys too: transactions are
-    /// serializable. If what it read has changed meanwhile, it runs again. `None`, and nothing is done, if one of the `watched` keys has changed since its [`Store::version`] was that.
+    /// Runs `body`, then does all its writes at one instant, to every reader and through a crash.
+    /// At that instant all that it read was so, absent keys too: transactions are serializable. If
+    /// what it read has changed meanwhile, it runs again.
     ///
-    /// What `body` returns is passed on and decides nothing: what it has written is done also if it returns an error.
+    /// If `body` returns an error, or has called [`Transaction::abort`], nothing of it happens. It
+    /// still runs again if its reads were not all true at one instant, so an error never comes from
+    /// a mixture of two states of the store.
     ///
     /// ```
+    /// use std::error::Error;
+    ///
     /// let store = terrace::Store::options().anonymous().create()?;
     /// store.put(b"from", b"10")?;
-    /// let moved = store.transaction(&[], |transaction| {
-    ///     let value = transaction.get(b"from")?.map(|value| value.to_vec());
-    ///     if let Some(value) = &value {
-    ///         transaction.put(b"to", value)?;
-    ///         transaction.remove(b"from")?;
-    ///     }
-    ///     Ok::<_, terrace::WriteError>(value.is_some())
-    /// })?;
-    /// assert_eq!(moved, Some(Ok(true)));
-    /// assert_eq!(store.get(b"to")?.unwrap(), b"10");
+    /// let take = |amount: u32| {
+    ///     store.transaction(|transaction| -> Result<u32, Box<dyn Error>> {
+    ///         transaction.put(b"to", amount.to_string().as_bytes())?;
+    ///         let has: u32 = match transaction.get(b"from")? {
+    ///             Some(value) => std::str::from_utf8(&value)?.parse()?,
+    ///             None => 0,
+    ///         };
+    ///         let left = has.checked_sub(amount).ok_or("there is too little")?;
+    ///         transaction.put(b"from", left.to_string().as_bytes())?;
+    ///         Ok(left)
+    ///     })
+    /// };
+    /// // An error takes back what the closure has written before it.
+    /// assert_eq!(take(11).unwrap_err().to_string(), "there is too little");
+    /// assert!(!store.contains(b"to")?);
+    /// assert_eq!(take(4)?, 6);
+    /// assert_eq!(store.get(b"from")?.unwrap(), b"6");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn transaction<R>(
+    ///
+    /// # Errors
+    /// That of `body`, or why the store could not be written. Nothing has happened then.
+    pub fn transaction<R, E: From<WriteError>>(
+        &self,
+        body: impl FnMut(&mut Transaction<'_>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        Ok(self.transaction_if(&[], body)?.expect("a transaction that watches no key goes on until it ends"))
+    }
+
+    /// As [`Store::transaction`], but returns `None` and does nothing if one of the `watched` keys
+    /// has changed since its [`Store::version`] was read.
+    ///
+    /// ```
+    /// use terrace::{Store, Transaction, WriteError};
+    ///
+    /// let store = Store::options().anonymous().create()?;
+    /// let watched = [(b"lock".to_vec(), store.version(b"lock")?)];
+    /// let take = |transaction: &mut Transaction<'_>| transaction.put(b"lock", b"mine");
+    /// assert_eq!(store.transaction_if(&watched, take), Ok(Some(())));
+    /// assert_eq!(store.transaction_if(&watched, take), Ok(None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::transaction`]. The watched keys have not changed then either.
+    pub fn transaction_if<R, E: From<WriteError>>(
         &self,
         watched: &[(Vec<u8>, Version)],
-        mut body: impl FnMut(&mut Transaction<'_>) -> R,
-    ) -> Result<Option<R>, WriteError> {
+        mut body: impl FnMut(&mut Transaction<'_>) -> Result<R, E>,
+    ) -> Result<Option<R>, E> {
         for (key, version) in watched {
-            if !self.version(key)?.meets(version) {
+            if !self.version(key).map_err(WriteError::from)?.meets(version) {
                 return Ok(None);
             }
         }
@@ -324,10 +365,11 @@ impl Store {
         loop {
             let mut transaction = Transaction::new(&**self.engine());
             let result = body(&mut transaction);
-            match transaction.commit(watched)? {
-                Commit::Done => return Ok(Some(result)),
-                Commit::Changed(nth) if nth < watched.len() => return Ok(None),
-                Commit::Changed(_) => _ = backoff.spin(),
+            match transaction.end(watched, result.is_err()) {
+                Ok(Commit::Done) => return result.map(Some),
+                Ok(Commit::Changed(nth)) if nth < watched.len() => return Ok(None),
+                Ok(Commit::Changed(_)) => _ = backoff.spin(),
+                Err(error) => return Err(result.err().unwrap_or_else(|| error.into())),
             }
         }
     }
@@ -337,6 +379,9 @@ impl Store {
     /// A whole scan from 0 to 0 visits every key that is there throughout, through any growth of the store. One that comes,
     /// goes or changes meanwhile is visited perhaps, and rarely one twice. A cursor is below [`CURSOR_LIMIT`](crate::CURSOR_LIMIT), so a double holds it
     /// exactly; it stays good after the store was closed and opened again.
+    ///
+    /// A damaged record does not stop a scan: [`ReadError::Skipped`] says how many records were
+    /// left out, and holds the cursor to continue with.
     ///
     /// ```
     /// let store = terrace::Store::options().anonymous().create()?;

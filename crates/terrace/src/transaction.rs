@@ -7,8 +7,9 @@ use terrace_engine::{Commit, Engine, Expected, What, Write};
 
 /// What a transaction reads and writes, while [`Store::transaction`](crate::Store::transaction) runs it.
 ///
-/// It sees what it wrote itself; nobody else does before it commits. Then all of it happens at one instant, if what it
-/// read has not changed until then; otherwise it runs again.
+/// It sees its own writes; no other reader does before it commits. Then all of it happens at one
+/// instant, if what it read has not changed until then; otherwise it runs again. Nothing of it
+/// happens if its closure returns an error or has called [`Transaction::abort`].
 pub struct Transaction<'t> {
     engine: &'t dyn Engine,
     written: BTreeMap<Vec<u8>, Written>,
@@ -18,6 +19,7 @@ pub struct Transaction<'t> {
     cleared: bool,
     /// How many keys more it has made than there were, once that was asked for; kept up from then on.
     more: Cell<Option<i64>>,
+    aborted: bool,
 }
 
 /// What a transaction has made of a key.
@@ -39,6 +41,7 @@ impl<'t> Transaction<'t> {
             read: BTreeMap::new(),
             torn: false,
             cleared: false,
+            aborted: false,
             more: Cell::new(None),
         }
     }
@@ -167,6 +170,36 @@ impl<'t> Transaction<'t> {
     /// Whether there is no key.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Rolls the transaction back without an error: none of its writes happens, neither those
+    /// before this call nor those after it. The closure goes on, and its result is returned. The
+    /// transaction still runs again if what it has read has changed.
+    ///
+    /// ```
+    /// let store = terrace::Store::options().anonymous().create()?;
+    /// store.put(b"stock", b"3")?;
+    /// let taken = store.transaction(|transaction| {
+    ///     let taken = transaction.remove(b"stock")?;
+    ///     transaction.abort();
+    ///     Ok::<bool, terrace::WriteError>(taken)
+    /// })?;
+    /// assert!(taken);
+    /// assert!(store.contains(b"stock")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn abort(&mut self) {
+        self.aborted = true;
+    }
+
+    /// Ends the transaction after its closure has returned. Commits it; after an abort, or if the
+    /// closure has `failed`, only checks that all its reads were true at one instant.
+    pub(crate) fn end(&mut self, watched: &[(Vec<u8>, Version)], failed: bool) -> Result<Commit, WriteError> {
+        if failed || self.aborted {
+            self.written.clear();
+            self.cleared = false;
+        }
+        self.commit(watched)
     }
 
     /// Tries to make it happen, if also the `watched` keys are still in those versions. Their positions come first in what has changed.

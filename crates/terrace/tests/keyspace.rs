@@ -2,10 +2,12 @@
 
 mod common;
 
-use common::{Medium, Site};
+use common::{Medium, Site, assert_sound};
 use std::error::Error;
 use std::time::Duration;
-use terrace::{ByteSize, Change, Keyspace, OpenError, Store, Transaction, Version, WriteError};
+use terrace::{
+    ByteSize, Change, KEY_MAX, Keyspace, OpenError, ReadError, Store, Transaction, Version, WriteError,
+};
 use terrace_pool::Problem;
 
 /// Everything that keys can be asked, in a store that is empty before.
@@ -33,7 +35,7 @@ fn a_store_and_a_transaction_answer_alike() {
     let mut store = site.create();
     try_all(&mut store).unwrap();
     assert_eq!(store.remove(b"c"), Ok(true));
-    store.transaction(&[], |transaction| try_all(transaction)).unwrap().unwrap().unwrap();
+    store.transaction(|transaction| try_all(transaction)).unwrap();
     assert_eq!((store.len(), store.get(b"c").unwrap().unwrap().to_vec()), (1, b"4".to_vec()));
 }
 
@@ -42,7 +44,7 @@ fn a_transaction_counts_what_it_has_written_over_what_is_there() {
     let site = Site::new(Medium::Dram, ByteSize::mib(4));
     let store = site.create();
     [b"a", b"b", b"c"].iter().for_each(|key| store.put(*key, b"old").unwrap());
-    let lens = store.transaction(&[], |transaction| {
+    let lens = store.transaction(|transaction| {
         let mut lens = vec![transaction.len()];
         // By itself, and as any keyspace.
         let are_empty = |it: &mut Transaction<'_>| [Transaction::is_empty(it), Keyspace::is_empty(it)];
@@ -59,9 +61,9 @@ fn a_transaction_counts_what_it_has_written_over_what_is_there() {
         assert_eq!((are_empty(transaction), transaction.get(b"c").unwrap().is_none()), ([true; 2], true));
         transaction.put(b"a", b"newer").unwrap();
         lens.push(transaction.len());
-        lens
+        Ok::<_, WriteError>(lens)
     });
-    assert_eq!(lens.unwrap().unwrap(), [3, 3, 4, 3, 2, 1]);
+    assert_eq!(lens.unwrap(), [3, 3, 4, 3, 2, 1]);
     assert_eq!((store.len(), store.contains(b"a"), store.contains(b"b")), (1, Ok(true), Ok(false)));
 }
 
@@ -127,25 +129,145 @@ fn a_transaction_ends_if_what_is_watched_changes_while_it_runs_and_begins_again_
     store.put(b"watched", b"old").unwrap();
     let watched = [as_it_is(&store, b"watched")];
     let mut runs = 0;
-    let ended = store.transaction(&watched, |transaction| {
+    let ended = store.transaction_if(&watched, |transaction| {
         runs += 1;
         assert_eq!(runs, 1);
         store.put(b"watched", b"new").unwrap();
-        transaction.put(b"written", b"").unwrap();
+        transaction.put(b"written", b"")
     });
     assert!(ended.unwrap().is_none() && store.get(b"written").unwrap().is_none());
     let watched = [as_it_is(&store, b"watched")];
     let mut runs = 0;
-    let done = store.transaction(&watched, |transaction| {
+    let done = store.transaction_if(&watched, |transaction| {
         runs += 1;
         let read = transaction.get(b"read").unwrap().map(|entry| entry.to_vec());
         if runs < 3 {
             store.put(b"read", &[runs]).unwrap();
         }
-        transaction.put(b"written", b"").unwrap();
-        read
+        transaction.put(b"written", b"")?;
+        Ok::<_, WriteError>(read)
     });
     assert_eq!((done.unwrap(), runs), (Some(Some(vec![2])), 3));
+}
+
+/// Everything that a transaction can do to a store in which "a", "b" and "c" have the value "old".
+fn do_all(transaction: &mut Transaction<'_>) -> Result<(), WriteError> {
+    transaction.put(b"a", b"new")?;
+    transaction.put(b"new", b"new")?;
+    transaction.put_expiring(b"b", b"new", Some(5_000_000))?;
+    assert!(transaction.remove(b"c")?);
+    transaction.clear()?;
+    transaction.put(b"after", b"new")
+}
+
+fn three_old_keys() -> Store {
+    let store = Site::new(Medium::Dram, ByteSize::mib(8)).create();
+    [b"a", b"b", b"c"].iter().for_each(|key| store.put(*key, b"old").unwrap());
+    store
+}
+
+/// Nothing has happened to it, and it can be written.
+fn assert_untouched(store: &Store) {
+    assert_eq!(store.len(), 3);
+    for key in [b"a", b"b", b"c"] {
+        let value = store.get(key).unwrap().unwrap();
+        assert_eq!((&*value, value.expires_at()), (&b"old"[..], None));
+    }
+    assert_sound(store);
+}
+
+/// As one of a user's own.
+#[derive(Debug, PartialEq)]
+enum Refusal {
+    Mine,
+    Store(WriteError),
+}
+
+impl From<WriteError> for Refusal {
+    fn from(error: WriteError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<ReadError> for Refusal {
+    fn from(error: ReadError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+#[test]
+fn transaction_rolls_back_when_closure_fails() {
+    let store = three_old_keys();
+    let watched = [as_it_is(&store, b"a")];
+    let refused = store.transaction(|transaction| {
+        do_all(transaction)?;
+        Err::<(), _>(Refusal::Mine)
+    });
+    assert_eq!(refused, Err(Refusal::Mine));
+    assert_untouched(&store);
+    let refused = store.transaction_if(&watched, |transaction| {
+        do_all(transaction)?;
+        Ok::<_, Refusal>(transaction.put(&vec![7; KEY_MAX + 1], b"")?)
+    });
+    assert_eq!(refused, Err(Refusal::Store(WriteError::KeyTooLong)));
+    assert_untouched(&store);
+    assert_eq!(store.transaction(do_all), Ok(()));
+    assert_eq!(store.len(), 1);
+}
+
+#[test]
+fn transaction_does_nothing_after_abort_and_returns_result() {
+    let store = three_old_keys();
+    let watched = [as_it_is(&store, b"a")];
+    let give_up = |transaction: &mut Transaction<'_>| {
+        do_all(transaction)?;
+        transaction.abort();
+        let seen = transaction.get(b"after")?.map(|value| value.to_vec());
+        transaction.put(b"later", b"new")?;
+        Ok::<_, WriteError>(seen)
+    };
+    assert_eq!(store.transaction(give_up), Ok(Some(b"new".to_vec())));
+    assert_eq!(store.transaction_if(&watched, give_up), Ok(Some(Some(b"new".to_vec()))));
+    assert_untouched(&store);
+    store.put(b"a", b"old").unwrap();
+    assert_eq!(store.transaction_if(&watched, give_up), Ok(None));
+    assert_untouched(&store);
+}
+
+/// The closure sees a state that never was, and would fail because of it.
+#[test]
+fn failure_of_torn_reads_runs_again() {
+    for aborts in [false, true] {
+        let store = three_old_keys();
+        let mut runs = 0;
+        let equal = store.transaction(|transaction| {
+            runs += 1;
+            let a = transaction.get(b"a")?.map(|value| value.to_vec());
+            if runs == 1 {
+                let mut both = store.batch();
+                both.put(b"a", b"new").put(b"b", b"new");
+                both.commit()?;
+            }
+            let b = transaction.get(b"b")?.map(|value| value.to_vec());
+            if aborts {
+                transaction.abort();
+                return Ok(a == b);
+            }
+            if a == b { Ok(true) } else { Err(Refusal::Mine) }
+        });
+        assert_eq!((equal, runs), (Ok(true), 2));
+    }
+}
+
+#[test]
+fn failure_is_passed_on_unless_watched_key_changed() {
+    let store = three_old_keys();
+    let watched = [as_it_is(&store, b"a")];
+    let fail = |store: &Store| store.transaction_if(&watched, |_| Err::<(), _>(Refusal::Mine));
+    assert_eq!(fail(&store), Err(Refusal::Mine));
+    store.put(b"a", b"old").unwrap();
+    assert_eq!(fail(&store), Ok(None));
+    assert_untouched(&store);
 }
 
 /// Though it is at last as it was at first: what the transaction has seen was never all there at once.
@@ -157,7 +279,7 @@ fn a_transaction_that_has_read_a_key_in_two_states_begins_again() {
     let watched = [as_it_is(&store, b"watched")];
     for watched in [&watched[..], &[]] {
         let mut runs = 0;
-        let done = store.transaction(watched, |transaction| {
+        let done = store.transaction_if(watched, |transaction| {
             runs += 1;
             let before = transaction.get(b"key").unwrap().is_some();
             if runs == 1 {
@@ -165,8 +287,8 @@ fn a_transaction_that_has_read_a_key_in_two_states_begins_again() {
             }
             let then = transaction.get(b"key").unwrap().is_some();
             store.remove(b"key").unwrap();
-            transaction.put(b"written", b"").unwrap();
-            (before, then)
+            transaction.put(b"written", b"")?;
+            Ok::<_, WriteError>((before, then))
         });
         assert_eq!((done.unwrap(), runs), (Some((false, false)), 2));
     }

@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{MEDIA, Medium, Site, assert_sound};
-use terrace::{ByteSize, Change, KEY_MAX, Put, VALUE_MAX, WriteError};
+use common::{MEDIA, Medium, Site, assert_sound, contents};
+use std::time::Duration;
+use terrace::{ByteSize, Change, Index, KEY_MAX, Put, Store, Transaction, VALUE_MAX, WriteError};
 
 #[test]
 fn keys_of_every_length_up_to_the_limit() {
@@ -87,4 +88,73 @@ fn a_value_over_512_mib_is_refused_before_anything_is_written() {
     assert_eq!(store.put(b"key", &value), Err(WriteError::ValueTooLong));
     assert!(matches!(store.put(b"key", &value[..VALUE_MAX]), Err(WriteError::PoolFull { .. })));
     assert!(store.is_empty());
+}
+
+#[test]
+fn expected_keys_beyond_the_pool_are_an_error() {
+    for index in [Index::Clht, Index::Turbo, Index::Rewo, Index::Level] {
+        for keys in [1 << 40, u64::MAX - 1, u64::MAX] {
+            let options = Store::options().anonymous().size(ByteSize::mib(8)).max_size(ByteSize::mib(8));
+            assert!(options.index(index).expected_keys(keys).create().is_err(), "{index:?}: {keys}");
+        }
+    }
+}
+
+#[test]
+fn longest_times_are_kept() {
+    let store = Site::new(Medium::Dram, ByteSize::mib(8)).create();
+    store.put_expiring(b"put", b"1", Duration::MAX).unwrap();
+    store.put(b"later", b"1").unwrap();
+    assert!(store.expire(b"later", Duration::MAX).unwrap());
+    let mut batch = store.batch();
+    batch.put_expiring(b"batch", b"1", Duration::MAX).put(b"both", b"1").expire(b"both", Duration::MAX);
+    batch.commit().unwrap();
+    for key in [&b"put"[..], b"later", b"batch", b"both"] {
+        assert_eq!(store.get(key).unwrap().unwrap().expires_at(), Some(u64::MAX));
+    }
+    assert_sound(&store);
+}
+
+/// A version of another store, whose records lie elsewhere, or of another key.
+#[test]
+fn foreign_version_is_a_change() {
+    let [store, other] = [(); 2].map(|()| Site::new(Medium::Dram, ByteSize::mib(8)).create());
+    (0..100u8).for_each(|n| other.put(&[n], b"1").unwrap());
+    store.put(b"key", b"1").unwrap();
+    let foreign = [other.version(&[99]).unwrap(), store.version(b"key").unwrap()];
+    let write = |transaction: &mut Transaction<'_>| {
+        transaction.put(b"a", b"1")?;
+        transaction.put(b"b", b"1")
+    };
+    for key in [&b"absent"[..], &vec![b'k'; KEY_MAX + 1]] {
+        for version in foreign {
+            assert_eq!(store.transaction_if(&[(key.to_vec(), version)], write), Ok(None));
+        }
+    }
+    assert_eq!(store.transaction_if(&[(b"key".to_vec(), foreign[0])], write), Ok(None));
+    assert_eq!(store.len(), 1);
+    assert_sound(&store);
+}
+
+#[test]
+fn transaction_reads_overlong_key_as_absent() {
+    for medium in MEDIA {
+        let site = Site::new(medium, ByteSize::mib(32));
+        let store = site.create();
+        let long = vec![b'k'; KEY_MAX + 1];
+        let done = store.transaction(|transaction| {
+            assert!(transaction.get(&long)?.is_none());
+            assert_eq!(transaction.put(&long, b""), Err(WriteError::KeyTooLong));
+            transaction.put(b"a", b"1")?;
+            transaction.put(b"b", b"1")
+        });
+        assert_eq!(done, Ok(()));
+        let watched = [(long.clone(), store.version(&long).unwrap())];
+        let put = |transaction: &mut Transaction<'_>| transaction.put(b"c", b"1");
+        assert_eq!(store.transaction_if(&watched, put), Ok(Some(())));
+        assert_eq!(contents(&store).len(), 3);
+        assert_sound(&store);
+        store.clear().unwrap();
+        assert!(store.is_empty());
+    }
 }

@@ -18,7 +18,7 @@ fn len_counts_what_a_transaction_has_written() {
         let store = store();
         (0..20u8).for_each(|n| store.put(&[n], b"old").unwrap());
         store
-            .transaction(&[], |transaction| -> Result<(), WriteError> {
+            .transaction(|transaction| -> Result<(), WriteError> {
                 let mut model: std::collections::BTreeSet<u8> = (0..20).collect();
                 for step in 0..STEPS {
                     let key = [(step * 7 % 40) as u8];
@@ -45,8 +45,6 @@ fn len_counts_what_a_transaction_has_written() {
                 }
                 Ok(())
             })
-            .unwrap()
-            .unwrap()
             .unwrap();
     }
 }

@@ -43,7 +43,7 @@ fn every_way_to_change_a_key_is_told_and_none_that_changes_nothing() {
             |store| assert_eq!(store.remove(b"k3"), Ok(true)),
             |store| batch(store, &[b"a", b"k4"]),
             |store| batch(store, &[b"k5"]),
-            |store| _ = store.transaction(&[], |transaction| transaction.remove(b"k5")).unwrap(),
+            |store| _ = store.transaction(|transaction| transaction.remove(b"k5")).unwrap(),
             |store| store.clear().unwrap(),
         ];
         assert_eq!(tells(&store, &mut watch, &changes), [true; 11], "{medium:?}");

@@ -24,6 +24,30 @@ impl Client {
         wanted: &Wanted<'_>,
         each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
     ) -> Result<(), Failure> {
+        let before = self.skipped()?;
+        self.each_listed(wanted, each)?;
+        self.left_out = self.skipped()?.saturating_sub(before);
+        Ok(())
+    }
+
+    /// Damaged records that scans of the server have left out, those for other clients among them.
+    fn skipped(&mut self) -> Result<u64, Failure> {
+        let info = match self.ask(&[b"INFO", b"stats"]) {
+            Ok(info) => info.unwrap_or_default(),
+            Err(error) => return Err(self.lost(error)),
+        };
+        let count = |line: &[u8]| {
+            let text = line.trim_ascii().strip_prefix(b"damaged_records_skipped:")?;
+            std::str::from_utf8(text).ok()?.parse().ok()
+        };
+        Ok(info.split(|&byte| byte == b'\n').find_map(count).unwrap_or(0))
+    }
+
+    fn each_listed(
+        &mut self,
+        wanted: &Wanted<'_>,
+        each: &mut dyn FnMut(&[u8], Found<'_>) -> io::Result<bool>,
+    ) -> Result<(), Failure> {
         let mut cursor = b"0".to_vec();
         loop {
             let (next, keys) = self.scan(&cursor, wanted)?;

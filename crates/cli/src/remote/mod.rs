@@ -20,6 +20,8 @@ pub(crate) struct Client {
     place: Place,
     /// The longest value that the server takes.
     value_max: u64,
+    /// Damaged records that the last scan has left out.
+    pub(crate) left_out: u64,
 }
 
 /// Why a record was not written.
@@ -43,7 +45,7 @@ pub(crate) fn find(path: &Path, password: &[u8]) -> Result<Option<Client>, Failu
     for contact in contacts(path) {
         for place in &contact.places {
             let Ok(connection) = Connection::open(place) else { continue };
-            let mut client = Client { connection, place: place.clone(), value_max: u64::MAX };
+            let mut client = Client { connection, place: place.clone(), value_max: u64::MAX, left_out: 0 };
             match client.greet(&contact.run_id, password) {
                 Ok(true) => return Ok(Some(client)),
                 // In this network namespace, another server has the address.

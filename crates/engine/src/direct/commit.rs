@@ -1,10 +1,10 @@
 //! Committing: one key by itself, several as a batch.
 
 use super::descriptor::Descriptor;
-use super::flight::Flight;
+use super::flight::{Flight, Replaced};
 use super::plan::{Step, Trouble, plan};
 use super::record::Role;
-use super::stage::{Draft, Source, Staged};
+use super::stage::{Draft, New, Source, Staged};
 use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::engine::{Commit, Expected, What, Write};
@@ -22,7 +22,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             let len = if let What::Put { value, .. } = write.what { value.len() } else { 0 };
             self.may_write(write.key, len)?;
         }
-        let steps = match plan(writes, expected) {
+        let steps = match plan(writes, expected, self.pool().hash_seed()) {
             Ok(steps) => steps,
             Err(nth) => return Ok(Commit::Changed(nth)),
         };
@@ -214,15 +214,17 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             )?);
         }
         let descriptor = Descriptor::draw(guard, block, steps.len());
-        let news: Vec<u64> = staged.into_iter().map(Staged::into_offset).collect();
-        news.iter().enumerate().for_each(|(index, &new)| descriptor.set_new(index, new));
+        let news: Vec<New> = staged.into_iter().map(Staged::into_new).collect();
+        news.iter().enumerate().for_each(|(index, new)| descriptor.set_new(index, new.offset));
+        let (olds, replaced) = (Vec::new(), Replaced::with_room_for(steps.len()));
         Ok(Flight {
             engine: self,
             guard,
             steps,
             descriptor,
             news,
-            olds: Vec::new(),
+            olds,
+            replaced,
             published: 0,
             landed: true,
         })
@@ -531,12 +533,12 @@ mod tests {
         let mut flight = published(&store, &guard, &steps);
         let reachable: Vec<u64> = store.reachable().into_iter().map(|block| block.0).collect();
         let extent = |at| Record::at(&guard, at).ok()?.body.outline.map(|outline| outline.extent);
-        let (new, old) = (flight.news[0], flight.olds[0].unwrap());
+        let (new, old) = (flight.news[0].offset, flight.olds[0].unwrap());
         let blocks = [
             Some(flight.descriptor.offset()),
             Some(new),
             extent(new),
-            Some(flight.news[1]),
+            Some(flight.news[1].offset),
             Some(old),
             extent(old),
         ];
@@ -556,7 +558,7 @@ mod tests {
         let steps = [Step { key: b"a", what, expected: None }];
         let guard = store.pool().pin();
         let mut flight = published(&store, &guard, &steps);
-        let word = flight.news[0];
+        let word = flight.news[0].offset;
         let is_claimed = || store.is_claimed(&guard, word);
         assert!(is_claimed());
         // Its own batch word says so.

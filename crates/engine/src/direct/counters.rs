@@ -30,6 +30,24 @@ impl Tally {
     }
 }
 
+/// By how much the counts change. Wraps round.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Change {
+    data_bytes: u64,
+    expiring: u64,
+}
+
+impl Change {
+    /// One record takes another's place, or comes, or goes.
+    #[inline(always)]
+    pub(super) fn add(&mut self, old: Option<Facts>, new: Option<Facts>) {
+        let bytes = |facts: Option<Facts>| facts.map_or(0, |facts| facts.data_bytes);
+        let expiring = |facts: Option<Facts>| u64::from(facts.is_some_and(|facts| facts.expires));
+        self.data_bytes = self.data_bytes.wrapping_add(bytes(new)).wrapping_sub(bytes(old));
+        self.expiring = self.expiring.wrapping_add(expiring(new)).wrapping_sub(expiring(old));
+    }
+}
+
 impl<M: MappedMedium> Root<M> {
     #[inline(always)]
     fn add(&self, guard: &Guard<'_, M>, counter: usize, by: u64) -> u64 {
@@ -57,14 +75,18 @@ impl<M: MappedMedium> Root<M> {
     /// One record took another's place, or came, or went.
     #[inline(always)]
     pub(super) fn replaced(&self, guard: &Guard<'_, M>, old: Option<Facts>, new: Option<Facts>) {
-        let bytes = |facts: Option<Facts>| facts.map_or(0, |facts| facts.data_bytes);
-        let expiring = |facts: Option<Facts>| facts.is_some_and(|facts| facts.expires);
-        let more = bytes(new).wrapping_sub(bytes(old));
-        if more != 0 {
-            self.add(guard, DATA, more);
+        let mut change = Change::default();
+        change.add(old, new);
+        self.count(guard, change);
+    }
+
+    #[inline(always)]
+    pub(super) fn count(&self, guard: &Guard<'_, M>, change: Change) {
+        if change.data_bytes != 0 {
+            self.add(guard, DATA, change.data_bytes);
         }
-        if expiring(new) != expiring(old) {
-            self.add(guard, EXPIRING, if expiring(new) { 1 } else { u64::MAX });
+        if change.expiring != 0 {
+            self.add(guard, EXPIRING, change.expiring);
         }
     }
 
@@ -104,7 +126,7 @@ impl<M: MappedMedium> Root<M> {
 mod tests {
     use super::*;
     use crate::direct::small::{Store, store};
-    use crate::{Change, Commit, Engine, What, Write};
+    use crate::{Commit, Engine, What, Write};
     use std::collections::BTreeSet;
 
     #[test]
@@ -169,9 +191,9 @@ mod tests {
         store.give(b"one", b"123", Some(6000));
         assert_eq!(counted(&store), (6, 1));
         store.give(b"long", &long, None);
-        store.modify(b"long", &mut |_| Change::Expire(late)).unwrap();
+        store.modify(b"long", &mut |_| crate::Change::Expire(late)).unwrap();
         assert_eq!(counted(&store), (6 + 9004, 2));
-        store.modify(b"long", &mut |_| Change::Expire(None)).unwrap();
+        store.modify(b"long", &mut |_| crate::Change::Expire(None)).unwrap();
         assert_eq!(counted(&store), (6 + 9004, 1));
         // A batch that replaces, adds and removes; and one that only removes.
         commit(&[

@@ -7,6 +7,7 @@
 //! A record of a batch names its entry in its batch word: `[63:38] entry  [37:0] descriptor / 64`. Descriptor and entry
 //! name it back, so that a word that was damaged is not believed.
 
+use super::record::Role;
 use super::view::{Record, corrupt};
 use crate::ReadError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -170,10 +171,13 @@ pub(super) fn pending<M: MappedMedium>(
     record: &Record<'_>,
 ) -> Result<Option<Pending>, ReadError> {
     let region = guard.pool().region();
+    if record.shape.role == Role::Stray {
+        return Ok(None);
+    }
     let Some(at) = record.batch_word() else { return Ok(None) };
     // ORDER: Acquire: pairs with the Release that settles the record after its batch was committed.
     let word = region.get(at).map_or(0, |word| word.load(region.medium(), Acquire));
-    if word == 0 && record.shape.role == super::record::Role::Put {
+    if word == 0 && record.shape.role == Role::Put {
         return Ok(None);
     }
     let unknown = || corrupt(record.offset, "a record belongs to a batch that is not there");

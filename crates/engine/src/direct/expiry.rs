@@ -4,6 +4,7 @@
 //! of the scan, and removes those that are due. How many it looks at follows what it finds: all that it may where a tenth is due, down to
 //! a sixteenth of that where next to nothing is, and a handful where no entry has an expiry at all.
 
+use super::record::Role;
 use super::scan::REMOVALS;
 use super::store::{Direct, Kind};
 use super::view::Record;
@@ -119,7 +120,9 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     fn is_due(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {
         // What a batch is at is left for the next time round.
-        Record::at(guard, word).is_ok_and(|record| self.has_expired(&record)) && !self.is_claimed(guard, word)
+        Record::at(guard, word)
+            .is_ok_and(|record| record.shape.role == Role::Stray || self.has_expired(&record))
+            && !self.is_claimed(guard, word)
     }
 
     /// A damaged record's expiry is not believed.

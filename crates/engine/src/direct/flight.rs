@@ -1,10 +1,11 @@
 //! A batch on its way: published, committed or taken back, settled. See `batch.rs` for the steps and the argument.
 
+use super::counters::Change;
 use super::descriptor::{Descriptor, Status};
 use super::plan::{Step, Trouble};
 use super::record::Role;
 use super::scan::REMOVALS;
-use super::stage::{Block, blocks_of};
+use super::stage::{Block, New, blocks_of};
 use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::engine::What;
@@ -13,18 +14,53 @@ use terrace_index::{Deferred, PointIndex, Swapped};
 use terrace_medium::Medium;
 use terrace_pool::{Guard, PoolFull};
 
+/// Steps that share a fence when they are published.
+const TOGETHER: usize = 64;
+/// Steps whose slots and old records stay in the caches from when they are looked for until they
+/// are published. In a larger batch they are fetched once more.
+const CACHED: usize = 1024;
+
 /// A batch on its way.
 pub(super) struct Flight<'s, 'g, I: PointIndex<Kind = Kind>> {
     pub(super) engine: &'s Direct<I>,
     pub(super) guard: &'g Guard<'g, I::Medium>,
     pub(super) steps: &'s [Step<'s>],
     pub(super) descriptor: Descriptor<'g, I::Medium>,
-    pub(super) news: Vec<u64>,
+    pub(super) news: Vec<New>,
     pub(super) olds: Vec<Option<u64>>,
+    pub(super) replaced: Replaced,
     /// So many steps have their new record in its slot.
     pub(super) published: usize,
     /// Whether it is not announced, or has ended.
     pub(super) landed: bool,
+}
+
+/// What the published records replace, noted while it is in the cache. It takes effect once the
+/// batch is committed.
+pub(super) struct Replaced {
+    /// Blocks that go.
+    blocks: Vec<Block>,
+    change: Change,
+}
+
+impl Replaced {
+    pub(super) fn with_room_for(steps: usize) -> Self {
+        // One for the descriptor.
+        Self { blocks: Vec::with_capacity(steps + 1), change: Change::default() }
+    }
+
+    fn note(&mut self, new: &New, old: Option<&Record<'_>>) {
+        let successor = match new.shape.role {
+            Role::Single | Role::Put => Some(new.facts),
+            Role::Tombstone => None,
+            Role::Keep | Role::Stray => return self.blocks.extend(new.blocks()),
+        };
+        self.change.add(old.map(Record::facts), successor);
+        self.blocks.extend(old.into_iter().flat_map(|old| blocks_of(old, successor)));
+        if successor.is_none() {
+            self.blocks.extend(new.blocks());
+        }
+    }
 }
 
 impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
@@ -41,30 +77,48 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
         self.landed = false;
         // PERSIST: (2) from here on a crash finds the batch.
         engine.root.set_active(self.descriptor.offset());
-        let mut deferred = Deferred::default();
-        let done = (0..self.steps.len()).try_for_each(|index| self.publish_one(index, &mut deferred));
-        // PERSIST: (3) all slots, before the commit.
-        engine.index.persist_deferred(guard, deferred);
-        done
+        self.publish_all()
+    }
+
+    /// Piece by piece, so that few keys of a piece share a bucket: the second key of a bucket waits
+    /// for a fence of its own.
+    fn publish_all(&mut self) -> Result<(), Trouble> {
+        let (engine, guard, steps) = (self.engine, self.guard, self.steps);
+        for from in (0..steps.len()).step_by(TOGETHER) {
+            let to = steps.len().min(from + TOGETHER);
+            if steps.len() > CACHED {
+                engine.index.get_many(guard, steps[from..to].iter().map(|step| step.key), |_, _| {});
+            }
+            let mut deferred = Deferred::default();
+            let done = (from..to).try_for_each(|index| self.publish_one(index, &mut deferred));
+            // PERSIST: (3) all slots, before the commit.
+            engine.index.persist_deferred(guard, deferred);
+            done?;
+        }
+        Ok(())
     }
 
     pub(super) fn publish_one(&mut self, index: usize, deferred: &mut Deferred) -> Result<(), Trouble> {
-        let (step, new) = (&self.steps[index], self.news[index]);
+        let (step, new) = (&self.steps[index], &self.news[index]);
         loop {
             let old = self.olds[index];
-            let live = self.engine.expect(self.guard, old, step.expected)?;
-            if self.takes_over_another(index, live) {
-                return Err(Trouble::Moved);
+            if step.expected.is_some() {
+                let live = self.engine.expect(self.guard, old, step.expected)?;
+                if takes_over_another(new, live.as_ref()) {
+                    return Err(Trouble::Moved);
+                }
             }
             match self.engine.index.compare_and_swap_deferred(
                 self.guard,
                 step.key,
                 old,
-                Some(new),
+                Some(new.offset),
                 deferred,
             )? {
                 Swapped::Done => {
                     self.published += 1;
+                    let old = old.and_then(|old| Record::at(self.guard, old).ok());
+                    self.replaced.note(new, old.as_ref());
                     return self.expect_absence(index);
                 }
                 Swapped::Found(now) => {
@@ -73,16 +127,6 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
                 }
             }
         }
-    }
-
-    /// Whether the new record takes over a value that is not the one of `live` any more: it has
-    /// been moved since the record was staged.
-    fn takes_over_another(&self, index: usize, live: Option<Record<'_>>) -> bool {
-        let extent = |record: &Record<'_>| record.body.outline.map(|outline| outline.extent);
-        let is_expiry = matches!(self.steps[index].what, Some(What::Expire(_)));
-        let new =
-            (is_expiry && live.is_some()).then(|| Record::at(self.guard, self.news[index]).ok()).flatten();
-        new.is_some_and(|new| new.shape.role == Role::Put && extent(&new) != live.as_ref().and_then(extent))
     }
 
     /// Whether a key that is claimed by now was absent all along, if that is expected of it.
@@ -125,39 +169,19 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
         self.landed = true;
     }
 
-    /// The blocks that do not count now that the batch has ended. Those that nobody ever saw are freed at once.
-    pub(super) fn remains(self) -> Vec<Block> {
-        let mut blocks = vec![(self.descriptor.offset(), self.descriptor.size())];
-        for (index, &new) in self.news.iter().enumerate() {
-            let Ok(record) = Record::at(self.guard, new) else { continue };
-            let old = self.olds.get(index).copied().flatten();
-            let old = old.and_then(|old| Record::at(self.guard, old).ok());
-            // A new expiry takes the value over once it is committed; until then that is its
-            // record's, whatever has become of it.
-            let takes_over = matches!(self.steps[index].what, Some(What::Expire(_)));
-            let shared = takes_over.then(|| record.facts());
-            if self.descriptor.status() == Some(Status::Committed) {
-                self.remains_of_committed(&record, old.as_ref(), &mut blocks);
-            } else if index < self.published {
-                blocks.extend(blocks_of(&record, shared));
-            } else {
-                blocks_of(&record, shared).for_each(|(offset, size)| self.guard.free(offset, size));
-            }
-        }
-        blocks
-    }
-
-    fn remains_of_committed(&self, record: &Record<'_>, old: Option<&Record<'_>>, blocks: &mut Vec<Block>) {
-        let successor = match record.shape.role {
-            Role::Single | Role::Put => Some(record.facts()),
-            Role::Tombstone => None,
-            Role::Keep => return blocks.extend(blocks_of(record, None)),
+    /// The blocks that are unused now that the batch has ended. Blocks that no other thread has
+    /// seen are freed at once.
+    pub(super) fn remains(mut self) -> Vec<Block> {
+        let mut blocks = if self.descriptor.status() == Some(Status::Committed) {
+            self.engine.root.count(self.guard, self.replaced.change);
+            std::mem::take(&mut self.replaced.blocks)
+        } else {
+            let (seen, unseen) = self.news.split_at(self.published);
+            unseen.iter().flat_map(New::blocks).for_each(|(offset, size)| self.guard.free(offset, size));
+            seen.iter().flat_map(New::blocks).collect()
         };
-        self.engine.root.replaced(self.guard, old.map(Record::facts), successor);
-        blocks.extend(old.into_iter().flat_map(|old| blocks_of(old, successor)));
-        if successor.is_none() {
-            blocks.extend(blocks_of(record, None));
-        }
+        blocks.push((self.descriptor.offset(), self.descriptor.size()));
+        blocks
     }
 }
 
@@ -175,6 +199,12 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             }
         }
     }
+}
+
+/// Whether a new record takes over a value that is not that of `live` any more: it has been moved
+/// since the record was staged.
+fn takes_over_another(new: &New, live: Option<&Record<'_>>) -> bool {
+    new.shared_extent().is_some_and(|extent| live.is_none_or(|live| live.facts().extent != Some(extent)))
 }
 
 impl<I: PointIndex<Kind = Kind>> Drop for Flight<'_, '_, I> {

@@ -38,6 +38,8 @@ mod small;
 mod snapshot;
 mod stage;
 mod store;
+#[cfg(test)]
+mod stray;
 mod view;
 #[cfg(test)]
 mod waits;

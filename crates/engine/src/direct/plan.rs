@@ -1,8 +1,9 @@
 //! What a commit is to do, key by key.
 
+use super::record::KEY_MAX;
 use crate::engine::{Expected, What, Write};
 use crate::{Version, WriteError};
-use std::collections::BTreeMap;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// One key of a batch.
 #[derive(Clone, Copy)]
@@ -45,30 +46,75 @@ impl<E: Into<WriteError>> From<E> for Trouble {
     }
 }
 
-/// The keys of a commit, each once; or the expectation that contradicts another one.
-pub(super) fn plan<'a>(writes: &[Write<'a>], expected: &[Expected<'a>]) -> Result<Vec<Step<'a>>, usize> {
-    let mut steps: Vec<Step<'a>> = Vec::with_capacity(writes.len() + expected.len());
-    let mut places: BTreeMap<&[u8], usize> = BTreeMap::new();
+/// The steps of a commit, one for each key, and a hash table that finds the step of a key. The
+/// table uses open addressing and is at most half full.
+struct Steps<'a> {
+    steps: Vec<Step<'a>>,
+    /// `| 63:40 upper bits of the key's hash | 39:0 place of its step, from 1 |`; 0 is vacant.
+    slots: Vec<u64>,
+    seed: u64,
+}
+
+/// Bits of a slot that hold a place.
+const PLACE: u64 = (1 << 40) - 1;
+
+impl<'a> Steps<'a> {
+    fn with_room_for(keys: usize, seed: u64) -> Self {
+        let slots = if keys < 2 { 1 } else { (2 * keys).next_power_of_two() };
+        Self { steps: Vec::with_capacity(keys), slots: vec![0; slots], seed }
+    }
+
+    /// The step of `key`, a new one if it has none.
+    fn of(&mut self, key: &'a [u8]) -> &mut Step<'a> {
+        let (hash, mask) = (xxh3_64_with_seed(key, self.seed), self.slots.len() - 1);
+        let mut at = hash as usize & mask;
+        loop {
+            let slot = self.slots[at];
+            if slot == 0 {
+                break;
+            }
+            let place = (slot & PLACE) as usize - 1;
+            if (slot ^ hash) & !PLACE == 0 && self.steps[place].key == key {
+                return &mut self.steps[place];
+            }
+            at = (at + 1) & mask;
+        }
+        self.steps.push(Step::keep(key));
+        let place = self.steps.len();
+        self.slots[at] = hash & !PLACE | place as u64;
+        &mut self.steps[place - 1]
+    }
+}
+
+/// The steps of a commit, one for each key; or the position of an expectation that contradicts
+/// another one or cannot hold. An expectation that an overlong key is absent always holds and needs
+/// no step.
+/// `seed` keeps clients from choosing keys that collide.
+pub(super) fn plan<'a>(
+    writes: &[Write<'a>],
+    expected: &[Expected<'a>],
+    seed: u64,
+) -> Result<Vec<Step<'a>>, usize> {
+    let mut steps = Steps::with_room_for(writes.len() + expected.len(), seed);
     for write in writes {
         // Written twice: the last one counts.
-        let place = *places.entry(write.key).or_insert(steps.len());
-        if place == steps.len() {
-            steps.push(Step::keep(write.key));
-        }
-        steps[place].what = Some(write.what);
+        steps.of(write.key).what = Some(write.what);
     }
     for (nth, &(key, version)) in expected.iter().enumerate() {
-        let place = *places.entry(key).or_insert(steps.len());
-        if place == steps.len() {
-            steps.push(Step::keep(key));
+        if key.len() > KEY_MAX {
+            match version.token {
+                Some(_) => return Err(nth),
+                None => continue,
+            }
         }
-        let both = match steps[place].expected {
+        let step = steps.of(key);
+        let both = match step.expected {
             None => (nth, version),
             Some((earlier, other)) => (earlier, both(other, version).ok_or(earlier)?),
         };
-        steps[place].expected = Some(both);
+        step.expected = Some(both);
     }
-    Ok(steps)
+    Ok(steps.steps)
 }
 
 /// What is expected if both are; `None` if they contradict each other.
@@ -84,6 +130,29 @@ mod tests {
     use crate::entry::Absence;
 
     #[test]
+    fn plan_has_one_step_a_key_in_order_and_the_last_write_counts() {
+        for count in [0, 1, 2, 3, 100, 5000u32] {
+            let keys: Vec<[u8; 4]> = (0..count).map(u32::to_le_bytes).collect();
+            let put = |key, value| Write { key, what: What::Put { value, expires_at: None } };
+            let writes: Vec<Write<'_>> = keys
+                .iter()
+                .chain(&keys)
+                .enumerate()
+                .map(|(n, key)| put(key, if n < keys.len() { b"1" } else { b"2" }))
+                .collect();
+            let there = Version::from(Some(Token { sum: 64, stamp: 1 }));
+            let expected: Vec<Expected<'_>> = keys.iter().map(|key| (&key[..], there)).collect();
+            let steps = plan(&writes, &expected, 7).unwrap();
+            assert!(steps.iter().map(|step| step.key).eq(keys.iter().map(|key| &key[..])), "{count}");
+            let is_right = |(nth, step): (usize, &Step<'_>)| {
+                matches!(step.what, Some(What::Put { value: b"2", .. }))
+                    && step.expected == Some((nth, there))
+            };
+            assert!(steps.iter().enumerate().all(is_right), "{count}");
+        }
+    }
+
+    #[test]
     fn what_is_expected_of_a_key_twice_must_agree() {
         let absence = |removals| Some(Absence { removals, expired: None });
         let [absent, since, since_later] =
@@ -91,7 +160,7 @@ mod tests {
         let there = Version::from(Some(Token { sum: 64, stamp: 1 }));
         let (a, other) = (&b"a"[..], (&b"b"[..], there));
         let planned = |first, second| {
-            let steps = plan(&[], &[other, (a, first), other, (a, second)])?;
+            let steps = plan(&[], &[other, (a, first), other, (a, second)], 5)?;
             assert!(steps.len() == 2 && steps[0].key == b"b");
             Ok(steps[1].expected)
         };

@@ -55,13 +55,17 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         Ok(None)
     }
 
-    /// The record that counts, if `record` was written by a batch.
+    /// The record that counts, if a batch wrote `record`. The key of a [`Role::Stray`] record has
+    /// no entry.
     #[cold]
     pub(super) fn settled<'g>(
         &self,
         guard: &'g Guard<'_, I::Medium>,
         record: Record<'g>,
     ) -> Result<Option<Record<'g>>, ReadError> {
+        if record.shape.role == Role::Stray {
+            return record.verify().map(|()| None);
+        }
         let Some(pending) = self.pending(guard, &record)? else { return Ok(Some(record)) };
         let old = || pending.old.map(|old| Record::at(guard, old)).transpose();
         match (pending.status, record.shape.role) {

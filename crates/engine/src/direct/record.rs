@@ -60,6 +60,10 @@ pub(crate) enum Role {
     Tombstone,
     /// The key stays as it is.
     Keep,
+    /// No value, under a key longer than [`KEY_MAX`]. Early builds of 0.1.0 wrote such a record
+    /// where a commit expected the key to be absent. Nothing writes one any more, and any of them
+    /// may be removed.
+    Stray,
 }
 
 /// Word 0: which parts a record has and how long they are.
@@ -79,7 +83,7 @@ impl Shape {
             Role::Single => 0,
             Role::Put => BATCH,
             Role::Tombstone => BATCH | TOMBSTONE,
-            Role::Keep => BATCH | KEEP,
+            Role::Keep | Role::Stray => BATCH | KEEP,
         };
         let flags = role | if self.expires { EXPIRES } else { 0 };
         let bits = self.key_len as u64 | (self.value_len as u64) << KEY_BITS | u64::from(flags) << FLAGS_AT;
@@ -106,15 +110,26 @@ impl Shape {
             expires: flags & EXPIRES != 0,
             role,
         };
-        shape.is_possible().then_some(shape)
+        if shape.is_possible() { Some(shape) } else { shape.stray() }
     }
 
+    /// Whether a record of this shape may be written.
     #[inline(always)]
-    fn is_possible(self) -> bool {
+    pub(crate) fn is_possible(self) -> bool {
         let holds_value = matches!(self.role, Role::Single | Role::Put);
         self.key_len <= KEY_MAX
             && self.value_len <= VALUE_MAX
             && (holds_value || (self.value_len == 0 && !self.expires))
+            && self.role != Role::Stray
+    }
+
+    /// The shape of a [`Role::Stray`] record. The length of its key has overflowed into the bits of
+    /// the length of its value, which is 0.
+    #[cold]
+    fn stray(self) -> Option<Self> {
+        let key_len = self.key_len | self.value_len << KEY_BITS;
+        let is_one = self.role == Role::Keep && !self.expires && key_len > KEY_MAX;
+        is_one.then_some(Self { key_len, value_len: 0, role: Role::Stray, ..self })
     }
 
     /// Whether the value lies in an extent of its own.

@@ -3,6 +3,7 @@
 use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::{Entry, ReadError, WriteError};
+use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::cursor::{cursor_at, position_of};
 use terrace_index::{Cursor, PointIndex, Position};
 use terrace_pool::Guard;
@@ -12,6 +13,31 @@ const PIECE: usize = 1024;
 /// Records that are removed under one pin: when the pool is full, there may be no memory to note more of them in, and of the buckets that an index
 /// gives back as it shrinks.
 pub(super) const REMOVALS: usize = 8;
+
+/// The damaged records that a scan has left out.
+#[derive(Default)]
+struct Skipped {
+    records: u64,
+    first: Option<ReadError>,
+}
+
+impl Skipped {
+    fn add(&mut self, error: ReadError) {
+        self.records += 1;
+        self.first.get_or_insert(error);
+    }
+
+    /// The result of a scan that continues at `next`.
+    fn at(self, next: Cursor) -> Result<Cursor, ReadError> {
+        match self.first {
+            None => Ok(next),
+            Some(ReadError::Corrupt { offset, what }) => {
+                Err(ReadError::Skipped { records: self.records, offset, what, next })
+            }
+            Some(error) => Err(error),
+        }
+    }
+}
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Visits a piece of the index, at least `at_least` records of it, and calls `each` with each record's word and what a reader sees of it.
@@ -37,7 +63,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         each: &mut dyn FnMut(&[u8], Entry<'_>),
     ) -> Result<Cursor, ReadError> {
         let (mut position, mut left) = (position_of(cursor).ok_or(ReadError::InvalidCursor)?, at_least);
-        let mut trouble = Ok(());
+        let mut skipped = Skipped::default();
         loop {
             let guard = self.pool().try_pin()?;
             let (next, visited) = self.scan_piece(&guard, position, left.min(PIECE), |_, seen| {
@@ -46,49 +72,52 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
                     each(record.body.key, self.entry(&guard, &record)?);
                     Ok(())
                 });
-                if trouble.is_ok() {
-                    trouble = shown;
-                }
+                shown.unwrap_or_else(|error| skipped.add(error));
             });
             (position, left) = (next, left.saturating_sub(visited));
-            if position == 0 || left == 0 || trouble.is_err() {
-                return trouble.map(|()| cursor_at(position));
+            if position == 0 || left == 0 {
+                self.skipped.fetch_add(skipped.records, Relaxed);
+                return skipped.at(cursor_at(position));
             }
         }
     }
 
-    /// From a random place on, one of the keys that come first.
+    /// One of the first keys behind a random place. Damage is an error only if no key is found.
     pub(super) fn any_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
         if self.index.is_empty() {
             return Ok(None);
         }
         let start = self.draw();
-        match self.any_key_between(start, 0)? {
-            None => self.any_key_between(0, start),
-            found => Ok(found),
+        match self.any_key_between(start, 0) {
+            Ok(None) => self.any_key_between(0, start),
+            Err(damage @ ReadError::Corrupt { .. }) => match self.any_key_between(0, start)? {
+                None => Err(damage),
+                found => Ok(found),
+            },
+            found => found,
         }
     }
 
     fn any_key_between(&self, from: Position, to: Position) -> Result<Option<Vec<u8>>, ReadError> {
-        let mut position = from;
+        let (mut position, mut trouble) = (from, Ok(None));
         loop {
             let guard = self.pool().try_pin()?;
-            let (mut found, mut trouble) = (Vec::new(), None);
-            let (next, _) = self.scan_piece(&guard, position, 1, |_, seen| match seen {
-                Ok(record) => found.extend(record),
-                Err(error) => trouble = Some(error),
+            let mut found = Vec::new();
+            let (next, _) = self.scan_piece(&guard, position, 1, |_, seen| {
+                match seen
+                    .and_then(|record| record.map(|record| record.verify().map(|()| record)).transpose())
+                {
+                    Ok(record) => found.extend(record),
+                    Err(error) => trouble = Err(error),
+                }
             });
-            if let Some(error) = trouble {
-                return Err(error);
-            }
             if !found.is_empty() {
                 let record = &found[self.draw() as usize % found.len()];
-                record.verify()?;
                 return Ok(Some(record.body.key.to_vec()));
             }
             position = next;
             if next == 0 || (to != 0 && next >= to) {
-                return Ok(None);
+                return trouble;
             }
         }
     }
@@ -135,7 +164,7 @@ mod tests {
     use super::*;
     use crate::Engine;
     use crate::direct::small::{Asked, Store, asked, settings, store};
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
     use terrace_pool::{Pool, PoolOptions};
     use terrace_testkit::Counting;
@@ -163,23 +192,63 @@ mod tests {
         }
     }
 
+    /// The keys that a whole scan shows, and how many records it leaves out.
+    fn scan_all(store: &Store, at_least: usize) -> (BTreeSet<Vec<u8>>, u64) {
+        let (mut cursor, mut keys, mut skipped) = (0, BTreeSet::new(), 0);
+        loop {
+            cursor = match store.scan(cursor, at_least, &mut |key, _| _ = keys.insert(key.to_vec())) {
+                Ok(next) => next,
+                Err(ReadError::Skipped { records, next, .. }) => {
+                    skipped += records;
+                    next
+                }
+                Err(error) => panic!("{error}"),
+            };
+            if cursor == 0 {
+                return (keys, skipped);
+            }
+        }
+    }
+
     #[test]
-    fn a_scan_ends_where_a_record_is_damaged_and_says_so() {
+    fn scan_goes_on_behind_damaged_records_and_counts_them() {
         let (store, _) = store();
         (0..3000u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", None));
+        let damaged = [7u32, 8, 2000].map(|n| store.place(&n.to_le_bytes()));
+        damaged.iter().for_each(|place| store.damage(place + 8));
+        for at_least in [1, 100, PIECE + 1, usize::MAX] {
+            let (keys, skipped) = scan_all(&store, at_least);
+            assert_eq!((keys.len(), skipped), (2997, 3), "{at_least}");
+        }
+        assert_eq!(store.stats().damaged_records_skipped, 4 * 3);
+        let told = store.scan(0, usize::MAX, &mut |_, _| {}).unwrap_err();
+        let ReadError::Skipped { records: 3, offset, next: 0, .. } = told else { panic!("{told:?}") };
+        assert!(damaged.contains(&offset) && told.to_string().starts_with("3 records were left out"));
+        assert_eq!(store.random_key().unwrap().map(|key| key.len()), Some(4));
+    }
+
+    #[test]
+    fn random_key_fails_where_only_damaged_records_are_left() {
+        let (store, _) = store();
+        [b"a", b"b"].iter().for_each(|key| store.give(*key, b"value", None));
+        store.damage(store.place(b"a") + 8);
+        (0..50).for_each(|_| assert_eq!(store.random_key(), Ok(Some(b"b".to_vec()))));
+        store.damage(store.place(b"b") + 8);
+        (0..50).for_each(|_| assert!(matches!(store.random_key(), Err(ReadError::Corrupt { .. }))));
+    }
+
+    #[test]
+    fn clear_removes_damaged_records_whose_key_can_be_told() {
+        let (store, _) = store();
+        (0..100u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", None));
+        // A stamp, and a shape.
         store.damage(store.place(&7u32.to_le_bytes()) + 8);
-        let mut cursors = vec![0];
-        let trouble = loop {
-            match store.scan(*cursors.last().unwrap(), 100, &mut |_, _| {}) {
-                Ok(0) => panic!("it was come by"),
-                Ok(next) => cursors.push(next),
-                Err(error) => break error,
-            }
-        };
-        assert!(matches!(trouble, ReadError::Corrupt { .. }));
-        let mut visited = 0;
-        assert_eq!(store.scan(0, 3000, &mut |_, _| visited += 1), Err(trouble));
-        assert!(visited < 3000);
+        store.clear().unwrap();
+        assert_eq!(store.len(), 0);
+        (0..100u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", None));
+        store.damage(store.place(&7u32.to_le_bytes()));
+        assert!(matches!(store.clear(), Err(WriteError::Corrupt { .. })));
+        assert_eq!(store.len(), 1);
     }
 
     #[test]

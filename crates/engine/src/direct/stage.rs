@@ -58,9 +58,40 @@ pub(super) struct Staged<'g, M: MappedMedium> {
     head: Fresh<'g, M>,
     extent: Option<Fresh<'g, M>>,
     pub(super) facts: Facts,
+    shape: Shape,
+}
+
+/// A staged record of a batch: what the batch has to know of it without reading it again.
+#[derive(Clone, Copy)]
+pub(super) struct New {
+    pub(super) offset: u64,
+    pub(super) shape: Shape,
+    pub(super) facts: Facts,
+    /// Whether its extent was staged with it. If not, it shares the extent of its predecessor.
+    owns_extent: bool,
+}
+
+impl New {
+    /// The extent that it takes over from its predecessor, if it does.
+    pub(super) fn shared_extent(&self) -> Option<u64> {
+        self.facts.extent.filter(|_| !self.owns_extent)
+    }
+
+    /// Its blocks, but not an extent that it shares.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = Block> {
+        let extent = self.facts.extent.filter(|_| self.owns_extent);
+        let value = extent.map(|extent| (extent, self.shape.value_len));
+        [(self.offset, self.shape.size())].into_iter().chain(value)
+    }
 }
 
 impl<M: MappedMedium> Staged<'_, M> {
+    /// As [`Staged::into_offset`], for a batch.
+    pub(super) fn into_new(self) -> New {
+        let (shape, facts, owns_extent) = (self.shape, self.facts, self.extent.is_some());
+        New { offset: self.into_offset(), shape, facts, owns_extent }
+    }
+
     /// After a fence: the record's offset, to be linked. Whoever does not link it frees it.
     pub(super) fn into_offset(self) -> u64 {
         // PERSIST: written back in `stage`; the caller fences between staging and linking.
@@ -108,6 +139,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             expires: draft.expires_at.is_some(),
             role: draft.role,
         };
+        assert!(shape.is_possible(), "a record of {shape:?} was to be written");
         let extent = self.stage_extent(guard, shape, &draft.value)?;
         let head = guard.alloc(shape.size())?;
         let outline = match (&extent, draft.value) {
@@ -125,7 +157,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         head.write(8, &seal(sum, stamp).to_le_bytes());
         // PERSIST: started here; the caller's fence comes before the record is linked.
         head.write_back();
-        Ok(Staged { head, extent, facts: Facts::new(shape, outline) })
+        Ok(Staged { head, extent, facts: Facts::new(shape, outline), shape })
     }
 
     fn stage_extent<'g>(
@@ -158,7 +190,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         blocks_of(record, successor).for_each(|(offset, size)| guard.retire(offset, size));
     }
 
-    /// Whether key and value can be written now.
+    /// Checks the limits of a key and a value, and whether the store is written at all. Each write
+    /// checks here before it stages a record.
     pub(super) fn may_write(&self, key: &[u8], value_len: usize) -> Result<(), WriteError> {
         use super::record::{KEY_MAX, VALUE_MAX};
         if key.len() > KEY_MAX {

@@ -48,6 +48,8 @@ pub struct Direct<I: PointIndex> {
     /// For random keys.
     draws: AtomicU64,
     pub(super) compactor: Compactor,
+    /// Damaged records that scans have left out.
+    pub(super) skipped: AtomicU64,
 }
 
 impl<I> Direct<I>
@@ -78,6 +80,7 @@ where
             batch_finished: None,
             draws,
             compactor: Compactor::default(),
+            skipped: AtomicU64::new(0),
         };
         if !pool.is_read_only() && !pool.is_up() {
             store.batch_finished = store.end_batch()?;
@@ -137,6 +140,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             readers_holding_up: space.holding_up,
             lost_bytes: space.lost,
             damaged_bytes: space.damaged,
+            damaged_records_skipped: self.skipped.load(Ordering::Relaxed),
             free_bytes: space.free,
             largest_free_bytes: space.largest_free_extent,
             size_bytes: space.size,

@@ -29,7 +29,9 @@ pub(crate) struct Facts {
 impl Facts {
     #[inline(always)]
     pub(crate) fn new(shape: Shape, outline: Option<Outline>) -> Self {
-        let data_bytes = (shape.key_len + shape.value_len) as u64;
+        // A record that only keeps others away is no data.
+        let is_data = !matches!(shape.role, Role::Keep | Role::Stray | Role::Tombstone);
+        let data_bytes = if is_data { (shape.key_len + shape.value_len) as u64 } else { 0 };
         Self { data_bytes, expires: shape.expires, extent: outline.map(|outline| outline.extent) }
     }
 }

@@ -231,10 +231,11 @@ fn what_a_batch_that_is_taken_back_had_published_waits_for_readers_and_the_rest_
         assert!((0..published).all(|index| flight.publish_one(index, &mut deferred).is_ok()));
         store.index.persist_deferred(&guard, deferred);
         flight.take_back();
-        let (descriptor, news) = (flight.descriptor.offset(), flight.news.clone());
+        let descriptor = flight.descriptor.offset();
+        let news: Vec<u64> = flight.news.iter().map(|new| new.offset).collect();
         let remains = flight.remains();
         let waiting: Vec<u64> = remains.iter().map(|block| block.0).collect();
-        assert_eq!(waiting, [&[descriptor], &news[..published]].concat());
+        assert_eq!(waiting, [&news[..published], &[descriptor]].concat());
         store.retire_blocks(&remains);
     }
     drop(guard);

@@ -320,6 +320,7 @@ fn stats_section(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::
             ("unexpected_error_replies", &0),
             ("total_error_replies", &tally.errors),
             ("dump_payload_sanitizations", &0),
+            ("damaged_records_skipped", &figures.store.damaged_records_skipped),
             // 0: there is none.
             ("index_cache_bytes", &figures.store.index_cache.unwrap_or_default().bytes),
             ("index_cache_hits", &cache_hits),

@@ -159,7 +159,8 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     let mut replies = Vec::new();
     let was_resp3 = cx.reply.resp3();
     let state = &mut *cx.state;
-    let done = shared.store.transaction(&watched, |transaction| {
+    // A command that fails leaves an error among the replies, and the others happen, as in Redis.
+    let done = shared.store.transaction_if(&watched, |transaction| {
         // The store may run this again if someone else wrote meanwhile: then all of it counts anew.
         replies.clear();
         state.resp3 = was_resp3;
@@ -168,6 +169,7 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
             let reply = Reply::new(&mut replies, state.resp3);
             session::run(&mut Context { keys: &mut overlay, shared, state, reply, now_ms }, args);
         }
+        Ok::<(), Failure>(())
     })?;
     if done.is_none() {
         cx.reply.null_array();

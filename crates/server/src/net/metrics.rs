@@ -176,6 +176,11 @@ impl Source {
         page.gauge("readers", "Threads that look at something now", stats.readers.into())?;
         page.gauge("lost_bytes", "Freed, but only the next open gets it back", stats.lost_bytes)?;
         page.gauge("damaged_bytes", "Found to be damaged and not used any more", stats.damaged_bytes)?;
+        page.counter(
+            "damaged_records_skipped",
+            "Damaged records that scans have left out since the store was opened",
+            stats.damaged_records_skipped,
+        )?;
         page.gauge("free_bytes", "Free", stats.free_bytes)?;
         page.gauge("largest_free_bytes", "The longest run of free memory", stats.largest_free_bytes)?;
         page.gauge("pool_bytes", "The whole pool", stats.size_bytes)?;

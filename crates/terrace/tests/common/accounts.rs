@@ -64,8 +64,8 @@ fn move_some(store: &Store, draws: &mut Draws) {
     let (from, to, sum) = (account(from), account(to), draws.below(10) as i64);
     let run = |transaction: &mut Transaction<'_>| {
         let (left, right) = (balance(transaction, &from) - sum, balance(transaction, &to) + sum);
-        transaction.put(&from, left.to_string().as_bytes()).unwrap();
-        transaction.put(&to, right.to_string().as_bytes()).unwrap();
+        transaction.put(&from, left.to_string().as_bytes())?;
+        transaction.put(&to, right.to_string().as_bytes())
     };
-    store.transaction(&[], run).unwrap().unwrap();
+    store.transaction(run).unwrap();
 }

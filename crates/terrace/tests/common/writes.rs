@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
 use super::Draws;
-use terrace::{Change, Put, Store};
+use terrace::{Change, Put, Store, WriteError};
 use terrace_testkit::process::{Contents, Journal, Operation, acknowledge};
 
 const KEYS: u64 = 30;
@@ -125,8 +125,9 @@ impl Op {
                             Step::Increment(_) => unreachable!("not in a batch"),
                         }
                     }
+                    Ok::<(), WriteError>(())
                 };
-                store.transaction(&[], run).unwrap().unwrap();
+                store.transaction(run).unwrap();
             }
         }
     }

@@ -5,7 +5,7 @@ use super::{Site, assert_sound, contents};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use terrace::{Change, Entry, IncrementError, Put, Store};
+use terrace::{Change, Entry, IncrementError, Put, Store, WriteError};
 
 type State = (Vec<u8>, Option<u64>);
 
@@ -263,7 +263,7 @@ impl Pair {
 
     fn transaction(&mut self, edits: &[(Vec<u8>, Edit)], clear: bool) {
         let now = self.model.now;
-        let seen = self.store().transaction(&[], |transaction| {
+        let seen = self.store().transaction(|transaction| {
             if clear {
                 transaction.clear().unwrap();
             }
@@ -273,12 +273,12 @@ impl Pair {
                 let after = transaction.get(key).unwrap().map(|value| (value.to_vec(), value.expires_at()));
                 (seen, after)
             };
-            edits.iter().map(edit).collect::<Vec<_>>()
+            Ok::<_, WriteError>(edits.iter().map(edit).collect::<Vec<_>>())
         });
         if clear {
             self.model.map.clear();
         }
-        for ((key, edit), (before, after)) in edits.iter().zip(seen.unwrap().unwrap()) {
+        for ((key, edit), (before, after)) in edits.iter().zip(seen.unwrap()) {
             assert_eq!(before.as_ref(), self.model.live(key));
             self.model.edit(key, edit);
             assert_eq!(after.as_ref(), self.model.live(key), "{edit:?}");
@@ -291,8 +291,7 @@ impl Pair {
         if let Some(value) = between {
             self.put_each(&[(key.to_vec(), value.to_vec(), None)]);
         }
-        let done =
-            self.store().transaction(&[(key.to_vec(), version)], |t| t.put(b"watched", b"yes").unwrap());
+        let done = self.store().transaction_if(&[(key.to_vec(), version)], |t| t.put(b"watched", b"yes"));
         assert_eq!(done, Ok(if between.is_some() { None } else { Some(()) }));
         if between.is_none() {
             self.model.map.insert(b"watched".to_vec(), (b"yes".to_vec(), None));

@@ -4,7 +4,7 @@ use super::{Site, assert_sound, contents};
 use crate::crash::Dice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use terrace::{CURSOR_LIMIT, Change, Put, Store};
+use terrace::{CURSOR_LIMIT, Change, Put, Store, WriteError};
 
 const THREADS: usize = 4;
 
@@ -117,18 +117,18 @@ fn transfer(store: &Store, keys: &[Vec<u8>], thread: u64) {
         let (from, to) = (draws.roll(keys.len() as u64) as usize, draws.roll(keys.len() as u64) as usize);
         let amount = draws.roll(1500);
         store
-            .transaction(&[], |transaction| {
+            .transaction(|transaction| {
                 let read = |value: Option<terrace::Value<'_>>| value.map_or(0, |value| number(&value));
                 let (old_from, old_to) =
                     (read(transaction.get(&keys[from]).unwrap()), read(transaction.get(&keys[to]).unwrap()));
                 if from == to || old_from < amount {
-                    return;
+                    return Ok(());
                 }
                 match old_from - amount {
-                    0 => drop(transaction.remove(&keys[from]).unwrap()),
-                    rest => transaction.put(&keys[from], rest.to_string().as_bytes()).unwrap(),
+                    0 => drop(transaction.remove(&keys[from])?),
+                    rest => transaction.put(&keys[from], rest.to_string().as_bytes())?,
                 }
-                transaction.put(&keys[to], (old_to + amount).to_string().as_bytes()).unwrap();
+                transaction.put(&keys[to], (old_to + amount).to_string().as_bytes())
             })
             .unwrap();
     }
@@ -177,11 +177,11 @@ pub(super) fn transactions_are_serializable(make: &impl Fn() -> Site) {
                     let run = |transaction: &mut terrace::Transaction<'_>| {
                         let free = transaction.get(other).unwrap().unwrap() == b"0";
                         if free {
-                            transaction.put(mine, b"1").unwrap();
+                            transaction.put(mine, b"1")?;
                         }
-                        free
+                        Ok::<_, WriteError>(free)
                     };
-                    store.transaction(&[], run).unwrap().unwrap()
+                    store.transaction(run).unwrap()
                 })
             });
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()

@@ -1,0 +1,170 @@
+//! Limits of keys, values, counts and times, on every path into the engine and with every index.
+
+use std::sync::Arc;
+use terrace_engine::direct::{Direct, Key, Settings};
+use terrace_engine::{
+    CURSOR_LIMIT, Change, Commit, Engine, Expected, KEY_MAX, ManualClock, Put, Version, What, Write,
+    WriteError,
+};
+use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+use terrace_index::{Bytes, CacheBounds};
+use terrace_medium::Dram;
+use terrace_pool::Pool;
+
+/// An empty store with each index, by the index's name. The time is 1000.
+fn stores() -> [(&'static str, Arc<dyn Engine>); 4] {
+    let pool = || Pool::<Dram>::anonymous(16 << 20).unwrap();
+    let settings = || Settings {
+        expected_keys: 100,
+        index_cache: CacheBounds::default(),
+        verify_reads: true,
+        read_only: false,
+        clock: Arc::new(ManualClock::at(1000)),
+    };
+    [
+        ("clht", Arc::new(Direct::<Clht<Dram, Bytes<Key>>>::open(pool(), settings()).unwrap())),
+        ("turbo", Arc::new(Direct::<Turbo<Dram, Bytes<Key>>>::open(pool(), settings()).unwrap())),
+        ("rewo", Arc::new(Direct::<Rewo<Dram, Bytes<Key>>>::open(pool(), settings()).unwrap())),
+        ("level", Arc::new(Direct::<Level<Dram, Bytes<Key>>>::open(pool(), settings()).unwrap())),
+    ]
+}
+
+fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Write<'a> {
+    Write { key, what: What::Put { value, expires_at: None } }
+}
+
+fn keys(store: &dyn Engine) -> Vec<Vec<u8>> {
+    let (mut cursor, mut keys) = (0, Vec::new());
+    loop {
+        cursor = store.scan(cursor, 10, &mut |key, _| keys.push(key.to_vec())).unwrap();
+        if cursor == 0 {
+            keys.sort();
+            return keys;
+        }
+    }
+}
+
+/// Everything in the store can be read, listed and removed, and no byte is lost.
+fn assert_usable(name: &str, store: &dyn Engine, expected: &[&[u8]]) {
+    assert_eq!(keys(store), expected, "{name}");
+    let report = store.check(&mut |_, _| {});
+    assert!(report.is_sound(), "{name}: {:#?}", report.findings);
+    assert_eq!(store.len(), expected.len() as u64, "{name}");
+    let memory = store.memory();
+    assert_eq!((memory.garbage, memory.used), (0, memory.reachable), "{name}");
+    store.clear().unwrap();
+    assert!(store.is_empty() && keys(store).is_empty(), "{name}");
+}
+
+#[test]
+fn commit_expecting_overlong_key_absent_is_satisfied() {
+    // The length field of a record has 17 bits.
+    for len in [KEY_MAX + 1, (1 << 17) - 1, 1 << 17, (1 << 17) + 1, 200_000, 1 << 20] {
+        let long = vec![b'k'; len];
+        for (name, store) in stores() {
+            let since: Version = store.version(&long).unwrap();
+            for absent in [since, None.into()] {
+                let expected: [Expected<'_>; 2] = [(&long, absent), (b"b", None.into())];
+                assert_eq!(store.commit(&[put(b"a", b"1")], &expected), Ok(Commit::Done), "{name}");
+                let writes = [put(b"a", b"2"), put(b"c", b"2")];
+                assert_eq!(store.commit(&writes, &[(&long, absent)]), Ok(Commit::Done), "{name}");
+                assert_eq!(store.commit(&[], &[(&long, absent)]), Ok(Commit::Done), "{name}");
+            }
+            assert_usable(name, &*store, &[b"a", b"c"]);
+        }
+    }
+}
+
+#[test]
+fn commit_expecting_overlong_key_present_is_refused() {
+    let long = vec![b'k'; KEY_MAX + 1];
+    for (name, store) in stores() {
+        store.put(Put { key: b"a", value: b"1", expires_at: None }).unwrap();
+        let forged = store.version(b"a").unwrap();
+        let expected: [Expected<'_>; 2] = [(b"a", forged), (&long, forged)];
+        for writes in [&[][..], &[put(b"b", b"1")], &[put(b"b", b"1"), put(b"c", b"1")]] {
+            assert_eq!(store.commit(writes, &expected), Ok(Commit::Changed(1)), "{name}");
+        }
+        assert_usable(name, &*store, &[b"a"]);
+    }
+}
+
+#[test]
+fn overlong_key_is_refused_by_every_write_and_absent_to_reads() {
+    let long = vec![b'k'; KEY_MAX + 1];
+    let refused = WriteError::KeyTooLong;
+    for (name, store) in stores() {
+        let put_long = Put { key: &long, value: b"1", expires_at: None };
+        assert_eq!(store.put(put_long), Err(refused.clone()), "{name}");
+        assert_eq!(store.put_many(&[put_long]), [Err(refused.clone())], "{name}");
+        assert_eq!(store.remove(&long), Err(refused.clone()), "{name}");
+        assert_eq!(store.modify(&long, &mut |_| Change::Keep), Err(refused.clone()), "{name}");
+        for what in [What::Put { value: b"1", expires_at: None }, What::Expire(None), What::Remove] {
+            let write = Write { key: &long, what };
+            assert_eq!(store.commit(&[write], &[]), Err(refused.clone()), "{name}");
+            assert_eq!(store.commit(&[put(b"a", b"1"), write], &[]), Err(refused.clone()), "{name}");
+        }
+        assert_eq!((store.get(&long), store.token(&long)), (Ok(None), Ok(None)), "{name}");
+        let both: [&[u8]; 2] = [&long, b"a"];
+        let mut found = 0;
+        store.get_many(&both, &mut |_, entry| found += usize::from(entry.unwrap().is_none()));
+        store.snapshot_many(&both, &mut |_, entry| found += usize::from(entry.unwrap().is_none()));
+        assert_eq!(found, 4, "{name}");
+        assert!(!store.watch(&long).unwrap().has_changed(), "{name}");
+        assert_usable(name, &*store, &[]);
+    }
+}
+
+#[test]
+fn any_expiry_is_kept_or_takes_effect() {
+    let times = [0, 1, 1000, 1001, u64::from(u32::MAX), i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX];
+    for (name, store) in stores() {
+        for at in times {
+            let (there, expires_at) = ((at > 1000).then_some(at), Some(at));
+            let expiry = |key: &[u8]| store.get(key).unwrap().map(|value| value.expires_at());
+            let what = What::Put { value: b"1", expires_at };
+            store.put(Put { key: b"put", value: b"1", expires_at }).unwrap();
+            store.put_many(&[Put { key: b"many", value: b"1", expires_at }]).remove(0).unwrap();
+            let put = Change::Put { value: b"1".to_vec(), expires_at };
+            store.modify(b"modify", &mut |_| put.clone()).unwrap();
+            store.commit(&[Write { key: b"one", what }], &[]).unwrap();
+            let two = [b"both", b"too."].map(|key| Write { key, what });
+            store.commit(&two, &[]).unwrap();
+            let keys: [&[u8]; 6] = [b"put", b"many", b"modify", b"one", b"both", b"too."];
+            for key in keys {
+                assert_eq!(expiry(key), there.map(Some), "{name}: {at}");
+                store.put(Put { key, value: b"1", expires_at: None }).unwrap();
+                store.modify(key, &mut |_| Change::Expire(expires_at)).unwrap();
+                assert_eq!(expiry(key), there.map(Some), "{name}: {at}");
+            }
+            let sound = store.check(&mut |_, _| {});
+            assert!(sound.is_sound(), "{name}: {at}: {:#?}", sound.findings);
+            store.clear().unwrap();
+        }
+    }
+}
+
+#[test]
+fn sizes_and_counts_out_of_range_change_nothing() {
+    for (name, store) in stores() {
+        store.put(Put { key: b"a", value: b"1", expires_at: None }).unwrap();
+        assert!(store.grow(u64::MAX).is_err() && store.grow(u64::MAX - 4095).is_err(), "{name}");
+        assert_eq!(store.collapse_step(u64::MAX), None, "{name}");
+        store.sweep_expired(usize::MAX);
+        // A scan that asks for nothing still gets on.
+        let (mut cursor, mut keys, mut steps) = (0, 0, 0);
+        loop {
+            cursor = store.scan(cursor, 0, &mut |_, _| keys += 1).unwrap();
+            steps += 1;
+            if cursor == 0 || steps > 100_000 {
+                break;
+            }
+        }
+        assert_eq!((keys, cursor), (1, 0), "{name}");
+        for cursor in [1, CURSOR_LIMIT - 1, CURSOR_LIMIT, u64::MAX] {
+            let scanned = store.scan(cursor, usize::MAX, &mut |_, _| {});
+            assert_eq!(scanned.is_ok(), cursor < CURSOR_LIMIT, "{name}");
+        }
+        assert_usable(name, &*store, &[b"a"]);
+    }
+}
