@@ -118,7 +118,8 @@ impl Parser {
             *end = (end.0 - spans, end.1 - dropped);
         }
         self.spans.drain(..spans);
-        // A long command that comes in many pieces keeps its place until it is whole: nothing to do for each piece.
+        // A long command that comes in many pieces keeps its place until it is whole: nothing to do
+        // for each piece.
         if dropped > 0 {
             self.spans.iter_mut().for_each(|span| span.start -= dropped);
         }
