@@ -95,6 +95,9 @@ fn best() -> Kernel {
 }
 
 /// Compares word by word: a byte that is equal becomes zero, and no byte's carry reaches the next.
+///
+/// # Safety
+/// As [`equal_bytes`].
 #[inline(always)]
 unsafe fn portable<const WORDS: usize>(at: *const u8, byte: u8) -> u32 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
@@ -137,6 +140,9 @@ unsafe fn sse2(at: *const u8, byte: u8) -> u32 {
 }
 
 /// Registers above the sixteenth need no `vzeroupper`.
+///
+/// # Safety
+/// As [`equal_bytes`], of four words, on a processor with AVX-512 VL and BW.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn avx512(at: *const u8, byte: u8) -> u32 {
@@ -184,6 +190,9 @@ unsafe fn avx2(at: *const u8, byte: u8) -> u32 {
 }
 
 /// Picks a different bit from each equal byte, and adds up the eight of a half.
+///
+/// # Safety
+/// As [`equal_bytes`].
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 unsafe fn neon<const WORDS: usize>(at: *const u8, byte: u8) -> u32 {

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A type made only of [`Word`]s: any bits are a valid value, and every access is atomic.
 ///
 /// So an index that follows a stale or hostile offset reads garbage, never undefined memory.
+///
+/// # Safety
+/// `repr(C)`, every field is a `Word` or `Persistent`, no padding.
 pub unsafe trait Persistent {}
 
 // SAFETY: a Word is one word.
