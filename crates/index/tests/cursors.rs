@@ -154,7 +154,7 @@ where
         let cursor = match round {
             0..54 => (1 << round) % CURSOR_LIMIT,
             54..108 => CURSOR_LIMIT - (1 << (round - 54)),
-            _ => random.next() % CURSOR_LIMIT >> bits,
+            _ => (random.next() % CURSOR_LIMIT) >> bits,
         };
         let seen = subject.rest(cursor, 1 + random.next() as usize % 3);
         assert!(cursor != 0 || seen.len() as u64 == STABLE, "from cursor {cursor} on");

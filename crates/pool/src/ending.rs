@@ -32,7 +32,7 @@ pub(crate) fn holder_of(file: &str, byte: i64) -> Option<Holder> {
     let names = std::fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.file_name());
     let mut processes = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
     let has_it = |pid: &u32| {
-        let process = directory(rustix::fs::CWD, &format!("/proc/{pid}"));
+        let process = directory(rustix::fs::CWD, format!("/proc/{pid}"));
         process.is_ok_and(|process| holds(&process, file, byte).unwrap_or(false))
     };
     let pid = processes.find(has_it)?;
@@ -265,7 +265,7 @@ pub(crate) mod tests {
 
     /// Waits until the kernel says that the first thread of process `pid` has ended.
     fn wait_for_end(pid: u32) {
-        let process = directory(rustix::fs::CWD, &format!("/proc/{pid}")).unwrap();
+        let process = directory(rustix::fs::CWD, format!("/proc/{pid}")).unwrap();
         while field(&read(&process, "stat").unwrap(), 3) != Some("Z") {
             std::thread::yield_now();
         }

@@ -548,7 +548,8 @@ mod tests {
         assert!(!more.is_empty() && !more.iter().any(is_inside));
         let mut listed: Vec<u64> = victims.iter().flat_map(|&slab| pool.pin().blocks_in(slab)).collect();
         let mut inside: Vec<u64> = kept.iter().copied().filter(is_inside).collect();
-        (listed.sort_unstable(), inside.sort_unstable());
+        listed.sort_unstable();
+        inside.sort_unstable();
         assert_eq!(listed, inside);
         // All come back but one.
         inside[1..].iter().for_each(|&block| pool.pin().free(block, BYTES));

@@ -355,7 +355,8 @@ fn records_are_looked_at_as_often_for_each_key() {
             format!("MULTI\r\n{queued}EXEC\r\n").into_bytes()
         }
     };
-    let cases: [(&str, &dyn Fn(&[String]) -> Vec<u8>); 8] = [
+    type Make<'a> = &'a dyn Fn(&[String]) -> Vec<u8>;
+    let cases: [(&str, Make<'_>); 8] = [
         ("DEL", &all("DEL")),
         ("EXISTS", &all("EXISTS")),
         ("MGET", &all("MGET")),

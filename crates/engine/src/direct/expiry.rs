@@ -137,6 +137,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 }
 
 /// A look at all records for those that have expired.
+#[derive(Default)]
 pub(super) struct Pass {
     /// Where it goes on; 0 if it is over.
     position: u64,
@@ -144,12 +145,6 @@ pub(super) struct Pass {
     next: u64,
     /// Records that had been written when it began.
     written: u64,
-}
-
-impl Default for Pass {
-    fn default() -> Self {
-        Self { position: 0, next: 0, written: 0 }
-    }
 }
 
 impl Pass {

@@ -19,11 +19,14 @@ struct Place {
     range: Range<usize>,
 }
 
+/// The edits of a function by their faults' numbers.
+type Faults<'e> = BTreeMap<usize, Vec<(Range<usize>, &'e Edit)>>;
+
 /// The text of a file with a switch for each fault. Fails if an edit does not have exactly one place.
 pub(crate) fn with_switches(text: &str, edits: &[(usize, &Edit)]) -> Result<String, String> {
     let functions = Function::all(text).map_err(|error| error.to_string())?;
     // By the end of the body, so that what is written behind a place leaves it where it is.
-    let mut bodies: BTreeMap<(usize, usize), BTreeMap<usize, Vec<(Range<usize>, &Edit)>>> = BTreeMap::new();
+    let mut bodies: BTreeMap<(usize, usize), Faults<'_>> = BTreeMap::new();
     for &(number, edit) in edits {
         let Place { body, range } = place(text, &functions, edit)?;
         bodies.entry((body.start, body.end)).or_default().entry(number).or_default().push((range, edit));

@@ -68,6 +68,7 @@ impl Lab {
         Ok(None)
     }
 
+    #[allow(clippy::disallowed_methods, reason = "a tool that reads from a child while it waits")]
     fn run(&self, arguments: &[&str], fault: Option<usize>) -> Outcome<Option<Finding>> {
         let number = fault.map_or(NONE.to_string(), |fault| fault.to_string());
         let mut command = Command::new(&self.program);

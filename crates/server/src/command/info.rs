@@ -126,7 +126,7 @@ fn server(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
             ("uptime_in_days", &(uptime / 86_400)),
             ("hz", &HZ),
             ("configured_hz", &HZ),
-            ("lru_clock", &(cx.now_ms / 1000 & 0xff_ffff)),
+            ("lru_clock", &((cx.now_ms / 1000) & 0xff_ffff)),
             ("executable", &system::executable()),
             ("config_file", &""),
             ("io_threads_active", &0),

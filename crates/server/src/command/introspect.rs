@@ -216,9 +216,12 @@ fn getkeysandflags(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
+/// A key, and what a command does with it.
+type KeyUse<'a> = (&'a [u8], &'static [&'static str]);
+
 /// The keys among the arguments of a command, which stands with its name in `args`, and what it
 /// does with each.
-fn keys_of(args: Args<'_>) -> Result<Vec<(&[u8], &'static [&'static str])>, Failure> {
+fn keys_of(args: Args<'_>) -> Result<Vec<KeyUse<'_>>, Failure> {
     let container = table::lookup(args.name());
     let sub = container.filter(|command| !command.subcommands.is_empty());
     let command = match sub {

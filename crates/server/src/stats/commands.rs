@@ -101,7 +101,7 @@ impl Counters {
     pub(crate) fn begin_together(&self, place: usize, count: usize) -> Option<u64> {
         // ORDER: Relaxed: only this thread writes it.
         let calls = self.commands[table::number(place)].calls.load(Relaxed);
-        let is_sampled = calls % SAMPLE == 0 || calls % SAMPLE + count as u64 > SAMPLE;
+        let is_sampled = calls.is_multiple_of(SAMPLE) || calls % SAMPLE + count as u64 > SAMPLE;
         is_sampled.then(precise_ns)
     }
 
