@@ -6,6 +6,7 @@ use crate::epoch::{GRACE, Guard};
 use crate::limbo::add;
 use crate::pool::{Inner, Pool};
 use crate::seats::Seat;
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -261,7 +262,26 @@ impl<M: MappedMedium> Durable<'_, M> {
     }
 }
 
+thread_local! {
+    /// Whether this thread takes blocks of larger classes where its own class has none.
+    static LARGER_SERVES: Cell<bool> = const { Cell::new(false) };
+}
+
 impl<M: MappedMedium> Pool<M> {
+    /// Does `work`. Meanwhile this thread gets a block of a larger class, at most twice as large,
+    /// where its own class has no free block and no unit is free. That block is larger for as long as
+    /// it lives, so this is for a request that would be refused otherwise.
+    pub fn with_larger_blocks<R>(&self, work: impl FnOnce() -> R) -> R {
+        struct Reset(bool);
+        impl Drop for Reset {
+            fn drop(&mut self) {
+                LARGER_SERVES.set(self.0);
+            }
+        }
+        let _reset = Reset(LARGER_SERVES.replace(true));
+        work()
+    }
+
     /// Gets back what can be had back: what waits for readers that have gone, and what was set aside and is not used. While another thread collects
     /// what a crash left, it waits for that first. Call it without a guard, and without a lock that a trace may want, after [`PoolFull`] and before
     /// trying again. Returns whether anything came back.
@@ -367,7 +387,7 @@ impl<M: MappedMedium> Inner<M> {
             return Some(offset);
         }
         let taken = if self.reclaim(seat) { self.take(seat, bytes) } else { None };
-        taken.or_else(|| self.take_larger(seat, bytes))
+        taken.or_else(|| LARGER_SERVES.get().then(|| self.take_larger(seat, bytes)).flatten())
     }
 
     /// Takes a block of a larger class for `bytes` bytes, aligned as one of its own class: at most
@@ -480,7 +500,7 @@ mod tests {
     use crate::backoff::rest_with;
     use crate::small::{alone, participants};
     use crate::zones::Use;
-    use std::cell::{Cell, RefCell};
+    use std::cell::RefCell;
     use terrace_medium::Dram;
 
     #[test]

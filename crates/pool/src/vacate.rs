@@ -499,8 +499,9 @@ mod tests {
         assert_eq!((take(&pool, 72), take(&pool, 24)), (None, None));
         blocks[..3].iter().for_each(|&block| pool.pin().free(block, BYTES));
         // Blocks of 96 bytes do not begin at lines, and for 24 bytes they are too large.
-        assert_eq!((take(&pool, 64), take(&pool, 24)), (None, None));
-        let larger: Vec<u64> = std::iter::from_fn(|| take(&pool, 72)).collect();
+        pool.with_larger_blocks(|| assert_eq!((take(&pool, 64), take(&pool, 24)), (None, None)));
+        assert_eq!(take(&pool, 72), None, "unless it is asked for");
+        let larger: Vec<u64> = pool.with_larger_blocks(|| std::iter::from_fn(|| take(&pool, 72)).collect());
         assert_eq!((larger.len(), pool.space().used_by_blocks), (3, used));
         assert!(larger.iter().all(|block| blocks[..3].contains(block)));
         let listed = pool.reachable(&mut |marker| marker.mark(larger[0], 72));
@@ -520,7 +521,7 @@ mod tests {
         let pool = alone::<Dram>();
         let blocks: Vec<u64> = std::iter::from_fn(|| take(&pool, BYTES)).collect();
         pool.pin().free(blocks[0], BYTES);
-        let larger = take(&pool, 72).unwrap();
+        let larger = pool.with_larger_blocks(|| take(&pool, 72)).unwrap();
         pool.doubt();
         let report = pool.collect(&mut |marker| {
             marker.mark(larger, 72);

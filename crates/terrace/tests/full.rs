@@ -111,7 +111,8 @@ fn every_write_says_that_it_is_full_and_changes_nothing() {
         let store = site.create();
         store.put(b"key", b"value").unwrap();
         let count = fill(&store, 1000);
-        fill(&store, 10);
+        // These take the room of those that they replace.
+        let count = count.max(fill(&store, 10));
         let before = common::contents(&store);
         let big = vec![7; 300_000];
         assert!(is_full(&store.put(b"key", &big)));

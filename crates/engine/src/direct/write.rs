@@ -70,6 +70,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
                 {
                     tries += 1;
                 }
+                // What is left is in blocks of other sizes.
+                Err(WriteError::PoolFull { .. }) => return self.pool().with_larger_blocks(write),
                 done => return done,
             }
         }
@@ -342,12 +344,12 @@ mod tests {
         }
         while store.pool().relieve() {}
         assert_eq!(store.pool().waiting(), 0);
-        // Nothing was to come back, and nothing has.
-        assert_eq!(tries(&store, 0), 1);
+        // Nothing was to come back, and nothing has: once more, with larger blocks.
+        assert_eq!(tries(&store, 0), 2);
         // Others have got it back: once for that, and again and again if it would be enough.
-        assert_eq!(tries(&store, 99), 2);
-        assert_eq!(tries(&store, 100), 1 + RELIEFS);
-        assert_eq!(tries(&store, 1 << 20), 1 + RELIEFS);
+        assert_eq!(tries(&store, 99), 3);
+        assert_eq!(tries(&store, 100), 2 + RELIEFS);
+        assert_eq!(tries(&store, 1 << 20), 2 + RELIEFS);
         let mut tries = 0;
         let refused: Result<(), _> = store.with_relief(|| {
             tries += 1;
