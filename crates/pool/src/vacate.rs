@@ -214,15 +214,11 @@ impl<M: MappedMedium> Pool<M> {
 }
 
 impl<M: MappedMedium> Guard<'_, M> {
-    /// Where the blocks of a slab that is being emptied begin, as far as they are taken.
+    /// Where the blocks begin that are taken in the slab at `slab`; none if it is no slab.
     pub fn blocks_in(&self, slab: u64) -> Vec<u64> {
         let inner = self.inner();
-        let Some(unit) = inner.unit_at(slab).filter(|&unit| inner.is_vacating(unit)) else {
-            return Vec::new();
-        };
-        let Some(class) = inner.class_at(slab).and_then(|number| inner.memory.classes.get(number)) else {
-            return Vec::new();
-        };
+        let class = inner.class_at(slab).and_then(|number| inner.memory.classes.get(number));
+        let (Some(unit), Some(class)) = (inner.unit_at(slab), class) else { return Vec::new() };
         let mut blocks = Vec::new();
         for word in 0..u64::from(class.words) {
             let mut taken =
@@ -552,6 +548,9 @@ mod tests {
         listed.sort_unstable();
         inside.sort_unstable();
         assert_eq!(listed, inside);
+        let in_use = slab_of(&pool, more[0]);
+        assert!(pool.pin().blocks_in(in_use).contains(&more[0]));
+        assert!(pool.pin().blocks_in(take(&pool, 3000).unwrap_or(0)).is_empty());
         // All come back but one.
         inside[1..].iter().for_each(|&block| pool.pin().free(block, BYTES));
         let (released, left) = pool.end_vacating(&victims, false);

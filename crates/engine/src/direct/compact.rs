@@ -26,7 +26,7 @@
 //! found by the next round, of any process.
 
 use super::expiry::Pass;
-use super::record::Shape;
+use super::record::{Role, Shape};
 use super::store::{Direct, Kind};
 use super::view::Record;
 use std::collections::BTreeSet;
@@ -213,8 +213,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             state.was_held_up |= !pool.outwait();
         }
         let (released, left) = pool.end_vacating(slabs, false);
-        state.give_up(left.iter().copied(), pool.freed());
         let _ = pool.end_vacating(&left, true);
+        if !state.was_held_up {
+            state.give_up(left, pool.freed());
+        }
         released
     }
 
@@ -224,7 +226,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let guard = self.pool().pin();
         let region = guard.pool().region();
         let is_record = |block: u64| {
-            // ORDER: Relaxed: what is moved is looked at again, behind a grace.
+            // ORDER: Relaxed: what is moved is looked at again, behind a grace period.
             let shape =
                 region.get(Offset::<Word>::new(block)).map(|shape| shape.load(region.medium(), Relaxed));
             shape.and_then(Shape::decode).is_some()
@@ -300,9 +302,22 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             return Resident::Stuck;
         }
         match self.index.get(guard, record.body.key) == Some(block) && !self.is_claimed(guard, block) {
-            true => Resident::Linked(record),
+            true if self.is_movable(guard, &record) => Resident::Linked(record),
+            true => Resident::Stuck,
             false => Resident::Leaving,
         }
+    }
+
+    /// Whether a copy of a record means the same: if a batch wrote it, that is settled. What a batch
+    /// word says that was damaged is not to be forgotten.
+    fn is_movable(&self, guard: &Guard<'_, I::Medium>, record: &Record<'_>) -> bool {
+        matches!(record.shape.role, Role::Single | Role::Put)
+            && matches!(self.pending(guard, record), Ok(None))
+    }
+
+    /// Whether a record, which the index names, may be moved now.
+    pub(super) fn may_move(&self, guard: &Guard<'_, I::Medium>, record: &Record<'_>) -> bool {
+        self.is_movable(guard, record) && !self.is_claimed(guard, record.offset)
     }
 
     /// A copy of a record, written back and not fenced.
@@ -442,6 +457,19 @@ mod tests {
         assert_eq!([&b"head"[..], b"value"].map(|key| store.place(key)), places);
         assert!(store.get(b"head").is_err() && store.get(b"value").is_err());
         assert_eq!(*store.get(b"whole").unwrap().unwrap(), LONG);
+    }
+
+    #[test]
+    fn record_of_a_batch_that_is_not_there_is_not_moved() {
+        let (store, _) = store();
+        let put = What::Put { value: b"value", expires_at: None };
+        store.commit(&[b"one", b"two"].map(|key| Write { key, what: put }), &[]).unwrap();
+        let place = store.place(b"one");
+        store.damage(place + 16);
+        let told = store.get(b"one").unwrap_err();
+        store.move_all();
+        assert_eq!((store.place(b"one"), store.get(b"one")), (place, Err(told)));
+        assert!(store.place(b"two") != place && store.get(b"two").unwrap().unwrap() == b"value");
     }
 
     /// The steps of a commit that gives a key another expiry, and writes another one.

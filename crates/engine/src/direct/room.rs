@@ -110,7 +110,12 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Empties a run of units for `wanted` bytes.
     fn gain_window(&self, wanted: u64, state: &mut State) -> bool {
         let pool = self.pool();
+        // One that a process has left that died. A living one tries again.
+        pool.close_window();
         for _ in 0..WINDOWS {
+            if state.was_held_up {
+                return false;
+            }
             let ((free, longest), (_, slack)) = (pool.free_bytes(), pool.slack());
             if pool.is_extent(wanted) && longest >= wanted + PAGE {
                 return true;
@@ -148,14 +153,19 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let left = pool.taken_in(window);
         pool.close_window();
         let is_free = left.is_empty();
-        state.give_up(left, pool.freed());
+        if !state.was_held_up {
+            state.give_up(left, pool.freed());
+        }
         is_free
     }
 
     /// How many granules of each unit belong to values and records that can be moved.
     fn count_movable(&self) -> Vec<u32> {
         let mut counts = Vec::new();
-        self.each_extent(|_, record, _| {
+        self.each_extent(|guard, record| {
+            if !self.may_move(guard, record) {
+                return true;
+            }
             for (offset, bytes) in extents_of(record) {
                 self.pool().each_unit_of(offset, bytes, &mut |unit, granules| {
                     let unit = unit as usize;
@@ -172,10 +182,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     /// Moves the values and the records that lie in extents in `window`.
     fn move_extents(&self, window: &Range<u64>) {
-        self.each_extent(|guard, record, word| {
+        self.each_extent(|guard, record| {
             let is_inside =
                 |(offset, bytes): (u64, u64)| offset < window.end && offset + bytes > window.start;
-            if extents_of(record).any(is_inside) && !self.is_claimed(guard, word) {
+            if extents_of(record).any(is_inside) && self.may_move(guard, record) {
                 // Where there is no room for it, there may be some for another.
                 let _ = self.move_extent(guard, record);
             }
@@ -183,9 +193,9 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         });
     }
 
-    /// Calls `each` with every record that has an extent, or is one, with its word, until it says
-    /// that this pin is to end.
-    fn each_extent(&self, mut each: impl FnMut(&Guard<'_, I::Medium>, &Record<'_>, u64) -> bool) {
+    /// Calls `each` with every record that has an extent, or is one. Where `each` says `false` the
+    /// pin ends, and the walk goes on from about there under another.
+    fn each_extent(&self, mut each: impl FnMut(&Guard<'_, I::Medium>, &Record<'_>) -> bool) {
         let (mut position, mut words) = (0, Vec::with_capacity(2 * PIECE));
         loop {
             let guard = self.pool().pin();
@@ -193,7 +203,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             let is_cut_short = words.drain(..).any(|word| {
                 let Ok(record) = Record::at(&guard, word) else { return false };
                 let has_one = record.shape.is_outline() || self.pool().is_extent(record.shape.size() as u64);
-                has_one && record.verify().is_ok() && !each(&guard, &record, word)
+                has_one && record.verify().is_ok() && !each(&guard, &record)
             });
             if is_cut_short {
                 // What has been moved lies elsewhere the next time.
