@@ -158,5 +158,19 @@ pub(crate) fn wait(mut child: Child, limit: Duration) -> End {
 }
 
 fn takes_too_much(pid: u32) -> bool {
-    terrace_bench::process_resident_bytes(pid).is_some_and(|bytes| bytes > MOST_MEMORY)
+    resident_bytes(pid).is_some_and(|bytes| bytes > MOST_MEMORY)
+}
+
+/// Resident memory of a process, private or shared.
+fn resident_bytes(pid: u32) -> Option<u64> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+#[cfg(test)]
+#[test]
+fn resident_bytes_are_read() {
+    let bytes = resident_bytes(std::process::id()).unwrap();
+    assert!((1 << 20..MOST_MEMORY).contains(&bytes), "{bytes}");
 }
