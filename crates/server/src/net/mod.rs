@@ -6,7 +6,7 @@
 //! write; a connection that waits for its next request holds no buffer at all.
 //!
 //! Invariants:
-//! 1. A loop never blocks but in its poll, and runs no command that takes long: workers do ([`workers`]).
+//! 1. A loop never blocks but in its poll, and runs no command that takes long: workers do (`workers.rs`).
 //! 2. Bytes of a reply leave in order: while a backlog waits, nothing is written past it.
 //! 3. What a client can make the server hold is bounded: one command's bytes as they arrive (the parser's limits), and replies
 //!    up to `client-output-buffer` and one command's reply; beyond that the server stops reading from it.
