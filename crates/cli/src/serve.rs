@@ -5,6 +5,7 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use log::{Level, LevelFilter};
@@ -16,19 +17,21 @@ use signal_hook::{
 use terrace::{ByteSize, HugePages, Start, Stats, Store};
 use terrace_server::{
     config::{Config, Key, format_size},
-    net::Listeners,
+    net::{ListenError, Listeners},
     server::{Server, Stopper},
     shared::Shared,
 };
 
 use crate::{
     args::ServeOptions,
+    clock,
     environment::{self, PASSWORD_FILE},
     failure::{FAILED, Failure, Outcome},
     in_force,
     open::{self, Opened},
     remote::Contact,
     room,
+    target::LOOKS,
     text::{counted, duration},
 };
 
@@ -43,7 +46,7 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
     tell_of_kubernetes();
     let stopper = heed_signals()?;
     // Ports before the pool: a wrong port should not cost the opening of a large pool.
-    let listeners = Listeners::bind(&config).map_err(|error| Failure::new(&error).hints(error.hints()))?;
+    let listeners = listen(&config).map_err(|error| Failure::new(&error).hints(error.hints()))?;
     let opened = open::or_create(&config)?;
     let store = opened.store.clone();
     in_force::record(&config, &store).iter().for_each(|said| log::warn!("{said}"));
@@ -76,6 +79,20 @@ fn name_pool_from_anywhere(config: &Config) -> Result<(), Failure> {
     let absolute = std::path::absolute(path)?;
     // A path that is not UTF-8 stays relative.
     absolute.to_str().map_or(Ok(()), |path| config.assign("pool", path)).map_err(Failure::new)
+}
+
+/// Listens, if need be after a second: a server that was killed has its ports until the kernel has
+/// released its memory.
+fn listen(config: &Config) -> Result<Listeners, ListenError> {
+    for _ in 0..LOOKS {
+        match Listeners::bind(config) {
+            Err(ListenError::PortInUse { .. } | ListenError::UnixInUse { .. }) => {
+                clock::pause(Duration::from_secs(1) / LOOKS);
+            }
+            bound => return bound,
+        }
+    }
+    Listeners::bind(config)
 }
 
 /// Where clients and scrapers find the server.

@@ -94,6 +94,34 @@ fn shutdown_ends_it_in_order() {
     assert_eq!(server.end().0, Some(0));
 }
 
+/// A killed server keeps its ports until the kernel has released its memory.
+#[test]
+fn port_that_is_about_to_be_free_is_waited_for() {
+    let place = Place::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let mut child = common::program()
+        .args(["serve", "--size", "16mb", "--metrics-port", "0", "--port", &port, "--pool"])
+        .arg(place.pool())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // It has begun once it has read its settings; then it finds the port taken.
+    let pid = child.id();
+    let has_begun =
+        || std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "terrace");
+    while !has_begun() {
+        std::thread::yield_now();
+    }
+    std::thread::park_timeout(std::time::Duration::from_millis(200));
+    drop(taken);
+    let is_ready = common::ready(&mut child).is_some();
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(is_ready, "the server did not wait for the port");
+}
+
 #[test]
 fn a_port_in_use_is_said() {
     let place = Place::new();
