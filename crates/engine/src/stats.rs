@@ -70,7 +70,7 @@ pub struct Costs {
     pub fences_per_put: u32,
     /// Fences of a removal.
     pub fences_per_removal: u32,
-    /// Fences of a batch of up to 64 keys. Each further 64 keys add one.
+    /// Fences of a batch of up to 64 keys. Each further 64 keys add two.
     pub fences_per_batch: u32,
     /// Lines that a put writes back beside those of its record.
     pub write_backs_per_put: u32,

@@ -108,7 +108,7 @@ fn a_removal_costs_one_of_each_and_a_read_nothing() {
 }
 
 #[test]
-fn batch_costs_six_fences_and_one_for_each_further_64_keys() {
+fn batch_costs_six_fences_and_two_for_each_further_64_keys() {
     let counted = Counted::<Pmem>::new();
     let keys: Vec<[u8; 16]> = (0..500).map(key).collect();
     let what = What::Put { value: &VALUE, expires_at: None };
@@ -121,7 +121,7 @@ fn batch_costs_six_fences_and_one_for_each_further_64_keys() {
     assert_eq!(commit(&writes[..2]), u64::from(SAID.fences_per_batch));
     // 500 keys are 8 pieces. Now and then two keys of a piece have a bucket in common.
     let fences = commit(&writes);
-    assert!((13..13 + 16).contains(&fences), "{fences}");
+    assert!((20..20 + 16).contains(&fences), "{fences}");
     assert_eq!(commit(&writes[..1]), 2, "a single key needs no descriptor");
 }
 
@@ -154,10 +154,15 @@ fn batch_of_500_costs_no_more_than_500_puts() {
     {
         let [puts, batch] = costs_of_500::<M, I>();
         let what = format!("{} {}: {puts:?} {batch:?}", I::NAME, M::VOLATILE_CACHE);
-        assert!(5 * batch.fences <= puts.fences, "{what}");
+        // TurboHash has few shards, which keys of a piece have in common.
+        assert!(4 * batch.fences <= puts.fences, "{what}");
         assert!(batch.lines_read <= puts.lines_read, "{what}");
-        // Beside the records and slots, the descriptor.
-        assert!(10 * batch.lines_written <= 11 * puts.lines_written, "{what}");
+        // It writes a descriptor, and reads less.
+        let lines = |counts: Counts| counts.lines_read + counts.lines_written;
+        assert!(lines(batch) <= lines(puts), "{what}");
+        // For each key its batch word, its old record in the descriptor, and now and then a bucket
+        // anew that two keys have in common.
+        assert!(batch.write_backs <= puts.write_backs + 4 * 500, "{what}");
     }
     check::<Pmem, Clht<_, Bytes<Key>>>();
     check::<Pmem, Turbo<_, Bytes<Key>>>();

@@ -4,10 +4,11 @@
 //! volatile cache.
 //!
 //! * stage: the new records, each with the role of the key in the batch ([`Role`](super::record::Role)) and a batch word that names its entry of the
-//!   descriptor; the descriptor, open, with each key's old record (1);
+//!   descriptor; the descriptor, open, with each key's new record (1);
 //! * announce: the root names the descriptor (2);
-//! * publish: each slot is swapped from the old record to the new one (3, and once more for each
-//!   further 64 keys). Should the slot have changed since the old record was noted, that is
+//! * publish, in pieces of 64 keys: the old records of a piece are noted in the descriptor (one
+//!   more fence; for the first piece (1) does), then each slot is swapped from the old record to
+//!   the new one (3). Should the slot have changed since the old record was noted, that is
 //!   noted anew and made durable first. A key that was expected in another version, or a pool with no room for a new slot,
 //!   ends the batch here: it is taken back;
 //! * commit: the descriptor's status (4);

@@ -37,7 +37,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     ) -> Result<Commit, WriteError> {
         let done = match steps {
             _ if reads_only => self.confirm(expected),
-            [step] if !step.expects_absence() => self.commit_one(*step),
+            [step] if !step.expects_absence() => self.commit_one(step),
             _ => self.commit_many(steps, |_| {}),
         };
         match done {
@@ -88,11 +88,11 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     /// A single key needs no descriptor.
-    fn commit_one(&self, step: Step<'_>) -> Result<(), Trouble> {
+    fn commit_one(&self, step: &Step<'_>) -> Result<(), Trouble> {
         let guard = self.pool().try_pin()?;
         loop {
             let seen = self.unclaimed(&guard, step.key)?;
-            let live = self.expect(&guard, seen, step.expected)?;
+            let live = self.expect(&guard, seen, step.expectation())?;
             let done = match (step.what, seen) {
                 (None, _) | (Some(What::Remove), None) => true,
                 (Some(What::Remove), Some(word)) => self.unlink(&guard, step.key, word)?,
@@ -205,18 +205,22 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         steps: &'s [Step<'s>],
     ) -> Result<Flight<'s, 'g, I>, Trouble> {
         let block = Descriptor::alloc(guard, steps.len())?;
-        let mut staged = Vec::with_capacity(steps.len());
-        for (index, step) in steps.iter().enumerate() {
-            staged.push(self.stage_step(
-                guard,
-                step,
-                Descriptor::<I::Medium>::batch_word(block.offset(), index),
-            )?);
-        }
         let descriptor = Descriptor::draw(guard, block, steps.len());
-        let news: Vec<New> = staged.into_iter().map(Staged::into_new).collect();
-        news.iter().enumerate().for_each(|(index, new)| descriptor.set_new(index, new.offset));
-        let (olds, replaced) = (Vec::new(), Replaced::with_room_for(steps.len()));
+        let mut news: Vec<New> = Vec::with_capacity(steps.len());
+        for (index, step) in steps.iter().enumerate() {
+            let batch = Descriptor::<I::Medium>::batch_word(descriptor.offset(), index);
+            match self.stage_step(guard, step, batch) {
+                Ok(staged) => news.push(staged.into_new()),
+                Err(trouble) => {
+                    let staged = news.iter().flat_map(New::blocks);
+                    let all = staged.chain([(descriptor.offset(), descriptor.size())]);
+                    all.for_each(|(offset, size)| guard.free(offset, size));
+                    return Err(trouble);
+                }
+            }
+            descriptor.set_new(index, news[index].offset);
+        }
+        let (olds, replaced) = (Vec::with_capacity(steps.len()), Replaced::with_room_for(steps.len()));
         Ok(Flight {
             engine: self,
             guard,
@@ -242,7 +246,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             Some(What::Remove) => (Role::Tombstone, none, None),
             Some(What::Put { value, expires_at }) => (Role::Put, Source::Bytes(value), expires_at),
             Some(What::Expire(at)) => {
-                match self.expect(guard, self.index.get(guard, step.key), step.expected)? {
+                match self.expect(guard, self.index.get(guard, step.key), step.expectation())? {
                     // The expectation makes sure that the extent, if it has one, is still its own when it is published.
                     Some(record) if step.expected.is_some() => (Role::Put, Source::of(&record), at),
                     _ => (Role::Keep, none, None),
@@ -425,6 +429,33 @@ mod tests {
         assert_eq!(store.version(b"a").unwrap(), a);
         assert_eq!(store.commit(&writes, &[(b"absent", None.into()), (b"a", a)]), Ok(Commit::Done));
         assert_eq!((read(&store, b"a"), read(&store, b"new")), (Some(b"2".to_vec()), Some(b"2".to_vec())));
+        assert!(store.check(&mut |_, _| {}).is_sound());
+    }
+
+    #[test]
+    fn batch_of_several_pieces_happens_whole_or_not_at_all() {
+        let (store, _) = store();
+        let keys: Vec<[u8; 4]> = (0..300u32).map(u32::to_le_bytes).collect();
+        let values = |store: &Store| -> Vec<_> { keys.iter().map(|key| read(store, key)).collect() };
+        keys.iter().step_by(2).for_each(|key| store.give(key, &LONG[..64 + key[0] as usize], None));
+        store.give(b"last", b"1", None);
+        let (before, stale) = (values(&store), store.version(b"last").unwrap());
+        store.give(b"last", b"2", None);
+        let what = |nth: usize| match nth % 3 {
+            0 => What::Remove,
+            _ => What::Put { value: b"new", expires_at: None },
+        };
+        let writes: Vec<Write<'_>> =
+            keys.iter().enumerate().map(|(nth, key)| Write { key, what: what(nth) }).collect();
+        // The last step of all is the one that fails.
+        assert_eq!(store.commit(&writes, &[(b"last", stale)]), Ok(Commit::Changed(0)));
+        assert_eq!((values(&store) == before, store.len()), (true, 151));
+        let now = store.version(b"last").unwrap();
+        assert_eq!(store.commit(&writes, &[(b"last", now)]), Ok(Commit::Done));
+        let expected: Vec<_> = (0..300).map(|nth| (nth % 3 != 0).then(|| b"new".to_vec())).collect();
+        assert_eq!((values(&store) == expected, store.len()), (true, 201));
+        let memory = store.memory();
+        assert_eq!((memory.garbage, memory.used), (0, memory.reachable));
         assert!(store.check(&mut |_, _| {}).is_sound());
     }
 

@@ -474,7 +474,7 @@ mod tests {
 
     /// The steps of a commit that gives a key another expiry, and writes another one.
     fn expiry(store: &Store) -> [Step<'static>; 2] {
-        let expected = Some((0, store.version(b"key").unwrap()));
+        let expected = Some(Box::new((0, store.version(b"key").unwrap())));
         let put = What::Put { value: b"new", expires_at: None };
         [
             Step { key: b"key", what: Some(What::Expire(Some(5000))), expected },
@@ -496,8 +496,9 @@ mod tests {
         store.retire_blocks(&flight.remains());
         drop(guard);
         // Prepared anew, it succeeds, for the version is the same.
-        let writes = steps.map(|step| Write { key: step.key, what: step.what.unwrap() });
-        assert_eq!(store.commit(&writes, &[(b"key", steps[0].expected.unwrap().1)]), Ok(Commit::Done));
+        let writes = steps.each_ref().map(|step| Write { key: step.key, what: step.what.unwrap() });
+        let version = steps[0].expectation().unwrap().1;
+        assert_eq!(store.commit(&writes, &[(b"key", version)]), Ok(Commit::Done));
         let value = store.get(b"key").unwrap().unwrap();
         assert_eq!((value.expires_at(), &*value), (Some(5000), &LONG[..]));
         drop(value);

@@ -10,6 +10,7 @@
 use super::record::Role;
 use super::view::{Record, corrupt};
 use crate::ReadError;
+use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Offset, Region, Word};
 use terrace_pool::{Fresh, Guard, PoolFull};
@@ -94,6 +95,11 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
         self.region.write_back_bytes(self.at, self.size());
     }
 
+    /// Starts to write back the lines of these entries.
+    pub(super) fn write_back_entries(&self, entries: Range<usize>) {
+        self.region.write_back_bytes(self.at + 64 + 16 * entries.start as u64, 16 * entries.len());
+    }
+
     /// What its record has as its batch word.
     pub(super) fn batch_word(at: u64, index: usize) -> u64 {
         at >> 6 | (index as u64) << OFFSET_BITS
@@ -139,8 +145,10 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
         (load(self.new_word(index)), Some(load(self.old_word(index))).filter(|&old| old != 0))
     }
 
+    /// Notes the new record of an entry, and no old one yet.
     pub(super) fn set_new(&self, index: usize, new: u64) {
         self.new_word(index).store(self.region.medium(), new, Relaxed);
+        self.set_old(index, None);
     }
 
     pub(super) fn set_old(&self, index: usize, old: Option<u64>) {

@@ -9,16 +9,14 @@ use super::stage::{Block, New, blocks_of};
 use super::store::{Direct, Kind};
 use super::view::Record;
 use crate::engine::What;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Release;
 use terrace_index::{Deferred, PointIndex, Swapped};
 use terrace_medium::Medium;
 use terrace_pool::{Guard, PoolFull};
 
-/// Steps that share a fence when they are published.
-const TOGETHER: usize = 64;
-/// Steps whose slots and old records stay in the caches from when they are looked for until they
-/// are published. In a larger batch they are fetched once more.
-const CACHED: usize = 1024;
+/// Steps that are published together: they share their fences.
+pub(super) const TOGETHER: usize = 64;
 
 /// A batch on its way.
 pub(super) struct Flight<'s, 'g, I: PointIndex<Kind = Kind>> {
@@ -50,52 +48,68 @@ impl Replaced {
     }
 
     fn note(&mut self, new: &New, old: Option<&Record<'_>>) {
-        let successor = match new.shape.role {
-            Role::Single | Role::Put => Some(new.facts),
+        let mut give_back = |block| self.blocks.push(block);
+        let successor = match new.shape().role {
+            Role::Single | Role::Put => Some(new.facts()),
             Role::Tombstone => None,
-            Role::Keep | Role::Stray => return self.blocks.extend(new.blocks()),
+            Role::Keep | Role::Stray => return new.blocks().for_each(give_back),
         };
         self.change.add(old.map(Record::facts), successor);
-        self.blocks.extend(old.into_iter().flat_map(|old| blocks_of(old, successor)));
+        old.into_iter().for_each(|old| blocks_of(old, successor).for_each(&mut give_back));
         if successor.is_none() {
-            self.blocks.extend(new.blocks());
+            new.blocks().for_each(give_back);
         }
     }
 }
 
 impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
-    /// Under the lock: notes the old records, announces the batch, and puts the new records into the slots.
+    /// Under the lock: announces the batch, and puts the new records into the slots by pieces.
+    /// The old records of a piece are noted before.
     pub(super) fn publish(&mut self) -> Result<(), Trouble> {
-        self.engine.is_running()?;
-        let (engine, guard) = (self.engine, self.guard);
-        self.olds.reserve(self.steps.len());
-        engine.index.get_many(guard, self.steps.iter().map(|step| step.key), |_, old| self.olds.push(old));
-        self.olds.iter().enumerate().for_each(|(index, &old)| self.descriptor.set_old(index, old));
+        let engine = self.engine;
+        engine.is_running()?;
+        let first = 0..self.steps.len().min(engine.piece);
+        self.note_olds(first.clone());
         self.descriptor.write_back();
-        // PERSIST: (1) records and descriptor, before the root names them.
+        // PERSIST: (1) records, descriptor and the first old records, before the root names them.
         engine.pool().region().fence();
         self.landed = false;
         // PERSIST: (2) from here on a crash finds the batch.
         engine.root.set_active(self.descriptor.offset());
-        self.publish_all()
+        self.publish_piece(first)?;
+        self.publish_rest()
     }
 
-    /// Piece by piece, so that few keys of a piece share a bucket: the second key of a bucket waits
-    /// for a fence of its own.
-    fn publish_all(&mut self) -> Result<(), Trouble> {
-        let (engine, guard, steps) = (self.engine, self.guard, self.steps);
-        for from in (0..steps.len()).step_by(TOGETHER) {
-            let to = steps.len().min(from + TOGETHER);
-            if steps.len() > CACHED {
-                engine.index.get_many(guard, steps[from..to].iter().map(|step| step.key), |_, _| {});
-            }
-            let mut deferred = Deferred::default();
-            let done = (from..to).try_for_each(|index| self.publish_one(index, &mut deferred));
-            // PERSIST: (3) all slots, before the commit.
-            engine.index.persist_deferred(guard, deferred);
-            done?;
+    fn publish_rest(&mut self) -> Result<(), Trouble> {
+        let keys = self.engine.piece;
+        for from in (keys..self.steps.len()).step_by(keys) {
+            let piece = from..self.steps.len().min(from.saturating_add(keys));
+            self.note_olds(piece.clone());
+            self.descriptor.write_back_entries(piece.clone());
+            // PERSIST: the old records, before the slots name the new ones, so that a crash in
+            // between finds the way back. Until then no slot names a record of this piece, and the
+            // entries' words for the old ones count for nothing.
+            self.engine.pool().region().fence();
+            self.publish_piece(piece)?;
         }
         Ok(())
+    }
+
+    /// Looks the old records up, their memory fetched together: it is still in the caches when the
+    /// piece is published.
+    fn note_olds(&mut self, piece: Range<usize>) {
+        let keys = self.steps[piece.clone()].iter().map(|step| step.key);
+        self.engine.index.get_many(self.guard, keys, |_, old| self.olds.push(old));
+        piece.for_each(|index| self.descriptor.set_old(index, self.olds[index]));
+    }
+
+    fn publish_piece(&mut self, piece: Range<usize>) -> Result<(), Trouble> {
+        let mut deferred = Deferred::default();
+        let done = piece.into_iter().try_for_each(|index| self.publish_one(index, &mut deferred));
+        // PERSIST: (3) all slots, before the commit. Each piece by itself: of a whole large batch
+        // many keys share a bucket, and the second key of a bucket waits for a fence of its own.
+        self.engine.index.persist_deferred(self.guard, deferred);
+        done
     }
 
     pub(super) fn publish_one(&mut self, index: usize, deferred: &mut Deferred) -> Result<(), Trouble> {
@@ -103,7 +117,7 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
         loop {
             let old = self.olds[index];
             if step.expected.is_some() {
-                let live = self.engine.expect(self.guard, old, step.expected)?;
+                let live = self.engine.expect(self.guard, old, step.expectation())?;
                 if takes_over_another(new, live.as_ref()) {
                     return Err(Trouble::Moved);
                 }
@@ -132,7 +146,7 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
     /// Whether a key that is claimed by now was absent all along, if that is expected of it.
     fn expect_absence(&self, index: usize) -> Result<(), Trouble> {
         let step = &self.steps[index];
-        match step.expected.and_then(|(nth, version)| Some((nth, version.absence?))) {
+        match step.expectation().and_then(|(nth, version)| Some((nth, version.absence?))) {
             Some((nth, absence))
                 if !self.engine.is_still(self.guard, absence, step.key, self.olds[index]) =>
             {

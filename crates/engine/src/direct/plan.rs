@@ -6,29 +6,28 @@ use crate::{Version, WriteError};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// One key of a batch.
-#[derive(Clone, Copy)]
 pub(super) struct Step<'a> {
     pub(super) key: &'a [u8],
     /// `None`: it stays as it is.
     pub(super) what: Option<What<'a>>,
     /// The position of an expectation and the version that it wants.
-    pub(super) expected: Option<(usize, Version)>,
+    /// In a box, since a batch has none: so a step fits a line.
+    pub(super) expected: Option<Box<(usize, Version)>>,
 }
 
 impl<'a> Step<'a> {
     /// Whether it must not have come and gone since someone looked.
     pub(super) fn expects_absence(&self) -> bool {
-        self.expected.is_some_and(|(_, version)| version.absence.is_some())
+        self.expectation().is_some_and(|(_, version)| version.absence.is_some())
+    }
+
+    pub(super) fn expectation(&self) -> Option<(usize, Version)> {
+        self.expected.as_deref().copied()
     }
 
     /// Keeps others from changing a key.
     pub(super) fn keep(key: &'a [u8]) -> Self {
         Self { key, what: None, expected: None }
-    }
-
-    /// Removes a key.
-    pub(super) fn remove(key: &'a [u8]) -> Self {
-        Self { key, what: Some(What::Remove), expected: None }
     }
 }
 
@@ -108,13 +107,22 @@ pub(super) fn plan<'a>(
             }
         }
         let step = steps.of(key);
-        let both = match step.expected {
+        let both = match step.expectation() {
             None => (nth, version),
             Some((earlier, other)) => (earlier, both(other, version).ok_or(earlier)?),
         };
-        step.expected = Some(both);
+        step.expected = Some(Box::new(both));
     }
     Ok(steps.steps)
+}
+
+/// The steps that remove `keys`, one for each key that is not overlong.
+pub(super) fn plan_removals<'a>(keys: &[&'a [u8]], seed: u64) -> Vec<Step<'a>> {
+    let mut steps = Steps::with_room_for(keys.len(), seed);
+    for key in keys.iter().filter(|key| key.len() <= KEY_MAX) {
+        steps.of(key).what = Some(What::Remove);
+    }
+    steps.steps
 }
 
 /// What is expected if both are; `None` if they contradict each other.
@@ -146,7 +154,7 @@ mod tests {
             assert!(steps.iter().map(|step| step.key).eq(keys.iter().map(|key| &key[..])), "{count}");
             let is_right = |(nth, step): (usize, &Step<'_>)| {
                 matches!(step.what, Some(What::Put { value: b"2", .. }))
-                    && step.expected == Some((nth, there))
+                    && step.expectation() == Some((nth, there))
             };
             assert!(steps.iter().enumerate().all(is_right), "{count}");
         }
@@ -162,7 +170,7 @@ mod tests {
         let planned = |first, second| {
             let steps = plan(&[], &[other, (a, first), other, (a, second)], 5)?;
             assert!(steps.len() == 2 && steps[0].key == b"b");
-            Ok(steps[1].expected)
+            Ok(steps[1].expectation())
         };
         assert_eq!(planned(there, there), Ok(Some((1, there))));
         assert_eq!(planned(absent, absent), Ok(Some((1, absent))));

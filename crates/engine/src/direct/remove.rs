@@ -1,22 +1,16 @@
 //! Removing several keys as one.
 
-use super::KEY_MAX;
 use super::flight::Flight;
-use super::plan::{Step, Trouble};
+use super::plan::{Step, Trouble, plan_removals};
 use super::store::{Direct, Kind};
 use crate::WriteError;
-use std::collections::HashSet;
 use terrace_index::PointIndex;
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Removes `keys` at one instant and says how many had an entry. Unlike a transaction it reads nothing before, so no
     /// other writer makes it begin again.
     pub(super) fn remove_together(&self, keys: &[&[u8]]) -> Result<u64, WriteError> {
-        let mut named = HashSet::with_capacity(keys.len());
-        // No key that is longer has an entry.
-        let distinct = keys.iter().copied().filter(|key| key.len() <= KEY_MAX && named.insert(*key));
-        let steps: Vec<Step<'_>> = distinct.map(Step::remove).collect();
-        drop(named);
+        let steps = plan_removals(keys, self.pool().hash_seed());
         match &*steps {
             [] => self.is_running().map(|()| 0),
             [step] => self.remove_one(step.key).map(u64::from),
@@ -45,9 +39,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::Engine;
     use crate::direct::small::{settings, store};
+    use crate::{Engine, KEY_MAX};
     use terrace_medium::Dram;
     use terrace_pool::{Pool, PoolOptions};
     use terrace_testkit::Counting;

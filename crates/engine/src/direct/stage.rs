@@ -65,31 +65,42 @@ pub(super) struct Staged<'g, M: MappedMedium> {
 #[derive(Clone, Copy)]
 pub(super) struct New {
     pub(super) offset: u64,
-    pub(super) shape: Shape,
-    pub(super) facts: Facts,
+    /// The shape's word.
+    shape: u64,
+    /// 0 if it has none.
+    extent: u64,
     /// Whether its extent was staged with it. If not, it shares the extent of its predecessor.
     owns_extent: bool,
 }
 
 impl New {
+    pub(super) fn shape(&self) -> Shape {
+        Shape::decode(self.shape).expect("the shape of a staged record")
+    }
+
+    pub(super) fn facts(&self) -> Facts {
+        Facts::new(self.shape(), (self.extent != 0).then_some(self.extent))
+    }
+
     /// The extent that it takes over from its predecessor, if it does.
     pub(super) fn shared_extent(&self) -> Option<u64> {
-        self.facts.extent.filter(|_| !self.owns_extent)
+        (self.extent != 0 && !self.owns_extent).then_some(self.extent)
     }
 
     /// Its blocks, but not an extent that it shares.
     pub(super) fn blocks(&self) -> impl Iterator<Item = Block> {
-        let extent = self.facts.extent.filter(|_| self.owns_extent);
-        let value = extent.map(|extent| (extent, self.shape.value_len));
-        [(self.offset, self.shape.size())].into_iter().chain(value)
+        let shape = self.shape();
+        let value = self.owns_extent.then_some((self.extent, shape.value_len));
+        [(self.offset, shape.size())].into_iter().chain(value)
     }
 }
 
 impl<M: MappedMedium> Staged<'_, M> {
     /// As [`Staged::into_offset`], for a batch.
     pub(super) fn into_new(self) -> New {
-        let (shape, facts, owns_extent) = (self.shape, self.facts, self.extent.is_some());
-        New { offset: self.into_offset(), shape, facts, owns_extent }
+        let (shape, owns_extent) = (self.shape.encode(), self.extent.is_some());
+        let extent = self.facts.extent.unwrap_or(0);
+        New { offset: self.into_offset(), shape, extent, owns_extent }
     }
 
     /// After a fence: the record's offset, to be linked. Whoever does not link it frees it.
@@ -157,7 +168,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         head.write(8, &seal(sum, stamp).to_le_bytes());
         // PERSIST: started here; the caller's fence comes before the record is linked.
         head.write_back();
-        Ok(Staged { head, extent, facts: Facts::new(shape, outline), shape })
+        Ok(Staged { head, extent, facts: Facts::new(shape, outline.map(|outline| outline.extent)), shape })
     }
 
     fn stage_extent<'g>(

@@ -1,6 +1,7 @@
 //! The store, and the engine's face over its parts.
 
 use super::compact::Compactor;
+use super::flight::TOGETHER;
 use super::key::Key;
 use super::root::{INDEX, Root};
 use crate::engine::{Commit, Each, Engine, Expected, Salvage, Watching, Write};
@@ -50,6 +51,8 @@ pub struct Direct<I: PointIndex> {
     pub(super) compactor: Compactor,
     /// Damaged records that scans have left out.
     pub(super) skipped: AtomicU64,
+    /// Keys of a batch that are published together.
+    pub(super) piece: usize,
 }
 
 impl<I> Direct<I>
@@ -81,6 +84,7 @@ where
             draws,
             compactor: Compactor::default(),
             skipped: AtomicU64::new(0),
+            piece: TOGETHER,
         };
         if !pool.is_read_only() && !pool.is_up() {
             store.batch_finished = store.end_batch()?;
@@ -95,6 +99,13 @@ where
 }
 
 impl<I: PointIndex<Kind = Kind>> Direct<I> {
+    /// Publishes batches in pieces of so many keys. For tests, whose batches are short.
+    #[doc(hidden)]
+    pub fn publish_in_pieces_of(&mut self, keys: usize) {
+        assert!(keys > 0, "a piece has at least one key");
+        self.piece = keys;
+    }
+
     #[inline(always)]
     pub(super) fn pool(&self) -> &Pool<I::Medium> {
         self.index.pool()

@@ -1,6 +1,6 @@
 //! A record in the pool, as readers see it.
 
-use super::record::{Body, Outline, Role, Shape, checksum, value_checksum};
+use super::record::{Body, Role, Shape, checksum, value_checksum};
 use crate::{ReadError, Token};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Offset, Word};
@@ -28,11 +28,11 @@ pub(crate) struct Facts {
 
 impl Facts {
     #[inline(always)]
-    pub(crate) fn new(shape: Shape, outline: Option<Outline>) -> Self {
+    pub(crate) fn new(shape: Shape, extent: Option<u64>) -> Self {
         // A record that only keeps others away is no data.
         let is_data = !matches!(shape.role, Role::Keep | Role::Stray | Role::Tombstone);
         let data_bytes = if is_data { (shape.key_len + shape.value_len) as u64 } else { 0 };
-        Self { data_bytes, expires: shape.expires, extent: outline.map(|outline| outline.extent) }
+        Self { data_bytes, expires: shape.expires, extent }
     }
 }
 
@@ -125,6 +125,6 @@ impl<'g> Record<'g> {
     /// What those who come after it have to know.
     #[inline(always)]
     pub(crate) fn facts(&self) -> Facts {
-        Facts::new(self.shape, self.body.outline)
+        Facts::new(self.shape, self.body.outline.map(|outline| outline.extent))
     }
 }
