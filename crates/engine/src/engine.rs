@@ -1,12 +1,11 @@
-//! What a store can do.
+//! What a store can do: a core that every engine has, and capabilities that it may have besides.
 
 use crate::{
-    Change, Cursor, Entry, Memory, Put, ReadError, Report, Stats, Token, Value, Version, WriteError,
+    Change, CloseError, Count, Cursor, Durability, Durably, Entry, Finding, OnDisk, Ordered, Pooled, Put,
+    ReadError, Report, Stats, Ticket, Token, Value, Version, WatchError, WriteError,
 };
 use std::sync::Arc;
 use std::time::Duration;
-use terrace_medium::HugePages;
-use terrace_pool::{CloseError, Finding, GrowError, Holder, WatchError};
 
 /// Called with the position of a key and what it holds.
 pub type Each<'f> = dyn FnMut(usize, Result<Option<Entry<'_>>, ReadError>) + 'f;
@@ -24,7 +23,8 @@ pub enum What<'a> {
         /// Unix milliseconds at which it expires, if it does.
         expires_at: Option<u64>,
     },
-    /// Leaves the value and changes when it expires. The commit expects the version whose value this is.
+    /// Leaves the value and changes when it expires. The commit expects the version whose value
+    /// this is.
     Expire(Option<u64>),
     /// Removes it.
     Remove,
@@ -42,16 +42,16 @@ pub struct Write<'a> {
 /// A key that a commit expects in this version, or absent.
 pub type Expected<'a> = (&'a [u8], Version);
 
-/// What became of a commit.
+/// The result of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commit {
     /// All of it happened.
     Done,
-    /// None of it: the expectation at this position does not hold.
+    /// Nothing happened: the expectation at this position does not hold.
     Changed(usize),
 }
 
-/// Tells of changes to keys that begin with a prefix.
+/// Reports changes to keys that begin with a prefix.
 pub trait Watching: Send {
     /// Whether something has changed since the last call of this or of `wait`.
     fn has_changed(&mut self) -> bool;
@@ -59,15 +59,45 @@ pub trait Watching: Send {
     fn wait(&mut self, time: Duration) -> bool;
 }
 
+/// A kind of background work. An engine offers some; threads of the store, or a test, do them step
+/// by step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Chore {
+    /// Takes back the memory that a crash left unreachable.
+    Collect,
+    /// Recovers what dead processes held in a shared store, so that no survivor waits.
+    RecoverDead,
+    /// Removes expired entries.
+    Sweep,
+    /// Moves records together, so that the memory between them serves every size.
+    Compact,
+    /// Continues what the index has begun, and frees the memory that index and records have left.
+    Maintain,
+    /// Moves what is in use to huge pages.
+    HugePages,
+}
+
+/// What a step of a chore leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// There is more to do at once.
+    More,
+    /// Nothing to do for now.
+    Idle,
+}
+
 /// A store of byte keys and byte values.
 ///
-/// All operations may be called from any number of threads. Each is linearizable, and durable in the pool's sense when it returns, unless it says
-/// otherwise. An entry that has expired is not there for any of them. No reader waits for a writer.
+/// All operations may be called from any number of threads. Each is linearizable, and durable as
+/// its [`Durably`] says when it returns. An entry that has expired is absent for all of them. No
+/// reader waits for a writer.
 pub trait Engine: Send + Sync {
     /// The entry of `key`.
     fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError>;
 
-    /// The entries of `keys`, their memory fetched together. Each is read by itself: a write may fall between two of them.
+    /// The entries of `keys`, their memory fetched together. Each is read by itself: a write may
+    /// fall between two of them.
     fn get_many(&self, keys: &[&[u8]], each: &mut Each<'_>);
 
     /// The entries of `keys`, all as they were at one instant.
@@ -76,33 +106,59 @@ pub trait Engine: Send + Sync {
     /// The version of `key`; `None` if it is absent.
     fn token(&self, key: &[u8]) -> Result<Option<Token>, ReadError>;
 
-    /// How `key` stands now.
+    /// The present version of `key`, also if it is absent.
     fn version(&self, key: &[u8]) -> Result<Version, ReadError>;
 
     /// Gives a key a new entry.
-    fn put(&self, put: Put<'_>) -> Result<(), WriteError>;
+    fn put(&self, put: Put<'_>, how: Durably) -> Result<(), WriteError>;
 
-    /// Puts one after the other, each by itself, that share their fences.
-    fn put_many(&self, puts: &[Put<'_>]) -> Vec<Result<(), WriteError>>;
+    /// Puts one after the other, each by itself, which share their fences or syncs.
+    fn put_many(&self, puts: &[Put<'_>], how: Durably) -> Vec<Result<(), WriteError>>;
 
-    /// Removes a key and says whether it was there. Takes no memory.
-    fn remove(&self, key: &[u8]) -> Result<bool, WriteError>;
+    /// Removes a key without asking whether it is there. Reads nothing that a removal does not
+    /// need. Takes no memory.
+    fn delete(&self, key: &[u8], how: Durably) -> Result<(), WriteError>;
 
-    /// Removes `keys` at one instant, to every reader and through a crash, and says how many were there. Takes memory: fails where the pool is full.
-    fn remove_all(&self, keys: &[&[u8]]) -> Result<u64, WriteError>;
+    /// Removes a key and returns whether it was there. Takes no memory.
+    fn remove(&self, key: &[u8], how: Durably) -> Result<bool, WriteError>;
 
-    /// Changes a key's entry as `change` says when it sees it. `change` runs again if someone else was faster; only its last answer counts.
+    /// Removes `keys` at one instant, to every reader and through a crash, and returns how many were
+    /// there. Takes memory: fails if there is none.
+    fn remove_all(&self, keys: &[&[u8]], how: Durably) -> Result<u64, WriteError>;
+
+    /// Changes a key's entry as `change` answers when it sees it. `change` runs again if another
+    /// writer was faster; only its last answer counts.
     fn modify(
         &self,
         key: &[u8],
         change: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        how: Durably,
     ) -> Result<(), WriteError>;
 
-    /// Does all writes at one instant, to every reader and through a crash, if all expectations hold at that instant; or nothing.
-    fn commit(&self, writes: &[Write<'_>], expected: &[Expected<'_>]) -> Result<Commit, WriteError>;
+    /// Does all writes at one instant, to every reader and through a crash, if all expectations
+    /// hold at that instant; or nothing.
+    fn commit(
+        &self,
+        writes: &[Write<'_>],
+        expected: &[Expected<'_>],
+        how: Durably,
+    ) -> Result<Commit, WriteError>;
 
-    /// Visits entries from `cursor` on (0: the beginning), at least about `at_least` of them, and returns where to go on, 0 at the end.
-    /// A whole scan visits every key that is there throughout; one that comes, goes or changes meanwhile perhaps, and rarely one twice.
+    /// Removes every key that is there now. Keys that are written meanwhile may stay or go.
+    fn clear(&self, how: Durably) -> Result<(), WriteError>;
+
+    /// Covers every write that any thread has made or seen before this call.
+    fn ticket(&self) -> Ticket;
+
+    /// Waits until everything that `ticket` covers is durable as the store promises.
+    fn settle(&self, ticket: Ticket) -> Result<(), WriteError>;
+
+    /// What the store promises of a write that does not wish for more.
+    fn durability(&self) -> Durability;
+
+    /// Visits entries from `cursor` on (0: the beginning), at least about `at_least` of them, and
+    /// returns where to go on, 0 at the end. A whole scan visits every key that is there
+    /// throughout; one that comes, goes or changes meanwhile perhaps, and rarely one twice.
     /// Fails with [`ReadError::InvalidCursor`] at [`CURSOR_LIMIT`](crate::CURSOR_LIMIT) and above.
     ///
     /// A damaged record does not stop a scan. The scan visits the other records and then fails with
@@ -117,67 +173,24 @@ pub trait Engine: Send + Sync {
     /// Any key.
     fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError>;
 
-    /// Removes every key that is there now. Keys that are written meanwhile may stay or go.
-    fn clear(&self) -> Result<(), WriteError>;
-
-    /// Keys, those that have expired but were not swept yet among them.
-    fn len(&self) -> u64;
+    /// How many keys there are, those that have expired but were not removed yet among them.
+    fn len(&self) -> Count;
 
     /// Whether there is no key.
     fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len().get() == 0
     }
 
-    /// Looks for expired entries and removes them: at `budget` records at most, fewer when few expire. Returns how many it removed. Called
-    /// again and again, it goes through the whole store.
-    fn sweep_expired(&self, budget: usize) -> u64;
+    /// The background work that this engine has.
+    fn chores(&self) -> &[Chore];
 
-    /// Does a bounded piece of background work on the index and says whether there is more; gives memory back that index and records have left.
-    fn maintain(&self) -> bool;
+    /// Does a bounded step of a chore. A step that waits for other threads or processes asks
+    /// `stop` now and then, and leaves the rest to the next call if that says so.
+    fn step(&self, chore: Chore, stop: &dyn Fn() -> bool) -> Rest;
 
-    /// Moves a bounded number of records together where much memory lies idle between them, so that
-    /// it serves every size. Says whether that has given memory back, and a call right now may
-    /// again. Costs next to nothing where there is nothing to be gained.
-    fn compact(&self) -> bool;
-
-    /// Moves every record that can be moved, though nothing is gained. For tests.
-    #[doc(hidden)]
-    fn move_all(&self);
-
-    /// In a store that several processes share: takes over what those have left that died, so that nobody waits for them; returns how many there were. Called
-    /// again and again.
-    fn look_after_others(&self) -> u32;
-
-    /// The other processes that share the store now.
-    fn others(&self) -> Vec<Holder>;
-
-    /// Posts a notice for processes that have not opened the store; whether there is room for it.
-    fn post_notice(&self, text: &str) -> bool;
-
-    /// Kills one of those that stands still, if it still does. Whether it did.
-    fn end_stopped(&self, holder: &Holder) -> std::io::Result<bool>;
-
-    /// Whether, of the processes that share the store, this is the one that sweeps it.
-    fn is_to_sweep(&self) -> bool;
-
-    /// Whether a crash has left memory to nobody.
-    fn needs_collection(&self) -> bool;
-
-    /// Takes back the memory that a crash left to nobody, while the store is in use. Asks now and then whether it `is_to_stop`, and while it waits for
-    /// somebody who holds memory up; if so, it leaves all as it is, for the next one to begin again.
-    fn collect(&self, is_to_stop: &dyn Fn() -> bool);
-
-    /// Asks for huge pages from `from` on, a piece at a time; returns where to go on, or `None` at the end.
-    fn collapse_step(&self, from: u64) -> Option<u64>;
-
-    /// A watch of the keys that begin with `prefix`, of which 40 bytes count. It keeps the pool open.
+    /// A watch of the keys that begin with `prefix`, of which 40 bytes count. It keeps the store
+    /// open.
     fn watch(&self, prefix: &[u8]) -> Result<Box<dyn Watching>, WatchError>;
-
-    /// How much of the pool lies on huge pages, as the kernel says.
-    fn huge_pages(&self) -> std::io::Result<HugePages>;
-
-    /// Makes the pool `bytes` long and returns its size.
-    fn grow(&self, bytes: u64) -> Result<u64, GrowError>;
 
     /// Whether this key and this value can be written at all.
     fn check_put(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError>;
@@ -188,25 +201,38 @@ pub trait Engine: Send + Sync {
     /// Numbers about the store.
     fn stats(&self) -> Stats;
 
-    /// Reads everything and compares it with what it should be, while nobody writes. `progress` is told the records done and those there are.
+    /// Reads everything and compares it with what it should be, while nobody writes. `progress` is
+    /// told the records done and those there are.
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report;
 
-    /// What of that can be told while others write: every record.
+    /// The part of a check that is possible while others write: every record.
     fn check_records(&self, progress: &mut dyn FnMut(u64, u64)) -> Report;
 
-    /// Whether this thread keeps entries: a collection would wait for it.
+    /// Whether this thread keeps entries: upkeep would wait for it.
     fn keeps_entries(&self) -> bool;
 
-    /// Shows every entry that its checksums prove, and what is wrong where they do not. Entries that have expired are left out.
+    /// Shows every entry that its checksums prove, and what is wrong where they do not. Entries
+    /// that have expired are left out.
     fn salvage(&self, each: &mut Salvage<'_>);
-
-    /// What the store can reach, and what its pool has given for it. While nobody is at work, and after a collection. For tests.
-    #[doc(hidden)]
-    fn memory(&self) -> Memory;
 
     /// From now on every write fails with [`WriteError::Stopped`] and this reason.
     fn stop(&self, why: String);
 
-    /// Closes the pool in order.
+    /// Closes the store in order.
     fn close(self: Arc<Self>) -> Result<(), CloseError>;
+
+    /// What only a store in a pool can do.
+    fn pooled(&self) -> Option<&dyn Pooled> {
+        None
+    }
+
+    /// What only a store that keeps its keys in order can do.
+    fn ordered(&self) -> Option<&dyn Ordered> {
+        None
+    }
+
+    /// What only a store in files can do.
+    fn on_disk(&self) -> Option<&dyn OnDisk> {
+        None
+    }
 }

@@ -1,7 +1,11 @@
 //! What can go wrong with single operations, in the words of whoever asked for them.
 
 use crate::direct::{KEY_MAX, VALUE_MAX};
+use crate::{Durability, Place};
 use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
 use terrace_index::StoreError;
 use terrace_pool::{Bytes, Forked, PoolFull};
 
@@ -44,10 +48,10 @@ impl<E: Into<StoreError>> From<E> for OpenError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// What lies in the pool does not match its checksums. Other keys are not affected.
+    /// What the store keeps there does not match its checksums. Other keys are not affected.
     Corrupt {
-        /// Where, in bytes from the start of the pool.
-        offset: u64,
+        /// Where.
+        place: Place,
         /// What is wrong there.
         what: &'static str,
     },
@@ -56,12 +60,21 @@ pub enum ReadError {
     Skipped {
         /// How many records it has left out.
         records: u64,
-        /// Where the first of them lies, in bytes from the start of the pool.
-        offset: u64,
+        /// Where the first of them lies.
+        place: Place,
         /// What is wrong there.
         what: &'static str,
-        /// The cursor to go on with; 0 at the end.
+        /// The cursor to continue with; 0 at the end.
         next: u64,
+    },
+    /// A file of the store could not be read.
+    Io {
+        /// The file.
+        file: Arc<Path>,
+        /// Bytes from its start.
+        offset: u64,
+        /// What the system said.
+        kind: io::ErrorKind,
     },
     /// The store was opened by the process that this one was forked from.
     Forked,
@@ -92,10 +105,26 @@ pub enum WriteError {
     ReadOnly,
     /// What was to be changed does not match its checksums. A put over it, or a removal, helps.
     Corrupt {
-        /// Where, in bytes from the start of the pool.
-        offset: u64,
+        /// Where.
+        place: Place,
         /// What is wrong there.
         what: &'static str,
+    },
+    /// A file of the store could not be read or written.
+    Io {
+        /// The file.
+        file: Arc<Path>,
+        /// Bytes from its start.
+        offset: u64,
+        /// What the system said.
+        kind: io::ErrorKind,
+    },
+    /// The write asked for more than the store can promise.
+    Durability {
+        /// What was asked for.
+        asked: Durability,
+        /// The most that the store promises.
+        most: Durability,
     },
     /// The store was opened by the process that this one was forked from.
     Forked,
@@ -108,9 +137,10 @@ pub enum WriteError {
 impl From<ReadError> for WriteError {
     fn from(error: ReadError) -> Self {
         match error {
-            ReadError::Corrupt { offset, what } | ReadError::Skipped { offset, what, .. } => {
-                Self::Corrupt { offset, what }
+            ReadError::Corrupt { place, what } | ReadError::Skipped { place, what, .. } => {
+                Self::Corrupt { place, what }
             }
+            ReadError::Io { file, offset, kind } => Self::Io { file, offset, kind },
             ReadError::Forked => Self::Forked,
             ReadError::InvalidCursor => Self::InvalidCursor,
         }
@@ -137,22 +167,31 @@ impl From<PoolFull> for WriteError {
 
 const INVALID_CURSOR: &str = "invalid cursor: begin the scan again from 0";
 
-fn corrupt(f: &mut fmt::Formatter<'_>, offset: u64, what: &str) -> fmt::Result {
-    write!(f, "the pool is damaged at offset {offset:#x}: {what}; `terrace check` tells what else is")
+fn corrupt(f: &mut fmt::Formatter<'_>, place: &Place, what: &str) -> fmt::Result {
+    let damaged = match place {
+        Place::Pool(_) => "pool",
+        Place::File { .. } => "store",
+    };
+    write!(f, "the {damaged} is damaged at {place}: {what}; `terrace check` tells what else is")
+}
+
+fn failed(f: &mut fmt::Formatter<'_>, file: &Path, offset: u64, kind: io::ErrorKind) -> fmt::Result {
+    write!(f, "the system failed at offset {offset:#x} of {}: {kind}", file.display())
 }
 
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Corrupt { offset, what } => corrupt(f, *offset, what),
-            Self::Skipped { records: 1, offset, what, .. } => {
+            Self::Corrupt { place, what } => corrupt(f, place, what),
+            Self::Skipped { records: 1, place, what, .. } => {
                 write!(f, "a record was left out, for ")?;
-                corrupt(f, *offset, what)
+                corrupt(f, place, what)
             }
-            Self::Skipped { records, offset, what, .. } => {
+            Self::Skipped { records, place, what, .. } => {
                 write!(f, "{records} records were left out, for ")?;
-                corrupt(f, *offset, what)
+                corrupt(f, place, what)
             }
+            Self::Io { file, offset, kind } => failed(f, file, *offset, *kind),
             Self::Forked => Forked.fmt(f),
             Self::InvalidCursor => write!(f, "{INVALID_CURSOR}"),
         }
@@ -175,7 +214,12 @@ impl fmt::Display for WriteError {
                 write!(f, "; grow it, or remove something")
             }
             Self::ReadOnly => write!(f, "the store is open read-only"),
-            Self::Corrupt { offset, what } => corrupt(f, *offset, what),
+            Self::Corrupt { place, what } => corrupt(f, place, what),
+            Self::Io { file, offset, kind } => failed(f, file, *offset, *kind),
+            Self::Durability { asked, most } => write!(
+                f,
+                "the write asks for durability `{asked}`, and the store promises `{most}` at most; open it with more"
+            ),
             Self::Forked => Forked.fmt(f),
             Self::InvalidCursor => write!(f, "{INVALID_CURSOR}"),
             Self::Stopped(why) => write!(f, "nothing more is written: {why}; open the pool again"),
@@ -185,3 +229,75 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for ReadError {}
 impl std::error::Error for WriteError {}
+
+impl std::error::Error for CloseError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::StillOpen => None,
+            Self::Failed(error) => Some(&**error),
+        }
+    }
+}
+
+/// A store was not closed in order. What it keeps through a crash is kept; the next open treats
+/// this as a crash.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CloseError {
+    /// Another handle is still there; the store is closed when the last one goes.
+    StillOpen,
+    /// Writing it back failed.
+    Failed(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl fmt::Display for CloseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StillOpen => write!(f, "the store is still in use by this program and was not closed"),
+            Self::Failed(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl From<terrace_pool::CloseError> for CloseError {
+    fn from(error: terrace_pool::CloseError) -> Self {
+        match error {
+            terrace_pool::CloseError::StillOpen => Self::StillOpen,
+            error => Self::Failed(Box::new(error)),
+        }
+    }
+}
+
+/// A watch could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// The store has so many watches already, those of all processes counted.
+    TooMany(u32),
+    /// The store was opened by the process that this one was forked from.
+    Forked,
+}
+
+impl fmt::Display for WatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany(count) => write!(
+                f,
+                "the store has its {count} watches already, those of all processes counted; one with a shorter prefix \
+                 can serve for several"
+            ),
+            Self::Forked => Forked.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for WatchError {}
+
+impl From<terrace_pool::WatchError> for WatchError {
+    fn from(error: terrace_pool::WatchError) -> Self {
+        match error {
+            terrace_pool::WatchError::TooMany(count) => Self::TooMany(count),
+            _ => Self::Forked,
+        }
+    }
+}

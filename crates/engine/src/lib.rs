@@ -1,20 +1,27 @@
 //! Whole stores over byte keys and values.
 //!
-//! [`Engine`] is what a store can do; the facade holds one behind `dyn`, so that medium and index are chosen when a pool is opened.
-//! [`direct`] keeps every record in the pool.
+//! [`Engine`] is the core that every store has; [`Pooled`], [`Ordered`] and [`OnDisk`] are what some
+//! have besides. The facade holds an engine behind `dyn`, so that medium and index are chosen when
+//! a store is opened. [`direct`] keeps every record in a pool.
 #![forbid(unsafe_code)]
 
+mod capability;
 mod clock;
 pub mod direct;
+mod durability;
 mod engine;
 mod entry;
 mod error;
+mod finding;
 mod stats;
 
+pub use capability::{OnDisk, Ordered, Pooled, RangeCursor};
 pub use clock::{Clock, ManualClock};
 pub use direct::{KEY_MAX, VALUE_MAX};
-pub use engine::{Commit, Each, Engine, Expected, Salvage, Watching, What, Write};
+pub use durability::{Count, Durability, Durably, Ticket};
+pub use engine::{Chore, Commit, Each, Engine, Expected, Rest, Salvage, Watching, What, Write};
 pub use entry::{Change, Entry, Put, Token, Value, Version};
-pub use error::{OpenError, ReadError, WriteError};
+pub use error::{CloseError, OpenError, ReadError, WatchError, WriteError};
+pub use finding::{Finding, Place, Remedy};
 pub use stats::{Costs, Memory, Report, Stats};
-pub use terrace_index::{CURSOR_LIMIT, CacheStats, Cursor};
+pub use terrace_index::{CURSOR_LIMIT, CacheStats, Cursor, Direction};

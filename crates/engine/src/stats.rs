@@ -1,7 +1,8 @@
 //! What a store tells about itself.
 
+use crate::Finding;
 use terrace_index::CacheStats;
-use terrace_pool::{Finding, Start};
+use terrace_pool::Start;
 
 /// Numbers that a person acts on. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,12 +8,11 @@
 //! An entry that has expired is not there for anyone, and goes without a trace when another takes its place: its token is part of the absence.
 
 use super::root::Root;
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use super::view::Record;
 use crate::entry::Absence;
 use crate::{ReadError, Version};
 use std::sync::atomic::Ordering::{Acquire, Release};
-use terrace_index::PointIndex;
 use terrace_medium::{Line, MappedMedium, Word};
 use terrace_pool::{Geometry, Guard};
 use xxhash_rust::xxh3::xxh3_64;
@@ -33,7 +32,7 @@ impl<M: MappedMedium> Root<M> {
     }
 }
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     /// To be called before a look that may find `key` absent, and behind a second one.
     pub(super) fn removals(&self, key: &[u8]) -> u64 {
         // ORDER: Acquire: what is read after this is read after it.
@@ -65,7 +64,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Whether a key that is claimed, and had this word before, has been absent since `absence`.
     pub(super) fn is_still(
         &self,
-        guard: &Guard<'_, I::Medium>,
+        guard: &Guard<'_, M>,
         absence: Absence,
         key: &[u8],
         word: Option<u64>,
@@ -76,11 +75,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     /// How `key` stands.
-    pub(super) fn find_version(
-        &self,
-        guard: &Guard<'_, I::Medium>,
-        key: &[u8],
-    ) -> Result<Version, ReadError> {
+    pub(super) fn find_version(&self, guard: &Guard<'_, M>, key: &[u8]) -> Result<Version, ReadError> {
         let removals = self.removals(key);
         let word = self.word(guard, key)?;
         let record = word.map_or(Ok(None), |word| self.standing(guard, word))?;

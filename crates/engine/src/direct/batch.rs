@@ -30,18 +30,17 @@
 
 use super::descriptor::{Descriptor, Pending, Status, pending};
 use super::record::{Role, Shape};
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use super::view::Record;
 use crate::{ReadError, WriteError};
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_index::PointIndex;
-use terrace_medium::{Medium, Offset, Word};
+use terrace_medium::{MappedMedium, Offset, Word};
 use terrace_pool::{Backoff, Guard, Lock};
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     pub(super) fn pending(
         &self,
-        guard: &Guard<'_, I::Medium>,
+        guard: &Guard<'_, M>,
         record: &Record<'_>,
     ) -> Result<Option<Pending>, ReadError> {
         pending(guard, record)
@@ -49,7 +48,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     /// Whether a batch is at the key whose word this is.
     #[inline(always)]
-    pub(super) fn is_claimed(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {
+    pub(super) fn is_claimed(&self, guard: &Guard<'_, M>, word: u64) -> bool {
         let region = guard.pool().region();
         // ORDER: Relaxed: the index has loaded the word for it with Acquire.
         let shape = region.get(Offset::<Word>::new(word)).map(|shape| shape.load(region.medium(), Relaxed));
@@ -62,10 +61,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Whether the batch that is under way names this record. Settled or not, it stays where it is until that has ended: whoever is at the batch may die, and is pinned no more then; who ends it in
     /// his place must find what it names.
     #[cold]
-    fn is_named(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {
+    fn is_named(&self, guard: &Guard<'_, M>, word: u64) -> bool {
         let lock = Lock::of(self.root.lock());
         let at = match self.root.active() {
-            0 if I::Medium::VOLATILE_CACHE && Lock::may_be_unsettled(lock.peek(guard.pool().medium())) => {
+            0 if M::VOLATILE_CACHE && Lock::may_be_unsettled(lock.peek(guard.pool().medium())) => {
                 self.root.settling_active()
             }
             at => at,
@@ -77,18 +76,14 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     #[cold]
-    fn is_unsettled(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {
+    fn is_unsettled(&self, guard: &Guard<'_, M>, word: u64) -> bool {
         // A record that claims to belong to a batch that is not there is nobody's: it may be replaced.
         Record::at(guard, word).is_ok_and(|record| matches!(pending(guard, &record), Ok(Some(_))))
     }
 
     /// Waits until no batch is at `key`, and returns its word.
     #[cold]
-    pub(super) fn wait_unclaimed(
-        &self,
-        guard: &Guard<'_, I::Medium>,
-        key: &[u8],
-    ) -> Result<Option<u64>, WriteError> {
+    pub(super) fn wait_unclaimed(&self, guard: &Guard<'_, M>, key: &[u8]) -> Result<Option<u64>, WriteError> {
         let mut backoff = Backoff::new();
         loop {
             match self.index.get(guard, key) {

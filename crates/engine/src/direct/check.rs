@@ -2,12 +2,12 @@
 
 use super::descriptor::pending;
 use super::record::Role;
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use super::view::Record;
 use crate::engine::Salvage;
 use crate::{ReadError, Report};
 use std::ops::Range;
-use terrace_index::{PointIndex, Stored};
+use terrace_medium::MappedMedium;
 use terrace_pool::{Backoff, Finding, Guard, Remedy};
 
 /// Findings after which a check says no more: the rest would tell nothing new.
@@ -17,10 +17,7 @@ const STRAY: &str = "left by an earlier release under a key that is too long; it
 /// Records between two words about the progress.
 const STEP: u64 = 1 << 14;
 
-impl<I> Direct<I>
-where
-    I: PointIndex<Kind = Kind> + Stored<Medium = <I as PointIndex>::Medium>,
-{
+impl<M: MappedMedium> Direct<M> {
     pub(super) fn check_all(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         if !self.pool().others().is_empty() {
             return self.check_beside(progress);
@@ -31,14 +28,14 @@ where
         findings.extend(self.index.verify(&guard));
         let (total, mut records) = (self.index.len(), 0);
         let mut touched = Touched::new(&findings);
-        self.index.for_each(&guard, |word| {
+        self.index.for_each(&guard, &mut |word| {
             if let Ok(record) = Record::at(&guard, word) {
                 touched.note(&record);
             }
-            if let Err(ReadError::Corrupt { offset, what }) = self.check_record(&guard, word)
+            if let Err(ReadError::Corrupt { place, what }) = self.check_record(&guard, word)
                 && findings.len() < FINDINGS_MAX
             {
-                findings.push(finding(&guard, word, offset, what));
+                findings.push(finding(&guard, word, place.offset(), what));
             }
             records += 1;
             if records % STEP == 0 {
@@ -48,11 +45,13 @@ where
         touched.tell(&mut findings);
         progress(records, records);
         let buckets = self.index.stats(&guard).buckets;
-        Report { records, buckets, roots: self.pool().roots().len() as u64, findings, beside_others: false }
+        let (roots, findings) =
+            (self.pool().roots().len() as u64, findings.into_iter().map(Into::into).collect());
+        Report { records, buckets, roots, findings, beside_others: false }
     }
 }
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     /// What can be checked while other processes write: every record. That the index and the allocator agree with themselves and each other can be seen only when nothing changes.
     pub(super) fn check_beside(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         let (total, mut records, mut position) = (self.index.len(), 0, 0);
@@ -60,7 +59,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         loop {
             // A new guard for each piece, so that memory that is given back meanwhile does not wait for all of it.
             let guard = self.pool().pin();
-            position = self.index.scan(&guard, position, STEP as usize, |word| {
+            position = self.index.scan(&guard, position, STEP as usize, &mut |word| {
                 records += 1;
                 if let Some(found) =
                     self.stays_unsound(&guard, word).filter(|_| findings.len() < FINDINGS_MAX)
@@ -71,28 +70,29 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             progress(records, total.max(records));
             if position == 0 {
                 let (buckets, roots) = (self.index.stats(&guard).buckets, self.pool().roots().len() as u64);
+                let findings = findings.into_iter().map(Into::into).collect();
                 return Report { records, buckets, roots, findings, beside_others: true };
             }
         }
     }
 
     /// What is wrong with a record, unless it is only on its way: one that a batch has published is settled a moment after that has ended.
-    fn stays_unsound(&self, guard: &Guard<'_, I::Medium>, word: u64) -> Option<Finding> {
+    fn stays_unsound(&self, guard: &Guard<'_, M>, word: u64) -> Option<Finding> {
         const LOOKS: u32 = 1000;
         let (mut looks, mut backoff) = (0, Backoff::new());
-        while let Err(ReadError::Corrupt { offset, what }) = self.check_record(guard, word) {
+        while let Err(ReadError::Corrupt { place, what }) = self.check_record(guard, word) {
             looks += 1;
             match self.check_bytes(guard, word) {
                 Ok(record) if self.index.get(guard, record.body.key) != Some(word) => return None,
                 Ok(_) if looks < LOOKS => _ = backoff.rest(),
                 // They never change: nothing comes of waiting, and nothing that they say is believed.
-                _ => return Some(finding(guard, word, offset, what)),
+                _ => return Some(finding(guard, word, place.offset(), what)),
             }
         }
         None
     }
 
-    fn check_record(&self, guard: &Guard<'_, I::Medium>, word: u64) -> Result<(), ReadError> {
+    fn check_record(&self, guard: &Guard<'_, M>, word: u64) -> Result<(), ReadError> {
         let record = self.check_bytes(guard, word)?;
         if record.shape.role == Role::Stray {
             return Err(super::view::corrupt(word, STRAY));
@@ -106,7 +106,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     /// The record at `word`, if what has a checksum of it matches that.
-    fn check_bytes<'g>(&self, guard: &'g Guard<'_, I::Medium>, word: u64) -> Result<Record<'g>, ReadError> {
+    fn check_bytes<'g>(&self, guard: &'g Guard<'_, M>, word: u64) -> Result<Record<'g>, ReadError> {
         let record = Record::at(guard, word)?;
         record.verify()?;
         record.value(guard, true)?;
@@ -114,10 +114,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 }
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     pub(super) fn salvage_all(&self, each: &mut Salvage<'_>) {
         let guard = self.pool().pin();
-        self.index.for_each(&guard, |word| {
+        self.index.for_each(&guard, &mut |word| {
             // Also where reads are not verified.
             let proved = self.check_record(&guard, word).and_then(|()| self.live(&guard, word));
             let entry = proved
@@ -125,13 +125,15 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             match entry {
                 Ok(None) => {}
                 Ok(Some((record, entry))) => each(Ok((record.body.key, entry))),
-                Err(ReadError::Corrupt { offset, what }) => each(Err(finding(&guard, word, offset, what))),
+                Err(ReadError::Corrupt { place, what }) => {
+                    each(Err(finding(&guard, word, place.offset(), what).into()));
+                }
                 Err(_) => {}
             }
         });
         if let Some(damage) = self.index.damage() {
             let found = "damage; keys that hang on it could not be reached";
-            each(Err(Finding::new(damage.offset, damage.what, "a sound index", found)));
+            each(Err(Finding::new(damage.offset, damage.what, "a sound index", found).into()));
         }
     }
 }

@@ -2,16 +2,16 @@
 
 use super::counters::Tally;
 use super::descriptor::{Descriptor, pending};
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use super::view::Record;
 use crate::Memory;
-use terrace_index::PointIndex;
+use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Marker};
 
 /// Records between two looks at whether to stop.
 const STEP: u64 = 1024;
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     /// Goes through the store while it is in use, marks what is reachable and lets the pool take the rest. Counts the data again on the way.
     /// Gives up once `is_to_stop` says so.
     pub(super) fn collect_lost(&self, is_to_stop: &dyn Fn() -> bool) {
@@ -46,7 +46,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         marker.mark(root, size);
         self.mark_batch(&guard, marker);
         let mut records = 0;
-        self.index.trace(&guard, marker, |marker, word| {
+        self.index.trace(&guard, marker, &mut |marker, word| {
             records += 1;
             if records % STEP == 0 {
                 self.pool().give_way();
@@ -64,7 +64,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     /// What the batch that is under way names: whoever was at it may have died, and somebody will end it. An old record is found in its slot, or behind the new one that is there.
-    fn mark_batch(&self, guard: &Guard<'_, I::Medium>, marker: &mut Marker<'_>) {
+    fn mark_batch(&self, guard: &Guard<'_, M>, marker: &mut Marker<'_>) {
         let at = self.root.settled_active();
         let Some(descriptor) = Descriptor::find(self.pool().region(), at) else { return };
         marker.mark(descriptor.offset(), descriptor.size());
@@ -72,7 +72,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         news.filter_map(|new| Record::at(guard, new).ok()).for_each(|record| mark_record(marker, &record));
     }
 
-    fn mark(&self, guard: &Guard<'_, I::Medium>, marker: &mut Marker<'_>, word: u64, tally: &mut Tally) {
+    fn mark(&self, guard: &Guard<'_, M>, marker: &mut Marker<'_>, word: u64, tally: &mut Tally) {
         let Ok(record) = Record::at(guard, word) else {
             // A damaged record is kept for `check` and `salvage` to tell of.
             return marker.mark_around(word);
@@ -119,7 +119,7 @@ mod tests {
     fn the_collector_makes_durable_which_batch_is_under_way_before_it_frees_what_that_does_not_name() {
         let pool = Pool::<Counting<Pmem>>::anonymous(16 << 20).unwrap();
         let settings = Settings { expected_keys: 1, ..settings() };
-        let store = Direct::<Clht<_, Bytes<Key>>>::open(pool.clone(), settings).unwrap();
+        let store = Direct::open::<Clht<_, Bytes<Key>>>(pool.clone(), settings).unwrap();
         store.put(Put { key: b"key", value: b"value", expires_at: None }).unwrap();
         let (counts, reachable) = pool.medium().during(|| store.reachable());
         // The other fence is the index's.
@@ -130,7 +130,7 @@ mod tests {
     fn memory_that_nothing_reaches_and_memory_that_is_free_and_can_be_reached_are_told() {
         let folder = tempfile::tempdir().unwrap();
         let pool = PoolOptions::at(folder.path().join("pool")).size(16 << 20).create::<Shm>().unwrap();
-        let store = Direct::<Clht<Shm, Bytes<Key>>>::open(pool, settings()).unwrap();
+        let store = Direct::open::<Clht<Shm, Bytes<Key>>>(pool, settings()).unwrap();
         for n in 0..3000u64 {
             // Small ones and large ones, that come and go.
             let value = vec![7; 1 << (n % 15)];

@@ -5,14 +5,14 @@ use super::flight::{Flight, Replaced};
 use super::plan::{Step, Trouble, plan};
 use super::record::Role;
 use super::stage::{Draft, New, Source, Staged};
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use super::view::Record;
 use crate::engine::{Commit, Expected, What, Write};
 use crate::{ReadError, Version, WriteError};
-use terrace_index::PointIndex;
+use terrace_medium::MappedMedium;
 use terrace_pool::{Backoff, Guard, Lock};
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     pub(super) fn commit_all(
         &self,
         writes: &[Write<'_>],
@@ -75,7 +75,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// The first of these keys that has not stayed as it was.
     fn changed(
         &self,
-        guard: &Guard<'_, I::Medium>,
+        guard: &Guard<'_, M>,
         expected: &[Expected<'_>],
         since: &[Version],
     ) -> Result<Option<usize>, ReadError> {
@@ -115,7 +115,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// The record that readers see at `word`, if that is what was expected. (A damaged record may be replaced unless something is expected of it.)
     pub(super) fn expect<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         word: Option<u64>,
         expected: Option<(usize, Version)>,
     ) -> Result<Option<Record<'g>>, Trouble> {
@@ -138,7 +138,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     pub(super) fn commit_many(
         &self,
         steps: &[Step<'_>],
-        mut is_certain: impl FnMut(&Flight<'_, '_, I>),
+        mut is_certain: impl FnMut(&Flight<'_, '_, M>),
     ) -> Result<(), Trouble> {
         loop {
             match self.try_commit_many(steps, &mut is_certain) {
@@ -151,7 +151,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     fn try_commit_many(
         &self,
         steps: &[Step<'_>],
-        mut is_certain: impl FnMut(&Flight<'_, '_, I>),
+        mut is_certain: impl FnMut(&Flight<'_, '_, M>),
     ) -> Result<(), Trouble> {
         let guard = self.pool().try_pin()?;
         let mut flight = self.prepare(&guard, steps)?;
@@ -180,7 +180,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Calls `each` with the word of every key in `steps`, all as they were at one instant. Keeps writers out meanwhile.
     pub(super) fn freeze(
         &self,
-        guard: &Guard<'_, I::Medium>,
+        guard: &Guard<'_, M>,
         steps: &[Step<'_>],
         mut each: impl FnMut(usize, Option<u64>),
     ) -> Result<(), WriteError> {
@@ -201,14 +201,14 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Stages everything. Nobody sees any of it.
     pub(super) fn prepare<'s, 'g>(
         &'s self,
-        guard: &'g Guard<'g, I::Medium>,
+        guard: &'g Guard<'g, M>,
         steps: &'s [Step<'s>],
-    ) -> Result<Flight<'s, 'g, I>, Trouble> {
+    ) -> Result<Flight<'s, 'g, M>, Trouble> {
         let block = Descriptor::alloc(guard, steps.len())?;
         let descriptor = Descriptor::draw(guard, block, steps.len());
         let mut news: Vec<New> = Vec::with_capacity(steps.len());
         for (index, step) in steps.iter().enumerate() {
-            let batch = Descriptor::<I::Medium>::batch_word(descriptor.offset(), index);
+            let batch = Descriptor::<M>::batch_word(descriptor.offset(), index);
             match self.stage_step(guard, step, batch) {
                 Ok(staged) => news.push(staged.into_new()),
                 Err(trouble) => {
@@ -236,10 +236,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     fn stage_step<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         step: &Step<'_>,
         batch: u64,
-    ) -> Result<Staged<'g, I::Medium>, Trouble> {
+    ) -> Result<Staged<'g, M>, Trouble> {
         let none = Source::Bytes(&[]);
         let (role, value, expires_at) = match step.what {
             None => (Role::Keep, none, None),

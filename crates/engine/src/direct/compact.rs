@@ -27,13 +27,13 @@
 
 use super::expiry::Pass;
 use super::record::{Role, Shape};
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use super::view::Record;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, TryLockError};
-use terrace_index::{Deferred, PointIndex, Swapped};
-use terrace_medium::{Offset, Word};
+use terrace_index::{Deferred, Swapped};
+use terrace_medium::{MappedMedium, Offset, Word};
 use terrace_pool::{Backoff, Fresh, Guard, PoolFull, Sparse};
 
 /// Records that are moved under one pin, and share their fences.
@@ -125,7 +125,7 @@ impl State {
     }
 }
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     /// A step in the background: see [`Engine::compact`](crate::Engine::compact).
     pub(super) fn compact_step(&self) -> bool {
         if self.is_running().is_err() {
@@ -281,7 +281,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let (mut position, mut words) = (0, Vec::with_capacity(2 * FEW));
         loop {
             let guard = self.pool().pin();
-            position = self.index.scan(&guard, position, FEW, |word| words.push(word));
+            position = self.index.scan(&guard, position, FEW, &mut |word| words.push(word));
             for word in words.drain(..) {
                 let Resident::Linked(record) = self.resident(&guard, word) else { continue };
                 if record.shape.is_outline() {
@@ -296,7 +296,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         }
     }
 
-    fn resident<'g>(&self, guard: &'g Guard<'_, I::Medium>, block: u64) -> Resident<'g> {
+    fn resident<'g>(&self, guard: &'g Guard<'_, M>, block: u64) -> Resident<'g> {
         let Ok(record) = Record::at(guard, block) else { return Resident::Stuck };
         if record.verify().is_err() {
             return Resident::Stuck;
@@ -310,23 +310,23 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     /// Whether a copy of a record means the same: if a batch wrote it, that is settled. What a batch
     /// word says that was damaged is not to be forgotten.
-    fn is_movable(&self, guard: &Guard<'_, I::Medium>, record: &Record<'_>) -> bool {
+    fn is_movable(&self, guard: &Guard<'_, M>, record: &Record<'_>) -> bool {
         matches!(record.shape.role, Role::Single | Role::Put)
             && matches!(self.pending(guard, record), Ok(None))
     }
 
     /// Whether a record, which the index names, may be moved now.
-    pub(super) fn may_move(&self, guard: &Guard<'_, I::Medium>, record: &Record<'_>) -> bool {
+    pub(super) fn may_move(&self, guard: &Guard<'_, M>, record: &Record<'_>) -> bool {
         self.is_movable(guard, record) && !self.is_claimed(guard, record.offset)
     }
 
     /// A copy of a record, written back and not fenced.
     fn copy<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         record: &Record<'_>,
         elsewhere: Elsewhere,
-    ) -> Result<Fresh<'g, I::Medium>, PoolFull> {
+    ) -> Result<Fresh<'g, M>, PoolFull> {
         let bytes = record.shape.size();
         let copy = match elsewhere {
             Elsewhere::InUse => guard.alloc_beside(record.offset, bytes)?,
@@ -345,11 +345,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     /// Puts copies in the place of their records, and retires these.
-    pub(super) fn publish_moves(
-        &self,
-        guard: &Guard<'_, I::Medium>,
-        moves: Vec<(Record<'_>, Fresh<'_, I::Medium>)>,
-    ) {
+    pub(super) fn publish_moves(&self, guard: &Guard<'_, M>, moves: Vec<(Record<'_>, Fresh<'_, M>)>) {
         if moves.is_empty() {
             return;
         }
@@ -572,7 +568,7 @@ mod tests {
         while store.pool().relieve() {}
         let places = |store: &Store| {
             let mut places = Vec::new();
-            store.index.for_each(&store.pool().pin(), |word| places.push(word));
+            store.index.for_each(&store.pool().pin(), &mut |word| places.push(word));
             places.sort_unstable();
             places
         };

@@ -6,10 +6,10 @@
 
 use super::record::Role;
 use super::scan::REMOVALS;
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use super::view::Record;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_index::PointIndex;
+use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
 /// Records looked at where nothing is known to expire. Not none: the count may be off after a crash.
@@ -17,7 +17,7 @@ const IDLE: usize = 16;
 /// The pace is halved this often at most.
 const SLOWEST: u64 = 4;
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     pub(super) fn sweep(&self, budget: usize) -> u64 {
         if self.is_running().is_err() || budget == 0 {
             return 0;
@@ -46,12 +46,13 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let guard = self.pool().pin();
         let (medium, position) = (guard.pool().medium(), self.root.sweep_position());
         let (mut due, mut seen) = (Vec::new(), 0);
-        let next = self.index.scan(&guard, position.load(medium, Relaxed), at_most.min(REMOVALS), |word| {
-            seen += 1;
-            if self.is_due(&guard, word) {
-                due.push(word);
-            }
-        });
+        let next =
+            self.index.scan(&guard, position.load(medium, Relaxed), at_most.min(REMOVALS), &mut |word| {
+                seen += 1;
+                if self.is_due(&guard, word) {
+                    due.push(word);
+                }
+            });
         position.store(medium, next, Relaxed);
         let mut removed = 0;
         for word in due {
@@ -94,7 +95,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     fn sweep_some(&self, pass: &mut Pass) -> u64 {
         let guard = self.pool().pin();
         let (now, mut due, mut earliest) = (self.settings.clock.now_ms(), Vec::new(), u64::MAX);
-        let next = self.index.scan(&guard, pass.position, REMOVALS, |word| {
+        let next = self.index.scan(&guard, pass.position, REMOVALS, &mut |word| {
             let expires_at = Record::at(&guard, word).ok().and_then(|record| record.body.expires_at);
             match expires_at {
                 Some(at) if at <= now => due.push(word),
@@ -118,7 +119,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         bytes
     }
 
-    fn is_due(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {
+    fn is_due(&self, guard: &Guard<'_, M>, word: u64) -> bool {
         // What a batch is at is left for the next time round.
         Record::at(guard, word)
             .is_ok_and(|record| record.shape.role == Role::Stray || self.has_expired(&record))
@@ -126,7 +127,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     /// A damaged record's expiry is not believed.
-    fn remove_due(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {
+    fn remove_due(&self, guard: &Guard<'_, M>, word: u64) -> bool {
         match Record::at(guard, word) {
             Ok(record) if record.verify().is_ok() => {
                 matches!(self.unlink(guard, record.body.key, word), Ok(true))

@@ -6,24 +6,24 @@ use super::plan::{Step, Trouble};
 use super::record::Role;
 use super::scan::REMOVALS;
 use super::stage::{Block, New, blocks_of};
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use super::view::Record;
 use crate::engine::What;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Release;
-use terrace_index::{Deferred, PointIndex, Swapped};
-use terrace_medium::Medium;
+use terrace_index::{Deferred, Swapped};
+use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, PoolFull};
 
 /// Steps that are published together: they share their fences.
 pub(super) const TOGETHER: usize = 64;
 
 /// A batch on its way.
-pub(super) struct Flight<'s, 'g, I: PointIndex<Kind = Kind>> {
-    pub(super) engine: &'s Direct<I>,
-    pub(super) guard: &'g Guard<'g, I::Medium>,
+pub(super) struct Flight<'s, 'g, M: MappedMedium> {
+    pub(super) engine: &'s Direct<M>,
+    pub(super) guard: &'g Guard<'g, M>,
     pub(super) steps: &'s [Step<'s>],
-    pub(super) descriptor: Descriptor<'g, I::Medium>,
+    pub(super) descriptor: Descriptor<'g, M>,
     pub(super) news: Vec<New>,
     pub(super) olds: Vec<Option<u64>>,
     pub(super) replaced: Replaced,
@@ -62,7 +62,7 @@ impl Replaced {
     }
 }
 
-impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
+impl<M: MappedMedium> Flight<'_, '_, M> {
     /// Under the lock: announces the batch, and puts the new records into the slots by pieces.
     /// The old records of a piece are noted before.
     pub(super) fn publish(&mut self) -> Result<(), Trouble> {
@@ -98,8 +98,8 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
     /// Looks the old records up, their memory fetched together: it is still in the caches when the
     /// piece is published.
     fn note_olds(&mut self, piece: Range<usize>) {
-        let keys = self.steps[piece.clone()].iter().map(|step| step.key);
-        self.engine.index.get_many(self.guard, keys, |_, old| self.olds.push(old));
+        let keys: Vec<&[u8]> = self.steps[piece.clone()].iter().map(|step| step.key).collect();
+        self.engine.index.get_many(self.guard, &keys, &mut |_, old| self.olds.push(old));
         piece.for_each(|index| self.descriptor.set_old(index, self.olds[index]));
     }
 
@@ -199,7 +199,7 @@ impl<I: PointIndex<Kind = Kind>> Flight<'_, '_, I> {
     }
 }
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     /// Gives blocks back that were unlinked before, a few a pin: when the pool is full, there may be no memory to note more of them in.
     pub(super) fn retire_blocks(&self, blocks: &[Block]) {
         let mut blocks = blocks.iter();
@@ -221,7 +221,7 @@ fn takes_over_another(new: &New, live: Option<&Record<'_>>) -> bool {
     new.shared_extent().is_some_and(|extent| live.is_none_or(|live| live.facts().extent != Some(extent)))
 }
 
-impl<I: PointIndex<Kind = Kind>> Drop for Flight<'_, '_, I> {
+impl<M: MappedMedium> Drop for Flight<'_, '_, M> {
     fn drop(&mut self) {
         if !self.landed {
             self.engine.stop_writing("a batch was cut off by a failure of this program");
@@ -229,12 +229,12 @@ impl<I: PointIndex<Kind = Kind>> Drop for Flight<'_, '_, I> {
     }
 }
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     /// Brings every slot and record of a decided batch into the state that its status asks for, and fences. Can be done over.
     pub(super) fn settle_entries(
         &self,
-        guard: &Guard<'_, I::Medium>,
-        descriptor: &Descriptor<'_, I::Medium>,
+        guard: &Guard<'_, M>,
+        descriptor: &Descriptor<'_, M>,
         status: Status,
     ) {
         let mut deferred = Deferred::default();
@@ -264,7 +264,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         self.index.persist_deferred(guard, deferred);
     }
 
-    fn clear_batch_word(&self, guard: &Guard<'_, I::Medium>, record: &Record<'_>) {
+    fn clear_batch_word(&self, guard: &Guard<'_, M>, record: &Record<'_>) {
         let region = guard.pool().region();
         if let Some(word) = record.batch_word().and_then(|at| region.get(at)) {
             // ORDER: Release: who finds the record settled need not ask for the commit, which is durable by now.

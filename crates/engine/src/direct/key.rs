@@ -41,7 +41,7 @@ mod tests {
         I: PointIndex<Medium = Dram, Kind = Kind> + Stored<Medium = Dram> + 'static,
     {
         let pool = PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
-        let store = Direct::<I>::open(pool, settings()).unwrap();
+        let store = Direct::open::<I>(pool, settings()).unwrap();
         let key = |n: u32| n.to_le_bytes();
         (0..2000).for_each(|n| store.put(Put { key: &key(n), value: b"value", expires_at: None }).unwrap());
         assert!((2000..100_000).all(|n| store.get(&key(n)) == Ok(None)), "{}", I::NAME);

@@ -15,6 +15,7 @@
 mod absence;
 mod batch;
 mod check;
+mod chores;
 mod collect;
 mod commit;
 mod compact;
@@ -40,6 +41,7 @@ mod stage;
 mod store;
 #[cfg(test)]
 mod stray;
+mod table;
 mod view;
 #[cfg(test)]
 mod waits;

@@ -12,7 +12,7 @@ use terrace_index::{Bytes, CacheBounds, hash::Clht};
 use terrace_medium::Dram;
 use terrace_pool::Pool;
 
-type Store = Direct<Clht<Dram, Bytes<Key>>>;
+type Store = Direct<Dram>;
 type Errand = Box<dyn FnMut(&Interrupter) + Send>;
 
 /// Far away.

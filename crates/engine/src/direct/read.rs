@@ -2,20 +2,20 @@
 
 use super::descriptor::Status;
 use super::record::Role;
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use super::view::{Record, corrupt};
 use crate::engine::Each;
 use crate::entry::Bytes;
 use crate::{Entry, ReadError, Token, Value};
-use terrace_index::PointIndex;
+use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     /// What the index's word for a key means now: the record that a reader sees, without those that have expired.
     #[inline(always)]
     pub(super) fn live<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         word: u64,
     ) -> Result<Option<Record<'g>>, ReadError> {
         self.live_at(guard, word, || self.settings.clock.now_ms())
@@ -25,7 +25,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     #[inline(always)]
     pub(super) fn live_at<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         word: u64,
         now: impl FnOnce() -> u64,
     ) -> Result<Option<Record<'g>>, ReadError> {
@@ -39,7 +39,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     #[inline(always)]
     pub(super) fn standing<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         word: u64,
     ) -> Result<Option<Record<'g>>, ReadError> {
         let record = Record::at(guard, word)?;
@@ -60,7 +60,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     #[cold]
     pub(super) fn settled<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         record: Record<'g>,
     ) -> Result<Option<Record<'g>>, ReadError> {
         if record.shape.role == Role::Stray {
@@ -87,7 +87,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     #[inline(always)]
     pub(super) fn value<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         record: &Record<'g>,
     ) -> Result<(u64, &'g [u8]), ReadError> {
         if self.settings.verify_reads {
@@ -99,7 +99,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     #[inline(always)]
     pub(super) fn entry<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         record: &Record<'g>,
     ) -> Result<Entry<'g>, ReadError> {
         let (_, value) = self.value(guard, record)?;
@@ -108,7 +108,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     /// The word of `key`; an error where a damaged record, or a damaged index, may be why there is none.
     #[inline(always)]
-    pub(super) fn word(&self, guard: &Guard<'_, I::Medium>, key: &[u8]) -> Result<Option<u64>, ReadError> {
+    pub(super) fn word(&self, guard: &Guard<'_, M>, key: &[u8]) -> Result<Option<u64>, ReadError> {
         self.index.get_sound(guard, key).map_err(|damage| corrupt(damage.offset, damage.what))
     }
 
@@ -116,7 +116,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     #[inline(always)]
     pub(super) fn find<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         key: &[u8],
     ) -> Result<Option<Record<'g>>, ReadError> {
         match self.word(guard, key)? {
@@ -139,7 +139,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             Ok(guard) => guard,
             Err(forked) => return (0..keys.len()).for_each(|nth| each(nth, Err(forked.into()))),
         };
-        self.index.get_many(&guard, keys.iter().copied(), |nth, word| {
+        self.index.get_many(&guard, keys, &mut |nth, word| {
             each(nth, self.found(&guard, keys[nth], word).and_then(|record| self.entry_of(&guard, record)));
         });
     }
@@ -147,7 +147,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// What a search for `key` that came back with this word means.
     pub(super) fn found<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         key: &[u8],
         word: Option<u64>,
     ) -> Result<Option<Record<'g>>, ReadError> {
@@ -159,18 +159,14 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     pub(super) fn entry_of<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         record: Option<Record<'g>>,
     ) -> Result<Option<Entry<'g>>, ReadError> {
         record.map(|record| self.entry(guard, &record)).transpose()
     }
 
     /// The version of a key. Its value is not read, but its head is compared with its checksum like any other.
-    pub(super) fn find_token(
-        &self,
-        guard: &Guard<'_, I::Medium>,
-        key: &[u8],
-    ) -> Result<Option<Token>, ReadError> {
+    pub(super) fn find_token(&self, guard: &Guard<'_, M>, key: &[u8]) -> Result<Option<Token>, ReadError> {
         let word = self.word(guard, key)?;
         self.token_at(guard, word)
     }
@@ -178,7 +174,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// The version of a key for which the index has this word.
     pub(super) fn token_at(
         &self,
-        guard: &Guard<'_, I::Medium>,
+        guard: &Guard<'_, M>,
         word: Option<u64>,
     ) -> Result<Option<Token>, ReadError> {
         let live = word.map_or(Ok(None), |word| self.live(guard, word))?;

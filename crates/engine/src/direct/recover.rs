@@ -1,13 +1,13 @@
 //! After a crash: ends the batch that it cut off. Constant time but for that. And beside others: ends the batch of one that died.
 
 use super::descriptor::{Descriptor, Status};
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use super::view::Record;
 use crate::OpenError;
-use terrace_index::PointIndex;
+use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Lock};
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     /// Takes over what other processes with this store have left that died: see [`Pool::recover_dead`](terrace_pool::Pool::recover_dead). Returns how many there were.
     pub(super) fn take_over(&self) -> u32 {
         let dead = self.pool().recover_dead();
@@ -19,7 +19,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     /// If the thread that was at a batch died over it, ends the batch. Does not wait.
     #[cold]
-    pub(super) fn end_orphan(&self, guard: &Guard<'_, I::Medium>) {
+    pub(super) fn end_orphan(&self, guard: &Guard<'_, M>) {
         let lock = Lock::of(self.root.lock());
         match lock.try_acquire(guard) {
             Some(locked) => {

@@ -2,11 +2,11 @@
 
 use super::flight::Flight;
 use super::plan::{Step, Trouble, plan_removals};
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use crate::WriteError;
-use terrace_index::PointIndex;
+use terrace_medium::MappedMedium;
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     /// Removes `keys` at one instant and says how many had an entry. Unlike a transaction it reads nothing before, so no
     /// other writer makes it begin again.
     pub(super) fn remove_together(&self, keys: &[&[u8]]) -> Result<u64, WriteError> {
@@ -20,7 +20,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     fn try_remove_together(&self, steps: &[Step<'_>]) -> Result<u64, WriteError> {
         let mut removed = 0;
-        let count = |flight: &Flight<'_, '_, I>| {
+        let count = |flight: &Flight<'_, '_, M>| {
             let words = flight.olds.iter().flatten();
             removed = words.filter(|&&word| self.had_entry(flight, word)).count() as u64;
         };
@@ -32,7 +32,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     /// Whether a record that a batch replaces counts, expired or damaged ones as [`Direct::remove_one`] has it.
-    fn had_entry(&self, flight: &Flight<'_, '_, I>, word: u64) -> bool {
+    fn had_entry(&self, flight: &Flight<'_, '_, M>, word: u64) -> bool {
         matches!(self.standing(flight.guard, word), Ok(Some(record)) if !self.has_expired(&record))
     }
 }

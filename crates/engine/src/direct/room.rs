@@ -14,11 +14,12 @@
 //! 3. A thread that keeps an entry pinned makes no room: it would wait for itself.
 
 use super::compact::{Elsewhere, State};
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use super::view::Record;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use terrace_index::{PointIndex, Swapped};
+use terrace_index::Swapped;
+use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, PAGE, PoolFull, Sparse};
 
 /// Bytes of records that are moved to make room, at a time: more slabs than one, for the writes
@@ -37,7 +38,7 @@ const WINDOWS: u32 = 16;
 /// Records that are looked at under one pin.
 const PIECE: usize = 256;
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     /// Makes room for `wanted` bytes in one piece. Returns whether there may be some, so that the
     /// write is to be tried again. `tries` is how often it has been tried: the more, the more room
     /// is made.
@@ -195,11 +196,11 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     /// Calls `each` with every record that has an extent, or is one. Where `each` says `false` the
     /// pin ends, and the walk goes on from about there under another.
-    fn each_extent(&self, mut each: impl FnMut(&Guard<'_, I::Medium>, &Record<'_>) -> bool) {
+    fn each_extent(&self, mut each: impl FnMut(&Guard<'_, M>, &Record<'_>) -> bool) {
         let (mut position, mut words) = (0, Vec::with_capacity(2 * PIECE));
         loop {
             let guard = self.pool().pin();
-            let next = self.index.scan(&guard, position, PIECE, |word| words.push(word));
+            let next = self.index.scan(&guard, position, PIECE, &mut |word| words.push(word));
             let is_cut_short = words.drain(..).any(|word| {
                 let Ok(record) = Record::at(&guard, word) else { return false };
                 let has_one = record.shape.is_outline() || self.pool().is_extent(record.shape.size() as u64);
@@ -217,11 +218,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     /// Moves a record with its value.
-    pub(super) fn move_extent(
-        &self,
-        guard: &Guard<'_, I::Medium>,
-        record: &Record<'_>,
-    ) -> Result<(), PoolFull> {
+    pub(super) fn move_extent(&self, guard: &Guard<'_, M>, record: &Record<'_>) -> Result<(), PoolFull> {
         guard.prepare_to_retire(2)?;
         // A value that does not match its checksum stays where it is.
         let Ok((_, value)) = record.value(guard, true) else { return Ok(()) };

@@ -1,11 +1,12 @@
 //! Going through all keys.
 
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use super::view::Record;
 use crate::{Entry, ReadError, WriteError};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::cursor::{cursor_at, position_of};
-use terrace_index::{Cursor, PointIndex, Position};
+use terrace_index::{Cursor, Position};
+use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
 /// Records that are visited under one pin; more would keep freed memory waiting for long.
@@ -31,25 +32,25 @@ impl Skipped {
     fn at(self, next: Cursor) -> Result<Cursor, ReadError> {
         match self.first {
             None => Ok(next),
-            Some(ReadError::Corrupt { offset, what }) => {
-                Err(ReadError::Skipped { records: self.records, offset, what, next })
+            Some(ReadError::Corrupt { place, what }) => {
+                Err(ReadError::Skipped { records: self.records, place, what, next })
             }
             Some(error) => Err(error),
         }
     }
 }
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     /// Visits a piece of the index, at least `at_least` records of it, and calls `each` with each record's word and what a reader sees of it.
     fn scan_piece<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         from: Position,
         at_least: usize,
         mut each: impl FnMut(u64, Result<Option<Record<'g>>, ReadError>),
     ) -> (Position, usize) {
         let mut visited = 0;
-        let next = self.index.scan(guard, from, at_least, |word| {
+        let next = self.index.scan(guard, from, at_least, &mut |word| {
             visited += 1;
             each(word, self.live(guard, word));
         });
@@ -84,7 +85,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     /// One of the first keys behind a random place. Damage is an error only if no key is found.
     pub(super) fn any_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
-        if self.index.is_empty() {
+        if self.index.len() == 0 {
             return Ok(None);
         }
         let start = self.draw();
@@ -129,7 +130,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         let mut trouble = Ok(());
         loop {
             let guard = self.pool().try_pin()?;
-            let next = self.index.scan(&guard, position, REMOVALS, |word| words.push(word));
+            let next = self.index.scan(&guard, position, REMOVALS, &mut |word| words.push(word));
             let is_cut_short = words.drain(..).any(|word| {
                 let removed = self.remove_word(&guard, word);
                 let is_to_end = removed.is_ok() && guard.is_short_of_notes();
@@ -148,7 +149,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     /// Removes the key whose word this was a moment ago.
-    fn remove_word(&self, guard: &Guard<'_, I::Medium>, word: u64) -> Result<(), WriteError> {
+    fn remove_word(&self, guard: &Guard<'_, M>, word: u64) -> Result<(), WriteError> {
         let key = Record::at(guard, word)?.body.key;
         while let Some(word) = self.unclaimed(guard, key)? {
             if self.unlink(guard, key, word)? {
@@ -294,7 +295,7 @@ mod tests {
             let looks = asked(&clock, || assert_eq!(store.random_key(), Ok(None)));
             assert!((KEYS..KEYS + CHAIN as u64).contains(&looks), "{looks}");
         }
-        let first = store.index.scan(&store.pool().pin(), 0, 1, |_| {});
+        let first = store.index.scan(&store.pool().pin(), 0, 1, &mut |_| {});
         let looks = asked(&clock, || assert_eq!(store.any_key_between(0, first), Ok(None)));
         assert!(looks < CHAIN as u64);
 

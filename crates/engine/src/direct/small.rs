@@ -5,12 +5,12 @@ use crate::{Clock, Engine, ManualClock, Put};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use terrace_index::{Bytes, CacheBounds, PointIndex, hash::Clht};
+use terrace_index::{Bytes, CacheBounds, hash::Clht};
 use terrace_medium::{Dram, Offset, Word};
 use terrace_pool::Pool;
 
 pub(super) type Index<M = Dram> = Clht<M, Bytes<Key>>;
-pub(super) type Store<M = Dram> = Direct<Index<M>>;
+pub(super) type Store<M = Dram> = Direct<M>;
 
 /// What a store of these tests goes by. It is one second past 1970.
 pub(super) fn settings() -> Settings {

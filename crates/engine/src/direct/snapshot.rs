@@ -1,12 +1,12 @@
 //! Several keys as they were at one instant.
 
 use super::plan::Step;
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use super::view::Record;
 use crate::engine::Each;
 use crate::{ReadError, Version};
 use std::collections::BTreeMap;
-use terrace_index::PointIndex;
+use terrace_medium::MappedMedium;
 use terrace_pool::{Backoff, Guard};
 
 /// Double reads that are tried before writers are kept out.
@@ -15,7 +15,7 @@ const TRIES: usize = 16;
 /// How a key stands, and the record that counts, expired or not.
 type Seen<'g> = Result<(Version, Option<Record<'g>>), ReadError>;
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     /// Reads all keys twice. If each was the second time as it had been all along since the first, all of them were so between the two.
     pub(super) fn snapshot(&self, keys: &[&[u8]], each: &mut Each<'_>) {
         if keys.len() < 2 {
@@ -35,22 +35,16 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         self.show(&guard, seen, each);
     }
 
-    fn see<'g>(&self, guard: &'g Guard<'_, I::Medium>, keys: &[&[u8]]) -> Vec<Seen<'g>> {
+    fn see<'g>(&self, guard: &'g Guard<'_, M>, keys: &[&[u8]]) -> Vec<Seen<'g>> {
         let removals: Vec<u64> = keys.iter().map(|key| self.removals(key)).collect();
         let mut seen = Vec::with_capacity(keys.len());
-        self.index.get_many(guard, keys.iter().copied(), |nth, word| {
+        self.index.get_many(guard, keys, &mut |nth, word| {
             seen.push(self.see_one(guard, keys[nth], removals[nth], word));
         });
         seen
     }
 
-    fn see_one<'g>(
-        &self,
-        guard: &'g Guard<'_, I::Medium>,
-        key: &[u8],
-        removals: u64,
-        word: Option<u64>,
-    ) -> Seen<'g> {
+    fn see_one<'g>(&self, guard: &'g Guard<'_, M>, key: &[u8], removals: u64, word: Option<u64>) -> Seen<'g> {
         let word = word.map_or_else(|| self.word(guard, key), |word| Ok(Some(word)))?;
         let record = word.map_or(Ok(None), |word| self.standing(guard, word))?;
         let version = self.version_of(removals, record.as_ref());
@@ -70,7 +64,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     /// Keeps writers out of the keys while it looks. Where that takes more memory than there is, it goes on trying.
-    pub(super) fn see_frozen<'g>(&self, guard: &'g Guard<'_, I::Medium>, keys: &[&[u8]]) -> Vec<Shown<'g>> {
+    pub(super) fn see_frozen<'g>(&self, guard: &'g Guard<'_, M>, keys: &[&[u8]]) -> Vec<Shown<'g>> {
         let mut places: BTreeMap<&[u8], usize> = BTreeMap::new();
         let writable = keys.iter().filter(|key| self.may_write(key, 0).is_ok());
         places.extend(writable.map(|&key| (key, 0)));
@@ -100,7 +94,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     pub(super) fn show<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         shown: impl IntoIterator<Item = Shown<'g>>,
         each: &mut Each<'_>,
     ) {

@@ -1,11 +1,10 @@
 //! Records before anyone sees them.
 
 use super::record::{HEADER, Outline, Role, Shape, checksum, seal, value_checksum};
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use super::view::{Facts, Record};
 use crate::WriteError;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_index::PointIndex;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Fresh, Guard, PoolFull};
 
@@ -113,13 +112,13 @@ impl<M: MappedMedium> Staged<'_, M> {
     }
 }
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     /// Writes a record into new memory and starts writing it back.
     pub(super) fn stage<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         draft: &Draft<'_>,
-    ) -> Result<Staged<'g, I::Medium>, PoolFull> {
+    ) -> Result<Staged<'g, M>, PoolFull> {
         self.stage_as(guard, draft, || self.root.stamp(guard))
     }
 
@@ -127,10 +126,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// with its value elsewhere.
     pub(super) fn stage_moved<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         record: &Record<'_>,
         value: &[u8],
-    ) -> Result<Staged<'g, I::Medium>, PoolFull> {
+    ) -> Result<Staged<'g, M>, PoolFull> {
         let (key, expires_at, role) = (record.body.key, record.body.expires_at, record.shape.role);
         // Its batch, if it has one, is settled.
         let draft = Draft { key, value: Source::Bytes(value), expires_at, role, batch: 0 };
@@ -140,10 +139,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     #[inline(always)]
     fn stage_as<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         draft: &Draft<'_>,
         stamp: impl FnOnce() -> u32,
-    ) -> Result<Staged<'g, I::Medium>, PoolFull> {
+    ) -> Result<Staged<'g, M>, PoolFull> {
         let shape = Shape {
             key_len: draft.key.len(),
             value_len: draft.value.len(),
@@ -173,10 +172,10 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     fn stage_extent<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         shape: Shape,
         value: &Source<'_>,
-    ) -> Result<Option<Fresh<'g, I::Medium>>, PoolFull> {
+    ) -> Result<Option<Fresh<'g, M>>, PoolFull> {
         match value {
             Source::Bytes(value) if shape.is_outline() => {
                 let extent = guard.alloc(value.len())?;
@@ -190,14 +189,14 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     /// Frees a record that nobody has seen, but not an extent that it shares with `old`.
-    pub(super) fn discard(&self, guard: &Guard<'_, I::Medium>, offset: u64, old: Option<Facts>) {
+    pub(super) fn discard(&self, guard: &Guard<'_, M>, offset: u64, old: Option<Facts>) {
         if let Ok(record) = Record::at(guard, offset) {
             blocks_of(&record, old).for_each(|(offset, size)| guard.free(offset, size));
         }
     }
 
     /// Gives a record that was unlinked back once its readers have gone, but not an extent that it shares with `successor`.
-    pub(super) fn retire(&self, guard: &Guard<'_, I::Medium>, record: &Record<'_>, successor: Option<Facts>) {
+    pub(super) fn retire(&self, guard: &Guard<'_, M>, record: &Record<'_>, successor: Option<Facts>) {
         blocks_of(record, successor).for_each(|(offset, size)| guard.retire(offset, size));
     }
 

@@ -1,20 +1,22 @@
 //! The store, and the engine's face over its parts.
 
+use super::chores::CHORES;
 use super::compact::Compactor;
 use super::flight::TOGETHER;
 use super::key::Key;
 use super::root::{INDEX, Root};
-use crate::engine::{Commit, Each, Engine, Expected, Salvage, Watching, Write};
+use super::table::Table;
+use crate::engine::{Chore, Commit, Each, Engine, Expected, Rest, Salvage, Watching, Write};
 use crate::{
-    Change, Clock, Costs, Cursor, Entry, Memory, OpenError, Put, ReadError, Report, Stats, Token, Value,
-    Version, WriteError,
+    Change, Clock, CloseError, Costs, Count, Cursor, Durability, Durably, Entry, Memory, OpenError, Pooled,
+    Put, ReadError, Report, Stats, Ticket, Token, Value, Version, WatchError, WriteError,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
-use terrace_medium::{HugePages, MappedMedium, Medium};
-use terrace_pool::{CloseError, GrowError, Holder, Lock, Pool, Watch, WatchError};
+use terrace_medium::{HugePages, MappedMedium};
+use terrace_pool::{GrowError, Holder, Pool, Watch};
 
 /// The kind of keys that the engine's index has.
 pub type Kind = Bytes<Key>;
@@ -29,6 +31,8 @@ pub struct Settings {
     pub verify_reads: bool,
     /// Whether nothing is written, though the pool would take it: a store that others write to is read by one who has a place in its pool.
     pub read_only: bool,
+    /// What a write survives when it returns, by the pool's medium and file.
+    pub durability: Durability,
     /// Tells what has expired.
     pub clock: Arc<dyn Clock>,
 }
@@ -39,10 +43,14 @@ pub fn index_in<M: MappedMedium>(pool: &Pool<M>) -> Option<String> {
     root.map(|root| root.kind)
 }
 
+/// An index, or `None` if there is none and none may be created.
+type OpenedIndex<M> = Result<Option<Box<dyn Table<M>>>, OpenError>;
+
 /// A store in a pool, over an index of byte keys.
-pub struct Direct<I: PointIndex> {
-    pub(super) index: I,
-    pub(super) root: Root<I::Medium>,
+pub struct Direct<M: MappedMedium> {
+    pub(super) index: Box<dyn Table<M>>,
+    pool: Pool<M>,
+    pub(super) root: Root<M>,
     pub(super) settings: Settings,
     stopped: OnceLock<String>,
     batch_finished: Option<bool>,
@@ -53,21 +61,39 @@ pub struct Direct<I: PointIndex> {
     pub(super) skipped: AtomicU64,
     /// Keys of a batch that are published together.
     pub(super) piece: usize,
+    /// Where the next step asks for huge pages.
+    pub(super) collapsed: AtomicU64,
 }
 
-impl<I> Direct<I>
-where
-    I: PointIndex<Kind = Kind> + Stored<Medium = <I as PointIndex>::Medium>,
-{
-    /// The store in `pool`, made if there is none; what a crash has cut off is ended.
-    pub fn open(pool: Pool<<I as PointIndex>::Medium>, settings: Settings) -> Result<Self, OpenError> {
+impl<M: MappedMedium> Direct<M> {
+    /// The store in `pool` over the index `I`, created if there is none. Completes or undoes what a
+    /// crash has interrupted.
+    pub fn open<I>(pool: Pool<M>, settings: Settings) -> Result<Self, OpenError>
+    where
+        I: PointIndex<Medium = M, Kind = Kind> + Stored<Medium = M> + 'static,
+    {
+        Self::open_with(pool, settings, |pool, expected_keys, cache| {
+            let mut index = match I::recover(pool, INDEX)? {
+                Some(index) => index,
+                None => match expected_keys {
+                    Some(keys) => I::create(pool, INDEX, keys)?,
+                    None => return Ok(None),
+                },
+            };
+            index.set_cache(cache);
+            Ok(Some(Box::new(index)))
+        })
+    }
+
+    /// `open_index` opens the index, or creates it for so many expected keys.
+    fn open_with(
+        pool: Pool<M>,
+        settings: Settings,
+        open_index: impl Fn(&Pool<M>, Option<u64>, CacheBounds) -> OpenedIndex<M>,
+    ) -> Result<Self, OpenError> {
         let opening = pool.bring_up();
-        let mut index = match I::recover(&pool, INDEX)? {
-            Some(index) => index,
-            None if pool.is_read_only() || settings.read_only => return Err(OpenError::Empty),
-            None => I::create(&pool, INDEX, settings.expected_keys)?,
-        };
-        index.set_cache(settings.index_cache);
+        let expected_keys = (!pool.is_read_only() && !settings.read_only).then_some(settings.expected_keys);
+        let index = open_index(&pool, expected_keys, settings.index_cache)?.ok_or(OpenError::Empty)?;
         let root = match Root::find(&pool)? {
             Some(root) => root,
             None if pool.is_read_only() || settings.read_only => return Err(OpenError::Empty),
@@ -77,6 +103,7 @@ where
         let stopped = OnceLock::new();
         let mut store = Self {
             index,
+            pool: pool.clone(),
             root,
             settings,
             stopped,
@@ -85,6 +112,7 @@ where
             compactor: Compactor::default(),
             skipped: AtomicU64::new(0),
             piece: TOGETHER,
+            collapsed: AtomicU64::new(0),
         };
         if !pool.is_read_only() && !pool.is_up() {
             store.batch_finished = store.end_batch()?;
@@ -98,7 +126,7 @@ where
     }
 }
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     /// Publishes batches in pieces of so many keys. For tests, whose batches are short.
     #[doc(hidden)]
     pub fn publish_in_pieces_of(&mut self, keys: usize) {
@@ -107,8 +135,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     #[inline(always)]
-    pub(super) fn pool(&self) -> &Pool<I::Medium> {
-        self.index.pool()
+    pub(super) fn pool(&self) -> &Pool<M> {
+        &self.pool
     }
 
     /// Whether anything is written at all.
@@ -157,7 +185,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             size_bytes: space.size,
             reserved_bytes: self.pool().medium().mapping().reserved() as u64,
             participants: self.pool().layout().geometry.participants,
-            index: I::NAME,
+            index: self.index.name(),
             index_bytes: index.bytes,
             index_slots: index.slots,
             index_resizes: index.resizes,
@@ -167,8 +195,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             found: self.pool().found(),
             batch_finished: self.batch_finished,
             expired: self.root.expired(&guard),
-            costs: if I::Medium::VOLATILE_CACHE {
-                Costs::power(I::FENCES_PER_INSERT)
+            costs: if M::VOLATILE_CACHE {
+                Costs::power(self.index.fences_per_insert())
             } else {
                 Costs::PROCESS
             },
@@ -186,10 +214,25 @@ impl<M: MappedMedium> Watching for Watch<M> {
     }
 }
 
-impl<I> Engine for Direct<I>
-where
-    I: PointIndex<Kind = Kind> + Stored<Medium = <I as PointIndex>::Medium> + 'static,
-{
+impl<M: MappedMedium> Direct<M> {
+    /// Whether a write can be as durable as it wishes: every write is as durable as the store when
+    /// it returns.
+    #[inline(always)]
+    fn promises(&self, how: Durably) -> Result<(), WriteError> {
+        match how {
+            Durably::Store | Durably::Later => Ok(()),
+            Durably::AtLeast(asked) => self.promises_level(asked),
+        }
+    }
+
+    #[cold]
+    fn promises_level(&self, asked: Durability) -> Result<(), WriteError> {
+        let most = self.settings.durability;
+        if asked <= most { Ok(()) } else { Err(WriteError::Durability { asked, most }) }
+    }
+}
+
+impl<M: MappedMedium> Engine for Direct<M> {
     fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
         self.get_value(key)
     }
@@ -205,27 +248,58 @@ where
     fn version(&self, key: &[u8]) -> Result<Version, ReadError> {
         self.find_version(&self.pool().try_pin()?, key)
     }
-    fn put(&self, put: Put<'_>) -> Result<(), WriteError> {
+    fn put(&self, put: Put<'_>, how: Durably) -> Result<(), WriteError> {
+        self.promises(how)?;
         self.put_one(&put)
     }
-    fn put_many(&self, puts: &[Put<'_>]) -> Vec<Result<(), WriteError>> {
-        self.put_each(puts)
+    fn put_many(&self, puts: &[Put<'_>], how: Durably) -> Vec<Result<(), WriteError>> {
+        match self.promises(how) {
+            Ok(()) => self.put_each(puts),
+            Err(error) => vec![Err(error); puts.len()],
+        }
     }
-    fn remove(&self, key: &[u8]) -> Result<bool, WriteError> {
+    fn delete(&self, key: &[u8], how: Durably) -> Result<(), WriteError> {
+        self.promises(how)?;
+        self.remove_one(key).map(drop)
+    }
+    fn remove(&self, key: &[u8], how: Durably) -> Result<bool, WriteError> {
+        self.promises(how)?;
         self.remove_one(key)
     }
-    fn remove_all(&self, keys: &[&[u8]]) -> Result<u64, WriteError> {
+    fn remove_all(&self, keys: &[&[u8]], how: Durably) -> Result<u64, WriteError> {
+        self.promises(how)?;
         self.remove_together(keys)
     }
     fn modify(
         &self,
         key: &[u8],
         change: &mut dyn FnMut(Option<Entry<'_>>) -> Change,
+        how: Durably,
     ) -> Result<(), WriteError> {
+        self.promises(how)?;
         self.modify_one(key, change)
     }
-    fn commit(&self, writes: &[Write<'_>], expected: &[Expected<'_>]) -> Result<Commit, WriteError> {
+    fn commit(
+        &self,
+        writes: &[Write<'_>],
+        expected: &[Expected<'_>],
+        how: Durably,
+    ) -> Result<Commit, WriteError> {
+        self.promises(how)?;
         self.commit_all(writes, expected)
+    }
+    fn clear(&self, how: Durably) -> Result<(), WriteError> {
+        self.promises(how)?;
+        self.clear_all()
+    }
+    fn ticket(&self) -> Ticket {
+        Ticket::SETTLED
+    }
+    fn settle(&self, _: Ticket) -> Result<(), WriteError> {
+        Ok(())
+    }
+    fn durability(&self) -> Durability {
+        self.settings.durability
     }
     fn scan(
         &self,
@@ -238,63 +312,17 @@ where
     fn random_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
         self.any_key()
     }
-    fn clear(&self) -> Result<(), WriteError> {
-        self.clear_all()
+    fn len(&self) -> Count {
+        Count::Exact(self.index.len())
     }
-    fn len(&self) -> u64 {
-        self.index.len()
+    fn chores(&self) -> &[Chore] {
+        &CHORES
     }
-    fn sweep_expired(&self, budget: usize) -> u64 {
-        self.sweep(budget)
-    }
-    fn maintain(&self) -> bool {
-        if self.is_running().is_err() {
-            return false;
-        }
-        self.pool().tidy();
-        self.index.maintain(&self.pool().pin())
-    }
-    fn compact(&self) -> bool {
-        self.compact_step()
-    }
-    fn move_all(&self) {
-        self.move_each();
-    }
-    fn look_after_others(&self) -> u32 {
-        self.take_over()
-    }
-    fn others(&self) -> Vec<Holder> {
-        self.pool().others()
-    }
-    fn post_notice(&self, text: &str) -> bool {
-        self.pool().post_notice(text)
-    }
-    fn end_stopped(&self, holder: &Holder) -> std::io::Result<bool> {
-        self.pool().end_stopped(holder)
-    }
-    fn is_to_sweep(&self) -> bool {
-        self.is_running().is_ok() && Lock::of(self.root.sweeper()).elect(self.pool())
-    }
-    fn needs_collection(&self) -> bool {
-        self.pool().needs_collection()
-    }
-    fn collect(&self, is_to_stop: &dyn Fn() -> bool) {
-        self.collect_lost(is_to_stop);
-    }
-    fn collapse_step(&self, from: u64) -> Option<u64> {
-        self.pool().collapse_step(from)
+    fn step(&self, chore: Chore, stop: &dyn Fn() -> bool) -> Rest {
+        self.do_step(chore, stop)
     }
     fn watch(&self, prefix: &[u8]) -> Result<Box<dyn Watching>, WatchError> {
         Ok(Box::new(self.pool().watch(prefix)?))
-    }
-    fn huge_pages(&self) -> std::io::Result<HugePages> {
-        self.pool().medium().mapping().huge_pages()
-    }
-    fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
-        if self.settings.read_only {
-            return Err(GrowError::ReadOnly);
-        }
-        self.pool().grow(bytes)
     }
     fn check_put(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
         self.may_write(key, value.len())
@@ -317,9 +345,6 @@ where
     fn salvage(&self, each: &mut Salvage<'_>) {
         self.salvage_all(each);
     }
-    fn memory(&self) -> Memory {
-        self.count_memory()
-    }
     fn stop(&self, why: String) {
         self.stop_writing(&why);
     }
@@ -327,7 +352,58 @@ where
         let store = Arc::into_inner(self).ok_or(CloseError::StillOpen)?;
         let pool = store.pool().clone();
         drop(store);
-        pool.close()
+        Ok(pool.close()?)
+    }
+    fn pooled(&self) -> Option<&dyn Pooled> {
+        Some(self)
+    }
+}
+
+impl<M: MappedMedium> Pooled for Direct<M> {
+    fn others(&self) -> Vec<Holder> {
+        self.pool().others()
+    }
+    fn recover_dead(&self) -> u32 {
+        self.take_over()
+    }
+    fn end_stopped(&self, holder: &Holder) -> std::io::Result<bool> {
+        self.pool().end_stopped(holder)
+    }
+    fn post_notice(&self, text: &str) -> bool {
+        self.pool().post_notice(text)
+    }
+    fn needs_collection(&self) -> bool {
+        self.pool().needs_collection()
+    }
+    fn collect(&self, stop: &dyn Fn() -> bool) {
+        self.collect_lost(stop);
+    }
+    fn sweep_expired(&self, budget: usize) -> u64 {
+        self.sweep(budget)
+    }
+    fn compact(&self) -> bool {
+        self.compact_step()
+    }
+    fn move_all(&self) {
+        self.move_each();
+    }
+    fn maintain(&self) -> bool {
+        self.maintain_step()
+    }
+    fn collapse_step(&self, from: u64) -> Option<u64> {
+        self.pool().collapse_step(from)
+    }
+    fn huge_pages(&self) -> std::io::Result<HugePages> {
+        self.pool().medium().mapping().huge_pages()
+    }
+    fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
+        if self.settings.read_only {
+            return Err(GrowError::ReadOnly);
+        }
+        self.pool().grow(bytes)
+    }
+    fn memory(&self) -> Memory {
+        self.count_memory()
     }
 }
 

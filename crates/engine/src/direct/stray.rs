@@ -11,7 +11,7 @@ use terrace_medium::Dram;
 use terrace_pool::{Pool, Remedy};
 
 /// Writes such a record, with the batch word of a batch that ended long ago. Returns its key.
-fn leave<I: PointIndex<Kind = Kind>>(store: &Direct<I>, len: usize) -> Vec<u8> {
+fn leave(store: &Direct<Dram>, len: usize) -> Vec<u8> {
     let key = vec![b'k'; len];
     let shape = Shape { key_len: len, value_len: 0, expires: false, role: Role::Stray };
     let guard = store.pool().pin();
@@ -31,11 +31,11 @@ fn leave<I: PointIndex<Kind = Kind>>(store: &Direct<I>, len: usize) -> Vec<u8> {
 const LENS: [usize; 6] = [KEY_MAX + 1, (1 << 17) - 1, 1 << 17, (1 << 17) + 1, 200_000, 1 << 20];
 
 /// A store with five keys and a stray record of each length.
-fn store<I>() -> (Direct<I>, Vec<Vec<u8>>)
+fn store<I>() -> (Direct<Dram>, Vec<Vec<u8>>)
 where
     I: PointIndex<Medium = Dram, Kind = Kind> + Stored<Medium = Dram> + 'static,
 {
-    let store = Direct::<I>::open(Pool::anonymous(32 << 20).unwrap(), settings()).unwrap();
+    let store = Direct::open::<I>(Pool::anonymous(32 << 20).unwrap(), settings()).unwrap();
     (0..5u8).for_each(|n| put(&store, &[n]));
     let strays = LENS.map(|len| leave(&store, len)).to_vec();
     (store, strays)

@@ -1,7 +1,7 @@
 //! A record in the pool, as readers see it.
 
 use super::record::{Body, Role, Shape, checksum, value_checksum};
-use crate::{ReadError, Token};
+use crate::{Place, ReadError, Token};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Offset, Word};
 use terrace_pool::Guard;
@@ -37,7 +37,7 @@ impl Facts {
 }
 
 pub(crate) fn corrupt(offset: u64, what: &'static str) -> ReadError {
-    ReadError::Corrupt { offset, what }
+    ReadError::Corrupt { place: Place::Pool(offset), what }
 }
 
 impl<'g> Record<'g> {

@@ -9,7 +9,7 @@ use crate::engine::Each;
 use crate::{Change, Commit, Engine, Put, ReadError, What, Write, WriteError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_index::{Deferred, PointIndex};
+use terrace_index::Deferred;
 use terrace_medium::{Dram, Pmem, Shm};
 use terrace_pool::{Guard, Lock, Pool, PoolOptions};
 use terrace_testkit::Counting;

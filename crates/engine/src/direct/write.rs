@@ -7,10 +7,11 @@
 //! change is there, and the old record belongs to nobody.
 
 use super::stage::{Draft, Source, Staged};
-use super::store::{Direct, Kind};
+use super::store::Direct;
 use super::view::{Facts, Record};
 use crate::{Change, Entry, Put, ReadError, WriteError};
-use terrace_index::{Deferred, PointIndex, Swapped};
+use terrace_index::{Deferred, Swapped};
+use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
 /// Puts that share a fence. More would hold memory back for no gain.
@@ -21,14 +22,10 @@ const BYTES_TOGETHER: usize = 1 << 20;
 /// How often a write that finds the pool full waits for what is on its way back.
 const RELIEFS: u32 = 64;
 
-impl<I: PointIndex<Kind = Kind>> Direct<I> {
+impl<M: MappedMedium> Direct<M> {
     /// The word of `key`, once no batch is at it.
     #[inline(always)]
-    pub(super) fn unclaimed(
-        &self,
-        guard: &Guard<'_, I::Medium>,
-        key: &[u8],
-    ) -> Result<Option<u64>, WriteError> {
+    pub(super) fn unclaimed(&self, guard: &Guard<'_, M>, key: &[u8]) -> Result<Option<u64>, WriteError> {
         let word = self.index.get(guard, key);
         if word.is_some_and(|word| self.is_claimed(guard, word)) {
             return self.wait_unclaimed(guard, key);
@@ -38,14 +35,14 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     /// The record at `word`, if it can be made out. One that cannot is replaced or removed all the same.
     #[inline(always)]
-    fn replaced<'g>(&self, guard: &'g Guard<'_, I::Medium>, word: Option<u64>) -> Option<Record<'g>> {
+    fn replaced<'g>(&self, guard: &'g Guard<'_, M>, word: Option<u64>) -> Option<Record<'g>> {
         word.and_then(|word| Record::at(guard, word).ok())
     }
 
     /// Books that a record with the facts `new` took the place of `old` under `key`, gives `old` back, and tells whoever waits for it. (The new record itself is not
     /// looked at: writing it back may have driven it out of the cache.)
     #[inline(always)]
-    fn succeed(&self, guard: &Guard<'_, I::Medium>, key: &[u8], old: Option<u64>, new: Option<Facts>) {
+    fn succeed(&self, guard: &Guard<'_, M>, key: &[u8], old: Option<u64>, new: Option<Facts>) {
         self.pool().tell_watches(key);
         let old = self.replaced(guard, old);
         self.root.replaced(guard, old.as_ref().map(Record::facts), new);
@@ -113,7 +110,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
 
     fn unclaimed_or_discard(
         &self,
-        guard: &Guard<'_, I::Medium>,
+        guard: &Guard<'_, M>,
         key: &[u8],
         new: u64,
     ) -> Result<Option<u64>, WriteError> {
@@ -140,7 +137,8 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         // In the child of a fork, the first one alone will say so.
         let Ok(guard) = self.pool().try_pin() else { return };
         let mut seen = Vec::with_capacity(puts.len());
-        self.index.get_many(&guard, puts.iter().map(|put| put.key), |_, word| seen.push(word));
+        let keys: Vec<&[u8]> = puts.iter().map(|put| put.key).collect();
+        self.index.get_many(&guard, &keys, &mut |_, word| seen.push(word));
         let (mut staged, mut bytes) = (Vec::with_capacity(puts.len()), 0);
         for put in puts {
             match self.stage_put(&guard, put) {
@@ -172,11 +170,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         done.extend(puts.iter().zip(published).map(succeed));
     }
 
-    fn stage_put<'g>(
-        &self,
-        guard: &'g Guard<'_, I::Medium>,
-        put: &Put<'_>,
-    ) -> Result<Staged<'g, I::Medium>, WriteError> {
+    fn stage_put<'g>(&self, guard: &'g Guard<'_, M>, put: &Put<'_>) -> Result<Staged<'g, M>, WriteError> {
         self.may_write(put.key, put.value.len())?;
         Ok(self.stage(guard, &Draft::single(put.key, Source::Bytes(put.value), put.expires_at))?)
     }
@@ -184,7 +178,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Makes `new` the record of `key`, durable once `deferred` is settled. Returns the word that it replaced.
     fn publish(
         &self,
-        guard: &Guard<'_, I::Medium>,
+        guard: &Guard<'_, M>,
         key: &[u8],
         seen: Option<u64>,
         new: u64,
@@ -223,12 +217,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     }
 
     /// Removes `key` if the index still has this word for it. Takes no memory.
-    pub(super) fn unlink(
-        &self,
-        guard: &Guard<'_, I::Medium>,
-        key: &[u8],
-        word: u64,
-    ) -> Result<bool, WriteError> {
+    pub(super) fn unlink(&self, guard: &Guard<'_, M>, key: &[u8], word: u64) -> Result<bool, WriteError> {
         self.count_removal(key);
         let done = self.index.compare_and_swap(guard, key, Some(word), None)? == Swapped::Done;
         if done {
@@ -281,7 +270,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// this fails and is tried again.)
     fn live_of<'g>(
         &self,
-        guard: &'g Guard<'_, I::Medium>,
+        guard: &'g Guard<'_, M>,
         key: &[u8],
         word: Option<u64>,
     ) -> Result<Option<Record<'g>>, ReadError> {
@@ -294,7 +283,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     /// Puts a new record in the place of the word `seen`, if that is still there. Whether it was.
     pub(super) fn replace(
         &self,
-        guard: &Guard<'_, I::Medium>,
+        guard: &Guard<'_, M>,
         seen: Option<u64>,
         draft: &Draft<'_>,
     ) -> Result<bool, WriteError> {

@@ -1,0 +1,61 @@
+//! Background work, a step at a time.
+
+use super::store::Direct;
+use crate::{Chore, Rest};
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_medium::MappedMedium;
+use terrace_pool::Lock;
+
+/// The background work of a store in a pool.
+pub(super) const CHORES: [Chore; 6] =
+    [Chore::Collect, Chore::RecoverDead, Chore::Sweep, Chore::Compact, Chore::Maintain, Chore::HugePages];
+
+/// Records that a step looks at for expired ones, at most. Ten steps a second then take about 1% of
+/// a core.
+const SWEEP_BUDGET: usize = 4000;
+/// After a step that removes so many entries, more are likely to be due.
+const MANY: u64 = 25;
+
+impl<M: MappedMedium> Direct<M> {
+    pub(super) fn do_step(&self, chore: Chore, stop: &dyn Fn() -> bool) -> Rest {
+        let more = match chore {
+            Chore::Collect => {
+                if self.pool().needs_collection() {
+                    self.collect_lost(stop);
+                }
+                false
+            }
+            Chore::RecoverDead => {
+                self.take_over();
+                false
+            }
+            Chore::Sweep => self.is_elected() && self.sweep(SWEEP_BUDGET) >= MANY,
+            Chore::Compact => self.is_elected() && self.compact_step(),
+            Chore::Maintain => self.is_elected() && self.maintain_step(),
+            Chore::HugePages => self.collapse_next(),
+        };
+        if more { Rest::More } else { Rest::Idle }
+    }
+
+    /// Whether, of the processes that share the store, this is the one that tidies it.
+    fn is_elected(&self) -> bool {
+        self.is_running().is_ok() && Lock::of(self.root.sweeper()).elect(self.pool())
+    }
+
+    pub(super) fn maintain_step(&self) -> bool {
+        if self.is_running().is_err() {
+            return false;
+        }
+        self.pool().tidy();
+        self.index.maintain(&self.pool().pin())
+    }
+
+    /// Asks for huge pages for the next piece of the pool; begins anew after the last. Returns
+    /// whether there is a next one.
+    fn collapse_next(&self) -> bool {
+        // ORDER: Relaxed: only where to continue; a piece that is asked for twice does no harm.
+        let next = self.pool().collapse_step(self.collapsed.load(Relaxed));
+        self.collapsed.store(next.unwrap_or(0), Relaxed);
+        next.is_some()
+    }
+}

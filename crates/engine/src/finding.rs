@@ -1,0 +1,100 @@
+//! Where something is wrong in a store, and what.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A place in what a store keeps its data in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// Bytes from the start of the pool.
+    Pool(u64),
+    /// A place in one of the store's files.
+    File {
+        /// The file.
+        file: Arc<Path>,
+        /// Bytes from its start.
+        offset: u64,
+    },
+}
+
+impl Place {
+    /// Bytes from the start of the pool or of the file.
+    pub fn offset(&self) -> u64 {
+        match self {
+            Self::Pool(offset) | Self::File { offset, .. } => *offset,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pool(offset) => write!(f, "offset {offset:#x}"),
+            Self::File { file, offset } => write!(f, "offset {offset:#x} of {}", file.display()),
+        }
+    }
+}
+
+/// What a repair does about a finding. A repair copies all that is whole to a new store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// The new store has its own.
+    Anew,
+    /// It is left behind.
+    Dropped,
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Anew => "makes it anew",
+            Self::Dropped => "drops it",
+        })
+    }
+}
+
+/// Something in a store that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// Where.
+    pub place: Place,
+    /// What lies there.
+    pub what: &'static str,
+    /// What it should be.
+    pub expected: String,
+    /// What it is.
+    pub found: String,
+    /// Its length in bytes, if it is a piece of memory and not a single place.
+    pub bytes: u64,
+    /// The records that it touches, if known: the first few keys, as people can read them.
+    pub touches: Option<String>,
+    /// What a repair does about it.
+    pub remedy: Remedy,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, what, expected, found, touches, .. } = self;
+        match place {
+            Place::Pool(offset) => write!(f, "{offset:#x}")?,
+            place => write!(f, "{place}")?,
+        }
+        write!(f, ": {what}: expected {expected}, found {found}")?;
+        touches.iter().try_for_each(|touches| write!(f, "; touches {touches}"))
+    }
+}
+
+impl From<terrace_pool::Finding> for Finding {
+    fn from(finding: terrace_pool::Finding) -> Self {
+        let terrace_pool::Finding { offset, what, expected, found, bytes, touches, remedy, .. } = finding;
+        let place = Place::Pool(offset);
+        let remedy = match remedy {
+            terrace_pool::Remedy::Anew => Remedy::Anew,
+            terrace_pool::Remedy::Dropped => Remedy::Dropped,
+        };
+        Self { place, what, expected, found, bytes, touches, remedy }
+    }
+}
