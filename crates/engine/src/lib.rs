@@ -23,5 +23,5 @@ pub use engine::{Chore, Commit, Each, Engine, Expected, Rest, Salvage, Watching,
 pub use entry::{Change, Entry, Put, Token, Value, Version};
 pub use error::{CloseError, OpenError, ReadError, WatchError, WriteError};
 pub use finding::{Finding, Place, Remedy};
-pub use stats::{Costs, Memory, Report, Stats};
+pub use stats::{Costs, IndexFigures, Memory, PoolStats, Report, Stats};
 pub use terrace_index::{CURSOR_LIMIT, CacheStats, Cursor, Direction};

@@ -8,59 +8,77 @@ use terrace_pool::Start;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Keys, those that have expired but were not swept yet among them.
+    /// Keys, with expired ones that were not removed yet.
     pub records: u64,
-    /// Keys that have an expiry. After an unclean stop an estimate until the background collection has run.
+    /// Keys with an expiry. After an unclean stop an estimate until the background collection has
+    /// run.
     pub expiring: u64,
     /// Keys and values. After an unclean stop an estimate until the background collection has run.
     pub data_bytes: u64,
-    /// What is used beyond the data: index, record headers, the rest of blocks, metadata.
+    /// Used beyond the data: index, record headers, the rest of blocks, metadata.
     pub overhead_bytes: u64,
-    /// Freed, but a reader may still see it.
-    pub waiting_bytes: u64,
-    /// Threads that look at something in the store now, this one not counted.
-    pub readers: u32,
-    /// Of those, threads that have been at it since before something was freed: what waits, waits for them.
-    pub readers_holding_up: u32,
-    /// Freed, but there was not a byte left to note it: the next open gets it back.
-    pub lost_bytes: u64,
-    /// Memory that was found to be damaged and is not used any more.
-    pub damaged_bytes: u64,
+    /// Expired keys that were removed since the store was opened.
+    pub expired: u64,
     /// Damaged records that scans have left out since the store was opened. A record counts each
     /// time.
     pub damaged_records_skipped: u64,
-    /// Free.
-    pub free_bytes: u64,
-    /// The longest run of free memory: the largest value that fits.
-    pub largest_free_bytes: u64,
+    /// Write-backs and fences of writes, by the store's durability.
+    pub costs: Costs,
+    /// The pool, if the store's data lies in one.
+    pub pool: Option<PoolStats>,
+    /// The index, if the engine finds its keys by one.
+    pub index: Option<IndexFigures>,
+}
+
+/// Numbers about the pool of a store. Sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PoolStats {
     /// The whole pool.
     pub size_bytes: u64,
     /// How far the pool can grow while it is open.
     pub reserved_bytes: u64,
+    /// Free.
+    pub free_bytes: u64,
+    /// The longest run of free memory: the largest value that fits.
+    pub largest_free_bytes: u64,
+    /// Retired, but a reader may still see it.
+    pub waiting_bytes: u64,
+    /// Threads that are pinned now, this one not counted.
+    pub readers: u32,
+    /// Of those, threads that have been pinned since before some block was retired: that block, and
+    /// all that were retired since, wait for them.
+    pub readers_holding_up: u32,
+    /// Freed while there was no memory to record it: the next open gets it back.
+    pub lost_bytes: u64,
+    /// Memory that was found to be damaged and is not used any more.
+    pub damaged_bytes: u64,
     /// How many processes can have the pool open at one time.
     pub participants: u32,
-    /// Which index it has.
-    pub index: &'static str,
-    /// The index.
-    pub index_bytes: u64,
-    /// Slots of the index.
-    pub index_slots: u64,
-    /// Resizes of the index that were finished since the pool was created.
-    pub index_resizes: u64,
-    /// Whether the index is being resized.
-    pub index_resizing: bool,
-    /// The index's cache in DRAM; `None` if it has none.
-    pub index_cache: Option<CacheStats>,
     /// How often the pool was opened.
     pub generation: u32,
     /// How the pool was found when it was opened.
     pub found: Start,
-    /// Whether a batch was cut off by the last stop, and whether it was finished (`true`) or taken back.
+    /// Whether the last stop interrupted a batch, and whether that was completed (`true`) or undone.
     pub batch_finished: Option<bool>,
-    /// Expired keys that were removed since the store was opened.
-    pub expired: u64,
-    /// What writes cost beside the copying, by the store's durability.
-    pub costs: Costs,
+}
+
+/// Numbers about the index of a store. Sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct IndexFigures {
+    /// Its name.
+    pub name: &'static str,
+    /// Its size.
+    pub bytes: u64,
+    /// Slots for keys.
+    pub slots: u64,
+    /// Resizes completed since the pool was created.
+    pub resizes: u64,
+    /// Whether it is being resized.
+    pub resizing: bool,
+    /// Its cache in DRAM, if it has one.
+    pub cache: Option<CacheStats>,
 }
 
 /// Write-backs and fences of a write. (Those of the allocator, one in some hundred writes, come on top.)
@@ -106,15 +124,17 @@ impl Costs {
     }
 }
 
+impl IndexFigures {
+    /// Keys a slot, 0 to 1, of a store with `records` keys.
+    pub fn load_factor(&self, records: u64) -> f64 {
+        if self.slots == 0 { 0.0 } else { records as f64 / self.slots as f64 }
+    }
+}
+
 impl Stats {
     /// Bytes over key and value a record.
     pub fn overhead_per_record(&self) -> f64 {
         if self.records == 0 { 0.0 } else { self.overhead_bytes as f64 / self.records as f64 }
-    }
-
-    /// Keys a slot of the index, 0 to 1.
-    pub fn load_factor(&self) -> f64 {
-        if self.index_slots == 0 { 0.0 } else { self.records as f64 / self.index_slots as f64 }
     }
 }
 

@@ -5,22 +5,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
-use terrace_engine::Engine;
+use terrace_engine::{Chore, Engine, Rest};
 use terrace_pool::Holder;
 
 /// Between two sweeps for expired entries.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 /// Between two looks at whether another process that shares the store has died.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Entries that a sweep looks at, at most. A tenth of a second's share of about 1% of a core.
-const SWEEP_BUDGET: usize = 4000;
-/// A sweep that removes so many entries is followed by another at once: more are likely to be due.
-const MANY: u64 = 25;
-/// Time that sweeps take in a row: a fifth of a core, where entries expire faster than a sweep a
-/// turn removes them.
-const SWEEP_TIME: Duration = Duration::from_millis(25);
-/// Time that moving records together takes in a row: less than a tenth of a core.
-const COMPACT_TIME: Duration = Duration::from_millis(8);
+/// What is tidied each time, and for how long in a row: sweeps take a fifth of a core at most, where
+/// entries expire faster than a step removes them, and moving records less than a tenth.
+const TIDYING: [(Chore, Duration); 3] = [
+    (Chore::Sweep, Duration::from_millis(25)),
+    (Chore::Compact, Duration::from_millis(8)),
+    (Chore::Maintain, Duration::ZERO),
+];
 /// Between two rounds of asking for huge pages for what was filled meanwhile.
 const HUGE_PAGES_EVERY: Duration = Duration::from_secs(30);
 
@@ -69,14 +67,18 @@ struct State {
 
 impl State {
     /// Whether a thread that waits for others holds up one of this process, and that for long: looking at all others takes a while.
-    fn is_in_the_way(self, stands_anyone_still: impl FnOnce() -> bool) -> bool {
-        self.pausing > 0 && stands_anyone_still()
+    fn is_in_the_way(self, is_another_stopped: impl FnOnce() -> bool) -> bool {
+        self.pausing > 0 && is_another_stopped()
     }
 }
 
-/// Whether one of the processes that share the store stands still, as far as this one can see.
-pub(crate) fn stands_anyone_still(engine: &dyn Engine) -> bool {
-    engine.others().iter().any(|other| other.stopped)
+fn others(engine: &dyn Engine) -> Vec<Holder> {
+    engine.pooled().map_or_else(Vec::new, |pool| pool.others())
+}
+
+/// Whether one of the other processes that share the store is stopped, as far as this one can see.
+pub(crate) fn is_another_stopped(engine: &dyn Engine) -> bool {
+    others(engine).iter().any(|other| other.stopped)
 }
 
 impl Signal {
@@ -87,6 +89,10 @@ impl Signal {
     /// This thread changes the store until it drops what it gets.
     fn change(&self) -> RwLockReadGuard<'_, ()> {
         self.changing.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.state().stopping
     }
 
     /// Waits that long, or less when it is time to end. Whether it is.
@@ -156,7 +162,7 @@ impl Background {
         self.signal.state().stopping = true;
         self.signal.changed.notify_all();
         while self.signal.is_running_after(PATIENCE) {
-            if let Some(holder) = self.engine.others().into_iter().find(|other| other.stopped) {
+            if let Some(holder) = others(&*self.engine).into_iter().find(|other| other.stopped) {
                 self.threads.clear();
                 return Some(holder);
             }
@@ -201,7 +207,8 @@ fn finish_collecting(signal: &Signal) {
 /// Collects what a crash has left, and then what those leave who share the store and die. It may have to wait for one of them that stands still, so it is the work of a thread that does nothing else.
 fn collect(engine: &dyn Engine, signal: &Signal, work: Work) {
     loop {
-        let gave_way = engine.needs_collection() && !collect_once(engine, signal);
+        let needs_collection = engine.pooled().is_some_and(|pool| pool.needs_collection());
+        let gave_way = needs_collection && !collect_once(engine, signal);
         if !gave_way {
             finish_collecting(signal);
         }
@@ -215,9 +222,9 @@ fn collect(engine: &dyn Engine, signal: &Signal, work: Work) {
 fn collect_once(engine: &dyn Engine, signal: &Signal) -> bool {
     let _changing = signal.change();
     let gave_way = Cell::new(false);
-    engine.collect(&|| {
+    engine.step(Chore::Collect, &|| {
         let state = *signal.state();
-        gave_way.set(gave_way.get() || state.is_in_the_way(|| stands_anyone_still(engine)));
+        gave_way.set(gave_way.get() || state.is_in_the_way(|| is_another_stopped(engine)));
         state.stopping || gave_way.get()
     });
     !gave_way.get()
@@ -226,7 +233,7 @@ fn collect_once(engine: &dyn Engine, signal: &Signal) -> bool {
 fn look_after_others(engine: &dyn Engine, signal: &Signal) {
     while !signal.rest(LOOK_EVERY) {
         let _changing = signal.change();
-        engine.look_after_others();
+        engine.step(Chore::RecoverDead, &|| signal.is_stopping());
     }
 }
 
@@ -250,12 +257,13 @@ impl Stopped {
             let seen = before.iter().find(|(seen, _)| holder.has_not_run_since(seen));
             seen.map_or(0, |(_, looks)| looks + 1)
         };
-        let now = engine.others().into_iter().filter(|holder| holder.stopped);
+        let now = others(engine).into_iter().filter(|holder| holder.stopped);
         self.0 = now.map(|holder| (looks(&holder), holder)).map(|(looks, holder)| (holder, looks)).collect();
         for (holder, looks) in self.0.iter_mut().filter(|(_, looks)| LOOK_EVERY * *looks >= patience) {
             // One that cannot be ended is tried again after the same time.
             *looks = 0;
-            match engine.end_stopped(holder) {
+            let ended = engine.pooled().map_or(Ok(false), |pool| pool.end_stopped(holder));
+            match ended {
                 Ok(true) => {
                     log::warn!("ended {holder}, for it has shared the store and stood still for {patience:?}")
                 }
@@ -270,26 +278,23 @@ impl Stopped {
 
 fn sweep(engine: &dyn Engine, signal: &Signal) {
     while !signal.rest(SWEEP_EVERY) {
-        if engine.is_to_sweep() {
-            repeat(signal, SWEEP_TIME, || engine.sweep_expired(SWEEP_BUDGET) >= MANY);
-            repeat(signal, COMPACT_TIME, || engine.compact());
-            let _changing = signal.change();
-            engine.maintain();
+        for (chore, time) in TIDYING {
+            repeat(signal, time, || engine.step(chore, &|| signal.is_stopping()));
         }
     }
 }
 
-/// Takes a step, and another for as long as a step says so, for so long at most. A caller that wants the
-/// store to stay as it is waits for one step.
+/// Does a step of a chore, and more while there is more to do, for `time` at most. A caller that
+/// wants the store to stay as it is waits for one step.
 #[allow(clippy::disallowed_methods, reason = "the facade owns the threads, and shares their time out")]
-fn repeat(signal: &Signal, time: Duration, mut step: impl FnMut() -> bool) {
+fn repeat(signal: &Signal, time: Duration, step: impl Fn() -> Rest) {
     let began = std::time::Instant::now();
     loop {
-        let is_to_go_on = {
+        let rest = {
             let _changing = signal.change();
             step()
         };
-        if !is_to_go_on || began.elapsed() >= time || signal.rest(Duration::ZERO) {
+        if rest == Rest::Idle || began.elapsed() >= time || signal.rest(Duration::ZERO) {
             return;
         }
     }
@@ -313,10 +318,7 @@ fn use_huge_pages(engine: &dyn Engine, signal: &Signal) {
 fn use_huge_pages_once(engine: &dyn Engine, signal: &Signal) {
     // Copying memory is for time that nobody else wants. (On Linux this concerns the calling thread alone.)
     let _ = rustix::process::nice(19);
-    let mut from = Some(0);
-    while let Some(at) = from.filter(|_| !signal.rest(Duration::ZERO)) {
-        from = engine.collapse_step(at);
-    }
+    while !signal.is_stopping() && engine.step(Chore::HugePages, &|| signal.is_stopping()) == Rest::More {}
 }
 
 #[cfg(test)]
@@ -340,7 +342,7 @@ mod tests {
             let mut steps = 0;
             repeat(&signal, time, || {
                 steps += 1;
-                steps < many
+                if steps < many { Rest::More } else { Rest::Idle }
             });
             steps
         };
@@ -354,7 +356,7 @@ mod tests {
     fn nobody_wants_a_pause_any_more_who_has_had_one() {
         let store = crate::Store::options().anonymous().size(crate::ByteSize::mib(1)).create().unwrap();
         let background = Background::start(store.engine(), Work::default()).unwrap();
-        assert!(!stands_anyone_still(&**store.engine()));
+        assert!(!is_another_stopped(&**store.engine()));
         for _ in 0..2 {
             drop(background.pause());
             assert_eq!(background.signal.state().pausing, 0);

@@ -2,7 +2,7 @@
 
 use crate::{Change, Store, Transaction, WriteError};
 use std::time::Duration;
-use terrace_engine::{Commit, What, Write};
+use terrace_engine::{Commit, Durably, What, Write};
 
 /// Writes that happen all at one instant or not at all: to every reader, and through a crash.
 ///
@@ -55,22 +55,31 @@ impl<'s> Batch<'s> {
     }
 
     /// Gives `key` this value, without expiry.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.step(key, value, Do::Put)
     }
 
     /// Gives `key` this value, which expires so long after the commit.
-    pub fn put_expiring(&mut self, key: &[u8], value: &[u8], after: Duration) -> &mut Self {
+    pub fn put_expiring(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        after: Duration,
+    ) -> &mut Self {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.step(key, value, Do::PutExpiring(after))
     }
 
     /// Removes `key` if it is there.
-    pub fn remove(&mut self, key: &[u8]) -> &mut Self {
+    pub fn remove(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
+        let key = key.as_ref();
         self.step(key, &[], Do::Remove)
     }
 
     /// Lets `key` expire so long after the commit, if it is there.
-    pub fn expire(&mut self, key: &[u8], after: Duration) -> &mut Self {
+    pub fn expire(&mut self, key: impl AsRef<[u8]>, after: Duration) -> &mut Self {
+        let key = key.as_ref();
         self.step(key, &[], Do::Expire(after))
     }
 
@@ -93,7 +102,7 @@ impl<'s> Batch<'s> {
         if self.steps.iter().any(|step| matches!(step.what, Do::Expire(_))) {
             return self.commit_over_reads(&writes);
         }
-        let done = self.store.engine().commit(&writes, &[])?;
+        let done = self.store.engine().commit(&writes, &[], Durably::Store)?;
         assert_eq!(done, Commit::Done, "nothing was expected");
         Ok(())
     }

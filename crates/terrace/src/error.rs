@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::io;
-use terrace_engine::WriteError;
+use terrace_engine::{Durability, WriteError};
+use terrace_pool::Holder;
 
 /// A store could not be made or opened.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub enum OpenError {
         /// What went wrong.
         what: String,
     },
+    /// A store of this kind cannot promise this durability.
+    Durability(Durability),
     /// A thread of the store could not be started.
     Thread(io::Error),
 }
@@ -69,6 +72,9 @@ impl fmt::Display for OpenError {
             Self::Salvage { pool, what } => {
                 write!(f, "the pool {} could not be salvaged and was left as it is: {what}", pool.display())
             }
+            Self::Durability(asked) => {
+                write!(f, "a pool cannot be opened with durability `{asked}`\n  choose `process` or `power`")
+            }
             Self::Thread(error) => write!(f, "a background thread could not be started: {error}"),
         }
     }
@@ -86,6 +92,81 @@ impl std::error::Error for OpenError {
 
 impl From<terrace_pool::OpenError> for OpenError {
     fn from(error: terrace_pool::OpenError) -> Self {
+        Self::Pool(error)
+    }
+}
+
+/// A store was not closed in order. The next open treats this as a crash: what the store's
+/// durability promises is kept.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CloseError {
+    /// Another handle is still there; the store is closed when the last one goes.
+    StillOpen,
+    /// A thread of the store has waited for two seconds for this process, which shares the pool and
+    /// is stopped. The store is closed when that thread ends.
+    HeldUp(Holder),
+    /// It could not be written back.
+    Failed(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl fmt::Display for CloseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StillOpen => write!(f, "the store is still in use by this program and was not closed"),
+            Self::HeldUp(holder) => write!(
+                f,
+                "the store could not be closed in order: a thread of this program waits for {holder}\n  let that \
+                 process continue, or end it: the others then recover what it held"
+            ),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CloseError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Failed(error) => Some(&**error),
+            _ => None,
+        }
+    }
+}
+
+impl From<terrace_engine::CloseError> for CloseError {
+    fn from(error: terrace_engine::CloseError) -> Self {
+        match error {
+            terrace_engine::CloseError::Failed(error) => Self::Failed(error),
+            _ => Self::StillOpen,
+        }
+    }
+}
+
+/// A store was not grown; it has the size that it had.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum GrowError {
+    /// The store does not lie in a pool: it takes the space that its data need.
+    NoPool,
+    /// The pool could not grow.
+    Pool(terrace_pool::GrowError),
+}
+
+impl fmt::Display for GrowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoPool => {
+                write!(f, "the store does not lie in a pool: it takes the space that its data need")
+            }
+            Self::Pool(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for GrowError {}
+
+impl From<terrace_pool::GrowError> for GrowError {
+    fn from(error: terrace_pool::GrowError) -> Self {
         Self::Pool(error)
     }
 }

@@ -29,8 +29,11 @@ mod background;
 mod batch;
 mod clock;
 mod error;
+mod iter;
 mod keyspace;
 mod options;
+mod owned;
+mod put_options;
 mod salvage;
 mod size;
 mod store;
@@ -38,21 +41,22 @@ mod transaction;
 mod watch;
 
 pub use batch::Batch;
-pub use error::{IncrementError, OpenError};
+pub use error::{CloseError, GrowError, IncrementError, OpenError};
+pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;
 pub use options::{Index, Options};
+pub use owned::OwnedValue;
+pub use put_options::PutOptions;
 pub use salvage::Salvaged;
 pub use size::{ByteSize, ByteSizeError};
 pub use store::Store;
 pub use terrace_engine::{
-    CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Cursor, Entry, KEY_MAX, ManualClock, Put, ReadError,
-    Report, Stats, Token, VALUE_MAX, Value, Version, WriteError,
+    CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Count, Cursor, Durability, Entry, Finding, IndexFigures,
+    KEY_MAX, ManualClock, Place, PoolStats, Put, ReadError, Remedy, Report, Stats, Ticket, Token, VALUE_MAX,
+    Value, Version, WatchError, WriteError,
 };
 pub use terrace_medium::HugePages;
-pub use terrace_pool::{
-    CloseError, Durability, Finding, GrowError, Holder, NOTICE_MAX, Problem, Remedy, Start, WatchError,
-    explain_lost_memory,
-};
+pub use terrace_pool::{GrowError as PoolGrowError, Holder, NOTICE_MAX, Problem, Start, explain_lost_memory};
 pub use transaction::Transaction;
 pub use watch::Watch;
 

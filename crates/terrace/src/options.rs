@@ -179,7 +179,7 @@ impl Options {
     /// let store = options.create()?;
     /// store.put(b"key", b"value")?;
     /// assert!(store.get(b"key")?.is_some());
-    /// assert_eq!(store.stats().index_cache.unwrap().misses, 0);
+    /// assert_eq!(store.stats().index.unwrap().cache.unwrap().misses, 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn index_cache(mut self, least: ByteSize, most: ByteSize) -> Self {
@@ -311,7 +311,7 @@ impl Options {
     fn attend(&self, engine: Arc<dyn Engine>, salvaged: Option<Salvaged>) -> Result<Store, OpenError> {
         let writes = !self.read_only;
         let work = Work {
-            collect: writes && engine.needs_collection(),
+            collect: writes && engine.pooled().is_some_and(|pool| pool.needs_collection()),
             // Who only reads leaves that to those who write: nobody who reads waits for the dead.
             take_over: writes && self.shared,
             end_stopped: self.end_stopped_after.filter(|_| self.shared),
@@ -337,8 +337,18 @@ impl Options {
     fn engine(&self, how: How) -> Result<Arc<dyn Engine>, OpenError> {
         match (self.anonymous, self.durability) {
             (true, _) => self.engine_on::<Dram>(how),
-            (false, Durability::Process) => self.engine_on::<Shm>(how),
+            (false, Durability::None | Durability::Process) => self.engine_on::<Shm>(how),
             (false, Durability::Power) => self.engine_on::<Pmem>(how),
+            (false, asked) => Err(OpenError::Durability(asked)),
+        }
+    }
+
+    /// What a store on this medium promises.
+    fn promised<M: MappedMedium>(&self) -> Durability {
+        match self.anonymous {
+            true => Durability::None,
+            false if M::VOLATILE_CACHE => Durability::Power,
+            false => Durability::Process,
         }
     }
 
@@ -355,27 +365,25 @@ impl Options {
             index_cache: CacheBounds { min: least.as_bytes(), max: most.as_bytes() },
             verify_reads: self.verify_reads,
             read_only: self.read_only,
+            durability: self.promised::<M>(),
             clock: self.clock.clone(),
         };
         // A pool that has a store knows its index.
         match direct::index_in(&pool).map_or(Some(self.index), |name| Index::named(&name)) {
-            Some(Index::Turbo) => self.direct::<Turbo<M, Bytes<Key>>>(pool, settings),
-            Some(Index::Rewo) => self.direct::<Rewo<M, Bytes<Key>>>(pool, settings),
-            Some(Index::Level) => self.direct::<Level<M, Bytes<Key>>>(pool, settings),
+            Some(Index::Turbo) => self.direct::<Turbo<M, Bytes<Key>>, M>(pool, settings),
+            Some(Index::Rewo) => self.direct::<Rewo<M, Bytes<Key>>, M>(pool, settings),
+            Some(Index::Level) => self.direct::<Level<M, Bytes<Key>>, M>(pool, settings),
             // With an index that this release does not know, it says so.
-            Some(Index::Clht) | None => self.direct::<Clht<M, Bytes<Key>>>(pool, settings),
+            Some(Index::Clht) | None => self.direct::<Clht<M, Bytes<Key>>, M>(pool, settings),
         }
     }
 
-    fn direct<I>(
-        &self,
-        pool: Pool<<I as PointIndex>::Medium>,
-        settings: Settings,
-    ) -> Result<Arc<dyn Engine>, OpenError>
+    fn direct<I, M>(&self, pool: Pool<M>, settings: Settings) -> Result<Arc<dyn Engine>, OpenError>
     where
-        I: PointIndex<Kind = direct::Kind> + Stored<Medium = <I as PointIndex>::Medium> + 'static,
+        M: MappedMedium,
+        I: PointIndex<Medium = M, Kind = direct::Kind> + Stored<Medium = M> + 'static,
     {
-        let engine = Direct::<I>::open(pool, settings).map_err(|error| self.contents(error))?;
+        let engine = Direct::open::<I>(pool, settings).map_err(|error| self.contents(error))?;
         Ok(Arc::new(engine))
     }
 

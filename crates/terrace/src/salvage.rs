@@ -3,6 +3,7 @@
 use crate::{ByteSize, Entry, Finding, Index, OpenError, Options, Put, WriteError};
 use std::fs;
 use std::path::{Path, PathBuf};
+use terrace_engine::Durably;
 
 /// Findings that are kept word for word; the rest are counted.
 const LISTED_MAX: usize = 10_000;
@@ -25,12 +26,13 @@ pub struct Salvaged {
 pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenError> {
     let engine = options.damaged_engine()?;
     let (stats, failed) = (engine.stats(), |what: String| OpenError::Salvage { pool: path.into(), what });
+    let pool = stats.pool.expect("what is salvaged here lies in a pool");
     let new_path = beside(path, "salvaging");
     let _ = fs::remove_file(&new_path);
     let mut salvaged = Salvaged { kept: 0, dropped: 0, findings: Vec::new(), damaged: PathBuf::new() };
     let copied = (|| {
-        let index = Index::named(stats.index).unwrap_or_default();
-        let store = options.successor(&new_path, index, stats.size_bytes, stats.records).create()?;
+        let index = stats.index.and_then(|index| Index::named(index.name)).unwrap_or_default();
+        let store = options.successor(&new_path, index, pool.size_bytes, stats.records).create()?;
         let mut trouble = Ok(());
         engine.salvage(&mut |found| match found {
             Ok((key, entry)) if trouble.is_ok() => trouble = copy(&store, key, entry),
@@ -46,7 +48,7 @@ pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenEr
         // Keys that were visited twice count once.
         salvaged.kept = store.len();
         store.close().map_err(|error| failed(error.to_string()))?;
-        exchange(path, &new_path, stats.generation).map_err(|error| failed(error.to_string()))
+        exchange(path, &new_path, pool.generation).map_err(|error| failed(error.to_string()))
     })();
     match copied {
         Ok(damaged) => Ok(Salvaged { damaged, ..salvaged }),
@@ -61,7 +63,7 @@ pub(crate) fn salvage(options: &Options, path: &Path) -> Result<Salvaged, OpenEr
 fn copy(store: &crate::Store, key: &[u8], entry: Entry<'_>) -> Result<(), WriteError> {
     let put = Put { key, value: entry.value, expires_at: entry.expires_at };
     loop {
-        match store.engine().put(put) {
+        match store.engine().put(put, Durably::Store) {
             Err(WriteError::PoolFull { size, .. })
                 if store.grow(ByteSize::bytes(size + size / 4)).is_ok() => {}
             done => return done,

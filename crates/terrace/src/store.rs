@@ -1,6 +1,6 @@
 //! The store.
 
-use crate::background::{Background, stands_anyone_still};
+use crate::background::{Background, is_another_stopped};
 use crate::batch::later;
 use crate::{
     Batch, ByteSize, Change, CloseError, Cursor, Entry, GrowError, Holder, IncrementError, Options, Put,
@@ -9,7 +9,7 @@ use crate::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use terrace_engine::{Commit, Each, Engine, What, Write};
+use terrace_engine::{Commit, Durably, Each, Engine, Pooled, What, Write};
 use terrace_pool::Backoff;
 
 /// A key-value store in a pool.
@@ -56,6 +56,11 @@ impl Store {
         &self.0.engine
     }
 
+    /// What only a store in a pool can do.
+    fn pooled(&self) -> Option<&dyn Pooled> {
+        self.0.engine.pooled()
+    }
+
     /// The pool's file; `None` for anonymous memory.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
@@ -79,7 +84,8 @@ impl Store {
     /// # Errors
     /// If what is stored does not match its checksum.
     #[inline]
-    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>, ReadError> {
+        let key = key.as_ref();
         self.0.engine.get(key)
     }
 
@@ -104,12 +110,14 @@ impl Store {
     }
 
     /// Whether `key` is there.
-    pub fn contains(&self, key: &[u8]) -> Result<bool, ReadError> {
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool, ReadError> {
+        let key = key.as_ref();
         Ok(self.token(key)?.is_some())
     }
 
     /// The version of `key`'s entry, to see later whether it has changed; `None` if it is absent.
-    pub fn token(&self, key: &[u8]) -> Result<Option<Token>, ReadError> {
+    pub fn token(&self, key: impl AsRef<[u8]>) -> Result<Option<Token>, ReadError> {
+        let key = key.as_ref();
         self.0.engine.token(key)
     }
 
@@ -127,7 +135,8 @@ impl Store {
     /// assert!(!store.version(b"lock")?.meets(&before));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn version(&self, key: &[u8]) -> Result<Version, ReadError> {
+    pub fn version(&self, key: impl AsRef<[u8]>) -> Result<Version, ReadError> {
+        let key = key.as_ref();
         self.0.engine.version(key)
     }
 
@@ -135,8 +144,9 @@ impl Store {
     ///
     /// # Errors
     /// If key or value are longer than allowed, the pool is full, or the store cannot be written. The key is as it was then.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
-        self.0.engine.put(Put { key, value, expires_at: None })
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), WriteError> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.0.engine.put(Put { key, value, expires_at: None }, Durably::Store)
     }
 
     /// Gives `key` this value for so long.
@@ -147,8 +157,14 @@ impl Store {
     /// assert!(store.get(b"session")?.unwrap().expires_at().is_some());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn put_expiring(&self, key: &[u8], value: &[u8], after: Duration) -> Result<(), WriteError> {
-        self.0.engine.put(Put { key, value, expires_at: Some(later(self.now_ms(), after)) })
+    pub fn put_expiring(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        after: Duration,
+    ) -> Result<(), WriteError> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.0.engine.put(Put { key, value, expires_at: Some(later(self.now_ms(), after)) }, Durably::Store)
     }
 
     /// Puts one after the other, each by itself, that share what it costs to make them durable. A result each, in order.
@@ -162,12 +178,13 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn put_many(&self, puts: &[Put<'_>]) -> Vec<Result<(), WriteError>> {
-        self.0.engine.put_many(puts)
+        self.0.engine.put_many(puts, Durably::Store)
     }
 
     /// Removes `key` and says whether it was there. Takes no memory, so it also works when the pool is full.
-    pub fn remove(&self, key: &[u8]) -> Result<bool, WriteError> {
-        self.0.engine.remove(key)
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<bool, WriteError> {
+        let key = key.as_ref();
+        self.0.engine.remove(key, Durably::Store)
     }
 
     /// Removes `keys` at one instant, to every reader and through a crash, and says how many were there. Unlike [`Store::remove`] it takes memory while it
@@ -180,7 +197,7 @@ impl Store {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn remove_all(&self, keys: &[&[u8]]) -> Result<u64, WriteError> {
-        self.0.engine.remove_all(keys)
+        self.0.engine.remove_all(keys, Durably::Store)
     }
 
     /// Puts all of `puts` at one instant, to every reader and through a crash, or none of them. Of puts of one key, the last counts.
@@ -188,7 +205,7 @@ impl Store {
     /// # Errors
     /// Nothing has happened then.
     pub fn put_all(&self, puts: &[Put<'_>]) -> Result<(), WriteError> {
-        self.0.engine.commit(&writes(puts), &[]).map(drop)
+        self.0.engine.commit(&writes(puts), &[], Durably::Store).map(drop)
     }
 
     /// As [`Store::put_all`], if none of the keys is there; says whether it did.
@@ -205,7 +222,7 @@ impl Store {
     /// ```
     pub fn put_all_new(&self, puts: &[Put<'_>]) -> Result<bool, WriteError> {
         let absent: Vec<_> = puts.iter().map(|put| (put.key, Version::from(None))).collect();
-        Ok(self.0.engine.commit(&writes(puts), &absent)? == Commit::Done)
+        Ok(self.0.engine.commit(&writes(puts), &absent, Durably::Store)? == Commit::Done)
     }
 
     /// Changes `key`'s entry as `change` says when it sees it (`None`: absent), and returns what else it says. No lock is held: if someone else
@@ -226,20 +243,23 @@ impl Store {
     /// ```
     pub fn modify<R>(
         &self,
-        key: &[u8],
+        key: impl AsRef<[u8]>,
         mut change: impl FnMut(Option<Entry<'_>>) -> (Change, R),
     ) -> Result<R, WriteError> {
+        let key = key.as_ref();
         let mut last = None;
-        self.0.engine.modify(key, &mut |entry| {
+        let mut step = |entry: Option<Entry<'_>>| {
             let (change, result) = change(entry);
             last = Some(result);
             change
-        })?;
+        };
+        self.0.engine.modify(key, &mut step, Durably::Store)?;
         Ok(last.expect("an engine that has modified has asked how"))
     }
 
     /// Lets `key` expire so long from now, and says whether it was there.
-    pub fn expire(&self, key: &[u8], after: Duration) -> Result<bool, WriteError> {
+    pub fn expire(&self, key: impl AsRef<[u8]>, after: Duration) -> Result<bool, WriteError> {
+        let key = key.as_ref();
         let at = Some(later(self.now_ms(), after));
         self.modify(key, |entry| (Change::Expire(at), entry.is_some()))
     }
@@ -254,10 +274,11 @@ impl Store {
     /// ```
     pub fn compare_and_swap(
         &self,
-        key: &[u8],
+        key: impl AsRef<[u8]>,
         expected: Option<&[u8]>,
-        new: &[u8],
+        new: impl AsRef<[u8]>,
     ) -> Result<bool, WriteError> {
+        let (key, new) = (key.as_ref(), new.as_ref());
         self.modify(key, |entry| match entry {
             entry if entry.map(|entry| entry.value) != expected => (Change::Keep, false),
             entry => {
@@ -275,7 +296,8 @@ impl Store {
     /// assert_eq!(store.increment(b"hits", -3)?, -1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn increment(&self, key: &[u8], by: i64) -> Result<i64, IncrementError> {
+    pub fn increment(&self, key: impl AsRef<[u8]>, by: i64) -> Result<i64, IncrementError> {
+        let key = key.as_ref();
         self.modify(key, |entry| {
             let Some(old) = entry.map_or(Some(0), |entry| integer(entry.value)) else {
                 return (Change::Keep, Err(IncrementError::NotAnInteger));
@@ -412,12 +434,12 @@ impl Store {
 
     /// Removes every key that is there now. Keys that are written meanwhile may stay or go.
     pub fn clear(&self) -> Result<(), WriteError> {
-        self.0.engine.clear()
+        self.0.engine.clear(Durably::Store)
     }
 
     /// Keys, those that have expired but were not removed yet among them.
     pub fn len(&self) -> u64 {
-        self.0.engine.len()
+        self.count().get()
     }
 
     /// Whether there is no key.
@@ -428,25 +450,26 @@ impl Store {
     /// Removes entries that have expired, and returns how many. Looks at `budget` entries at most, fewer if few expire; call it again
     /// and again, if [`Options::expiry_thread`] does not.
     pub fn sweep_expired(&self, budget: usize) -> u64 {
-        self.0.engine.sweep_expired(budget)
+        self.pooled().map_or(0, |pool| pool.sweep_expired(budget))
     }
 
     /// Moves entries together where much memory lies idle between them, a bounded number, and says
     /// whether that has given memory back. Call it again and again, if [`Options::expiry_thread`]
     /// does not. A write that finds no memory does as much as it needs of this by itself.
     pub fn compact(&self) -> bool {
-        self.0.engine.compact()
+        self.pooled().is_some_and(|pool| pool.compact())
     }
 
     /// Moves every entry, though nothing is gained. For tests.
     #[doc(hidden)]
     pub fn move_all(&self) {
-        self.0.engine.move_all();
+        self.pooled().into_iter().for_each(|pool| pool.move_all());
     }
 
     /// Makes the pool this large, while it is in use. Nothing moves.
     pub fn grow(&self, size: ByteSize) -> Result<ByteSize, GrowError> {
-        self.0.engine.grow(size.as_bytes()).map(ByteSize::bytes)
+        let pool = self.pooled().ok_or(GrowError::NoPool)?;
+        Ok(pool.grow(size.as_bytes()).map(ByteSize::bytes)?)
     }
 
     /// Numbers about the store.
@@ -456,15 +479,16 @@ impl Store {
 
     /// How much of the pool lies on huge pages, as the kernel says. Reads a file of the kernel's: not for every second.
     pub fn huge_pages(&self) -> std::io::Result<crate::HugePages> {
-        self.0.engine.huge_pages()
+        self.pooled().ok_or(std::io::ErrorKind::Unsupported)?.huge_pages()
     }
 
     /// Rewrites what is in use into huge pages now, where the kernel can; takes some seconds a GiB. With [`Options::huge_pages`] that
     /// happens in the background by itself.
     pub fn collapse_huge_pages(&self) {
+        let Some(pool) = self.pooled() else { return };
         let mut from = Some(0);
         while let Some(at) = from {
-            from = self.0.engine.collapse_step(at);
+            from = pool.collapse_step(at);
         }
     }
 
@@ -474,7 +498,7 @@ impl Store {
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         let inner = &*self.0;
         // Beside others nothing has to stand still; a thread of the store may wait for one of them that does.
-        if inner.engine.keeps_entries() || !inner.engine.others().is_empty() {
+        if inner.engine.keeps_entries() || !self.others().is_empty() {
             return inner.engine.check_records(progress);
         }
         let _paused = inner.background.pause();
@@ -483,28 +507,28 @@ impl Store {
 
     /// The other processes that share the store now: see [`Options::shared`].
     pub fn others(&self) -> Vec<Holder> {
-        self.0.engine.others()
+        self.pooled().map_or_else(Vec::new, |pool| pool.others())
     }
 
     /// Posts `text` for processes that have not opened the store, in place of an earlier one; [`notices`](crate::notices) reads it. A server posts its addresses. The notice is valid
     /// while this process has the store open. Returns whether there was room: for [`NOTICE_MAX`](crate::NOTICE_MAX) bytes, and for the first 14 processes that share a store.
     pub fn post_notice(&self, text: &str) -> bool {
-        self.0.engine.post_notice(text)
+        self.pooled().is_some_and(|pool| pool.post_notice(text))
     }
 
     /// In a store that several processes share: takes over now what those have left that died, their memory too, and returns how many there were. A thread of the store
     /// does so ten times a second; nobody needs to wait for it. While this thread keeps an entry, or another process stands still that may,
     /// their memory is left to that one.
     pub fn look_after_others(&self) -> u32 {
-        let engine = &self.0.engine;
-        if engine.keeps_entries() {
-            return engine.look_after_others();
+        let Some(pool) = self.pooled() else { return 0 };
+        if self.0.engine.keeps_entries() {
+            return pool.recover_dead();
         }
         // What the store's own thread is at is done when this returns.
         let _paused = self.0.background.pause();
-        let dead = engine.look_after_others();
-        if engine.needs_collection() {
-            engine.collect(&|| stands_anyone_still(&**engine));
+        let dead = pool.recover_dead();
+        if pool.needs_collection() {
+            pool.collect(&|| is_another_stopped(&*self.0.engine));
         }
         dead
     }
@@ -514,7 +538,7 @@ impl Store {
     pub fn memory(&self) -> terrace_engine::Memory {
         self.look_after_others();
         let _paused = self.0.background.pause();
-        self.0.engine.memory()
+        self.pooled().expect("a store in a pool").memory()
     }
 
     /// Waits until the background work that an unclean stop has left is done.
@@ -538,7 +562,7 @@ impl Store {
             return Err(CloseError::HeldUp(holder));
         }
         drop(inner.background);
-        inner.engine.close()
+        Ok(inner.engine.close()?)
     }
 }
 

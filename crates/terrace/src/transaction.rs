@@ -3,7 +3,7 @@
 use crate::{Change, Entry, ReadError, Token, Value, Version, WriteError};
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use terrace_engine::{Commit, Engine, Expected, What, Write};
+use terrace_engine::{Commit, Durably, Engine, Expected, What, Write};
 
 /// What a transaction reads and writes, while [`Store::transaction`](crate::Store::transaction) runs it.
 ///
@@ -47,7 +47,8 @@ impl<'t> Transaction<'t> {
     }
 
     /// The entry of `key`, as this transaction sees it.
-    pub fn get(&mut self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+    pub fn get(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>, ReadError> {
+        let key = key.as_ref();
         let expires_at = match self.written.get(key) {
             None if self.cleared => return Ok(None),
             None => return self.read(key),
@@ -82,9 +83,10 @@ impl<'t> Transaction<'t> {
     /// Changes a key's entry as `change` says.
     pub fn modify<R>(
         &mut self,
-        key: &[u8],
+        key: impl AsRef<[u8]>,
         mut change: impl FnMut(Option<Entry<'_>>) -> (Change, R),
     ) -> Result<R, WriteError> {
+        let key = key.as_ref();
         self.engine.check_put(key, &[])?;
         let value = self.get(key)?;
         let (is_there, (change, result)) = (value.is_some(), change(value.as_ref().map(Value::entry)));
@@ -103,17 +105,19 @@ impl<'t> Transaction<'t> {
     }
 
     /// Gives `key` this value, without expiry.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), WriteError> {
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), WriteError> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.put_owned(key, value.to_vec(), None)
     }
 
     /// Gives `key` this value, which expires at `expires_at` (unix milliseconds) if that is given.
     pub fn put_expiring(
         &mut self,
-        key: &[u8],
-        value: &[u8],
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
         expires_at: Option<u64>,
     ) -> Result<(), WriteError> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.put_owned(key, value.to_vec(), expires_at)
     }
 
@@ -139,7 +143,8 @@ impl<'t> Transaction<'t> {
     }
 
     /// Removes `key` and says whether it was there.
-    pub fn remove(&mut self, key: &[u8]) -> Result<bool, WriteError> {
+    pub fn remove(&mut self, key: impl AsRef<[u8]>) -> Result<bool, WriteError> {
+        let key = key.as_ref();
         self.modify(key, |entry| (Change::Remove, entry.is_some()))
     }
 
@@ -160,7 +165,7 @@ impl<'t> Transaction<'t> {
 
     /// Keys, as this transaction sees them.
     pub fn len(&self) -> u64 {
-        let before = if self.cleared { 0 } else { self.engine.len() as i64 };
+        let before = if self.cleared { 0 } else { self.engine.len().get() as i64 };
         let count = || self.written.iter().map(|(key, written)| self.adds(key, Some(written))).sum();
         let more = self.more.get().unwrap_or_else(count);
         self.more.set(Some(more));
@@ -222,7 +227,7 @@ impl<'t> Transaction<'t> {
             .map(|(key, written)| Write { key, what: written.what() })
             .chain(removals)
             .collect();
-        self.engine.commit(&writes, &expected)
+        self.engine.commit(&writes, &expected, Durably::Store)
     }
 
     /// The keys of the store that this transaction has not written: what it removes when it has cleared the store.

@@ -27,7 +27,8 @@ impl Store {
     ///
     /// # Errors
     /// If the pool's watches are all in use, mostly 64, those of all processes counted.
-    pub fn watch(&self, prefix: &[u8]) -> Result<Watch, WatchError> {
+    pub fn watch(&self, prefix: impl AsRef<[u8]>) -> Result<Watch, WatchError> {
+        let prefix = prefix.as_ref();
         Ok(Watch { watching: self.engine().watch(prefix)?, _store: self.clone() })
     }
 }

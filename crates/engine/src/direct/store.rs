@@ -8,15 +8,16 @@ use super::root::{INDEX, Root};
 use super::table::Table;
 use crate::engine::{Chore, Commit, Each, Engine, Expected, Rest, Salvage, Watching, Write};
 use crate::{
-    Change, Clock, CloseError, Costs, Count, Cursor, Durability, Durably, Entry, Memory, OpenError, Pooled,
-    Put, ReadError, Report, Stats, Ticket, Token, Value, Version, WatchError, WriteError,
+    Change, Clock, CloseError, Costs, Count, Cursor, Durability, Durably, Entry, IndexFigures, Memory,
+    OpenError, PoolStats, Pooled, Put, ReadError, Report, Stats, Ticket, Token, Value, Version, WatchError,
+    WriteError,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
 use terrace_medium::{HugePages, MappedMedium};
-use terrace_pool::{GrowError, Holder, Pool, Watch};
+use terrace_pool::{GrowError, Holder, Pool, Space, Watch};
 
 /// The kind of keys that the engine's index has.
 pub type Kind = Bytes<Key>;
@@ -173,34 +174,43 @@ impl<M: MappedMedium> Direct<M> {
             expiring: tally.expiring,
             data_bytes: tally.data_bytes,
             overhead_bytes: used.saturating_sub(tally.data_bytes),
+            expired: self.root.expired(&guard),
+            damaged_records_skipped: self.skipped.load(Ordering::Relaxed),
+            costs: self.costs(),
+            pool: Some(self.pool_stats(&space)),
+            index: Some(IndexFigures {
+                name: self.index.name(),
+                bytes: index.bytes,
+                slots: index.slots,
+                resizes: index.resizes,
+                resizing: index.resizing,
+                cache: self.index.cache(),
+            }),
+        }
+    }
+
+    fn pool_stats(&self, space: &Space) -> PoolStats {
+        let pool = self.pool();
+        PoolStats {
+            size_bytes: space.size,
+            reserved_bytes: pool.medium().mapping().reserved() as u64,
+            free_bytes: space.free,
+            largest_free_bytes: space.largest_free_extent,
             waiting_bytes: space.waiting,
-            // The guard above is one of them.
+            // The caller's guard is one of them.
             readers: space.readers.saturating_sub(1),
             readers_holding_up: space.holding_up,
             lost_bytes: space.lost,
             damaged_bytes: space.damaged,
-            damaged_records_skipped: self.skipped.load(Ordering::Relaxed),
-            free_bytes: space.free,
-            largest_free_bytes: space.largest_free_extent,
-            size_bytes: space.size,
-            reserved_bytes: self.pool().medium().mapping().reserved() as u64,
-            participants: self.pool().layout().geometry.participants,
-            index: self.index.name(),
-            index_bytes: index.bytes,
-            index_slots: index.slots,
-            index_resizes: index.resizes,
-            index_resizing: index.resizing,
-            index_cache: self.index.cache(),
-            generation: self.pool().generation(),
-            found: self.pool().found(),
+            participants: pool.layout().geometry.participants,
+            generation: pool.generation(),
+            found: pool.found(),
             batch_finished: self.batch_finished,
-            expired: self.root.expired(&guard),
-            costs: if M::VOLATILE_CACHE {
-                Costs::power(self.index.fences_per_insert())
-            } else {
-                Costs::PROCESS
-            },
         }
+    }
+
+    fn costs(&self) -> Costs {
+        if M::VOLATILE_CACHE { Costs::power(self.index.fences_per_insert()) } else { Costs::PROCESS }
     }
 }
 

@@ -1,0 +1,139 @@
+//! Iterators over a store.
+
+use crate::{Cursor, OwnedValue, ReadError, Store};
+use std::collections::VecDeque;
+
+/// Entries that an iterator reads at a time.
+const PIECE: usize = 256;
+
+/// Every key of a store and its value; from [`Store::iter`].
+///
+/// Reads the store piece by piece, so it holds nothing up between two pieces. A key that is there
+/// throughout is visited; one that comes, goes or changes meanwhile perhaps, and rarely one twice.
+/// After [`ReadError::Skipped`] it continues behind the damaged records; after any other error it is
+/// at its end.
+pub struct Iter<'s> {
+    pieces: Pieces<'s>,
+    entries: VecDeque<(Vec<u8>, OwnedValue)>,
+}
+
+/// Every key of a store; from [`Store::keys`] and [`Store::keys_with_prefix`]. As [`Iter`], without
+/// copying values.
+pub struct Keys<'s> {
+    pieces: Pieces<'s>,
+    prefix: Vec<u8>,
+    keys: VecDeque<Vec<u8>>,
+}
+
+/// Where the next piece of a scan begins.
+struct Pieces<'s> {
+    store: &'s Store,
+    /// `None` at the end.
+    next: Option<Cursor>,
+}
+
+impl Pieces<'_> {
+    /// Reads the next piece, unless the end was reached.
+    fn read(&mut self, each: &mut dyn FnMut(&[u8], crate::Entry<'_>)) -> Result<(), ReadError> {
+        let Some(cursor) = self.next.take() else { return Ok(()) };
+        let (next, read) = match self.store.scan(cursor, PIECE, each) {
+            Ok(next) => (next, Ok(())),
+            Err(error @ ReadError::Skipped { next, .. }) => (next, Err(error)),
+            Err(error) => (0, Err(error)),
+        };
+        self.next = (next != 0).then_some(next);
+        read
+    }
+}
+
+impl Iterator for Iter<'_> {
+    type Item = Result<(Vec<u8>, OwnedValue), ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.entries.is_empty() && self.pieces.next.is_some() {
+            let entries = &mut self.entries;
+            let read = self.pieces.read(&mut |key, entry| entries.push_back((key.to_vec(), entry.into())));
+            if let Err(error) = read {
+                return Some(Err(error));
+            }
+        }
+        self.entries.pop_front().map(Ok)
+    }
+}
+
+impl Iterator for Keys<'_> {
+    type Item = Result<Vec<u8>, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.keys.is_empty() && self.pieces.next.is_some() {
+            let (keys, prefix) = (&mut self.keys, &self.prefix);
+            let read = self.pieces.read(&mut |key, _| {
+                if key.starts_with(prefix) {
+                    keys.push_back(key.to_vec());
+                }
+            });
+            if let Err(error) = read {
+                return Some(Err(error));
+            }
+        }
+        self.keys.pop_front().map(Ok)
+    }
+}
+
+impl Store {
+    /// Every key and its value, copied, in no particular order.
+    ///
+    /// ```
+    /// let store = terrace::Store::options().anonymous().create()?;
+    /// store.put(b"a", b"1")?;
+    /// for entry in store.iter() {
+    ///     let (key, value) = entry?;
+    ///     assert_eq!((&*key, &*value), (&b"a"[..], &b"1"[..]));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn iter(&self) -> Iter<'_> {
+        Iter { pieces: Pieces { store: self, next: Some(0) }, entries: VecDeque::new() }
+    }
+
+    /// Every key, in no particular order.
+    pub fn keys(&self) -> Keys<'_> {
+        self.keys_with_prefix("")
+    }
+
+    /// Every key that begins with `prefix`, in no particular order. Looks at all keys of the store.
+    ///
+    /// ```
+    /// let store = terrace::Store::options().anonymous().create()?;
+    /// store.put("user:7", "Ada")?;
+    /// store.put("job:1", "run")?;
+    /// let users: Vec<Vec<u8>> = store.keys_with_prefix("user:").collect::<Result<_, _>>()?;
+    /// assert_eq!(users, [b"user:7"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn keys_with_prefix(&self, prefix: impl AsRef<[u8]>) -> Keys<'_> {
+        let pieces = Pieces { store: self, next: Some(0) };
+        Keys { pieces, prefix: prefix.as_ref().to_vec(), keys: VecDeque::new() }
+    }
+}
+
+impl<'s> IntoIterator for &'s Store {
+    type Item = Result<(Vec<u8>, OwnedValue), ReadError>;
+    type IntoIter = Iter<'s>;
+
+    fn into_iter(self) -> Iter<'s> {
+        self.iter()
+    }
+}
+
+impl std::fmt::Debug for Iter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Iter").field("next", &self.pieces.next).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Keys<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keys").field("next", &self.pieces.next).finish_non_exhaustive()
+    }
+}

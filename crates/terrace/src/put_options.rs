@@ -1,0 +1,118 @@
+//! How a single put is done.
+
+use crate::batch::later;
+use crate::{Durability, Store, Ticket, WriteError};
+use std::time::Duration;
+use terrace_engine::{Count, Durably, Put};
+
+/// When an entry expires, and how durable a put is when it returns; for [`Store::put_with`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PutOptions {
+    expiry: Expiry,
+    how: Durably,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Expiry {
+    #[default]
+    Never,
+    After(Duration),
+    At(u64),
+}
+
+impl PutOptions {
+    /// No expiry, and durable as the store promises.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The entry expires so long from now.
+    pub fn expires_after(mut self, time: Duration) -> Self {
+        self.expiry = Expiry::After(time);
+        self
+    }
+
+    /// The entry expires at this time, in unix milliseconds. A time that has passed is allowed: the
+    /// key is absent then.
+    pub fn expires_at(mut self, unix_ms: u64) -> Self {
+        self.expiry = Expiry::At(unix_ms);
+        self
+    }
+
+    /// The put returns once it survives this as well. Fails with [`WriteError::Durability`] if the
+    /// store cannot promise so much.
+    pub fn durable(mut self, durability: Durability) -> Self {
+        self.how = Durably::AtLeast(durability);
+        self
+    }
+
+    /// The put returns once it is visible; [`Store::settle`] makes it durable, with others.
+    pub fn settle_later(mut self) -> Self {
+        self.how = Durably::Later;
+        self
+    }
+}
+
+impl Store {
+    /// Gives `key` this value, with the expiry and durability that `options` say.
+    ///
+    /// ```
+    /// use terrace::{PutOptions, Store};
+    ///
+    /// let store = Store::options().anonymous().create()?;
+    /// let hour = std::time::Duration::from_secs(3600);
+    /// store.put_with("session", "42", PutOptions::new().expires_after(hour))?;
+    /// assert!(store.get("session")?.unwrap().expires_at().is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: PutOptions,
+    ) -> Result<(), WriteError> {
+        let expires_at = match options.expiry {
+            Expiry::Never => None,
+            Expiry::After(time) => Some(later(self.now_ms(), time)),
+            Expiry::At(unix_ms) => Some(unix_ms),
+        };
+        self.engine().put(Put { key: key.as_ref(), value: value.as_ref(), expires_at }, options.how)
+    }
+
+    /// Removes `key` without looking whether it is there. On an engine whose data lies on disk this
+    /// reads nothing.
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<(), WriteError> {
+        self.engine().delete(key.as_ref(), Durably::Store)
+    }
+
+    /// What the store promises of a write that has returned.
+    pub fn durability(&self) -> Durability {
+        self.engine().durability()
+    }
+
+    /// Covers all writes that any thread has made or seen before this call.
+    ///
+    /// ```
+    /// use terrace::{PutOptions, Store};
+    ///
+    /// let store = Store::options().anonymous().create()?;
+    /// for n in 0..100 {
+    ///     store.put_with(format!("key{n}"), "value", PutOptions::new().settle_later())?;
+    /// }
+    /// store.settle(store.ticket())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ticket(&self) -> Ticket {
+        self.engine().ticket()
+    }
+
+    /// Waits until all writes that `ticket` covers are as durable as the store promises.
+    pub fn settle(&self, ticket: Ticket) -> Result<(), WriteError> {
+        self.engine().settle(ticket)
+    }
+
+    /// Number of keys, with expired ones that were not removed yet, and whether it is exact.
+    pub fn count(&self) -> Count {
+        self.engine().len()
+    }
+}
