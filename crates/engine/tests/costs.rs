@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::direct::{Direct, Key, Settings};
-use terrace_engine::{Commit, Costs, Engine, ManualClock, Put, What, Write};
+use terrace_engine::{Commit, Costs, Durability, Durably, Engine, ManualClock, Pooled, Put, What, Write};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
 use terrace_medium::{Dram, LINE, MappedMedium, Mapping, Offset, Pmem, Shm, Word};
@@ -14,7 +14,7 @@ const KEYS: u64 = 2000;
 
 struct Counted<M: MappedMedium> {
     pool: Pool<Counting<M>>,
-    store: Direct<Clht<Counting<M>, Bytes<Key>>>,
+    store: Direct<Counting<M>>,
 }
 
 fn key(n: u64) -> [u8; 16] {
@@ -35,6 +35,7 @@ fn settings(expected_keys: u64) -> Settings {
         index_cache: CacheBounds::default(),
         verify_reads: true,
         read_only: false,
+        durability: Durability::Process,
         clock: Arc::new(ManualClock::at(0)),
     }
 }
@@ -43,8 +44,8 @@ impl<M: MappedMedium> Counted<M> {
     /// A store with keys in it, its index large enough for as many again.
     fn new() -> Self {
         let pool: Pool<Counting<M>> = PoolOptions::anonymous().size(64 << 20).hash_seed(5).create().unwrap();
-        let store = Direct::open(pool.clone(), settings(20_000)).unwrap();
-        (0..KEYS).for_each(|n| store.put(put(&key(n))).unwrap());
+        let store = Direct::open::<Clht<_, Bytes<Key>>>(pool.clone(), settings(20_000)).unwrap();
+        (0..KEYS).for_each(|n| store.put(put(&key(n)), Durably::Store).unwrap());
         Self { pool, store }
     }
 
@@ -64,7 +65,7 @@ const SAID: Costs = Costs::POWER;
 fn a_put_costs_its_record_a_slot_and_two_fences() {
     let counted = Counted::<Pmem>::new();
     let (write_backs, fences) =
-        counted.costs(|| (0..KEYS).for_each(|n| counted.store.put(put(&key(n))).unwrap()));
+        counted.costs(|| (0..KEYS).for_each(|n| counted.store.put(put(&key(n)), Durably::Store).unwrap()));
     // Now and then the allocator makes a hint durable.
     let said = u64::from(SAID.fences_per_put) * KEYS;
     assert!((said..said + KEYS / 100).contains(&fences), "{fences}");
@@ -78,8 +79,8 @@ fn puts_together_share_two_fences() {
     let counted = Counted::<Pmem>::new();
     let keys: Vec<[u8; 16]> = (0..64).map(key).collect();
     let puts: Vec<Put<'_>> = keys.iter().map(|key| put(key)).collect();
-    let (write_backs, fences) =
-        counted.costs(|| assert!(counted.store.put_many(&puts).iter().all(|done| done.is_ok())));
+    let (write_backs, fences) = counted
+        .costs(|| assert!(counted.store.put_many(&puts, Durably::Store).iter().all(|done| done.is_ok())));
     // Two keys of one bucket make the second one's writer fence for the first.
     assert!((2..6).contains(&fences), "{fences}");
     assert!(write_backs <= (RECORD_LINES + 1) * 64 + 8, "{write_backs}");
@@ -90,8 +91,8 @@ fn puts_together_share_their_fences_up_to_a_mebibyte() {
     let counted = Counted::<Pmem>::new();
     let (keys, value) = ((0..6).map(key).collect::<Vec<_>>(), vec![7; 600 << 10]);
     let puts: Vec<Put<'_>> = keys.iter().map(|key| Put { key, value: &value, expires_at: None }).collect();
-    let (_, fences) =
-        counted.costs(|| assert!(counted.store.put_many(&puts).iter().all(|done| done.is_ok())));
+    let (_, fences) = counted
+        .costs(|| assert!(counted.store.put_many(&puts, Durably::Store).iter().all(|done| done.is_ok())));
     // What is not published holds memory up: two at a time.
     assert!((6..10).contains(&fences), "{fences}");
 }
@@ -101,7 +102,7 @@ fn a_removal_costs_one_of_each_and_a_read_nothing() {
     let counted = Counted::<Pmem>::new();
     let read = |n| assert!(counted.store.get(&key(n)).unwrap().is_some() == (n < KEYS));
     assert_eq!(counted.costs(|| (0..2 * KEYS).for_each(read)), (0, 0));
-    let remove = |n| assert!(counted.store.remove(&key(n)).unwrap());
+    let remove = |n| assert!(counted.store.remove(&key(n), Durably::Store).unwrap());
     let (write_backs, fences) = counted.costs(|| (0..100).for_each(remove));
     assert_eq!((SAID.write_backs_per_removal, SAID.fences_per_removal), (1, 1));
     assert!((100..103).contains(&write_backs) && (100..103).contains(&fences), "{write_backs}, {fences}");
@@ -114,7 +115,7 @@ fn batch_costs_six_fences_and_two_for_each_further_64_keys() {
     let what = What::Put { value: &VALUE, expires_at: None };
     let writes: Vec<Write<'_>> = keys.iter().map(|key| Write { key, what }).collect();
     let commit = |writes: &[Write<'_>]| {
-        counted.costs(|| assert_eq!(counted.store.commit(writes, &[]), Ok(Commit::Done))).1
+        counted.costs(|| assert_eq!(counted.store.commit(writes, &[], Durably::Store), Ok(Commit::Done))).1
     };
     // The first one takes slabs for its records.
     commit(&writes[..2]);
@@ -128,17 +129,16 @@ fn batch_costs_six_fences_and_two_for_each_further_64_keys() {
 /// What new values for 500 keys cost, put one by one and in one batch.
 fn costs_of_500<M: MappedMedium, I>() -> [Counts; 2]
 where
-    I: PointIndex<Medium = Counting<M>, Kind = Bytes<Key>> + Stored<Medium = Counting<M>>,
-    Direct<I>: Engine,
+    I: PointIndex<Medium = Counting<M>, Kind = Bytes<Key>> + Stored<Medium = Counting<M>> + 'static,
 {
     let pool: Pool<Counting<M>> = PoolOptions::anonymous().size(64 << 20).hash_seed(5).create().unwrap();
-    let store = Direct::<I>::open(pool.clone(), settings(20_000)).unwrap();
-    (0..KEYS).for_each(|n| store.put(put(&key(n))).unwrap());
+    let store = Direct::open::<I>(pool.clone(), settings(20_000)).unwrap();
+    (0..KEYS).for_each(|n| store.put(put(&key(n)), Durably::Store).unwrap());
     let keys: Vec<[u8; 16]> = (0..KEYS).step_by(4).map(key).collect();
     let what = What::Put { value: &VALUE, expires_at: None };
     let writes: Vec<Write<'_>> = keys.iter().map(|key| Write { key, what }).collect();
-    let one_by_one = || keys.iter().for_each(|key| store.put(put(key)).unwrap());
-    let as_batch = || assert_eq!(store.commit(&writes, &[]), Ok(Commit::Done));
+    let one_by_one = || keys.iter().for_each(|key| store.put(put(key), Durably::Store).unwrap());
+    let as_batch = || assert_eq!(store.commit(&writes, &[], Durably::Store), Ok(Commit::Done));
     // The first batches take slabs for their records.
     (0..4).for_each(|_| as_batch());
     one_by_one();
@@ -149,8 +149,7 @@ where
 fn batch_of_500_costs_no_more_than_500_puts() {
     fn check<M: MappedMedium, I>()
     where
-        I: PointIndex<Medium = Counting<M>, Kind = Bytes<Key>> + Stored<Medium = Counting<M>>,
-        Direct<I>: Engine,
+        I: PointIndex<Medium = Counting<M>, Kind = Bytes<Key>> + Stored<Medium = Counting<M>> + 'static,
     {
         let [puts, batch] = costs_of_500::<M, I>();
         let what = format!("{} {}: {puts:?} {batch:?}", I::NAME, M::VOLATILE_CACHE);
@@ -179,10 +178,10 @@ fn nothing_is_flushed_where_no_cache_is_lost() {
     fn run<M: MappedMedium>() {
         let counted = Counted::<M>::new();
         let work = || {
-            (0..100).for_each(|n| counted.store.put(put(&key(n))).unwrap());
+            (0..100).for_each(|n| counted.store.put(put(&key(n)), Durably::Store).unwrap());
             let writes = [key(1), key(2)];
             let writes = writes.each_ref().map(|key| Write { key, what: What::Remove });
-            assert_eq!(counted.store.commit(&writes, &[]), Ok(Commit::Done));
+            assert_eq!(counted.store.commit(&writes, &[], Durably::Store), Ok(Commit::Done));
         };
         assert_eq!(counted.costs(work), (0, 0));
         assert_eq!(counted.store.stats().costs, Costs::PROCESS);
@@ -194,16 +193,15 @@ fn nothing_is_flushed_where_no_cache_is_lost() {
 /// Nobody reads or writes a seat but its thread, and who wants to know whether somebody is inside.
 fn assert_that_readers_store_to_their_seat_alone<I>()
 where
-    I: PointIndex<Medium = Counting<Shm>, Kind = Bytes<Key>> + Stored<Medium = Counting<Shm>>,
-    Direct<I>: Engine,
+    I: PointIndex<Medium = Counting<Shm>, Kind = Bytes<Key>> + Stored<Medium = Counting<Shm>> + 'static,
 {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = PoolOptions::at(directory.path().join("pool")).size(16 << 20).hash_seed(5).shared(true);
     let [writer, reader] = [(); 2].map(|()| {
         let pool: Pool<Counting<Shm>> = options.open_or_create().unwrap();
-        (pool.clone(), Direct::<I>::open(pool, settings(KEYS)).unwrap())
+        (pool.clone(), Direct::open::<I>(pool, settings(KEYS)).unwrap())
     });
-    (0..KEYS).for_each(|n| writer.1.put(put(&key(n))).unwrap());
+    (0..KEYS).for_each(|n| writer.1.put(put(&key(n)), Durably::Store).unwrap());
     let (pool, store) = (&reader.0, &reader.1);
     let keys: Vec<[u8; 16]> = (KEYS - 50..KEYS + 50).map(key).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
@@ -290,8 +288,8 @@ fn what_a_growing_index_leaves_is_room_for_records() {
     // With the slabs of a large pool: the shards' blocks lie in some.
     let options = PoolOptions::anonymous().size(96 << 20).geometry(Geometry::default()).hash_seed(5);
     let pool: Pool<Shm> = options.create().unwrap();
-    let store: Direct<Turbo<Shm, Bytes<Key>>> = Direct::open(pool.clone(), settings(0)).unwrap();
-    (0..RECORDS).for_each(|n| store.put(put(&key(n))).unwrap());
+    let store = Direct::open::<Turbo<Shm, Bytes<Key>>>(pool.clone(), settings(0)).unwrap();
+    (0..RECORDS).for_each(|n| store.put(put(&key(n)), Durably::Store).unwrap());
     let before = pool.space();
     let idle = before.slab_free + before.waiting;
     // As the background does.
@@ -301,6 +299,6 @@ fn what_a_growing_index_leaves_is_room_for_records() {
     assert!(now < idle / 3, "{idle} bytes lay idle before, {now} do now");
     // A block of 96 bytes each, the index, and some slabs of sizes that are in use no more, or hardly, which the thread keeps.
     let over = stats.overhead_bytes - space.metadata;
-    let expected = RECORDS * 16 + stats.index_bytes;
+    let expected = RECORDS * 16 + stats.index.unwrap().bytes;
     assert!(over < expected + expected / 4, "{over} bytes over the data, {expected} of them needed");
 }

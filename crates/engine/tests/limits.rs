@@ -1,6 +1,7 @@
 //! Limits of keys, values, counts and times, on every path into the engine and with every index.
 
 use std::sync::Arc;
+use terrace_engine::{Durability, Durably};
 use terrace_engine::direct::{Direct, Key, Settings};
 use terrace_engine::{
     CURSOR_LIMIT, Change, Commit, Engine, Expected, KEY_MAX, ManualClock, Put, Version, What, Write,
@@ -19,13 +20,14 @@ fn stores() -> [(&'static str, Arc<dyn Engine>); 4] {
         index_cache: CacheBounds::default(),
         verify_reads: true,
         read_only: false,
+        durability: Durability::Process,
         clock: Arc::new(ManualClock::at(1000)),
     };
     [
-        ("clht", Arc::new(Direct::<Clht<Dram, Bytes<Key>>>::open(pool(), settings()).unwrap())),
-        ("turbo", Arc::new(Direct::<Turbo<Dram, Bytes<Key>>>::open(pool(), settings()).unwrap())),
-        ("rewo", Arc::new(Direct::<Rewo<Dram, Bytes<Key>>>::open(pool(), settings()).unwrap())),
-        ("level", Arc::new(Direct::<Level<Dram, Bytes<Key>>>::open(pool(), settings()).unwrap())),
+        ("clht", Arc::new(Direct::open::<Clht<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
+        ("turbo", Arc::new(Direct::open::<Turbo<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
+        ("rewo", Arc::new(Direct::open::<Rewo<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
+        ("level", Arc::new(Direct::open::<Level<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
     ]
 }
 
@@ -49,10 +51,10 @@ fn assert_usable(name: &str, store: &dyn Engine, expected: &[&[u8]]) {
     assert_eq!(keys(store), expected, "{name}");
     let report = store.check(&mut |_, _| {});
     assert!(report.is_sound(), "{name}: {:#?}", report.findings);
-    assert_eq!(store.len(), expected.len() as u64, "{name}");
-    let memory = store.memory();
+    assert_eq!(store.len().get(), expected.len() as u64, "{name}");
+    let memory = store.pooled().unwrap().memory();
     assert_eq!((memory.garbage, memory.used), (0, memory.reachable), "{name}");
-    store.clear().unwrap();
+    store.clear(Durably::Store).unwrap();
     assert!(store.is_empty() && keys(store).is_empty(), "{name}");
 }
 
@@ -65,10 +67,18 @@ fn commit_expecting_overlong_key_absent_is_satisfied() {
             let since: Version = store.version(&long).unwrap();
             for absent in [since, None.into()] {
                 let expected: [Expected<'_>; 2] = [(&long, absent), (b"b", None.into())];
-                assert_eq!(store.commit(&[put(b"a", b"1")], &expected), Ok(Commit::Done), "{name}");
+                assert_eq!(
+                    store.commit(&[put(b"a", b"1")], &expected, Durably::Store),
+                    Ok(Commit::Done),
+                    "{name}"
+                );
                 let writes = [put(b"a", b"2"), put(b"c", b"2")];
-                assert_eq!(store.commit(&writes, &[(&long, absent)]), Ok(Commit::Done), "{name}");
-                assert_eq!(store.commit(&[], &[(&long, absent)]), Ok(Commit::Done), "{name}");
+                assert_eq!(
+                    store.commit(&writes, &[(&long, absent)], Durably::Store),
+                    Ok(Commit::Done),
+                    "{name}"
+                );
+                assert_eq!(store.commit(&[], &[(&long, absent)], Durably::Store), Ok(Commit::Done), "{name}");
             }
             assert_usable(name, &*store, &[b"a", b"c"]);
         }
@@ -79,11 +89,11 @@ fn commit_expecting_overlong_key_absent_is_satisfied() {
 fn commit_expecting_overlong_key_present_is_refused() {
     let long = vec![b'k'; KEY_MAX + 1];
     for (name, store) in stores() {
-        store.put(Put { key: b"a", value: b"1", expires_at: None }).unwrap();
+        store.put(Put { key: b"a", value: b"1", expires_at: None }, Durably::Store).unwrap();
         let forged = store.version(b"a").unwrap();
         let expected: [Expected<'_>; 2] = [(b"a", forged), (&long, forged)];
         for writes in [&[][..], &[put(b"b", b"1")], &[put(b"b", b"1"), put(b"c", b"1")]] {
-            assert_eq!(store.commit(writes, &expected), Ok(Commit::Changed(1)), "{name}");
+            assert_eq!(store.commit(writes, &expected, Durably::Store), Ok(Commit::Changed(1)), "{name}");
         }
         assert_usable(name, &*store, &[b"a"]);
     }
@@ -95,14 +105,22 @@ fn overlong_key_is_refused_by_every_write_and_absent_to_reads() {
     let refused = WriteError::KeyTooLong;
     for (name, store) in stores() {
         let put_long = Put { key: &long, value: b"1", expires_at: None };
-        assert_eq!(store.put(put_long), Err(refused.clone()), "{name}");
-        assert_eq!(store.put_many(&[put_long]), [Err(refused.clone())], "{name}");
-        assert_eq!(store.remove(&long), Err(refused.clone()), "{name}");
-        assert_eq!(store.modify(&long, &mut |_| Change::Keep), Err(refused.clone()), "{name}");
+        assert_eq!(store.put(put_long, Durably::Store), Err(refused.clone()), "{name}");
+        assert_eq!(store.put_many(&[put_long], Durably::Store), [Err(refused.clone())], "{name}");
+        assert_eq!(store.remove(&long, Durably::Store), Err(refused.clone()), "{name}");
+        assert_eq!(
+            store.modify(&long, &mut |_| Change::Keep, Durably::Store),
+            Err(refused.clone()),
+            "{name}"
+        );
         for what in [What::Put { value: b"1", expires_at: None }, What::Expire(None), What::Remove] {
             let write = Write { key: &long, what };
-            assert_eq!(store.commit(&[write], &[]), Err(refused.clone()), "{name}");
-            assert_eq!(store.commit(&[put(b"a", b"1"), write], &[]), Err(refused.clone()), "{name}");
+            assert_eq!(store.commit(&[write], &[], Durably::Store), Err(refused.clone()), "{name}");
+            assert_eq!(
+                store.commit(&[put(b"a", b"1"), write], &[], Durably::Store),
+                Err(refused.clone()),
+                "{name}"
+            );
         }
         assert_eq!((store.get(&long), store.token(&long)), (Ok(None), Ok(None)), "{name}");
         let both: [&[u8]; 2] = [&long, b"a"];
@@ -123,23 +141,26 @@ fn any_expiry_is_kept_or_takes_effect() {
             let (there, expires_at) = ((at > 1000).then_some(at), Some(at));
             let expiry = |key: &[u8]| store.get(key).unwrap().map(|value| value.expires_at());
             let what = What::Put { value: b"1", expires_at };
-            store.put(Put { key: b"put", value: b"1", expires_at }).unwrap();
-            store.put_many(&[Put { key: b"many", value: b"1", expires_at }]).remove(0).unwrap();
+            store.put(Put { key: b"put", value: b"1", expires_at }, Durably::Store).unwrap();
+            store
+                .put_many(&[Put { key: b"many", value: b"1", expires_at }], Durably::Store)
+                .remove(0)
+                .unwrap();
             let put = Change::Put { value: b"1".to_vec(), expires_at };
-            store.modify(b"modify", &mut |_| put.clone()).unwrap();
-            store.commit(&[Write { key: b"one", what }], &[]).unwrap();
+            store.modify(b"modify", &mut |_| put.clone(), Durably::Store).unwrap();
+            store.commit(&[Write { key: b"one", what }], &[], Durably::Store).unwrap();
             let two = [b"both", b"too."].map(|key| Write { key, what });
-            store.commit(&two, &[]).unwrap();
+            store.commit(&two, &[], Durably::Store).unwrap();
             let keys: [&[u8]; 6] = [b"put", b"many", b"modify", b"one", b"both", b"too."];
             for key in keys {
                 assert_eq!(expiry(key), there.map(Some), "{name}: {at}");
-                store.put(Put { key, value: b"1", expires_at: None }).unwrap();
-                store.modify(key, &mut |_| Change::Expire(expires_at)).unwrap();
+                store.put(Put { key, value: b"1", expires_at: None }, Durably::Store).unwrap();
+                store.modify(key, &mut |_| Change::Expire(expires_at), Durably::Store).unwrap();
                 assert_eq!(expiry(key), there.map(Some), "{name}: {at}");
             }
             let sound = store.check(&mut |_, _| {});
             assert!(sound.is_sound(), "{name}: {at}: {:#?}", sound.findings);
-            store.clear().unwrap();
+            store.clear(Durably::Store).unwrap();
         }
     }
 }
@@ -147,10 +168,14 @@ fn any_expiry_is_kept_or_takes_effect() {
 #[test]
 fn sizes_and_counts_out_of_range_change_nothing() {
     for (name, store) in stores() {
-        store.put(Put { key: b"a", value: b"1", expires_at: None }).unwrap();
-        assert!(store.grow(u64::MAX).is_err() && store.grow(u64::MAX - 4095).is_err(), "{name}");
-        assert_eq!(store.collapse_step(u64::MAX), None, "{name}");
-        store.sweep_expired(usize::MAX);
+        store.put(Put { key: b"a", value: b"1", expires_at: None }, Durably::Store).unwrap();
+        assert!(
+            store.pooled().unwrap().grow(u64::MAX).is_err()
+                && store.pooled().unwrap().grow(u64::MAX - 4095).is_err(),
+            "{name}"
+        );
+        assert_eq!(store.pooled().unwrap().collapse_step(u64::MAX), None, "{name}");
+        store.pooled().unwrap().sweep_expired(usize::MAX);
         // A scan that asks for nothing still gets on.
         let (mut cursor, mut keys, mut steps) = (0, 0, 0);
         loop {

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use terrace_engine::direct::{Direct, Kind, Settings};
-use terrace_engine::{Commit, Engine, ManualClock, Put, What, Write, WriteError};
+use terrace_engine::{
+    Commit, Durability, Durably, Engine, ManualClock, Pooled, Put, What, Write, WriteError,
+};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{CacheBounds, PointIndex, Stored};
-use terrace_medium::{Dram, MappedMedium, Pmem};
+use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 
-fn open<I, M: MappedMedium>(bytes: u64) -> (Direct<I>, Arc<ManualClock>)
+fn open<I, M: MappedMedium>(bytes: u64) -> (Direct<M>, Arc<ManualClock>)
 where
-    I: PointIndex<Medium = M, Kind = Kind> + Stored<Medium = M>,
+    I: PointIndex<Medium = M, Kind = Kind> + Stored<Medium = M> + 'static,
 {
     let clock = Arc::new(ManualClock::at(1000));
     let settings = Settings {
@@ -20,14 +22,15 @@ where
         index_cache: CacheBounds::default(),
         verify_reads: true,
         read_only: false,
+        durability: Durability::Process,
         clock: clock.clone(),
     };
     let options = PoolOptions::anonymous().size(bytes).hash_seed(7).assume_persistent(M::VOLATILE_CACHE);
-    (Direct::open(options.create::<M>().unwrap(), settings).unwrap(), clock)
+    (Direct::open::<I>(options.create::<M>().unwrap(), settings).unwrap(), clock)
 }
 
 fn put(store: &dyn Engine, n: u32, len: usize, expires_at: Option<u64>) -> Result<(), WriteError> {
-    store.put(Put { key: &n.to_le_bytes(), value: &vec![n as u8; len], expires_at })
+    store.put(Put { key: &n.to_le_bytes(), value: &vec![n as u8; len], expires_at }, Durably::Store)
 }
 
 /// Puts values of this length until the pool is full. Returns how many.
@@ -39,14 +42,14 @@ fn fill(store: &dyn Engine, from: u32, len: usize, expires_at: Option<u64>) -> u
 fn thin(store: &dyn Engine, keys: std::ops::Range<u32>) -> Vec<u32> {
     let is_kept = |n: &u32| n.wrapping_mul(0x9e37_79b9) >> 16 & 0xff < 51;
     let (kept, gone): (Vec<u32>, Vec<u32>) = keys.partition(is_kept);
-    gone.iter().for_each(|n| assert!(store.remove(&n.to_le_bytes()).unwrap()));
+    gone.iter().for_each(|n| assert!(store.remove(&n.to_le_bytes(), Durably::Store).unwrap()));
     kept
 }
 
 fn assert_sound(store: &dyn Engine, what: &str) {
     let report = store.check(&mut |_, _| {});
     assert!(report.is_sound(), "{what}: {:#?}", report.findings);
-    let memory = store.memory();
+    let memory = store.pooled().unwrap().memory();
     assert_eq!((memory.garbage, memory.used, memory.overlapping), (0, memory.reachable, 0), "{what}");
 }
 
@@ -156,7 +159,7 @@ fn refused_write_is_really_without_room() {
     let kept = thin(&store, 0..count);
     let more = fill(&store, count, 100, None);
     let data = u64::from(more - count) * 104 + kept.len() as u64 * 1004;
-    let space = store.stats();
+    let space = store.stats().pool.unwrap();
     assert!(data > space.size_bytes * 6 / 10, "{data} of {space:?}");
     assert_values(&store, &kept, 1000, "kept");
     assert_values(&store, &(count..more).collect::<Vec<_>>(), 100, "more");
@@ -173,7 +176,8 @@ fn used_memory_follows_the_data_down() {
         store.compact();
     });
     let stats = store.stats();
-    let used = stats.size_bytes - stats.free_bytes;
+    let pool = stats.pool.unwrap();
+    let used = pool.size_bytes - pool.free_bytes;
     assert!(used < stats.data_bytes * 3 / 2 + (2 << 20), "{used} used, {stats:?}");
 }
 
@@ -189,13 +193,13 @@ fn moves_beside_others<I: Tested>(bytes: u64) {
     let (store, _) = open::<I, <I as PointIndex>::Medium>(bytes);
     let store: Arc<dyn Engine> = Arc::new(store);
     let (is_over, watched) = (AtomicBool::new(false), &b"watched"[..]);
-    store.put(Put { key: watched, value: b"stays", expires_at: None }).unwrap();
+    store.put(Put { key: watched, value: b"stays", expires_at: None }, Durably::Store).unwrap();
     let version = store.version(watched).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Relaxed) {
-                store.compact();
-                store.maintain();
+                store.pooled().unwrap().compact();
+                store.pooled().unwrap().maintain();
             }
         });
         scope.spawn(|| {
@@ -240,10 +244,10 @@ fn writes(
         let put = What::Put { value: &value, expires_at: None };
         let (key, other) = (n.to_le_bytes(), (n ^ 2).to_le_bytes());
         let done = match draw >> 40 & 7 {
-            0..3 => store.remove(&key).map(|_| model.insert(n, None)).map(drop),
+            0..3 => store.remove(&key, Durably::Store).map(|_| model.insert(n, None)).map(drop),
             3 => {
                 let writes = [Write { key: &key, what: put }, Write { key: &other, what: What::Remove }];
-                store.commit(&writes, &[(b"watched", watched)]).map(|done| {
+                store.commit(&writes, &[(b"watched", watched)], Durably::Store).map(|done| {
                     assert_eq!(done, Commit::Done, "nobody has changed what was read");
                     model.insert(n, Some(value.clone()));
                     model.insert(n ^ 2, None);
@@ -251,11 +255,11 @@ fn writes(
             }
             4 if turn % 50 == 0 => {
                 let large = vec![turn as u8; 50_000];
-                let done = store.put(Put { key: &key, value: &large, expires_at: None });
+                let done = store.put(Put { key: &key, value: &large, expires_at: None }, Durably::Store);
                 done.map(|()| _ = model.insert(n, Some(large)))
             }
             _ => {
-                let done = store.put(Put { key: &key, value: &value, expires_at: None });
+                let done = store.put(Put { key: &key, value: &value, expires_at: None }, Durably::Store);
                 done.map(|()| _ = model.insert(n, Some(value.clone())))
             }
         };
@@ -273,11 +277,11 @@ fn store_that_is_closed_over_a_round_is_sound() {
         index_cache: CacheBounds::default(),
         verify_reads: true,
         read_only: false,
+        durability: Durability::Process,
         clock: Arc::new(ManualClock::at(1000)),
     };
-    type Store = Direct<Clht<terrace_medium::Shm, Kind>>;
     let pool: Pool<terrace_medium::Shm> = options.create().unwrap();
-    let store = Arc::new(Store::open(pool, settings()).unwrap());
+    let store = Arc::new(Direct::open::<Clht<Shm, Kind>>(pool, settings()).unwrap());
     let count = fill(&*store, 0, 1000, None);
     let kept = thin(&*store, 0..count);
     // A reader is in the way of the end of a round.
@@ -294,7 +298,7 @@ fn store_that_is_closed_over_a_round_is_sound() {
         is_over.wait();
     });
     (store as Arc<dyn Engine>).close().unwrap();
-    let store = Store::open(options.open().unwrap(), settings()).unwrap();
+    let store = Direct::open::<Clht<Shm, Kind>>(options.open().unwrap(), settings()).unwrap();
     assert_values(&store, &kept, 1000, "after a close");
     put(&store, count, 100_000, None).unwrap();
     assert_sound(&store, "after a close");

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Key, Settings, index_in};
-use terrace_engine::{Clock, Engine, ManualClock, OpenError, Put, WriteError};
+use terrace_engine::{Clock, Durability, Durably, Engine, ManualClock, OpenError, Pooled, Put, WriteError};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
 use terrace_medium::{Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 
-type Store = Direct<Clht<Shm, Bytes<Key>>>;
+type Index = Clht<Shm, Bytes<Key>>;
 
 fn settings(read_only: bool) -> Settings {
     let (expected_keys, index_cache) = (100, CacheBounds::default());
@@ -17,29 +17,31 @@ fn settings(read_only: bool) -> Settings {
         index_cache,
         verify_reads: true,
         read_only,
+        durability: Durability::Process,
         clock: Arc::new(ManualClock::at(7)),
     }
 }
 
 fn put(store: &impl Engine, key: &[u8], value: &[u8]) {
-    store.put(Put { key, value, expires_at: None }).unwrap();
+    store.put(Put { key, value, expires_at: None }, Durably::Store).unwrap();
 }
 
 #[test]
 fn what_is_used_beyond_the_data_and_how_full_the_index_is_follow_from_the_records() {
-    let store = Store::open(Pool::anonymous(4 << 20).unwrap(), settings(false)).unwrap();
+    let store = Direct::open::<Index>(Pool::anonymous(4 << 20).unwrap(), settings(false)).unwrap();
     let empty = store.stats();
-    assert_eq!((empty.overhead_per_record(), empty.load_factor()), (0.0, 0.0));
+    assert_eq!((empty.overhead_per_record(), empty.index.unwrap().load_factor(0)), (0.0, 0.0));
     assert!(store.is_empty());
     (0..100u32).for_each(|n| put(&store, &n.to_le_bytes(), b"value"));
     let stats = store.stats();
     assert_eq!((stats.records, stats.data_bytes, store.is_empty()), (100, 900, false));
     assert_eq!(stats.overhead_per_record(), stats.overhead_bytes as f64 / 100.0);
-    assert_eq!(stats.load_factor(), 100.0 / stats.index_slots as f64);
+    let (index, pool) = (stats.index.unwrap(), stats.pool.unwrap());
+    assert_eq!(index.load_factor(stats.records), 100.0 / index.slots as f64);
     let space = store.memory();
     let used = stats.overhead_bytes + stats.data_bytes;
-    assert!((space.used..stats.size_bytes).contains(&used), "{stats:?}");
-    assert_eq!(used + stats.free_bytes, stats.size_bytes, "what is not free is used");
+    assert!((space.used..pool.size_bytes).contains(&used), "{stats:?}");
+    assert_eq!(used + pool.free_bytes, pool.size_bytes, "what is not free is used");
 }
 
 #[test]
@@ -56,7 +58,7 @@ fn a_full_pool_says_how_much_waits_where_some_does() {
 
 #[test]
 fn values_are_compared_by_their_bytes() {
-    let store = Store::open(Pool::anonymous(4 << 20).unwrap(), settings(false)).unwrap();
+    let store = Direct::open::<Index>(Pool::anonymous(4 << 20).unwrap(), settings(false)).unwrap();
     put(&store, b"a", b"same");
     put(&store, b"b", b"same");
     put(&store, b"c", b"other");
@@ -66,7 +68,7 @@ fn values_are_compared_by_their_bytes() {
     assert_eq!(store.version(b"a").unwrap().token(), Some(get(b"a").token()));
     assert_eq!(Arc::new(ManualClock::at(7)).now_ms(), store.now_ms());
     assert_eq!(get(b"a").expires_at(), None);
-    store.put(Put { key: b"a", value: b"same", expires_at: Some(8) }).unwrap();
+    store.put(Put { key: b"a", value: b"same", expires_at: Some(8) }, Durably::Store).unwrap();
     assert_eq!(get(b"a").expires_at(), Some(8));
 }
 
@@ -77,25 +79,24 @@ fn a_pool_says_which_index_its_store_has_and_an_empty_one_is_not_filled_by_who_o
     let pool = options.create::<Shm>().unwrap();
     assert_eq!(index_in(&pool), None);
     // One that the pool would let write, but does not want to.
-    assert!(matches!(Store::open(options.open().unwrap(), settings(true)), Err(OpenError::Empty)));
+    assert!(matches!(Direct::open::<Index>(options.open().unwrap(), settings(true)), Err(OpenError::Empty)));
     assert_eq!(index_in(&pool), None);
-    let store = Direct::<Turbo<Shm, Bytes<Key>>>::open(pool.clone(), settings(false)).unwrap();
+    let store = Direct::open::<Turbo<Shm, Bytes<Key>>>(pool.clone(), settings(false)).unwrap();
     assert_eq!(index_in(&pool).as_deref(), Some("turbo"));
     put(&store, b"key", b"value");
-    let reader = Direct::<Turbo<Shm, Bytes<Key>>>::open(options.open().unwrap(), settings(true)).unwrap();
+    let reader = Direct::open::<Turbo<Shm, Bytes<Key>>>(options.open().unwrap(), settings(true)).unwrap();
     assert_eq!(reader.get(b"key").unwrap().unwrap(), b"value");
-    let refused = reader.put(Put { key: b"key", value: b"new", expires_at: None });
+    let refused = reader.put(Put { key: b"key", value: b"new", expires_at: None }, Durably::Store);
     assert_eq!(refused, Err(WriteError::ReadOnly));
-    assert!(!reader.is_to_sweep() && !reader.maintain() && reader.grow(8 << 20).is_err());
-    assert_eq!((reader.sweep_expired(10), reader.look_after_others(), reader.others().len()), (0, 0, 1));
-    assert!(store.is_to_sweep());
+    assert!(!reader.maintain() && reader.grow(8 << 20).is_err());
+    assert_eq!((reader.sweep_expired(10), reader.recover_dead(), reader.others().len()), (0, 0, 1));
 }
 
 #[test]
 fn what_a_put_costs_follows_from_the_index() {
     fn costs<I: PointIndex<Medium = Pmem, Kind = Bytes<Key>> + Stored<Medium = Pmem> + 'static>() {
         let costs =
-            Direct::<I>::open(Pool::anonymous(4 << 20).unwrap(), settings(false)).unwrap().stats().costs;
+            Direct::open::<I>(Pool::anonymous(4 << 20).unwrap(), settings(false)).unwrap().stats().costs;
         assert_eq!(costs.fences_per_put, 1 + I::FENCES_PER_INSERT, "{}", I::NAME);
         assert_eq!(costs.write_backs_per_put, I::FENCES_PER_INSERT, "{}", I::NAME);
     }

@@ -234,8 +234,8 @@ fn shown(key: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::direct::descriptor::{Descriptor, Status};
-    use crate::direct::small::{self, Store, settings, store};
-    use crate::{Commit, Engine, What, Write};
+    use crate::direct::small::{Store, settings, store};
+    use crate::{Commit, Durably, Engine, What, Write};
     use std::sync::atomic::Ordering::Relaxed;
     use terrace_medium::{Dram, Shm};
     use terrace_pool::PoolOptions;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     /// What is said of records; what the index says of them besides is left out.
-    fn of_records(report: &Report) -> Vec<&Finding> {
+    fn of_records(report: &Report) -> Vec<&crate::Finding> {
         report.findings.iter().filter(|finding| finding.what == "a record").collect()
     }
 
@@ -278,7 +278,7 @@ mod tests {
         for check in BOTH {
             let report = check(&store, &mut |_, _| {});
             let [finding] = of_records(&report)[..] else { panic!("{:?}", report.findings) };
-            assert_eq!((finding.offset, finding.remedy), (places[7], Remedy::Dropped));
+            assert_eq!((finding.place.offset(), finding.remedy), (places[7], crate::Remedy::Dropped));
             assert_eq!(finding.touches.as_deref(), Some(r#""\x07\x00\x00\x00""#));
         }
         // Its shape: its key cannot be told.
@@ -286,7 +286,7 @@ mod tests {
         for check in BOTH {
             let report = check(&store, &mut |_, _| {});
             assert_eq!((report.records, of_records(&report).len()), (1100, 2));
-            let unread = of_records(&report).into_iter().find(|finding| finding.offset == places[8]).unwrap();
+            let unread = of_records(&report).into_iter().find(|finding| finding.place.offset() == places[8]).unwrap();
             assert!(
                 unread.found.ends_with("its key cannot be told") && unread.touches.is_none(),
                 "{unread:?}"
@@ -315,7 +315,7 @@ mod tests {
     fn a_record_that_a_batch_has_left_as_it_was_under_way_is_told_once_the_batch_has_ended() {
         let (store, _) = store();
         let write = |key| Write { key, what: What::Put { value: b"value", expires_at: None } };
-        assert_eq!(store.commit(&[write(b"a"), write(b"b")], &[]), Ok(Commit::Done));
+        assert_eq!(store.commit(&[write(b"a"), write(b"b")], &[], Durably::Store), Ok(Commit::Done));
         let (guard, medium, place) = (store.pool().pin(), store.pool().medium(), store.place(b"a"));
         let block = Descriptor::alloc(&guard, 1).unwrap();
         let descriptor = Descriptor::draw(&guard, block, 1);
@@ -328,7 +328,7 @@ mod tests {
         store.root.set_active(0);
         let report = store.check(&mut |_, _| {});
         let [finding] = of_records(&report)[..] else { panic!("{:?}", report.findings) };
-        assert!(finding.offset == place && finding.found.contains("was not settled"), "{finding:?}");
+        assert!(finding.place.offset() == place && finding.found.contains("was not settled"), "{finding:?}");
 
         // What names no entry of a batch, or another's. Behind the last entry anything may lie.
         assert!(store.get(b"a").is_ok());
@@ -434,9 +434,10 @@ mod tests {
     fn a_check_beside_others_says_so() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let options = PoolOptions::at(directory.path().join("pool")).size(4 << 20).shared(true);
-        let open = || small::Store::<Shm>::open(options.open_or_create().unwrap(), settings()).unwrap();
+        let open =
+            || crate::direct::small::open::<Shm>(options.open_or_create().unwrap(), settings()).unwrap();
         let store = open();
-        store.put(crate::Put { key: b"key", value: b"value", expires_at: None }).unwrap();
+        store.put(crate::Put { key: b"key", value: b"value", expires_at: None }, Durably::Store).unwrap();
         let other = open();
         let check = || store.check(&mut |_, _| {});
         let is_beside = [check(), check(), store.check_records(&mut |_, _| {})].map(|report| {

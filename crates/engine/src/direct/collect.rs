@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::direct::small::{self, settings};
     use crate::direct::{Key, Settings};
-    use crate::{Engine, Put};
+    use crate::{Durably, Engine, Pooled, Put};
     use std::cell::Cell;
     use std::collections::BTreeMap;
     use std::sync::atomic::Ordering::Relaxed;
@@ -120,7 +120,7 @@ mod tests {
         let pool = Pool::<Counting<Pmem>>::anonymous(16 << 20).unwrap();
         let settings = Settings { expected_keys: 1, ..settings() };
         let store = Direct::open::<Clht<_, Bytes<Key>>>(pool.clone(), settings).unwrap();
-        store.put(Put { key: b"key", value: b"value", expires_at: None }).unwrap();
+        store.put(Put { key: b"key", value: b"value", expires_at: None }, Durably::Store).unwrap();
         let (counts, reachable) = pool.medium().during(|| store.reachable());
         // The other fence is the index's.
         assert_eq!((counts.write_backs, counts.fences, reachable.is_empty()), (1, 2, false));
@@ -134,8 +134,10 @@ mod tests {
         for n in 0..3000u64 {
             // Small ones and large ones, that come and go.
             let value = vec![7; 1 << (n % 15)];
-            store.put(Put { key: &(n % 500).to_be_bytes(), value: &value, expires_at: None }).unwrap();
-            store.remove(&(n / 3).to_be_bytes()).unwrap();
+            store
+                .put(Put { key: &(n % 500).to_be_bytes(), value: &value, expires_at: None }, Durably::Store)
+                .unwrap();
+            store.remove(&(n / 3).to_be_bytes(), Durably::Store).unwrap();
         }
         let sound = store.memory();
         let Memory { reachable, .. } = sound;

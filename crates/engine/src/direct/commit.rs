@@ -270,8 +270,8 @@ mod tests {
     use super::*;
     use crate::direct::Settings;
     use crate::direct::descriptor::Status;
-    use crate::direct::small::{Index, Store, settings, store};
-    use crate::{Engine, ManualClock, Put};
+    use crate::direct::small::{self, Store, settings, store};
+    use crate::{Durably, Engine, ManualClock, Pooled, Put};
     use std::path::Path;
     use std::sync::Arc;
     use terrace_index::Deferred;
@@ -281,11 +281,11 @@ mod tests {
     fn open<M: MappedMedium>(path: &Path) -> Store<M> {
         let pool =
             PoolOptions::at(path).size(4 << 20).assume_persistent(M::VOLATILE_CACHE).open_or_create::<M>();
-        Store::<M>::open(pool.unwrap(), settings()).unwrap()
+        crate::direct::small::open::<M>(pool.unwrap(), settings()).unwrap()
     }
 
     fn put<M: MappedMedium>(store: &Store<M>, key: &[u8], value: &[u8]) {
-        store.put(Put { key, value, expires_at: None }).unwrap();
+        store.put(Put { key, value, expires_at: None }, Durably::Store).unwrap();
     }
 
     fn read<M: MappedMedium>(store: &Store<M>, key: &[u8]) -> Option<Vec<u8>> {
@@ -380,19 +380,19 @@ mod tests {
         // Read-only, nothing is ended; the descriptor is asked.
         let options = PoolOptions::at(&copy).assume_persistent(M::VOLATILE_CACHE).read_only(true);
         let settings = Settings { expected_keys: 0, ..settings() };
-        let frozen = Store::<M>::open(options.open::<M>().unwrap(), settings).unwrap();
+        let frozen = crate::direct::small::open::<M>(options.open::<M>().unwrap(), settings).unwrap();
         assert_state(&frozen, happened, cut);
         drop(frozen);
 
         let again = open::<M>(&copy);
         let ended = (cut != Cut::Prepared).then_some(happened);
-        assert_eq!(again.stats().batch_finished, ended, "{cut:?}");
+        assert_eq!(again.stats().pool.unwrap().batch_finished, ended, "{cut:?}");
         assert_state(&again, happened, cut);
         again.collect(&|| false);
         assert_state(&again, happened, cut);
         let report = again.check(&mut |_, _| {});
         assert!(report.is_sound(), "{cut:?}: {:#?}", report.findings);
-        assert_eq!(again.len(), 3, "{cut:?}");
+        assert_eq!(again.len().get(), 3, "{cut:?}");
         // And it can all be written again.
         for step in steps() {
             put(&again, step.key, b"after");
@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn what_was_expected_in_vain_changes_nothing() {
         let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
-        let store = Store::open(pool, settings()).unwrap();
+        let store = small::open(pool, settings()).unwrap();
         put(&store, b"a", b"1");
         put(&store, b"b", b"1");
         let (a, b) = (store.version(b"a").unwrap(), store.version(b"b").unwrap());
@@ -422,12 +422,18 @@ mod tests {
         let writes = [Write { key: b"a", what: value(b"2") }, Write { key: b"new", what: value(b"2") }];
         put(&store, b"b", b"1");
         let expected: [Expected<'_>; 2] = [(b"a", a), (b"b", b)];
-        assert_eq!(store.commit(&writes, &expected), Ok(Commit::Changed(1)));
-        assert_eq!(store.commit(&writes, &[(b"absent", a)]), Ok(Commit::Changed(0)));
-        assert_eq!(store.commit(&writes, &[(b"a", a), (b"a", None.into())]), Ok(Commit::Changed(0)));
+        assert_eq!(store.commit(&writes, &expected, Durably::Store), Ok(Commit::Changed(1)));
+        assert_eq!(store.commit(&writes, &[(b"absent", a)], Durably::Store), Ok(Commit::Changed(0)));
+        assert_eq!(
+            store.commit(&writes, &[(b"a", a), (b"a", None.into())], Durably::Store),
+            Ok(Commit::Changed(0))
+        );
         assert_eq!((read(&store, b"a"), read(&store, b"new")), (Some(b"1".to_vec()), None));
         assert_eq!(store.version(b"a").unwrap(), a);
-        assert_eq!(store.commit(&writes, &[(b"absent", None.into()), (b"a", a)]), Ok(Commit::Done));
+        assert_eq!(
+            store.commit(&writes, &[(b"absent", None.into()), (b"a", a)], Durably::Store),
+            Ok(Commit::Done)
+        );
         assert_eq!((read(&store, b"a"), read(&store, b"new")), (Some(b"2".to_vec()), Some(b"2".to_vec())));
         assert!(store.check(&mut |_, _| {}).is_sound());
     }
@@ -448,12 +454,12 @@ mod tests {
         let writes: Vec<Write<'_>> =
             keys.iter().enumerate().map(|(nth, key)| Write { key, what: what(nth) }).collect();
         // The last step of all is the one that fails.
-        assert_eq!(store.commit(&writes, &[(b"last", stale)]), Ok(Commit::Changed(0)));
-        assert_eq!((values(&store) == before, store.len()), (true, 151));
+        assert_eq!(store.commit(&writes, &[(b"last", stale)], Durably::Store), Ok(Commit::Changed(0)));
+        assert_eq!((values(&store) == before, store.len().get()), (true, 151));
         let now = store.version(b"last").unwrap();
-        assert_eq!(store.commit(&writes, &[(b"last", now)]), Ok(Commit::Done));
+        assert_eq!(store.commit(&writes, &[(b"last", now)], Durably::Store), Ok(Commit::Done));
         let expected: Vec<_> = (0..300).map(|nth| (nth % 3 != 0).then(|| b"new".to_vec())).collect();
-        assert_eq!((values(&store) == expected, store.len()), (true, 201));
+        assert_eq!((values(&store) == expected, store.len().get()), (true, 201));
         let memory = store.memory();
         assert_eq!((memory.garbage, memory.used), (0, memory.reachable));
         assert!(store.check(&mut |_, _| {}).is_sound());
@@ -464,12 +470,12 @@ mod tests {
         let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
         let clock = Arc::new(ManualClock::at(1000));
         let settings = Settings { clock: clock.clone(), ..settings() };
-        let store = Store::open(pool, settings).unwrap();
+        let store = small::open(pool, settings).unwrap();
         let value = |expires_at| What::Put { value: b"1", expires_at };
         let write = |what| [Write { key: b"a", what }, Write { key: b"b", what }];
         let came_and_went: [&dyn Fn(); 4] = [
-            &|| assert_eq!(store.remove(b"a"), Ok(true)),
-            &|| assert_eq!(store.commit(&write(What::Remove), &[]), Ok(Commit::Done)),
+            &|| assert_eq!(store.remove(b"a", Durably::Store), Ok(true)),
+            &|| assert_eq!(store.commit(&write(What::Remove), &[], Durably::Store), Ok(Commit::Done)),
             &|| {
                 clock.advance(100);
                 while store.sweep_expired(1000) == 0 {}
@@ -481,27 +487,40 @@ mod tests {
             let now = store.now_ms();
             let absent = store.version(b"a").unwrap();
             assert_eq!(absent.token(), None);
-            assert_eq!(store.commit(&[], &[(b"a", absent)]), Ok(Commit::Done));
-            assert_eq!(store.commit(&write(value(Some(now + 50))), &[]), Ok(Commit::Done));
+            assert_eq!(store.commit(&[], &[(b"a", absent)], Durably::Store), Ok(Commit::Done));
+            assert_eq!(store.commit(&write(value(Some(now + 50))), &[], Durably::Store), Ok(Commit::Done));
             go();
             for writes in [&[][..], &write(value(None))[..1], &write(value(None))] {
-                assert_eq!(store.commit(writes, &[(b"a", absent)]), Ok(Commit::Changed(0)), "{nth}");
+                assert_eq!(
+                    store.commit(writes, &[(b"a", absent)], Durably::Store),
+                    Ok(Commit::Changed(0)),
+                    "{nth}"
+                );
                 assert_eq!(store.get(b"a").unwrap().map(|value| value.to_vec()), None);
             }
             // That it is not there now is another matter.
-            assert_eq!(store.commit(&[], &[(b"a", None.into()), (b"a", None.into())]), Ok(Commit::Done));
-            store.remove(b"b").unwrap();
+            assert_eq!(
+                store.commit(&[], &[(b"a", None.into()), (b"a", None.into())], Durably::Store),
+                Ok(Commit::Done)
+            );
+            store.remove(b"b", Durably::Store).unwrap();
         }
         let absent = store.version(b"a").unwrap();
-        assert_eq!(store.commit(&write(value(None))[..1], &[(b"a", absent)]), Ok(Commit::Done));
-        assert_eq!(store.commit(&write(value(None))[..1], &[(b"a", absent)]), Ok(Commit::Changed(0)));
+        assert_eq!(
+            store.commit(&write(value(None))[..1], &[(b"a", absent)], Durably::Store),
+            Ok(Commit::Done)
+        );
+        assert_eq!(
+            store.commit(&write(value(None))[..1], &[(b"a", absent)], Durably::Store),
+            Ok(Commit::Changed(0))
+        );
     }
 
     #[test]
     fn a_key_that_was_absent_as_a_batch_came_and_expired_since_is_not_as_it_was() {
         let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
         let clock = Arc::new(ManualClock::at(1000));
-        let store = Store::open(pool, Settings { clock: clock.clone(), ..settings() }).unwrap();
+        let store = small::open(pool, Settings { clock: clock.clone(), ..settings() }).unwrap();
         let what = Some(What::Put { value: b"1", expires_at: Some(2000) });
         let steps = [Step { key: b"a", what, expected: None }];
         let guard = store.pool().pin();
@@ -512,20 +531,20 @@ mod tests {
         flight.commit();
         assert_eq!(read(&store, b"a"), Some(b"1".to_vec()));
         clock.advance(1000);
-        assert_eq!(store.commit(&[], &[(b"a", absent)]), Ok(Commit::Changed(0)));
+        assert_eq!(store.commit(&[], &[(b"a", absent)], Durably::Store), Ok(Commit::Changed(0)));
         store.retire_blocks(&flight.remains());
     }
 
     #[test]
     fn a_store_that_has_stopped_is_read_and_not_written() {
         let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
-        let store = Store::open(pool, settings()).unwrap();
+        let store = small::open(pool, settings()).unwrap();
         put(&store, b"a", b"1");
         store.stop("it was told to".into());
         assert_eq!(read(&store, b"a"), Some(b"1".to_vec()));
-        let error = store.put(Put { key: b"a", value: b"2", expires_at: None }).unwrap_err();
+        let error = store.put(Put { key: b"a", value: b"2", expires_at: None }, Durably::Store).unwrap_err();
         assert!(error.to_string().contains("it was told to"), "{error}");
-        assert!(store.remove(b"a").is_err() && store.clear().is_err());
+        assert!(store.remove(b"a", Durably::Store).is_err() && store.clear(Durably::Store).is_err());
     }
 
     #[test]
@@ -544,7 +563,7 @@ mod tests {
         store: &'s Store,
         guard: &'s Guard<'s, Dram>,
         steps: &'s [Step<'s>],
-    ) -> Flight<'s, 's, Index> {
+    ) -> Flight<'s, 's, Dram> {
         let mut flight = store.prepare(guard, steps).unwrap_or_else(|_| panic!("there is room"));
         assert!(flight.publish().is_ok());
         flight
@@ -617,17 +636,23 @@ mod tests {
         };
         store.give(b"a", &LONG, None);
         let a = store.version(b"a").unwrap();
-        assert_eq!(store.commit(&[put(b"b", &LONG), put(b"a", b"short")], &[]), Ok(Commit::Done));
+        assert_eq!(
+            store.commit(&[put(b"b", &LONG), put(b"a", b"short")], &[], Durably::Store),
+            Ok(Commit::Done)
+        );
         sound("committed");
         // Of the keys, in the order in which they come, none, one or two are published when it turns out.
         for expected in [b"a", b"x", b"y"] {
             let writes = [put(b"a", &LONG), put(b"x", &LONG), put(b"y", b"short")];
-            assert_eq!(store.commit(&writes, &[(expected, a)]), Ok(Commit::Changed(0)));
+            assert_eq!(store.commit(&writes, &[(expected, a)], Durably::Store), Ok(Commit::Changed(0)));
             sound("taken back");
         }
-        assert_eq!(store.commit(&[remove(b"a"), remove(b"b"), remove(b"nobody")], &[]), Ok(Commit::Done));
+        assert_eq!(
+            store.commit(&[remove(b"a"), remove(b"b"), remove(b"nobody")], &[], Durably::Store),
+            Ok(Commit::Done)
+        );
         sound("removed");
-        assert_eq!(store.len(), 0);
+        assert_eq!(store.len().get(), 0);
         let keys: [&[u8]; 2] = [b"p", b"q"];
         keys.iter().for_each(|key| store.give(key, &LONG, None));
         let guard = store.pool().pin();

@@ -384,7 +384,7 @@ mod tests {
     use crate::direct::descriptor::Status;
     use crate::direct::plan::{Step, Trouble};
     use crate::direct::small::{Store, store};
-    use crate::{Change, Commit, Engine, What, Write};
+    use crate::{Change, Commit, Durably, Engine, Pooled, What, Write};
 
     const LONG: [u8; 9000] = [7; 9000];
 
@@ -405,7 +405,7 @@ mod tests {
         store.give(keys[2], b"value", Some(5000));
         let put = What::Put { value: b"value", expires_at: None };
         let both = [Write { key: keys[3], what: put }, Write { key: b"other", what: put }];
-        store.commit(&both, &[]).unwrap();
+        store.commit(&both, &[], Durably::Store).unwrap();
         let state = |store: &Store| {
             keys.map(|key| {
                 let value = store.get(key).unwrap().unwrap();
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(state(&store), before);
         assert!(keys.iter().zip(places).all(|(key, place)| store.place(key) != place));
         // Nor is it a change to a transaction.
-        assert_eq!(store.commit(&both, &known), Ok(Commit::Done));
+        assert_eq!(store.commit(&both, &known, Durably::Store), Ok(Commit::Done));
         assert_whole(&store);
     }
 
@@ -459,7 +459,7 @@ mod tests {
     fn record_of_a_batch_that_is_not_there_is_not_moved() {
         let (store, _) = store();
         let put = What::Put { value: b"value", expires_at: None };
-        store.commit(&[b"one", b"two"].map(|key| Write { key, what: put }), &[]).unwrap();
+        store.commit(&[b"one", b"two"].map(|key| Write { key, what: put }), &[], Durably::Store).unwrap();
         let place = store.place(b"one");
         store.damage(place + 16);
         let told = store.get(b"one").unwrap_err();
@@ -494,7 +494,7 @@ mod tests {
         // Prepared anew, it succeeds, for the version is the same.
         let writes = steps.each_ref().map(|step| Write { key: step.key, what: step.what.unwrap() });
         let version = steps[0].expectation().unwrap().1;
-        assert_eq!(store.commit(&writes, &[(b"key", version)]), Ok(Commit::Done));
+        assert_eq!(store.commit(&writes, &[(b"key", version)], Durably::Store), Ok(Commit::Done));
         let value = store.get(b"key").unwrap().unwrap();
         assert_eq!((value.expires_at(), &*value), (Some(5000), &LONG[..]));
         drop(value);
@@ -529,7 +529,7 @@ mod tests {
             }
             Change::Expire(Some(7000))
         };
-        store.modify(b"key", &mut change).unwrap();
+        store.modify(b"key", &mut change, Durably::Store).unwrap();
         assert_eq!((asked, store.get(b"key").unwrap().unwrap().expires_at()), (2, Some(7000)));
         assert_whole(&store);
     }
@@ -549,7 +549,9 @@ mod tests {
         let (store, _) = store();
         (0..20_000u32).for_each(|n| store.give(&n.to_le_bytes(), &[n as u8; 400], None));
         let full = store.pool().space();
-        (0..20_000u32).filter(|n| n % 5 != 0).for_each(|n| assert!(store.remove(&n.to_le_bytes()).unwrap()));
+        (0..20_000u32)
+            .filter(|n| n % 5 != 0)
+            .for_each(|n| assert!(store.remove(&n.to_le_bytes(), Durably::Store).unwrap()));
         while store.pool().relieve() {}
         (0..200).for_each(|_| _ = store.compact());
         let space = store.pool().space();
@@ -563,7 +565,9 @@ mod tests {
     fn slab_with_something_that_cannot_be_moved_is_used_again() {
         let (store, _) = store();
         (0..10_000u32).for_each(|n| store.give(&n.to_le_bytes(), &[n as u8; 400], None));
-        (0..10_000u32).filter(|n| n % 20 != 0).for_each(|n| assert!(store.remove(&n.to_le_bytes()).unwrap()));
+        (0..10_000u32)
+            .filter(|n| n % 20 != 0)
+            .for_each(|n| assert!(store.remove(&n.to_le_bytes(), Durably::Store).unwrap()));
         (0..10_000u32).filter(|n| n % 20 == 0).for_each(|n| store.damage(store.place(&n.to_le_bytes()) + 16));
         while store.pool().relieve() {}
         let places = |store: &Store| {

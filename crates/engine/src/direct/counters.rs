@@ -126,7 +126,7 @@ impl<M: MappedMedium> Root<M> {
 mod tests {
     use super::*;
     use crate::direct::small::{Store, store};
-    use crate::{Commit, Engine, What, Write};
+    use crate::{Commit, Durably, Engine, Pooled, What, Write};
     use std::collections::BTreeSet;
 
     #[test]
@@ -182,7 +182,8 @@ mod tests {
     fn what_is_there_is_counted_whatever_puts_it_there_or_takes_it_away() {
         let (store, clock) = store();
         let put = |key, value, expires_at| Write { key, what: What::Put { value, expires_at } };
-        let commit = |writes: &[Write<'_>]| assert_eq!(store.commit(writes, &[]), Ok(Commit::Done));
+        let commit =
+            |writes: &[Write<'_>]| assert_eq!(store.commit(writes, &[], Durably::Store), Ok(Commit::Done));
         let (late, long) = (Some(5000), vec![7; 9000]);
         store.give(b"one", b"12345", None);
         assert_eq!(counted(&store), (8, 0));
@@ -191,9 +192,9 @@ mod tests {
         store.give(b"one", b"123", Some(6000));
         assert_eq!(counted(&store), (6, 1));
         store.give(b"long", &long, None);
-        store.modify(b"long", &mut |_| crate::Change::Expire(late)).unwrap();
+        store.modify(b"long", &mut |_| crate::Change::Expire(late), Durably::Store).unwrap();
         assert_eq!(counted(&store), (6 + 9004, 2));
-        store.modify(b"long", &mut |_| crate::Change::Expire(None)).unwrap();
+        store.modify(b"long", &mut |_| crate::Change::Expire(None), Durably::Store).unwrap();
         assert_eq!(counted(&store), (6 + 9004, 1));
         // A batch that replaces, adds and removes; and one that only removes.
         commit(&[
@@ -207,7 +208,7 @@ mod tests {
         clock.advance(10_000);
         assert_eq!(store.sweep_expired(1000), 1);
         assert_eq!(counted(&store), (5, 0));
-        assert_eq!((store.stats().expired, store.remove(b"one")), (1, Ok(true)));
+        assert_eq!((store.stats().expired, store.remove(b"one", Durably::Store)), (1, Ok(true)));
         assert_eq!(counted(&store), (0, 0));
     }
 

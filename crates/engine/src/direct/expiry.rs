@@ -168,10 +168,10 @@ fn next_pace(pace: u64, seen: usize, due: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Engine;
     use crate::direct::Settings;
     use crate::direct::counters::Tally;
-    use crate::direct::small::{Asked, Store, asked, settings, store};
+    use crate::direct::small::{self, Asked, Store, asked, settings, store};
+    use crate::{Engine, Pooled};
     use std::sync::Arc;
     use terrace_pool::Pool;
 
@@ -191,7 +191,7 @@ mod tests {
     fn thousand() -> (Store, Arc<Asked>) {
         let clock = Arc::new(Asked::default());
         let settings = Settings { clock: clock.clone(), ..settings() };
-        let store = Store::open(Pool::anonymous(4 << 20).unwrap(), settings).unwrap();
+        let store = small::open(Pool::anonymous(4 << 20).unwrap(), settings).unwrap();
         (0..1000u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", Some(5000)));
         (store, clock)
     }
@@ -213,7 +213,7 @@ mod tests {
         // Many chains, and few entries in each.
         let settings = Settings { clock: clock.clone(), expected_keys: 100_000, ..settings() };
         let pool = terrace_pool::PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
-        let store = Store::open(pool, settings).unwrap();
+        let store = small::open(pool, settings).unwrap();
         (0..1000u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", Some(5000)));
         for budget in [1, 7, 8, 9, 10, 17] {
             store.root.sweep_slowness().store(store.pool().medium(), 0, Relaxed);
@@ -252,7 +252,7 @@ mod tests {
         clock.advance(1000);
         let mut gone = 0;
         (0..100).for_each(|_| gone += store.sweep_expired(100));
-        assert_eq!((gone, store.len(), store.stats().expired), (333, 667, 333));
+        assert_eq!((gone, store.len().get(), store.stats().expired), (333, 667, 333));
         assert!((0..1000u32).all(|n| store.get(&n.to_le_bytes()).unwrap().is_some() == (n % 3 != 1)));
     }
 
@@ -264,7 +264,7 @@ mod tests {
         store.damage(store.place(b"damaged") + 16);
         clock.advance(1 << 40);
         (0..10).for_each(|_| _ = store.sweep_expired(100));
-        assert_eq!((store.len(), store.stats().expired), (1, 1));
+        assert_eq!((store.len().get(), store.stats().expired), (1, 1));
         assert!(store.get(b"damaged").is_err());
     }
 }

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
     use crate::direct::small::settings;
     use crate::direct::{Direct, Kind};
-    use crate::{Engine, Put};
+    use crate::{Durably, Engine, Put};
     use terrace_index::hash::{Clht, Level, Rewo, Turbo};
     use terrace_index::{PointIndex, Stored};
     use terrace_medium::Dram;
@@ -43,7 +43,9 @@ mod tests {
         let pool = PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
         let store = Direct::open::<I>(pool, settings()).unwrap();
         let key = |n: u32| n.to_le_bytes();
-        (0..2000).for_each(|n| store.put(Put { key: &key(n), value: b"value", expires_at: None }).unwrap());
+        (0..2000).for_each(|n| {
+            store.put(Put { key: &key(n), value: b"value", expires_at: None }, Durably::Store).unwrap()
+        });
         assert!((2000..100_000).all(|n| store.get(&key(n)) == Ok(None)), "{}", I::NAME);
         for n in (0..2000).step_by(100) {
             let at = store.index.get(&store.pool().pin(), &key(n)).unwrap();

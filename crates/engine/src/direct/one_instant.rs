@@ -5,7 +5,7 @@
 use super::Key;
 use super::store::{Direct, Settings};
 use crate::engine::Each;
-use crate::{Change, Clock, Commit, Engine, Put, Value, Version};
+use crate::{Change, Clock, Commit, Durability, Durably, Engine, Put, Value, Version};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use terrace_index::{Bytes, CacheBounds, hash::Clht};
@@ -50,14 +50,16 @@ fn open() -> (Arc<Store>, Arc<Interrupter>) {
         index_cache: CacheBounds::default(),
         verify_reads: true,
         read_only: false,
+        durability: Durability::Process,
         clock: clock.clone(),
     };
-    let store = Store::open(Pool::<Dram>::anonymous(4 << 20).unwrap(), settings).unwrap();
+    let store =
+        Direct::open::<Clht<_, Bytes<Key>>>(Pool::<Dram>::anonymous(4 << 20).unwrap(), settings).unwrap();
     (Arc::new(store), clock)
 }
 
 fn put(store: &Store, key: &[u8], value: &[u8], expires_at: Option<u64>) {
-    store.put(Put { key, value, expires_at }).unwrap();
+    store.put(Put { key, value, expires_at }, Durably::Store).unwrap();
 }
 
 type Values = Vec<Option<Vec<u8>>>;
@@ -90,7 +92,7 @@ fn transaction(store: &Store, order: [usize; 5], expected: fn(&Store, &[u8]) -> 
         }
         versions.push((key, version));
     }
-    match store.commit(&[], &order.map(|nth| versions[nth])).unwrap() {
+    match store.commit(&[], &order.map(|nth| versions[nth]), Durably::Store).unwrap() {
         Commit::Done => Some(read),
         Commit::Changed(_) => None,
     }
@@ -143,7 +145,7 @@ const REMOVED: (Write, [Write; 4]) = (
         |store| put(store, b"a", b"1", None),
         |store| put(store, b"c", b"2", None),
         |store| put(store, b"b", b"2", None),
-        |store| assert_eq!(store.remove(b"a"), Ok(true)),
+        |store| assert_eq!(store.remove(b"a", Durably::Store), Ok(true)),
     ],
 );
 
@@ -157,7 +159,7 @@ const EXPIRED: (Write, [Write; 4]) = (
         |store| put(store, b"a", b"1", None),
         |store| put(store, b"c", b"2", None),
         |store| put(store, b"b", b"2", None),
-        |store| store.modify(b"a", &mut |_| Change::Expire(Some(1))).unwrap(),
+        |store| store.modify(b"a", &mut |_| Change::Expire(Some(1)), Durably::Store).unwrap(),
     ],
 );
 
@@ -244,12 +246,12 @@ fn a_key_that_is_only_to_be_absent_may_have_come_and_gone() {
     clock.set(Some(Box::new(move |_| {
         if asked == 0 {
             put(&others, b"a", b"", None);
-            assert_eq!(others.remove(b"a"), Ok(true));
+            assert_eq!(others.remove(b"a", Durably::Store), Ok(true));
         }
         asked += 1;
     })));
-    assert_eq!(store.commit(&[], &expected), Ok(Commit::Done));
+    assert_eq!(store.commit(&[], &expected, Durably::Store), Ok(Commit::Done));
     clock.set(None);
     put(&store, b"a", b"", None);
-    assert_eq!(store.commit(&[], &expected), Ok(Commit::Changed(1)));
+    assert_eq!(store.commit(&[], &expected, Durably::Store), Ok(Commit::Changed(1)));
 }

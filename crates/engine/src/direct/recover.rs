@@ -89,7 +89,7 @@ impl<M: MappedMedium> Direct<M> {
 mod tests {
     use super::*;
     use crate::direct::small::{Store, settings, store};
-    use crate::{Commit, Engine, What, Write};
+    use crate::{Commit, Durably, Engine, Pooled, What, Write};
     use std::sync::atomic::Ordering::Relaxed;
     use terrace_medium::Shm;
     use terrace_pool::PoolOptions;
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(store.end_batch().unwrap(), None);
         let what = What::Put { value: b"value", expires_at: None };
         let writes = [b"a", b"b"].map(|key| Write { key, what });
-        assert_eq!(store.commit(&writes, &[]), Ok(Commit::Done));
+        assert_eq!(store.commit(&writes, &[], Durably::Store), Ok(Commit::Done));
         let (guard, medium) = (store.pool().pin(), store.pool().medium());
         // A descriptor of one record, "a".
         let block = Descriptor::alloc(&guard, 1).unwrap();
@@ -154,14 +154,16 @@ mod tests {
     fn what_a_batch_that_cannot_be_ended_leaves_is_read_and_not_written() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let options = PoolOptions::at(directory.path().join("pool")).size(4 << 20).shared(true);
-        let store = Store::<Shm>::open(options.create().unwrap(), settings()).unwrap();
-        store.put(crate::Put { key: b"a", value: b"value", expires_at: None }).unwrap();
-        assert_eq!(store.look_after_others(), 0);
-        store.put(crate::Put { key: b"a", value: b"new", expires_at: None }).unwrap();
+        let store = crate::direct::small::open::<Shm>(options.create().unwrap(), settings()).unwrap();
+        store.put(crate::Put { key: b"a", value: b"value", expires_at: None }, Durably::Store).unwrap();
+        assert_eq!(store.recover_dead(), 0);
+        store.put(crate::Put { key: b"a", value: b"new", expires_at: None }, Durably::Store).unwrap();
         // No descriptor lies there, and nobody is at it.
         store.root.set_active(64);
-        assert_eq!(store.look_after_others(), 0);
-        let error = store.put(crate::Put { key: b"a", value: b"later", expires_at: None }).unwrap_err();
+        assert_eq!(store.recover_dead(), 0);
+        let error = store
+            .put(crate::Put { key: b"a", value: b"later", expires_at: None }, Durably::Store)
+            .unwrap_err();
         assert!(error.to_string().contains("the batch of a process that died cannot be ended"), "{error}");
         assert_eq!(store.get(b"a").unwrap().unwrap(), b"new");
         // It has been said, and is not tried again: whatever lies there, it stays.
@@ -169,8 +171,8 @@ mod tests {
         let block = Descriptor::alloc(&guard, 0).unwrap();
         let descriptor = Descriptor::draw(&guard, block, 0).offset();
         store.root.set_active(descriptor);
-        assert_eq!((store.look_after_others(), store.root.active()), (0, descriptor));
+        assert_eq!((store.recover_dead(), store.root.active()), (0, descriptor));
         store.root.set_active(0);
-        assert_eq!(store.look_after_others(), 0);
+        assert_eq!(store.recover_dead(), 0);
     }
 }

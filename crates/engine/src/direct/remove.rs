@@ -40,7 +40,7 @@ impl<M: MappedMedium> Direct<M> {
 #[cfg(test)]
 mod tests {
     use crate::direct::small::{settings, store};
-    use crate::{Engine, KEY_MAX};
+    use crate::{Durably, Engine, KEY_MAX, Pooled};
     use terrace_medium::Dram;
     use terrace_pool::{Pool, PoolOptions};
     use terrace_testkit::Counting;
@@ -56,14 +56,26 @@ mod tests {
         let long = vec![7; KEY_MAX + 1];
         let mut named: Vec<&[u8]> = keys[..60].iter().map(|key| &key[..]).collect();
         named.extend([&b"absent"[..], &long, &keys[20], &keys[20]]);
-        assert_eq!(store.remove_all(&named), Ok(50));
-        assert_eq!((store.len(), store.remove_all(&named), store.len()), (40, Ok(0), 40));
-        assert_eq!((store.remove_all(&[]), store.remove_all(&[&keys[60], &keys[60]])), (Ok(0), Ok(1)));
+        assert_eq!(store.remove_all(&named, Durably::Store), Ok(50));
+        assert_eq!(
+            (store.len().get(), store.remove_all(&named, Durably::Store), store.len().get()),
+            (40, Ok(0), 40)
+        );
+        assert_eq!(
+            (
+                store.remove_all(&[], Durably::Store),
+                store.remove_all(&[&keys[60], &keys[60]], Durably::Store)
+            ),
+            (Ok(0), Ok(1))
+        );
         let memory = store.memory();
         assert_eq!((memory.garbage, memory.used - memory.reachable), (0, 0));
         assert!(store.check(&mut |_, _| {}).is_sound());
         store.stop("a test".into());
-        assert!(store.remove_all(&[]).is_err() && store.remove_all(&named).is_err());
+        assert!(
+            store.remove_all(&[], Durably::Store).is_err()
+                && store.remove_all(&named, Durably::Store).is_err()
+        );
     }
 
     /// Accesses to the pool in a removal of so many keys of a store that has twice as many.
@@ -71,13 +83,13 @@ mod tests {
         let pool: Pool<Counting<Dram>> =
             PoolOptions::anonymous().size(64 << 20).hash_seed(5).create().unwrap();
         let settings = crate::direct::Settings { expected_keys: 40_000, ..settings() };
-        let store = crate::direct::small::Store::<Counting<Dram>>::open(pool.clone(), settings).unwrap();
+        let store = crate::direct::small::open::<Counting<Dram>>(pool.clone(), settings).unwrap();
         let names: Vec<[u8; 4]> = (0..2 * keys).map(u32::to_le_bytes).collect();
-        names
-            .iter()
-            .for_each(|key| store.put(crate::Put { key, value: b"value", expires_at: None }).unwrap());
+        names.iter().for_each(|key| {
+            store.put(crate::Put { key, value: b"value", expires_at: None }, Durably::Store).unwrap()
+        });
         let named: Vec<&[u8]> = names.iter().step_by(2).map(|key| &key[..]).collect();
-        let (counts, removed) = pool.medium().during(|| store.remove_all(&named).unwrap());
+        let (counts, removed) = pool.medium().during(|| store.remove_all(&named, Durably::Store).unwrap());
         assert_eq!(removed, u64::from(keys));
         counts.loads + counts.stores
     }

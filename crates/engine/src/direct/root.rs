@@ -124,7 +124,7 @@ impl<M: MappedMedium> Root<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::direct::small::{Store, settings, store};
+    use crate::direct::small::{self, Store, settings, store};
     use std::sync::atomic::Ordering::Relaxed;
 
     /// What whoever opens the store that `change` has been at is told.
@@ -133,7 +133,7 @@ mod tests {
         change(&store);
         let pool = store.pool().clone();
         drop(store);
-        Store::open(pool, settings()).err().expect("it is damaged").to_string()
+        small::open(pool, settings()).err().expect("it is damaged").to_string()
     }
 
     #[test]

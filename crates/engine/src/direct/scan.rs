@@ -163,8 +163,8 @@ impl<M: MappedMedium> Direct<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Engine;
-    use crate::direct::small::{Asked, Store, asked, settings, store};
+    use crate::direct::small::{self, Asked, Store, asked, settings, store};
+    use crate::{Durably, Engine, Pooled};
     use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
     use terrace_pool::{Pool, PoolOptions};
@@ -223,8 +223,8 @@ mod tests {
         }
         assert_eq!(store.stats().damaged_records_skipped, 4 * 3);
         let told = store.scan(0, usize::MAX, &mut |_, _| {}).unwrap_err();
-        let ReadError::Skipped { records: 3, offset, next: 0, .. } = told else { panic!("{told:?}") };
-        assert!(damaged.contains(&offset) && told.to_string().starts_with("3 records were left out"));
+        let ReadError::Skipped { records: 3, ref place, next: 0, .. } = told else { panic!("{told:?}") };
+        assert!(damaged.contains(&place.offset()) && told.to_string().starts_with("3 records were left out"));
         assert_eq!(store.random_key().unwrap().map(|key| key.len()), Some(4));
     }
 
@@ -244,12 +244,12 @@ mod tests {
         (0..100u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", None));
         // A stamp, and a shape.
         store.damage(store.place(&7u32.to_le_bytes()) + 8);
-        store.clear().unwrap();
-        assert_eq!(store.len(), 0);
+        store.clear(Durably::Store).unwrap();
+        assert_eq!(store.len().get(), 0);
         (0..100u32).for_each(|n| store.give(&n.to_le_bytes(), b"value", None));
         store.damage(store.place(&7u32.to_le_bytes()));
-        assert!(matches!(store.clear(), Err(WriteError::Corrupt { .. })));
-        assert_eq!(store.len(), 1);
+        assert!(matches!(store.clear(Durably::Store), Err(WriteError::Corrupt { .. })));
+        assert_eq!(store.len().get(), 1);
     }
 
     #[test]
@@ -261,9 +261,9 @@ mod tests {
                 key,
                 what: crate::What::Put { value: &[7; 9000], expires_at: None },
             });
-            assert_eq!(store.commit(&writes, &[]), Ok(crate::Commit::Done));
-            store.clear().unwrap();
-            assert_eq!((store.len(), store.get(b"a")), (0, Ok(None)), "{round}");
+            assert_eq!(store.commit(&writes, &[], Durably::Store), Ok(crate::Commit::Done));
+            store.clear(Durably::Store).unwrap();
+            assert_eq!((store.len().get(), store.get(b"a")), (0, Ok(None)), "{round}");
             assert_eq!((store.stats().data_bytes, store.stats().expiring), (0, 0));
         }
         let memory = store.memory();
@@ -273,11 +273,14 @@ mod tests {
     #[test]
     fn a_clear_looks_at_each_piece_of_the_index_once() {
         let pool: Pool<Counting<_>> = PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
-        let store = Store::<Counting<terrace_medium::Dram>>::open(pool.clone(), settings()).unwrap();
+        let store =
+            crate::direct::small::open::<Counting<terrace_medium::Dram>>(pool.clone(), settings()).unwrap();
         (0..2000u32).for_each(|n| {
-            store.put(crate::Put { key: &n.to_le_bytes(), value: b"value", expires_at: None }).unwrap()
+            store
+                .put(crate::Put { key: &n.to_le_bytes(), value: b"value", expires_at: None }, Durably::Store)
+                .unwrap()
         });
-        let (counts, ()) = pool.medium().during(|| store.clear().unwrap());
+        let (counts, ()) = pool.medium().during(|| store.clear(Durably::Store).unwrap());
         assert!(counts.loads < 2000 * 60, "{counts:?}");
     }
 
@@ -287,7 +290,7 @@ mod tests {
         let clock = Arc::new(Asked::default());
         let settings = crate::direct::Settings { clock: clock.clone(), ..settings() };
         let pool = PoolOptions::anonymous().size(4 << 20).hash_seed(5).create().unwrap();
-        let store = Store::open(pool, settings).unwrap();
+        let store = small::open(pool, settings).unwrap();
         assert_eq!(store.random_key(), Ok(None));
         (0..KEYS).for_each(|n| store.give(&n.to_le_bytes(), b"value", Some(5)));
         // From a place on to the end, then from the beginning to that place; and not round and round.

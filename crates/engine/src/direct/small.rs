@@ -1,12 +1,12 @@
 //! For tests: small stores in memory of this process.
 
 use super::{Direct, Key, Settings};
-use crate::{Clock, Engine, ManualClock, Put};
+use crate::{Clock, Durability, Durably, Engine, ManualClock, OpenError, Put};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use terrace_index::{Bytes, CacheBounds, hash::Clht};
-use terrace_medium::{Dram, Offset, Word};
+use terrace_medium::{Dram, MappedMedium, Offset, Word};
 use terrace_pool::Pool;
 
 pub(super) type Index<M = Dram> = Clht<M, Bytes<Key>>;
@@ -19,15 +19,20 @@ pub(super) fn settings() -> Settings {
         index_cache: CacheBounds::default(),
         verify_reads: true,
         read_only: false,
+        durability: Durability::Process,
         clock: Arc::new(ManualClock::at(1000)),
     }
+}
+
+pub(super) fn open<M: MappedMedium>(pool: Pool<M>, settings: Settings) -> Result<Store<M>, OpenError> {
+    Direct::open::<Index<M>>(pool, settings)
 }
 
 /// A store, and the clock that it goes by.
 pub(super) fn store() -> (Store, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(1000));
     let settings = Settings { clock: clock.clone(), ..settings() };
-    (Store::open(Pool::anonymous(16 << 20).unwrap(), settings).unwrap(), clock)
+    (open(Pool::anonymous(16 << 20).unwrap(), settings).unwrap(), clock)
 }
 
 /// Stands still, and counts who asks: once a record that expires.
@@ -70,7 +75,7 @@ pub(super) fn with_errand<R>(errand: impl FnMut(u32) + 'static, work: impl FnOnc
 
 impl Store {
     pub(super) fn give(&self, key: &[u8], value: &[u8], expires_at: Option<u64>) {
-        self.put(Put { key, value, expires_at }).unwrap();
+        self.put(Put { key, value, expires_at }, Durably::Store).unwrap();
     }
 
     /// Where the record of `key` lies.

@@ -258,7 +258,7 @@ fn draw<M: MappedMedium>(
 mod tests {
     use super::*;
     use crate::direct::small::store;
-    use crate::{Change, Engine, KEY_MAX, VALUE_MAX};
+    use crate::{Change, Durably, Engine, KEY_MAX, Pooled, VALUE_MAX};
 
     const LONG: [u8; 9000] = [7; 9000];
 
@@ -288,7 +288,7 @@ mod tests {
             }
             Change::Put { value: [entry.unwrap().value, &LONG].concat(), expires_at: None }
         };
-        store.modify(b"key", &mut change).unwrap();
+        store.modify(b"key", &mut change, Durably::Store).unwrap();
         assert_eq!(tries, 2);
         assert_eq!(*store.get(b"key").unwrap().unwrap(), *[&b"faster"[..], &LONG].concat());
         let memory = store.memory();
@@ -299,11 +299,11 @@ mod tests {
         let mut expire = |_: Option<crate::Entry<'_>>| {
             tries += 1;
             if tries == 1 {
-                store.modify(b"key", &mut |_| Change::Expire(Some(7000))).unwrap();
+                store.modify(b"key", &mut |_| Change::Expire(Some(7000)), Durably::Store).unwrap();
             }
             Change::Expire(Some(8000))
         };
-        store.modify(b"key", &mut expire).unwrap();
+        store.modify(b"key", &mut expire, Durably::Store).unwrap();
         let found = store.get(b"key").unwrap().unwrap();
         assert_eq!((tries, found.expires_at(), found.len()), (2, Some(8000), 9006));
         drop(found);

@@ -424,7 +424,7 @@ mod tests {
     use crate::direct::small::{self, settings, store};
     use std::path::Path;
     use terrace_medium::{Dram, Shm};
-    use terrace_pool::{PoolOptions, Start};
+    use terrace_pool::{Lock, PoolOptions, Start};
 
     type Store<M = Shm> = small::Store<M>;
 
@@ -444,7 +444,8 @@ mod tests {
         for (name, seed) in [("three", 3), ("four", 4), ("eight", 8)] {
             for _ in 0..2 {
                 let options = PoolOptions::at(directory.path().join(name)).size(4 << 20).hash_seed(seed);
-                let store = Store::<Shm>::open(options.open_or_create().unwrap(), settings()).unwrap();
+                let store =
+                    crate::direct::small::open::<Shm>(options.open_or_create().unwrap(), settings()).unwrap();
                 first.insert(store.draw());
             }
         }
@@ -461,10 +462,10 @@ mod tests {
         let pool = options(directory.path()).create::<Shm>().unwrap();
         small::Index::<Shm>::create(&pool, INDEX, 100).unwrap();
         let reader = Settings { read_only: true, ..settings() };
-        let opened = Store::<Shm>::open(options(directory.path()).open().unwrap(), reader);
+        let opened = crate::direct::small::open::<Shm>(options(directory.path()).open().unwrap(), reader);
         assert!(matches!(opened, Err(OpenError::Empty)));
         assert_eq!(pool.roots().iter().filter(|root| root.offset.is_some()).count(), 1);
-        assert!(Store::open(pool, settings()).is_ok());
+        assert!(small::open(pool, settings()).is_ok());
     }
 
     #[test]
@@ -472,20 +473,22 @@ mod tests {
         let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
         small::Index::<Dram>::create(&pool, "another", 100).unwrap();
         assert_eq!(index_in(&pool), None);
-        Store::open(pool.clone(), settings()).unwrap();
+        small::open(pool.clone(), settings()).unwrap();
         assert_eq!(index_in(&pool).as_deref(), Some("clht"));
     }
 
     #[test]
     fn who_opens_a_store_that_others_have_open_leaves_their_batch_alone() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let one = Store::<Shm>::open(options(directory.path()).create().unwrap(), settings()).unwrap();
+        let one = crate::direct::small::open::<Shm>(options(directory.path()).create().unwrap(), settings())
+            .unwrap();
         let guard = one.pool().pin();
         let block = Descriptor::alloc(&guard, 0).unwrap();
         let descriptor = Descriptor::draw(&guard, block, 0);
         let lock = Lock::of(one.root.lock()).acquire(&guard);
         one.root.set_active(descriptor.offset());
-        let two = Store::<Shm>::open(options(directory.path()).open().unwrap(), settings()).unwrap();
+        let two =
+            crate::direct::small::open::<Shm>(options(directory.path()).open().unwrap(), settings()).unwrap();
         assert_eq!((two.batch_finished, one.root.active()), (None, descriptor.offset()));
         one.root.set_active(0);
         lock.release();
@@ -497,11 +500,11 @@ mod tests {
         let path = directory.path().join("pool");
         let open = || {
             let pool = PoolOptions::at(&path).size(4 << 20).open_or_create::<Shm>().unwrap();
-            Arc::new(Store::open(pool, settings()).unwrap())
+            Arc::new(small::open(pool, settings()).unwrap())
         };
         let store = open();
         let mut watch = store.watch(b"k").unwrap();
-        let put = |key| store.put(Put { key, value: b"value", expires_at: None }).unwrap();
+        let put = |key| store.put(Put { key, value: b"value", expires_at: None }, Durably::Store).unwrap();
         assert!(!watch.has_changed() && !watch.wait(Duration::ZERO));
         put(b"other");
         assert!(!watch.has_changed());
@@ -525,6 +528,6 @@ mod tests {
         let other = store.clone();
         assert!(matches!(other.close(), Err(CloseError::StillOpen)));
         store.close().unwrap();
-        assert_eq!(open().stats().found, Start::Clean);
+        assert_eq!(open().stats().pool.unwrap().found, Start::Clean);
     }
 }

@@ -4,11 +4,11 @@
 use super::record::{HEADER, Role, Shape, checksum, seal};
 use super::small::settings;
 use super::{Direct, Key, Kind};
-use crate::{Commit, Engine, KEY_MAX, Put, ReadError, What, Write};
+use crate::{Commit, Durably, Engine, KEY_MAX, Pooled, Put, ReadError, What, Write};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{Bytes, PointIndex, Stored, Swapped};
 use terrace_medium::Dram;
-use terrace_pool::{Pool, Remedy};
+use terrace_pool::Pool;
 
 /// Writes such a record, with the batch word of a batch that ended long ago. Returns its key.
 fn leave(store: &Direct<Dram>, len: usize) -> Vec<u8> {
@@ -42,7 +42,7 @@ where
 }
 
 fn put(store: &dyn Engine, key: &[u8]) {
-    store.put(Put { key, value: b"value", expires_at: None }).unwrap();
+    store.put(Put { key, value: b"value", expires_at: None }, Durably::Store).unwrap();
 }
 
 fn count(store: &dyn Engine) -> usize {
@@ -54,7 +54,7 @@ fn count(store: &dyn Engine) -> usize {
 fn assert_clean(store: &dyn Engine) {
     let report = store.check(&mut |_, _| {});
     assert!(report.is_sound(), "{:#?}", report.findings);
-    let memory = store.memory();
+    let memory = store.pooled().unwrap().memory();
     assert_eq!((memory.garbage, memory.used, memory.overlapping), (0, memory.reachable, 0));
 }
 
@@ -68,15 +68,19 @@ where
         assert_eq!((store.get(key), store.token(key)), (Ok(None), Ok(None)), "{}", I::NAME);
         let what = What::Put { value: b"2", expires_at: None };
         let absent = store.version(key).unwrap();
-        let commit = store.commit(&[Write { key: &[0], what }, Write { key: &[1], what }], &[(key, absent)]);
+        let commit = store.commit(
+            &[Write { key: &[0], what }, Write { key: &[1], what }],
+            &[(key, absent)],
+            Durably::Store,
+        );
         assert_eq!(commit, Ok(Commit::Done), "{}", I::NAME);
     }
     assert!(store.random_key().unwrap().is_some_and(|key| key.len() == 1));
 
     let report = store.check(&mut |_, _| {});
     assert_eq!((report.findings.len(), report.records), (strays.len(), 5 + strays.len() as u64));
-    let is_told = |found: &terrace_pool::Finding| {
-        found.remedy == Remedy::Dropped && found.found.contains("an earlier release")
+    let is_told = |found: &crate::Finding| {
+        found.remedy == crate::Remedy::Dropped && found.found.contains("an earlier release")
     };
     assert!(report.findings.iter().all(is_told), "{}: {:#?}", I::NAME, report.findings);
     let (mut kept, mut dropped) = (0, 0);
@@ -86,9 +90,9 @@ where
     // The collector keeps them, and the table finds them as it grows.
     assert_eq!((store.memory().garbage, store.memory().overlapping), (0, 0), "{}", I::NAME);
     (0..3000u32).for_each(|n| put(&store, &n.to_le_bytes()));
-    assert_eq!(store.len(), 3005 + strays.len() as u64, "{}", I::NAME);
-    store.clear().unwrap();
-    assert_eq!((store.len(), count(&store)), (0, 0), "{}", I::NAME);
+    assert_eq!(store.len().get(), 3005 + strays.len() as u64, "{}", I::NAME);
+    store.clear(Durably::Store).unwrap();
+    assert_eq!((store.len().get(), count(&store)), (0, 0), "{}", I::NAME);
     assert_clean(&store);
 }
 
@@ -109,5 +113,5 @@ fn sweep_removes_strays_but_no_damaged_ones() {
     let mut keys = 0;
     let scanned = store.scan(0, usize::MAX, &mut |_, _| keys += 1);
     assert!(matches!(scanned, Err(ReadError::Skipped { records: 1, .. })), "{scanned:?}");
-    assert_eq!((store.len(), keys), (6, 5));
+    assert_eq!((store.len().get(), keys), (6, 5));
 }

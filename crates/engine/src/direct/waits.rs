@@ -3,10 +3,10 @@
 use super::descriptor::{Descriptor, Status};
 use super::flight::Flight;
 use super::plan::Step;
-use super::small::{Index, Store, settings, store, with_errand};
+use super::small::{self, Store, settings, store, with_errand};
 use super::view::Record;
 use crate::engine::Each;
-use crate::{Change, Commit, Engine, Put, ReadError, What, Write, WriteError};
+use crate::{Change, Commit, Durably, Engine, Pooled, Put, ReadError, What, Write, WriteError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::Deferred;
@@ -20,11 +20,7 @@ fn step<'a>(key: &'a [u8], value: &'a [u8]) -> Step<'a> {
     Step { key, what: Some(What::Put { value, expires_at: None }), expected: None }
 }
 
-fn prepared<'s>(
-    store: &'s Store,
-    guard: &'s Guard<'s, Dram>,
-    steps: &'s [Step<'s>],
-) -> Flight<'s, 's, Index> {
+fn prepared<'s>(store: &'s Store, guard: &'s Guard<'s, Dram>, steps: &'s [Step<'s>]) -> Flight<'s, 's, Dram> {
     store.prepare(guard, steps).unwrap_or_else(|_| panic!("there is room"))
 }
 
@@ -53,29 +49,29 @@ fn who_writes_a_key_that_a_batch_is_at_waits_for_its_end_and_comes_after_it() {
         (
             |store| {
                 let put = Put { key: b"a", value: b"later", expires_at: None };
-                assert_eq!(store.put_many(&[put]), [Ok(())]);
+                assert_eq!(store.put_many(&[put], Durably::Store), [Ok(())]);
             },
             Some(b"later"),
         ),
-        (|store| assert_eq!(store.remove(b"a"), Ok(true)), None),
+        (|store| assert_eq!(store.remove(b"a", Durably::Store), Ok(true)), None),
         (
             |store| {
                 let change = |entry: Option<crate::Entry<'_>>| Change::Put {
                     value: [entry.unwrap().value, b"!"].concat(),
                     expires_at: None,
                 };
-                store.modify(b"a", &mut |entry| change(entry)).unwrap();
+                store.modify(b"a", &mut |entry| change(entry), Durably::Store).unwrap();
             },
             Some(b"!"),
         ),
         (
             |store| {
                 let what = What::Put { value: b"later", expires_at: None };
-                assert_eq!(store.commit(&[Write { key: b"a", what }], &[]), Ok(Commit::Done));
+                assert_eq!(store.commit(&[Write { key: b"a", what }], &[], Durably::Store), Ok(Commit::Done));
             },
             Some(b"later"),
         ),
-        (|store| store.clear().unwrap(), None),
+        (|store| store.clear(Durably::Store).unwrap(), None),
     ];
     for status in [Status::Open, Status::Committed] {
         let stands: &[u8] = if status == Status::Committed { b"batch" } else { b"before" };
@@ -109,8 +105,10 @@ fn who_writes_a_key_that_a_batch_is_at_waits_for_its_end_and_comes_after_it() {
 fn who_waits_for_a_batch_that_never_ends_is_told_when_the_store_stops_and_leaves_nothing() {
     type Attempt = fn(&Store) -> Result<(), WriteError>;
     let puts: [Attempt; 2] = [
-        |store| store.put(Put { key: b"a", value: &LONG, expires_at: None }),
-        |store| store.put_many(&[Put { key: b"a", value: &LONG, expires_at: None }]).remove(0),
+        |store| store.put(Put { key: b"a", value: &LONG, expires_at: None }, Durably::Store),
+        |store| {
+            store.put_many(&[Put { key: b"a", value: &LONG, expires_at: None }], Durably::Store).remove(0)
+        },
     ];
     for put in puts {
         let store = Arc::new(store().0);
@@ -140,7 +138,7 @@ fn a_check_waits_for_a_record_that_is_on_its_way_but_not_for_ever() {
     let store = Arc::new(store().0);
     let places = [unsettled(&store), store.place(b"b")];
     let (report, looks) = with_errand(|_| {}, || store.check_records(&mut |_, _| {}));
-    let told: Vec<u64> = report.findings.iter().map(|finding| finding.offset).collect();
+    let told: Vec<u64> = report.findings.iter().map(|finding| finding.place.offset()).collect();
     assert!(told.len() == 2 && places.iter().all(|place| told.contains(place)), "{told:?}");
     // Behind the last look it rests no more.
     assert_eq!(looks, 2 * 999);
@@ -177,12 +175,12 @@ fn what_a_check_finds_wrong_with_a_record_that_has_been_replaced_meanwhile_is_no
 fn what_another_has_put_under_a_key_comes_back_if_the_batch_that_noted_an_older_one_does_not_happen() {
     fn open(path: &std::path::Path) -> Store<Shm> {
         let pool = PoolOptions::at(path).size(4 << 20).open_or_create::<Shm>();
-        Store::open(pool.unwrap(), settings()).unwrap()
+        small::open(pool.unwrap(), settings()).unwrap()
     }
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let (path, copy) = (directory.path().join("store"), directory.path().join("copy"));
     let store = open(&path);
-    let put = |value: &[u8]| store.put(Put { key: b"a", value, expires_at: None }).unwrap();
+    let put = |value: &[u8]| store.put(Put { key: b"a", value, expires_at: None }, Durably::Store).unwrap();
     put(b"old");
     let steps = [step(b"b", b"batch"), step(b"a", b"batch")];
     let guard = store.pool().pin();
@@ -212,7 +210,7 @@ fn a_batch_that_is_dropped_on_its_way_ends_all_writing() {
     let mut flight = prepared(&store, &guard, &steps);
     assert!(flight.publish().is_ok());
     drop(flight);
-    let refused = store.put(Put { key: b"c", value: b"two", expires_at: None });
+    let refused = store.put(Put { key: b"c", value: b"two", expires_at: None }, Durably::Store);
     assert!(matches!(&refused, Err(WriteError::Stopped(why)) if why.contains("cut off")), "{refused:?}");
     assert_eq!((value(&store, b"a"), value(&store, b"c").unwrap()), (None, b"one".to_vec()));
 }
@@ -254,16 +252,16 @@ fn a_batch_changes_an_expiry_where_the_version_is_expected_whose_value_stays() {
     let other = Write { key: b"other", what: What::Put { value: b"value", expires_at: None } };
     let writes = [Write { key: b"long", what: What::Expire(Some(5000)) }, other];
     // Without that, the value might be another's by then.
-    assert_eq!(store.commit(&writes, &[]), Ok(Commit::Done));
+    assert_eq!(store.commit(&writes, &[], Durably::Store), Ok(Commit::Done));
     assert_eq!(store.get(b"long").unwrap().unwrap().expires_at(), None);
     assert_eq!(store.version(b"long").unwrap(), version);
-    assert_eq!(store.commit(&writes, &[(b"long", version)]), Ok(Commit::Done));
+    assert_eq!(store.commit(&writes, &[(b"long", version)], Durably::Store), Ok(Commit::Done));
     let found = store.get(b"long").unwrap().unwrap();
     assert!(found.expires_at() == Some(5000) && *found == LONG && extent(&store) == before);
     drop(found);
     let memory = store.memory();
     assert_eq!((memory.garbage, memory.used, memory.overlapping), (0, memory.reachable, 0));
-    assert_eq!(store.commit(&writes, &[(b"long", version)]), Ok(Commit::Changed(0)));
+    assert_eq!(store.commit(&writes, &[(b"long", version)], Durably::Store), Ok(Commit::Changed(0)));
 }
 
 fn values(read: impl FnOnce(&mut Each<'_>)) -> Vec<Result<Option<Vec<u8>>, ReadError>> {
@@ -296,7 +294,7 @@ type Counted = Store<Counting<Pmem>>;
 
 fn counted() -> (Counted, Pool<Counting<Pmem>>) {
     let pool = PoolOptions::anonymous().size(16 << 20).hash_seed(5).create().unwrap();
-    (Store::open(Pool::clone(&pool), settings()).unwrap(), pool)
+    (small::open(Pool::clone(&pool), settings()).unwrap(), pool)
 }
 
 #[test]
@@ -331,7 +329,7 @@ fn a_slot_that_has_changed_since_is_noted_anew_durably_before_it_is_the_batch_s(
         let mut flight = store.prepare(&guard, &steps).unwrap_or_else(|_| panic!("there is room"));
         flight.olds = vec![store.index.get(&guard, b"a")];
         if is_changed {
-            store.put(Put { key: b"a", value: b"other", expires_at: None }).unwrap();
+            store.put(Put { key: b"a", value: b"other", expires_at: None }, Durably::Store).unwrap();
         }
         let mut deferred = Deferred::default();
         let (counts, done) = pool.medium().during(|| flight.publish_one(0, &mut deferred));
@@ -343,7 +341,7 @@ fn a_slot_that_has_changed_since_is_noted_anew_durably_before_it_is_the_batch_s(
         store.retire_blocks(&flight.remains());
         (counts.write_backs, counts.fences)
     };
-    store.put(Put { key: b"a", value: b"old", expires_at: None }).unwrap();
+    store.put(Put { key: b"a", value: b"old", expires_at: None }, Durably::Store).unwrap();
     let (write_backs, fences) = costs_of(false);
     assert_eq!(costs_of(true), (write_backs + 1, fences + 1));
 }
@@ -355,7 +353,7 @@ fn who_replaces_a_batch_s_record_makes_its_end_durable_where_nobody_knows_whethe
     let what = What::Put { value: b"batch", expires_at: None };
     let again = || {
         let writes = [b"a", b"b"].map(|key| Write { key, what });
-        assert_eq!(store.commit(&writes, &[]), Ok(Commit::Done));
+        assert_eq!(store.commit(&writes, &[], Durably::Store), Ok(Commit::Done));
     };
     let lock = Lock::of(store.root.lock());
     let cost = |is_durable: bool| {
@@ -366,7 +364,7 @@ fn who_replaces_a_batch_s_record_makes_its_end_durable_where_nobody_knows_whethe
             false => held.release_unfenced(),
         }
         // One line.
-        let put = || store.put(Put { key: b"a", value: &[7; 47], expires_at: None }).unwrap();
+        let put = || store.put(Put { key: b"a", value: &[7; 47], expires_at: None }, Durably::Store).unwrap();
         pool.medium().during(put).0.write_backs
     };
     // Now and then the allocator makes something durable.

@@ -306,7 +306,7 @@ impl<M: MappedMedium> Direct<M> {
 mod tests {
     use super::*;
     use crate::direct::small::{Store, settings, store};
-    use crate::{Engine, KEY_MAX};
+    use crate::{Durably, Engine, KEY_MAX, Pooled};
     use terrace_medium::Shm;
     use terrace_pool::PoolOptions;
 
@@ -327,7 +327,7 @@ mod tests {
         for len in [3000, 300, 30] {
             let put = |n: u64| {
                 let key = (n << 32 | len as u64).to_le_bytes();
-                store.put(Put { key: &key, value: &vec![0; len], expires_at: None })
+                store.put(Put { key: &key, value: &vec![0; len], expires_at: None }, Durably::Store)
             };
             (0..).find(|&n| put(n).is_err()).unwrap();
         }
@@ -357,14 +357,17 @@ mod tests {
         puts[70].key = &long;
         puts[71].key = b"there";
         puts[72].key = b"there";
-        let done = store.put_many(&puts);
+        let done = store.put_many(&puts, Durably::Store);
         assert!(done.len() == 200 && done[70] == Err(WriteError::KeyTooLong));
         assert!(done.iter().enumerate().all(|(nth, done)| nth == 70 || done.is_ok()));
         let is_there = |key: &[u8; 4]| store.get(key).unwrap().is_some_and(|value| *value == *key);
         let missing: Vec<usize> = (0..200).filter(|&nth| !is_there(&keys[nth])).collect();
         assert_eq!(missing, [70, 71, 72]);
         assert_eq!(*store.get(b"there").unwrap().unwrap(), keys[72]);
-        assert_eq!((store.len(), store.stats().data_bytes, store.stats().expiring), (198, 197 * 8 + 9, 0));
+        assert_eq!(
+            (store.len().get(), store.stats().data_bytes, store.stats().expiring),
+            (198, 197 * 8 + 9, 0)
+        );
         let memory = store.memory();
         assert_eq!((memory.garbage, memory.used), (0, memory.reachable));
     }
@@ -374,10 +377,10 @@ mod tests {
         let (store, _) = store();
         store.give(b"key", b"value", Some(5000));
         let version = store.version(b"key");
-        let expire = |key: &[u8], at| store.modify(key, &mut |_| Change::Expire(at)).unwrap();
+        let expire = |key: &[u8], at| store.modify(key, &mut |_| Change::Expire(at), Durably::Store).unwrap();
         expire(b"nobody", Some(5000));
         expire(b"key", Some(5000));
-        assert_eq!((store.version(b"key"), store.len()), (version.clone(), 1));
+        assert_eq!((store.version(b"key"), store.len().get()), (version.clone(), 1));
         expire(b"key", None);
         assert_ne!(store.version(b"key"), version);
         assert_eq!(store.get(b"key").unwrap().unwrap().expires_at(), None);
@@ -387,8 +390,9 @@ mod tests {
     fn what_another_has_got_back_is_room_for_a_write_that_was_refused() {
         let folder = tempfile::tempdir().unwrap();
         let pool = PoolOptions::at(folder.path().join("pool")).size(4 << 20).open_or_create::<Shm>().unwrap();
-        let store = Store::<Shm>::open(pool, settings()).unwrap();
-        let replace = || store.put(Put { key: b"key", value: &[7; 9000], expires_at: None }).unwrap();
+        let store = crate::direct::small::open::<Shm>(pool, settings()).unwrap();
+        let replace =
+            || store.put(Put { key: b"key", value: &[7; 9000], expires_at: None }, Durably::Store).unwrap();
         // Nothing is left to be reclaimed but what waits.
         while store.pool().relieve() {}
         replace();
