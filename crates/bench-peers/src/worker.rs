@@ -110,5 +110,5 @@ fn overwrite(store: &Store, records: u64) -> Outcome<()> {
 
 /// Bytes of the pool that are in use.
 fn describe(stats: &Stats) -> u64 {
-    stats.size_bytes - stats.free_bytes
+    stats.pool.map_or(0, |pool| pool.size_bytes - pool.free_bytes)
 }

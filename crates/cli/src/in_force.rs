@@ -17,8 +17,9 @@ pub(crate) fn record(config: &Config, store: &Store) -> Vec<String> {
 fn made_with(config: &Config, store: &Store, said: &mut Vec<String>) {
     const REMAKE: &str = "to change it, `terrace dump` and `terrace load` into a new pool";
     let stats = store.stats();
+    let (pool, index) = (stats.pool.unwrap_or_default(), stats.index.unwrap_or_default().name);
     // A process that joins others finds the pool as the first of them did.
-    let existed = stats.found != Start::Created || !store.others().is_empty();
+    let existed = pool.found != Start::Created || !store.others().is_empty();
     let mut differs = |key: Key, has: String, asked: String, how: &str| {
         if existed && config.given(key) && has != asked {
             said.push(format!(
@@ -27,28 +28,28 @@ fn made_with(config: &Config, store: &Store, said: &mut Vec<String>) {
             ));
         }
     };
-    differs(Key::Index, stats.index.into(), config.text(Key::Index), REMAKE);
-    let (has, asked) = (u64::from(stats.participants), config.number(Key::Participants));
+    differs(Key::Index, index.into(), config.text(Key::Index), REMAKE);
+    let (has, asked) = (u64::from(pool.participants), config.number(Key::Participants));
     config.record(Key::Participants, has);
     if asked != 0 {
         differs(Key::Participants, has.to_string(), asked.to_string(), REMAKE);
     }
-    let (has, asked) = (stats.size_bytes, config.number(Key::Size));
+    let (has, asked) = (pool.size_bytes, config.number(Key::Size));
     // A size is rounded to whole pages when the pool is made, which may be huge ones.
     if has.abs_diff(asked) >= 2 << 20 {
         let how = format!("CONFIG SET size {asked} makes it grow");
         let how = if asked > has { &how } else { "a pool cannot shrink" };
         differs(Key::Size, bytes(has), bytes(asked), how);
     }
-    config.record_text(Key::Index, stats.index);
-    config.record(Key::Size, stats.size_bytes);
-    config.record(Key::MaxSize, stats.reserved_bytes);
+    config.record_text(Key::Index, index);
+    config.record(Key::Size, pool.size_bytes);
+    config.record(Key::MaxSize, pool.reserved_bytes);
 }
 
 /// What means nothing without another setting.
 fn without_meaning(config: &Config, store: &Store, said: &mut Vec<String>) {
     let shared = config.is_on(Key::Shared);
-    let index = store.stats().index;
+    let index = store.stats().index.unwrap_or_default().name;
     let mut nothing = |key: Key, is_so: bool, why: &str| {
         if is_so && config.given(key) {
             said.push(format!("{} means nothing {why}", flag(key)));

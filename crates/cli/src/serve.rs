@@ -115,11 +115,11 @@ fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
     let indent = " ".repeat(heading.len());
     let mut out = io::stdout().lock();
     let stats = opened.store.stats();
-    let (pool, size) = (config.text(Key::Pool), format_size(stats.size_bytes));
+    let (pool, size) = (config.text(Key::Pool), format_size(stats.pool.unwrap_or_default().size_bytes));
     let pages = config.is_on(Key::HugePages).then(|| on_huge_pages(opened.store.huge_pages()));
     writeln!(out, "{heading}pool {pool} ({size}{}, {})", pages.unwrap_or_default(), promise(config))?;
     let threads = counted(config.number(Key::Threads), "thread", "threads");
-    writeln!(out, "{indent}index {} · {threads} · {places}", stats.index)?;
+    writeln!(out, "{indent}index {} · {threads} · {places}", stats.index.unwrap_or_default().name)?;
     writeln!(out, "{indent}{}", found(opened, &stats))?;
     if let Some(note) = &opened.note {
         writeln!(out, "{indent}{note}")?;
@@ -148,7 +148,7 @@ fn on_huge_pages(pages: io::Result<HugePages>) -> &'static str {
 fn found(opened: &Opened, stats: &Stats) -> String {
     let (records, took) = (counted(stats.records, "record", "records"), duration(opened.took));
     let others = opened.store.others().len() as u64;
-    match stats.found {
+    match stats.pool.unwrap_or_default().found {
         _ if others > 0 => {
             format!(
                 "joined {} in a pool of {records}, in {took}",
@@ -211,7 +211,7 @@ fn log_to_stderr(config: &Config) {
 fn connect_growth(config: &Config, store: &Store) {
     let (store, path) = (store.clone(), open::path(config));
     config.on_grow(move |bytes| {
-        let more = bytes.saturating_sub(store.stats().size_bytes);
+        let more = bytes.saturating_sub(store.stats().pool.unwrap_or_default().size_bytes);
         room::refuse(&path, more).map_err(|failure| failure.one_line())?;
         let grown = store.grow(ByteSize::bytes(bytes)).map(ByteSize::as_bytes);
         grown.map_err(|error| Failure::new(error).one_line())

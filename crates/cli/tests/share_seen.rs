@@ -6,7 +6,7 @@ use common::{Place, Served, program_under, run};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output};
-use terrace::{ByteSize, GrowError, Store};
+use terrace::{ByteSize, GrowError, PoolGrowError, Store};
 
 const SHARED: &[&str] = &["--shared"];
 
@@ -166,7 +166,7 @@ fn growth_beyond_the_addresses_of_another_names_it() {
     let narrow = Served::start(&pool, &["--shared", "--max-size", "128MiB"]);
     let wide = Store::options().path(&pool).shared(true).open().unwrap();
     let refused = wide.grow(ByteSize::mib(256)).unwrap_err();
-    assert!(matches!(refused, GrowError::ReservedByOther { .. }), "{refused:?}");
+    assert!(matches!(refused, GrowError::Pool(PoolGrowError::ReservedByOther { .. })), "{refused:?}");
     let who = format!("128.0 MiB were reserved by process {} (terrace, since ", narrow.child.id());
     assert_says(&refused.to_string(), &["cannot grow to 256.0 MiB", &who, "--max-size of at least that"]);
     // So does another server, to its client.

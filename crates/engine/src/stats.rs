@@ -63,8 +63,28 @@ pub struct PoolStats {
     pub batch_finished: Option<bool>,
 }
 
+impl Default for PoolStats {
+    fn default() -> Self {
+        Self {
+            size_bytes: 0,
+            reserved_bytes: 0,
+            free_bytes: 0,
+            largest_free_bytes: 0,
+            waiting_bytes: 0,
+            readers: 0,
+            readers_holding_up: 0,
+            lost_bytes: 0,
+            damaged_bytes: 0,
+            participants: 0,
+            generation: 0,
+            found: Start::Clean,
+            batch_finished: None,
+        }
+    }
+}
+
 /// Numbers about the index of a store. Sizes in bytes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct IndexFigures {
     /// Its name.

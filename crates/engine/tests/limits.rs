@@ -1,12 +1,12 @@
 //! Limits of keys, values, counts and times, on every path into the engine and with every index.
 
 use std::sync::Arc;
-use terrace_engine::{Durability, Durably};
 use terrace_engine::direct::{Direct, Key, Settings};
 use terrace_engine::{
     CURSOR_LIMIT, Change, Commit, Engine, Expected, KEY_MAX, ManualClock, Put, Version, What, Write,
     WriteError,
 };
+use terrace_engine::{Durability, Durably};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{Bytes, CacheBounds};
 use terrace_medium::Dram;

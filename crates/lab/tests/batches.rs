@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 use terrace_engine::direct::{Direct, Kind, Settings};
-use terrace_engine::{Engine, ManualClock, Put, What, Write};
+use terrace_engine::{Durability, Durably, Engine, ManualClock, Put, What, Write};
 use terrace_index::hash::{Clht, Turbo};
 use terrace_index::{CacheBounds, PointIndex, Stored};
 use terrace_medium::{Offset, Word};
@@ -18,15 +18,15 @@ const BYTES: usize = 256 << 10;
 const ENDED: u64 = 1 << 12;
 
 /// A store with the records of a batch. That this has ended is in the caches, and not on the medium.
-struct Left<I: PointIndex> {
-    store: Direct<I>,
+struct Left {
+    store: Direct<Medium>,
     medium: Arc<Recording<Memory<true>>>,
     /// Where the name of the batch lies that is under way.
     active: u64,
 }
 
-impl<I: PointIndex<Kind = Kind, Medium = Medium> + Stored<Medium = Medium> + 'static> Left<I> {
-    fn new() -> Self {
+impl Left {
+    fn new<I: PointIndex<Kind = Kind, Medium = Medium> + Stored<Medium = Medium> + 'static>() -> Self {
         let medium = Arc::new(Recording::over(Memory::zeroed(BYTES, BYTES).expect("memory")));
         let options = PoolOptions::anonymous().geometry(Geometry::tiny()).hash_seed(11).boot_id(1);
         let pool: Pool<Medium> = options.create_on(Layered::over(medium.clone())).expect("a pool");
@@ -35,11 +35,12 @@ impl<I: PointIndex<Kind = Kind, Medium = Medium> + Stored<Medium = Medium> + 'st
             index_cache: CacheBounds::default(),
             verify_reads: true,
             read_only: false,
+            durability: Durability::Power,
             clock: Arc::new(ManualClock::at(1000)),
         };
-        let store = Direct::<I>::open(pool.clone(), settings).expect("a store");
+        let store = Direct::open::<I>(pool.clone(), settings).expect("a store");
         let write = |key| Write { key, what: What::Put { value: b"1", expires_at: None } };
-        store.commit(&[write(b"one"), write(b"other")], &[]).expect("room for a batch");
+        store.commit(&[write(b"one"), write(b"other")], &[], Durably::Store).expect("room for a batch");
         let root = pool.roots().into_iter().find(|root| root.name == "engine").and_then(|root| root.offset);
         let root = root.expect("a store has a root");
         let left = Self { store, medium, active: root + 8 };
@@ -62,19 +63,21 @@ impl<I: PointIndex<Kind = Kind, Medium = Medium> + Stored<Medium = Medium> + 'st
 
 #[test]
 fn whoever_writes_over_a_record_of_a_batch_has_it_durable_that_this_has_ended() {
-    let left = Left::<Clht<_, Kind>>::new();
+    let left = Left::new::<Clht<_, Kind>>();
     // With one fence, its own.
-    assert_eq!(left.store.remove(b"one"), Ok(true));
+    assert_eq!(left.store.remove(b"one", Durably::Store), Ok(true));
     assert_eq!(left.named(), 0);
-    let left = Left::<Clht<_, Kind>>::new();
-    left.store.put(Put { key: b"one", value: b"2", expires_at: None }).expect("room for a record");
+    let left = Left::new::<Clht<_, Kind>>();
+    left.store
+        .put(Put { key: b"one", value: b"2", expires_at: None }, Durably::Store)
+        .expect("room for a record");
     assert_eq!(left.named(), 0);
 }
 
 #[test]
 fn whoever_collects_has_it_durable_that_a_batch_has_ended_before_its_blocks_are_freed() {
     // P-CLHT would do it by the way: it fences for itself. TurboHash does not.
-    let left = Left::<Turbo<_, Kind>>::new();
+    let left = Left::new::<Turbo<_, Kind>>();
     assert!(!left.store.reachable().is_empty());
     assert_eq!(left.named(), 0);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use terrace::{Change, Entry, Put, ReadError, Store, Transaction};
+use terrace::{Change, Entry, Put, PutOptions, ReadError, Store, Transaction};
 
 use crate::command::{Failure, Outcome, check_key};
 
@@ -120,7 +120,7 @@ impl Keyspace for Direct<'_> {
     }
 
     fn put(&mut self, put: Put<'_>) -> Outcome {
-        self.0.put_many(&[put]).into_iter().try_for_each(|done| Ok(done?))
+        Ok(self.0.put_with(put.key, put.value, PutOptions::new().expires_at(put.expires_at))?)
     }
 
     fn remove(&mut self, key: &[u8]) -> Result<bool, Failure> {

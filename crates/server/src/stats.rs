@@ -48,12 +48,12 @@ impl StoreCounters {
         // ORDER: Relaxed: counters to look at.
         let before =
             [&self.expired, &self.cache_hits, &self.cache_misses].map(|counter| counter.load(Relaxed));
-        let cache = now.index_cache.unwrap_or_default();
+        let cache = now.index.and_then(|index| index.cache).unwrap_or_default();
         std::array::from_fn(|nth| [now.expired, cache.hits, cache.misses][nth].saturating_sub(before[nth]))
     }
 
     fn forget(&self, now: &terrace::Stats) {
-        let cache = now.index_cache.unwrap_or_default();
+        let cache = now.index.and_then(|index| index.cache).unwrap_or_default();
         // ORDER: Relaxed: counters to look at.
         self.expired.store(now.expired, Relaxed);
         self.cache_hits.store(cache.hits, Relaxed);
@@ -82,7 +82,8 @@ impl ServerStats {
 
 /// Bytes of the pool that hold something: what INFO calls `used_memory`. Notes their peak.
 pub(crate) fn used_memory(stats: &ServerStats, store: &terrace::Stats) -> u64 {
-    let used = store.size_bytes.saturating_sub(store.free_bytes);
+    let in_pool = |pool: terrace::PoolStats| pool.size_bytes.saturating_sub(pool.free_bytes);
+    let used = store.pool.map_or(store.data_bytes + store.overhead_bytes, in_pool);
     // ORDER: Relaxed: a figure to look at.
     stats.memory_peak.fetch_max(used, Relaxed);
     used

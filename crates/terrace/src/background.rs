@@ -287,7 +287,7 @@ fn sweep(engine: &dyn Engine, signal: &Signal) {
 /// Does a step of a chore, and more while there is more to do, for `time` at most. A caller that
 /// wants the store to stay as it is waits for one step.
 #[allow(clippy::disallowed_methods, reason = "the facade owns the threads, and shares their time out")]
-fn repeat(signal: &Signal, time: Duration, step: impl Fn() -> Rest) {
+fn repeat(signal: &Signal, time: Duration, mut step: impl FnMut() -> Rest) {
     let began = std::time::Instant::now();
     loop {
         let rest = {

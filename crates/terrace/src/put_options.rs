@@ -32,10 +32,10 @@ impl PutOptions {
         self
     }
 
-    /// The entry expires at this time, in unix milliseconds. A time that has passed is allowed: the
-    /// key is absent then.
-    pub fn expires_at(mut self, unix_ms: u64) -> Self {
-        self.expiry = Expiry::At(unix_ms);
+    /// The entry expires at this time, in unix milliseconds; `None`: never. A time that has passed
+    /// is allowed: the key is absent then.
+    pub fn expires_at(mut self, unix_ms: impl Into<Option<u64>>) -> Self {
+        self.expiry = unix_ms.into().map_or(Expiry::Never, Expiry::At);
         self
     }
 

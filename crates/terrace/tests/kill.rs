@@ -92,7 +92,7 @@ fn kill_often(medium: Medium, rounds: u64) -> (u64, u64, u64) {
         kills += 1;
         let done = run_and_kill(round, medium, path, Duration::from_millis(20 + draws.below(80)));
         let store = site(path, medium).open().unwrap();
-        batches_cut += u64::from(store.stats().batch_finished.is_some());
+        batches_cut += u64::from(store.stats().pool.unwrap().batch_finished.is_some());
         let found = contents(&store);
         for (thread, journal) in journals.iter_mut().enumerate() {
             let returned = done[thread];

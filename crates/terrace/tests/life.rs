@@ -20,12 +20,18 @@ fn what_was_written_is_there_after_a_close() {
         store.put_expiring(b"short", b"lived", Duration::from_millis(50)).unwrap();
         let before = contents(&store);
         let stats = store.stats();
-        assert_eq!((stats.generation, stats.found, stats.expiring), (1, Start::Created, 1));
+        assert_eq!(
+            (stats.pool.unwrap().generation, stats.pool.unwrap().found, stats.expiring),
+            (1, Start::Created, 1)
+        );
         store.close().unwrap();
         let store = site.open();
         assert_eq!(contents(&store), before);
         let again = store.stats();
-        assert_eq!((again.generation, again.found, again.batch_finished), (2, Start::Clean, None));
+        assert_eq!(
+            (again.pool.unwrap().generation, again.pool.unwrap().found, again.pool.unwrap().batch_finished),
+            (2, Start::Clean, None)
+        );
         assert_eq!((again.data_bytes, again.records, again.expiring), (stats.data_bytes, 3001, 1));
         assert_sound(&store);
         site.clock.advance(50);
@@ -99,7 +105,7 @@ fn a_store_grows_while_it_is_used() {
     assert!(store.grow(ByteSize::mib(1)).unwrap_err().to_string().contains("cannot shrink"));
     assert_sound(&store);
     store.close().unwrap();
-    assert_eq!(site.open().stats().size_bytes, 4 << 20);
+    assert_eq!(site.open().stats().pool.unwrap().size_bytes, 4 << 20);
 }
 
 #[test]
@@ -188,7 +194,7 @@ fn a_store_that_is_closed_while_it_collects_is_collected_later() {
     std::fs::copy(&site.path, &path).unwrap();
     let options = site.options().path(&path);
     let left = options.open().unwrap();
-    assert_eq!(left.stats().found, Start::Unclean);
+    assert_eq!(left.stats().pool.unwrap().found, Start::Unclean);
     left.close().unwrap();
     let left = options.open().unwrap();
     left.wait_until_collected();

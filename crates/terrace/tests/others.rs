@@ -160,7 +160,7 @@ fn nobody_waits_for_one_that_stands_still_to_look_after_the_dead_to_check_or_to_
     assert!(matches!(closed, Ok(()) | Err(CloseError::HeldUp(_))), "{closed:?}");
     assert!(comes_true(|| pids(&other) == [still.pid()]), "{:?}", other.others());
     // Whoever is left goes on with it once nobody holds it up.
-    assert_eq!(other.stats().readers_holding_up, 1);
+    assert_eq!(other.stats().pool.unwrap().readers_holding_up, 1);
     still.kill();
     other.look_after_others();
     assert_sound(&other);
@@ -217,7 +217,7 @@ fn whoever_looks_after_the_dead_takes_their_memory_back_before_it_returns() {
     for _ in 0..5 {
         writer(&store, &path).kill();
         store.look_after_others();
-        assert_eq!(store.stats().lost_bytes, 0);
+        assert_eq!(store.stats().pool.unwrap().lost_bytes, 0);
     }
 }
 

@@ -312,7 +312,7 @@ impl Lab<'_> {
         assert!(self.store.others().is_empty(), "{:?}: {:?}", self.medium, self.store.others());
         assert_sound(self.store);
         // Nobody has been forgotten who still seems to be at work: such a one would not go. (This store's own threads, which sweep and collect, come and go.)
-        let is_nobody_there = comes_true(|| self.store.stats().readers == 0);
+        let is_nobody_there = comes_true(|| self.store.stats().pool.unwrap().readers == 0);
         assert!(is_nobody_there, "{:?}: somebody reads for a minute", self.medium);
         self.account();
     }

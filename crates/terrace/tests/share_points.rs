@@ -229,7 +229,10 @@ impl<M: Under> Shared<M> {
         judged.unwrap_or_else(|wrong| panic!("{what}, {returned} operations returned: {wrong}"));
         store.wait_until_collected();
         // The store's own threads come and go.
-        assert!(comes_true(|| store.stats().readers == 0), "{what}: somebody seems to be inside");
+        assert!(
+            comes_true(|| store.stats().pool.unwrap().readers == 0),
+            "{what}: somebody seems to be inside"
+        );
         assert_sound(&store);
         store.close().unwrap();
     }

@@ -4,7 +4,7 @@ use super::Outcome;
 use std::sync::Arc;
 use terrace_bench::{Random, spread};
 use terrace_engine::direct::{self, Direct, Settings};
-use terrace_engine::{Engine, ManualClock, Put};
+use terrace_engine::{Durability, Durably, Engine, ManualClock, Put};
 use terrace_index::{Bytes, CacheBounds, Inserted, PointIndex, Stored, U64, hash::Clht};
 use terrace_medium::{MappedMedium, Mapping};
 use terrace_pool::{Pool, PoolOptions};
@@ -58,7 +58,9 @@ impl Kind {
         let pool = PoolOptions::anonymous().hash_seed(1).create_on(medium(mapping))?;
         let subject: Box<dyn Subject> = match self {
             Self::Index => Box::new(Index(Clht::create(&pool, "index", records)?)),
-            Self::Store => Box::new(Store(Direct::open(pool.clone(), settings(records))?)),
+            Self::Store => {
+                Box::new(Store(Direct::open::<Clht<M, Bytes<direct::Key>>>(pool.clone(), settings(records))?))
+            }
         };
         Ok(On { pool, subject })
     }
@@ -69,6 +71,7 @@ fn settings(records: u64) -> Settings {
         expected_keys: records,
         index_cache: CacheBounds::default(),
         verify_reads: true,
+        durability: Durability::Process,
         read_only: false,
         clock: Arc::new(ManualClock::at(1)),
     }
@@ -107,7 +110,7 @@ impl<M: MappedMedium> Subject for Index<M> {
     }
 }
 
-struct Store<M: MappedMedium>(Direct<Clht<M, Bytes<direct::Key>>>);
+struct Store<M: MappedMedium>(Direct<M>);
 
 fn key(record: u64) -> [u8; 16] {
     ((u128::from(record) << 64) | u128::from(spread(record))).to_be_bytes()
@@ -122,7 +125,7 @@ fn value(record: u64) -> [u8; 64] {
 impl<M: MappedMedium> Store<M> {
     fn put(&self, record: u64) -> bool {
         let (key, value) = (key(record), value(record));
-        self.0.put(Put { key: &key, value: &value, expires_at: None }).is_ok()
+        self.0.put(Put { key: &key, value: &value, expires_at: None }, Durably::Store).is_ok()
     }
 }
 
@@ -137,6 +140,6 @@ impl<M: MappedMedium> Subject for Store<M> {
         self.put(record)
     }
     fn remove(&self, record: u64) -> bool {
-        matches!(self.0.remove(&key(record)), Ok(true))
+        matches!(self.0.remove(&key(record), Durably::Store), Ok(true))
     }
 }

@@ -29,12 +29,13 @@ pub(super) struct Sample {
 impl Sample {
     pub(super) fn of(store: &Store, at: Duration) -> Sample {
         let stats = store.stats();
+        let index = stats.index.unwrap_or_default();
         Sample {
             at,
-            load_factor: stats.load_factor(),
+            load_factor: index.load_factor(stats.records),
             records: stats.records,
             data_bytes: stats.data_bytes,
-            resizes: stats.index_resizes,
+            resizes: index.resizes,
         }
     }
 }
@@ -160,7 +161,8 @@ fn head(out: &mut dyn Write, options: &BenchOptions, shape: &Shape, measured: &M
 }
 
 fn foot(out: &mut dyn Write, options: &BenchOptions, measured: &Measured, stats: &Stats) -> io::Result<()> {
-    let (used, size) = (format_size(stats.data_bytes), format_size(stats.size_bytes));
+    let (used, size) =
+        (format_size(stats.data_bytes), format_size(stats.pool.unwrap_or_default().size_bytes));
     writeln!(out, "\nthe pool: {used} of {size} used for data")?;
     if measured.seen.missed > 0 {
         writeln!(out, "{} found no key", counted(measured.seen.missed, "read", "reads"))?;
@@ -214,7 +216,7 @@ fn json(options: &BenchOptions, shape: &Shape, measured: &Measured, stats: &Stat
         "over_time": over_time(measured),
         "samples": measured.samples.iter().map(sample).collect::<Vec<_>>(),
         "data_bytes": stats.data_bytes,
-        "pool_bytes": stats.size_bytes,
+        "pool_bytes": stats.pool.unwrap_or_default().size_bytes,
     })
 }
 

@@ -65,25 +65,26 @@ struct Serving {
 
 impl Figures {
     pub(super) fn of_pool(stats: &Stats, shared: bool, others: &[Holder]) -> Figures {
-        let cache = stats.index_cache.unwrap_or_default();
+        let (pool, index) = (stats.pool.unwrap_or_default(), stats.index.unwrap_or_default());
+        let cache = index.cache.unwrap_or_default();
         Figures {
             records: stats.records,
             expiring: stats.expiring,
             data_bytes: stats.data_bytes,
             overhead_bytes: stats.overhead_bytes,
-            waiting_bytes: stats.waiting_bytes,
-            readers: stats.readers.into(),
-            readers_holding_up: stats.readers_holding_up.into(),
-            lost_bytes: stats.lost_bytes,
-            damaged_bytes: stats.damaged_bytes,
-            free_bytes: stats.free_bytes,
-            largest_free_bytes: stats.largest_free_bytes,
-            pool_bytes: stats.size_bytes,
-            index: stats.index.into(),
-            index_bytes: stats.index_bytes,
-            index_slots: stats.index_slots,
-            index_resizes: stats.index_resizes,
-            index_resizing: stats.index_resizing,
+            waiting_bytes: pool.waiting_bytes,
+            readers: pool.readers.into(),
+            readers_holding_up: pool.readers_holding_up.into(),
+            lost_bytes: pool.lost_bytes,
+            damaged_bytes: pool.damaged_bytes,
+            free_bytes: pool.free_bytes,
+            largest_free_bytes: pool.largest_free_bytes,
+            pool_bytes: pool.size_bytes,
+            index: index.name.into(),
+            index_bytes: index.bytes,
+            index_slots: index.slots,
+            index_resizes: index.resizes,
+            index_resizing: index.resizing,
             index_cache_bytes: cache.bytes,
             index_cache_hits: cache.hits,
             index_cache_misses: cache.misses,

@@ -286,7 +286,8 @@ mod tests {
         for check in BOTH {
             let report = check(&store, &mut |_, _| {});
             assert_eq!((report.records, of_records(&report).len()), (1100, 2));
-            let unread = of_records(&report).into_iter().find(|finding| finding.place.offset() == places[8]).unwrap();
+            let unread =
+                of_records(&report).into_iter().find(|finding| finding.place.offset() == places[8]).unwrap();
             assert!(
                 unread.found.ends_with("its key cannot be told") && unread.touches.is_none(),
                 "{unread:?}"

@@ -426,8 +426,6 @@ mod tests {
     use terrace_medium::{Dram, Shm};
     use terrace_pool::{Lock, PoolOptions, Start};
 
-    type Store<M = Shm> = small::Store<M>;
-
     #[test]
     fn draws_are_those_of_splitmix64() {
         let (store, _) = store();

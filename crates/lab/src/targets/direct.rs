@@ -4,13 +4,16 @@ use super::expiring::{self, Time};
 use super::options::{REBOOTED, is_unmade, options, refused_after_reboot, shared};
 use std::sync::Arc;
 use terrace_engine::direct::{Direct, Key as EngineKey, Settings};
-use terrace_engine::{Change, Clock, Commit, Engine, Entry, Put, Token, What, Write, WriteError};
+use terrace_engine::{
+    Change, Clock, Commit, Durability, Durably, Engine, Entry, Pooled, Put, Token, What, Write, WriteError,
+};
 use terrace_index::{Bytes, CacheBounds, hash::Clht};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Liveness, Pool};
 use terrace_testkit::crash::{Dice, Effect, Key, Mix, Op, Plan, Reply, Subject, Target, Version};
 
-type Store<M> = Direct<Clht<M, Bytes<EngineKey>>>;
+type Index<M> = Clht<M, Bytes<EngineKey>>;
+type Store<M> = Direct<M>;
 
 /// The engine.
 pub struct DirectEngine;
@@ -129,9 +132,11 @@ impl<M: MappedMedium> Engineered<M> {
             index_cache: CacheBounds::default(),
             verify_reads: true,
             read_only: false,
+            durability: Durability::Power,
             clock: time.clock.clone(),
         };
-        let mut store = Store::open(pool.clone(), settings).map_err(|error| error.to_string())?;
+        let mut store =
+            Direct::open::<Index<M>>(pool.clone(), settings).map_err(|error| error.to_string())?;
         // In two runs of three, the short batches of a run go through several pieces.
         store.publish_in_pieces_of([64, 1, 2][(plan.seed % 3) as usize]);
         let store = Arc::new(store);
@@ -140,7 +145,10 @@ impl<M: MappedMedium> Engineered<M> {
 
     fn put(&self, key: Key, version: Version) -> Result<(), WriteError> {
         let value = value(key, version);
-        self.store.put(Put { key: &self.keys[key], value: &value, expires_at: self.time.expiry(version) })
+        self.store.put(
+            Put { key: &self.keys[key], value: &value, expires_at: self.time.expiry(version) },
+            Durably::Store,
+        )
     }
 
     /// Changes a key if `decide` says so when it sees its version.
@@ -150,16 +158,20 @@ impl<M: MappedMedium> Engineered<M> {
         decide: impl Fn(Option<Version>) -> Option<Option<Version>>,
     ) -> Result<Option<Version>, WriteError> {
         let mut seen = None;
-        self.store.modify(&self.keys[key], &mut |entry| {
-            seen = entry.and_then(|entry| version_of(key, entry).ok());
-            match decide(seen) {
-                None => Change::Keep,
-                Some(None) => Change::Remove,
-                Some(Some(version)) => {
-                    Change::Put { value: value(key, version), expires_at: self.time.expiry(version) }
+        self.store.modify(
+            &self.keys[key],
+            &mut |entry| {
+                seen = entry.and_then(|entry| version_of(key, entry).ok());
+                match decide(seen) {
+                    None => Change::Keep,
+                    Some(None) => Change::Remove,
+                    Some(Some(version)) => {
+                        Change::Put { value: value(key, version), expires_at: self.time.expiry(version) }
+                    }
                 }
-            }
-        })?;
+            },
+            Durably::Store,
+        )?;
         Ok(seen)
     }
 
@@ -184,7 +196,7 @@ impl<M: MappedMedium> Engineered<M> {
             // Else another has changed it since it was looked at; alone, nobody has.
             if known.token() == token {
                 let write = Write { key: &self.keys[key], what };
-                match self.store.commit(&[write], &[(&self.keys[key], known)])? {
+                match self.store.commit(&[write], &[(&self.keys[key], known)], Durably::Store)? {
                     Commit::Done => return Ok(seen),
                     Commit::Changed(_) if self.is_shared => {}
                     Commit::Changed(_) => return Err(changed()),
@@ -214,13 +226,17 @@ impl<M: MappedMedium> Engineered<M> {
     /// Removes a key. Where entries expire, it is made to expire at once, by turns.
     fn remove(&self, key: Key) -> Result<(), WriteError> {
         if !self.time.is_on {
-            return self.store.remove(&self.keys[key]).map(drop);
+            return self.store.remove(&self.keys[key], Durably::Store).map(drop);
         }
         let now = self.time.clock.now_ms();
-        self.store.modify(&self.keys[key], &mut |entry| match entry.map(|entry| version_of(key, entry)) {
-            Some(Ok(version)) if version % 2 == 1 => Change::Expire(Some(now)),
-            _ => Change::Remove,
-        })
+        self.store.modify(
+            &self.keys[key],
+            &mut |entry| match entry.map(|entry| version_of(key, entry)) {
+                Some(Ok(version)) if version % 2 == 1 => Change::Expire(Some(now)),
+                _ => Change::Remove,
+            },
+            Durably::Store,
+        )
     }
 
     /// All effects at once, if the key behind the first stays as it is.
@@ -243,7 +259,7 @@ impl<M: MappedMedium> Engineered<M> {
         // Where threads meet, another may change it meanwhile; alone, never.
         for _ in 0..100 {
             let token = self.store.token(kept)?;
-            match self.store.commit(&writes, &[(kept, token.into())])? {
+            match self.store.commit(&writes, &[(kept, token.into())], Durably::Store)? {
                 Commit::Done => return Ok(()),
                 Commit::Changed(_) if self.is_shared => {}
                 Commit::Changed(_) => break,
@@ -273,7 +289,7 @@ impl<M: MappedMedium> Engineered<M> {
             let version = if all_along && known.token() == token { known } else { token.into() };
             expected.push((&*self.keys[key], version));
         }
-        match self.store.commit(&[], &expected) {
+        match self.store.commit(&[], &expected, Durably::Store) {
             Ok(Commit::Done) => Ok(Some(found)),
             Ok(Commit::Changed(_)) => Ok(None),
             Err(error) => Err(error.to_string()),
@@ -288,7 +304,7 @@ impl<M: MappedMedium> Engineered<M> {
             1 => _ = self.store.sweep_expired(64),
             _ => {
                 let key = &self.keys[(step / 3) as usize % self.keys.len()];
-                self.store.modify(key, &mut |_| Change::Expire(Some(expiring::far_off())))?;
+                self.store.modify(key, &mut |_| Change::Expire(Some(expiring::far_off())), Durably::Store)?;
             }
         }
         Ok(())
@@ -329,7 +345,7 @@ impl<M: MappedMedium> Engineered<M> {
                 expires_at: self.time.expiry(version),
             })
             .collect();
-        self.store.put_many(&puts).into_iter().collect()
+        self.store.put_many(&puts, Durably::Store).into_iter().collect()
     }
 }
 
@@ -344,7 +360,7 @@ impl<M: MappedMedium> Subject<M> for Engineered<M> {
     }
 
     fn look_after(&self) {
-        self.store.look_after_others();
+        self.store.recover_dead();
     }
 
     fn recover(medium: M, plan: &Plan) -> Result<Option<Self>, String> {

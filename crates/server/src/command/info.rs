@@ -154,6 +154,7 @@ fn clients(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
 
 fn memory(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Result {
     let store = &figures.store;
+    let pool = store.pool.unwrap_or_default();
     let used = stats::used_memory(&cx.shared.stats, store);
     // ORDER: Relaxed: a figure to look at.
     let peak = cx.shared.stats.memory_peak.load(Relaxed);
@@ -181,8 +182,8 @@ fn memory(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Re
             ("number_of_cached_scripts", &0),
             ("number_of_functions", &0),
             ("number_of_libraries", &0),
-            ("maxmemory", &store.size_bytes),
-            ("maxmemory_human", &human(store.size_bytes)),
+            ("maxmemory", &pool.size_bytes),
+            ("maxmemory_human", &human(pool.size_bytes)),
             ("maxmemory_policy", &"noeviction"),
             ("mem_fragmentation_ratio", &format!("{:.2}", resident as f64 / used.max(1) as f64)),
             ("mem_fragmentation_bytes", &(i128::from(resident) - i128::from(used))),
@@ -196,8 +197,8 @@ fn memory(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Re
             ("active_defrag_running", &0),
             ("lazyfree_pending_objects", &0),
             ("lazyfreed_objects", &0),
-            ("pool_free_bytes", &store.free_bytes),
-            ("pool_waiting_bytes", &store.waiting_bytes),
+            ("pool_free_bytes", &pool.free_bytes),
+            ("pool_waiting_bytes", &pool.waiting_bytes),
         ],
     )
 }
@@ -322,7 +323,10 @@ fn stats_section(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::
             ("dump_payload_sanitizations", &0),
             ("damaged_records_skipped", &figures.store.damaged_records_skipped),
             // 0: there is none.
-            ("index_cache_bytes", &figures.store.index_cache.unwrap_or_default().bytes),
+            (
+                "index_cache_bytes",
+                &figures.store.index.and_then(|index| index.cache).unwrap_or_default().bytes,
+            ),
             ("index_cache_hits", &cache_hits),
             ("index_cache_misses", &cache_misses),
         ],

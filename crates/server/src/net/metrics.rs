@@ -155,6 +155,7 @@ impl Source {
 
     fn store(&self, page: &mut Page<'_>) -> fmt::Result {
         let stats = self.shared.store.stats();
+        let (pool, index) = (stats.pool.unwrap_or_default(), stats.index.unwrap_or_default());
         page.info("pool", "The pool that is served", &[("path", self.shared.config.text(Key::Pool))])?;
         let shared = self.shared.config.is_on(Key::Shared);
         page.gauge("pool_shared", "Whether other processes may have it open, too", u64::from(shared))?;
@@ -167,33 +168,29 @@ impl Source {
         page.gauge("records_expiring", "Keys that have an expiry", stats.expiring)?;
         page.gauge("data_bytes", "Keys and values", stats.data_bytes)?;
         page.gauge("overhead_bytes", "What is used beyond the data", stats.overhead_bytes)?;
-        page.gauge("waiting_bytes", "Freed, but a reader may still see it", stats.waiting_bytes)?;
+        page.gauge("waiting_bytes", "Freed, but a reader may still see it", pool.waiting_bytes)?;
         page.gauge(
             "readers_holding_up",
             "Threads that waiting_bytes waits for",
-            stats.readers_holding_up.into(),
+            pool.readers_holding_up.into(),
         )?;
-        page.gauge("readers", "Threads that look at something now", stats.readers.into())?;
-        page.gauge("lost_bytes", "Freed, but only the next open gets it back", stats.lost_bytes)?;
-        page.gauge("damaged_bytes", "Found to be damaged and not used any more", stats.damaged_bytes)?;
+        page.gauge("readers", "Threads that look at something now", pool.readers.into())?;
+        page.gauge("lost_bytes", "Freed, but only the next open gets it back", pool.lost_bytes)?;
+        page.gauge("damaged_bytes", "Found to be damaged and not used any more", pool.damaged_bytes)?;
         page.counter(
             "damaged_records_skipped",
             "Damaged records that scans have left out since the store was opened",
             stats.damaged_records_skipped,
         )?;
-        page.gauge("free_bytes", "Free", stats.free_bytes)?;
-        page.gauge("largest_free_bytes", "The longest run of free memory", stats.largest_free_bytes)?;
-        page.gauge("pool_bytes", "The whole pool", stats.size_bytes)?;
-        page.info("index", "The index that the pool has", &[("name", stats.index.into())])?;
-        page.gauge("index_bytes", "The index", stats.index_bytes)?;
-        page.gauge("index_slots", "Slots of the index", stats.index_slots)?;
-        page.counter(
-            "index_resizes",
-            "Resizes of the index since the pool was created",
-            stats.index_resizes,
-        )?;
-        page.gauge("index_resizing", "Whether the index is being resized", u64::from(stats.index_resizing))?;
-        let cache = stats.index_cache.unwrap_or_default();
+        page.gauge("free_bytes", "Free", pool.free_bytes)?;
+        page.gauge("largest_free_bytes", "The longest run of free memory", pool.largest_free_bytes)?;
+        page.gauge("pool_bytes", "The whole pool", pool.size_bytes)?;
+        page.info("index", "The index that the pool has", &[("name", index.name.into())])?;
+        page.gauge("index_bytes", "The index", index.bytes)?;
+        page.gauge("index_slots", "Slots of the index", index.slots)?;
+        page.counter("index_resizes", "Resizes of the index since the pool was created", index.resizes)?;
+        page.gauge("index_resizing", "Whether the index is being resized", u64::from(index.resizing))?;
+        let cache = index.cache.unwrap_or_default();
         page.gauge("index_cache_bytes", "Size of the index's cache; 0: it has none", cache.bytes)?;
         page.counter("index_cache_hits", "Searches that the index's cache has answered", cache.hits)?;
         page.counter("index_cache_misses", "Searches that it has left to the index", cache.misses)?;

@@ -1,6 +1,6 @@
 //! Neighbouring commands that are executed together.
 
-use terrace::{Put, Store};
+use terrace::{Put, PutOptions, Store, WriteError};
 use terrace_protocol::{Args, Reply};
 
 use super::{OUTPUT_HIGH_WATER, State};
@@ -129,13 +129,21 @@ fn put_all(
     reply: &mut Reply<'_>,
 ) -> usize {
     let began = state.counters.begin_together(places[0], places.len());
-    for (done, place) in store.put_many(puts).into_iter().zip(places) {
-        match done {
-            Ok(()) => reply.ok(),
-            Err(error) => {
-                state.failed(reply, Failure::from(error).message());
-                state.counters.failed(*place);
-            }
+    let mut answer = |done: Result<(), WriteError>, place: usize| match done {
+        Ok(()) => reply.ok(),
+        Err(error) => {
+            state.failed(reply, Failure::from(error).message());
+            state.counters.failed(place);
+        }
+    };
+    match puts {
+        [put] => {
+            let options = PutOptions::new().expires_at(put.expires_at);
+            answer(store.put_with(put.key, put.value, options), places[0]);
+        }
+        puts => {
+            let done = store.put_many(puts).into_iter();
+            done.zip(places).for_each(|(done, place)| answer(done, *place));
         }
     }
     state.tally.executed(puts.len() as u64, flag::WRITE);
