@@ -47,14 +47,14 @@ impl Backoff {
     /// A turn of a wait in which asking takes a while. Returns whether it slept.
     #[cold]
     pub fn rest(&mut self) -> bool {
-        let naps = self.rests.checked_sub(YIELDS);
+        let sleeps = self.rests.checked_sub(YIELDS);
         self.rests = self.rests.saturating_add(1);
-        match (INSTEAD.get(), naps) {
+        match (INSTEAD.get(), sleeps) {
             (Some(instead), _) => instead(),
             (None, None) => std::thread::yield_now(),
-            (None, Some(naps)) => nap(length(naps)),
+            (None, Some(sleeps)) => sleep(length(sleeps)),
         }
-        naps.is_some()
+        sleeps.is_some()
     }
 }
 
@@ -69,12 +69,12 @@ pub fn rest_with(instead: fn()) {
 }
 
 /// How long the nap is that follows so many.
-fn length(naps: u32) -> Duration {
-    LONGEST.min(SHORTEST * (1 << naps.min(8)))
+fn length(sleeps: u32) -> Duration {
+    LONGEST.min(SHORTEST * (1 << sleeps.min(8)))
 }
 
 #[allow(clippy::disallowed_methods, reason = "who is waited for tells nobody, or its way would cost more")]
-fn nap(time: Duration) {
+fn sleep(time: Duration) {
     std::thread::sleep(time);
 }
 
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn each_nap_is_twice_as_long_as_the_one_before_up_to_the_longest() {
-        let lengths = [0, 1, 2, 3, 4, u32::MAX].map(|naps| length(naps).as_micros());
+        let lengths = [0, 1, 2, 3, 4, u32::MAX].map(|sleeps| length(sleeps).as_micros());
         assert_eq!(lengths, [50, 100, 200, 400, 500, 500]);
     }
 
@@ -108,7 +108,7 @@ mod tests {
         };
         let before = waits();
         // One nap may be over before it has begun, where the machine stands still for as long.
-        assert!((0..100).any(|_| (nap(LONGEST), waits() > before).1));
+        assert!((0..100).any(|_| (sleep(LONGEST), waits() > before).1));
     }
 
     #[test]

@@ -30,7 +30,7 @@ fn use_it(pool: &Pool<Shm>) -> bool {
     fill_and_empty(pool);
     let _ = pool.grow(pool.size() + 4096);
     fill_and_empty(pool);
-    pool.relieve();
+    pool.reclaim_blocking();
     pool.space();
     pool.verify_memory();
     ["one", "two"].iter().all(|name| is_intact(pool, name) != Some(false))
@@ -60,7 +60,7 @@ fn every_length_that_matters_is_an_error_or_the_whole_pool() {
     let image = closed_image();
     let layout = Layout::new(Geometry::tiny()).unwrap();
     let parts = [512, 4096, 4608, layout.roots, layout.participants, layout.shared, layout.allocator];
-    let more = [layout.seats, layout.zones, layout.zones + 4096, layout.smallest(), TINY - 4096, TINY];
+    let more = [layout.thread_slots, layout.zones, layout.zones + 4096, layout.smallest(), TINY - 4096, TINY];
     for len in parts.into_iter().chain(more).flat_map(|at| [at - 1, at, at + 1]).chain([0, 1, 8]) {
         let mut bytes = image.clone();
         bytes.resize(len as usize, 0xee);

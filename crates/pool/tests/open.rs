@@ -238,7 +238,7 @@ fn sizes_labels_and_geometries_out_of_range_are_refused() {
     }
     let long = tiny(&path).label(&"x".repeat(64));
     assert!(matches!(problem(long.create::<Shm>()), Problem::LabelTooLong));
-    let none = tiny(&path).geometry(Geometry { seats: 0, ..Geometry::tiny() });
+    let none = tiny(&path).geometry(Geometry { thread_slots: 0, ..Geometry::tiny() });
     assert!(matches!(problem(none.create::<Shm>()), Problem::Geometry(_)));
     assert!(!path.exists());
     assert_eq!(PoolOptions::at(&path).size(TINY + 4095).create::<Shm>().unwrap().size(), TINY);

@@ -122,7 +122,7 @@ fn the_error_says_so_if_the_process_that_has_the_pool_stands_still() {
 
 /// The process numbers of the others who share the pool, and whether they stand still.
 fn others(pool: &Pool<Shm>) -> Vec<(u32, bool)> {
-    pool.others().into_iter().map(|holder| (holder.pid, holder.stopped)).collect()
+    pool.other_participants().into_iter().map(|holder| (holder.pid, holder.stopped)).collect()
 }
 
 /// A pool that this process shares twice, and once a child that stands still; it has the slot between.
@@ -141,10 +141,10 @@ fn shared_with_one_that_stands_still(path: &Path) -> ([Pool<Shm>; 2], Child) {
 fn of_those_who_share_a_pool_those_who_stand_still_are_said_to() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let ([one, two], process) = shared_with_one_that_stands_still(&dir.path().join("a.pool"));
-    let (me, it) = ((std::process::id(), false), (process.id(), true));
-    assert_eq!((others(&one), others(&two)), (vec![it, me], vec![me, it]));
+    let (own, it) = ((std::process::id(), false), (process.id(), true));
+    assert_eq!((others(&one), others(&two)), (vec![it, own], vec![own, it]));
     end(process);
-    assert_eq!(others(&one), [me]);
+    assert_eq!(others(&one), [own]);
 }
 
 #[test]

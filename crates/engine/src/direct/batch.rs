@@ -64,7 +64,9 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     fn is_named(&self, guard: &Guard<'_, I::Medium>, word: u64) -> bool {
         let lock = Lock::of(self.root.lock());
         let at = match self.root.active() {
-            0 if I::Medium::VOLATILE_CACHE && Lock::may_be_unsettled(lock.peek(guard.pool().medium())) => {
+            0 if I::Medium::VOLATILE_CACHE
+                && Lock::may_be_unfenced(lock.load_word(guard.pool().medium())) =>
+            {
                 self.root.settling_active()
             }
             at => at,

@@ -22,7 +22,7 @@ where
     I: PointIndex<Kind = Kind> + Stored<Medium = <I as PointIndex>::Medium>,
 {
     pub(super) fn check_all(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
-        if !self.pool().others().is_empty() {
+        if !self.pool().other_participants().is_empty() {
             return self.check_beside(progress);
         }
         let guard = self.pool().pin();

@@ -193,7 +193,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             let guard = self.pool().pin();
             for &(offset, size) in blocks.by_ref().take(REMOVALS) {
                 guard.retire(offset, size);
-                if guard.is_short_of_notes() {
+                if guard.is_limbo_full() {
                     break;
                 }
             }

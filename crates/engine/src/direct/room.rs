@@ -189,7 +189,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
                 // Where there is no room for it, there may be some for another.
                 let _ = self.move_extent(guard, record);
             }
-            !guard.is_short_of_notes()
+            !guard.is_limbo_full()
         });
     }
 
@@ -222,7 +222,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
         guard: &Guard<'_, I::Medium>,
         record: &Record<'_>,
     ) -> Result<(), PoolFull> {
-        guard.prepare_to_retire(2)?;
+        guard.reserve_retirements(2)?;
         // A value that does not match its checksum stays where it is.
         let Ok((_, value)) = record.value(guard, true) else { return Ok(()) };
         let staged = self.stage_moved(guard, record, value)?;

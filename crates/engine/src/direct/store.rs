@@ -58,7 +58,7 @@ where
 {
     /// The store in `pool`, made if there is none; what a crash has cut off is ended.
     pub fn open(pool: Pool<<I as PointIndex>::Medium>, settings: Settings) -> Result<Self, OpenError> {
-        let opening = pool.bring_up();
+        let opening = pool.initialize();
         let mut index = match I::recover(&pool, INDEX)? {
             Some(index) => index,
             None if pool.is_read_only() || settings.read_only => return Err(OpenError::Empty),
@@ -82,7 +82,7 @@ where
             compactor: Compactor::default(),
             skipped: AtomicU64::new(0),
         };
-        if !pool.is_read_only() && !pool.is_up() {
+        if !pool.is_read_only() && !pool.is_initialized() {
             store.batch_finished = store.end_batch()?;
         }
         opening.done();
@@ -134,7 +134,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
             expiring: tally.expiring,
             data_bytes: tally.data_bytes,
             overhead_bytes: used.saturating_sub(tally.data_bytes),
-            waiting_bytes: space.waiting,
+            waiting_bytes: space.waiting_bytes,
             // The guard above is one of them.
             readers: space.readers.saturating_sub(1),
             readers_holding_up: space.holding_up,
@@ -240,7 +240,7 @@ where
         if self.is_running().is_err() {
             return false;
         }
-        self.pool().tidy();
+        self.pool().reclaim_nonblocking();
         self.index.maintain(&self.pool().pin())
     }
     fn compact(&self) -> bool {
@@ -253,7 +253,7 @@ where
         self.take_over()
     }
     fn others(&self) -> Vec<Holder> {
-        self.pool().others()
+        self.pool().other_participants()
     }
     fn post_notice(&self, text: &str) -> bool {
         self.pool().post_notice(text)
@@ -262,7 +262,7 @@ where
         self.pool().end_stopped(holder)
     }
     fn is_to_sweep(&self) -> bool {
-        self.is_running().is_ok() && Lock::of(self.root.sweeper()).elect(self.pool())
+        self.is_running().is_ok() && Lock::of(self.root.sweeper()).hold_for_process(self.pool())
     }
     fn needs_collection(&self) -> bool {
         self.pool().needs_collection()

@@ -106,6 +106,6 @@ fn a_pool_that_was_left_is_free_though_a_process_that_is_being_started_has_its_h
     let pool = open::<Shm>(&path);
     let copy = pool.medium().mapping().as_file().unwrap().try_clone().unwrap();
     drop(pool);
-    let alone = options(&path).shared(false).open::<Shm>().unwrap();
-    drop((copy, alone));
+    let exclusive = options(&path).shared(false).open::<Shm>().unwrap();
+    drop((copy, exclusive));
 }

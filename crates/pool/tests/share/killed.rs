@@ -67,11 +67,11 @@ fn the_watches_of_the_dead_are_free_again_and_those_of_the_living_go_on() {
     let mut new: Vec<_> = (1..count).map(|_| pool.watch(b"new").unwrap()).collect();
     assert_eq!(pool.recover_dead(), 0);
     mine.has_changed();
-    pool.tell_watches(b"dead");
+    pool.notify_watches(b"dead");
     assert!(!mine.has_changed() && !new.iter_mut().any(Watch::has_changed));
-    pool.tell_watches(b"new");
+    pool.notify_watches(b"new");
     assert!(!mine.has_changed() && new.iter_mut().all(Watch::has_changed));
-    pool.tell_watches(b"mine");
+    pool.notify_watches(b"mine");
     assert!(mine.has_changed() && !new.iter_mut().any(Watch::has_changed));
 }
 

@@ -55,14 +55,15 @@ fn who_stands_still_is_ended_and_nobody_else() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     let [(mut still, _lines), (mut other, mut lines)] = [(), ()].map(|()| stays_at(&path));
-    let holder =
-        |process: &Kept| pool.others().into_iter().find(|holder| holder.pid == process.pid()).unwrap();
+    let holder = |process: &Kept| {
+        pool.other_participants().into_iter().find(|holder| holder.pid == process.pid()).unwrap()
+    };
     assert!(!pool.end_stopped(&holder(&still)).unwrap(), "it runs");
     stop(&still.0);
     let (stopped, running) = (holder(&still), holder(&other));
     assert!(stopped.stopped && !running.stopped);
     let since_ms = stopped.since_ms + 1;
-    for nobody in [
+    for placeholder in [
         running.clone(),
         // What was seen of the one that stands still is of another life, or of another process.
         Holder { since_ms, ..stopped.clone() },
@@ -71,7 +72,7 @@ fn who_stands_still_is_ended_and_nobody_else() {
         Holder { pid: 0, ..stopped.clone() },
         Holder { pid: u32::MAX, ..stopped.clone() },
     ] {
-        assert!(!pool.end_stopped(&nobody).unwrap(), "{nobody:?}");
+        assert!(!pool.end_stopped(&placeholder).unwrap(), "{placeholder:?}");
     }
     assert!(pool.end_stopped(&stopped).unwrap());
     assert_eq!(still.0.wait().unwrap().signal(), Some(libc::SIGKILL));
@@ -88,7 +89,7 @@ fn one_that_has_run_since_it_was_seen_is_not_ended() {
     let pool = open::<Shm>(&path);
     let (process, _lines) = stays_at(&path);
     stop(&process.0);
-    let seen = pool.others().into_iter().next().unwrap();
+    let seen = pool.other_participants().into_iter().next().unwrap();
     assert!(!pool.end_stopped(&Holder { ran_ticks: seen.ran_ticks + 1, ..seen.clone() }).unwrap());
     assert!(pool.end_stopped(&seen).unwrap());
 }
@@ -137,10 +138,10 @@ fn who_has_one_thread_stopped_of_several_does_not_stand_still() {
     while state_of(process.pid()) != Some('t') {
         std::thread::yield_now();
     }
-    assert!(!pool.others()[0].stopped, "its other thread runs");
+    assert!(!pool.other_participants()[0].stopped, "its other thread runs");
     // Now all of it.
     kill_process(Pid::from_child(&process.0), Signal::STOP).unwrap();
-    while !pool.others()[0].stopped {
+    while !pool.other_participants()[0].stopped {
         std::thread::yield_now();
     }
 }
@@ -149,13 +150,13 @@ fn who_has_one_thread_stopped_of_several_does_not_stand_still() {
 fn the_number_of_a_process_that_is_not_to_be_seen_from_here_is_not_told_as_one_of_here() {
     let (_directory, path) = directory();
     let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
-    let told = || one.others()[0].to_string();
-    assert!(told().starts_with(&format!("process {} (", std::process::id())), "{}", told());
+    let message = || one.other_participants()[0].to_string();
+    assert!(message().starts_with(&format!("process {} (", std::process::id())), "{}", message());
     // The slot of the second one, as if its process had begun at another time.
     let began = Offset::<Word>::new(one.layout().participants + 64 + 8 * 2);
     one.region().at(began).fetch_add(one.medium(), 1, Relaxed);
     let foreign = format!("process {} of another namespace (", std::process::id());
-    assert!(told().starts_with(&foreign), "{}", told());
+    assert!(message().starts_with(&foreign), "{}", message());
     drop(two);
 }
 
@@ -213,7 +214,7 @@ fn a_process_that_only_has_the_number_of_a_sharer_is_not_ended() {
         let at = Offset::<Word>::new(one.layout().participants + 64 + 8 * nth);
         one.region().at(at).store(one.medium(), word, Release);
     }
-    let others = one.others();
+    let others = one.other_participants();
     assert!(others.len() == 1 && others[0].pid == stranger.pid() && others[0].stopped, "{others:?}");
     assert!(!one.end_stopped(&others[0]).unwrap());
     drop(two);
