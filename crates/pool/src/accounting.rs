@@ -84,7 +84,7 @@ impl<M: MappedMedium> Pool<M> {
         space
     }
 
-    /// The sum of the counter `counter` of all seats since the pool was opened. See [`Guard::seat_counter`](crate::Guard::seat_counter).
+    /// The sum of the counter `counter` of all seats since the pool was opened. See [`Guard::slot_counter`](crate::Guard::slot_counter).
     ///
     /// # Panics
     /// If `counter` is not below 8.
@@ -181,7 +181,7 @@ impl<M: MappedMedium> Inner<M> {
     /// Counts the bytes in blocks and in limbo anew, if nobody allocates or frees meanwhile. Returns whether that was so. By the collector.
     pub(crate) fn recount_if_quiet(&self) -> bool {
         let (medium, shared) = (self.medium(), self.shared());
-        // ORDER: Relaxed: the barrier in `quiet` keeps it before what is counted; one that is too old only says that the count is not to be believed.
+        // ORDER: Relaxed: the barrier in `snapshot_if_quiet` keeps it before what is counted; one that is too old only says that the count is not to be believed.
         let requests = shared.collection_requests.load(medium, Relaxed);
         let Some(before) = self.snapshot_if_quiet() else { return false };
         let (small, large) = self.count_all();
@@ -220,7 +220,7 @@ impl<M: MappedMedium> Inner<M> {
             [small, large, freed, retired, self.cached(slot)]
         };
         let counts = self.used_slots().map(count).collect();
-        // ORDER: who has come since and is not seen below has counted nothing that was read above. What others did whose pins are seen to be over is seen, too (`is_behind`).
+        // ORDER: who has come since and is not seen below has counted nothing that was read above. What others did whose pins are seen to be over is seen, too (`is_pinned_before`).
         full_barrier(self.medium());
         (!is_anyone_pinned()).then_some(counts)
     }
@@ -239,7 +239,7 @@ impl<M: MappedMedium> Inner<M> {
     fn readers(&self) -> (u32, u32) {
         let now = self.epoch();
         let pinned = self.used_slots().filter_map(|slot| self.is_pinned_before(slot, now));
-        pinned.fold((0, 0), |(all, behind), is_behind| (all + 1, behind + u32::from(is_behind)))
+        pinned.fold((0, 0), |(all, behind), is_pinned_before| (all + 1, behind + u32::from(is_pinned_before)))
     }
 
     /// The participants of those threads.
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_counted_as_that_and_as_nothing_else() {
+    fn quarantined_memory_is_counted_once() {
         let pool = Pool::<Dram>::anonymous((1 << 20) + PAGE).unwrap();
         let (inner, zones) = (&pool.0, &pool.0.memory.zones);
         let (before, counted) = (pool.space(), inner.count_all());
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_an_earlier_era_left_only_what_was_closed_in_order_is_counted_by_its_bitmaps() {
+    fn only_cleanly_closed_units_are_counted_by_their_bitmaps() {
         for (start, expected) in [(Start::Clean, (128, 3 * 1024)), (Start::Unclean, (0, 0))] {
             let (_directory, pool) = reopened::<Dram>(start, |pool| {
                 take(pool, 3, 1000);

@@ -7,7 +7,7 @@
 //!   closed in order         they match the check that the close left in `old`             it goes on as it was
 //!   left in use             the state matches its own check, and a slab is taken whole    all it holds is old: see `collect`
 //! ```
-//! A unit that is not believed is set apart ([`Use::Damaged`]): nothing is handed out from it and nothing given back to it, in this life and the next
+//! A unit that is not believed is set apart ([`UnitUse::Quarantined`]): nothing is handed out from it and nothing given back to it, in this life and the next
 //! ones. What it holds can be read as before, for what is read is proved by other checks than these; `check` tells of it, and a salvage leaves it
 //! behind. So damage here costs a unit of memory and nothing else.
 //!
@@ -42,10 +42,10 @@ impl<M: MappedMedium> Inner<M> {
         self.revalidated(unit, self.unit(unit))
     }
 
-    /// As `arrive`, for who has the unit's description already.
+    /// As `revalidate`, for who has the unit's description already.
     #[inline(always)]
     pub(crate) fn revalidated(&self, unit: u64, entry: &Unit) -> UnitState {
-        // ORDER: Acquire: pairs with the store at the end of `arrive_now`.
+        // ORDER: Acquire: pairs with the store at the end of `revalidate_now`.
         let state = UnitState(entry.state.load(self.medium(), Acquire));
         if state.open_seq() == self.open_seq && state.usage() != UnitUse::Revalidating {
             state
@@ -103,7 +103,7 @@ impl<M: MappedMedium> Inner<M> {
             }
             None => self.judge(unit, state, Verdict::UncleanGranules),
         };
-        // ORDER: Release: as in `arrive_now`.
+        // ORDER: Release: as in `revalidate_now`.
         self.unit(unit).state.store(self.medium(), revalidated.0, Release);
     }
 
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_close_left_is_what_it_was_though_who_brought_it_in_has_died() {
+    fn resumed_revalidation_restores_closed_units() {
         let (_directory, pool) = reopened::<Shm>(Start::Clean, fill);
         for unit in closed_units(&pool) {
             let entry = pool.0.unit(unit);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_death_left_is_old_though_who_brought_it_in_has_died_too() {
+    fn resumed_revalidation_makes_units_of_a_crash_unclean() {
         let (_directory, pool) = reopened::<Shm>(Start::Unclean, fill);
         assert_eq!(pool.verify_memory(), [], "before anybody has touched it");
         let open_seq = pool.0.open_seq;
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn granules_that_are_taken_by_one_word_of_two_are_old_and_come_back() {
+    fn granules_set_in_either_word_are_old_and_reclaimed() {
         let mut unit = 0;
         let (_directory, pool) = reopened::<Shm>(Start::Unclean, |pool| {
             unit = pool.0.unit_at(blocks(pool, 1, LARGE)[0]).unwrap();
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_by_a_unit_that_another_brings_in_waits_for_that() {
+    fn thread_waits_for_a_revalidation_in_progress() {
         let (_directory, pool) = reopened::<Hooked>(Start::Clean, fill);
         for unit in closed_units(&pool) {
             let before = state(&pool, unit);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_death_left_is_a_slab_only_if_its_unit_is_taken_whole_is_no_head_and_has_a_class() {
+    fn unclean_slab_needs_a_whole_unit_and_a_valid_class() {
         let (_directory, pool) = reopened::<Shm>(Start::Unclean, fill);
         let medium = pool.medium();
         let unit = pool.0.all_units().find(|&unit| state(&pool, unit).usage() == UnitUse::Full).unwrap();
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_unit_says_so_at_once_and_so_it_does_if_who_came_by_dies() {
+    fn damaged_unit_is_quarantined_by_one_store() {
         let (_directory, pool, damaged) = with_damage();
         for unit in damaged {
             let states = Rc::new(RefCell::new(Vec::new()));
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_room_in_a_damaged_unit_and_nobody_looks_for_it_there() {
+    fn quarantined_unit_is_skipped_by_allocation() {
         let (_directory, pool, damaged) = with_damage();
         damaged.iter().for_each(|&unit| assert!(pool.0.revalidate(unit).usage() == UnitUse::Quarantined));
         let zones = &pool.0.memory.zones;
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_trace_takes_for_something_else_is_set_apart_with_its_unit_and_nothing_of_it_is_freed() {
+    fn contradicted_unit_is_quarantined_and_frees_nothing() {
         let mut kept = Vec::new();
         let mut wrong = [0; 3];
         let (_directory, pool) = reopened::<Shm>(Start::Unclean, |pool| {

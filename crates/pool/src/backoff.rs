@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_spins_then_gives_the_processor_away_a_few_times_and_then_sleeps() {
+    fn backoff_spins_then_yields_then_sleeps() {
         let mut backoff = Backoff::new();
         assert_eq!((1..).find(|_| backoff.spin()), Some((YIELDS + 1) * SPINS));
         assert_eq!((1..).find(|_| backoff.spin()), Some(SPINS));
@@ -93,13 +93,13 @@ mod tests {
     }
 
     #[test]
-    fn each_nap_is_twice_as_long_as_the_one_before_up_to_the_longest() {
+    fn sleeps_double_up_to_the_longest() {
         let lengths = [0, 1, 2, 3, 4, u32::MAX].map(|sleeps| length(sleeps).as_micros());
         assert_eq!(lengths, [50, 100, 200, 400, 500, 500]);
     }
 
     #[test]
-    fn who_naps_has_no_processor_meanwhile() {
+    fn sleeping_thread_uses_no_processor() {
         // Times that this thread has waited for something, as the kernel counts them.
         let waits = || {
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();

@@ -123,7 +123,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn of_a_light_and_a_heavy_one_who_store_and_then_look_one_at_least_sees_the_other() {
+    fn light_and_heavy_barrier_order_store_before_load() {
         // Where it is refused, nobody is light.
         if register() {
             let pool = exclusive_pool::<Dram>();

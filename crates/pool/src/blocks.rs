@@ -25,8 +25,8 @@ const RECOVER_EVERY: u32 = rests_in(Duration::from_millis(16));
 
 /// The pool has no room for what was asked.
 ///
-/// What is `waiting` was given back but may still be read by someone. The thread that was refused holds some of it up itself while it is pinned:
-/// [`Pool::relieve`], called with no guard alive, gets it back.
+/// What is `waiting_bytes` was given back but may still be read by someone. The thread that was refused holds some of it up itself while it is pinned:
+/// [`Pool::reclaim_blocking`], called with no guard alive, gets it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolFull {
     /// Bytes asked for.
@@ -379,7 +379,7 @@ impl<M: MappedMedium> Inner<M> {
         self.queue_chunk(slot);
         // Nobody else's death is to hold up memory.
         self.recover_all_dead();
-        // The owner of `seat` is pinned, so the epoch moves on by one at most.
+        // The owner of `slot` is pinned, so the epoch moves on by one at most.
         self.try_advance();
         if self.drain_all(slot) > 0
             && let Some(offset) = self.take(slot, bytes)
@@ -391,7 +391,7 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Takes a block of a larger class for `bytes` bytes, aligned as one of its own class: at most
-    /// [`LARGER`] classes up.
+    /// [`LARGER_CLASSES`] classes up.
     fn take_larger(&self, slot: &ThreadSlot, bytes: u64) -> Option<u64> {
         let classes = &self.memory.classes;
         let own = classes.of(bytes)?;
@@ -504,7 +504,7 @@ mod tests {
     use terrace_medium::Dram;
 
     #[test]
-    fn a_new_block_is_written_in_bytes_words_and_lines_where_it_lies() {
+    fn fresh_block_takes_bytes_words_and_lines() {
         let pool = exclusive_pool::<Dram>();
         let guard = pool.pin();
         let fresh = guard.alloc(4 * LINE).unwrap();
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_relieves_a_pool_is_told_whether_something_came_of_it() {
+    fn reclaim_blocking_returns_whether_it_reclaimed() {
         let pool = exclusive_pool::<Dram>();
         assert!(pool.reclaim_blocking(), "for the first time");
         assert!(!pool.reclaim_blocking(), "and then there is nothing");
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_looked_through_again_once_a_byte_a_slab_or_a_whole_slab_has_come_back() {
+    fn lists_are_scanned_again_after_enough_bytes_were_freed() {
         let pool = exclusive_pool::<Dram>();
         let (guard, shared, medium) = (pool.pin(), pool.0.shared(), pool.medium());
         let slot = guard.thread_slot();
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_have_left_is_handed_out_without_a_look_through_all_lists() {
+    fn drained_blocks_are_reused_without_a_scan_of_lists() {
         let pool = exclusive_pool::<Dram>();
         let guard = pool.pin();
         let mut last = 0;
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_reader_looks_now_and_then_whether_it_has_died() {
+    fn wait_for_readers_recovers_dead_ones() {
         thread_local!(static READER: Cell<Option<&'static Pool<Dram>>> = const { Cell::new(None) });
         thread_local!(static RESTS: Cell<u32> = const { Cell::new(0) });
         let (_directory, [pool, other]) = participants::<Dram, 2>(crate::Geometry::tiny());
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_pinned_now_is_waited_for_with_all_that_is_retired_until_then() {
+    fn outwait_covers_current_pins_and_retirements() {
         thread_local!(static READER: RefCell<Option<Guard<'static, Dram>>> = const { RefCell::new(None) });
         let (_directory, [pool, other]) = participants::<Dram, 2>(crate::Geometry::tiny());
         let other: &'static Pool<Dram> = Box::leak(Box::new(other));
@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_is_told_why_and_what_helps() {
+    fn pool_full_states_cause_and_remedy() {
         let full = PoolFull { wanted: 1, size: 9, longest: None, waiting_bytes: 0, collecting: false };
         let messages = [
             (full, "the pool of 9 bytes has no room for 1 more; remove something or grow the pool"),

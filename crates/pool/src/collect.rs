@@ -187,7 +187,7 @@ impl<M: MappedMedium> Pool<M> {
         self.collect_until(&|| false, trace)
     }
 
-    /// As [`Pool::collect`], but gives up once `is_to_stop` says so while it waits for somebody, who may stand still: then nothing is freed this time, and the pool still needs a
+    /// As [`Pool::collect`], but gives up once `should_stop` says so while it waits for somebody, who may stand still: then nothing is freed this time, and the pool still needs a
     /// collection.
     pub fn collect_until(
         &self,
@@ -293,7 +293,7 @@ impl<M: MappedMedium> Inner<M> {
         turn > 0
     }
 
-    /// Waits until everyone who is pinned now has been unpinned; `None` if `is_to_stop` says before that it is not to wait any longer.
+    /// Waits until everyone who is pinned now has been unpinned; `None` if `should_stop` says before that it is not to wait any longer.
     #[must_use = "if it is to stop, they may be pinned still"]
     pub(crate) fn wait_grace_period(&self, should_stop: &dyn Fn() -> bool) -> Option<()> {
         let until = self.epoch() + GRACE_EPOCHS;
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_trace_names_is_listed_in_its_order_with_the_bytes_that_it_takes() {
+    fn reachable_lists_traced_blocks_in_order_with_sizes() {
         let pool = exclusive_pool::<Dram>();
         let guard = pool.pin();
         // Small blocks, and extents of one granule more than these and of many.
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_memory_waits_for_the_collector_until_it_is_done_or_somebody_stands_still() {
+    fn wait_for_collector_ends_if_a_participant_is_stopped() {
         let (_directory, [collector, waiting]) = participants::<Hooked, 2>(geometry());
         assert!(!waiting.0.wait_for_collector(), "there is none");
         assert!(wait_for(&collector, &waiting, 10 * CHECK_STOPPED_EVERY));
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_readers_waits_for_three_epochs_and_gives_up_only_after_having_slept() {
+    fn grace_period_takes_three_epochs_and_stops_after_a_sleep() {
         thread_local!(static RESTS: Cell<u32> = const { Cell::new(0) });
         let pool = exclusive_pool::<Dram>();
         let began = pool.0.epoch();
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_stays_as_it_is_though_the_trace_takes_it_for_something_else() {
+    fn new_unit_is_not_quarantined_if_contradicted() {
         let (_directory, pool) = reopened::<Dram>(Start::Unclean, |_| ());
         let guard = pool.pin();
         let [small, large] = [64, 1000].map(|bytes| guard.alloc(bytes).unwrap().fenced_later().into_offset());

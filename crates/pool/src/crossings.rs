@@ -72,7 +72,7 @@ pub(crate) fn offset_of(inner: &Inner<Hooked>, word: &Word) -> u64 {
 }
 
 #[test]
-fn whoever_sees_a_slab_sees_its_bitmap_clear() {
+fn visible_slab_has_a_clear_bitmap() {
     let pool = pool();
     let guard = pool.pin();
     let mut blocks = Vec::new();
@@ -105,7 +105,7 @@ fn whoever_sees_a_slab_sees_its_bitmap_clear() {
 }
 
 #[test]
-fn granules_that_were_freed_while_they_were_noted_are_not_old_in_the_slab_that_comes_there() {
+fn granules_freed_during_snapshot_are_not_old_in_a_new_slab() {
     let pool = pool();
     let guard = pool.pin();
     let extent = guard.alloc(4096).unwrap().fenced_later().into_offset();
@@ -123,13 +123,13 @@ fn granules_that_were_freed_while_they_were_noted_are_not_old_in_the_slab_that_c
     };
     hooked(free, || pool.0.snapshot_granules());
     assert_eq!(entry.taken.load(pool.medium(), Relaxed), 0);
-    let settle = move |access, offset| {
+    let exclude = move |access, offset| {
         if (access, offset) == (Access::Rmw, taken) {
             collector.0.exclude_freed_granules();
         }
     };
     pool.0.shared().slab_hint.store(pool.medium(), unit, Relaxed);
-    hooked(settle, || _ = guard.alloc(64).unwrap().fenced_later().into_offset());
+    hooked(exclude, || _ = guard.alloc(64).unwrap().fenced_later().into_offset());
     assert!(UnitState(entry.state.load(pool.medium(), Relaxed)).class().is_some());
     assert_eq!(entry.old.load(pool.medium(), Relaxed), 0);
 }
@@ -156,7 +156,7 @@ fn a_slab_that_is_not_given_back_after_all_has_no_old_granules() {
 }
 
 #[test]
-fn who_leaves_is_waited_for_while_it_gives_up_its_slabs() {
+fn release_waits_for_a_thread_that_disowns_slabs() {
     let (_directory, [leaver, other]) = participants::<Hooked, 2>(geometry());
     let guard = leaver.pin();
     let kept = guard.alloc(64).unwrap().fenced_later().into_offset();
@@ -182,7 +182,7 @@ fn who_leaves_is_waited_for_while_it_gives_up_its_slabs() {
 }
 
 #[test]
-fn of_a_note_in_a_seat_a_collector_sees_both_words_or_none() {
+fn collector_sees_overflow_entry_whole_or_not_at_all() {
     let pool = pool();
     let guard = pool.pin();
     let sizes = [64, 3000];
@@ -218,7 +218,7 @@ fn of_a_note_in_a_seat_a_collector_sees_both_words_or_none() {
 }
 
 #[test]
-fn bytes_are_not_counted_while_one_who_came_meanwhile_empties_a_cache() {
+fn recount_fails_while_a_new_thread_drains_a_cache() {
     let pool = pool();
     let guard = pool.pin();
     let offset = guard.alloc(64).unwrap().fenced_later().into_offset();

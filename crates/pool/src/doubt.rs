@@ -6,7 +6,7 @@
 //! goes on allocating and freeing from all slabs, and nobody waits for it.
 //!
 //! ```text
-//!   marks cleared | phase := MARKING | grace | caches, granules, limbo, suspects | grace | limbo | trace | grace | sweep | phase := SETTLED
+//!   marks cleared | phase := MARKING | grace | caches, granules, limbo, suspects | grace | limbo | trace | grace | sweep | phase := IDLE
 //! ```
 //! A *grace* lasts until everyone has been unpinned who was pinned when it began. While the phase is MARKING
 //! - who takes free bits of a slab into its cache marks them first, and then takes them;
@@ -164,7 +164,7 @@ impl<M: MappedMedium> Inner<M> {
         // 0 is no number.
         let number = u64::from(last.checked_add(1).unwrap_or(1));
         shared.collections.store(medium, number, Relaxed);
-        // ORDER: Release: who waits for the end of PENDING may find this in its place. The barrier: a thread that does not see the phase is seen to be pinned.
+        // ORDER: Release: who waits for the end of UNCLEAN may find this in its place. The barrier: a thread that does not see the phase is seen to be pinned.
         shared.phase.store(medium.point("phase.start-marking"), number << 32 | MARKING, Release);
         self.barrier_to_pins();
     }
@@ -187,9 +187,9 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Brings all units into this era, those too whose arrival has been left unfinished by somebody who died. From now on none arrives: what is marked in it is marked.
-    /// `None` if `is_to_stop` says so while it waits.
+    /// `None` if `should_stop` says so while it waits.
     pub(crate) fn finish_revalidations(&self, should_stop: &dyn Fn() -> bool) -> Option<()> {
-        // ORDER: Relaxed: only `Arriving` is acted upon, which releases nothing. Who was at it and lives has gone before the second look.
+        // ORDER: Relaxed: only `Revalidating` is acted upon, which releases nothing. Who was at it and lives has gone before the second look.
         let state = |unit: u64| UnitState(self.unit(unit).state.load(self.medium(), Relaxed));
         let is_revalidating =
             |state: UnitState| state.open_seq() == self.open_seq && state.usage() == UnitUse::Revalidating;
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_extent_that_the_trace_takes_for_a_small_block_the_granule_that_it_names_is_kept() {
+    fn extent_traced_as_small_block_keeps_its_granule() {
         let pool = exclusive_pool::<Dram>();
         let granule = 1 << pool.0.memory.zones.granule_log2();
         let bytes = 140 * granule;
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_slab_the_block_that_the_trace_takes_for_a_larger_one_is_kept() {
+    fn slab_block_traced_as_larger_one_is_kept() {
         let pool = exclusive_pool::<Dram>();
         let guard = pool.pin();
         let blocks: Vec<u64> =
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_freed_or_became_a_slab_while_granules_were_noted_is_not_garbage() {
+    fn granules_changed_during_snapshot_are_not_garbage() {
         let pool = exclusive_pool::<Dram>();
         let (inner, medium) = (&pool.0, pool.medium());
         let extents: Vec<u64> = (0..12).map(|_| block(&pool, 1000)).collect();
@@ -421,12 +421,12 @@ mod tests {
         }
         inner.exclude_freed_granules();
         let granule = 1u64 << inner.memory.zones.granule_log2();
-        let is_noted = |&offset: &u64| {
+        let is_old = |&offset: &u64| {
             let unit = inner.unit_at(offset).unwrap();
             let first = (offset - inner.memory.zones.start_of(unit)) / granule;
             old(unit) >> first & 1 == 1
         };
-        let still: Vec<bool> = extents.iter().map(is_noted).collect();
+        let still: Vec<bool> = extents.iter().map(is_old).collect();
         assert_eq!(still, [false, true].repeat(6), "those that are taken, and no other");
         assert_eq!(old(slab), 0);
     }
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_are_taken_while_the_sweep_is_at_their_word_are_not_garbage() {
+    fn blocks_taken_during_sweep_of_their_word_are_kept() {
         let pool = exclusive_pool::<Hooked>();
         let (inner, kept) = (&pool.0, block(&pool, 24));
         let (unit, class) = (inner.unit_at(kept).unwrap(), inner.memory.classes.of(24).unwrap());

@@ -170,7 +170,7 @@ pub(crate) mod tests {
             }
         }
 
-        fn is_past_storing(&self) -> bool {
+        fn has_released_memory(&self) -> bool {
             has_released_memory(self.proc(), PID, "00:1b:7", 16)
         }
     }
@@ -185,17 +185,17 @@ pub(crate) mod tests {
 
     #[test]
     fn process_without_memory_that_has_its_lock_is_ending() {
-        for (threads, is_ending) in
+        for (threads, is_exiting) in
             [(&[0][..], true), (&[0, 0, 0], true), (&[8], false), (&[8, 0], false), (&[0, 0, 8], false)]
         {
-            assert_eq!(view(threads).is_past_storing(), is_ending, "{threads:?}");
+            assert_eq!(view(threads).has_released_memory(), is_exiting, "{threads:?}");
         }
         let view = view(&[0]);
         assert!(!has_released_memory(view.proc(), PID, "00:1b:7", 17), "another place");
         assert!(!has_released_memory(view.proc(), PID, "00:1b:8", 16), "another pool");
         assert!(!has_released_memory(view.proc(), PID + 1, "00:1b:7", 16), "no such process");
         view.write("fdinfo/3", "pos:\t0\n");
-        assert!(!view.is_past_storing(), "it has let go of the lock");
+        assert!(!view.has_released_memory(), "it has let go of the lock");
     }
 
     #[test]
@@ -203,19 +203,19 @@ pub(crate) mod tests {
         // A thread that has gone since the list was read, and one whose state cannot be read.
         let shown = view(&[0, 0]);
         fs::remove_file(shown.process().join("task/701/stat")).unwrap();
-        assert!(shown.is_past_storing());
+        assert!(shown.has_released_memory());
         fs::create_dir(shown.process().join("task/701/stat")).unwrap();
-        assert!(!shown.is_past_storing());
+        assert!(!shown.has_released_memory());
         // A line without a size, as of another kernel.
         for stat in ["", "700 (a) R 1 2 3\n"] {
             let shown = view(&[0]);
             shown.write("stat", stat);
-            assert!(!shown.is_past_storing(), "{stat:?}");
+            assert!(!shown.has_released_memory(), "{stat:?}");
         }
         for hidden in ["fdinfo", "task"] {
             let shown = view(&[0]);
             fs::remove_dir_all(shown.process().join(hidden)).unwrap();
-            assert!(!shown.is_past_storing(), "{hidden}");
+            assert!(!shown.has_released_memory(), "{hidden}");
         }
     }
 
@@ -224,7 +224,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_is_alive_has_memory_and_its_locks_are_found() {
+    fn live_process_has_memory_and_its_locks_are_found() {
         let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
         let open = || File::options().read(true).write(true).open(file.path()).unwrap();
         let (opened, other) = (open(), tempfile::NamedTempFile::new_in("/dev/shm").unwrap());
@@ -273,7 +273,7 @@ pub(crate) mod tests {
 
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a thread that outlives the first one of its process")]
-    fn who_goes_on_without_its_first_thread_has_memory() {
+    fn process_without_its_first_thread_has_memory() {
         // SAFETY: the child has one thread, the first of its process, and what that calls may be called after a fork.
         let child = unsafe { libc::fork() };
         if child == 0 {
@@ -304,7 +304,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_has_gone_meanwhile_has_nothing_and_of_what_cannot_be_read_nobody_can_tell() {
+    fn vanished_thread_has_no_memory_and_unreadable_is_an_error() {
         let own = directory(rustix::fs::CWD, "/proc/self").unwrap();
         // No thread has a number so high.
         assert!(!has_memory(&own, "task/4194304/stat").unwrap());

@@ -19,7 +19,7 @@ use terrace_medium::{MappedMedium, Word, full_barrier};
 /// Epochs that must have begun after the one in which a block was retired before it is free.
 pub(crate) const GRACE_EPOCHS: u64 = 3;
 
-/// An announcement: `| 63:32 lower half of the epoch | 31 temporary | 30 spilled | 29 heavy | 28:0 guards of the owner that are alive |`. Where all of the lower
+/// An announcement: `| 63:32 lower half of the epoch | 31 one pin | 30 overflowed | 29 full barrier | 28:0 guards of the owner that are alive |`. Where all of the lower
 /// half is one guard and no flag, which is nearly always, leaving takes one store.
 const EPOCH_SHIFT: u32 = 32;
 const EPOCH: u64 = u32::MAX as u64;
@@ -250,7 +250,7 @@ impl<M: MappedMedium> Inner<M> {
         slot.pin.store(self.medium(), flags, Release);
     }
 
-    /// Asks for care when the owner of `seat`, which is this thread, leaves.
+    /// Asks for care when the owner of `slot`, which is this thread, leaves.
     pub(crate) fn request_unpin_work(&self, slot: &ThreadSlot, flag: u64) {
         let word = slot.pin.load(self.medium(), Relaxed);
         slot.pin.store(self.medium(), word | flag, Relaxed);
@@ -267,9 +267,9 @@ impl<M: MappedMedium> Inner<M> {
         self.used_slots().any(|slot| self.is_pinned_before(slot, epoch) == Some(true))
     }
 
-    /// Whether the owner of `seat` is pinned in an earlier epoch than `epoch`; `None` if it is not pinned.
+    /// Whether the owner of `slot` is pinned in an earlier epoch than `epoch`; `None` if it is not pinned.
     pub(crate) fn is_pinned_before(&self, slot: &ThreadSlot, epoch: u64) -> Option<bool> {
-        // ORDER: Acquire: pairs with `withdraw`: what was done under pins that are over comes before the next epoch. (Behind plain loads one fence would do, but
+        // ORDER: Acquire: pairs with `clear_pin`: what was done under pins that are over comes before the next epoch. (Behind plain loads one fence would do, but
         // ThreadSanitizer knows no fences: it would take the next use of a block for a race with its last reader.)
         let pin = slot.pin.load(self.medium().point("epoch.check-pin"), Acquire);
         (pin & DEPTH_MASK != 0).then_some(pin >> EPOCH_SHIFT != epoch & EPOCH)
@@ -281,7 +281,7 @@ impl<M: MappedMedium> Inner<M> {
         if self.is_held_up(epoch) {
             return epoch;
         }
-        // ORDER: full: pairs with `announce`: a thread whose announcement is not seen below announced after this, and sees all that
+        // ORDER: full: pairs with `set_pin`: a thread whose announcement is not seen below announced after this, and sees all that
         // was unlinked before this.
         self.medium().point("epoch.barrier");
         self.barrier_to_pins();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn where_pins_are_not_light_one_of_who_pins_and_who_moves_on_sees_the_other() {
+    fn heavy_pin_and_epoch_advance_see_each_other() {
         let pool = pool();
         let (inner, medium) = (&pool.0, pool.medium());
         let missed =
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn who_forgets_all_its_guards_is_told() {
+    fn too_many_forgotten_guards_panic() {
         let pool = pool();
         let guard = pool.pin();
         let pin = &guard.thread_slot().pin;
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_that_does_not_name_its_medium_reads_what_it_keeps_and_nothing_beyond() {
+    fn erased_guard_reads_only_bytes_within_the_pool() {
         let pool = pool();
         let guard = pool.pin();
         let block = guard.alloc(64).unwrap().fenced_later().into_offset();

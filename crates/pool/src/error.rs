@@ -531,7 +531,7 @@ mod tests {
     use std::error::Error;
 
     #[test]
-    fn what_the_system_said_is_the_source_of_what_is_told() {
+    fn os_error_is_the_source_of_the_problem() {
         let said = || io::Error::other("so it is");
         let source = |problem| {
             let error = OpenError { pool: "a.pool".into(), problem };
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_in_vain_is_refused_in_these_words() {
+    fn refused_requests_have_these_messages() {
         let refused = || io::Error::other("so it is");
         let (asked, reserved) = (6 << 20, 3 << 19);
         let messages = [
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_told_in_the_largest_unit_of_which_there_is_a_whole_one() {
+    fn bytes_display_in_the_largest_fitting_unit() {
         let messages =
             [0, 1, 1023, 1024, 5 << 9, 3 << 19, 1 << 30, 1 << 40, 1 << 50].map(|it| Bytes(it).to_string());
         let expected =
@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_told_in_its_parts() {
+    fn release_displays_its_parts() {
         let messages = Release(1 << 40 | 22 << 28 | 333 << 16 | 4).to_string();
         assert!(messages.contains("1.22.333 ") && messages.contains("sharing 4)"), "{messages}");
     }

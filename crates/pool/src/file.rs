@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_path_is_refused_for_is_told_by_what_the_system_says_and_whether_its_directory_is_there() {
+    fn refusal_names_os_error_or_missing_directory() {
         let directory = tempfile::tempdir().unwrap();
         let problem =
             |name: &str, kind: ErrorKind| refusal(&directory.path().join(name), "open", kind.into());
@@ -292,13 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_no_pool_and_nobody_tries_for_ever() {
+    fn unreadable_file_is_no_pool_and_reading_ends() {
         let outcome = read_superblock(&File::open("/").unwrap());
         assert!(matches!(outcome, Err(Problem::Os("read", _))));
     }
 
     #[test]
-    fn what_a_signal_interrupts_is_read_on() {
+    fn interrupted_read_continues() {
         let mut outcomes = [Ok(2), Err(ErrorKind::Interrupted), Ok(3), Ok(0)].into_iter();
         let mut asked = Vec::new();
         let mut bytes = [0; 9];
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_a_file_without_a_table_is_named_by_its_lock_and_whether_it_stands_still_by_the_kernel() {
+    fn holder_without_table_is_found_by_its_kernel_lock() {
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
         assert_eq!(holder(&file), None);
         // SAFETY: what the child calls may be called after a fork.

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_is_full_as_far_as_it_is_there_is_looked_into_once_the_pool_has_grown() {
+    fn partial_last_unit_is_searched_after_growth() {
         let options = crate::PoolOptions::anonymous().size((1 << 20) + PAGE).max_size(4 << 20);
         let pool = options.create::<Dram>().unwrap();
         let (size, zones) = (pool.size(), &pool.0.memory.zones);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_refused_before_the_pool_grew_looks_for_memory_again() {
+    fn refused_thread_searches_again_after_growth() {
         let options = crate::PoolOptions::anonymous().size(1 << 20).max_size(4 << 20);
         let pool = options.geometry(crate::small::geometry()).create::<Dram>().unwrap();
         let (size, zones) = (pool.size(), &pool.0.memory.zones);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_in_while_the_pool_grows_beyond_his_addresses_is_told_so() {
+    fn join_fails_if_growth_exceeds_reserved_addresses() {
         let (directory, [growing]) = crate::small::participants::<terrace_medium::Shm, 1>(Geometry::tiny());
         growing.0.claim_size(MAX_POOL);
         let options = crate::PoolOptions::at(directory.path().join("pool")).shared(true).max_size(4 << 20);

@@ -8,7 +8,7 @@
 //! participants   participant table     64 bytes a slot
 //! shared         the pool's own words  64 bytes
 //! allocator      the allocator's words ALLOCATOR_BYTES
-//! seats          seats                 SEAT_BYTES a seat
+//! thread_slots   seats                 SLOT_BYTES a seat
 //! watches        watches               64 bytes each, up to 64: as many as there is room for before the zones
 //! zones          zones                 heads and memory, to the end of the pool
 //! ```
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_follow_each_other_on_lines_and_the_zones_begin_at_a_slab() {
+    fn parts_are_line_aligned_and_zones_slab_aligned() {
         for geometry in [Geometry::tiny(), Geometry::for_size(1 << 22), Geometry::default()] {
             let layout = Layout::new(geometry).unwrap();
             let parts = [

@@ -345,7 +345,7 @@ fn all_of_it_together_comes_back_time_and_again() {
 }
 
 #[test]
-fn what_is_alive_is_left_alone() {
+fn collection_keeps_reachable_blocks() {
     let rig = Rig::new(exclusive_pool::<Dram>());
     let guard = rig.pool.pin();
     (0..50).for_each(|i| guard.retire(fill(&guard, BYTES[i % 8]), BYTES[i % 8]));
@@ -416,7 +416,7 @@ fn a_trace_that_gives_up_or_panics_frees_nothing() {
 }
 
 #[test]
-fn a_collection_that_waits_in_vain_gives_up_when_it_is_to_and_frees_nothing() {
+fn stopped_collection_frees_nothing() {
     for late in [false, true] {
         let (_directory, [pool, other]) = participants::<Shm, 2>(geometry());
         let rig = Rig::new(pool);
@@ -443,7 +443,7 @@ fn a_collection_that_waits_in_vain_gives_up_when_it_is_to_and_frees_nothing() {
 }
 
 #[test]
-fn what_an_earlier_era_left_is_left_to_the_next_collection_by_one_that_gives_up() {
+fn stopped_collection_leaves_unclean_units_to_the_next() {
     let (directory, [pool, other]) = participants::<Shm, 2>(geometry());
     let Rig { pool, kept } = Rig::new(pool);
     fill(&pool.pin(), 64);
@@ -503,7 +503,7 @@ fn bytes_are_not_counted_while_a_cache_is_emptied() {
 }
 
 #[test]
-fn what_the_trace_contradicts_is_kept() {
+fn contradicted_blocks_are_kept() {
     let mut rig = Rig::new(exclusive_pool::<Dram>());
     let guard = rig.pool.pin();
     let (small, large) = (fill(&guard, 64), fill(&guard, 9000));
@@ -588,7 +588,7 @@ fn a_unit_whose_arrival_was_left_unfinished_is_brought_in() {
 }
 
 #[test]
-fn what_is_reached_in_a_unit_that_another_is_bringing_in_is_kept() {
+fn blocks_in_a_unit_under_revalidation_are_kept() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = PoolOptions::at(dir.path().join("pool")).size(SIZE).geometry(geometry());
     let Rig { pool, kept } = Rig::new(options.create::<Shm>().unwrap());
@@ -612,7 +612,7 @@ fn what_is_reached_in_a_unit_that_another_is_bringing_in_is_kept() {
 }
 
 #[test]
-fn a_slab_that_its_owner_has_left_and_another_is_about_to_list_is_nobody_else_s() {
+fn disowned_slab_is_not_adopted_before_it_is_listed() {
     let mut rig = Rig::new(exclusive_pool::<Dram>());
     let (unit, number) = rig.full_slab();
     let (word, bit) = rig.forget_one_of(unit, number);

@@ -82,8 +82,8 @@ pub(crate) fn next_open(found: &Superblock, opening: &Opening) -> Result<(Superb
 /// Whether a pool that was left in use can be opened.
 fn check_resumable(found: &Superblock, opening: &Opening) -> Result<(), Problem> {
     let survives_the_machine = found.durability == Durability::Power && !found.assumed_persistent;
-    let same_machine_life = opening.boot == Some(found.boot);
-    if !survives_the_machine && !same_machine_life && !opening.salvage {
+    let is_same_boot = opening.boot == Some(found.boot);
+    if !survives_the_machine && !is_same_boot && !opening.salvage {
         return Err(Problem::MachineWentDown);
     }
     if !opening.read_only && found.durability != opening.durability {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_pool_opens_after_a_reboot_and_under_another_durability() {
+    fn clean_pool_opens_after_reboot_and_with_other_durability() {
         for boot in [None, Some(77), Some(78)] {
             for durability in [Durability::Process, Durability::Power] {
                 let found = superblock(true, Durability::Process);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_left_in_use_opens_within_the_machines_life_under_its_own_durability() {
+    fn unclean_pool_opens_in_same_boot_with_its_durability() {
         use Durability::{Power, Process};
         let next = |had, asked, boot| next_open(&superblock(false, had), &opening(asked, boot));
         assert!(matches!(
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_closed_before_it_was_settled_opens_after_a_reboot_and_is_collected() {
+    fn pool_closed_with_pending_collection_opens_unclean() {
         let found = Superblock { collection_pending: true, ..superblock(true, Durability::Process) };
         let (next, start) = next_open(&found, &opening(Durability::Process, Some(78))).unwrap();
         assert_eq!(

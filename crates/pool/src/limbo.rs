@@ -77,7 +77,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// Puts the block at `offset` into limbo. The owner of `seat` is pinned, and has unlinked it under this pin.
+    /// Puts the block at `offset` into limbo. The owner of `slot` is pinned, and has unlinked it under this pin.
     pub(crate) fn retire(&self, slot: &ThreadSlot, offset: u64, bytes: u64) {
         if self.is_marking() {
             // The sweep is to leave it alone: it is freed when it comes out of limbo.
@@ -179,7 +179,7 @@ impl<M: MappedMedium> Inner<M> {
         self.held_up_at.store(self.epoch(), Relaxed);
     }
 
-    /// As `note_spilled`, for a seat whose owner is not pinned. If notes are left, the next pin ends with care again.
+    /// As `move_overflow_to_chunks`, for a seat whose owner is not pinned. If notes are left, the next pin ends with care again.
     fn move_overflow_pinned(&self, slot: &ThreadSlot) -> usize {
         let flags = slot.pin.load(self.medium(), Relaxed) & ONE_PIN | self.barrier_flag();
         self.set_pin(slot, flags | 1);
@@ -206,7 +206,7 @@ impl<M: MappedMedium> Inner<M> {
         left
     }
 
-    /// Leaves nothing that only the owner of `seat` could go on with. Its owner is this thread, or nobody.
+    /// Leaves nothing that only the owner of `slot` could go on with. Its owner is this thread, or nobody.
     pub(crate) fn flush_slot(&self, slot: &ThreadSlot) {
         if slot.overflow_count.load(self.medium(), Relaxed) != 0 {
             self.move_overflow_pinned(slot);
@@ -229,7 +229,7 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// The page that the owner of `seat` is writing to; a new one if there is none.
+    /// The page that the owner of `slot` is writing to; a new one if there is none.
     fn open_chunk(&self, slot: &ThreadSlot) -> Option<&Chunk> {
         let open = slot.chunk.load(self.medium(), Relaxed);
         if open != 0 {
@@ -249,7 +249,7 @@ impl<M: MappedMedium> Inner<M> {
         Some(chunk)
     }
 
-    /// As `open_page`, after what can be drained has been, other seats' pages too.
+    /// As `open_chunk`, after what can be drained has been, other seats' pages too.
     #[cold]
     fn open_chunk_slow(&self, slot: &ThreadSlot) -> Option<&Chunk> {
         self.try_advance();
@@ -257,7 +257,7 @@ impl<M: MappedMedium> Inner<M> {
         self.open_chunk(slot)
     }
 
-    /// Puts the open page of `seat` to the end of its queue, or of another one. By the owner only.
+    /// Puts the open page of `slot` to the end of its queue, or of another one. By the owner only.
     pub(crate) fn queue_chunk(&self, slot: &ThreadSlot) {
         if slot.chunk.load(self.medium(), Relaxed) == 0 {
             return;
@@ -285,7 +285,7 @@ impl<M: MappedMedium> Inner<M> {
         self.entries_of(chunk).for_each(|(offset, bytes)| mark(offset, bytes));
     }
 
-    /// The queue of `seat`, locked; or, if that is not to be had for long, any other's: whoever collects looks at all of them, and so does whoever needs memory.
+    /// The queue of `slot`, locked; or, if that is not to be had for long, any other's: whoever collects looks at all of them, and so does whoever needs memory.
     fn lock_queue<'p>(&'p self, slot: &'p ThreadSlot) -> (&'p ThreadSlot, Locked<'p, M>) {
         let mut backoff = Backoff::new();
         loop {
@@ -314,7 +314,7 @@ impl<M: MappedMedium> Inner<M> {
         queue.newest.store(self.medium(), last, Relaxed);
     }
 
-    /// Frees what is past its time in the queue of `queue`, at most `pages` pages. `me` is the seat of the thread that does it. Returns how
+    /// Frees what is past its time in the queue of `queue`, at most `chunks` pages. `own` is the seat of the thread that does it. Returns how
     /// many pages were drained.
     pub(crate) fn drain(&self, queue: &ThreadSlot, chunks: u32, own: &ThreadSlot) -> u32 {
         let mut drained = 0;
@@ -351,7 +351,7 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Marks all that waits in limbo, and the pages that it is noted in. What is on its way from one place to another is not seen.
-    /// `None` if `is_to_stop` says so while somebody has the lock of a queue.
+    /// `None` if `should_stop` says so while somebody has the lock of a queue.
     #[must_use = "if it is to stop, not all is marked"]
     pub(crate) fn mark_limbo(&self, mark: &dyn Fn(u64, u64), should_stop: &dyn Fn() -> bool) -> Option<()> {
         for slot in self.used_slots() {
@@ -366,7 +366,7 @@ impl<M: MappedMedium> Inner<M> {
         Some(())
     }
 
-    /// Bytes that were noted in pages of `seat` and are neither in its queue any more nor drained from there: who had them died, or put them into another queue, of which this says as many too
+    /// Bytes that were noted in pages of `slot` and are neither in its queue any more nor drained from there: who had them died, or put them into another queue, of which this says as many too
     /// few. Nobody is pinned; `None` if somebody has the queue all the same.
     pub(crate) fn missing_from_limbo(&self, slot: &ThreadSlot) -> Option<u64> {
         let _locked = slot.queue_lock.acquire_until(self, &|| true)?;
@@ -379,7 +379,7 @@ impl<M: MappedMedium> Inner<M> {
         Some(retired.wrapping_sub(drained).wrapping_sub(waiting))
     }
 
-    /// Calls `each` with the pages in the queue of `seat` and its open one. The queue is locked, so no page goes from its owner to the queue, nor from
+    /// Calls `each` with the pages in the queue of `slot` and its open one. The queue is locked, so no page goes from its owner to the queue, nor from
     /// there, and none is freed.
     fn for_each_chunk(&self, slot: &ThreadSlot, each: &mut dyn FnMut(u64, &Chunk)) {
         let mut next = slot.oldest.load(self.medium(), Relaxed);
@@ -388,7 +388,7 @@ impl<M: MappedMedium> Inner<M> {
             each(next, chunk);
             next = chunk.next.load(self.medium(), Relaxed);
         }
-        // ORDER: Acquire: pairs with `open_page`.
+        // ORDER: Acquire: pairs with `open_chunk`.
         let open = slot.chunk.load(self.medium(), Acquire);
         if let Some(chunk) = self.chunk(open).filter(|_| open != 0) {
             each(open, chunk);
@@ -397,7 +397,7 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Offsets and bytes of what is noted in a page.
     fn entries_of<'p>(&'p self, chunk: &'p Chunk) -> impl Iterator<Item = (u64, u64)> + 'p {
-        // ORDER: Acquire: pairs with `note_retired`.
+        // ORDER: Acquire: pairs with `append_entry`.
         let entries = (chunk.tag.load(self.medium(), Acquire) & 0xff).min(CHUNK_ENTRIES);
         let load = |word: &Word| word.load(self.medium(), Relaxed);
         chunk.entries[..entries as usize].iter().map(move |[offset, bytes]| (load(offset), load(bytes)))
@@ -423,7 +423,7 @@ impl<M: MappedMedium> Inner<M> {
         self.free(own, drained.chunk, CHUNK_BYTES);
     }
 
-    /// Dies while it drains a page of `seat`, with `freed` of its entries freed. Returns how many there were.
+    /// Dies while it drains a page of `slot`, with `freed` of its entries freed. Returns how many there were.
     #[cfg(test)]
     pub(crate) fn leave_half_drained(&self, slot: &ThreadSlot, freed: u64) -> u64 {
         let drained = self.detach_oldest(slot).expect("a page whose time is past");

@@ -52,7 +52,7 @@ pub trait Liveness: Send + Sync {
 /// Byte-range locks of a file that belong to one opening of it (`F_OFD_SETLK`, fcntl(2)). They lie beyond any file's end.
 pub(crate) struct FileLocks {
     // Dropped first.
-    _watched: ForkSafe,
+    _fork_safe: ForkSafe,
     file: File,
     /// Where it looks up whether a participant's process is ending.
     proc: PathBuf,
@@ -102,7 +102,7 @@ pub(crate) enum LockKind {
 impl FileLocks {
     /// The locks of `file`, which was opened for them: whoever has a copy of the same opening has the same locks.
     pub(crate) fn new(file: File) -> Self {
-        Self { _watched: ForkSafe::new(&file), file, proc: PathBuf::from(PROC) }
+        Self { _fork_safe: ForkSafe::new(&file), file, proc: PathBuf::from(PROC) }
     }
 
     /// The same, with another view of the processes: a directory laid out like /proc. For tests.
@@ -264,13 +264,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_does_not_know_takes_nobody_for_ending_and_relies_on_no_kernel() {
+    fn default_liveness_knows_no_exit_and_no_common_kernel() {
         let hearsay = FixedLiveness(&[0]);
         assert!(!hearsay.is_exiting(0, std::process::id()) && !hearsay.has_common_kernel());
     }
 
     #[test]
-    fn locks_that_are_let_go_are_free_though_somebody_has_a_copy_of_the_handle() {
+    fn release_all_frees_locks_despite_duplicated_handle() {
         let [one, two] = two();
         let copy = one.file.try_clone().unwrap();
         let places = [LockByte::Gate, LockByte::Sharers, LockByte::Participant(3)];

@@ -112,7 +112,7 @@ impl Lock {
         }
     }
 
-    /// As [`Lock::acquire_in`], but `None` once `is_to_stop` says so while it waits.
+    /// As [`Lock::acquire_in`], but `None` once `should_stop` says so while it waits.
     pub(crate) fn acquire_until<'g, M: MappedMedium>(
         &'g self,
         pool: &'g Inner<M>,
@@ -227,7 +227,7 @@ impl Lock {
         }
     }
 
-    /// Takes the lock over if it is held by somebody who died. It is freed by [`Lock::free_in`].
+    /// Takes the lock over if it is held by somebody who died. It is freed by [`Lock::release_in`].
     pub(crate) fn take_over_if_dead<M: MappedMedium>(&self, pool: &Inner<M>) -> bool {
         let word = self.0.load(pool.medium(), Acquire);
         let mine = pool.lock_words.held | if M::VOLATILE_CACHE { UNFENCED } else { 0 };
@@ -255,7 +255,7 @@ impl Lock {
         is_held_word(self.0.load(pool.medium().point("lock.is-held"), Acquire), pool.owner)
     }
 
-    /// The word as it is now, for [`Lock::may_be_unsettled`].
+    /// The word as it is now, for [`Lock::may_be_unfenced`].
     #[inline(always)]
     pub fn load_word<M: Medium>(&self, medium: &M) -> u64 {
         self.0.load(medium, Acquire)
@@ -316,7 +316,7 @@ impl<M: MappedMedium> Locked<'_, M> {
     pub fn release(self) {}
 
     /// Frees the lock although what was changed under it is written back but not fenced yet. The thread fences later and then calls
-    /// [`Lock::settle`].
+    /// [`Lock::confirm`].
     #[inline(always)]
     pub fn release_unfenced(self) {
         self.free(unfenced_word(self.pool.owner));
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_a_lock_that_is_not_settled_leaves_the_note_in_it() {
+    fn acquire_keeps_the_unfenced_bit() {
         let pool = PoolOptions::anonymous().size(1 << 20).create::<Pmem>().unwrap();
         let (guard, word) = (pool.pin(), word(&pool));
         let lock = Lock::of(word);
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn who_builds_upon_nothing_leaves_a_lock_as_it_was_found() {
+    fn release_unchanged_keeps_the_unfenced_bit() {
         let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
         let (guard, lock) = (pool.pin(), Lock::of(word(&pool)));
         lock.acquire(&guard).release_unchanged();
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_lock_gets_it_once_it_is_free() {
+    fn waiting_thread_gets_a_released_lock() {
         let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
         let (lock, barrier) = (Lock::of(word(&pool)), std::sync::Barrier::new(2));
         std::thread::scope(|scope| {
@@ -609,33 +609,33 @@ mod tests {
         assert_eq!((one, other), ([one[0]; 3], [other[0]; 3]));
     }
 
-    fn elect_one<M: MappedMedium>() {
+    fn hold_one_process_lock<M: MappedMedium>() {
         let (_directory, [one, two, three]) = shared::<M, 3>();
         let place = place(&one);
-        let elect = |pool: &Pool<M>| at(pool, place).hold_for_process(pool);
+        let hold = |pool: &Pool<M>| at(pool, place).hold_for_process(pool);
         for _ in 0..2 {
-            assert!(elect(&one) && !elect(&two) && !elect(&three));
+            assert!(hold(&one) && !hold(&two) && !hold(&three));
         }
         assert_eq!(at(&two, place).holder(&two.0), Some((0, one.owner().incarnation)));
         one.abandon();
         // Nobody need have noticed.
         for _ in 0..2 {
-            assert!(elect(&two) && !elect(&three));
+            assert!(hold(&two) && !hold(&three));
         }
         let left = if M::VOLATILE_CACHE { UNFENCED } else { 0 };
         assert_eq!(at(&two, place).load_word(two.medium()), held_word(two.owner()) | left);
         two.close().unwrap();
-        assert!(elect(&three) && elect(&three));
+        assert!(hold(&three) && hold(&three));
     }
 
     #[test]
-    fn who_is_elected_is_so_until_it_has_gone() {
-        elect_one::<Shm>();
-        elect_one::<Pmem>();
+    fn process_lock_is_held_until_close() {
+        hold_one_process_lock::<Shm>();
+        hold_one_process_lock::<Pmem>();
     }
 
     #[test]
-    fn who_has_a_pool_for_itself_is_elected_once_for_all_and_by_a_lock_that_nobody_holds() {
+    fn exclusive_pool_holds_free_process_lock_for_good() {
         let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
         let (elected, other) = (Lock::of(word(&pool)), Lock::of(word(&pool)));
         assert!(elected.hold_for_process(&pool) && elected.hold_for_process(&pool) && elected.is_held(&pool));
@@ -646,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_after_a_lock_frees_all_that_its_holder_held_if_that_one_is_dead() {
+    fn recover_if_dead_releases_all_locks_of_a_dead_holder() {
         let (_directory, [survivor, live, dead]) = shared::<Shm, 3>();
         let places = [(); 4].map(|()| place(&survivor));
         let [free, of_live, one, two] = places;
@@ -682,7 +682,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dead_changed_under_a_lock_is_unsettled_where_it_may_be_lost() {
+    fn lock_of_a_dead_holder_is_unfenced_if_cache_is_volatile() {
         free_after_death::<Shm>();
         free_after_death::<Pmem>();
     }

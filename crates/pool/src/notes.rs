@@ -32,7 +32,7 @@ thread_local! {
     static EXTRA: Cell<ExtraSlot> = const { Cell::new(NONE) };
 }
 
-/// Where a thread has noted that it may hold a lock: `| seat (32) | 0 | further (1) | 1 | number (16) |`, one word, for it goes wherever the lock goes.
+/// Where a thread has noted that it may hold a lock: `| slot (32) | 0 | extra (1) | 1 | number (16) |`, one word, for it goes wherever the lock goes.
 pub(crate) struct Intent(NonZeroU64);
 
 const NUMBER: u64 = 0xffff;
@@ -50,7 +50,7 @@ impl Intent {
         }
     }
 
-    /// Notes it in `seat`, unless that has no room.
+    /// Notes it in `slot`, unless that has no room.
     #[inline(always)]
     fn record_in<M: MappedMedium>(pool: &Inner<M>, slot: &ThreadSlot, offset: u64) -> Option<Self> {
         let used = slot.intents_set.load(pool.medium(), Relaxed);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_survives_frees_all_locks_however_many() {
+    fn survivor_releases_all_locks_of_the_dead() {
         for count in [INTENTS, INTENTS + 1, 3 * INTENTS] {
             let (_directory, [dead, survivor]) = shared();
             let at = locks(&dead, count);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_further_seat_is_given_back_with_its_last_note_in_whichever_order_locks_are_freed() {
+    fn extra_slot_is_returned_with_its_last_intent() {
         let (_directory, [pool, other]) = shared();
         let (at, at_other) = (locks(&pool, 3 * INTENTS), locks(&other, 1));
         let (guard, guard_of_other) = (pool.pin(), other.pin());
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_seat_for_its_notes_a_thread_goes_no_further_and_what_it_has_is_free_again() {
+    fn lock_without_extra_slot_panics_and_releases_others() {
         let (_directory, [pool, _other]) = shared();
         let room = SEATS * INTENTS;
         let at = locks(&pool, room + 1);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_the_dead_one_tried_and_a_living_one_holds_stays_with_that_one() {
+    fn lock_tried_by_the_dead_stays_with_its_live_holder() {
         let (_directory, [dead, survivor]) = shared();
         let at = locks(&survivor, 2);
         let guard = survivor.pin();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_a_lock_held_leaves_no_note() {
+    fn failed_try_leaves_no_intent() {
         let (_directory, [pool, other]) = shared();
         let at = locks(&pool, 1);
         let (guard, guard_of_other) = (pool.pin(), other.pin());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_pool_for_itself_notes_nothing() {
+    fn exclusive_pool_records_no_intents() {
         let pool = Pool::<Shm>::anonymous(1 << 20).unwrap();
         let at = locks(&pool, 2 * INTENTS);
         let guard = pool.pin();

@@ -527,7 +527,7 @@ mod tests {
     use terrace_medium::{Dram, Shm};
 
     #[test]
-    fn a_name_and_a_seed_are_random_but_for_what_says_that_the_name_is() {
+    fn uuid_and_seed_are_random_except_version_bits() {
         let drawn: Vec<(u128, u64)> = (0..64).map(|_| random().unwrap()).collect();
         let (uuids, seeds): (Vec<u128>, Vec<u64>) = drawn.into_iter().unzip();
         assert!(uuids.iter().all(|uuid| uuid >> 76 & 0xf == 4 && uuid >> 62 & 3 == 2));
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_has_the_whole_pages_of_its_medium_and_is_opened_only_where_all_of_it_is() {
+    fn pool_uses_whole_pages_and_refuses_a_shorter_medium() {
         let medium = |bytes: u64| {
             let file = tempfile::tempfile_in("/dev/shm").unwrap();
             file.set_len(16 * PAGE + bytes).unwrap();

@@ -13,7 +13,7 @@
 //!
 //! A list is walked while others push and pop. What was pushed before the collection and is still there, which has no note, stays as it is under whatever is pushed
 //! on it and popped again. What has a note may be pushed anew at any time; its link counts only if the head of the list has not changed since the walk began.
-//! For as long as the collector looks at a slab it does not become anything else (`look_into`).
+//! For as long as the collector looks at a slab it does not become anything else (`inspect_unit`).
 
 use crate::pool::Inner;
 use crate::shared::ROUND;
@@ -124,7 +124,7 @@ impl<M: MappedMedium> Inner<M> {
             if self.unit_at(self.memory.zones.start_of(unit)).is_none() {
                 return if undisturbed() { Walk::Damaged } else { Walk::Disturbed };
             }
-            // ORDER: Acquire: pairs with the Release of the link in `push` and `own`.
+            // ORDER: Acquire: pairs with the Release of the link in `push` and `take_ownership`.
             let (state, link) = self.inspect_unit(unit, |state| {
                 (state, self.unit(unit).link.load(self.medium().point("walk.link"), Acquire))
             });
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_leads_nowhere_is_damaged_unless_others_have_changed_it_meanwhile() {
+    fn broken_list_is_damaged_unless_changed_concurrently() {
         for spoil in SPOILT {
             for concurrent in [false, true] {
                 let pool = exclusive_pool::<Hooked>();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_the_list_before_the_collection_is_seen_under_what_others_put_on_it() {
+    fn walk_sees_old_entries_below_new_ones() {
         let pool = exclusive_pool::<Hooked>();
         let mut all = [listed(&pool), listed(&pool), listed(&pool)];
         pool.0.start_marking();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_link_of_what_was_put_in_during_the_collection_is_followed_only_while_nobody_changes_the_list() {
+    fn links_of_this_round_need_an_unchanged_list() {
         let pool = exclusive_pool::<Hooked>();
         let before = listed(&pool);
         pool.0.start_marking();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_walked_again_until_others_leave_it_alone_but_not_for_ever() {
+    fn disturbed_walk_is_retried_a_limited_number_of_times() {
         for (times, ended) in [(0, Walk::Whole), (100, Walk::Whole), (u32::MAX, Walk::Disturbed)] {
             let pool = exclusive_pool::<Hooked>();
             pool.0.start_marking();
@@ -357,7 +357,7 @@ mod tests {
     const LOSABLE: [UnitUse; 3] = [UnitUse::Owned, UnitUse::Listed, UnitUse::Reserve];
 
     #[test]
-    fn what_is_where_it_says_is_not_suspect() {
+    fn consistent_slabs_are_not_candidates() {
         let pool = exclusive_pool::<Dram>();
         // The pool has a reserve.
         assert_ne!(pool.0.shared().reserve.load(pool.medium(), Relaxed), 0);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nowhere_is_suspect() {
+    fn unlisted_slabs_without_owner_are_candidates() {
         let pool = exclusive_pool::<Dram>();
         let (_, owned) = (listed(&pool), slab(&pool, UnitUse::Owned));
         let mut lost = LOSABLE.map(|usage| slab(&pool, usage));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_touched_during_the_collection_and_what_has_not_arrived_is_not_suspect() {
+    fn slabs_of_this_round_or_unrevalidated_are_no_candidates() {
         let pool = exclusive_pool::<Dram>();
         let [touched, older] = [(); 2].map(|()| LOSABLE.map(|usage| slab(&pool, usage)));
         let lost = slab(&pool, UnitUse::Owned);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_list_that_is_damaged_nothing_is_suspect_and_of_the_others_it_is() {
+    fn damaged_list_yields_no_candidates_and_others_do() {
         let pool = exclusive_pool::<Hooked>();
         let unit = listed(&pool);
         slab(&pool, UnitUse::Listed);
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_list_that_could_not_be_walked_nothing_is_suspect_and_the_next_collection_has_to_see_to_it() {
+    fn disturbed_list_yields_no_candidates_and_is_incomplete() {
         let pool = exclusive_pool::<Hooked>();
         slab(&pool, UnitUse::Listed);
         pool.0.start_marking();
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_suspect_and_says_so_still_becomes_the_collector_s() {
+    fn unchanged_candidate_is_adopted() {
         for usage in LOSABLE {
             let pool = exclusive_pool::<Dram>();
             let unit = slab(&pool, usage);
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_suspect_and_has_been_touched_since_is_left_alone() {
+    fn changed_candidate_is_not_adopted() {
         for usage in LOSABLE {
             let pool = exclusive_pool::<Dram>();
             let [in_round, changed] = [(); 2].map(|()| slab(&pool, usage));

@@ -143,7 +143,7 @@ impl<M: MappedMedium> Inner<M> {
             let taken = &self.unit(unit).taken;
             // A unit that is taken stays in its era: after an unclean open the search passes all of those that were in use, and bringing
             // a slab into this era touches the slab itself.
-            // ORDER: Acquire: what the last user of the unit did. Release: who counts bytes and finds it taken finds this thread pinned (see `quiet`). The
+            // ORDER: Acquire: what the last user of the unit did. Release: who counts bytes and finds it taken finds this thread pinned (see `snapshot_if_quiet`). The
             // load before decides nothing.
             let is_mine = usable == !0
                 && !self.is_in_window(unit)
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_run_is_found_and_of_those_larger_than_a_unit_the_highest() {
+    fn search_finds_lowest_run_or_highest_large_one() {
         let pool = exclusive_pool::<Dram>();
         let (zone, mut dice) = (zone(&pool), Dice(7));
         let (mut found, mut nothing) = (0, 0);
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_unit_that_may_be_free_is_found_from_wherever_it_is_looked_for() {
+    fn next_hinted_unit_is_found_from_any_start() {
         let pool = Pool::<Dram>::anonymous(64 << 20).unwrap();
         let (inner, medium) = (&pool.0, pool.medium());
         let zone = inner.zones().next().unwrap();
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn granules_that_are_taken_while_others_collect_are_not_old_whatever_was_seen_of_them() {
+    fn granules_taken_during_collection_are_not_old() {
         let pool = exclusive_pool::<Dram>();
         let (inner, zone) = (&pool.0, zone(&pool));
         let unit = zone.first + 9;
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extent_lies_within_one_zone_behind_its_head_and_is_freed_once() {
+    fn extent_lies_in_one_zone_and_is_freed_once() {
         let pool = exclusive_pool::<Dram>();
         let (inner, zone) = (&pool.0, zone(&pool));
         let (zones, granule) = (&inner.memory.zones, 1 << inner.memory.zones.granule_log2());
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_goes_on_where_the_last_one_ended_and_begins_at_the_front_now_and_then() {
+    fn search_continues_at_hint_and_restarts_periodically() {
         let pool = exclusive_pool::<Dram>();
         let take = || pool.0.take_extent(PAGE).unwrap();
         let first = take();
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_run_of_which_a_granule_is_taken_none_is() {
+    fn failed_take_of_a_run_takes_no_granule() {
         let pool = exclusive_pool::<Dram>();
         let (inner, medium, zone) = (&pool.0, pool.medium(), zone(&pool));
         // From the middle of one unit into the fourth after it.

@@ -144,7 +144,7 @@ pub(crate) fn opened_ms_of<M: MappedMedium>(region: &Region<M>, layout: &Layout,
 }
 
 /// Incarnation and time of opening of the participant in `slot`, the bytes of one; `None` if it is free.
-pub(crate) fn life_in(slot: &[u8]) -> Option<(u32, u64)> {
+pub(crate) fn incarnation_and_open_time(slot: &[u8]) -> Option<(u32, u64)> {
     let word = |i: usize| slot.as_chunks().0.get(i).map_or(0, |&piece| u64::from_le_bytes(piece));
     (word(0) & TAKEN != 0).then(|| (incarnation(word(0)) as u32, word(3)))
 }
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_says_how_far_its_participant_can_follow_and_whether_it_only_reads() {
+    fn slot_has_reserved_bytes_and_read_only_flag() {
         let (region, layout) = table();
         let seen_state = || {
             (
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_has_every_other_slot_free_and_nobody_recovers_what_was_left() {
+    fn attach_exclusive_frees_all_other_slots() {
         let (region, layout) = table();
         for index in 0..layout.geometry.participants {
             attach(&region, &layout, 1, &info("x"), index);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_is_told_from_those_with_its_incarnation_and_from_those_of_its_millisecond() {
+    fn incarnation_key_differs_by_incarnation_and_open_time() {
         let (region, layout) = table();
         let mut lives = vec![0];
         for opened_ms in [0, 1, 2, 1 << 40] {
@@ -427,7 +427,7 @@ mod tests {
     const NOBODY: u32 = 1 << 22;
 
     #[test]
-    fn a_process_that_there_is_not_is_not_named_whenever_it_says_it_began() {
+    fn missing_process_is_not_a_live_participant() {
         let (region, layout) = table();
         for started in [0, 1, process_start(std::process::id()).unwrap()] {
             let placeholder = ProcessInfo { pid: NOBODY, started, ..info("x") };
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alive_and_has_said_who_it_is_is_named_wherever_its_process_is() {
+    fn live_participant_is_named_even_on_another_host() {
         let (region, layout) = table();
         for index in [0, 1, 2] {
             attach(&region, &layout, 1, &ProcessInfo { pid: NOBODY + index, ..info("x") }, index);
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_says_of_a_process_is_counted_from_behind_its_name() {
+    fn stat_fields_are_counted_after_the_process_name() {
         let stat = "7 (a) (b) 3 c) R 1 22";
         assert_eq!([3, 4, 5, 6].map(|number| field(stat, number)), [Some("R"), Some("1"), Some("22"), None]);
         assert_eq!(field("7 a R 1 22", 3), None);

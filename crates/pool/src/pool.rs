@@ -150,7 +150,7 @@ pub struct Pool<M: MappedMedium>(pub(crate) Arc<Inner<M>>);
 /// What the handles share.
 pub(crate) struct Inner<M: MappedMedium> {
     /// The file's handle and the mapping, so that a child does not keep what the handle locks. Dropped first.
-    _watched: Option<ForkSafe>,
+    _fork_safe: Option<ForkSafe>,
     /// Tells this opening from every other of this process, for thread-local caches.
     pub(crate) id: u64,
     pub(crate) region: Region<M>,
@@ -180,7 +180,7 @@ pub(crate) struct Inner<M: MappedMedium> {
     fork_generation: u64,
     /// Whether pins may leave their barrier to who moves the epoch on.
     pub(crate) light_pins: bool,
-    /// See [`Inner::is_among_hosts`].
+    /// See [`Inner::is_multi_host`].
     multi_host: bool,
     /// The epoch in which readers were waited for in vain last; `u64::MAX` if never.
     pub(crate) held_up_at: AtomicU64,
@@ -205,7 +205,7 @@ impl<M: MappedMedium> Pool<M> {
         PoolOptions::anonymous().size(size).geometry(geometry).create()
     }
 
-    /// Brings the shared structures into the state that `life.start` asks for.
+    /// Brings the shared structures into the state that `opened.start` asks for.
     pub(crate) fn start(
         region: Region<M>,
         layout: Layout,
@@ -244,7 +244,7 @@ impl<M: MappedMedium> Pool<M> {
         let shared = Anchor::new(&region, Offset::new(layout.allocator))
             .expect("every layout has its allocator's words");
         Self(Arc::new(Inner {
-            _watched: ForkSafe::mapping(region.medium().mapping(), &opened.name),
+            _fork_safe: ForkSafe::mapping(region.medium().mapping(), &opened.name),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             region,
             layout,
@@ -387,7 +387,7 @@ impl<M: MappedMedium> Pool<M> {
     }
 }
 
-/// See [`Pool::bring_up`].
+/// See [`Pool::initialize`].
 pub struct Initializing<'p, M: MappedMedium> {
     pool: &'p Pool<M>,
     _locked: Option<Locked<'p, M>>,
@@ -596,7 +596,7 @@ mod tests {
     use terrace_medium::{Dram, Mapping, Shm};
 
     #[test]
-    fn who_brings_a_pool_up_keeps_the_others_from_it_until_it_is_done_or_given_up() {
+    fn initialize_excludes_others_until_done_or_dropped() {
         let (_directory, [one, other]) = participants::<Shm, 2>(Geometry::tiny());
         let is_free = || other.0.opening_lock().acquire_until(&other.0, &|| true).is_some();
         let bringing = one.initialize();
@@ -609,7 +609,7 @@ mod tests {
 
     /// Nobody else, and whether there may be somebody under another kernel.
     struct Nobody {
-        is_among_hosts: bool,
+        is_multi_host: bool,
     }
 
     impl Liveness for Nobody {
@@ -625,16 +625,16 @@ mod tests {
         }
         fn leave(&self) {}
         fn has_common_kernel(&self) -> bool {
-            !self.is_among_hosts
+            !self.is_multi_host
         }
     }
 
     #[test]
     fn only_under_one_kernel_it_makes_the_barriers_for_all() {
-        let shared = |is_among_hosts| {
+        let shared = |is_multi_host| {
             let medium = Shm::new(Mapping::anonymous(1 << 20, 1 << 20).unwrap());
             let options = PoolOptions::anonymous().geometry(geometry());
-            let pool = options.create_shared_on(medium, Arc::new(Nobody { is_among_hosts })).unwrap();
+            let pool = options.create_shared_on(medium, Arc::new(Nobody { is_multi_host })).unwrap();
             assert!(pool.is_shared());
             (pool.0.is_multi_host(), pool.0.light_pins)
         };

@@ -103,7 +103,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_only_reads_can_store_to_the_head_and_not_to_the_data() {
+    fn protected_pool_takes_stores_before_its_data_only() {
         let (_directory, pool) = pool();
         assert!(takes_stores(&pool, 0) && takes_data(&pool));
         pool.protect_data().unwrap();
@@ -137,7 +137,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_does_not_only_read_stores_before_and_after_as_well() {
+    fn unprotected_pool_always_takes_stores() {
         let (_directory, pool) = pool();
         drop(pool.0.allow_stores());
         assert!(takes_data(&pool));

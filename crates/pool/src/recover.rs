@@ -85,11 +85,11 @@ impl<M: MappedMedium> Inner<M> {
         if found.load(Relaxed) == key() {
             return true;
         }
-        let is_ending = liveness.is_exiting(participant, participants::pid_of(region, layout, participant));
-        if is_ending {
+        let is_exiting = liveness.is_exiting(participant, participants::pid_of(region, layout, participant));
+        if is_exiting {
             found.store(key(), Relaxed);
         }
-        is_ending
+        is_exiting
     }
 
     fn recover_if_dead(&self, index: u32) -> bool {
@@ -127,7 +127,7 @@ impl<M: MappedMedium> Inner<M> {
         true
     }
 
-    /// Calls `each` on every lock that is noted in `seat`.
+    /// Calls `each` on every lock that is noted in `slot`.
     fn for_each_intent(&self, slot: &ThreadSlot, each: impl Fn(&Lock)) {
         let intents_set = slot.intents_set.load(self.medium(), Acquire);
         for at in (0..INTENTS).filter(|at| intents_set >> at & 1 == 1) {
@@ -179,7 +179,7 @@ impl<M: MappedMedium> Inner<M> {
         slot.owner_lock.release_in(self);
     }
 
-    /// Seats are counted in passing, and a thread can die between a seat and its count. (While others take and leave seats this is only about right, too: see `may_keep`.)
+    /// Seats are counted in passing, and a thread can die between a seat and its count. (While others take and leave seats this is only about right, too: see `may_keep_slot`.)
     fn recount_taken_slots(&self) {
         let count = self.count_taken_slots();
         self.shared().slots_taken.store(self.medium().point("slot.count"), count, Relaxed);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_of_seats_that_a_death_has_put_wrong_does_not_let_all_be_kept() {
+    fn wrong_slot_count_after_crash_leaves_a_slot_free() {
         let (_directory, one, _two) = two();
         let (counted, all_here) = (AtomicUsize::new(0), Barrier::new(4));
         std::thread::scope(|threads| {
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alive_keeps_what_it_has_whoever_dies() {
+    fn recovery_keeps_slots_and_locks_of_live_participants() {
         let directory = directory();
         let [dead, alive, survivor] = open::<Shm, 3>(&directory);
         let [one, two] = [(); 2].map(|()| new_lock(&survivor));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_is_dead_until_it_is_recovered() {
+    fn participant_is_dead_until_recovered() {
         let (_directory, dead, survivor) = two();
         assert!(!survivor.0.has_dead_participant());
         dead.abandon();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_had_the_slot_of_a_living_one_before_is_dead() {
+    fn earlier_incarnation_of_a_live_slot_is_dead() {
         let (directory, dead, survivor) = two();
         let at = new_lock(&survivor);
         let guard = dead.pin();
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn who_dies_inside_the_pool_may_leave_memory_that_nobody_knows() {
+    fn crash_of_a_pinned_participant_requests_collection() {
         for depth in [0, 1, 2] {
             let (_directory, dead, survivor) = two();
             drop(dead.pin());
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn who_died_over_a_collection_is_followed_by_another() {
+    fn crash_during_collection_requests_another() {
         let (_directory, dead, survivor) = two();
         std::mem::forget(dead.0.shared().collector.acquire_in(&dead.0));
         dead.abandon();
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_reads_may_store_to_the_data_while_it_recovers_and_at_no_other_time() {
+    fn protected_participant_stores_only_during_recovery() {
         let directory = directory();
         let [dead, reader] = open::<Shm, 2>(&directory);
         let at = new_lock(&dead);
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_found_to_be_ending_is_dead_until_another_has_its_place() {
+    fn exiting_participant_is_dead_until_its_slot_is_reused() {
         let (file, register) = (tempfile::tempfile_in("/dev/shm").unwrap(), Register::default());
         Mapping::allocate(&file, SIZE).unwrap();
         let medium = || {

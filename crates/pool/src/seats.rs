@@ -39,9 +39,9 @@ pub(crate) struct ThreadSlot {
     pub(crate) owner_lock: Lock,
     /// The epoch in which the owner is pinned, and how often (see `epoch`). Owner.
     pub(crate) pin: Word,
-    /// Which of `notes` count, a bit each. Owner.
+    /// Which of `intents` count, a bit each. Owner.
     pub(crate) intents_set: Word,
-    /// Entries of `spills`. Owner.
+    /// Entries of `overflow`. Owner.
     pub(crate) overflow_count: Word,
     /// The page that the owner writes what it retires to. Owner.
     pub(crate) chunk: Word,
@@ -152,7 +152,7 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Every seat that has been taken since the pool was opened.
     pub(crate) fn used_slots(&self) -> impl Iterator<Item = &ThreadSlot> {
-        // ORDER: Relaxed: see `claim`.
+        // ORDER: Relaxed: see `claim_slot`.
         let used = self.shared().slots_used.load(self.medium(), Relaxed);
         (0..self.layout.geometry.thread_slots.min(used as u32)).map(|index| self.thread_slot(index))
     }
@@ -281,7 +281,7 @@ impl<M: MappedMedium> Inner<M> {
     fn claim_slot(&self, index: u32) -> Option<u64> {
         std::mem::forget(self.thread_slot(index).owner_lock.try_acquire_in(self)?);
         let taken = self.shared().slots_taken.fetch_add(self.medium().point("slot.claim"), 1, Relaxed) + 1;
-        // ORDER: Relaxed: before the barrier behind the announcement (see `announce`) and that in `may_keep`: who looks behind its own barrier and misses this seat was first.
+        // ORDER: Relaxed: before the barrier behind the announcement (see `set_pin`) and that in `may_keep_slot`: who looks behind its own barrier and misses this seat was first.
         // It says nothing about what is in the seat.
         self.shared().slots_used.fetch_max(self.medium(), u64::from(index) + 1, Relaxed);
         Some(taken)
@@ -396,13 +396,13 @@ mod tests {
     }
 
     #[test]
-    fn seats_are_numbered_as_they_lie() {
+    fn slot_index_follows_position() {
         let pool = pool(7);
         assert!((0..7).all(|index| pool.0.index_of(pool.0.thread_slot(index)) == u64::from(index)));
     }
 
     #[test]
-    fn the_seat_of_a_thread_that_has_ended_is_the_next_one_s_caches_and_all() {
+    fn next_thread_takes_slot_and_caches_of_an_ended_one() {
         let pool = pool(8);
         let unit_of = |offset: u64| pool.0.unit_at(offset).unwrap();
         let units: Vec<u64> = (0..20)
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_has_one_seat_in_each_of_its_pools() {
+    fn thread_has_one_slot_per_pool() {
         let pools = [pool(8), pool(8), pool(8)];
         for _ in 0..3 {
             for pool in &pools {
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn three_quarters_of_the_seats_are_kept_and_one_at_least_is_not() {
+    fn at_most_three_quarters_of_slots_are_kept() {
         for (slots, kept) in [(1, 0), (2, 1), (3, 2), (4, 3), (5, 3), (7, 5), (8, 6), (9, 6)] {
             let pool = pool(slots);
             for threads in 0..=slots as usize {
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn so_they_are_by_the_threads_of_all_participants() {
+    fn kept_slots_are_limited_across_participants() {
         for (slots, kept) in [(4, 3), (8, 6)] {
             let (_directory, [one, two]) = shared::<2>(slots);
             let taken = with_threads(
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_that_is_not_kept_is_free_after_the_pin_and_another_s_then() {
+    fn temporary_slot_is_free_after_the_pin() {
         let (small, large) = (pool(1), pool(8));
         let slot = large.pin().slot_index();
         for _ in 0..3 {
@@ -495,14 +495,14 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_its_seat_takes_the_first_and_who_does_not_begins_where_its_number_says() {
+    fn temporary_slots_are_searched_from_the_thread_number() {
         let pool = pool(16);
         with_threads(
             12,
             || drop(pool.pin()),
             || {
                 assert_eq!((pool.0.count_taken_slots(), pool.0.used_slots().count()), (12, 12));
-                let seat_of = |number| {
+                let slot_of = |number| {
                     in_thread(|| {
                         set_thread_number(number);
                         pool.pin().slot_index()
@@ -511,7 +511,7 @@ mod tests {
                 // From there on, and around.
                 let slots = [(12, 12), (14, 14), (15, 15), (16 + 13, 13), (16, 12), (16 + 5, 12)];
                 for (number, slot) in slots {
-                    assert_eq!(seat_of(number), slot, "number {number}");
+                    assert_eq!(slot_of(number), slot, "number {number}");
                 }
             },
         );
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_has_noted_in_its_seat_is_retired_by_the_next_one_in_it() {
+    fn next_thread_in_slot_retires_overflow_entries() {
         let pool = pool(8);
         in_thread(|| {
             let guard = pool.pin();
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_threads_have_retired_comes_back() {
+    fn retirements_of_ended_threads_are_reclaimed() {
         let pool = pool(8);
         with_threads(
             3,
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_takes_its_seats_with_it_and_nobody_else_s() {
+    fn close_releases_only_own_slots() {
         let (_directory, [leaver, other]) = shared::<2>(8);
         let kept = [&leaver, &other].map(|pool| pool.pin().alloc(64).unwrap().fenced_later().into_offset());
         let guard = other.pin();
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_for_notes_is_any_that_is_free_and_there_may_be_none() {
+    fn extra_slot_is_any_free_one_or_panics() {
         let pool = pool(4);
         let guard = pool.pin();
         let mut taken = vec![guard.slot_index() as u32];

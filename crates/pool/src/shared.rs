@@ -1,11 +1,11 @@
 //! The words of the allocator that all threads share, and its part of an open pool.
 //!
 //! ```text
-//!   line 0     | epoch | watching | 0 ...                                                   read by every pin
-//!   line 1     | phase | collector's lock | seats used | seats taken | reserve | 0 ...      read mostly
+//!   line 0     | epoch | watches set | 0 ...                                                read by every pin
+//!   line 1     | phase | collector's lock | slots used | slots taken | reserve | 0 ...      read mostly
 //!   line 2     | slab hint | extent hint | slab units | fruitless | small base | large base | lost | faults |
 //!   lines 3..  | list of class 0 | list of class 1 | ... 32 bytes each: head | emptied | kept | 0
-//!   line 51    | doubts | collected | counted | collections | sweeping                      see `doubt`
+//!   line 51    | collection requests | collected | counted | collections | sweeping         see `doubt`
 //!              vacate | vacated | window                                                  see `vacate`
 //! ```
 //! Of these `reserve` and `slab hint` are persisted while the pool is open, and go on after an unclean open; the others start again from zero then.
@@ -71,7 +71,7 @@ pub(crate) struct Shared {
     pub(crate) collection_requests: Word,
     /// As many of those have been collected.
     pub(crate) collected: Word,
-    /// `doubts` when the bytes in blocks were last counted. While it is another, the figures may be off by what died in the middle of counting.
+    /// `collection_requests` when the bytes in blocks were last counted. While it is another, the figures may be off by what died in the middle of counting.
     pub(crate) counted: Word,
     /// The number of the last collection beside others.
     pub(crate) collections: Word,

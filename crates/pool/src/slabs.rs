@@ -68,7 +68,7 @@ impl<M: MappedMedium> Inner<M> {
         self.allocated_word(unit, u64::from(class.words) + word)
     }
 
-    /// Takes a block for `seat` and says where it begins. `None` if neither a slab nor a unit has room.
+    /// Takes a block for `slot` and says where it begins. `None` if neither a slab nor a unit has room.
     #[inline(always)]
     pub(crate) fn take_block(&self, slot: &ThreadSlot, number: usize, class: &Class) -> Option<u64> {
         let cache = &slot.caches[number];
@@ -148,7 +148,7 @@ impl<M: MappedMedium> Inner<M> {
                     self.mark_word(unit, class, word).fetch_or(self.medium(), free, Relaxed);
                 }
                 // ORDER: Acquire: pairs with the Release of whoever freed them: their last use is over. Release: the marks; and who counts bytes and finds these
-                // taken finds this thread pinned (see `quiet`).
+                // taken finds this thread pinned (see `snapshot_if_quiet`).
                 taken.fetch_or(self.medium().point("slab.take"), free, AcqRel);
             }
             (free != 0).then_some((word, free))
@@ -390,7 +390,7 @@ impl<M: MappedMedium> Inner<M> {
             let Some(class) = self.memory.classes.get(number).filter(|_| place != 0) else { continue };
             let unit = self.memory.zones.unit_of(place);
             let word = place - self.memory.zones.start_of(unit);
-            // ORDER: Release: who counts bytes and finds these free finds the cache empty (see `quiet`).
+            // ORDER: Release: who counts bytes and finds these free finds the cache empty (see `snapshot_if_quiet`).
             self.allocated_word(unit, word).fetch_and(self.medium(), !free, Release);
             cache.place.store(self.medium(), 0, Relaxed);
             self.disown_or_release(unit, number, class);
@@ -402,7 +402,7 @@ impl<M: MappedMedium> Inner<M> {
         (0..self.memory.classes.len()).map(|number| self.release_empty_slabs_of(number)).sum()
     }
 
-    /// As [`Inner::release_empty_slabs`], in the lists in which one in [`WORTH_A_LOOK`] may be given back.
+    /// As [`Inner::release_empty_slabs`], in the lists in which one in [`SCAN_COST_RATIO`] may be given back.
     pub(crate) fn release_likely_empty_slabs(&self) -> u64 {
         let is_worth_it = |&number: &usize| {
             let list = &self.shared().lists[number];
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_leads_to_no_slab_is_given_up_and_what_was_in_it_is_lost() {
+    fn list_to_no_slab_is_cut_and_its_memory_leaks() {
         let pool = exclusive_pool::<Dram>();
         let (inner, medium) = (&pool.0, pool.medium());
         let number = inner.memory.classes.of(64).unwrap();
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_the_reserve_that_is_taken_while_others_collect_is_no_garbage() {
+    fn reserve_block_taken_during_collection_is_kept() {
         let pool = exclusive_pool::<Dram>();
         let inner = &pool.0;
         let class = inner.memory.classes.get(inner.memory.classes.of(512).unwrap()).unwrap();
@@ -614,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_looked_through_once_more_than_one_in_eight_of_it_may_be_empty() {
+    fn list_is_scanned_if_an_eighth_may_be_empty() {
         let pool = exclusive_pool::<Dram>();
         let (inner, medium) = (&pool.0, pool.medium());
         let list = &inner.shared().lists[inner.memory.classes.of(64).unwrap()];
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_slab_that_loses_its_last_block_is_counted_and_no_other() {
+    fn only_emptied_listed_slabs_are_counted() {
         let pool = exclusive_pool::<Dram>();
         let (inner, guard) = (&pool.0, pool.pin());
         let number = inner.memory.classes.of(24).unwrap();
@@ -649,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_owns_a_slab_notes_this_collection_and_no_earlier_one() {
+    fn take_ownership_records_only_this_round() {
         let pool = exclusive_pool::<Dram>();
         let (inner, medium) = (&pool.0, pool.medium());
         let number = inner.memory.classes.of(64).unwrap();

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use terrace_medium::MappedMedium;
 
 impl<M: MappedMedium> Pool<M> {
-    /// Kills the process of `holder`, one of [`Pool::others`], if it still shares this pool, still stands still and has not run in between. Whether it did. What it has left is taken back as after
+    /// Kills the process of `holder`, one of [`Pool::other_participants`], if it still shares this pool, still stands still and has not run in between. Whether it did. What it has left is taken back as after
     /// any death.
     ///
     /// # Errors

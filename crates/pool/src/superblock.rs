@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_loaded_whichever_copy_is_written_first() {
+    fn stored_superblock_loads_from_either_copy_order() {
         for first in [0, 1] {
             let region = region();
             superblock(4).store(&region, first).unwrap();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_whole_copies_the_newer_is_believed_wherever_it_lies() {
+    fn newer_of_two_intact_copies_is_loaded() {
         let (old, new) = (superblock(4).encode(), superblock(5).encode());
         for (copies, newer) in [([&new, &old], 0), ([&old, &new], 1)] {
             let region = region();
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_torn_after_any_word_leaves_the_old_one_or_the_new_one() {
+    fn torn_update_leaves_old_or_new_superblock() {
         let (old, new) = (superblock(4).encode(), superblock(5).encode());
         let torn = |kept: usize| -> Words { std::array::from_fn(|i| if i < kept { new[i] } else { old[i] }) };
         for kept in 0..=WORDS {

@@ -236,7 +236,7 @@ impl<M: MappedMedium> Guard<'_, M> {
     ///
     /// # Errors
     /// [`PoolFull`] if these have no free block.
-    pub fn alloc_beside(&self, from: u64, bytes: usize) -> Result<Fresh<'_, M>, PoolFull> {
+    pub fn alloc_from_listed(&self, from: u64, bytes: usize) -> Result<Fresh<'_, M>, PoolFull> {
         let (inner, bytes) = (self.inner(), bytes as u64);
         match inner.take_listed(self.thread_slot(), from, bytes) {
             Some(offset) => Ok(Fresh::new(self, offset, bytes)),
@@ -304,7 +304,7 @@ impl<M: MappedMedium> Inner<M> {
     /// The caller owns the slab.
     fn set_vacating(&self, unit: u64, number: usize) {
         self.shared().vacated.fetch_add(self.medium(), 1, Relaxed);
-        // ORDER: SeqCst: as in `leave`.
+        // ORDER: SeqCst: as in `disown`.
         let state = UnitState::slab(self.open_seq, number, UnitUse::Vacating);
         self.unit(unit).state.store(self.medium(), state.0, SeqCst);
     }
@@ -347,7 +347,7 @@ impl<M: MappedMedium> Inner<M> {
         }
         let owned = state.with(UnitUse::Owned);
         let word = &self.unit(unit).state;
-        // ORDER: AcqRel: as in `own`.
+        // ORDER: AcqRel: as in `take_ownership`.
         word.compare_exchange(self.medium(), state.0, owned.0, AcqRel, Relaxed).ok()?;
         // What comes next is done under the same pin: the collector, which finds it owned and in no
         // cache, asks again after that.

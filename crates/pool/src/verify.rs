@@ -221,18 +221,18 @@ impl<M: MappedMedium> Inner<M> {
             found("a slab", "all of its granules taken", format!("{taken:#x}"));
         }
         // Somebody died, and a collection is to see to what it had.
-        let is_doubted = self.is_collection_pending();
-        if !is_doubted && listed.contains(&unit) != (state.usage() == UnitUse::Listed) {
+        let is_pending = self.is_collection_pending();
+        if !is_pending && listed.contains(&unit) != (state.usage() == UnitUse::Listed) {
             found("a slab", "in its list exactly if it says so", describe(state));
         }
-        if !is_doubted && owned.contains_key(&unit) != (state.usage() == UnitUse::Owned) {
+        if !is_pending && owned.contains_key(&unit) != (state.usage() == UnitUse::Owned) {
             found("a slab", "a seat that allocates from it exactly if it says so", describe(state));
         }
         match (state.usage(), self.fill(unit, class)) {
-            (UnitUse::Full, Fill::Partial | Fill::Empty) if !is_doubted => {
+            (UnitUse::Full, Fill::Partial | Fill::Empty) if !is_pending => {
                 found("a slab in no list", "no free block", describe(state));
             }
-            (UnitUse::Granules | UnitUse::Revalidating, _) if !is_doubted => {
+            (UnitUse::Granules | UnitUse::Revalidating, _) if !is_pending => {
                 found("a slab", "a use of slabs", describe(state))
             }
             (UnitUse::Unclean, _) if !self.is_unclean() => {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_wrong_is_found_and_what_the_dead_may_have_left_only_once_it_has_been_collected() {
+    fn every_fault_is_found_and_crash_remains_only_when_collected() {
         for (number, (spoil, what, may_be_left)) in WRONG.into_iter().enumerate() {
             let pool = pool();
             spoil(&pool);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_says_where_and_what() {
+    fn finding_states_place_and_cause() {
         let pool = pool();
         let [damaged, reserve] = [free_unit(&pool), unit(&pool, UnitUse::Reserve)];
         set(&pool, &pool.0.unit(damaged).state, UnitState::quarantined(pool.0.open_seq).0);
@@ -403,8 +403,8 @@ mod tests {
         let (_directory, pool) = crate::small::reopened::<Dram>(crate::Start::Unclean, |pool| {
             let _ = pool.pin().alloc(64).unwrap().fenced_later().into_offset();
         });
-        let arrive = |unit| pool.0.revalidate(unit).usage();
-        assert!(pool.0.all_units().map(arrive).any(|usage| usage == UnitUse::Unclean));
+        let revalidated = |unit| pool.0.revalidate(unit).usage();
+        assert!(pool.0.all_units().map(revalidated).any(|usage| usage == UnitUse::Unclean));
         assert_eq!(pool.verify_memory(), []);
     }
 

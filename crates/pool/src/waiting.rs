@@ -37,7 +37,7 @@ mod tests {
     use terrace_medium::Dram;
 
     #[test]
-    fn who_sleeps_for_a_lock_is_known_to_wait_until_it_has_it() {
+    fn sleeping_lock_waiter_is_counted_until_it_acquires() {
         let pool = exclusive_pool::<Dram>();
         let lock = &pool.0.shared().collector;
         let held = lock.acquire_in(&pool.0);

@@ -126,7 +126,7 @@ impl<M: MappedMedium> Inner<M> {
     /// A bit for each watch.
     #[inline(always)]
     fn watches_set(&self) -> u64 {
-        // ORDER: between the change and this load, as in `Inner::announce`: a watch that is not seen here sees the change.
+        // ORDER: between the change and this load, as in `Inner::set_pin`: a watch that is not seen here sees the change.
         if self.light_pins {
             barrier::light();
         } else {
@@ -217,7 +217,7 @@ impl<M: MappedMedium> Watch<M> {
         let (line, medium) = (self.line(), self.pool.medium());
         let about = line.about.load(medium, Relaxed);
         line.about.store(medium, about | SLEEPS, Relaxed);
-        // ORDER: see `Line::tell`. The kernel compares the count once more.
+        // ORDER: see `WatchRecord::notify`. The kernel compares the count once more.
         full_barrier(medium);
         line.changes.sleep_while(self.seen, time);
         line.about.store(medium, about, Relaxed);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_prefix_the_first_bytes_count() {
+    fn long_prefix_is_cut_to_its_first_bytes() {
         let (pool, long) = (pool(), [7; PREFIX_BYTES + 5]);
         let mut watch = pool.watch(&long).unwrap();
         pool.notify_watches(&long[..PREFIX_BYTES - 1]);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_so_many_watches_and_one_that_is_given_back_is_to_be_had_again() {
+    fn watches_are_limited_and_dropped_ones_reusable() {
         let pool = pool();
         let count = pool.layout().watch_count();
         let mut watches: Vec<_> = (0..count).map(|_| pool.watch(b"a").unwrap()).collect();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_sleeps() {
+    fn waiting_watch_sleeps() {
         const WAITS: u64 = 20;
         let pool = pool();
         let mut watch = pool.watch(b"k").unwrap();
@@ -340,16 +340,16 @@ mod tests {
     }
 
     #[test]
-    fn whoever_shares_the_pool_wakes_one_that_sleeps_whatever_its_prefix() {
+    fn other_participant_wakes_a_sleeping_watch_of_any_prefix() {
         let (_directory, [mine, other]) = participants::<Shm, 2>(Geometry::tiny());
         let key = [b'k'; PREFIX_BYTES];
         for prefix in [&key[..0], &key[..1], &key] {
             let mut watch = mine.watch(prefix).unwrap();
-            let ((tell_thread, thread), (tell_end, end)) = (mpsc::channel(), mpsc::channel());
+            let ((send_thread, thread), (send_end, end)) = (mpsc::channel(), mpsc::channel());
             std::thread::scope(|threads| {
                 threads.spawn(move || {
-                    tell_thread.send(gettid()).unwrap();
-                    tell_end.send(watch.wait(2 * LONG)).unwrap();
+                    send_thread.send(gettid()).unwrap();
+                    send_end.send(watch.wait(2 * LONG)).unwrap();
                 });
                 let thread = thread.recv().unwrap();
                 while !is_at_rest(thread) {
@@ -362,17 +362,17 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_kernel_in_common_with_the_others_sees_a_change_that_no_kernel_tells_of() {
+    fn watch_without_common_kernel_polls_for_changes() {
         let mapping = Mapping::anonymous(128 << 10, 0).unwrap();
         let options = PoolOptions::anonymous().geometry(Geometry::tiny());
         let pool = options.create_shared_on(Shm::new(mapping), Arc::new(FixedLiveness(&[]))).unwrap();
         let mut watch = pool.watch(b"k").unwrap();
         let (pool, index) = (watch.pool.clone(), watch.index);
-        let ((tell_thread, thread), (tell_end, end)) = (mpsc::channel(), mpsc::channel());
+        let ((send_thread, thread), (send_end, end)) = (mpsc::channel(), mpsc::channel());
         std::thread::scope(|threads| {
             threads.spawn(move || {
-                tell_thread.send(gettid()).unwrap();
-                tell_end.send(watch.wait(2 * LONG)).unwrap();
+                send_thread.send(gettid()).unwrap();
+                send_end.send(watch.wait(2 * LONG)).unwrap();
             });
             let thread = thread.recv().unwrap();
             while !is_at_rest(thread) {

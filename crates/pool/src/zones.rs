@@ -10,7 +10,7 @@
 //! ```
 //! - `taken`: a bit a granule. On media with a volatile cache a bit is durable before anything in its granule can be linked, so after any crash a
 //!   granule whose bit is clear is free; clearing is not persisted.
-//! - `state`: see [`State`]; era and class are persisted with `taken`, by the same write-back.
+//! - `state`: see [`UnitState`]; era and class are persisted with `taken`, by the same write-back.
 //! - `old`: granules that an earlier era took and that the collector has not found live yet. While the pool is closed, a check of the unit instead:
 //!   see `arrival`.
 //! - `link`: of a slab, the next one in the list that it is in, and above bit 32 a note (see `orphans`); of granules, `taken` once more, so that one bit that is cleared by damage does not
@@ -64,7 +64,7 @@ pub(crate) enum UnitUse {
     Vacating,
 }
 
-/// The state word of a unit: `| 63:32 era | 31:24 class + 1, 0 for granules | 23:16 use | 15:0 check of the other 48 bits |`.
+/// The state word of a unit: `| 63:32 open_seq | 31:24 class + 1, 0 for granules | 23:16 use | 15:0 check of the other 48 bits |`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UnitState(pub(crate) u64);
 
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_small_beside_their_zones() {
+    fn headers_are_small_compared_to_zones() {
         for geometry in [Geometry::tiny(), Geometry::for_size(1 << 24), Geometry::default()] {
             let zones = Zones::new(&Layout::new(geometry).unwrap());
             let mut unit = 0;
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_ends_its_head_with_its_hints_and_is_there_once_all_of_its_head_is() {
+    fn zone_exists_once_its_whole_header_fits() {
         let last = |pool: &Pool<Dram>| pool.0.zones().last().unwrap();
         let options = PoolOptions::anonymous().geometry(Geometry::tiny()).size(64 << 10).max_size(8 << 20);
         let pool = options.create::<Dram>().unwrap();
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_are_given_to_the_units_that_may_have_room_and_to_no_others() {
+    fn hints_are_set_only_for_units_with_room() {
         let pool = Pool::<Dram>::anonymous(64 << 20).unwrap();
         let zone = pool.0.zones().next().unwrap();
         let all = || pool.0.units_in(&zone).map(|unit| (unit, pool.0.hint_word(Hint::Room, &zone, unit)));

@@ -55,7 +55,7 @@ impl Drop for Over<'_> {
     }
 }
 
-fn collect_beside_others<M: MappedMedium>(pool: Pool<M>, rounds: u64) {
+fn collect_concurrently<M: MappedMedium>(pool: Pool<M>, rounds: u64) {
     let table = Table::create(pool);
     table.churn(&mut Dice(7), 3000);
     let (stop, freed) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -106,7 +106,7 @@ fn collect_beside_others<M: MappedMedium>(pool: Pool<M>, rounds: u64) {
 #[test]
 fn the_living_lose_nothing_and_the_dead_leave_nothing() {
     for (size, geometry) in geometries() {
-        collect_beside_others(Pool::<Dram>::anonymous_with(size, geometry).unwrap(), 40);
+        collect_concurrently(Pool::<Dram>::anonymous_with(size, geometry).unwrap(), 40);
     }
 }
 
@@ -114,6 +114,6 @@ fn the_living_lose_nothing_and_the_dead_leave_nothing() {
 fn nor_on_persistent_memory() {
     for (size, geometry) in geometries() {
         let options = PoolOptions::anonymous().size(size).geometry(geometry);
-        collect_beside_others(options.create::<Pmem>().unwrap(), 15);
+        collect_concurrently(options.create::<Pmem>().unwrap(), 15);
     }
 }

@@ -141,7 +141,7 @@ fn threads_never_get_the_same_block() {
 }
 
 #[test]
-fn a_pool_filled_with_one_size_can_be_emptied_and_filled_with_another() {
+fn pool_can_be_refilled_with_another_size() {
     for (size, geometry, _) in geometries() {
         let pool = pool::<Dram>(size, geometry);
         let free = pool.space().free;
@@ -170,7 +170,7 @@ fn a_pool_filled_with_one_size_can_be_emptied_and_filled_with_another() {
 }
 
 #[test]
-fn slabs_that_have_lost_their_last_block_are_free_for_other_sizes_while_there_is_room_elsewhere() {
+fn emptied_slabs_serve_other_sizes() {
     for (size, geometry, _) in geometries() {
         let pool = pool::<Dram>(size, geometry);
         let slab = 1 << geometry.slab_log2;
@@ -204,7 +204,7 @@ fn slabs_that_have_lost_their_last_block_are_free_for_other_sizes_while_there_is
 }
 
 #[test]
-fn what_was_retired_comes_back_though_nobody_retires_anything_more() {
+fn retired_memory_returns_without_further_retirements() {
     let pool = pool::<Dram>(4 << 20, Geometry::for_size(4 << 20));
     let offset = take(&pool.pin(), 64).unwrap();
     // Joined, so that it has left its seat: a scope alone does not wait for that.
@@ -217,7 +217,7 @@ fn what_was_retired_comes_back_though_nobody_retires_anything_more() {
 }
 
 #[test]
-fn what_a_thread_retires_stays_while_another_is_pinned() {
+fn retired_block_stays_while_another_thread_is_pinned() {
     let pool = pool::<Dram>(4 << 20, Geometry::for_size(4 << 20));
     let offset = take(&pool.pin(), 64).unwrap();
     let reader = pool.pin();
@@ -342,7 +342,7 @@ fn memory_grows_with_the_pool() {
 }
 
 #[test]
-fn blocks_freed_twice_or_never_taken_are_counted_and_harm_nothing() {
+fn invalid_frees_are_counted_and_harmless() {
     let pool = pool::<Dram>(4 << 20, Geometry::for_size(4 << 20));
     let guard = pool.pin();
     let (small, large) = (take(&guard, 100).unwrap(), take(&guard, 100_000).unwrap());
@@ -371,7 +371,7 @@ fn blocks_freed_twice_or_never_taken_are_counted_and_harm_nothing() {
 }
 
 #[test]
-fn more_threads_than_seats_take_turns() {
+fn more_threads_than_slots_take_turns() {
     let pool = pool::<Dram>(256 << 10, Geometry { thread_slots: 2, ..Geometry::tiny() });
     let again = pool.clone();
     let _mine = pool.pin();
@@ -429,7 +429,7 @@ fn an_erased_guard_keeps_what_it_holds() {
 }
 
 #[test]
-fn blocks_that_one_thread_takes_and_another_frees_are_never_lost() {
+fn blocks_freed_by_another_thread_are_not_lost() {
     for (size, geometry, _) in geometries() {
         let pool = pool::<Dram>(size, geometry);
         let before = pool.space();

@@ -305,7 +305,7 @@ fn collapsing_to_huge_pages_comes_to_an_end_and_changes_nothing() {
 }
 
 #[test]
-fn where_addresses_are_few_a_pool_has_those_that_it_needs_and_no_more() {
+fn pool_reserves_few_addresses_under_a_limit() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let run = format!(
         "ulimit -v 4000000 && exec {:?} --exact few_addresses --ignored --nocapture --test-threads=1",

@@ -90,7 +90,7 @@ impl Liveness for NoEntry {
 }
 
 #[test]
-fn who_cannot_come_in_is_told_whether_there_are_no_locks_or_somebody_is_in_the_way() {
+fn refused_open_distinguishes_no_locks_from_barred() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("pool");
     options(&path).create::<Shm>().unwrap();
@@ -156,7 +156,7 @@ fn shares_without(call: Call) {
 }
 
 #[test]
-fn who_is_refused_a_barrier_does_not_join_those_who_rely_on_it() {
+fn no_barrier_no_join_with_light_pins() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("pool");
     let _first = options(&path).create::<Shm>().unwrap();
@@ -178,7 +178,7 @@ fn who_is_refused_a_barrier_does_not_join_those_who_rely_on_it() {
 }
 
 #[test]
-fn who_is_refused_a_barrier_and_comes_first_shares_with_all() {
+fn no_barrier_first_process_shares_with_all() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("pool");
     let (mut first, mut lines) = child("shares_without_a_barrier", &path);
@@ -191,7 +191,7 @@ fn who_is_refused_a_barrier_and_comes_first_shares_with_all() {
 }
 
 #[test]
-fn who_is_refused_a_barrier_joins_those_who_do_without() {
+fn no_barrier_joins_heavy_pins() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("pool");
     let both = [(); 2].map(|()| {

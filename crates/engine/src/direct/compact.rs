@@ -329,7 +329,7 @@ impl<I: PointIndex<Kind = Kind>> Direct<I> {
     ) -> Result<Fresh<'g, I::Medium>, PoolFull> {
         let bytes = record.shape.size();
         let copy = match elsewhere {
-            Elsewhere::InUse => guard.alloc_beside(record.offset, bytes)?,
+            Elsewhere::InUse => guard.alloc_from_listed(record.offset, bytes)?,
             Elsewhere::Anywhere => guard.alloc(bytes)?,
         };
         let (head, body) = record.parts();

@@ -1,7 +1,7 @@
 //! Room for a write that finds the pool full: what is had back before it is refused.
 //!
 //! In this order, each step only if the one before has brought nothing: memory that waits for
-//! readers (`relieve` in the pool); records that have expired; the memory between records
+//! readers (`reclaim_blocking` in the pool); records that have expired; the memory between records
 //! (`compact`); a *window*, a run of units that is emptied of records and of values that lie in
 //! extents.
 //!

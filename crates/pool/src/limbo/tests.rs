@@ -64,7 +64,7 @@ fn queue_after_death(dead: Pool<Shm>, survivor: &Pool<Shm>) -> Vec<u64> {
 }
 
 #[test]
-fn a_queue_that_the_dead_one_was_putting_a_page_into_is_whole_again() {
+fn queue_is_repaired_after_crash_in_enqueue() {
     for (chunks, steps) in (0..3).flat_map(|chunks| (0..3).map(move |steps| (chunks, steps))) {
         let (_directory, dead, survivor) = with_chunks(chunks);
         let (slot, medium) = (dead.0.thread_slot(0), dead.medium());
@@ -86,7 +86,7 @@ fn a_queue_that_the_dead_one_was_putting_a_page_into_is_whole_again() {
 }
 
 #[test]
-fn a_queue_that_the_dead_one_was_taking_a_page_out_of_is_whole_again() {
+fn queue_is_repaired_after_crash_in_dequeue() {
     for (chunks, steps) in (1..3).flat_map(|chunks| (0..3).map(move |steps| (chunks, steps))) {
         let (_directory, dead, survivor) = with_chunks(chunks);
         let (slot, medium) = (dead.0.thread_slot(0), dead.medium());
@@ -106,7 +106,7 @@ fn a_queue_that_the_dead_one_was_taking_a_page_out_of_is_whole_again() {
 }
 
 #[test]
-fn who_looks_through_a_queue_that_leads_round_comes_to_an_end() {
+fn walk_of_a_cyclic_queue_ends() {
     let pool = exclusive_pool::<Hooked>();
     let guard = pool.pin();
     retire(&guard, 2 * CHUNK_ENTRIES, 8);
@@ -145,7 +145,7 @@ fn a_page_is_closed_with_its_last_entry_or_when_it_holds_much() {
 }
 
 #[test]
-fn the_epoch_moves_on_with_each_eighth_page_and_with_much_but_not_while_something_can_be_drained() {
+fn epoch_advances_per_eighth_chunk_unless_drainable() {
     let pool = exclusive_pool::<Dram>();
     let began = pool.0.epoch();
     let passed = |chunks: u64, entries: u64, bytes: usize| {
@@ -163,7 +163,7 @@ fn the_epoch_moves_on_with_each_eighth_page_and_with_much_but_not_while_somethin
 }
 
 #[test]
-fn pages_past_their_time_are_drained_and_no_more_than_was_asked_for() {
+fn drain_frees_at_most_the_requested_expired_chunks() {
     let pool = exclusive_pool::<Dram>();
     retire(&pool.pin(), 5 * CHUNK_ENTRIES, 8);
     let drain = |chunks| {
@@ -196,7 +196,7 @@ fn a_page_without_an_entry_waits_like_any_other() {
 }
 
 #[test]
-fn a_count_of_entries_that_is_damaged_leads_to_no_entry_beyond_the_page() {
+fn damaged_entry_count_stays_within_the_chunk() {
     let pool = exclusive_pool::<Dram>();
     let guard = pool.pin();
     retire(&guard, 1, 8);
@@ -206,7 +206,7 @@ fn a_count_of_entries_that_is_damaged_leads_to_no_entry_beyond_the_page() {
 }
 
 #[test]
-fn what_is_forgotten_is_counted_and_collected_before_long_where_a_death_would_be() {
+fn leaked_bytes_are_counted_and_collected_when_shared() {
     let unshared = exclusive_pool::<Dram>();
     let (_directory, shared, _) = with_chunks(0);
     unshared.0.leak(512);
@@ -242,7 +242,7 @@ fn pinned_with(flag: u64) -> Pool<Dram> {
 }
 
 #[test]
-fn what_is_noted_in_a_seat_goes_to_a_page_once_its_owner_has_left() {
+fn overflow_moves_to_a_chunk_after_unpin() {
     for flag in [0, FULL_BARRIER] {
         let pool = pinned_with(flag);
         let guard = pool.pin();
@@ -259,7 +259,7 @@ fn what_is_noted_in_a_seat_goes_to_a_page_once_its_owner_has_left() {
 }
 
 #[test]
-fn what_is_noted_in_a_seat_that_is_closed_with_the_pool_is_freed() {
+fn close_frees_overflow_entries() {
     let pool = exclusive_pool::<Dram>();
     let guard = pool.pin();
     overflow(&guard, 3);
@@ -284,7 +284,7 @@ fn depths_at(pool: &Pool<Hooked>, offset: u64, run: impl FnOnce()) -> Vec<u64> {
 }
 
 #[test]
-fn a_seat_is_pinned_while_what_it_has_goes_from_one_place_to_another() {
+fn slot_is_pinned_while_its_overflow_moves() {
     let pool = exclusive_pool::<Hooked>();
     let slot = pool.0.thread_slot(0);
     let [overflowed, chunk] =
@@ -325,7 +325,7 @@ fn take_everything(guard: &Guard<'_, Dram>, count: usize) -> Vec<u64> {
 }
 
 #[test]
-fn what_there_is_no_page_for_stays_noted_until_there_is_one() {
+fn overflow_stays_until_a_chunk_is_available() {
     for flag in [0, FULL_BARRIER] {
         let pool = pinned_with(flag);
         let guard = pool.pin();
@@ -344,7 +344,7 @@ fn what_there_is_no_page_for_stays_noted_until_there_is_one() {
 }
 
 #[test]
-fn a_thread_waits_for_others_only_when_little_room_for_its_notes_is_left() {
+fn unpin_waits_only_if_overflow_is_half_full() {
     thread_local!(static RESTS: Cell<u32> = const { Cell::new(0) });
     rest_with(|| RESTS.set(RESTS.get() + 1));
     let pool = exclusive_pool::<Dram>();
@@ -366,7 +366,7 @@ fn a_thread_waits_for_others_only_when_little_room_for_its_notes_is_left() {
 }
 
 #[test]
-fn a_guard_says_whether_there_is_room_to_note_what_is_to_be_retired() {
+fn reserve_retirements_fails_without_room() {
     let pool = exclusive_pool::<Dram>();
     let guard = pool.pin();
     let chunks: Vec<_> = (0..2).map(|_| guard.alloc(512).unwrap().fenced_later().into_offset()).collect();
@@ -390,7 +390,7 @@ fn a_guard_says_whether_there_is_room_to_note_what_is_to_be_retired() {
 }
 
 #[test]
-fn who_has_no_memory_for_a_page_drains_what_others_have_retired() {
+fn full_pool_drains_chunks_of_other_slots() {
     let pool = exclusive_pool::<Dram>();
     drop(pool.pin());
     std::thread::scope(|scope| {
@@ -414,7 +414,7 @@ fn reserve(pool: &Pool<Shm>) -> (usize, u64, u64) {
 }
 
 #[test]
-fn the_reserve_goes_on_through_a_close_and_through_a_death_unless_it_is_none() {
+fn reserve_survives_close_and_crash_if_valid() {
     for (clean, is_sound) in [(true, true), (true, false), (false, true), (false, false)] {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let options = PoolOptions::at(directory.path().join("pool")).size(SIZE).geometry(geometry());
@@ -446,7 +446,7 @@ fn the_reserve_goes_on_through_a_close_and_through_a_death_unless_it_is_none() {
 }
 
 #[test]
-fn a_thread_that_was_long_on_its_way_into_its_pin_frees_nothing_under_readers_who_came_meanwhile() {
+fn late_pin_frees_nothing_under_newer_readers() {
     let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
     let block = pool.pin().alloc(40).unwrap().fenced_later().into_offset();
     // It has looked at the epoch, and others move that on before it announces what it found.
@@ -484,7 +484,7 @@ fn wait_in_vain() {
 }
 
 #[test]
-fn nobody_waits_for_one_who_stands_still_with_the_lock_of_a_queue() {
+fn no_thread_waits_for_a_queue_lock_of_a_stopped_one() {
     let (_directory, [still, pool]) = participants::<Shm, 2>(geometry());
     drop(still.pin());
     let guard = pool.pin();
@@ -527,7 +527,7 @@ fn nobody_waits_for_one_who_stands_still_with_the_lock_of_a_queue() {
 }
 
 #[test]
-fn who_notes_a_block_in_his_seat_waits_for_who_looks_there() {
+fn push_overflow_waits_for_the_queue_lock() {
     static RESTS: AtomicU32 = AtomicU32::new(0);
     let (_directory, [looking, pool]) = participants::<Shm, 2>(geometry());
     let guard = pool.pin();
@@ -549,8 +549,7 @@ fn who_notes_a_block_in_his_seat_waits_for_who_looks_there() {
 }
 
 #[test]
-fn a_collector_that_has_looked_into_a_queue_already_does_not_miss_the_page_that_comes_to_it_from_another_seat()
- {
+fn chunk_moved_to_a_scanned_queue_is_marked() {
     let (_directory, [still, pool]) = participants::<Shm, 2>(geometry());
     drop(still.pin());
     let guard = pool.pin();
@@ -576,8 +575,8 @@ fn a_collector_that_has_looked_into_a_queue_already_does_not_miss_the_page_that_
     };
     assert!(collector.mark_limbo_and_overflow(&close).is_some() && is_closed.get());
     let mut report = CollectReport::default();
-    let (suspects, _) = collector.orphan_candidates(&owned);
-    collector.sweep_concurrently(&suspects, &mut report);
+    let (candidates, _) = collector.orphan_candidates(&owned);
+    collector.sweep_concurrently(&candidates, &mut report);
     assert_eq!(report.freed, 0);
     drop(guard);
     assert_eq!((still.faults(), pool.faults(), pool.verify_memory()), (0, 0, Vec::new()));

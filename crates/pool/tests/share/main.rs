@@ -115,7 +115,7 @@ fn those_who_share_a_file_that_is_open_have_locks_of_their_own() {
 }
 
 #[test]
-fn who_wants_a_pool_for_himself_and_who_shares_it_keep_each_other_out() {
+fn exclusive_and_shared_opens_exclude_each_other() {
     let (_directory, path) = directory();
     let shared = open::<Shm>(&path);
     assert!(matches!(problem(options(&path).shared(false).open::<Shm>()), Problem::InUse(Some(_))));
@@ -155,7 +155,7 @@ fn terms<M: MappedMedium>(pool: &Pool<M>) -> &Word {
 }
 
 #[test]
-fn a_pool_that_another_release_shares_in_another_way_is_not_joined() {
+fn pool_shared_by_another_release_is_not_joined() {
     let (_directory, path) = directory();
     let one = open::<Shm>(&path);
     let word = terms(&one).load(one.medium(), Acquire);
@@ -188,7 +188,7 @@ fn a_pool_that_another_release_shares_in_another_way_is_not_joined() {
 }
 
 #[test]
-fn those_who_share_a_pool_that_is_deleted_go_on_and_others_make_a_new_one() {
+fn deleted_pool_stays_shared_and_is_created_anew() {
     let (_directory, path) = directory();
     let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
     let kept = words(&one);
@@ -208,7 +208,7 @@ fn those_who_share_a_pool_that_is_deleted_go_on_and_others_make_a_new_one() {
 }
 
 #[test]
-fn what_all_have_left_is_recovered_by_the_next_one_as_after_any_crash() {
+fn pool_left_by_all_is_recovered_at_the_next_open() {
     let (_directory, path) = directory();
     let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
     words(&one)[0].store(one.medium(), 5, Release);
@@ -255,7 +255,7 @@ fn growth_by_one_is_seen_by_all() {
 }
 
 #[test]
-fn nobody_grows_a_pool_beyond_what_another_participant_has_addresses_for() {
+fn growth_is_limited_by_every_participants_addresses() {
     let (_directory, path) = directory();
     let wide = open::<Shm>(&path);
     let narrow = options(&path).program("the narrow one").max_size(2 * SIZE).open::<Shm>().unwrap();
@@ -284,7 +284,7 @@ fn nobody_grows_a_pool_beyond_what_another_participant_has_addresses_for() {
 }
 
 #[test]
-fn a_pool_that_is_full_is_full_for_all_and_has_room_for_all_when_any_of_them_frees() {
+fn full_and_freed_memory_is_common_to_participants() {
     const BYTES: usize = 1000;
     let (_directory, path) = directory();
     let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));

@@ -24,7 +24,7 @@ fn only_reads() {
 }
 
 #[test]
-fn a_participant_whose_data_is_protected_reads_and_dies_of_its_first_store() {
+fn protected_participant_reads_and_faults_on_store() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     words(&pool)[0].store(pool.medium(), 7, Release);
@@ -52,7 +52,7 @@ fn only_reads_what_is_new() {
 }
 
 #[test]
-fn what_others_let_a_pool_grow_by_is_protected_too() {
+fn growth_by_others_is_protected_too() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     let (process, mut lines) = child("protected::only_reads_what_is_new", &path);

@@ -51,7 +51,7 @@ fn stays_at(path: &Path) -> (Kept, BufReader<ChildStdout>) {
 }
 
 #[test]
-fn who_stands_still_is_ended_and_nobody_else() {
+fn only_a_stopped_process_is_ended() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     let [(mut still, _lines), (mut other, mut lines)] = [(), ()].map(|()| stays_at(&path));
@@ -97,7 +97,7 @@ fn one_that_has_run_since_it_was_seen_is_not_ended() {
 /// Has the pool open; one thread waits, another runs.
 #[test]
 #[ignore = "a child of the other tests"]
-fn runs_beside_its_first_thread() {
+fn second_thread_runs_while_first_waits() {
     let pool = open::<Shm>(&argument());
     std::thread::scope(|threads| {
         threads.spawn(|| {
@@ -113,10 +113,10 @@ fn runs_beside_its_first_thread() {
 /// As one that traces it a system call at a time sees it now and then.
 #[test]
 #[allow(clippy::print_stderr, reason = "a test that was skipped says so")]
-fn who_has_one_thread_stopped_of_several_does_not_stand_still() {
+fn process_with_one_stopped_thread_is_not_stopped() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
-    let (process, mut lines) = child("stopped::runs_beside_its_first_thread", &path);
+    let (process, mut lines) = child("stopped::second_thread_runs_while_first_waits", &path);
     let process = Kept(process);
     expect(&mut lines, "here");
     let trace = |request| {
@@ -147,7 +147,7 @@ fn who_has_one_thread_stopped_of_several_does_not_stand_still() {
 }
 
 #[test]
-fn the_number_of_a_process_that_is_not_to_be_seen_from_here_is_not_told_as_one_of_here() {
+fn invisible_pid_is_not_reported_as_local() {
     let (_directory, path) = directory();
     let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
     let message = || one.other_participants()[0].to_string();
@@ -175,7 +175,7 @@ fn stays_at_the_gate() {
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a thread that waits for ever must not be waited for")]
-fn who_stands_still_while_it_opens_or_closes_a_pool_keeps_nobody_waiting_for_ever() {
+fn open_times_out_if_a_stopped_process_holds_the_gate() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     words(&pool)[0].store(pool.medium(), 7, Release);

@@ -107,7 +107,7 @@ where
 }
 
 /// Eight threads in a pool that two can be in at a time: they wait for each other, also in the middle of growth, and no increment is lost.
-pub(super) fn more_threads_than_seats<I: Index>(make: &impl Fn(Setup) -> I)
+pub(super) fn more_threads_than_slots<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
 {
