@@ -161,7 +161,12 @@ impl From<Forked> for WriteError {
 
 impl From<PoolFull> for WriteError {
     fn from(full: PoolFull) -> Self {
-        Self::PoolFull { wanted: full.wanted, size: full.size, longest: full.longest, waiting: full.waiting }
+        Self::PoolFull {
+            wanted: full.wanted,
+            size: full.size,
+            longest: full.longest,
+            waiting: full.waiting_bytes,
+        }
     }
 }
 

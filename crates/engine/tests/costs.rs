@@ -219,7 +219,7 @@ where
         // The first time it takes its seat.
         read();
         let (touched, ()) = pool.medium().touched(read);
-        let seat = pool.layout().seat(pool.pin().seat_index() as u32) / LINE as u64;
+        let seat = pool.layout().thread_slot(pool.pin().slot_index() as u32) / LINE as u64;
         assert!(touched.lines_read.len() > 2, "{what}");
         assert_eq!(touched.lines_written.into_iter().collect::<Vec<_>>(), [seat], "{what}");
     }
@@ -291,11 +291,11 @@ fn what_a_growing_index_leaves_is_room_for_records() {
     let store = Direct::open::<Turbo<Shm, Bytes<Key>>>(pool.clone(), settings(0)).unwrap();
     (0..RECORDS).for_each(|n| store.put(put(&key(n)), Durably::Store).unwrap());
     let before = pool.space();
-    let idle = before.slab_free + before.waiting;
+    let idle = before.slab_free + before.waiting_bytes;
     // As the background does.
     (0..5).for_each(|_| _ = store.maintain());
     let (stats, space) = (store.stats(), pool.space());
-    let now = space.slab_free + space.waiting;
+    let now = space.slab_free + space.waiting_bytes;
     assert!(now < idle / 3, "{idle} bytes lay idle before, {now} do now");
     // A block of 96 bytes each, the index, and some slabs of sizes that are in use no more, or hardly, which the thread keeps.
     let over = stats.overhead_bytes - space.metadata;

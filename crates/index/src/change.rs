@@ -59,6 +59,6 @@ pub(crate) fn persist_deferred<M: MappedMedium>(guard: &Guard<'_, M>, deferred: 
     // have taken them since.
     region.fence();
     for at in deferred.0 {
-        region.at(Offset::<Lock>::new(at)).settle(guard);
+        region.at(Offset::<Lock>::new(at)).confirm(guard);
     }
 }

@@ -277,7 +277,7 @@ fn capacity_hints_of_zero_and_beyond_the_pool() {
         };
         assert!(error.to_string().contains("has no room"), "{error}");
     }
-    pool.relieve();
+    pool.reclaim_blocking();
     assert_eq!(pool.space().free, before, "what was taken for it came back");
     let index = Level::<Dram, U64>::create(&pool, "level", 0).unwrap();
     assert_eq!(index.stats(&pool.pin()).slots, 3 * SLOTS, "one unit");

@@ -258,7 +258,7 @@ fn capacity_hints_of_zero_and_beyond_the_pool() {
         let Err(error) = Rewo::<Dram, U64>::create(&pool, "rewo", capacity) else { panic!("{capacity} fit") };
         assert!(error.to_string().contains("has no room"), "{error}");
     }
-    pool.relieve();
+    pool.reclaim_blocking();
     assert_eq!(pool.space().free, before, "what was taken for it came back");
     let index = Rewo::<Dram, U64>::create(&pool, "rewo", 0).unwrap();
     assert_eq!(index.stats(&pool.pin()).buckets, 64, "one for each 64 KiB of the pool");

@@ -113,7 +113,7 @@ fn check_in_used_memory<I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kin
     assert_eq!((index.len(), index.verify(&guard)), (5000, vec![]), "{}", I::NAME);
     let stats = index.stats(&guard);
     drop(guard);
-    while pool.relieve() {}
+    while pool.reclaim_blocking() {}
     // The collector's walk names all memory that was allocated, by its size.
     let blocks = pool.reachable(&mut |marker| index.trace(&pool.pin(), marker, |_, _| ()));
     let bytes: u64 = blocks.iter().map(|&(_, bytes)| bytes).sum();

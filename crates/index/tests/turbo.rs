@@ -205,7 +205,7 @@ fn maintain_releases_buckets_of_empty_shards_only() {
     let index = Turbo::<Dram, U64>::with_shards(&pool(), "turbo", 10, 0).unwrap();
     let guard = index.pool().pin();
     let free = || {
-        while index.pool().relieve() {}
+        while index.pool().reclaim_blocking() {}
         index.pool().space().free
     };
     let before = free();
@@ -256,7 +256,7 @@ fn capacity_hints_of_zero_and_beyond_the_pool() {
         };
         assert!(error.to_string().contains("has no room"), "{error}");
     }
-    pool.relieve();
+    pool.reclaim_blocking();
     assert_eq!(pool.space().free, before, "what was taken for it came back");
     let index = Turbo::<Dram, U64>::create(&pool, "turbo", 0).unwrap();
     assert_eq!(index.stats(&pool.pin()).buckets, 0, "nothing is taken for nothing");

@@ -1,7 +1,7 @@
 //! What the memory of a pool is used for.
 
 use crate::pool::{Inner, Pool, Start};
-use crate::zones::{State, Use};
+use crate::zones::{UnitState, UnitUse};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Word, full_barrier};
@@ -18,7 +18,7 @@ pub struct Space {
     /// Bytes that describe the pool itself.
     pub metadata: u64,
     /// Bytes that were given back and wait for their readers.
-    pub waiting: u64,
+    pub waiting_bytes: u64,
     /// Threads that are pinned now.
     pub readers: u32,
     /// Of those, threads that were pinned before others gave something back: what waits, waits for them.
@@ -37,8 +37,8 @@ pub struct Space {
 
 impl<M: MappedMedium> Pool<M> {
     /// Bytes that were given back but may still be read by someone.
-    pub fn waiting(&self) -> u64 {
-        self.0.waiting()
+    pub fn waiting_bytes(&self) -> u64 {
+        self.0.waiting_bytes()
     }
 
     /// What its memory is used for. Looks at every unit of the pool: a millisecond for some ten GiB.
@@ -48,22 +48,24 @@ impl<M: MappedMedium> Pool<M> {
         let shared = inner.shared();
         let granule = 1 << inner.memory.zones.granule_log2();
         let (readers, holding_up) = inner.readers();
-        let waiting = inner.waiting();
-        let mut space = Space { size: self.size(), waiting, readers, holding_up, ..Space::default() };
+        let waiting_bytes = inner.waiting_bytes();
+        let mut space = Space { size: self.size(), waiting_bytes, readers, holding_up, ..Space::default() };
         let (mut slabs, mut uncounted, mut extents) = (0, 0, 0);
         for zone in inner.zones() {
             for unit in inner.units_in(&zone) {
                 let entry = inner.unit(unit);
                 let usable = inner.memory.zones.usable(unit, space.size);
                 let taken = entry.taken.load(medium, Relaxed);
-                let state = State(entry.state.load(medium, Relaxed));
-                let head = inner.memory.zones.head_granules(&zone, unit);
+                let state = UnitState(entry.state.load(medium, Relaxed));
+                let head = inner.memory.zones.header_granules(&zone, unit);
                 match state.class() {
-                    _ if state.usage() == Use::Damaged => {
+                    _ if state.usage() == UnitUse::Quarantined => {
                         space.damaged += u64::from((usable & !head).count_ones()) * granule;
                         continue;
                     }
-                    Some(_) if state.era() != inner.era && inner.start != Start::Clean => uncounted += 1,
+                    Some(_) if state.open_seq() != inner.open_seq && inner.start != Start::Clean => {
+                        uncounted += 1
+                    }
                     Some(_) => slabs += 1,
                     None => extents += u64::from((taken & usable & !head).count_ones()) * granule,
                 }
@@ -72,7 +74,7 @@ impl<M: MappedMedium> Pool<M> {
         }
         space.largest_free_extent = inner.longest_free_run();
         let [slabs, uncounted] = [slabs, uncounted].map(|units: u64| units << inner.memory.zones.slab_log2);
-        let small = inner.sum(&shared.small_base, |seat| &seat.small).min(slabs);
+        let small = inner.sum(&shared.small_base, |slot| &slot.small_bytes).min(slabs);
         space.used_by_blocks = small + uncounted + extents;
         space.slab_free = slabs - small;
         let described = space.free + slabs + uncounted + extents + space.damaged;
@@ -82,12 +84,12 @@ impl<M: MappedMedium> Pool<M> {
         space
     }
 
-    /// The sum of the counter `counter` of all seats since the pool was opened. See [`Guard::seat_counter`](crate::Guard::seat_counter).
+    /// The sum of the counter `counter` of all seats since the pool was opened. See [`Guard::slot_counter`](crate::Guard::slot_counter).
     ///
     /// # Panics
     /// If `counter` is not below 8.
     pub fn sum_counter(&self, counter: usize) -> u64 {
-        let words = self.0.used_seats().map(|seat| seat.counters[counter].load(self.medium(), Relaxed));
+        let words = self.0.used_slots().map(|slot| slot.counters[counter].load(self.medium(), Relaxed));
         words.fold(0, u64::wrapping_add)
     }
 
@@ -128,18 +130,18 @@ impl<M: MappedMedium> Inner<M> {
         self.zones().map(of_zone).max().unwrap_or(0) << zones.granule_log2()
     }
 
-    pub(crate) fn sum(&self, base: &Word, of: impl Fn(&crate::seats::Seat) -> &Word) -> u64 {
+    pub(crate) fn sum(&self, base: &Word, of: impl Fn(&crate::seats::ThreadSlot) -> &Word) -> u64 {
         let base = base.load(self.medium(), Relaxed);
         let sum =
-            self.used_seats().map(|seat| of(seat).load(self.medium(), Relaxed)).fold(base, u64::wrapping_add);
+            self.used_slots().map(|slot| of(slot).load(self.medium(), Relaxed)).fold(base, u64::wrapping_add);
         // Read while others count, it may come out below zero for a moment.
         if sum > u64::MAX / 2 { 0 } else { sum }
     }
 
     /// Whether nobody has died in the middle of counting bytes since they were last counted.
-    pub(crate) fn is_counted(&self) -> bool {
+    pub(crate) fn is_count_intact(&self) -> bool {
         let shared = self.shared();
-        shared.counted.load(self.medium(), Relaxed) == shared.doubts.load(self.medium(), Relaxed)
+        shared.counted.load(self.medium(), Relaxed) == shared.collection_requests.load(self.medium(), Relaxed)
     }
 
     /// Bytes in small blocks, also in those that seats have to hand out, and in extents; by the bitmaps. Nobody allocates or frees meanwhile.
@@ -147,18 +149,18 @@ impl<M: MappedMedium> Inner<M> {
         let (mut small, mut large) = (0u64, 0u64);
         for (zone, unit) in self.zones().flat_map(|zone| self.units_in(&zone).map(move |unit| (zone, unit))) {
             let entry = self.unit(unit);
-            let state = State(entry.state.load(self.medium(), Relaxed));
+            let state = UnitState(entry.state.load(self.medium(), Relaxed));
             match state.class() {
                 // What a crash left is not looked into before it arrives, and counted then.
-                _ if state.usage() == Use::Damaged => {}
-                _ if state.era() != self.era && self.start != Start::Clean => {}
+                _ if state.usage() == UnitUse::Quarantined => {}
+                _ if state.open_seq() != self.open_seq && self.start != Start::Clean => {}
                 Some(number) => {
                     let class = self.memory.classes.get(number);
                     small += class.map_or(0, |class| self.count_blocks(unit, class) * u64::from(class.size));
                 }
                 None => {
                     let usable = self.memory.zones.usable(unit, self.size());
-                    let head = self.memory.zones.head_granules(&zone, unit);
+                    let head = self.memory.zones.header_granules(&zone, unit);
                     let taken = entry.taken.load(self.medium(), Relaxed) & usable & !head;
                     large += u64::from(taken.count_ones()) << self.memory.zones.granule_log2();
                 }
@@ -168,121 +170,123 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Bytes of blocks that a seat has to hand out.
-    fn cached(&self, seat: &crate::seats::Seat) -> u64 {
+    fn cached(&self, slot: &crate::seats::ThreadSlot) -> u64 {
         let caches = (0..self.memory.classes.len()).filter_map(|number| {
-            let free = seat.caches[number].free.load(self.medium(), Relaxed);
+            let free = slot.caches[number].free.load(self.medium(), Relaxed);
             Some(u64::from(free.count_ones()) * u64::from(self.memory.classes.get(number)?.size))
         });
         caches.sum()
     }
 
     /// Counts the bytes in blocks and in limbo anew, if nobody allocates or frees meanwhile. Returns whether that was so. By the collector.
-    pub(crate) fn count_if_quiet(&self) -> bool {
+    pub(crate) fn recount_if_quiet(&self) -> bool {
         let (medium, shared) = (self.medium(), self.shared());
-        // ORDER: Relaxed: the barrier in `quiet` keeps it before what is counted; one that is too old only says that the count is not to be believed.
-        let doubts = shared.doubts.load(medium, Relaxed);
-        let Some(before) = self.quiet() else { return false };
+        // ORDER: Relaxed: the barrier in `snapshot_if_quiet` keeps it before what is counted; one that is too old only says that the count is not to be believed.
+        let requests = shared.collection_requests.load(medium, Relaxed);
+        let Some(before) = self.snapshot_if_quiet() else { return false };
         let (small, large) = self.count_all();
-        let missing = self.used_seats().map(|seat| self.missing_in_limbo(seat)).collect::<Option<Vec<u64>>>();
+        let missing =
+            self.used_slots().map(|slot| self.missing_from_limbo(slot)).collect::<Option<Vec<u64>>>();
         let Some(missing) = missing else { return false };
-        if self.quiet().as_ref() != Some(&before) {
+        if self.snapshot_if_quiet().as_ref() != Some(&before) {
             return false;
         }
-        let sum = |count: usize| before.iter().map(|seat| seat[count]).fold(0, u64::wrapping_add);
+        let sum = |count: usize| before.iter().map(|slot| slot[count]).fold(0, u64::wrapping_add);
         shared.small_base.store(medium, small.wrapping_sub(sum(4)).wrapping_sub(sum(0)), Relaxed);
         shared.large_base.store(medium, large.wrapping_sub(sum(1)), Relaxed);
-        for (seat, missing) in self.used_seats().zip(missing) {
+        for (slot, missing) in self.used_slots().zip(missing) {
             // Of one that somebody has all the same, the next count says it.
-            if let Some(_locked) = seat.limbo.acquire_unless(self, &|| true) {
-                crate::limbo::add(medium, &seat.drained, missing);
+            if let Some(_locked) = slot.queue_lock.acquire_until(self, &|| true) {
+                crate::limbo::add_own(medium, &slot.drained, missing);
             }
         }
-        shared.counted.store(medium.point("space.count"), doubts, Relaxed);
+        shared.counted.store(medium.point("space.count"), requests, Relaxed);
         true
     }
 
     /// What all seats have counted, and what is in their caches, if nobody is pinned. Two of these that are the same have nothing between them that allocates, frees,
     /// or empties a cache.
-    fn quiet(&self) -> Option<Vec<[u64; 5]>> {
+    fn snapshot_if_quiet(&self) -> Option<Vec<[u64; 5]>> {
         let is_anyone_pinned = || self.readers().0 > 0;
         // ORDER: what was read before is not newer than what is read here. An acquire fence would do, of which the medium cannot be told.
         full_barrier(self.medium());
         if is_anyone_pinned() {
             return None;
         }
-        let count = |seat: &crate::seats::Seat| {
-            let [small, large, freed, retired] = [&seat.small, &seat.large, &seat.freed, &seat.retired]
-                .map(|count| count.load(self.medium(), Relaxed));
-            [small, large, freed, retired, self.cached(seat)]
+        let count = |slot: &crate::seats::ThreadSlot| {
+            let [small, large, freed, retired] =
+                [&slot.small_bytes, &slot.large_bytes, &slot.freed, &slot.retired]
+                    .map(|count| count.load(self.medium(), Relaxed));
+            [small, large, freed, retired, self.cached(slot)]
         };
-        let counts = self.used_seats().map(count).collect();
-        // ORDER: who has come since and is not seen below has counted nothing that was read above. What others did whose pins are seen to be over is seen, too (`is_behind`).
+        let counts = self.used_slots().map(count).collect();
+        // ORDER: who has come since and is not seen below has counted nothing that was read above. What others did whose pins are seen to be over is seen, too (`is_pinned_before`).
         full_barrier(self.medium());
         (!is_anyone_pinned()).then_some(counts)
     }
 
     /// Bytes in limbo.
-    pub(crate) fn waiting(&self) -> u64 {
-        let waiting = self.used_seats().map(|seat| {
-            let drained = seat.drained.load(self.medium(), Relaxed);
-            seat.retired.load(self.medium(), Relaxed).wrapping_sub(drained)
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        let waiting_bytes = self.used_slots().map(|slot| {
+            let drained = slot.drained.load(self.medium(), Relaxed);
+            slot.retired.load(self.medium(), Relaxed).wrapping_sub(drained)
         });
         // What one seat retired may be drained from the queue of another: only the sum says something, and not even that to the byte while others go on.
-        u64::try_from(waiting.fold(0, u64::wrapping_add).cast_signed()).unwrap_or(0)
+        u64::try_from(waiting_bytes.fold(0, u64::wrapping_add).cast_signed()).unwrap_or(0)
     }
 
     /// Threads that are pinned, and how many of those in an earlier epoch than this one.
     fn readers(&self) -> (u32, u32) {
         let now = self.epoch();
-        let pinned = self.used_seats().filter_map(|seat| self.is_behind(seat, now));
-        pinned.fold((0, 0), |(all, behind), is_behind| (all + 1, behind + u32::from(is_behind)))
+        let pinned = self.used_slots().filter_map(|slot| self.is_pinned_before(slot, now));
+        pinned.fold((0, 0), |(all, behind), is_pinned_before| (all + 1, behind + u32::from(is_pinned_before)))
     }
 
     /// The participants of those threads.
-    pub(crate) fn participants_holding_up(&self) -> BTreeSet<u32> {
+    pub(crate) fn blocking_participants(&self) -> BTreeSet<u32> {
         let now = self.epoch();
-        let behind = self.used_seats().filter(|seat| self.is_behind(seat, now) == Some(true));
-        behind.filter_map(|seat| Some(seat.claim.holder(self)?.0)).collect()
+        let behind = self.used_slots().filter(|slot| self.is_pinned_before(slot, now) == Some(true));
+        behind.filter_map(|slot| Some(slot.owner_lock.holder(self)?.0)).collect()
     }
 
     /// Bytes that have been freed since the pool was opened.
-    pub(crate) fn freed_in_all(&self) -> u64 {
-        self.used_seats().map(|seat| seat.freed.load(self.medium(), Relaxed)).sum()
+    pub(crate) fn total_freed(&self) -> u64 {
+        self.used_slots().map(|slot| slot.freed.load(self.medium(), Relaxed)).sum()
     }
 
     /// Drains all limbo and empties all caches, for nobody is pinned any more. What seats have counted goes to the common words.
-    pub(crate) fn empty_all_seats(&self) {
-        while self.memory.abandoned.pop().is_some() {}
-        for seat in self.used_seats() {
-            self.free_spilled(seat);
-            self.close_page(seat);
+    pub(crate) fn drain_all_slots(&self) {
+        while self.memory.free_slots.pop().is_some() {}
+        for slot in self.used_slots() {
+            self.free_overflow(slot);
+            self.queue_chunk(slot);
         }
-        let mut none_left = self.used_seats().next().is_none();
+        let mut none_left = self.used_slots().next().is_none();
         while !none_left {
-            self.shared().epoch.fetch_add(self.medium(), crate::epoch::GRACE, Relaxed);
-            let Some(me) = self.used_seats().next() else { break };
-            none_left = self.drain_all(me) == 0;
+            self.shared().epoch.fetch_add(self.medium(), crate::epoch::GRACE_EPOCHS, Relaxed);
+            let Some(own) = self.used_slots().next() else { break };
+            none_left = self.drain_all(own) == 0;
         }
-        for seat in self.used_seats() {
-            self.empty_caches(seat);
+        for slot in self.used_slots() {
+            self.drain_caches(slot);
         }
         self.end_all_vacating();
         let shared = self.shared();
-        let is_exact = self.is_counted();
+        let is_exact = self.is_count_intact();
         let (small, large) = if is_exact {
             (
-                self.sum(&shared.small_base, |seat| &seat.small),
-                self.sum(&shared.large_base, |seat| &seat.large),
+                self.sum(&shared.small_base, |slot| &slot.small_bytes),
+                self.sum(&shared.large_base, |slot| &slot.large_bytes),
             )
         } else {
             self.count_all()
         };
-        shared.counted.store(self.medium(), shared.doubts.load(self.medium(), Relaxed), Relaxed);
+        shared.counted.store(self.medium(), shared.collection_requests.load(self.medium(), Relaxed), Relaxed);
         shared.small_base.store(self.medium(), small, Relaxed);
         shared.large_base.store(self.medium(), large, Relaxed);
-        for seat in self.used_seats() {
-            seat.small.store(self.medium(), 0, Relaxed);
-            seat.large.store(self.medium(), 0, Relaxed);
+        for slot in self.used_slots() {
+            slot.small_bytes.store(self.medium(), 0, Relaxed);
+            slot.large_bytes.store(self.medium(), 0, Relaxed);
         }
     }
 }
@@ -292,7 +296,7 @@ mod tests {
     use super::*;
     use crate::layout::PAGE;
     use crate::pool::Start;
-    use crate::small::{alone, found};
+    use crate::small::{exclusive_pool, reopened};
     use terrace_medium::Dram;
 
     fn take<M: MappedMedium>(pool: &Pool<M>, count: usize, bytes: usize) {
@@ -302,11 +306,11 @@ mod tests {
 
     #[test]
     fn every_byte_is_free_or_used_for_something() {
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         let zones = &pool.0.memory.zones;
         let heads = pool.0.zones().flat_map(|zone| pool.0.units_in(&zone).map(move |unit| (zone, unit)));
         let heads: u64 =
-            heads.map(|(zone, unit)| u64::from(zones.head_granules(&zone, unit).count_ones())).sum();
+            heads.map(|(zone, unit)| u64::from(zones.header_granules(&zone, unit).count_ones())).sum();
         let slab = 1 << zones.slab_log2;
         let metadata = zones.base + (heads << zones.granule_log2());
         let empty = pool.space();
@@ -325,14 +329,14 @@ mod tests {
         let guard = pool.pin();
         guard.retire(guard.alloc(64).unwrap().fenced_later().into_offset(), 64);
         let space = pool.space();
-        assert_eq!((space.waiting, space.readers, space.holding_up), (64, 1, 0));
+        assert_eq!((space.waiting_bytes, space.readers, space.holding_up), (64, 1, 0));
         assert_eq!(space.used_by_blocks, used.used_by_blocks + 64 + 512, "it is noted on a page");
         pool.0.try_advance();
         assert_eq!(pool.space().holding_up, 1);
     }
 
     #[test]
-    fn what_is_damaged_is_counted_as_that_and_as_nothing_else() {
+    fn quarantined_memory_is_counted_once() {
         let pool = Pool::<Dram>::anonymous((1 << 20) + PAGE).unwrap();
         let (inner, zones) = (&pool.0, &pool.0.memory.zones);
         let (before, counted) = (pool.space(), inner.count_all());
@@ -343,11 +347,11 @@ mod tests {
         assert!(0 < free && free < last && zones.usable(last, pool.size()) != !0);
         let granules = |unit| {
             let usable = zones.usable(unit, pool.size());
-            u64::from((usable & !zones.head_granules(&zones.of_unit(unit), unit)).count_ones())
+            u64::from((usable & !zones.header_granules(&zones.of_unit(unit), unit)).count_ones())
         };
         let bytes = [0, free, last].map(granules).iter().sum::<u64>() << zones.granule_log2();
         for unit in [0, free, last] {
-            inner.unit(unit).state.store(pool.medium(), State::damaged(inner.era).0, Relaxed);
+            inner.unit(unit).state.store(pool.medium(), UnitState::quarantined(inner.open_seq).0, Relaxed);
             inner.unit(unit).taken.store(pool.medium(), !0, Relaxed);
         }
         let expected = Space { damaged: bytes, free: before.free - bytes, ..before };
@@ -371,9 +375,9 @@ mod tests {
     }
 
     #[test]
-    fn of_what_an_earlier_era_left_only_what_was_closed_in_order_is_counted_by_its_bitmaps() {
+    fn only_cleanly_closed_units_are_counted_by_their_bitmaps() {
         for (start, expected) in [(Start::Clean, (128, 3 * 1024)), (Start::Unclean, (0, 0))] {
-            let (_directory, pool) = found::<Dram>(start, |pool| {
+            let (_directory, pool) = reopened::<Dram>(start, |pool| {
                 take(pool, 3, 1000);
                 take(pool, 2, 64);
             });
@@ -383,11 +387,11 @@ mod tests {
 
     #[test]
     fn a_sum_below_zero_is_nothing() {
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         let sum = |value: u64| {
             let base = &pool.0.shared().small_base;
             base.store(pool.medium(), value, Relaxed);
-            pool.0.sum(base, |seat| &seat.small)
+            pool.0.sum(base, |slot| &slot.small_bytes)
         };
         let most = u64::MAX / 2;
         assert_eq!([0, 8, most, most + 1, u64::MAX - 7].map(sum), [0, 8, most, 0, 0]);
@@ -397,7 +401,7 @@ mod tests {
     #[test]
     fn until_it_is_collected_what_a_death_left_is_used() {
         let mut before = Space::default();
-        let (_directory, pool) = found::<Dram>(Start::Unclean, |pool| {
+        let (_directory, pool) = reopened::<Dram>(Start::Unclean, |pool| {
             take(pool, 3, 1000);
             take(pool, 2, 64);
             before = pool.space();

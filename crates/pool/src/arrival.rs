@@ -7,7 +7,7 @@
 //!   closed in order         they match the check that the close left in `old`             it goes on as it was
 //!   left in use             the state matches its own check, and a slab is taken whole    all it holds is old: see `collect`
 //! ```
-//! A unit that is not believed is set apart ([`Use::Damaged`]): nothing is handed out from it and nothing given back to it, in this life and the next
+//! A unit that is not believed is set apart ([`UnitUse::Quarantined`]): nothing is handed out from it and nothing given back to it, in this life and the next
 //! ones. What it holds can be read as before, for what is read is proved by other checks than these; `check` tells of it, and a salvage leaves it
 //! behind. So damage here costs a unit of memory and nothing else.
 //!
@@ -16,21 +16,21 @@
 use crate::backoff::{Backoff, rests_in};
 use crate::classes::Class;
 use crate::pool::{Inner, Start};
-use crate::slabs::Holding;
-use crate::zones::{State, Unit, Use};
+use crate::slabs::Fill;
+use crate::zones::{Unit, UnitState, UnitUse};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
 use terrace_medium::MappedMedium;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// What becomes of a unit that arrives.
-enum Fate {
+enum Verdict {
     /// It is as the last close left it.
     AsClosed,
     /// A slab whose blocks may all be live.
-    OldSlab(usize),
+    UncleanSlab(usize),
     /// Granules, some of which may be live.
-    OldGranules,
+    UncleanGranules,
     /// It is set apart.
     Damaged,
 }
@@ -38,144 +38,150 @@ enum Fate {
 impl<M: MappedMedium> Inner<M> {
     /// Brings `unit` into this era if it is older: all that it holds becomes old. Returns its state then.
     #[inline(always)]
-    pub(crate) fn arrive(&self, unit: u64) -> State {
-        self.arrived(unit, self.unit(unit))
+    pub(crate) fn revalidate(&self, unit: u64) -> UnitState {
+        self.revalidated(unit, self.unit(unit))
     }
 
-    /// As `arrive`, for who has the unit's description already.
+    /// As `revalidate`, for who has the unit's description already.
     #[inline(always)]
-    pub(crate) fn arrived(&self, unit: u64, entry: &Unit) -> State {
-        // ORDER: Acquire: pairs with the store at the end of `arrive_now`.
-        let state = State(entry.state.load(self.medium(), Acquire));
-        if state.era() == self.era && state.usage() != Use::Arriving { state } else { self.arrive_now(unit) }
+    pub(crate) fn revalidated(&self, unit: u64, entry: &Unit) -> UnitState {
+        // ORDER: Acquire: pairs with the store at the end of `revalidate_now`.
+        let state = UnitState(entry.state.load(self.medium(), Acquire));
+        if state.open_seq() == self.open_seq && state.usage() != UnitUse::Revalidating {
+            state
+        } else {
+            self.revalidate_now(unit)
+        }
     }
 
     #[cold]
-    fn arrive_now(&self, unit: u64) -> State {
+    fn revalidate_now(&self, unit: u64) -> UnitState {
         /// Far longer than an arrival takes: a unit that is still arriving then is damaged, and nothing is done with it.
-        const NAPS_MAX: u32 = rests_in(Duration::from_secs(5));
+        const SLEEPS_MAX: u32 = rests_in(Duration::from_secs(5));
         let (entry, medium) = (self.unit(unit), self.medium());
-        let (mut backoff, mut naps) = (Backoff::new(), 0);
-        while naps < NAPS_MAX {
-            let state = State(entry.state.load(medium, Acquire));
-            if state.era() == self.era {
-                if state.usage() != Use::Arriving {
+        let (mut backoff, mut sleeps) = (Backoff::new(), 0);
+        while sleeps < SLEEPS_MAX {
+            let state = UnitState(entry.state.load(medium, Acquire));
+            if state.open_seq() == self.open_seq {
+                if state.usage() != UnitUse::Revalidating {
                     return state;
                 }
                 if backoff.spin() {
-                    naps += 1;
+                    sleeps += 1;
                     // Who was at it may have died: the collector will see to it, and whoever comes by waits that long each time until then. (He may not be known to be dead yet, and is not
                     // recovered here: whoever comes here may hold locks that this takes.)
-                    if self.is_doubted() || self.is_anyone_dead() {
-                        return State(entry.state.load(medium, Acquire));
+                    if self.is_collection_pending() || self.has_dead_participant() {
+                        return UnitState(entry.state.load(medium, Acquire));
                     }
                 }
                 continue;
             }
-            let fate = self.fate(unit, state);
-            let next = match fate {
-                Fate::Damaged => State::damaged(self.era),
-                _ => state.in_era(self.era).with(Use::Arriving),
+            let verdict = self.verdict(unit, state);
+            let next = match verdict {
+                Verdict::Damaged => UnitState::quarantined(self.open_seq),
+                _ => state.at_open_seq(self.open_seq).with(UnitUse::Revalidating),
             };
             // ORDER: Relaxed: what it takes the place of is of an earlier life, which was over when the pool was opened.
             if entry.state.compare_exchange(medium, state.0, next.0, Relaxed, Relaxed).is_ok() {
-                let arrived = self.take_stock(unit, state, fate);
+                let revalidated = self.judge(unit, state, verdict);
                 // ORDER: Release: whoever sees the unit in this era sees what is old in it.
-                entry.state.store(medium, arrived.0, Release);
-                return arrived;
+                entry.state.store(medium, revalidated.0, Release);
+                return revalidated;
             }
         }
-        self.fault();
-        State(entry.state.load(medium, Acquire))
+        self.count_fault();
+        UnitState(entry.state.load(medium, Acquire))
     }
 
     /// Goes on with the arrival of a unit, which somebody left in `state` who died. Nobody else is at it.
-    pub(crate) fn arrive_again(&self, unit: u64, state: State) {
-        let arrived = match state.class() {
+    pub(crate) fn resume_revalidation(&self, unit: u64, state: UnitState) {
+        let revalidated = match state.class() {
             Some(number) if self.start == Start::Clean => self.guess_use(unit, number),
-            Some(number) => self.take_stock(unit, state, Fate::OldSlab(number)),
+            Some(number) => self.judge(unit, state, Verdict::UncleanSlab(number)),
             None if self.start == Start::Clean => {
-                self.take_stock(unit, State::granules(self.era), Fate::AsClosed)
+                self.judge(unit, UnitState::granules(self.open_seq), Verdict::AsClosed)
             }
-            None => self.take_stock(unit, state, Fate::OldGranules),
+            None => self.judge(unit, state, Verdict::UncleanGranules),
         };
-        // ORDER: Release: as in `arrive_now`.
-        self.unit(unit).state.store(self.medium(), arrived.0, Release);
+        // ORDER: Release: as in `revalidate_now`.
+        self.unit(unit).state.store(self.medium(), revalidated.0, Release);
     }
 
     /// What a slab was that a close left: what it holds says it. If it is not in its list, the collector finds out.
-    fn guess_use(&self, unit: u64, number: usize) -> State {
+    fn guess_use(&self, unit: u64, number: usize) -> UnitState {
         self.unit(unit).old.store(self.medium(), 0, Relaxed);
         let is_reserve =
             self.shared().reserve.load(self.medium(), Relaxed) == self.memory.zones.start_of(unit);
         let is_full =
-            self.memory.classes.get(number).is_none_or(|class| self.holding(unit, class) == Holding::All);
+            self.memory.classes.get(number).is_none_or(|class| self.fill(unit, class) == Fill::Full);
         let usage = match (is_reserve, is_full) {
-            (true, _) => Use::Reserve,
-            (false, true) => Use::Full,
-            (false, false) => Use::Listed,
+            (true, _) => UnitUse::Reserve,
+            (false, true) => UnitUse::Full,
+            (false, false) => UnitUse::Listed,
         };
-        State::slab(self.era, number, usage)
+        UnitState::slab(self.open_seq, number, usage)
     }
 
     /// What is to become of a unit that was found in `state`. Changes nothing.
-    fn fate(&self, unit: u64, state: State) -> Fate {
+    fn verdict(&self, unit: u64, state: UnitState) -> Verdict {
         let entry = self.unit(unit);
         let taken = entry.taken.load(self.medium(), Relaxed);
-        let head = self.head_of(unit);
+        let head = self.header_granules_of(unit);
         if self.start == Start::Clean {
-            let fresh = state == State(0) && taken == head && entry.link.load(self.medium(), Relaxed) == 0;
+            let fresh =
+                state == UnitState(0) && taken == head && entry.link.load(self.medium(), Relaxed) == 0;
             let left = entry.old.load(self.medium(), Relaxed);
             // A unit that was never touched has no check.
-            let sound = if left == 0 { fresh } else { left == self.check_of(unit, state) };
-            return if sound { Fate::AsClosed } else { Fate::Damaged };
+            let sound = if left == 0 { fresh } else { left == self.checksum_of(unit, state) };
+            return if sound { Verdict::AsClosed } else { Verdict::Damaged };
         }
         match state.class() {
-            _ if !state.is_sound() || state.usage() == Use::Damaged => Fate::Damaged,
-            None => Fate::OldGranules,
+            _ if !state.is_sound() || state.usage() == UnitUse::Quarantined => Verdict::Damaged,
+            None => Verdict::UncleanGranules,
             // A slab is a unit that was taken whole before it became one.
             Some(class) if taken == !0 && head == 0 && class < self.memory.classes.len() => {
-                Fate::OldSlab(class)
+                Verdict::UncleanSlab(class)
             }
-            Some(_) => Fate::Damaged,
+            Some(_) => Verdict::Damaged,
         }
     }
 
     /// The granules of `unit` that its zone's head lies in, as bits.
-    fn head_of(&self, unit: u64) -> u64 {
-        self.memory.zones.head_granules(&self.memory.zones.of_unit(unit), unit)
+    fn header_granules_of(&self, unit: u64) -> u64 {
+        self.memory.zones.header_granules(&self.memory.zones.of_unit(unit), unit)
     }
 
     /// Does what the fate of a unit asks for, which was found in `found`. Returns its state from then on.
-    fn take_stock(&self, unit: u64, found: State, fate: Fate) -> State {
+    fn judge(&self, unit: u64, found: UnitState, verdict: Verdict) -> UnitState {
         let (entry, medium) = (self.unit(unit), self.medium());
-        match fate {
-            Fate::AsClosed => {
+        match verdict {
+            Verdict::AsClosed => {
                 entry.old.store(medium, 0, Relaxed);
-                found.in_era(self.era)
+                found.at_open_seq(self.open_seq)
             }
-            Fate::OldSlab(number) => {
+            Verdict::UncleanSlab(number) => {
                 if let Some(class) = self.memory.classes.get(number) {
-                    self.distrust_slab(unit, class);
+                    self.assume_all_live(unit, class);
                     self.count_slab(class, 1);
                 }
                 entry.old.store(medium, 0, Relaxed);
                 entry.link.store(medium, 0, Relaxed);
-                State::slab(self.era, number, Use::Pending)
+                UnitState::slab(self.open_seq, number, UnitUse::Unclean)
             }
-            Fate::OldGranules => {
+            Verdict::UncleanGranules => {
                 let link = entry.link.load(medium, Relaxed);
-                let old = (entry.taken.fetch_or(medium, link, Relaxed) | link) & !self.head_of(unit);
+                let old =
+                    (entry.taken.fetch_or(medium, link, Relaxed) | link) & !self.header_granules_of(unit);
                 entry.old.store(medium, old, Relaxed);
                 // What only one of the two words said, both say from now on.
                 entry.link.store(medium, old, Relaxed);
                 let bytes = u64::from(old.count_ones()) << self.memory.zones.granule_log2();
                 self.shared().large_base.fetch_add(medium, bytes, Relaxed);
-                State::granules(self.era)
+                UnitState::granules(self.open_seq)
             }
-            Fate::Damaged => {
-                self.shut(unit);
-                State::damaged(self.era)
+            Verdict::Damaged => {
+                self.exclude_unit(unit);
+                UnitState::quarantined(self.open_seq)
             }
         }
     }
@@ -188,7 +194,7 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Leaves nothing in `unit` that could be taken or swept.
-    fn shut(&self, unit: u64) {
+    fn exclude_unit(&self, unit: u64) {
         let entry = self.unit(unit);
         entry.taken.store(self.medium(), !0, SeqCst);
         entry.old.store(self.medium(), 0, Relaxed);
@@ -197,8 +203,8 @@ impl<M: MappedMedium> Inner<M> {
 
     /// What an earlier era left in `unit` contradicts what can be reached: it is set apart before it is swept.
     #[cold]
-    pub(crate) fn set_apart(&self, unit: u64, seen: State) {
-        let damaged = State::damaged(self.era);
+    pub(crate) fn quarantine(&self, unit: u64, seen: UnitState) {
+        let damaged = UnitState::quarantined(self.open_seq);
         let state = &self.unit(unit).state;
         // ORDER: AcqRel: as an arrival.
         if state.compare_exchange(self.medium(), seen.0, damaged.0, AcqRel, Relaxed).is_err() {
@@ -207,16 +213,18 @@ impl<M: MappedMedium> Inner<M> {
         if let Some(class) = seen.class().and_then(|class| self.memory.classes.get(class)) {
             self.count_slab(class, -1);
         }
-        self.shut(unit);
+        self.exclude_unit(unit);
     }
 
     /// What `unit` is, or will be once it arrives; without touching it. A unit that a crash left stays of its era.
-    pub(crate) fn foresee(&self, unit: u64) -> State {
-        let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
+    pub(crate) fn predicted_state(&self, unit: u64) -> UnitState {
+        let state = UnitState(self.unit(unit).state.load(self.medium(), Relaxed));
         match () {
-            () if state.era() == self.era => state,
-            () if matches!(self.fate(unit, state), Fate::Damaged) => State::damaged(self.era),
-            () if self.start == Start::Clean => state.in_era(self.era),
+            () if state.open_seq() == self.open_seq => state,
+            () if matches!(self.verdict(unit, state), Verdict::Damaged) => {
+                UnitState::quarantined(self.open_seq)
+            }
+            () if self.start == Start::Clean => state.at_open_seq(self.open_seq),
             () => state,
         }
     }
@@ -226,23 +234,24 @@ impl<M: MappedMedium> Inner<M> {
         for zone in self.zones() {
             for unit in self.units_in(&zone) {
                 let entry = self.unit(unit);
-                let state = State(entry.state.load(self.medium(), Relaxed));
-                if state.era() == self.era {
-                    entry.old.store(self.medium(), self.check_of(unit, state), Relaxed);
+                let state = UnitState(entry.state.load(self.medium(), Relaxed));
+                if state.open_seq() == self.open_seq {
+                    entry.old.store(self.medium(), self.checksum_of(unit, state), Relaxed);
                 }
             }
         }
     }
 
     /// A check of a unit in `state`: of its words and, if it is a slab, of which blocks are allocated. Never 0.
-    fn check_of(&self, unit: u64, state: State) -> u64 {
+    fn checksum_of(&self, unit: u64, state: UnitState) -> u64 {
         let entry = self.unit(unit);
         let load = |word: &terrace_medium::Word| word.load(self.medium(), Relaxed);
         let mut sum = sum_of([unit, load(&entry.taken), state.0, load(&entry.link)].into_iter(), 0);
         if let Some(class) = state.class().and_then(|class| self.memory.classes.get(class)) {
             for at in (0..u64::from(class.words)).step_by(LINE_WORDS) {
                 let words = at..u64::from(class.words).min(at + LINE_WORDS as u64);
-                sum = sum_of(words.map(|word| load(self.taken_word(unit, word)) & class.valid(word)), sum);
+                sum =
+                    sum_of(words.map(|word| load(self.allocated_word(unit, word)) & class.valid(word)), sum);
             }
         }
         sum.max(1)
@@ -265,7 +274,7 @@ mod tests {
     use crate::backoff::rest_with;
     use crate::crossings::{Hooked, hooked, offset_of};
     use crate::pool::Pool;
-    use crate::small::found;
+    use crate::small::reopened;
     use crate::zones::Hint;
     use std::cell::{Cell, RefCell};
     use std::rc::Rc;
@@ -289,67 +298,69 @@ mod tests {
         blocks(pool, 20, LARGE);
     }
 
-    fn state<M: MappedMedium>(pool: &Pool<M>, unit: u64) -> State {
-        State(pool.0.unit(unit).state.load(pool.medium(), Relaxed))
+    fn state<M: MappedMedium>(pool: &Pool<M>, unit: u64) -> UnitState {
+        UnitState(pool.0.unit(unit).state.load(pool.medium(), Relaxed))
     }
 
     /// What somebody leaves who dies in the middle of the arrival of a unit that was found in `state`.
-    fn left_arriving<M: MappedMedium>(pool: &Pool<M>, unit: u64, state: State) -> State {
-        let arriving = state.in_era(pool.0.era).with(Use::Arriving);
-        pool.0.unit(unit).state.store(pool.medium(), arriving.0, Relaxed);
-        arriving
+    fn left_revalidating<M: MappedMedium>(pool: &Pool<M>, unit: u64, state: UnitState) -> UnitState {
+        let revalidating = state.at_open_seq(pool.0.open_seq).with(UnitUse::Revalidating);
+        pool.0.unit(unit).state.store(pool.medium(), revalidating.0, Relaxed);
+        revalidating
     }
 
     /// Units that are slabs in this use, or granules of which some are taken.
-    fn units_in_use<M: MappedMedium>(pool: &Pool<M>, usage: Use) -> Vec<u64> {
-        let is_taken =
-            |unit| pool.0.unit(unit).taken.load(pool.medium(), Relaxed) & !pool.0.head_of(unit) != 0;
+    fn units_in_use<M: MappedMedium>(pool: &Pool<M>, usage: UnitUse) -> Vec<u64> {
+        let is_taken = |unit| {
+            pool.0.unit(unit).taken.load(pool.medium(), Relaxed) & !pool.0.header_granules_of(unit) != 0
+        };
         pool.0.all_units().filter(|&unit| state(pool, unit).usage() == usage && is_taken(unit)).collect()
     }
 
     /// The units of [`fill`], as somebody leaves them who has closed the pool.
     fn closed_units<M: MappedMedium>(pool: &Pool<M>) -> Vec<u64> {
-        let uses = [Use::Reserve, Use::Full, Use::Listed, Use::Granules];
+        let uses = [UnitUse::Reserve, UnitUse::Full, UnitUse::Listed, UnitUse::Granules];
         let units = uses.map(|usage| units_in_use(pool, usage));
         assert!(units.iter().all(|units| !units.is_empty()), "{units:?}");
         units.concat()
     }
 
     #[test]
-    fn what_a_close_left_is_what_it_was_though_who_brought_it_in_has_died() {
-        let (_directory, pool) = found::<Shm>(Start::Clean, fill);
+    fn resumed_revalidation_restores_closed_units() {
+        let (_directory, pool) = reopened::<Shm>(Start::Clean, fill);
         for unit in closed_units(&pool) {
             let entry = pool.0.unit(unit);
             let words = || [&entry.taken, &entry.link].map(|word| word.load(pool.medium(), Relaxed));
             let (before, left) = (state(&pool, unit), words());
-            let arriving = left_arriving(&pool, unit, before);
-            pool.0.arrive_again(unit, arriving);
+            let revalidating = left_revalidating(&pool, unit, before);
+            pool.0.resume_revalidation(unit, revalidating);
             let after = (state(&pool, unit), words(), entry.old.load(pool.medium(), Relaxed));
-            assert!(after == (before.in_era(pool.0.era), left, 0), "{unit}: {:?}", before.usage());
+            assert!(after == (before.at_open_seq(pool.0.open_seq), left, 0), "{unit}: {:?}", before.usage());
         }
         assert_eq!(pool.verify_memory(), []);
     }
 
     #[test]
-    fn what_a_death_left_is_old_though_who_brought_it_in_has_died_too() {
-        let (_directory, pool) = found::<Shm>(Start::Unclean, fill);
+    fn resumed_revalidation_makes_units_of_a_crash_unclean() {
+        let (_directory, pool) = reopened::<Shm>(Start::Unclean, fill);
         assert_eq!(pool.verify_memory(), [], "before anybody has touched it");
-        let era = pool.0.era;
-        let units: Vec<u64> = pool.0.all_units().filter(|&unit| state(&pool, unit).era() != era).collect();
+        let open_seq = pool.0.open_seq;
+        let units: Vec<u64> =
+            pool.0.all_units().filter(|&unit| state(&pool, unit).open_seq() != open_seq).collect();
         let (mut slabs, mut granules) = (0, 0);
         for unit in units {
             let (entry, before) = (pool.0.unit(unit), state(&pool, unit));
-            let taken = entry.taken.load(pool.medium(), Relaxed) & !pool.0.head_of(unit);
-            let arriving = left_arriving(&pool, unit, before);
-            pool.0.arrive_again(unit, arriving);
+            let taken = entry.taken.load(pool.medium(), Relaxed) & !pool.0.header_granules_of(unit);
+            let revalidating = left_revalidating(&pool, unit, before);
+            pool.0.resume_revalidation(unit, revalidating);
             let (after, old) = (state(&pool, unit), entry.old.load(pool.medium(), Relaxed));
             if let Some(number) = before.class() {
                 let class = pool.0.memory.classes.get(number).unwrap();
-                assert!(after == State::slab(era, number, Use::Pending) && old == 0);
-                assert_eq!(pool.0.holding(unit, class), Holding::All);
+                assert!(after == UnitState::slab(open_seq, number, UnitUse::Unclean) && old == 0);
+                assert_eq!(pool.0.fill(unit, class), Fill::Full);
                 slabs += 1;
             } else {
-                assert!(after == State::granules(era) && old == taken);
+                assert!(after == UnitState::granules(open_seq) && old == taken);
                 granules += taken.count_ones();
             }
         }
@@ -357,9 +368,9 @@ mod tests {
     }
 
     #[test]
-    fn granules_that_are_taken_by_one_word_of_two_are_old_and_come_back() {
+    fn granules_set_in_either_word_are_old_and_reclaimed() {
         let mut unit = 0;
-        let (_directory, pool) = found::<Shm>(Start::Unclean, |pool| {
+        let (_directory, pool) = reopened::<Shm>(Start::Unclean, |pool| {
             unit = pool.0.unit_at(blocks(pool, 1, LARGE)[0]).unwrap();
             // Of one that was being taken, and of one that was being freed.
             let entry = pool.0.unit(unit);
@@ -367,51 +378,54 @@ mod tests {
             entry.link.fetch_or(pool.medium(), 1 << 62, Relaxed);
             assert!(entry.taken.load(pool.medium(), Relaxed) & 1 << 62 == 0);
         });
-        pool.0.arrive(unit);
+        pool.0.revalidate(unit);
         let old = pool.0.unit(unit).old.load(pool.medium(), Relaxed);
         assert_eq!(old >> 56, 0b0101_0000);
         let entry = pool.0.unit(unit);
         let [taken, link] = [&entry.taken, &entry.link].map(|word| word.load(pool.medium(), Relaxed));
-        assert_eq!((taken & !pool.0.head_of(unit), link), (old, old), "both say so now");
+        assert_eq!((taken & !pool.0.header_granules_of(unit), link), (old, old), "both say so now");
         pool.collect(&mut |_| ());
         assert_eq!((pool.space().used_by_blocks, pool.verify_memory()), (0, vec![]));
     }
 
     #[test]
-    fn who_comes_by_a_unit_that_another_brings_in_waits_for_that() {
-        let (_directory, pool) = found::<Hooked>(Start::Clean, fill);
+    fn thread_waits_for_a_revalidation_in_progress() {
+        let (_directory, pool) = reopened::<Hooked>(Start::Clean, fill);
         for unit in closed_units(&pool) {
             let before = state(&pool, unit);
-            let arriving = left_arriving(&pool, unit, before);
+            let revalidating = left_revalidating(&pool, unit, before);
             let (other, mut looks) = (pool.clone(), 0);
             let at = offset_of(&pool.0, &pool.0.unit(unit).state);
             let go_on = move |access, offset| {
                 looks += u32::from((access, offset) == (Access::Load, at));
                 if looks == 5 {
-                    other.0.arrive_again(unit, arriving);
+                    other.0.resume_revalidation(unit, revalidating);
                 }
             };
-            let seen = hooked(go_on, || pool.0.arrive(unit));
-            assert!(seen == before.in_era(pool.0.era), "{unit}: {:?}", seen.usage());
+            let seen = hooked(go_on, || pool.0.revalidate(unit));
+            assert!(seen == before.at_open_seq(pool.0.open_seq), "{unit}: {:?}", seen.usage());
         }
         assert_eq!(pool.faults(), 0);
     }
 
     #[test]
-    fn what_a_death_left_is_a_slab_only_if_its_unit_is_taken_whole_is_no_head_and_has_a_class() {
-        let (_directory, pool) = found::<Shm>(Start::Unclean, fill);
+    fn unclean_slab_needs_a_whole_unit_and_a_valid_class() {
+        let (_directory, pool) = reopened::<Shm>(Start::Unclean, fill);
         let medium = pool.medium();
-        let unit = pool.0.all_units().find(|&unit| state(&pool, unit).usage() == Use::Full).unwrap();
+        let unit = pool.0.all_units().find(|&unit| state(&pool, unit).usage() == UnitUse::Full).unwrap();
         let found = state(&pool, unit);
-        let is_damaged = |unit, state: State, taken| {
+        let is_damaged = |unit, state: UnitState, taken| {
             pool.0.unit(unit).taken.store(medium, taken, Relaxed);
-            matches!(pool.0.fate(unit, state), Fate::Damaged)
+            matches!(pool.0.verdict(unit, state), Verdict::Damaged)
         };
         assert!(!is_damaged(unit, found, !0));
         assert!(is_damaged(unit, found, !1) && is_damaged(0, found, !0));
-        let beyond = State::slab(found.era(), pool.0.memory.classes.len(), Use::Full);
+        let beyond = UnitState::slab(found.open_seq(), pool.0.memory.classes.len(), UnitUse::Full);
         assert!(is_damaged(unit, beyond, !0));
-        assert!(is_damaged(unit, State(found.0 ^ 1), !0) && is_damaged(unit, found.with(Use::Damaged), !0));
+        assert!(
+            is_damaged(unit, UnitState(found.0 ^ 1), !0)
+                && is_damaged(unit, found.with(UnitUse::Quarantined), !0)
+        );
         pool.abandon();
     }
 
@@ -419,14 +433,14 @@ mod tests {
 
     /// Waits for a unit that nobody goes on with. Returns how often it has slept.
     fn wait_in_vain(pool: &Pool<Shm>) -> u32 {
-        let unit = units_in_use(pool, Use::Granules)[0];
-        let arriving = left_arriving(pool, unit, state(pool, unit));
+        let unit = units_in_use(pool, UnitUse::Granules)[0];
+        let revalidating = left_revalidating(pool, unit, state(pool, unit));
         let wait = || {
             rest_with(|| {
                 RESTS.set(RESTS.get() + 1);
                 assert!(RESTS.get() < 100_000, "it waits for ever");
             });
-            assert!(pool.0.arrive(unit) == arriving);
+            assert!(pool.0.revalidate(unit) == revalidating);
             RESTS.get()
         };
         std::thread::scope(|scope| scope.spawn(wait).join().unwrap())
@@ -434,23 +448,25 @@ mod tests {
 
     #[test]
     fn for_a_unit_that_goes_on_arriving_nobody_waits_for_ever() {
-        let (_directory, pool) = found::<Shm>(Start::Clean, fill);
+        let (_directory, pool) = reopened::<Shm>(Start::Clean, fill);
         let slept = wait_in_vain(&pool);
         assert_eq!(pool.faults(), 1, "so it is damaged");
         // But where somebody has died who may have been at it, the collector sees to it.
-        pool.doubt();
+        pool.request_collection();
         assert!(wait_in_vain(&pool) < slept / 100);
         assert_eq!(pool.faults(), 1);
     }
 
     /// A pool that was closed in order, and then every third unit was damaged.
     fn with_damage() -> (TempDir, Pool<Hooked>, Vec<u64>) {
-        let (directory, pool) = found::<Hooked>(Start::Clean, fill);
+        let (directory, pool) = reopened::<Hooked>(Start::Clean, fill);
         let damaged: Vec<u64> = pool
             .0
             .all_units()
             .filter(|&unit| {
-                unit % 3 == 1 && pool.0.head_of(unit) == 0 && state(&pool, unit).era() != pool.0.era
+                unit % 3 == 1
+                    && pool.0.header_granules_of(unit) == 0
+                    && state(&pool, unit).open_seq() != pool.0.open_seq
             })
             .collect();
         damaged.iter().for_each(|&unit| _ = pool.0.unit(unit).old.fetch_add(pool.medium(), 4, Relaxed));
@@ -458,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_unit_says_so_at_once_and_so_it_does_if_who_came_by_dies() {
+    fn damaged_unit_is_quarantined_by_one_store() {
         let (_directory, pool, damaged) = with_damage();
         for unit in damaged {
             let states = Rc::new(RefCell::new(Vec::new()));
@@ -469,16 +485,16 @@ mod tests {
                     seen.borrow_mut().push(state(&other, unit));
                 }
             };
-            let arrived = hooked(look, || pool.0.arrive(unit));
-            let damaged = State::damaged(pool.0.era);
-            assert!(arrived == damaged && states.borrow().iter().all(|&seen| seen == damaged), "{unit}");
+            let revalidated = hooked(look, || pool.0.revalidate(unit));
+            let damaged = UnitState::quarantined(pool.0.open_seq);
+            assert!(revalidated == damaged && states.borrow().iter().all(|&seen| seen == damaged), "{unit}");
         }
     }
 
     #[test]
-    fn there_is_no_room_in_a_damaged_unit_and_nobody_looks_for_it_there() {
+    fn quarantined_unit_is_skipped_by_allocation() {
         let (_directory, pool, damaged) = with_damage();
-        damaged.iter().for_each(|&unit| assert!(pool.0.arrive(unit).usage() == Use::Damaged));
+        damaged.iter().for_each(|&unit| assert!(pool.0.revalidate(unit).usage() == UnitUse::Quarantined));
         let zones = &pool.0.memory.zones;
         for &unit in &damaged {
             for hint in [Hint::Empty, Hint::Room] {
@@ -492,10 +508,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_trace_takes_for_something_else_is_set_apart_with_its_unit_and_nothing_of_it_is_freed() {
+    fn contradicted_unit_is_quarantined_and_frees_nothing() {
         let mut kept = Vec::new();
         let mut wrong = [0; 3];
-        let (_directory, pool) = found::<Shm>(Start::Unclean, |pool| {
+        let (_directory, pool) = reopened::<Shm>(Start::Unclean, |pool| {
             kept = blocks(pool, 40, SMALL);
             // A small block, an extent, and another small block.
             wrong = [24, LARGE, 96].map(|bytes| blocks(pool, 10, bytes)[0]);
@@ -507,7 +523,7 @@ mod tests {
                 .iter()
                 .sum()
         };
-        pool.0.all_units().for_each(|unit| _ = pool.0.arrive(unit));
+        pool.0.all_units().for_each(|unit| _ = pool.0.revalidate(unit));
         let units = wrong.map(|offset| pool.0.unit_at(offset).unwrap());
         let all: u64 = bytes(&pool);
         let extents = pool.0.unit(units[1]).old.load(pool.medium(), Relaxed).count_ones();
@@ -519,11 +535,11 @@ mod tests {
             marker.mark(pool.0.memory.zones.start_of(units[2]), LARGE);
         });
         assert_eq!((report.marked, report.unsound), (43, 2));
-        assert!(units.iter().all(|&unit| state(&pool, unit) == State::damaged(pool.0.era)));
+        assert!(units.iter().all(|&unit| state(&pool, unit) == UnitState::quarantined(pool.0.open_seq)));
         let space = pool.space();
         let granule = 1 << pool.0.memory.zones.granule_log2();
         let apart: u64 =
-            units.map(|unit| u64::from(pool.0.head_of(unit).count_zeros()) * granule).iter().sum();
+            units.map(|unit| u64::from(pool.0.header_granules_of(unit).count_zeros()) * granule).iter().sum();
         assert_eq!((space.used_by_blocks, space.damaged), (40 * SMALL as u64, apart), "{space:?}");
         let blocks = [24, 96].map(|bytes| {
             let classes = &pool.0.memory.classes;

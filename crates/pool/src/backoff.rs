@@ -47,14 +47,14 @@ impl Backoff {
     /// A turn of a wait in which asking takes a while. Returns whether it slept.
     #[cold]
     pub fn rest(&mut self) -> bool {
-        let naps = self.rests.checked_sub(YIELDS);
+        let sleeps = self.rests.checked_sub(YIELDS);
         self.rests = self.rests.saturating_add(1);
-        match (INSTEAD.get(), naps) {
+        match (INSTEAD.get(), sleeps) {
             (Some(instead), _) => instead(),
             (None, None) => std::thread::yield_now(),
-            (None, Some(naps)) => nap(length(naps)),
+            (None, Some(sleeps)) => sleep(length(sleeps)),
         }
-        naps.is_some()
+        sleeps.is_some()
     }
 }
 
@@ -69,12 +69,12 @@ pub fn rest_with(instead: fn()) {
 }
 
 /// How long the nap is that follows so many.
-fn length(naps: u32) -> Duration {
-    LONGEST.min(SHORTEST * (1 << naps.min(8)))
+fn length(sleeps: u32) -> Duration {
+    LONGEST.min(SHORTEST * (1 << sleeps.min(8)))
 }
 
 #[allow(clippy::disallowed_methods, reason = "who is waited for tells nobody, or its way would cost more")]
-fn nap(time: Duration) {
+fn sleep(time: Duration) {
     std::thread::sleep(time);
 }
 
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_spins_then_gives_the_processor_away_a_few_times_and_then_sleeps() {
+    fn backoff_spins_then_yields_then_sleeps() {
         let mut backoff = Backoff::new();
         assert_eq!((1..).find(|_| backoff.spin()), Some((YIELDS + 1) * SPINS));
         assert_eq!((1..).find(|_| backoff.spin()), Some(SPINS));
@@ -93,13 +93,13 @@ mod tests {
     }
 
     #[test]
-    fn each_nap_is_twice_as_long_as_the_one_before_up_to_the_longest() {
-        let lengths = [0, 1, 2, 3, 4, u32::MAX].map(|naps| length(naps).as_micros());
+    fn sleeps_double_up_to_the_longest() {
+        let lengths = [0, 1, 2, 3, 4, u32::MAX].map(|sleeps| length(sleeps).as_micros());
         assert_eq!(lengths, [50, 100, 200, 400, 500, 500]);
     }
 
     #[test]
-    fn who_naps_has_no_processor_meanwhile() {
+    fn sleeping_thread_uses_no_processor() {
         // Times that this thread has waited for something, as the kernel counts them.
         let waits = || {
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
@@ -108,7 +108,7 @@ mod tests {
         };
         let before = waits();
         // One nap may be over before it has begun, where the machine stands still for as long.
-        assert!((0..100).any(|_| (nap(LONGEST), waits() > before).1));
+        assert!((0..100).any(|_| (sleep(LONGEST), waits() > before).1));
     }
 
     #[test]

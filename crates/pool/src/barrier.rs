@@ -52,7 +52,7 @@ impl<M: MappedMedium> Inner<M> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::small::alone;
+    use crate::small::exclusive_pool;
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -74,12 +74,12 @@ pub(crate) mod tests {
 
     impl Two {
         /// In each round, for each word: stores to the own one, passes the barrier, and looks at the other's. Whether the other's store of this round was there.
-        fn run(&self, me: usize, processor: usize, barrier: impl Fn()) -> Vec<bool> {
+        fn run(&self, own: usize, processor: usize, barrier: impl Fn()) -> Vec<bool> {
             let mut only = CpuSet::new();
             only.set(processor);
             // Refused, they may be on the same one, and find less.
             let _ = sched_setaffinity(None, &only);
-            let (mine, others) = (&self.stored[me].0, &self.stored[1 - me].0);
+            let (mine, others) = (&self.stored[own].0, &self.stored[1 - own].0);
             let mut seen = Vec::new();
             for round in 1..=ROUNDS {
                 self.meet(round);
@@ -123,10 +123,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn of_a_light_and_a_heavy_one_who_store_and_then_look_one_at_least_sees_the_other() {
+    fn light_and_heavy_barrier_order_store_before_load() {
         // Where it is refused, nobody is light.
         if register() {
-            let pool = alone::<Dram>();
+            let pool = exclusive_pool::<Dram>();
             assert!(matches!(missed(light, || heavy(pool.medium())), None | Some(0)));
         }
     }

@@ -2,10 +2,10 @@
 
 use crate::backoff::{Backoff, rests_in};
 use crate::classes::Class;
-use crate::epoch::{GRACE, Guard};
-use crate::limbo::add;
+use crate::epoch::{GRACE_EPOCHS, Guard};
+use crate::limbo::add_own;
 use crate::pool::{Inner, Pool};
-use crate::seats::Seat;
+use crate::seats::ThreadSlot;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,17 +16,17 @@ use terrace_medium::{LINE, Line, MappedMedium, Offset, Word};
 /// were seen to, for 1.5.
 pub(crate) const PATIENCE: u32 = rests_in(Duration::from_secs(10));
 /// The same where it was in vain before.
-pub(crate) const LITTLE_PATIENCE: u32 = 4;
+pub(crate) const REPEAT_PATIENCE: u32 = 4;
 /// A request is served by a block of a class at most so much larger than its own, where its own has
 /// none: of twice the size.
-const LARGER: usize = 8;
+const LARGER_CLASSES: usize = 8;
 /// Rests between two looks at whether one of them has died.
-const LOOK_EVERY: u32 = rests_in(Duration::from_millis(16));
+const RECOVER_EVERY: u32 = rests_in(Duration::from_millis(16));
 
 /// The pool has no room for what was asked.
 ///
-/// What is `waiting` was given back but may still be read by someone. The thread that was refused holds some of it up itself while it is pinned:
-/// [`Pool::relieve`], called with no guard alive, gets it back.
+/// What is `waiting_bytes` was given back but may still be read by someone. The thread that was refused holds some of it up itself while it is pinned:
+/// [`Pool::reclaim_blocking`], called with no guard alive, gets it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolFull {
     /// Bytes asked for.
@@ -36,14 +36,14 @@ pub struct PoolFull {
     /// Bytes of the longest piece that is free, if the block would have needed a piece of its own: a block is not divided.
     pub longest: Option<u64>,
     /// Bytes that were given back and wait for their readers.
-    pub waiting: u64,
+    pub waiting_bytes: u64,
     /// Whether memory that a crash left, or a process that died, has yet to be collected.
     pub collecting: bool,
 }
 
 impl std::fmt::Display for PoolFull {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { wanted, size, longest, waiting, collecting } = self;
+        let Self { wanted, size, longest, waiting_bytes, collecting } = self;
         write!(f, "the pool of {size} bytes has no room for {wanted} more")?;
         if let Some(longest) = longest {
             write!(f, " in one piece, of which the longest free one has {longest}")?;
@@ -51,8 +51,8 @@ impl std::fmt::Display for PoolFull {
         if *collecting {
             return f.write_str("; memory is still being collected after a crash, so try again later");
         }
-        if *waiting > 0 {
-            write!(f, "; {waiting} bytes come back when those who read them have finished")?;
+        if *waiting_bytes > 0 {
+            write!(f, "; {waiting_bytes} bytes come back when those who read them have finished")?;
         }
         f.write_str("; remove something or grow the pool")
     }
@@ -69,37 +69,37 @@ impl<M: MappedMedium> Guard<'_, M> {
     #[inline(always)]
     pub fn alloc(&self, bytes: usize) -> Result<Fresh<'_, M>, PoolFull> {
         let bytes = bytes as u64;
-        match self.inner().take(self.seat(), bytes) {
+        match self.inner().take(self.thread_slot(), bytes) {
             Some(offset) => Ok(Fresh { guard: self, offset, bytes }),
-            None => self.alloc_hard(bytes),
+            None => self.alloc_slow(bytes),
         }
     }
 
     #[cold]
-    fn alloc_hard(&self, bytes: u64) -> Result<Fresh<'_, M>, PoolFull> {
-        match self.inner().take_hard(self.seat(), bytes) {
+    fn alloc_slow(&self, bytes: u64) -> Result<Fresh<'_, M>, PoolFull> {
+        match self.inner().take_slow(self.thread_slot(), bytes) {
             Some(offset) => Ok(Fresh { guard: self, offset, bytes }),
-            None => Err(self.inner().pool_full(bytes)),
+            None => Err(self.inner().pool_full_error(bytes)),
         }
     }
 
     /// Frees a block that was never reachable, at once. `bytes` is what was asked for when it was allocated.
     #[inline(always)]
     pub fn free(&self, offset: u64, bytes: usize) {
-        self.inner().free(self.seat(), offset, bytes as u64);
+        self.inner().free(self.thread_slot(), offset, bytes as u64);
     }
 
     /// Frees a block that was reachable and has been unlinked under this guard, as soon as everyone who may see it has gone.
     #[inline(always)]
     pub fn retire(&self, offset: u64, bytes: usize) {
-        self.inner().retire(self.seat(), offset, bytes as u64);
+        self.inner().retire(self.thread_slot(), offset, bytes as u64);
     }
 
     /// Whether something that was retired under this guard, or before, waits in this thread's seat because there is no memory to note it in: there is room for few there. Who
     /// removes many keys lets the guard go then before it removes more.
     #[inline(always)]
-    pub fn is_short_of_notes(&self) -> bool {
-        self.inner().has_spilled(self.seat())
+    pub fn is_limbo_full(&self) -> bool {
+        self.inner().has_overflow(self.thread_slot())
     }
 
     /// Looks whether `count` blocks could be retired now, for something that may as well be done later: what nobody can note is lost until the next collection.
@@ -107,8 +107,8 @@ impl<M: MappedMedium> Guard<'_, M> {
     /// # Errors
     /// There is no memory to note so many in.
     #[inline(always)]
-    pub fn prepare_to_retire(&self, count: usize) -> Result<(), PoolFull> {
-        self.inner().prepare_to_note(self.seat(), count)
+    pub fn reserve_retirements(&self, count: usize) -> Result<(), PoolFull> {
+        self.inner().reserve_limbo(self.thread_slot(), count)
     }
 
     /// Waits until everything is durable that this thread has written back or streamed so far, of any number of blocks.
@@ -238,7 +238,7 @@ impl<'g, M: MappedMedium> Fresh<'g, M> {
 
 impl<M: MappedMedium> Drop for Fresh<'_, M> {
     fn drop(&mut self) {
-        self.guard.inner().free(self.guard.seat(), self.offset, self.bytes);
+        self.guard.inner().free(self.guard.thread_slot(), self.offset, self.bytes);
     }
 }
 
@@ -264,7 +264,7 @@ impl<M: MappedMedium> Durable<'_, M> {
 
 thread_local! {
     /// Whether this thread takes blocks of larger classes where its own class has none.
-    static LARGER_SERVES: Cell<bool> = const { Cell::new(false) };
+    static USE_LARGER: Cell<bool> = const { Cell::new(false) };
 }
 
 impl<M: MappedMedium> Pool<M> {
@@ -275,10 +275,10 @@ impl<M: MappedMedium> Pool<M> {
         struct Reset(bool);
         impl Drop for Reset {
             fn drop(&mut self) {
-                LARGER_SERVES.set(self.0);
+                USE_LARGER.set(self.0);
             }
         }
-        let _reset = Reset(LARGER_SERVES.replace(true));
+        let _reset = Reset(USE_LARGER.replace(true));
         work()
     }
 
@@ -287,33 +287,33 @@ impl<M: MappedMedium> Pool<M> {
     /// trying again. Returns whether anything came back.
     ///
     /// It waits for readers that hold memory up, for ten seconds if one of them stands still; but once in vain, not again for the same one, and not for this thread itself.
-    pub fn relieve(&self) -> bool {
-        self.0.recover_all();
+    pub fn reclaim_blocking(&self) -> bool {
+        self.0.recover_all_dead();
         let collected = self.0.wait_for_collector();
-        let before = self.0.freed_in_all();
-        self.0.for_each_vacant_seat(|vacant| self.0.hand_over(vacant));
+        let before = self.0.total_freed();
+        self.0.for_each_idle_slot(|vacant| self.0.flush_slot(vacant));
         self.outwait_readers();
         let guard = self.pin();
-        self.0.reclaim(guard.seat()) || self.0.freed_in_all() != before || collected
+        self.0.reclaim(guard.thread_slot()) || self.0.total_freed() != before || collected
     }
 
     /// Gets back what can be had back without waiting for anyone: called a few times, what was retired and that no reader holds up; and slabs that have lost their last block, for blocks of
     /// all sizes. Threads that allocate do the same for themselves once memory is short; called now and then in the background, this keeps it from lying idle until then.
     /// Looks only where there is something to be found. Returns whether anything came back.
-    pub fn tidy(&self) -> bool {
-        let freed = self.0.freed_in_all();
-        if self.0.waiting() > 0 {
-            self.0.for_each_vacant_seat(|vacant| self.0.hand_over(vacant));
+    pub fn reclaim_nonblocking(&self) -> bool {
+        let freed = self.0.total_freed();
+        if self.0.waiting_bytes() > 0 {
+            self.0.for_each_idle_slot(|vacant| self.0.flush_slot(vacant));
             self.drain();
         }
         let _guard = self.pin();
-        self.0.release_emptied_slabs() > 0 || self.0.freed_in_all() != freed
+        self.0.release_likely_empty_slabs() > 0 || self.0.total_freed() != freed
     }
 
     /// Waits until nobody is pinned any more who was when it was called, and frees what they held up: for as long as there is hope.
     fn outwait_readers(&self) {
         let began = self.0.epoch();
-        self.outwait_until(|now| now > began + GRACE || self.0.waiting() == 0);
+        self.outwait_until(|now| now > began + GRACE_EPOCHS || self.0.waiting_bytes() == 0);
     }
 
     /// Moves the epoch on and frees what is past its time until `is_over` says so of the epoch.
@@ -325,14 +325,14 @@ impl<M: MappedMedium> Pool<M> {
             return false;
         }
         let mut backoff = Backoff::new();
-        for turn in 1..=self.0.patience() {
+        for turn in 1..=self.0.wait_budget() {
             let epoch = self.0.epoch();
             let now = self.drain();
             if is_over(now) {
                 return true;
             }
-            if now == epoch && backoff.rest() && turn.is_multiple_of(LOOK_EVERY) {
-                self.0.recover_all();
+            if now == epoch && backoff.rest() && turn.is_multiple_of(RECOVER_EVERY) {
+                self.0.recover_all_dead();
             }
         }
         self.0.held_up_at.store(self.0.epoch(), Relaxed);
@@ -342,76 +342,76 @@ impl<M: MappedMedium> Pool<M> {
     /// Moves the epoch on if nobody holds it up, and frees what is past its time then. Returns the epoch.
     pub(crate) fn drain(&self) -> u64 {
         let guard = self.pin();
-        self.0.close_page(guard.seat());
+        self.0.queue_chunk(guard.thread_slot());
         let now = self.0.try_advance();
-        self.0.drain_all(guard.seat());
+        self.0.drain_all(guard.thread_slot());
         now
     }
 }
 
 impl<M: MappedMedium> Inner<M> {
     /// Turns to wait for readers: few in an epoch in which they were waited for in vain before.
-    pub(crate) fn patience(&self) -> u32 {
-        if self.held_up_at.load(Relaxed) == self.epoch() { LITTLE_PATIENCE } else { PATIENCE }
+    pub(crate) fn wait_budget(&self) -> u32 {
+        if self.held_up_at.load(Relaxed) == self.epoch() { REPEAT_PATIENCE } else { PATIENCE }
     }
 
     /// Takes memory for `bytes` bytes, if there is any to be had at once.
     #[inline(always)]
-    pub(crate) fn take(&self, seat: &Seat, bytes: u64) -> Option<u64> {
-        let Some(number) = self.memory.classes.of(bytes) else { return self.take_large(seat, bytes) };
+    pub(crate) fn take(&self, slot: &ThreadSlot, bytes: u64) -> Option<u64> {
+        let Some(number) = self.memory.classes.of(bytes) else { return self.take_large(slot, bytes) };
         let class = self.memory.classes.get(number)?;
-        let offset = self.take_block(seat, number, class)?;
-        add(self.medium(), &seat.small, u64::from(class.size));
+        let offset = self.take_block(slot, number, class)?;
+        add_own(self.medium(), &slot.small_bytes, u64::from(class.size));
         Some(offset)
     }
 
-    fn take_large(&self, seat: &Seat, bytes: u64) -> Option<u64> {
+    fn take_large(&self, slot: &ThreadSlot, bytes: u64) -> Option<u64> {
         let offset = self.take_extent(bytes)?;
-        add(self.medium(), &seat.large, self.memory.classes.footprint(bytes));
+        add_own(self.medium(), &slot.large_bytes, self.memory.classes.footprint(bytes));
         Some(offset)
     }
 
     /// As `take`, after everything that can be had back has been tried.
-    fn take_hard(&self, seat: &Seat, bytes: u64) -> Option<u64> {
+    fn take_slow(&self, slot: &ThreadSlot, bytes: u64) -> Option<u64> {
         if bytes > self.size() {
             return None;
         }
-        self.close_page(seat);
+        self.queue_chunk(slot);
         // Nobody else's death is to hold up memory.
-        self.recover_all();
-        // The owner of `seat` is pinned, so the epoch moves on by one at most.
+        self.recover_all_dead();
+        // The owner of `slot` is pinned, so the epoch moves on by one at most.
         self.try_advance();
-        if self.drain_all(seat) > 0
-            && let Some(offset) = self.take(seat, bytes)
+        if self.drain_all(slot) > 0
+            && let Some(offset) = self.take(slot, bytes)
         {
             return Some(offset);
         }
-        let taken = if self.reclaim(seat) { self.take(seat, bytes) } else { None };
-        taken.or_else(|| LARGER_SERVES.get().then(|| self.take_larger(seat, bytes)).flatten())
+        let taken = if self.reclaim(slot) { self.take(slot, bytes) } else { None };
+        taken.or_else(|| USE_LARGER.get().then(|| self.take_larger(slot, bytes)).flatten())
     }
 
     /// Takes a block of a larger class for `bytes` bytes, aligned as one of its own class: at most
-    /// [`LARGER`] classes up.
-    fn take_larger(&self, seat: &Seat, bytes: u64) -> Option<u64> {
+    /// [`LARGER_CLASSES`] classes up.
+    fn take_larger(&self, slot: &ThreadSlot, bytes: u64) -> Option<u64> {
         let classes = &self.memory.classes;
         let own = classes.of(bytes)?;
-        (own + 1..=own + LARGER).find_map(|number| {
+        (own + 1..=own + LARGER_CLASSES).find_map(|number| {
             let class = classes.get(number).filter(|class| class.is_aligned_like(bytes))?;
-            let offset = self.take_block(seat, number, class)?;
-            add(self.medium(), &seat.small, u64::from(class.size));
+            let offset = self.take_block(slot, number, class)?;
+            add_own(self.medium(), &slot.small_bytes, u64::from(class.size));
             Some(offset)
         })
     }
 
     /// Takes a block for `bytes` bytes from the slabs that there are, of its own class or that of
     /// the slab around `from`.
-    pub(crate) fn take_listed(&self, seat: &Seat, from: u64, bytes: u64) -> Option<u64> {
+    pub(crate) fn take_listed(&self, slot: &ThreadSlot, from: u64, bytes: u64) -> Option<u64> {
         let own = self.memory.classes.of(bytes)?;
         let other = self.class_at(from).filter(|&found| found != own && self.serves(found, own));
         [Some(own), other].into_iter().flatten().find_map(|number| {
             let class = self.memory.classes.get(number)?;
-            let offset = self.take_block_listed(seat, number, class)?;
-            add(self.medium(), &seat.small, u64::from(class.size));
+            let offset = self.take_block_listed(slot, number, class)?;
+            add_own(self.medium(), &slot.small_bytes, u64::from(class.size));
             Some(offset)
         })
     }
@@ -419,14 +419,14 @@ impl<M: MappedMedium> Inner<M> {
     /// Whether a block of class `number` may hold what was asked for with a size of class `asked`.
     #[inline(always)]
     pub(crate) fn serves(&self, number: usize, asked: usize) -> bool {
-        (asked..=asked + LARGER).contains(&number)
+        (asked..=asked + LARGER_CLASSES).contains(&number)
     }
 
     /// Empties caches and returns empty slabs to the units. Returns whether anything may have come of it.
-    fn reclaim(&self, seat: &Seat) -> bool {
+    fn reclaim(&self, slot: &ThreadSlot) -> bool {
         let shared = self.shared();
         let fruitless = &shared.fruitless;
-        let freed = self.freed_in_all() + 1;
+        let freed = self.total_freed() + 1;
         let last = fruitless.load(self.medium(), Relaxed);
         let units = shared.slab_units.load(self.medium(), Relaxed);
         // Looking through all lists takes long: not again before a byte a slab has been freed, or as much as a slab, or the pool has grown. (Few
@@ -434,13 +434,13 @@ impl<M: MappedMedium> Inner<M> {
         if last != 0 && freed.wrapping_sub(last) < units.min(1 << self.memory.classes.slab_log2) {
             return false;
         }
-        self.empty_caches(seat);
-        self.for_each_vacant_seat(|vacant| {
-            self.hand_over(vacant);
-            self.empty_caches(vacant);
+        self.drain_caches(slot);
+        self.for_each_idle_slot(|vacant| {
+            self.flush_slot(vacant);
+            self.drain_caches(vacant);
         });
         self.release_empty_slabs();
-        self.set_reserve_aside();
+        self.ensure_reserve();
         if shared.slab_units.load(self.medium(), Relaxed) >= units {
             fruitless.store(self.medium(), freed, Relaxed);
         }
@@ -449,48 +449,48 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Frees a block. A block that is none, or was free already, is counted as a fault and nothing else happens.
     #[inline(always)]
-    pub(crate) fn free(&self, seat: &Seat, offset: u64, bytes: u64) {
+    pub(crate) fn free(&self, slot: &ThreadSlot, offset: u64, bytes: u64) {
         let class =
             self.memory.classes.of(bytes).and_then(|number| Some((number, self.memory.classes.get(number)?)));
-        let Some((number, class)) = class else { return self.free_large(seat, offset, bytes) };
+        let Some((number, class)) = class else { return self.free_large(slot, offset, bytes) };
         match self.free_block(offset, number, class) {
-            true => self.count_freed(seat, class),
-            false => self.free_larger(seat, offset, number),
+            true => self.count_freed(slot, class),
+            false => self.free_larger(slot, offset, number),
         }
     }
 
     /// Frees a block of a larger class than `number`, which [`Inner::take_larger`] gave for a
     /// request of that class.
     #[cold]
-    fn free_larger(&self, seat: &Seat, offset: u64, number: usize) {
+    fn free_larger(&self, slot: &ThreadSlot, offset: u64, number: usize) {
         let larger = self.class_at(offset).filter(|&found| found != number && self.serves(found, number));
         match larger.and_then(|found| Some((found, self.memory.classes.get(found)?))) {
-            Some((found, class)) if self.free_block(offset, found, class) => self.count_freed(seat, class),
-            _ => self.fault(),
+            Some((found, class)) if self.free_block(offset, found, class) => self.count_freed(slot, class),
+            _ => self.count_fault(),
         }
     }
 
     #[inline(always)]
-    fn count_freed(&self, seat: &Seat, class: &Class) {
+    fn count_freed(&self, slot: &ThreadSlot, class: &Class) {
         let size = u64::from(class.size);
-        add(self.medium(), &seat.small, size.wrapping_neg());
-        add(self.medium(), &seat.freed, size);
+        add_own(self.medium(), &slot.small_bytes, size.wrapping_neg());
+        add_own(self.medium(), &slot.freed, size);
     }
 
-    fn free_large(&self, seat: &Seat, offset: u64, bytes: u64) {
+    fn free_large(&self, slot: &ThreadSlot, offset: u64, bytes: u64) {
         if !self.free_extent(offset, bytes) {
-            return self.fault();
+            return self.count_fault();
         }
         let size = self.memory.classes.footprint(bytes);
-        add(self.medium(), &seat.large, size.wrapping_neg());
-        add(self.medium(), &seat.freed, size);
+        add_own(self.medium(), &slot.large_bytes, size.wrapping_neg());
+        add_own(self.medium(), &slot.freed, size);
     }
 
     #[cold]
-    pub(crate) fn pool_full(&self, wanted: u64) -> PoolFull {
+    pub(crate) fn pool_full_error(&self, wanted: u64) -> PoolFull {
         let longest = self.memory.classes.of(wanted).is_none().then(|| self.longest_free_run());
-        let (size, waiting) = (self.size(), self.waiting());
-        PoolFull { wanted, size, longest, waiting, collecting: self.needs_collection() }
+        let (size, waiting_bytes) = (self.size(), self.waiting_bytes());
+        PoolFull { wanted, size, longest, waiting_bytes, collecting: self.needs_collection() }
     }
 }
 
@@ -498,14 +498,14 @@ impl<M: MappedMedium> Inner<M> {
 mod tests {
     use super::*;
     use crate::backoff::rest_with;
-    use crate::small::{alone, participants};
-    use crate::zones::Use;
+    use crate::small::{exclusive_pool, participants};
+    use crate::zones::UnitUse;
     use std::cell::RefCell;
     use terrace_medium::Dram;
 
     #[test]
-    fn a_new_block_is_written_in_bytes_words_and_lines_where_it_lies() {
-        let pool = alone::<Dram>();
+    fn fresh_block_takes_bytes_words_and_lines() {
+        let pool = exclusive_pool::<Dram>();
         let guard = pool.pin();
         let fresh = guard.alloc(4 * LINE).unwrap();
         let offset = fresh.offset();
@@ -524,28 +524,28 @@ mod tests {
     }
 
     #[test]
-    fn whoever_relieves_a_pool_is_told_whether_something_came_of_it() {
-        let pool = alone::<Dram>();
-        assert!(pool.relieve(), "for the first time");
-        assert!(!pool.relieve(), "and then there is nothing");
+    fn reclaim_blocking_returns_whether_it_reclaimed() {
+        let pool = exclusive_pool::<Dram>();
+        assert!(pool.reclaim_blocking(), "for the first time");
+        assert!(!pool.reclaim_blocking(), "and then there is nothing");
         let epoch = pool.0.epoch();
-        assert!(!pool.tidy() && pool.0.epoch() == epoch, "nor anybody to wait for");
+        assert!(!pool.reclaim_nonblocking() && pool.0.epoch() == epoch, "nor anybody to wait for");
         let guard = pool.pin();
         guard.retire(guard.alloc(64).unwrap().fenced_later().into_offset(), 64);
         drop(guard);
-        assert!(pool.relieve());
-        assert_eq!(pool.waiting(), 0);
+        assert!(pool.reclaim_blocking());
+        assert_eq!(pool.waiting_bytes(), 0);
     }
 
     #[test]
-    fn lists_are_looked_through_again_once_a_byte_a_slab_or_a_whole_slab_has_come_back() {
-        let pool = alone::<Dram>();
+    fn lists_are_scanned_again_after_enough_bytes_were_freed() {
+        let pool = exclusive_pool::<Dram>();
         let (guard, shared, medium) = (pool.pin(), pool.0.shared(), pool.medium());
-        let seat = guard.seat();
+        let slot = guard.thread_slot();
         let reclaims_after = |slabs: u64, freed: u64| {
             shared.slab_units.store(medium, slabs, Relaxed);
-            add(medium, &seat.freed, freed);
-            pool.0.reclaim(seat)
+            add_own(medium, &slot.freed, freed);
+            pool.0.reclaim(slot)
         };
         assert!(reclaims_after(8, 0), "for the first time");
         assert!(!reclaims_after(8, 0) && !reclaims_after(8, 7) && reclaims_after(8, 1));
@@ -553,8 +553,9 @@ mod tests {
         assert!(!reclaims_after(1 << 20, slab - 1) && reclaims_after(1 << 20, 1));
         // What a slab was given back by is tried again at once.
         let number = pool.0.memory.classes.of(64).unwrap();
-        let unit = pool.0.take_unit(number, pool.0.memory.classes.get(number).unwrap(), Use::Owned).unwrap();
-        pool.0.leave(unit, number, pool.0.memory.classes.get(number).unwrap());
+        let unit =
+            pool.0.take_unit(number, pool.0.memory.classes.get(number).unwrap(), UnitUse::Owned).unwrap();
+        pool.0.disown(unit, number, pool.0.memory.classes.get(number).unwrap());
         assert!(reclaims_after(8, 8) && reclaims_after(8, 0) && !reclaims_after(8, 0));
         drop(guard);
         pool.abandon();
@@ -562,7 +563,7 @@ mod tests {
 
     #[test]
     fn for_more_than_the_pool_has_nothing_is_looked_through() {
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         let guard = pool.pin();
         let is_looked_through = |bytes: u64| {
             assert_eq!(guard.alloc(bytes as usize).err().unwrap().wanted, bytes);
@@ -573,8 +574,8 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_have_left_is_handed_out_without_a_look_through_all_lists() {
-        let pool = alone::<Dram>();
+    fn drained_blocks_are_reused_without_a_scan_of_lists() {
+        let pool = exclusive_pool::<Dram>();
         let guard = pool.pin();
         let mut last = 0;
         while let Ok(block) = guard.alloc(64) {
@@ -582,11 +583,11 @@ mod tests {
         }
         guard.retire(last, 64);
         drop(guard);
-        (0..GRACE).for_each(|_| _ = pool.0.try_advance());
+        (0..GRACE_EPOCHS).for_each(|_| _ = pool.0.try_advance());
         let guard = pool.pin();
         // As in a large pool, of which this is too little to look through all lists again.
         pool.0.shared().slab_units.store(pool.medium(), 1 << 20, Relaxed);
-        assert!(pool.0.take(guard.seat(), 64).is_none() && !pool.0.reclaim(guard.seat()));
+        assert!(pool.0.take(guard.thread_slot(), 64).is_none() && !pool.0.reclaim(guard.thread_slot()));
         assert_eq!(guard.alloc(64).unwrap().fenced_later().into_offset(), last);
         drop(guard);
         pool.abandon();
@@ -599,18 +600,18 @@ mod tests {
         let (_directory, [pool, other]) = participants::<Dram, 2>(crate::Geometry::tiny());
         let reader = other.pin();
         let began = pool.0.epoch();
-        pool.relieve();
+        pool.reclaim_blocking();
         assert_eq!((RESTS.get(), pool.0.epoch()), (0, began + 1), "nothing waits");
         reader.retire(reader.alloc(64).unwrap().fenced_later().into_offset(), 64);
         drop(reader);
         let began = pool.0.epoch();
-        pool.relieve();
+        pool.reclaim_blocking();
         // It is on a page that the other one has yet to fill.
-        assert_eq!((RESTS.get(), pool.0.epoch(), pool.waiting()), (0, began + GRACE + 1, 64));
+        assert_eq!((RESTS.get(), pool.0.epoch(), pool.waiting_bytes()), (0, began + GRACE_EPOCHS + 1, 64));
     }
 
     #[test]
-    fn who_waits_for_a_reader_looks_now_and_then_whether_it_has_died() {
+    fn wait_for_readers_recovers_dead_ones() {
         thread_local!(static READER: Cell<Option<&'static Pool<Dram>>> = const { Cell::new(None) });
         thread_local!(static RESTS: Cell<u32> = const { Cell::new(0) });
         let (_directory, [pool, other]) = participants::<Dram, 2>(crate::Geometry::tiny());
@@ -626,13 +627,13 @@ mod tests {
                 dies.0.liveness.as_ref().unwrap().release(u32::from(dies.owner().participant));
             }
         });
-        assert!(pool.relieve());
+        assert!(pool.reclaim_blocking());
         // In the first turn the epoch moves on, and nobody rests.
-        assert_eq!((RESTS.get(), pool.waiting()), (LOOK_EVERY - 1, 0));
+        assert_eq!((RESTS.get(), pool.waiting_bytes()), (RECOVER_EVERY - 1, 0));
     }
 
     #[test]
-    fn who_is_pinned_now_is_waited_for_with_all_that_is_retired_until_then() {
+    fn outwait_covers_current_pins_and_retirements() {
         thread_local!(static READER: RefCell<Option<Guard<'static, Dram>>> = const { RefCell::new(None) });
         let (_directory, [pool, other]) = participants::<Dram, 2>(crate::Geometry::tiny());
         let other: &'static Pool<Dram> = Box::leak(Box::new(other));
@@ -647,15 +648,15 @@ mod tests {
                 reader.retire(reader.alloc(bytes).unwrap().fenced_later().into_offset(), bytes);
             }
         });
-        pool.relieve();
+        pool.reclaim_blocking();
         assert!(READER.take().is_none(), "it was waited for");
-        assert_eq!(pool.waiting(), 0);
+        assert_eq!(pool.waiting_bytes(), 0);
     }
 
     #[test]
-    fn who_is_refused_is_told_why_and_what_helps() {
-        let full = PoolFull { wanted: 1, size: 9, longest: None, waiting: 0, collecting: false };
-        let told = [
+    fn pool_full_states_cause_and_remedy() {
+        let full = PoolFull { wanted: 1, size: 9, longest: None, waiting_bytes: 0, collecting: false };
+        let messages = [
             (full, "the pool of 9 bytes has no room for 1 more; remove something or grow the pool"),
             (
                 PoolFull { longest: Some(5), ..full },
@@ -663,16 +664,16 @@ mod tests {
                  something or grow the pool",
             ),
             (
-                PoolFull { waiting: 1, ..full },
+                PoolFull { waiting_bytes: 1, ..full },
                 "the pool of 9 bytes has no room for 1 more; 1 bytes come back when those who read them have finished; \
                  remove something or grow the pool",
             ),
             (
-                PoolFull { waiting: 1, collecting: true, ..full },
+                PoolFull { waiting_bytes: 1, collecting: true, ..full },
                 "the pool of 9 bytes has no room for 1 more; memory is still being collected after a crash, so try again \
                  later",
             ),
         ];
-        told.into_iter().for_each(|(full, words)| assert_eq!(full.to_string(), words));
+        messages.into_iter().for_each(|(full, words)| assert_eq!(full.to_string(), words));
     }
 }

@@ -99,13 +99,13 @@ impl<M: MappedMedium> Pool<M> {
 #[cfg(test)]
 mod tests {
     use crate::layout::SUPERBLOCK_STEP;
-    use crate::small::alone;
+    use crate::small::exclusive_pool;
     use std::sync::atomic::Ordering::Relaxed;
     use terrace_medium::{Dram, Offset, Word};
 
     #[test]
-    fn a_copy_of_the_superblock_that_is_damaged_or_is_another_one_is_found_where_it_lies() {
-        let pool = alone::<Dram>();
+    fn damaged_or_foreign_superblock_copy_is_located() {
+        let pool = exclusive_pool::<Dram>();
         assert_eq!(pool.verify_head(), []);
         let places = || pool.verify_head().iter().map(|finding| finding.offset).collect::<Vec<u64>>();
         for copy in [0, SUPERBLOCK_STEP] {

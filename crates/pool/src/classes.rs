@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_lie_apart_within_the_slab_and_are_found_by_where_they_begin() {
+    fn blocks_do_not_overlap_and_are_found_by_start() {
         for slab_log2 in [12, 16, 19] {
             let classes = Classes::new(slab_log2);
             for class in classes.table {

@@ -15,10 +15,10 @@
 
 use crate::backoff::{Backoff, rests_in};
 use crate::classes::Class;
-use crate::epoch::GRACE;
+use crate::epoch::GRACE_EPOCHS;
 use crate::pool::{Inner, Pool};
-use crate::shared::SETTLED;
-use crate::zones::{State, Use};
+use crate::shared::IDLE;
+use crate::zones::{UnitState, UnitUse};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct CollectReport {
 }
 
 /// Rests of a wait for the collector between two looks at whether somebody stands still.
-const LOOK_EVERY: u32 = rests_in(Duration::from_millis(128));
+const CHECK_STOPPED_EVERY: u32 = rests_in(Duration::from_millis(128));
 /// Small blocks whose marks are on their way from memory.
 const QUEUE: usize = 16;
 
@@ -67,24 +67,24 @@ impl Marker<'_> {
     /// by what it says about itself, is damaged: nothing in it is freed or taken any more.
     #[inline]
     pub fn mark(&mut self, offset: u64, size: usize) {
-        self.note(offset, Some(size as u64));
+        self.record(offset, Some(size as u64));
     }
 
     /// There may be a block at `offset`, or around it, of whatever size.
     pub fn mark_around(&mut self, offset: u64) {
-        self.note(offset, None);
+        self.record(offset, None);
     }
 
     #[inline]
-    fn note(&mut self, offset: u64, size: Option<u64>) {
+    fn record(&mut self, offset: u64, size: Option<u64>) {
         let place = self.report.marked as usize % QUEUE;
         self.report.marked += 1;
-        match self.marks.place_of(offset, size) {
-            Place::Slab => {
+        match self.marks.block_place(offset, size) {
+            BlockPlace::Slab => {
                 let due = std::mem::replace(&mut self.queue[place], offset);
                 self.marks.mark_small(due);
             }
-            Place::Granules if self.marks.mark_large(offset, size.unwrap_or(1)) => {}
+            BlockPlace::Granules if self.marks.mark_large(offset, size.unwrap_or(1)) => {}
             _ => self.report.unsound += 1,
         }
     }
@@ -96,7 +96,7 @@ impl Marker<'_> {
 }
 
 /// Where a marked block lies.
-pub(crate) enum Place {
+pub(crate) enum BlockPlace {
     Slab,
     Granules,
     Nowhere,
@@ -104,26 +104,26 @@ pub(crate) enum Place {
 
 pub(crate) trait Marks {
     /// Where `offset` lies; the memory that its mark takes is asked for.
-    fn place_of(&self, offset: u64, size: Option<u64>) -> Place;
+    fn block_place(&self, offset: u64, size: Option<u64>) -> BlockPlace;
     fn mark_small(&self, offset: u64);
     fn mark_large(&self, offset: u64, bytes: u64) -> bool;
 }
 
 impl<M: MappedMedium> Marks for Inner<M> {
-    fn place_of(&self, offset: u64, size: Option<u64>) -> Place {
-        let Some((unit, entry)) = self.entry_at(offset) else { return Place::Nowhere };
-        let state = self.arrived(unit, entry);
+    fn block_place(&self, offset: u64, size: Option<u64>) -> BlockPlace {
+        let Some((unit, entry)) = self.entry_at(offset) else { return BlockPlace::Nowhere };
+        let state = self.revalidated(unit, entry);
         let Some(number) = size.map_or(state.class(), |size| self.memory.classes.of(size)) else {
-            return Place::Granules;
+            return BlockPlace::Granules;
         };
         match self.class_serving(state, number) {
             Some(class) => {
                 self.prefetch_mark(unit, class, offset);
-                Place::Slab
+                BlockPlace::Slab
             }
             None => {
-                self.contradict(unit, state, offset);
-                Place::Nowhere
+                self.quarantine_if_contradicted(unit, state, offset);
+                BlockPlace::Nowhere
             }
         }
     }
@@ -141,8 +141,8 @@ impl<M: MappedMedium> Marks for Inner<M> {
 struct List(RefCell<Vec<(u64, u64)>>);
 
 impl Marks for List {
-    fn place_of(&self, _: u64, _: Option<u64>) -> Place {
-        Place::Granules
+    fn block_place(&self, _: u64, _: Option<u64>) -> BlockPlace {
+        BlockPlace::Granules
     }
     fn mark_small(&self, _: u64) {}
     fn mark_large(&self, offset: u64, bytes: u64) -> bool {
@@ -169,8 +169,8 @@ impl<M: MappedMedium> Pool<M> {
     }
 
     /// For a trace that takes long, about ten thousand times a second: if a thread of this process waits for a lock, it has this processor now, and not when the kernel's turn is over.
-    pub fn give_way(&self) {
-        crate::waiting::give_way();
+    pub fn yield_to_waiters(&self) {
+        crate::waiting::yield_to_waiters();
     }
 
     /// Frees what nobody can reach, while others go on. `trace` names, through the marker, at least every block that can be reached from the time it is
@@ -184,30 +184,30 @@ impl<M: MappedMedium> Pool<M> {
     /// # Panics
     /// If this thread has a guard, since it would wait for itself.
     pub fn collect(&self, trace: &mut dyn FnMut(&mut Marker<'_>)) -> CollectReport {
-        self.collect_unless(&|| false, trace)
+        self.collect_until(&|| false, trace)
     }
 
-    /// As [`Pool::collect`], but gives up once `is_to_stop` says so while it waits for somebody, who may stand still: then nothing is freed this time, and the pool still needs a
+    /// As [`Pool::collect`], but gives up once `should_stop` says so while it waits for somebody, who may stand still: then nothing is freed this time, and the pool still needs a
     /// collection.
-    pub fn collect_unless(
+    pub fn collect_until(
         &self,
-        is_to_stop: &dyn Fn() -> bool,
+        should_stop: &dyn Fn() -> bool,
         trace: &mut dyn FnMut(&mut Marker<'_>),
     ) -> CollectReport {
         let inner = &*self.0;
         assert_eq!(self.pin().depth(), 1, "a thread that collects has no guard");
         let _allowed = inner.allow_stores();
         let mut report = CollectReport::default();
-        let Some(_collector) = inner.shared().collector.acquire_unless(inner, is_to_stop) else {
+        let Some(_collector) = inner.shared().collector.acquire_until(inner, should_stop) else {
             return report;
         };
-        let done = !inner.is_pending() || inner.collect_old(trace, is_to_stop, &mut report).is_some();
-        if done && inner.is_doubted() {
-            inner.collect_beside(trace, is_to_stop, &mut report);
+        let done = !inner.is_unclean() || inner.collect_unclean(trace, should_stop, &mut report).is_some();
+        if done && inner.is_collection_pending() {
+            inner.collect_concurrently(trace, should_stop, &mut report);
         }
         // Pinned: if this thread dies in the middle of it, that is noticed.
         let _guard = self.pin();
-        inner.set_reserve_aside();
+        inner.ensure_reserve();
         report
     }
 }
@@ -227,103 +227,103 @@ pub(crate) fn run(
 
 impl<M: MappedMedium> Inner<M> {
     /// Collects what earlier eras left; `None` if it was given up.
-    fn collect_old(
+    fn collect_unclean(
         &self,
         trace: &mut dyn FnMut(&mut Marker<'_>),
-        is_to_stop: &dyn Fn() -> bool,
+        should_stop: &dyn Fn() -> bool,
         report: &mut CollectReport,
     ) -> Option<()> {
         // A unit that arrives only now has no mark, and one that is on its way takes none.
-        self.finish_arrivals(is_to_stop)?;
+        self.finish_revalidations(should_stop)?;
         // Who retired a block of a unit that was on its way could not mark it.
-        self.wait_for_readers(is_to_stop)?;
-        self.mark_limbo(&|offset, bytes| self.mark(offset, bytes), is_to_stop)?;
+        self.wait_grace_period(should_stop)?;
+        self.mark_limbo(&|offset, bytes| self.mark(offset, bytes), should_stop)?;
         run(trace, self, report).then_some(())?;
-        self.wait_for_readers(is_to_stop)?;
-        self.sweep(report);
+        self.wait_grace_period(should_stop)?;
+        self.sweep_unclean(report);
         // ORDER: Release: pairs with `is_marking`: who sees the end of the sweep sees all of it.
-        self.shared().phase.store(self.medium().point("phase.end-unclean"), SETTLED, Release);
+        self.shared().phase.store(self.medium().point("phase.end-unclean"), IDLE, Release);
         self.shared().fruitless.store(self.medium(), 0, Relaxed);
         Some(())
     }
 
     /// How a slab in `state` is divided, if its blocks may hold what was asked for with a size of
     /// class `asked`.
-    pub(crate) fn class_serving(&self, state: State, asked: usize) -> Option<&Class> {
+    pub(crate) fn class_serving(&self, state: UnitState, asked: usize) -> Option<&Class> {
         self.memory.classes.get(state.class().filter(|&found| self.serves(found, asked))?)
     }
 
     /// See [`Marker::mark`].
     pub(crate) fn mark(&self, offset: u64, bytes: u64) {
-        match self.place_of(offset, Some(bytes)) {
-            Place::Slab => self.mark_small(offset),
-            Place::Granules => _ = self.mark_large(offset, bytes),
-            Place::Nowhere => {}
+        match self.block_place(offset, Some(bytes)) {
+            BlockPlace::Slab => self.mark_small(offset),
+            BlockPlace::Granules => _ = self.mark_large(offset, bytes),
+            BlockPlace::Nowhere => {}
         }
     }
 
     /// A block that can be reached lies in `unit`, at `offset`, where by the unit's `state` there is none of its size.
     #[cold]
-    fn contradict(&self, unit: u64, state: State, offset: u64) {
-        if !self.is_pending() {
+    fn quarantine_if_contradicted(&self, unit: u64, state: UnitState, offset: u64) {
+        if !self.is_unclean() {
             return;
         }
         let is_old = match state.usage() {
-            Use::Pending => true,
-            Use::Granules => {
+            UnitUse::Unclean => true,
+            UnitUse::Granules => {
                 let granule = (offset - self.memory.zones.start_of(unit)) >> self.memory.zones.granule_log2();
                 self.unit(unit).old.load(self.medium(), Relaxed) >> granule & 1 == 1
             }
             _ => false,
         };
         if is_old {
-            self.set_apart(unit, state);
+            self.quarantine(unit, state);
         }
     }
 
     /// Waits while someone collects. Returns whether someone did, and has come to an end: not if the collector may be waiting for somebody who stands still.
     pub(crate) fn wait_for_collector(&self) -> bool {
         let (mut turn, mut backoff) = (0u32, Backoff::new());
-        while self.is_pending() && self.shared().collector.is_held_in(self) {
+        while self.is_unclean() && self.shared().collector.is_held_in(self) {
             turn = turn.wrapping_add(1);
-            if backoff.rest() && turn.is_multiple_of(LOOK_EVERY) && self.is_anyone_stopped() {
+            if backoff.rest() && turn.is_multiple_of(CHECK_STOPPED_EVERY) && self.has_stopped_participant() {
                 return false;
             }
         }
         turn > 0
     }
 
-    /// Waits until everyone who is pinned now has been unpinned; `None` if `is_to_stop` says before that it is not to wait any longer.
+    /// Waits until everyone who is pinned now has been unpinned; `None` if `should_stop` says before that it is not to wait any longer.
     #[must_use = "if it is to stop, they may be pinned still"]
-    pub(crate) fn wait_for_readers(&self, is_to_stop: &dyn Fn() -> bool) -> Option<()> {
-        let until = self.epoch() + GRACE;
+    pub(crate) fn wait_grace_period(&self, should_stop: &dyn Fn() -> bool) -> Option<()> {
+        let until = self.epoch() + GRACE_EPOCHS;
         let (mut epoch, mut backoff) = (self.epoch(), Backoff::new());
         while epoch < until {
             let now = self.try_advance();
             if now == epoch && backoff.rest() {
-                if is_to_stop() {
+                if should_stop() {
                     return None;
                 }
-                self.recover_all();
+                self.recover_all_dead();
             }
             epoch = now;
         }
         Some(())
     }
 
-    fn sweep(&self, report: &mut CollectReport) {
+    fn sweep_unclean(&self, report: &mut CollectReport) {
         for zone in self.zones() {
             for unit in self.units_in(&zone) {
-                self.sweep_unit(unit, report);
+                self.sweep_unclean_unit(unit, report);
             }
         }
     }
 
-    fn sweep_unit(&self, unit: u64, report: &mut CollectReport) {
+    fn sweep_unclean_unit(&self, unit: u64, report: &mut CollectReport) {
         let shared = self.shared();
-        let state = self.arrive(unit);
+        let state = self.revalidate(unit);
         report.units += 1;
-        let class = state.class().filter(|_| state.usage() == Use::Pending);
+        let class = state.class().filter(|_| state.usage() == UnitUse::Unclean);
         let (bytes, base) = match class.and_then(|class| Some((class, self.memory.classes.get(class)?))) {
             Some((number, class)) => {
                 (self.sweep_slab(unit, number, class) * u64::from(class.size), &shared.small_base)
@@ -344,8 +344,8 @@ mod tests {
     use crate::crossings::{Hooked, hooked, offset_of};
     use crate::participants::{field, is_stopped};
     use crate::pool::Start;
-    use crate::shared::PENDING;
-    use crate::small::{alone, found, geometry, participants};
+    use crate::shared::UNCLEAN;
+    use crate::small::{exclusive_pool, geometry, participants, reopened};
     use rustix::process::{Pid, Signal, kill_process};
     use std::cell::Cell;
     use std::process::Command;
@@ -353,21 +353,21 @@ mod tests {
 
     #[test]
     fn a_marker_says_whether_its_trace_has_given_up() {
-        let pool = alone::<Dram>();
-        let mut said = Vec::new();
-        pool.doubt();
+        let pool = exclusive_pool::<Dram>();
+        let mut answers = Vec::new();
+        pool.request_collection();
         pool.collect(&mut |marker| {
-            said.push(marker.has_given_up());
+            answers.push(marker.has_given_up());
             marker.give_up();
-            said.push(marker.has_given_up());
+            answers.push(marker.has_given_up());
         });
-        assert_eq!(said, [false, true]);
+        assert_eq!(answers, [false, true]);
         assert!(pool.needs_collection());
     }
 
     #[test]
-    fn what_a_trace_names_is_listed_in_its_order_with_the_bytes_that_it_takes() {
-        let pool = alone::<Dram>();
+    fn reachable_lists_traced_blocks_in_order_with_sizes() {
+        let pool = exclusive_pool::<Dram>();
         let guard = pool.pin();
         // Small blocks, and extents of one granule more than these and of many.
         let sizes = [24, 1000, 60, 1, 513, 9000];
@@ -387,13 +387,13 @@ mod tests {
     fn wait_for(collector: &Pool<Hooked>, waiting: &Pool<Hooked>, looks: u32) -> bool {
         let shared = waiting.0.shared();
         let _collecting = collector.0.shared().collector.acquire_in(&collector.0);
-        shared.phase.store(waiting.medium(), PENDING, Relaxed);
+        shared.phase.store(waiting.medium(), UNCLEAN, Relaxed);
         let (at, other) = (offset_of(&waiting.0, &shared.phase), waiting.clone());
         let mut looked = 0;
         let look = move |access, offset| {
             looked += u32::from((access, offset) == (Access::Load, at));
             if looked == looks {
-                other.0.shared().phase.store(other.medium(), SETTLED, Relaxed);
+                other.0.shared().phase.store(other.medium(), IDLE, Relaxed);
             }
         };
         let wait = || {
@@ -404,10 +404,10 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_memory_waits_for_the_collector_until_it_is_done_or_somebody_stands_still() {
+    fn wait_for_collector_ends_if_a_participant_is_stopped() {
         let (_directory, [collector, waiting]) = participants::<Hooked, 2>(geometry());
         assert!(!waiting.0.wait_for_collector(), "there is none");
-        assert!(wait_for(&collector, &waiting, 10 * LOOK_EVERY));
+        assert!(wait_for(&collector, &waiting, 10 * CHECK_STOPPED_EVERY));
         // The collector is a process that was stopped.
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = child.id();
@@ -422,7 +422,7 @@ mod tests {
         slot.0[1..].iter().zip([u64::from(pid), started]).for_each(|(word, value)| {
             word.store(collector.medium(), value, Relaxed);
         });
-        let is_done = wait_for(&collector, &waiting, 1000 * LOOK_EVERY);
+        let is_done = wait_for(&collector, &waiting, 1000 * CHECK_STOPPED_EVERY);
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!is_done, "it may stand still for ever");
@@ -431,7 +431,7 @@ mod tests {
     #[test]
     fn a_block_is_kept_by_any_byte_of_it() {
         let mut blocks = Vec::new();
-        let (_directory, pool) = found::<Dram>(Start::Unclean, |pool| {
+        let (_directory, pool) = reopened::<Dram>(Start::Unclean, |pool| {
             let guard = pool.pin();
             blocks.extend((0..20).map(|_| guard.alloc(96).unwrap().fenced_later().into_offset()));
         });
@@ -448,27 +448,27 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_readers_waits_for_three_epochs_and_gives_up_only_after_having_slept() {
+    fn grace_period_takes_three_epochs_and_stops_after_a_sleep() {
         thread_local!(static RESTS: Cell<u32> = const { Cell::new(0) });
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         let began = pool.0.epoch();
-        assert_eq!(pool.0.wait_for_readers(&|| true), Some(()));
-        assert_eq!(pool.0.epoch(), began + GRACE);
+        assert_eq!(pool.0.wait_grace_period(&|| true), Some(()));
+        assert_eq!(pool.0.epoch(), began + GRACE_EPOCHS);
         let _held_up = pool.pin();
         let wait = || {
             rest_with(|| RESTS.set(RESTS.get() + 1));
-            let is_to_stop = || {
+            let should_stop = || {
                 assert!(RESTS.get() > 4, "it has given its processor away a few times, and has not slept");
                 true
             };
-            assert_eq!(pool.0.wait_for_readers(&is_to_stop), None);
+            assert_eq!(pool.0.wait_grace_period(&should_stop), None);
         };
         std::thread::scope(|scope| scope.spawn(wait).join().unwrap());
     }
 
     #[test]
-    fn what_is_new_stays_as_it_is_though_the_trace_takes_it_for_something_else() {
-        let (_directory, pool) = found::<Dram>(Start::Unclean, |_| ());
+    fn new_unit_is_not_quarantined_if_contradicted() {
+        let (_directory, pool) = reopened::<Dram>(Start::Unclean, |_| ());
         let guard = pool.pin();
         let [small, large] = [64, 1000].map(|bytes| guard.alloc(bytes).unwrap().fenced_later().into_offset());
         drop(guard);

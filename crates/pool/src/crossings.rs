@@ -3,7 +3,7 @@
 use crate::PoolOptions;
 use crate::pool::{Inner, Pool};
 use crate::small::{geometry, participants};
-use crate::zones::{State, Use};
+use crate::zones::{UnitState, UnitUse};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -72,7 +72,7 @@ pub(crate) fn offset_of(inner: &Inner<Hooked>, word: &Word) -> u64 {
 }
 
 #[test]
-fn whoever_sees_a_slab_sees_its_bitmap_clear() {
+fn visible_slab_has_a_clear_bitmap() {
     let pool = pool();
     let guard = pool.pin();
     let mut blocks = Vec::new();
@@ -83,7 +83,7 @@ fn whoever_sees_a_slab_sees_its_bitmap_clear() {
         blocks.push(block);
     }
     drop(blocks);
-    pool.0.begin_marking();
+    pool.0.start_marking();
     let units: BTreeMap<u64, u64> =
         pool.0.all_units().map(|unit| (offset_of(&pool.0, &pool.0.unit(unit).state), unit)).collect();
     let (collector, freed) = (pool.clone(), Rc::new(RefCell::new(Vec::new())));
@@ -91,21 +91,21 @@ fn whoever_sees_a_slab_sees_its_bitmap_clear() {
         let freed = freed.clone();
         move |access, offset| {
             if let (Access::Store, Some(&unit)) = (access, units.get(&offset)) {
-                let swept = |state: State| (state.usage(), collector.0.sweep_in(unit, state));
-                freed.borrow_mut().push(collector.0.look_into(unit, swept));
+                let swept = |state: UnitState| (state.usage(), collector.0.sweep_unit(unit, state));
+                freed.borrow_mut().push(collector.0.inspect_unit(unit, swept));
             }
         }
     };
     hooked(sweep, || {
         pool.0.shared().reserve.store(pool.medium(), 0, Relaxed);
-        pool.0.set_reserve_aside();
+        pool.0.ensure_reserve();
         let _ = guard.alloc(64).unwrap().fenced_later().into_offset();
     });
-    assert_eq!(*freed.borrow(), [(Use::Reserve, (0, 0)), (Use::Owned, (0, 0))]);
+    assert_eq!(*freed.borrow(), [(UnitUse::Reserve, (0, 0)), (UnitUse::Owned, (0, 0))]);
 }
 
 #[test]
-fn granules_that_were_freed_while_they_were_noted_are_not_old_in_the_slab_that_comes_there() {
+fn granules_freed_during_snapshot_are_not_old_in_a_new_slab() {
     let pool = pool();
     let guard = pool.pin();
     let extent = guard.alloc(4096).unwrap().fenced_later().into_offset();
@@ -113,7 +113,7 @@ fn granules_that_were_freed_while_they_were_noted_are_not_old_in_the_slab_that_c
     let entry = pool.0.unit(unit);
     let taken = offset_of(&pool.0, &entry.taken);
     let [collector, other] = [pool.clone(), pool.clone()];
-    pool.0.begin_marking();
+    pool.0.start_marking();
     let free = move |access, offset| {
         if (access, offset) == (Access::Load, taken)
             && other.0.unit(unit).link.load(other.medium(), Relaxed) != 0
@@ -121,16 +121,16 @@ fn granules_that_were_freed_while_they_were_noted_are_not_old_in_the_slab_that_c
             assert!(other.0.free_extent(extent, 4096));
         }
     };
-    hooked(free, || pool.0.note_granules());
+    hooked(free, || pool.0.snapshot_granules());
     assert_eq!(entry.taken.load(pool.medium(), Relaxed), 0);
-    let settle = move |access, offset| {
+    let exclude = move |access, offset| {
         if (access, offset) == (Access::Rmw, taken) {
-            collector.0.settle_granules();
+            collector.0.exclude_freed_granules();
         }
     };
     pool.0.shared().slab_hint.store(pool.medium(), unit, Relaxed);
-    hooked(settle, || _ = guard.alloc(64).unwrap().fenced_later().into_offset());
-    assert!(State(entry.state.load(pool.medium(), Relaxed)).class().is_some());
+    hooked(exclude, || _ = guard.alloc(64).unwrap().fenced_later().into_offset());
+    assert!(UnitState(entry.state.load(pool.medium(), Relaxed)).class().is_some());
     assert_eq!(entry.old.load(pool.medium(), Relaxed), 0);
 }
 
@@ -141,54 +141,56 @@ fn a_slab_that_is_not_given_back_after_all_has_no_old_granules() {
     let unit = pool.0.unit_at(guard.alloc(64).unwrap().offset()).unwrap();
     let entry = pool.0.unit(unit);
     let (state, collector) = (offset_of(&pool.0, &entry.state), pool.clone());
-    let note = move |access, offset| {
+    let record = move |access, offset| {
         let entry = collector.0.unit(unit);
         if (access, offset) == (Access::Store, state)
-            && State(entry.state.load(collector.medium(), Relaxed)).usage() == Use::Granules
+            && UnitState(entry.state.load(collector.medium(), Relaxed)).usage() == UnitUse::Granules
         {
-            collector.0.note_granules();
+            collector.0.snapshot_granules();
             collector.0.shared().sweeping.store(collector.medium(), unit + 1, SeqCst);
         }
     };
-    hooked(note, || pool.0.empty_caches(guard.seat()));
-    assert_eq!(State(entry.state.load(pool.medium(), Relaxed)).usage(), Use::Listed);
+    hooked(record, || pool.0.drain_caches(guard.thread_slot()));
+    assert_eq!(UnitState(entry.state.load(pool.medium(), Relaxed)).usage(), UnitUse::Listed);
     assert_eq!(entry.old.load(pool.medium(), Relaxed), 0);
 }
 
 #[test]
-fn who_leaves_is_waited_for_while_it_gives_up_its_slabs() {
+fn release_waits_for_a_thread_that_disowns_slabs() {
     let (_directory, [leaver, other]) = participants::<Hooked, 2>(geometry());
     let guard = leaver.pin();
     let kept = guard.alloc(64).unwrap().fenced_later().into_offset();
-    let seat = other.0.seat(guard.seat_index() as u32);
-    let caches: Vec<u64> = seat.caches.iter().map(|cache| offset_of(&other.0, &cache.place)).collect();
+    let slot = other.0.thread_slot(guard.slot_index() as u32);
+    let caches: Vec<u64> = slot.caches.iter().map(|cache| offset_of(&other.0, &cache.place)).collect();
     drop(guard);
     let (emptied, looker) = (Rc::new(RefCell::new(Vec::new())), other.clone());
     let look = {
-        let (emptied, at) = (emptied.clone(), other.0.index_of(seat) as u32);
+        let (emptied, at) = (emptied.clone(), other.0.index_of(slot) as u32);
         move |access, offset| {
             if access == Access::Store && caches.contains(&offset) {
-                emptied.borrow_mut().push(looker.0.is_behind(looker.0.seat(at), looker.0.epoch()).is_some());
+                emptied
+                    .borrow_mut()
+                    .push(looker.0.is_pinned_before(looker.0.thread_slot(at), looker.0.epoch()).is_some());
             }
         }
     };
     hooked(look, || leaver.close().unwrap());
     assert_eq!(*emptied.borrow(), [true], "a cache is emptied, and a collector waits for it");
-    other.doubt();
+    other.request_collection();
     assert_eq!(other.collect(&mut |marker| marker.mark(kept, 64)).freed, 0);
     assert_eq!(other.verify_memory(), []);
 }
 
 #[test]
-fn of_a_note_in_a_seat_a_collector_sees_both_words_or_none() {
+fn collector_sees_overflow_entry_whole_or_not_at_all() {
     let pool = pool();
     let guard = pool.pin();
     let sizes = [64, 3000];
     let blocks = sizes.map(|bytes| guard.alloc(bytes).unwrap().fenced_later().into_offset());
-    let seat = guard.seat();
-    pool.0.spill(seat, blocks[0], sizes[0] as u64);
+    let slot = guard.thread_slot();
+    pool.0.push_overflow(slot, blocks[0], sizes[0] as u64);
     let (seen, resume) = (mpsc::channel(), mpsc::channel());
-    let (collector, word) = (pool.clone(), offset_of(&pool.0, &seat.spills[0][0]));
+    let (collector, word) = (pool.clone(), offset_of(&pool.0, &slot.overflow[0][0]));
     let marked = std::thread::scope(|scope| {
         let marking = scope.spawn(move || {
             let look = move |access, offset| {
@@ -206,8 +208,8 @@ fn of_a_note_in_a_seat_a_collector_sees_both_words_or_none() {
             marked.into_inner()
         });
         seen.1.recv().unwrap();
-        assert_eq!(pool.0.note_spilled(seat), 0);
-        pool.0.spill(seat, blocks[1], sizes[1] as u64);
+        assert_eq!(pool.0.move_overflow_to_chunks(slot), 0);
+        pool.0.push_overflow(slot, blocks[1], sizes[1] as u64);
         let _ = resume.0.send(());
         marking.join().unwrap()
     });
@@ -216,37 +218,37 @@ fn of_a_note_in_a_seat_a_collector_sees_both_words_or_none() {
 }
 
 #[test]
-fn bytes_are_not_counted_while_one_who_came_meanwhile_empties_a_cache() {
+fn recount_fails_while_a_new_thread_drains_a_cache() {
     let pool = pool();
     let guard = pool.pin();
     let offset = guard.alloc(64).unwrap().fenced_later().into_offset();
-    let index = guard.seat_index() as u32;
+    let index = guard.slot_index() as u32;
     drop(guard);
     let number = pool.0.memory.classes.of(64).unwrap();
-    let announced = offset_of(&pool.0, &pool.0.seat(index).announced);
-    let taken = offset_of(&pool.0, pool.0.taken_word(pool.0.unit_at(offset).unwrap(), 0));
+    let pin = offset_of(&pool.0, &pool.0.thread_slot(index).pin);
+    let taken = offset_of(&pool.0, pool.0.allocated_word(pool.0.unit_at(offset).unwrap(), 0));
     let (owner, medium) = (pool.clone(), pool.clone());
     let mut had = None;
     let empty = move |access, offset| {
         let (inner, medium) = (&*owner.0, medium.medium());
-        let seat = inner.seat(index);
-        let free = &seat.caches[number].free;
+        let slot = inner.thread_slot(index);
+        let free = &slot.caches[number].free;
         match had {
             // It has begun to empty it,
-            None if (access, offset) == (Access::Load, announced) => {
-                inner.announce(seat, inner.barrier_flag() | 1);
+            None if (access, offset) == (Access::Load, pin) => {
+                inner.set_pin(slot, inner.barrier_flag() | 1);
                 had = Some(free.swap(medium, 0, Relaxed));
             }
             // and goes on, up to the end.
             Some(bits) if bits != 0 && (access, offset) == (Access::Load, taken) => {
                 free.store(medium, bits, Relaxed);
-                inner.empty_caches(seat);
-                inner.withdraw(seat, 0);
+                inner.drain_caches(slot);
+                inner.clear_pin(slot, 0);
                 had = Some(0);
             }
             _ => {}
         }
     };
-    let is_counted = hooked(empty, || pool.0.count_if_quiet());
+    let is_counted = hooked(empty, || pool.0.recount_if_quiet());
     assert!(!is_counted || pool.verify_memory().is_empty(), "{:?}", pool.verify_memory());
 }

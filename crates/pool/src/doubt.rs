@@ -6,7 +6,7 @@
 //! goes on allocating and freeing from all slabs, and nobody waits for it.
 //!
 //! ```text
-//!   marks cleared | phase := MARKING | grace | caches, granules, limbo, suspects | grace | limbo | trace | grace | sweep | phase := SETTLED
+//!   marks cleared | phase := MARKING | grace | caches, granules, limbo, suspects | grace | limbo | trace | grace | sweep | phase := IDLE
 //! ```
 //! A *grace* lasts until everyone has been unpinned who was pinned when it began. While the phase is MARKING
 //! - who takes free bits of a slab into its cache marks them first, and then takes them;
@@ -38,11 +38,11 @@
 //! written anew; notes have another number. A thread that still believes the last MARKING is pinned, and the first grace waits for it. Who dies meanwhile
 //! raises another doubt, and another collection finds what it left.
 
-use crate::collect::{CollectReport, Marker, Marks, Place, run};
-use crate::orphans::Suspects;
+use crate::collect::{BlockPlace, CollectReport, Marker, Marks, run};
+use crate::orphans::OrphanCandidates;
 use crate::pool::{Inner, Pool};
-use crate::shared::{MARKING, SETTLED};
-use crate::zones::{State, Use};
+use crate::shared::{IDLE, MARKING};
+use crate::zones::{UnitState, UnitUse};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use terrace_medium::MappedMedium;
@@ -50,37 +50,37 @@ use terrace_medium::MappedMedium;
 impl<M: MappedMedium> Pool<M> {
     /// As if somebody had died who used this pool. For tests.
     #[doc(hidden)]
-    pub fn doubt(&self) {
-        self.0.doubt();
+    pub fn request_collection(&self) {
+        self.0.request_collection();
     }
 }
 
 /// Marks while others take, free and release.
-struct Beside<'p, M: MappedMedium>(&'p Inner<M>);
+struct ConcurrentMarks<'p, M: MappedMedium>(&'p Inner<M>);
 
-impl<M: MappedMedium> Marks for Beside<'_, M> {
-    fn place_of(&self, offset: u64, size: Option<u64>) -> Place {
-        let Some((unit, entry)) = self.0.entry_at(offset) else { return Place::Nowhere };
-        let state = self.0.arrived(unit, entry);
+impl<M: MappedMedium> Marks for ConcurrentMarks<'_, M> {
+    fn block_place(&self, offset: u64, size: Option<u64>) -> BlockPlace {
+        let Some((unit, entry)) = self.0.entry_at(offset) else { return BlockPlace::Nowhere };
+        let state = self.0.revalidated(unit, entry);
         let Some(number) = size.map_or(state.class(), |size| self.0.memory.classes.of(size)) else {
-            return Place::Granules;
+            return BlockPlace::Granules;
         };
         match self.0.class_serving(state, number) {
             Some(class) => {
                 self.0.prefetch_mark(unit, class, offset);
-                Place::Slab
+                BlockPlace::Slab
             }
             None => {
                 // What lies there instead stays as it is.
-                self.0.mark_beside(unit, offset);
-                Place::Nowhere
+                self.0.mark_concurrently(unit, offset);
+                BlockPlace::Nowhere
             }
         }
     }
     fn mark_small(&self, offset: u64) {
         // It is marked some time after it was named, and may have been freed and its slab have been released since.
         if let Some(unit) = self.0.unit_at(offset) {
-            self.0.mark_beside(unit, offset);
+            self.0.mark_concurrently(unit, offset);
         }
     }
     fn mark_large(&self, offset: u64, bytes: u64) -> bool {
@@ -91,90 +91,90 @@ impl<M: MappedMedium> Marks for Beside<'_, M> {
 impl<M: MappedMedium> Inner<M> {
     /// Somebody died who was pinned, or was collecting: it may have left blocks that nobody can reach. Called before its announcement is withdrawn, so that
     /// it is not forgotten if the caller dies, too; what the caller hands over and empties for the dead it does pinned.
-    pub(crate) fn doubt(&self) {
+    pub(crate) fn request_collection(&self) {
         // ORDER: Release: who sees the doubt sees what was said to be lost before. (An announcement that is withdrawn, or a lock that is freed, comes behind it by its own.)
-        self.shared().doubts.fetch_add(self.medium().point("collection.request"), 1, Release);
+        self.shared().collection_requests.fetch_add(self.medium().point("collection.request"), 1, Release);
     }
 
     /// Whether there has been a doubt that no collection has settled.
-    pub(crate) fn is_doubted(&self) -> bool {
+    pub(crate) fn is_collection_pending(&self) -> bool {
         let shared = self.shared();
         // ORDER: Acquire: who is told that all has been collected may have the memory, and knows the doubt. The other is Relaxed: who collects for it loads it anew.
         shared.collected.load(self.medium().point("collection.is-pending"), Acquire)
-            != shared.doubts.load(self.medium(), Relaxed)
+            != shared.collection_requests.load(self.medium(), Relaxed)
     }
 
     pub(crate) fn needs_collection(&self) -> bool {
-        self.is_marking() || self.is_doubted()
+        self.is_marking() || self.is_collection_pending()
     }
 
     /// Collects what the dead have left. Everything of earlier eras has been collected.
-    pub(crate) fn collect_beside(
+    pub(crate) fn collect_concurrently(
         &self,
         trace: &mut dyn FnMut(&mut Marker<'_>),
-        is_to_stop: &dyn Fn() -> bool,
+        should_stop: &dyn Fn() -> bool,
         report: &mut CollectReport,
     ) {
         let (medium, shared) = (self.medium(), self.shared());
         // ORDER: Acquire: before the bytes that are lost, which this subtracts. A doubt that is not seen is one for the next collection.
-        let doubts = shared.doubts.load(medium.point("collection.requests"), Acquire);
+        let requests = shared.collection_requests.load(medium.point("collection.requests"), Acquire);
         let lost = shared.lost.load(medium.point("lost.read"), Relaxed);
-        let swept = self.find_and_sweep(trace, is_to_stop, report);
+        let swept = self.find_and_sweep(trace, should_stop, report);
         if swept.is_some() {
             shared.lost.fetch_sub(medium, lost, Relaxed);
         }
         // ORDER: Release: who sees the end of the sweep sees all of it. (If it was given up there was none, and whatever is marked or noted means nothing to the next one.)
-        shared.phase.store(medium.point("phase.end-concurrent"), SETTLED, Release);
+        shared.phase.store(medium.point("phase.end-concurrent"), IDLE, Release);
         if swept == Some(true) {
             // ORDER: Release, and after the phase: if this thread dies here, the next one collects once more.
-            shared.collected.store(medium.point("collection.complete"), doubts, Release);
+            shared.collected.store(medium.point("collection.complete"), requests, Release);
         }
         shared.fruitless.store(medium, 0, Relaxed);
-        self.count_if_quiet();
+        self.recount_if_quiet();
     }
 
     /// All but the last step of the above. Whether it has looked at every slab; `None` if it was given up before the sweep.
     fn find_and_sweep(
         &self,
         trace: &mut dyn FnMut(&mut Marker<'_>),
-        is_to_stop: &dyn Fn() -> bool,
+        should_stop: &dyn Fn() -> bool,
         report: &mut CollectReport,
     ) -> Option<bool> {
-        self.finish_arrivals(is_to_stop)?;
+        self.finish_revalidations(should_stop)?;
         self.clear_marks();
-        self.begin_marking();
-        self.wait_for_readers(is_to_stop)?;
-        self.note_granules();
+        self.start_marking();
+        self.wait_grace_period(should_stop)?;
+        self.snapshot_granules();
         let owned = self.mark_caches();
-        self.mark_waiting(is_to_stop)?;
-        let (suspects, complete) = self.suspects(&owned);
-        self.wait_for_readers(is_to_stop)?;
-        self.settle_granules();
-        self.mark_waiting(is_to_stop)?;
-        run(trace, &Beside(self), report).then_some(())?;
-        self.wait_for_readers(is_to_stop)?;
-        self.sweep_beside(&suspects, report);
+        self.mark_limbo_and_overflow(should_stop)?;
+        let (candidates, complete) = self.orphan_candidates(&owned);
+        self.wait_grace_period(should_stop)?;
+        self.exclude_freed_granules();
+        self.mark_limbo_and_overflow(should_stop)?;
+        run(trace, &ConcurrentMarks(self), report).then_some(())?;
+        self.wait_grace_period(should_stop)?;
+        self.sweep_concurrently(&candidates, report);
         Some(complete)
     }
 
     /// Everybody marks from now on, or is pinned and does not know yet.
-    pub(crate) fn begin_marking(&self) {
+    pub(crate) fn start_marking(&self) {
         let (medium, shared) = (self.medium(), self.shared());
         let last = shared.collections.load(medium, Relaxed) as u32;
         // 0 is no number.
         let number = u64::from(last.checked_add(1).unwrap_or(1));
         shared.collections.store(medium, number, Relaxed);
-        // ORDER: Release: who waits for the end of PENDING may find this in its place. The barrier: a thread that does not see the phase is seen to be pinned.
+        // ORDER: Release: who waits for the end of UNCLEAN may find this in its place. The barrier: a thread that does not see the phase is seen to be pinned.
         shared.phase.store(medium.point("phase.start-marking"), number << 32 | MARKING, Release);
         self.barrier_to_pins();
     }
 
     /// Calls `each` with what `unit` is; if it is a slab it stays one until then. By the collector only.
-    pub(crate) fn look_into<R>(&self, unit: u64, each: impl FnOnce(State) -> R) -> R {
+    pub(crate) fn inspect_unit<R>(&self, unit: u64, each: impl FnOnce(UnitState) -> R) -> R {
         let sweeping = &self.shared().sweeping;
         // ORDER: SeqCst: see `release_unit`.
         sweeping.store(self.medium().point("inspect.announce"), unit + 1, SeqCst);
-        let state = State(self.unit(unit).state.load(self.medium().point("inspect.state"), SeqCst));
+        let state = UnitState(self.unit(unit).state.load(self.medium().point("inspect.state"), SeqCst));
         let result = each(state);
         // ORDER: Release: it has looked.
         sweeping.store(self.medium(), 0, Release);
@@ -187,30 +187,31 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Brings all units into this era, those too whose arrival has been left unfinished by somebody who died. From now on none arrives: what is marked in it is marked.
-    /// `None` if `is_to_stop` says so while it waits.
-    pub(crate) fn finish_arrivals(&self, is_to_stop: &dyn Fn() -> bool) -> Option<()> {
-        // ORDER: Relaxed: only `Arriving` is acted upon, which releases nothing. Who was at it and lives has gone before the second look.
-        let state = |unit: u64| State(self.unit(unit).state.load(self.medium(), Relaxed));
-        let is_arriving = |state: State| state.era() == self.era && state.usage() == Use::Arriving;
-        let mut arriving = Vec::new();
+    /// `None` if `should_stop` says so while it waits.
+    pub(crate) fn finish_revalidations(&self, should_stop: &dyn Fn() -> bool) -> Option<()> {
+        // ORDER: Relaxed: only `Revalidating` is acted upon, which releases nothing. Who was at it and lives has gone before the second look.
+        let state = |unit: u64| UnitState(self.unit(unit).state.load(self.medium(), Relaxed));
+        let is_revalidating =
+            |state: UnitState| state.open_seq() == self.open_seq && state.usage() == UnitUse::Revalidating;
+        let mut revalidating = Vec::new();
         for unit in self.all_units() {
             // It does not wait for who is at it, who may be dead.
-            if is_arriving(state(unit)) || is_arriving(self.arrive(unit)) {
-                arriving.push(unit);
+            if is_revalidating(state(unit)) || is_revalidating(self.revalidate(unit)) {
+                revalidating.push(unit);
             }
         }
-        if arriving.is_empty() {
+        if revalidating.is_empty() {
             return Some(());
         }
-        self.wait_for_readers(is_to_stop)?;
-        arriving.retain(|&unit| is_arriving(state(unit)));
-        arriving.iter().for_each(|&unit| self.arrive_again(unit, state(unit)));
+        self.wait_grace_period(should_stop)?;
+        revalidating.retain(|&unit| is_revalidating(state(unit)));
+        revalidating.iter().for_each(|&unit| self.resume_revalidation(unit, state(unit)));
         Some(())
     }
 
     pub(crate) fn clear_marks(&self) {
         for unit in self.all_units() {
-            self.look_into(unit, |state| {
+            self.inspect_unit(unit, |state| {
                 let Some(class) = state.class().and_then(|number| self.memory.classes.get(number)) else {
                     return;
                 };
@@ -222,8 +223,8 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// The block around `offset` in `unit` is not garbage.
-    fn mark_beside(&self, unit: u64, offset: u64) {
-        self.look_into(unit, |state| match state.class() {
+    fn mark_concurrently(&self, unit: u64, offset: u64) {
+        self.inspect_unit(unit, |state| match state.class() {
             Some(_) => self.mark_block_in(unit, state, offset),
             None => {
                 let granule = (offset - self.memory.zones.start_of(unit)) >> self.memory.zones.granule_log2();
@@ -233,29 +234,29 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Notes which granules are taken.
-    pub(crate) fn note_granules(&self) {
+    pub(crate) fn snapshot_granules(&self) {
         for zone in self.zones() {
             for unit in self.units_in(&zone) {
                 let entry = self.unit(unit);
                 // ORDER: Relaxed, both: what has changed since the grace began may be seen in any mixture, and is settled after the next one.
-                let state = State(entry.state.load(self.medium(), Relaxed));
+                let state = UnitState(entry.state.load(self.medium(), Relaxed));
                 let taken = entry.taken.load(self.medium(), Relaxed);
-                let head = self.memory.zones.head_granules(&zone, unit);
-                let old = if state.usage() == Use::Granules { taken & !head } else { 0 };
+                let head = self.memory.zones.header_granules(&zone, unit);
+                let old = if state.usage() == UnitUse::Granules { taken & !head } else { 0 };
                 entry.old.store(self.medium(), old, Relaxed);
             }
         }
     }
 
     /// What was freed, or became a slab, while it was noted is not garbage. Everybody who did that has gone.
-    pub(crate) fn settle_granules(&self) {
+    pub(crate) fn exclude_freed_granules(&self) {
         for unit in self.all_units() {
             let entry = self.unit(unit);
             let old = entry.old.load(self.medium().point("granules.exclude-freed"), Relaxed);
             // ORDER: Relaxed: what they did is seen by the grace; who frees, takes or makes a slab since sees to `old` itself, or leaves none that is swept.
-            let state = State(entry.state.load(self.medium(), Relaxed));
+            let state = UnitState(entry.state.load(self.medium(), Relaxed));
             let taken = entry.taken.load(self.medium(), Relaxed);
-            let gone = if state.usage() == Use::Granules { old & !taken } else { old };
+            let gone = if state.usage() == UnitUse::Granules { old & !taken } else { old };
             if gone != 0 {
                 entry.old.fetch_and(self.medium(), !gone, Relaxed);
             }
@@ -265,7 +266,7 @@ impl<M: MappedMedium> Inner<M> {
     /// Marks what seats have to hand out. Returns the slabs that they take it from.
     pub(crate) fn mark_caches(&self) -> BTreeSet<u64> {
         let mut owned = BTreeSet::new();
-        for cache in self.used_seats().flat_map(|seat| &seat.caches[..self.memory.classes.len()]) {
+        for cache in self.used_slots().flat_map(|slot| &slot.caches[..self.memory.classes.len()]) {
             let (place, free) = loop {
                 let place = cache.place.load(self.medium(), Acquire);
                 let free = cache.free.load(self.medium(), Acquire);
@@ -276,7 +277,7 @@ impl<M: MappedMedium> Inner<M> {
             let Some(unit) = self.unit_at(place) else { continue };
             owned.insert(unit);
             let word = place - self.memory.zones.start_of(unit);
-            self.look_into(unit, |state| {
+            self.inspect_unit(unit, |state| {
                 let class = state.class().and_then(|number| self.memory.classes.get(number));
                 if let Some(class) = class.filter(|class| word < u64::from(class.words)) {
                     self.mark_word(unit, class, word).fetch_or(self.medium(), free, Relaxed);
@@ -286,43 +287,46 @@ impl<M: MappedMedium> Inner<M> {
         owned
     }
 
-    pub(crate) fn mark_waiting(&self, is_to_stop: &dyn Fn() -> bool) -> Option<()> {
+    pub(crate) fn mark_limbo_and_overflow(&self, should_stop: &dyn Fn() -> bool) -> Option<()> {
         let mark = |offset, bytes| match self.memory.classes.of(bytes) {
-            Some(_) => Beside(self).mark_small(offset),
-            None => _ = Beside(self).mark_large(offset, bytes),
+            Some(_) => ConcurrentMarks(self).mark_small(offset),
+            None => _ = ConcurrentMarks(self).mark_large(offset, bytes),
         };
-        self.mark_limbo(&mark, is_to_stop)
+        self.mark_limbo(&mark, should_stop)
     }
 
-    pub(crate) fn sweep_beside(&self, suspects: &Suspects, report: &mut CollectReport) {
+    pub(crate) fn sweep_concurrently(&self, candidates: &OrphanCandidates, report: &mut CollectReport) {
         let shared = self.shared();
         for unit in self.all_units() {
             report.units += 1;
-            crate::waiting::give_way();
-            let adopted = suspects.get(&unit).is_some_and(|&state| self.adopt(unit, state));
-            let (small, large) = self.look_into(unit, |state| self.sweep_in(unit, state));
+            crate::waiting::yield_to_waiters();
+            let adopted = candidates.get(&unit).is_some_and(|&state| self.adopt(unit, state));
+            let (small, large) = self.inspect_unit(unit, |state| self.sweep_unit(unit, state));
             shared.small_base.fetch_sub(self.medium().point("sweep.count-concurrent"), small, Relaxed);
             shared.large_base.fetch_sub(self.medium(), large, Relaxed);
             report.freed += small + large;
-            self.put_in_order(unit, adopted);
+            self.finish_unit(unit, adopted);
         }
     }
 
     /// Frees what is garbage in a unit in `state`. Returns how many bytes in small blocks and in granules.
-    pub(crate) fn sweep_in(&self, unit: u64, state: State) -> (u64, u64) {
+    pub(crate) fn sweep_unit(&self, unit: u64, state: UnitState) -> (u64, u64) {
         match (state.usage(), state.class().and_then(|number| self.memory.classes.get(number))) {
-            (Use::Owned | Use::Full | Use::Listed | Use::Reserve | Use::Vacating, Some(class)) => {
+            (
+                UnitUse::Owned | UnitUse::Full | UnitUse::Listed | UnitUse::Reserve | UnitUse::Vacating,
+                Some(class),
+            ) => {
                 let words = 0..u64::from(class.words);
                 let blocks: u64 = words.map(|word| self.sweep_word(unit, class, word)).sum();
                 (blocks * u64::from(class.size), 0)
             }
-            (Use::Granules, _) => (0, self.sweep_granules(unit) << self.memory.zones.granule_log2()),
+            (UnitUse::Granules, _) => (0, self.sweep_granules(unit) << self.memory.zones.granule_log2()),
             _ => (0, 0),
         }
     }
 
     fn sweep_word(&self, unit: u64, class: &crate::classes::Class, word: u64) -> u64 {
-        let taken = self.taken_word(unit, word);
+        let taken = self.allocated_word(unit, word);
         // ORDER: Acquire, and before the marks: see `grab`. These say all that there is to know by themselves.
         let is_taken = taken.load(self.medium().point("sweep.taken"), Acquire) & class.valid(word);
         let garbage =
@@ -336,14 +340,14 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// After its sweep: a slab with a free block is owned or listed, and the hints are right, though whoever was to see to it may have died.
-    fn put_in_order(&self, unit: u64, adopted: bool) {
-        let state = State(self.unit(unit).state.load(self.medium().point("sweep.state"), SeqCst));
+    fn finish_unit(&self, unit: u64, adopted: bool) {
+        let state = UnitState(self.unit(unit).state.load(self.medium().point("sweep.state"), SeqCst));
         let class = state.class().and_then(|number| Some((number, self.memory.classes.get(number)?)));
         if let Some((number, class)) = class {
             if adopted {
-                self.give_up(unit, number, class);
-            } else if state.usage() == Use::Full && self.holding(unit, class) != crate::slabs::Holding::All {
-                self.list_if_full(unit, state);
+                self.disown_or_release(unit, number, class);
+            } else if state.usage() == UnitUse::Full && self.fill(unit, class) != crate::slabs::Fill::Full {
+                self.list_if_unlisted(unit, state);
             }
         }
         self.update_hints(unit);
@@ -354,7 +358,7 @@ impl<M: MappedMedium> Inner<M> {
 mod tests {
     use super::*;
     use crate::crossings::{Hooked, hooked, offset_of};
-    use crate::small::alone;
+    use crate::small::exclusive_pool;
     use std::cell::Cell;
     use std::rc::Rc;
     use terrace_medium::{Access, Dram};
@@ -365,14 +369,14 @@ mod tests {
     }
 
     #[test]
-    fn of_an_extent_that_the_trace_takes_for_a_small_block_the_granule_that_it_names_is_kept() {
-        let pool = alone::<Dram>();
+    fn extent_traced_as_small_block_keeps_its_granule() {
+        let pool = exclusive_pool::<Dram>();
         let granule = 1 << pool.0.memory.zones.granule_log2();
         let bytes = 140 * granule;
         // The first and the last of a unit are among them, wherever the extent begins.
         for at in 0..140 {
             let extent = block(&pool, bytes as usize);
-            pool.doubt();
+            pool.request_collection();
             let named = extent + at * granule;
             let report = pool.collect(&mut |marker| marker.mark(named + 8, 24));
             assert_eq!((report.unsound, report.freed), (1, bytes - granule), "granule {at}");
@@ -381,13 +385,13 @@ mod tests {
     }
 
     #[test]
-    fn of_a_slab_the_block_that_the_trace_takes_for_a_larger_one_is_kept() {
-        let pool = alone::<Dram>();
+    fn slab_block_traced_as_larger_one_is_kept() {
+        let pool = exclusive_pool::<Dram>();
         let guard = pool.pin();
         let blocks: Vec<u64> =
             (0..150).map(|_| guard.alloc(24).unwrap().fenced_later().into_offset()).collect();
         drop(guard);
-        pool.doubt();
+        pool.request_collection();
         let named = [0, 1, 63, 64, 149].map(|at: usize| blocks[at]);
         let report =
             pool.collect(&mut |marker| named.iter().for_each(|&offset| marker.mark(offset + 8, 200)));
@@ -399,54 +403,54 @@ mod tests {
     }
 
     #[test]
-    fn what_was_freed_or_became_a_slab_while_granules_were_noted_is_not_garbage() {
-        let pool = alone::<Dram>();
+    fn granules_changed_during_snapshot_are_not_garbage() {
+        let pool = exclusive_pool::<Dram>();
         let (inner, medium) = (&pool.0, pool.medium());
         let extents: Vec<u64> = (0..12).map(|_| block(&pool, 1000)).collect();
         let slab = inner.unit_at(block(&pool, 24)).unwrap();
         let old = |unit| inner.unit(unit).old.load(medium, Relaxed);
-        inner.note_granules();
-        let noted: Vec<(u64, u64)> = inner.all_units().map(|unit| (unit, old(unit))).collect();
+        inner.snapshot_granules();
+        let snapshot: Vec<(u64, u64)> = inner.all_units().map(|unit| (unit, old(unit))).collect();
         let guard = pool.pin();
         extents.iter().step_by(2).for_each(|&offset| guard.free(offset, 1000));
         drop(guard);
         // The collector has read, before, that they are taken, and says so only now. Of the slab it has, too.
-        for &(unit, noted) in &noted {
-            let noted = if unit == slab { !0 } else { noted };
-            inner.unit(unit).old.store(medium, noted, Relaxed);
+        for &(unit, snapshot) in &snapshot {
+            let snapshot = if unit == slab { !0 } else { snapshot };
+            inner.unit(unit).old.store(medium, snapshot, Relaxed);
         }
-        inner.settle_granules();
+        inner.exclude_freed_granules();
         let granule = 1u64 << inner.memory.zones.granule_log2();
-        let is_noted = |&offset: &u64| {
+        let is_old = |&offset: &u64| {
             let unit = inner.unit_at(offset).unwrap();
             let first = (offset - inner.memory.zones.start_of(unit)) / granule;
             old(unit) >> first & 1 == 1
         };
-        let still: Vec<bool> = extents.iter().map(is_noted).collect();
+        let still: Vec<bool> = extents.iter().map(is_old).collect();
         assert_eq!(still, [false, true].repeat(6), "those that are taken, and no other");
         assert_eq!(old(slab), 0);
     }
 
     #[test]
     fn a_collection_says_how_many_units_it_has_been_through() {
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         let units = pool.0.memory.zones.units(pool.size());
         assert!(units > 200, "a pool of 1 MiB has {units} slabs of 4 KiB");
         for _ in 0..2 {
-            pool.doubt();
+            pool.request_collection();
             assert_eq!(pool.collect(&mut |_| ()).units, units);
         }
     }
 
     #[test]
-    fn blocks_that_are_taken_while_the_sweep_is_at_their_word_are_not_garbage() {
-        let pool = alone::<Hooked>();
+    fn blocks_taken_during_sweep_of_their_word_are_kept() {
+        let pool = exclusive_pool::<Hooked>();
         let (inner, kept) = (&pool.0, block(&pool, 24));
         let (unit, class) = (inner.unit_at(kept).unwrap(), inner.memory.classes.of(24).unwrap());
-        inner.empty_caches(pool.pin().seat());
+        inner.drain_caches(pool.pin().thread_slot());
         inner.clear_marks();
-        inner.begin_marking();
-        inner.mark_beside(unit, kept);
+        inner.start_marking();
+        inner.mark_concurrently(unit, kept);
         let class = inner.memory.classes.get(class).unwrap();
         let marks = offset_of(inner, inner.mark_word(unit, class, 0));
         let (other, fresh) = (pool.clone(), Rc::new(Cell::new(0)));
@@ -459,7 +463,7 @@ mod tests {
                 }
             }
         };
-        let swept = hooked(take, || inner.look_into(unit, |state| inner.sweep_in(unit, state)));
+        let swept = hooked(take, || inner.inspect_unit(unit, |state| inner.sweep_unit(unit, state)));
         assert_eq!((swept, inner.unit_at(fresh.get())), ((0, 0), Some(unit)));
         let guard = pool.pin();
         [kept, fresh.get()].iter().for_each(|&offset| guard.free(offset, 24));

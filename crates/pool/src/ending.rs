@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 /// What the kernel calls `file` where it lists locks, if this opening of it has one. (A file's metadata may name another device.)
-pub(crate) fn known_as(file: &File) -> Option<String> {
+pub(crate) fn kernel_name(file: &File) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
     let lock = text.lines().filter(|line| line.starts_with("lock:")).find_map(KernelLock::parse);
     Some(lock?.file.to_string())
@@ -23,12 +23,12 @@ pub(crate) fn known_as(file: &File) -> Option<String> {
 pub(crate) const PROC: &str = "/proc";
 
 /// Whether process `pid` has no memory, and has `byte` of `file`, as the kernel calls it, locked for itself. False where the system does not say. `proc` is [`PROC`], or a directory laid out like it.
-pub(crate) fn is_past_storing(proc: &Path, pid: u32, file: &str, byte: i64) -> bool {
+pub(crate) fn has_released_memory(proc: &Path, pid: u32, file: &str, byte: i64) -> bool {
     has_no_memory(proc, pid, |process| holds(process, file, byte)).unwrap_or(false)
 }
 
 /// Who has `byte` of `file`, as the kernel calls it, locked for itself, as far as this process may see it. Looks at all processes.
-pub(crate) fn holder_of(file: &str, byte: i64) -> Option<Holder> {
+pub(crate) fn lock_owner(file: &str, byte: i64) -> Option<Holder> {
     let names = std::fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.file_name());
     let mut processes = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
     let has_it = |pid: &u32| {
@@ -170,8 +170,8 @@ pub(crate) mod tests {
             }
         }
 
-        fn is_past_storing(&self) -> bool {
-            is_past_storing(self.proc(), PID, "00:1b:7", 16)
+        fn has_released_memory(&self) -> bool {
+            has_released_memory(self.proc(), PID, "00:1b:7", 16)
         }
     }
 
@@ -185,17 +185,17 @@ pub(crate) mod tests {
 
     #[test]
     fn process_without_memory_that_has_its_lock_is_ending() {
-        for (threads, is_ending) in
+        for (threads, is_exiting) in
             [(&[0][..], true), (&[0, 0, 0], true), (&[8], false), (&[8, 0], false), (&[0, 0, 8], false)]
         {
-            assert_eq!(view(threads).is_past_storing(), is_ending, "{threads:?}");
+            assert_eq!(view(threads).has_released_memory(), is_exiting, "{threads:?}");
         }
         let view = view(&[0]);
-        assert!(!is_past_storing(view.proc(), PID, "00:1b:7", 17), "another place");
-        assert!(!is_past_storing(view.proc(), PID, "00:1b:8", 16), "another pool");
-        assert!(!is_past_storing(view.proc(), PID + 1, "00:1b:7", 16), "no such process");
+        assert!(!has_released_memory(view.proc(), PID, "00:1b:7", 17), "another place");
+        assert!(!has_released_memory(view.proc(), PID, "00:1b:8", 16), "another pool");
+        assert!(!has_released_memory(view.proc(), PID + 1, "00:1b:7", 16), "no such process");
         view.write("fdinfo/3", "pos:\t0\n");
-        assert!(!view.is_past_storing(), "it has let go of the lock");
+        assert!(!view.has_released_memory(), "it has let go of the lock");
     }
 
     #[test]
@@ -203,19 +203,19 @@ pub(crate) mod tests {
         // A thread that has gone since the list was read, and one whose state cannot be read.
         let shown = view(&[0, 0]);
         fs::remove_file(shown.process().join("task/701/stat")).unwrap();
-        assert!(shown.is_past_storing());
+        assert!(shown.has_released_memory());
         fs::create_dir(shown.process().join("task/701/stat")).unwrap();
-        assert!(!shown.is_past_storing());
+        assert!(!shown.has_released_memory());
         // A line without a size, as of another kernel.
         for stat in ["", "700 (a) R 1 2 3\n"] {
             let shown = view(&[0]);
             shown.write("stat", stat);
-            assert!(!shown.is_past_storing(), "{stat:?}");
+            assert!(!shown.has_released_memory(), "{stat:?}");
         }
         for hidden in ["fdinfo", "task"] {
             let shown = view(&[0]);
             fs::remove_dir_all(shown.process().join(hidden)).unwrap();
-            assert!(!shown.is_past_storing(), "{hidden}");
+            assert!(!shown.has_released_memory(), "{hidden}");
         }
     }
 
@@ -224,21 +224,21 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_is_alive_has_memory_and_its_locks_are_found() {
+    fn live_process_has_memory_and_its_locks_are_found() {
         let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
         let open = || File::options().read(true).write(true).open(file.path()).unwrap();
         let (opened, other) = (open(), tempfile::NamedTempFile::new_in("/dev/shm").unwrap());
         let locks = FileLocks::new(opened.try_clone().unwrap());
-        let me = directory(rustix::fs::CWD, "/proc/self").unwrap();
-        assert_eq!(known_as(&opened), None);
+        let own = directory(rustix::fs::CWD, "/proc/self").unwrap();
+        assert_eq!(kernel_name(&opened), None);
         assert!(locks.claim(3).unwrap());
-        let name = known_as(&opened).unwrap();
-        assert_eq!(holder_of(&name, PLACE_3).map(|holder| holder.pid), Some(std::process::id()));
-        assert!(holds(&me, &name, PLACE_3).unwrap() && !holds(&me, &name, PLACE_3 + 1).unwrap());
+        let name = kernel_name(&opened).unwrap();
+        assert_eq!(lock_owner(&name, PLACE_3).map(|holder| holder.pid), Some(std::process::id()));
+        assert!(holds(&own, &name, PLACE_3).unwrap() && !holds(&own, &name, PLACE_3 + 1).unwrap());
         let of_other = FileLocks::new(other.reopen().unwrap());
         assert!(of_other.claim(4).unwrap());
-        assert!(!holds(&me, &name, PLACE_3 + 1).unwrap() && holder_of(&name, PLACE_3 + 1).is_none());
-        assert!(!has_none(std::process::id()) && !FileLocks::new(open()).is_ending(3, std::process::id()));
+        assert!(!holds(&own, &name, PLACE_3 + 1).unwrap() && lock_owner(&name, PLACE_3 + 1).is_none());
+        assert!(!has_none(std::process::id()) && !FileLocks::new(open()).is_exiting(3, std::process::id()));
     }
 
     #[test]
@@ -273,7 +273,7 @@ pub(crate) mod tests {
 
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a thread that outlives the first one of its process")]
-    fn who_goes_on_without_its_first_thread_has_memory() {
+    fn process_without_its_first_thread_has_memory() {
         // SAFETY: the child has one thread, the first of its process, and what that calls may be called after a fork.
         let child = unsafe { libc::fork() };
         if child == 0 {
@@ -296,19 +296,19 @@ pub(crate) mod tests {
         while !has_none(pid) {
             std::thread::yield_now();
         }
-        assert!(!is_past_storing(Path::new(PROC), pid, "00:1b:7", PLACE_3), "it has no such lock");
+        assert!(!has_released_memory(Path::new(PROC), pid, "00:1b:7", PLACE_3), "it has no such lock");
         let mut status = 0;
         // SAFETY: it waits for the child of above.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert!(!is_past_storing(Path::new(PROC), pid, "", 0), "nobody can tell");
+        assert!(!has_released_memory(Path::new(PROC), pid, "", 0), "nobody can tell");
     }
 
     #[test]
-    fn what_has_gone_meanwhile_has_nothing_and_of_what_cannot_be_read_nobody_can_tell() {
-        let me = directory(rustix::fs::CWD, "/proc/self").unwrap();
+    fn vanished_thread_has_no_memory_and_unreadable_is_an_error() {
+        let own = directory(rustix::fs::CWD, "/proc/self").unwrap();
         // No thread has a number so high.
-        assert!(!has_memory(&me, "task/4194304/stat").unwrap());
-        assert!(has_memory(&me, "task").is_err());
+        assert!(!has_memory(&own, "task/4194304/stat").unwrap());
+        assert!(has_memory(&own, "task").is_err());
         // A file that was closed after the list was read, and one that cannot be read.
         let process = tempfile::tempdir().unwrap();
         let opened = process.path().join("fdinfo");

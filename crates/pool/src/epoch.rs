@@ -11,26 +11,26 @@
 use crate::barrier;
 use crate::fork::Forked;
 use crate::pool::{Inner, Pool};
-use crate::seats::Seat;
+use crate::seats::ThreadSlot;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{MappedMedium, Word, full_barrier};
 
 /// Epochs that must have begun after the one in which a block was retired before it is free.
-pub(crate) const GRACE: u64 = 3;
+pub(crate) const GRACE_EPOCHS: u64 = 3;
 
-/// An announcement: `| 63:32 lower half of the epoch | 31 temporary | 30 spilled | 29 heavy | 28:0 guards of the owner that are alive |`. Where all of the lower
+/// An announcement: `| 63:32 lower half of the epoch | 31 one pin | 30 overflowed | 29 full barrier | 28:0 guards of the owner that are alive |`. Where all of the lower
 /// half is one guard and no flag, which is nearly always, leaving takes one store.
 const EPOCH_SHIFT: u32 = 32;
 const EPOCH: u64 = u32::MAX as u64;
-pub(crate) const DEPTH: u64 = (1 << 29) - 1;
+pub(crate) const DEPTH_MASK: u64 = (1 << 29) - 1;
 /// The seat is given back with the last guard.
-pub(crate) const TEMPORARY: u64 = 1 << 31;
+pub(crate) const ONE_PIN: u64 = 1 << 31;
 /// The seat holds notes of retired blocks.
-pub(crate) const SPILLED: u64 = 1 << 30;
+pub(crate) const OVERFLOWED: u64 = 1 << 30;
 /// A pin of the seat has a barrier of its own (see `barrier`).
-pub(crate) const HEAVY: u64 = 1 << 29;
-const CARE: u64 = TEMPORARY | SPILLED | HEAVY;
+pub(crate) const FULL_BARRIER: u64 = 1 << 29;
+const UNPIN_WORK: u64 = ONE_PIN | OVERFLOWED | FULL_BARRIER;
 
 /// A thread that is pinned: nothing that it can reach in the pool is freed. Pins nest, and the inner ones are nearly free. A guard that lives long
 /// keeps all that is retired meanwhile, by anyone, from being used again.
@@ -38,7 +38,7 @@ const CARE: u64 = TEMPORARY | SPILLED | HEAVY;
 /// All allocation, too, goes through a guard: see [`Guard::alloc`].
 pub struct Guard<'p, M: MappedMedium> {
     pool: &'p Pool<M>,
-    seat: &'p Seat,
+    thread_slot: &'p ThreadSlot,
     /// Seats belong to threads.
     not_send: PhantomData<*const ()>,
 }
@@ -48,18 +48,18 @@ impl<M: MappedMedium> Pool<M> {
     /// pool has seats, it waits for one to leave.
     #[inline(always)]
     pub fn pin(&self) -> Guard<'_, M> {
-        let seat = self.0.my_seat();
-        match seat.announced.load(self.medium(), Relaxed) {
-            0 => self.0.announce(seat, 1),
-            word => self.0.pin_again(seat, word),
+        let slot = self.0.own_slot();
+        match slot.pin.load(self.medium(), Relaxed) {
+            0 => self.0.set_pin(slot, 1),
+            word => self.0.pin_again(slot, word),
         }
-        Guard { pool: self, seat, not_send: PhantomData }
+        Guard { pool: self, thread_slot: slot, not_send: PhantomData }
     }
 
     /// As [`Pool::pin`], but an error in the child of a fork, where that panics.
     #[inline(always)]
     pub fn try_pin(&self) -> Result<Guard<'_, M>, Forked> {
-        self.0.check_own()?;
+        self.0.check_not_forked()?;
         Ok(self.pin())
     }
 }
@@ -77,19 +77,19 @@ impl<'p, M: MappedMedium> Guard<'p, M> {
     }
 
     #[inline(always)]
-    pub(crate) fn seat(&self) -> &'p Seat {
-        self.seat
+    pub(crate) fn thread_slot(&self) -> &'p ThreadSlot {
+        self.thread_slot
     }
 
     /// Guards that this thread has.
     pub fn depth(&self) -> u64 {
-        self.seat.announced.load(self.pool.medium(), Relaxed) & DEPTH
+        self.thread_slot.pin.load(self.pool.medium(), Relaxed) & DEPTH_MASK
     }
 
     /// The number of this thread's seat: no two pinned threads have the same. For picking a stripe.
     #[inline(always)]
-    pub fn seat_index(&self) -> u64 {
-        self.inner().index_of(self.seat)
+    pub fn slot_index(&self) -> u64 {
+        self.inner().index_of(self.thread_slot)
     }
 
     /// A word that only threads in this seat write, one after the other: add to it with a load and a store. Counters are not persisted,
@@ -98,8 +98,8 @@ impl<'p, M: MappedMedium> Guard<'p, M> {
     /// # Panics
     /// If `counter` is not below 8.
     #[inline(always)]
-    pub fn seat_counter(&self, counter: usize) -> &'p Word {
-        &self.seat.counters[counter]
+    pub fn slot_counter(&self, counter: usize) -> &'p Word {
+        &self.thread_slot.counters[counter]
     }
 
     /// The `len` bytes at `offset`, or `None` where they do not lie in the pool.
@@ -117,7 +117,7 @@ impl<'p, M: MappedMedium> Guard<'p, M> {
     /// This guard without the type of its medium, for what is handed out to who does not care for it.
     #[inline(always)]
     pub fn erase(self) -> ErasedGuard<'p> {
-        let erased = ErasedGuard { pin: &*self.pool.0, seat: self.seat, not_send: PhantomData };
+        let erased = ErasedGuard { pin: &*self.pool.0, slot: self.thread_slot, not_send: PhantomData };
         std::mem::forget(self);
         erased
     }
@@ -126,19 +126,19 @@ impl<'p, M: MappedMedium> Guard<'p, M> {
 impl<M: MappedMedium> Drop for Guard<'_, M> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.pool.0.unpin(self.seat);
+        self.pool.0.unpin(self.thread_slot);
     }
 }
 
 /// What an [`ErasedGuard`] needs of its pool.
 trait Pinned {
-    fn unpin_seat(&self, seat: &Seat);
+    fn unpin_slot(&self, slot: &ThreadSlot);
     fn bytes_at(&self, offset: u64, len: usize) -> Option<&[u8]>;
 }
 
 impl<M: MappedMedium> Pinned for Inner<M> {
-    fn unpin_seat(&self, seat: &Seat) {
-        self.unpin(seat);
+    fn unpin_slot(&self, slot: &ThreadSlot) {
+        self.unpin(slot);
     }
     fn bytes_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
         // SAFETY: called through a guard only: as in `Guard::bytes`.
@@ -149,7 +149,7 @@ impl<M: MappedMedium> Pinned for Inner<M> {
 /// A [`Guard`] that does not name its medium.
 pub struct ErasedGuard<'p> {
     pin: &'p dyn Pinned,
-    seat: &'p Seat,
+    slot: &'p ThreadSlot,
     not_send: PhantomData<*const ()>,
 }
 
@@ -168,7 +168,7 @@ impl<'p> ErasedGuard<'p> {
 
 impl Drop for ErasedGuard<'_> {
     fn drop(&mut self) {
-        self.pin.unpin_seat(self.seat);
+        self.pin.unpin_slot(self.slot);
     }
 }
 
@@ -190,18 +190,18 @@ impl std::ops::Deref for PinnedBytes<'_> {
 
 impl<M: MappedMedium> Inner<M> {
     #[inline(always)]
-    pub(crate) fn announce(&self, seat: &Seat, depth_and_flags: u64) {
+    pub(crate) fn set_pin(&self, slot: &ThreadSlot, depth_and_flags: u64) {
         // ORDER: Acquire: pairs with the move to this epoch, so that what was unlinked before it is seen unlinked.
-        self.announce_in(self.epoch(), seat, depth_and_flags);
+        self.set_pin_at(self.epoch(), slot, depth_and_flags);
     }
 
     /// Announces an epoch that was found before.
     #[inline(always)]
-    pub(crate) fn announce_in(&self, epoch: u64, seat: &Seat, depth_and_flags: u64) {
+    pub(crate) fn set_pin_at(&self, epoch: u64, slot: &ThreadSlot, depth_and_flags: u64) {
         // ORDER: a full barrier behind the store, here or in `try_advance`: the announcement is visible before anything is read under it, or
         // else whoever moves the epoch on looked before. Release: it takes the place of a withdrawal, which who moves the epoch may not have seen by itself.
-        seat.announced.store(self.medium().point("pin.set"), epoch << EPOCH_SHIFT | depth_and_flags, Release);
-        if depth_and_flags & HEAVY == 0 {
+        slot.pin.store(self.medium().point("pin.set"), epoch << EPOCH_SHIFT | depth_and_flags, Release);
+        if depth_and_flags & FULL_BARRIER == 0 {
             barrier::light();
         } else {
             full_barrier(self.medium());
@@ -210,50 +210,50 @@ impl<M: MappedMedium> Inner<M> {
 
     /// A pin of a thread that is pinned already, or whose seat needs care when it leaves.
     #[cold]
-    fn pin_again(&self, seat: &Seat, word: u64) {
-        match word & DEPTH {
-            0 => self.announce(seat, word | 1),
-            DEPTH => panic!("this thread holds {DEPTH} guards of the pool: some were forgotten"),
-            _ => seat.announced.store(self.medium(), word + 1, Relaxed),
+    fn pin_again(&self, slot: &ThreadSlot, word: u64) {
+        match word & DEPTH_MASK {
+            0 => self.set_pin(slot, word | 1),
+            DEPTH_MASK => panic!("this thread holds {DEPTH_MASK} guards of the pool: some were forgotten"),
+            _ => slot.pin.store(self.medium(), word + 1, Relaxed),
         }
     }
 
     #[inline(always)]
-    fn unpin(&self, seat: &Seat) {
-        let word = seat.announced.load(self.medium(), Relaxed);
-        if word & (CARE | DEPTH) == 1 {
-            self.withdraw(seat, 0);
+    fn unpin(&self, slot: &ThreadSlot) {
+        let word = slot.pin.load(self.medium(), Relaxed);
+        if word & (UNPIN_WORK | DEPTH_MASK) == 1 {
+            self.clear_pin(slot, 0);
         } else {
-            self.unpin_with_care(seat, word);
+            self.unpin_slow(slot, word);
         }
     }
 
     #[cold]
-    fn unpin_with_care(&self, seat: &Seat, word: u64) {
-        if word & DEPTH > 1 {
-            seat.announced.store(self.medium(), word - 1, Relaxed);
+    fn unpin_slow(&self, slot: &ThreadSlot, word: u64) {
+        if word & DEPTH_MASK > 1 {
+            slot.pin.store(self.medium(), word - 1, Relaxed);
             return;
         }
-        self.withdraw(seat, word & (TEMPORARY | HEAVY));
-        if word & SPILLED != 0 {
-            self.retire_spilled(seat);
+        self.clear_pin(slot, word & (ONE_PIN | FULL_BARRIER));
+        if word & OVERFLOWED != 0 {
+            self.flush_overflow(slot);
         }
-        if word & TEMPORARY != 0 {
-            self.give_back(seat);
+        if word & ONE_PIN != 0 {
+            self.return_slot(slot);
         }
     }
 
     /// Takes the announcement back, all but `flags`.
     #[inline(always)]
-    pub(crate) fn withdraw(&self, seat: &Seat, flags: u64) {
+    pub(crate) fn clear_pin(&self, slot: &ThreadSlot, flags: u64) {
         // ORDER: Release: everything done under the pin, unlinking too, comes before.
-        seat.announced.store(self.medium(), flags, Release);
+        slot.pin.store(self.medium(), flags, Release);
     }
 
-    /// Asks for care when the owner of `seat`, which is this thread, leaves.
-    pub(crate) fn ask_for_care(&self, seat: &Seat, flag: u64) {
-        let word = seat.announced.load(self.medium(), Relaxed);
-        seat.announced.store(self.medium(), word | flag, Relaxed);
+    /// Asks for care when the owner of `slot`, which is this thread, leaves.
+    pub(crate) fn request_unpin_work(&self, slot: &ThreadSlot, flag: u64) {
+        let word = slot.pin.load(self.medium(), Relaxed);
+        slot.pin.store(self.medium(), word | flag, Relaxed);
     }
 
     #[inline(always)]
@@ -264,15 +264,15 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Whether a thread is pinned in an earlier epoch than `epoch`.
     fn is_held_up(&self, epoch: u64) -> bool {
-        self.used_seats().any(|seat| self.is_behind(seat, epoch) == Some(true))
+        self.used_slots().any(|slot| self.is_pinned_before(slot, epoch) == Some(true))
     }
 
-    /// Whether the owner of `seat` is pinned in an earlier epoch than `epoch`; `None` if it is not pinned.
-    pub(crate) fn is_behind(&self, seat: &Seat, epoch: u64) -> Option<bool> {
-        // ORDER: Acquire: pairs with `withdraw`: what was done under pins that are over comes before the next epoch. (Behind plain loads one fence would do, but
+    /// Whether the owner of `slot` is pinned in an earlier epoch than `epoch`; `None` if it is not pinned.
+    pub(crate) fn is_pinned_before(&self, slot: &ThreadSlot, epoch: u64) -> Option<bool> {
+        // ORDER: Acquire: pairs with `clear_pin`: what was done under pins that are over comes before the next epoch. (Behind plain loads one fence would do, but
         // ThreadSanitizer knows no fences: it would take the next use of a block for a race with its last reader.)
-        let announced = seat.announced.load(self.medium().point("epoch.check-pin"), Acquire);
-        (announced & DEPTH != 0).then_some(announced >> EPOCH_SHIFT != epoch & EPOCH)
+        let pin = slot.pin.load(self.medium().point("epoch.check-pin"), Acquire);
+        (pin & DEPTH_MASK != 0).then_some(pin >> EPOCH_SHIFT != epoch & EPOCH)
     }
 
     /// Moves the global epoch on if every pinned thread has announced it. Returns the epoch then.
@@ -281,7 +281,7 @@ impl<M: MappedMedium> Inner<M> {
         if self.is_held_up(epoch) {
             return epoch;
         }
-        // ORDER: full: pairs with `announce`: a thread whose announcement is not seen below announced after this, and sees all that
+        // ORDER: full: pairs with `set_pin`: a thread whose announcement is not seen below announced after this, and sees all that
         // was unlinked before this.
         self.medium().point("epoch.barrier");
         self.barrier_to_pins();
@@ -315,12 +315,13 @@ mod tests {
     }
 
     #[test]
-    fn where_pins_are_not_light_one_of_who_pins_and_who_moves_on_sees_the_other() {
+    fn heavy_pin_and_epoch_advance_see_each_other() {
         let pool = pool();
         let (inner, medium) = (&pool.0, pool.medium());
-        let missed = missed(|| inner.announce(inner.seat(0), HEAVY | 1), || full_barrier(medium));
+        let missed =
+            missed(|| inner.set_pin(inner.thread_slot(0), FULL_BARRIER | 1), || full_barrier(medium));
         assert!(matches!(missed, None | Some(0)), "{missed:?}");
-        inner.withdraw(inner.seat(0), 0);
+        inner.clear_pin(inner.thread_slot(0), 0);
     }
 
     #[test]
@@ -328,16 +329,16 @@ mod tests {
         let pool = pool();
         for guards in [1, 2, 5] {
             let mut held: Vec<_> = (0..guards).map(|_| pool.pin()).collect();
-            let seat = held[0].seat();
+            let slot = held[0].thread_slot();
             // As it is where pins are not light.
-            pool.0.ask_for_care(seat, HEAVY);
+            pool.0.request_unpin_work(slot, FULL_BARRIER);
             while let Some(guard) = held.pop() {
                 assert_eq!(guard.depth(), held.len() as u64 + 1);
-                assert_eq!(pool.0.is_behind(seat, pool.0.epoch()), Some(false));
+                assert_eq!(pool.0.is_pinned_before(slot, pool.0.epoch()), Some(false));
             }
-            assert_eq!(pool.0.is_behind(seat, pool.0.epoch()), None);
-            assert_eq!(seat.announced.load(pool.medium(), Relaxed), HEAVY, "of the flags this one stays");
-            pool.0.withdraw(seat, 0);
+            assert_eq!(pool.0.is_pinned_before(slot, pool.0.epoch()), None);
+            assert_eq!(slot.pin.load(pool.medium(), Relaxed), FULL_BARRIER, "of the flags this one stays");
+            pool.0.clear_pin(slot, 0);
         }
     }
 
@@ -346,28 +347,28 @@ mod tests {
         let pool = pool();
         let guard = pool.pin();
         let blocks = [(); 2].map(|()| guard.alloc(64).unwrap().fenced_later().into_offset());
-        blocks.iter().for_each(|&block| pool.0.spill(guard.seat(), block, 64));
-        let seat = guard.seat();
+        blocks.iter().for_each(|&block| pool.0.push_overflow(guard.thread_slot(), block, 64));
+        let slot = guard.thread_slot();
         drop(guard);
-        assert_eq!(seat.spilled.load(pool.medium(), Relaxed), 0, "noted on a page");
+        assert_eq!(slot.overflow_count.load(pool.medium(), Relaxed), 0, "noted on a page");
     }
 
     #[test]
-    fn who_forgets_all_its_guards_is_told() {
+    fn too_many_forgotten_guards_panic() {
         let pool = pool();
         let guard = pool.pin();
-        let announced = &guard.seat().announced;
-        announced.fetch_add(pool.medium(), DEPTH - 2, Relaxed);
+        let pin = &guard.thread_slot().pin;
+        pin.fetch_add(pool.medium(), DEPTH_MASK - 2, Relaxed);
         drop(pool.pin());
-        announced.fetch_add(pool.medium(), 1, Relaxed);
-        let told = catch_unwind(AssertUnwindSafe(|| drop(pool.pin()))).unwrap_err();
-        let said = told.downcast_ref::<String>().unwrap();
-        assert!(said.starts_with("this thread holds 536870911 guards"), "{said}");
-        announced.fetch_sub(pool.medium(), DEPTH - 1, Relaxed);
+        pin.fetch_add(pool.medium(), 1, Relaxed);
+        let panic = catch_unwind(AssertUnwindSafe(|| drop(pool.pin()))).unwrap_err();
+        let message = panic.downcast_ref::<String>().unwrap();
+        assert!(message.starts_with("this thread holds 536870911 guards"), "{message}");
+        pin.fetch_sub(pool.medium(), DEPTH_MASK - 1, Relaxed);
     }
 
     #[test]
-    fn a_guard_that_does_not_name_its_medium_reads_what_it_keeps_and_nothing_beyond() {
+    fn erased_guard_reads_only_bytes_within_the_pool() {
         let pool = pool();
         let guard = pool.pin();
         let block = guard.alloc(64).unwrap().fenced_later().into_offset();

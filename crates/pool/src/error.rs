@@ -38,7 +38,7 @@ pub struct Holder {
 
 impl Holder {
     /// Whether this is the process that `seen` was, and has not run since.
-    pub fn has_not_run_since(&self, seen: &Self) -> bool {
+    pub fn idle_since(&self, seen: &Self) -> bool {
         let known = |holder: &Self| (holder.pid, holder.since_ms, holder.ran_ticks);
         known(self) == known(seen)
     }
@@ -531,34 +531,37 @@ mod tests {
     use std::error::Error;
 
     #[test]
-    fn what_the_system_said_is_the_source_of_what_is_told() {
+    fn os_error_is_the_source_of_the_problem() {
         let said = || io::Error::other("so it is");
         let source = |problem| {
             let error = OpenError { pool: "a.pool".into(), problem };
             error.source().map(|source| source.to_string())
         };
-        let told = [
+        let messages = [
             Problem::Denied(said()),
             Problem::NoLocks(said()),
             Problem::Barred(said()),
             Problem::Os("read", said()),
         ];
-        told.into_iter().for_each(|problem| assert_eq!(source(problem).as_deref(), Some("so it is")));
+        messages.into_iter().for_each(|problem| assert_eq!(source(problem).as_deref(), Some("so it is")));
         assert!(source(Problem::Map(MapError::NoSpace { wanted: 1 })).is_some());
         assert_eq!(source(Problem::Missing), None);
     }
 
     #[test]
     fn a_path_that_a_container_does_not_share_is_said_to_be_one() {
-        let told = |pool: &str| OpenError { pool: pool.into(), problem: Problem::Missing }.to_string();
-        assert!(told("/dev/shm/a.pool").contains("container") && !told("/tmp/a.pool").contains("container"));
+        let messages = |pool: &str| OpenError { pool: pool.into(), problem: Problem::Missing }.to_string();
+        assert!(
+            messages("/dev/shm/a.pool").contains("container")
+                && !messages("/tmp/a.pool").contains("container")
+        );
     }
 
     #[test]
-    fn what_is_asked_for_in_vain_is_refused_in_these_words() {
+    fn refused_requests_have_these_messages() {
         let refused = || io::Error::other("so it is");
         let (asked, reserved) = (6 << 20, 3 << 19);
-        let told = [
+        let messages = [
             (
                 Problem::NotReadable,
                 "the pool P cannot be opened read-only by one who leaves all of it as it is: it lies on huge pages or on a \
@@ -596,37 +599,37 @@ mod tests {
             ),
             (Problem::Os("read", refused()), "could not read P: so it is"),
         ];
-        for (problem, words) in told {
+        for (problem, words) in messages {
             assert_eq!(OpenError { pool: "P".into(), problem }.to_string(), words);
         }
     }
 
     #[test]
-    fn bytes_are_told_in_the_largest_unit_of_which_there_is_a_whole_one() {
-        let told =
+    fn bytes_display_in_the_largest_fitting_unit() {
+        let messages =
             [0, 1, 1023, 1024, 5 << 9, 3 << 19, 1 << 30, 1 << 40, 1 << 50].map(|it| Bytes(it).to_string());
         let expected =
             ["0 bytes", "1 bytes", "1023 bytes", "1.0 KiB", "2.5 KiB", "1.5 MiB", "1.0 GiB", "1.0 TiB"];
-        assert_eq!(told[..8], expected);
-        assert_eq!(told[8], "1024.0 TiB");
+        assert_eq!(messages[..8], expected);
+        assert_eq!(messages[8], "1024.0 TiB");
     }
 
     #[test]
-    fn a_release_is_told_in_its_parts() {
-        let told = Release(1 << 40 | 22 << 28 | 333 << 16 | 4).to_string();
-        assert!(told.contains("1.22.333 ") && told.contains("sharing 4)"), "{told}");
+    fn release_displays_its_parts() {
+        let messages = Release(1 << 40 | 22 << 28 | 333 << 16 | 4).to_string();
+        assert!(messages.contains("1.22.333 ") && messages.contains("sharing 4)"), "{messages}");
     }
 
     #[test]
     fn only_the_same_process_that_has_not_run_has_not_run() {
         let seen = Holder { pid: 1, since_ms: 2, ran_ticks: 3, ..Holder::default() };
-        assert!(seen.has_not_run_since(&Holder { stopped: true, ..seen.clone() }));
+        assert!(seen.idle_since(&Holder { stopped: true, ..seen.clone() }));
         for other in [
             Holder { pid: 2, ..seen.clone() },
             Holder { since_ms: 3, ..seen.clone() },
             Holder { ran_ticks: 4, ..seen.clone() },
         ] {
-            assert!(!other.has_not_run_since(&seen));
+            assert!(!other.idle_since(&seen));
         }
     }
 }

@@ -3,8 +3,8 @@
 use crate::error::{Holder, Problem};
 use crate::kernel_lock::KernelLock;
 use crate::layout::Layout;
-use crate::liveness::{FileLocks, Hold, Place};
-use crate::participants::{is_stopped, living, program_of};
+use crate::liveness::{FileLocks, LockByte, LockKind};
+use crate::participants::{first_live, is_stopped, program_of};
 use crate::superblock::{self, Found, HEAD_BYTES};
 use rustix::fs::fstatfs;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -75,11 +75,11 @@ pub(crate) fn hold(file: &File, purpose: Purpose) -> Result<(), Problem> {
     // Of those that the lock lets in together: who reads relies on nobody writing.
     let (mine, others) = match purpose {
         Purpose::Write => return Ok(()),
-        Purpose::Read => (Place::Readers, Place::Sharers),
-        Purpose::Share => (Place::Sharers, Place::Readers),
+        Purpose::Read => (LockByte::Readers, LockByte::Sharers),
+        Purpose::Share => (LockByte::Sharers, LockByte::Readers),
     };
     let locks = locks_of(file)?;
-    locks.try_hold(Hold::Together, mine).map_err(Problem::NoLocks)?;
+    locks.try_hold(LockKind::Shared, mine).map_err(Problem::NoLocks)?;
     if locks.is_held(others).map_err(Problem::NoLocks)? { Err(Problem::InUse(holder(file))) } else { Ok(()) }
 }
 
@@ -115,7 +115,7 @@ fn named_in_table(file: &File) -> Option<Holder> {
     let layout = Layout::new(read_superblock(file).ok()?.superblock.geometry).ok()?;
     let mut table = vec![0; (layout.shared - layout.participants) as usize];
     file.read_exact_at(&mut table, layout.participants).ok()?;
-    living(&table)
+    first_live(&table)
 }
 
 /// The process in `locks`, the text of /proc/locks, that has a lock of the file that `metadata` describes.
@@ -274,30 +274,31 @@ mod tests {
     }
 
     #[test]
-    fn what_a_path_is_refused_for_is_told_by_what_the_system_says_and_whether_its_directory_is_there() {
+    fn refusal_names_os_error_or_missing_directory() {
         let directory = tempfile::tempdir().unwrap();
-        let told = |name: &str, kind: ErrorKind| refusal(&directory.path().join(name), "open", kind.into());
-        assert!(matches!(told("a", ErrorKind::NotFound), Problem::Missing));
+        let problem =
+            |name: &str, kind: ErrorKind| refusal(&directory.path().join(name), "open", kind.into());
+        assert!(matches!(problem("a", ErrorKind::NotFound), Problem::Missing));
         let none = directory.path().join("none");
         assert!(
-            matches!(told("none/a", ErrorKind::NotFound), Problem::NoDirectory(missing) if missing == none)
+            matches!(problem("none/a", ErrorKind::NotFound), Problem::NoDirectory(missing) if missing == none)
         );
-        assert!(matches!(told("a/b", ErrorKind::NotADirectory), Problem::NoDirectory(_)));
-        assert!(matches!(told("a", ErrorKind::AlreadyExists), Problem::Exists));
-        assert!(matches!(told("a", ErrorKind::IsADirectory), Problem::NotAFile));
-        assert!(matches!(told("a", ErrorKind::PermissionDenied), Problem::Denied(_)));
-        assert!(matches!(told("a", ErrorKind::ReadOnlyFilesystem), Problem::ReadOnlyFileSystem));
-        assert!(matches!(told("a", ErrorKind::OutOfMemory), Problem::Os("open", _)));
+        assert!(matches!(problem("a/b", ErrorKind::NotADirectory), Problem::NoDirectory(_)));
+        assert!(matches!(problem("a", ErrorKind::AlreadyExists), Problem::Exists));
+        assert!(matches!(problem("a", ErrorKind::IsADirectory), Problem::NotAFile));
+        assert!(matches!(problem("a", ErrorKind::PermissionDenied), Problem::Denied(_)));
+        assert!(matches!(problem("a", ErrorKind::ReadOnlyFilesystem), Problem::ReadOnlyFileSystem));
+        assert!(matches!(problem("a", ErrorKind::OutOfMemory), Problem::Os("open", _)));
     }
 
     #[test]
-    fn what_cannot_be_read_is_no_pool_and_nobody_tries_for_ever() {
+    fn unreadable_file_is_no_pool_and_reading_ends() {
         let outcome = read_superblock(&File::open("/").unwrap());
         assert!(matches!(outcome, Err(Problem::Os("read", _))));
     }
 
     #[test]
-    fn what_a_signal_interrupts_is_read_on() {
+    fn interrupted_read_continues() {
         let mut outcomes = [Ok(2), Err(ErrorKind::Interrupted), Ok(3), Ok(0)].into_iter();
         let mut asked = Vec::new();
         let mut bytes = [0; 9];
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_a_file_without_a_table_is_named_by_its_lock_and_whether_it_stands_still_by_the_kernel() {
+    fn holder_without_table_is_found_by_its_kernel_lock() {
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
         assert_eq!(holder(&file), None);
         // SAFETY: what the child calls may be called after a fork.

@@ -29,16 +29,16 @@ pub(crate) const HANDLES: usize = 256;
 const NONE: RawFd = -1;
 
 /// A handle, and the addresses that are mapped to its file, if any are.
-struct Place {
+struct HandleEntry {
     handle: AtomicI32,
     base: AtomicUsize,
     bytes: AtomicUsize,
 }
 
 static FORKS: AtomicU64 = AtomicU64::new(0);
-static WATCHED: [Place; HANDLES] =
-    [const { Place { handle: AtomicI32::new(NONE), base: AtomicUsize::new(0), bytes: AtomicUsize::new(0) } };
-        HANDLES];
+static REGISTERED: [HandleEntry; HANDLES] = [const {
+    HandleEntry { handle: AtomicI32::new(NONE), base: AtomicUsize::new(0), bytes: AtomicUsize::new(0) }
+}; HANDLES];
 
 /// Forks between the first process of this family that opened a pool and this one.
 #[inline(always)]
@@ -47,9 +47,9 @@ pub(crate) fn generation() -> u64 {
 }
 
 /// A handle that is replaced in the child of a fork. Dropped before the handle is closed.
-pub(crate) struct Watched(Option<usize>);
+pub(crate) struct ForkSafe(Option<usize>);
 
-impl Watched {
+impl ForkSafe {
     pub(crate) fn new(file: &File) -> Self {
         Self::with(file, 0, 0)
     }
@@ -58,11 +58,11 @@ impl Watched {
     /// in it.
     pub(crate) fn mapping(mapping: &Mapping, name: &Path) -> Option<Self> {
         let file = mapping.as_file()?;
-        let watched = Self::with(file, mapping.base().as_ptr().expose_provenance(), mapping.reserved());
-        if let Some(at) = watched.0 {
+        let registered = Self::with(file, mapping.base().as_ptr().expose_provenance(), mapping.reserved());
+        if let Some(at) = registered.0 {
             lost::set_name(at, name);
         }
-        Some(watched)
+        Some(registered)
     }
 
     fn with(file: &File, base: usize, bytes: usize) -> Self {
@@ -71,23 +71,24 @@ impl Watched {
             // SAFETY: the handler calls only what may be called in a child of a fork.
             let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
-        let take =
-            |place: &Place| place.handle.compare_exchange(NONE, file.as_raw_fd(), Release, Relaxed).is_ok();
-        let at = WATCHED.iter().position(take);
+        let take = |place: &HandleEntry| {
+            place.handle.compare_exchange(NONE, file.as_raw_fd(), Release, Relaxed).is_ok()
+        };
+        let at = REGISTERED.iter().position(take);
         if let Some(at) = at {
-            WATCHED[at].base.store(base, Relaxed);
+            REGISTERED[at].base.store(base, Relaxed);
             // ORDER: Release: where it begins comes first. 0 until then.
-            WATCHED[at].bytes.store(bytes, Release);
+            REGISTERED[at].bytes.store(bytes, Release);
         }
         Self(at)
     }
 }
 
-impl Drop for Watched {
+impl Drop for ForkSafe {
     fn drop(&mut self) {
         if let Some(at) = self.0 {
-            WATCHED[at].bytes.store(0, Relaxed);
-            WATCHED[at].handle.store(NONE, Release);
+            REGISTERED[at].bytes.store(0, Relaxed);
+            REGISTERED[at].handle.store(NONE, Release);
         }
     }
 }
@@ -95,7 +96,7 @@ impl Drop for Watched {
 /// Which place holds the mapping that `address` lies in, the offset of the address in it, and the
 /// handle of its file. Takes no lock and no memory, so a signal handler may call it.
 pub(crate) fn mapping_of(address: usize) -> Option<(usize, usize, RawFd)> {
-    WATCHED.iter().enumerate().find_map(|(at, place)| {
+    REGISTERED.iter().enumerate().find_map(|(at, place)| {
         // ORDER: Acquire: pairs with the store of the bytes; where the mapping begins was stored
         // before.
         let bytes = place.bytes.load(Acquire);
@@ -106,10 +107,10 @@ pub(crate) fn mapping_of(address: usize) -> Option<(usize, usize, RawFd)> {
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Release);
-    crate::seats::forget_seat();
+    crate::seats::forget_slot();
     // SAFETY: open(2) and dup2(2) may be called here, and the path is a C string.
     let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
-    for place in &WATCHED {
+    for place in &REGISTERED {
         let handle = place.handle.load(Acquire);
         if handle != NONE && null != NONE {
             // SAFETY: as above; the handle stays open, and its owner in this process only closes it.

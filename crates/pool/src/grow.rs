@@ -38,19 +38,19 @@ impl<M: MappedMedium> Pool<M> {
             }
         }
         self.0.set_size(asked);
-        self.0.tell_of_memory();
+        self.0.announce_memory();
         Ok(asked)
     }
 
     /// Makes the pool so long that `superblock` describes, but tells nobody. Returns its new superblock.
     fn grow_to(&self, asked: u64, superblock: &Superblock) -> Result<Superblock, GrowError> {
-        self.check_others(asked)?;
+        self.check_other_participants(asked)?;
         self.give_storage(asked)?;
         let mut grown = superblock.clone();
         grown.size = asked;
         grown.sequence = grown.sequence.wrapping_add(1);
         // PERSIST: before the size says so, by the superblock's first fence: whoever comes after a kill finds a pool that has grown, and has nothing to do then.
-        self.0.hint_memory(superblock.size, asked);
+        self.0.init_hints(superblock.size, asked);
         // PERSIST: the superblock, after the file has the pages and before anyone allocates from them. A crash before leaves a file
         // that is longer than its pool, and hints of what is not there; the next growth takes them in.
         grown.store(self.region(), 0).map_err(GrowError::Map)?;
@@ -58,11 +58,11 @@ impl<M: MappedMedium> Pool<M> {
     }
 
     /// Whether all others have addresses for `asked` bytes, too. Who comes in from now on knows that the pool is about to have so many.
-    fn check_others(&self, asked: u64) -> Result<(), GrowError> {
+    fn check_other_participants(&self, asked: u64) -> Result<(), GrowError> {
         let inner = &*self.0;
         let least = || {
             let slots = 0..inner.layout.geometry.participants;
-            let reserved = |index| participants::reserved_by(&inner.region, &inner.layout, index);
+            let reserved = |index| participants::reserved_bytes_of(&inner.region, &inner.layout, index);
             let all = slots.filter_map(|index| Some((reserved(index)?, index)));
             all.min().filter(|(reserved, _)| *reserved < asked)
         };
@@ -70,9 +70,9 @@ impl<M: MappedMedium> Pool<M> {
             return Ok(());
         }
         // Nobody waits for the dead.
-        inner.recover_all();
+        inner.recover_all_dead();
         let Some((reserved, narrow)) = least() else { return Ok(()) };
-        let holder = inner.living_others().into_iter().find(|(index, _)| *index == narrow);
+        let holder = inner.other_live_participants().into_iter().find(|(index, _)| *index == narrow);
         Err(GrowError::ReservedByOther { asked, reserved, holder: holder.map(|(_, holder)| holder) })
     }
 
@@ -97,7 +97,7 @@ impl<M: MappedMedium> Pool<M> {
 impl<M: MappedMedium> Inner<M> {
     /// Ends what somebody was at with the superblock who died: both copies are what the newer whole one says, and memory that it says there is can be had (its hints were there before). Whoever calls this has the
     /// superblock's lock; if it dies, too, the next one does the same.
-    pub(crate) fn mend_superblock(&self) {
+    pub(crate) fn repair_superblock(&self) {
         // At least one copy is whole at any time; if none can be read, the pool is damaged in another way, and `verify` says so.
         let Ok(found) = superblock::load(&self.region) else { return };
         let size = found.superblock.size;
@@ -105,7 +105,7 @@ impl<M: MappedMedium> Inner<M> {
         // whoever stores the superblock next is told.)
         let _ = found.superblock.store(&self.region, 1 - found.copy);
         self.set_size(size);
-        self.tell_of_memory();
+        self.announce_memory();
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_is_full_as_far_as_it_is_there_is_looked_into_once_the_pool_has_grown() {
+    fn partial_last_unit_is_searched_after_growth() {
         let options = crate::PoolOptions::anonymous().size((1 << 20) + PAGE).max_size(4 << 20);
         let pool = options.create::<Dram>().unwrap();
         let (size, zones) = (pool.size(), &pool.0.memory.zones);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_refused_before_the_pool_grew_looks_for_memory_again() {
+    fn refused_thread_searches_again_after_growth() {
         let options = crate::PoolOptions::anonymous().size(1 << 20).max_size(4 << 20);
         let pool = options.geometry(crate::small::geometry()).create::<Dram>().unwrap();
         let (size, zones) = (pool.size(), &pool.0.memory.zones);
@@ -184,7 +184,7 @@ mod tests {
         let other = || {
             let guard = pool.pin();
             drop(guard.alloc(64).unwrap());
-            assert_eq!(pool.0.arrive(last).usage(), crate::zones::Use::Owned);
+            assert_eq!(pool.0.revalidate(last).usage(), crate::zones::UnitUse::Owned);
             // It has a slab of which no block is taken, and that only it can give back.
             std::thread::scope(|scope| {
                 scope.spawn(|| assert!(pool.pin().alloc(PAGE as usize).is_err())).join().unwrap()
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_in_while_the_pool_grows_beyond_his_addresses_is_told_so() {
+    fn join_fails_if_growth_exceeds_reserved_addresses() {
         let (directory, [growing]) = crate::small::participants::<terrace_medium::Shm, 1>(Geometry::tiny());
         growing.0.claim_size(MAX_POOL);
         let options = crate::PoolOptions::at(directory.path().join("pool")).shared(true).max_size(4 << 20);

@@ -8,7 +8,7 @@
 //! participants   participant table     64 bytes a slot
 //! shared         the pool's own words  64 bytes
 //! allocator      the allocator's words ALLOCATOR_BYTES
-//! seats          seats                 SEAT_BYTES a seat
+//! thread_slots   seats                 SLOT_BYTES a seat
 //! watches        watches               64 bytes each, up to 64: as many as there is room for before the zones
 //! zones          zones                 heads and memory, to the end of the pool
 //! ```
@@ -30,7 +30,7 @@ pub(crate) const SHARED_BYTES: u64 = 64;
 /// Bytes of the words that the allocator shares: epoch, class lists, zone hints, counters.
 pub(crate) const ALLOCATOR_BYTES: u64 = 4096;
 /// Bytes of a seat: epoch line, caches by class, limbo, counters.
-pub(crate) const SEAT_BYTES: u64 = 2048;
+pub(crate) const SLOT_BYTES: u64 = 2048;
 /// Bytes of a watch.
 pub(crate) const WATCH_BYTES: u64 = 64;
 /// Most watches: a bit each in a word.
@@ -40,7 +40,7 @@ const WATCHES_MAX: u64 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Threads that can be inside the pool at one time.
-    pub seats: u32,
+    pub thread_slots: u32,
     /// Processes that can have it open at one time.
     pub participants: u32,
     /// Named roots.
@@ -55,14 +55,21 @@ pub struct Geometry {
 
 impl Default for Geometry {
     fn default() -> Self {
-        Self { seats: 1024, participants: 64, roots: 64, slab_log2: 16, zone_log2: 34, first_zone_log2: 26 }
+        Self {
+            thread_slots: 1024,
+            participants: 64,
+            roots: 64,
+            slab_log2: 16,
+            zone_log2: 34,
+            first_zone_log2: 26,
+        }
     }
 }
 
 impl Geometry {
     /// The smallest: for test pools of 64 KiB and less.
     pub const fn tiny() -> Self {
-        Self { seats: 4, participants: 4, roots: 8, slab_log2: 12, zone_log2: 20, first_zone_log2: 16 }
+        Self { thread_slots: 4, participants: 4, roots: 8, slab_log2: 12, zone_log2: 20, first_zone_log2: 16 }
     }
 
     /// What suits a pool of `size` bytes that may grow: the default from 64 MiB on, less of everything below, so that the
@@ -71,7 +78,7 @@ impl Geometry {
         let some = match size {
             s if s < 1 << 20 => Self::tiny(),
             s if s < 64 << 20 => {
-                let few = Self { seats: 64, participants: 16, roots: 32, ..Self::default() };
+                let few = Self { thread_slots: 64, participants: 16, roots: 32, ..Self::default() };
                 Self { slab_log2: 14, zone_log2: 28, ..few }
             }
             _ => Self::default(),
@@ -83,7 +90,7 @@ impl Geometry {
     /// Says what is wrong with it, if anything.
     pub fn check(&self) -> Result<(), &'static str> {
         match self {
-            g if !(1..=1 << 16).contains(&g.seats) => Err("seats are not between 1 and 65536"),
+            g if !(1..=1 << 16).contains(&g.thread_slots) => Err("seats are not between 1 and 65536"),
             g if !(1..=1 << 12).contains(&g.participants) => Err("participants are not between 1 and 4096"),
             g if !(1..=1 << 12).contains(&g.roots) => Err("roots are not between 1 and 4096"),
             g if !(12..=19).contains(&g.slab_log2) => Err("slabs are not between 4 KiB and 512 KiB"),
@@ -112,7 +119,7 @@ pub struct Layout {
     /// The allocator's shared words.
     pub allocator: u64,
     /// The seats.
-    pub seats: u64,
+    pub thread_slots: u64,
     /// The watches.
     pub watches: u64,
     /// The first zone; everything below is metadata.
@@ -127,10 +134,10 @@ impl Layout {
         let participants = roots + u64::from(geometry.roots) * ROOT_BYTES;
         let shared = participants + u64::from(geometry.participants) * PARTICIPANT_BYTES;
         let allocator = shared + SHARED_BYTES;
-        let seats = allocator + ALLOCATOR_BYTES;
-        let watches = seats + u64::from(geometry.seats) * SEAT_BYTES;
+        let slots = allocator + ALLOCATOR_BYTES;
+        let watches = slots + u64::from(geometry.thread_slots) * SLOT_BYTES;
         let zones = watches.next_multiple_of(1 << geometry.slab_log2);
-        Ok(Self { geometry, roots, participants, shared, allocator, seats, watches, zones })
+        Ok(Self { geometry, roots, participants, shared, allocator, thread_slots: slots, watches, zones })
     }
 
     /// The fewest bytes that a pool with this layout can have: its metadata and 8 slabs.
@@ -139,8 +146,8 @@ impl Layout {
     }
 
     /// Where the `index`th seat begins.
-    pub fn seat(&self, index: u32) -> u64 {
-        self.seats + u64::from(index) * SEAT_BYTES
+    pub fn thread_slot(&self, index: u32) -> u64 {
+        self.thread_slots + u64::from(index) * SLOT_BYTES
     }
 
     /// How many watches there can be.
@@ -169,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_follow_each_other_on_lines_and_the_zones_begin_at_a_slab() {
+    fn parts_are_line_aligned_and_zones_slab_aligned() {
         for geometry in [Geometry::tiny(), Geometry::for_size(1 << 22), Geometry::default()] {
             let layout = Layout::new(geometry).unwrap();
             let parts = [
@@ -177,7 +184,7 @@ mod tests {
                 layout.participants,
                 layout.shared,
                 layout.allocator,
-                layout.seats,
+                layout.thread_slots,
                 layout.watches,
                 layout.zones,
             ];
@@ -210,7 +217,7 @@ mod tests {
     fn a_geometry_out_of_range_is_refused() {
         let good = Geometry::tiny();
         for bad in [
-            Geometry { seats: 0, ..good },
+            Geometry { thread_slots: 0, ..good },
             Geometry { participants: 4097, ..good },
             Geometry { roots: 0, ..good },
             Geometry { slab_log2: 11, ..good },

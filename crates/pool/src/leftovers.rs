@@ -1,10 +1,10 @@
 //! Tests: whatever a thread may leave behind that dies between two instructions, a collection beside others finds it, and nothing else.
 
 use crate::pool::{Inner, Pool, Start};
-use crate::shared::PENDING;
-use crate::slabs::Holding;
-use crate::small::{alone, geometry, more, participants};
-use crate::zones::{State, Use};
+use crate::shared::UNCLEAN;
+use crate::slabs::Fill;
+use crate::small::{exclusive_pool, geometry, more_participants, participants};
+use crate::zones::{UnitState, UnitUse};
 use crate::{CollectReport, Guard, PoolOptions};
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
@@ -59,7 +59,7 @@ impl<M: MappedMedium> Rig<M> {
         let findings = self.pool.verify_memory();
         assert!(findings.is_empty(), "{what}: {findings:?}");
         for _ in 0..2 {
-            self.pool.relieve();
+            self.pool.reclaim_blocking();
         }
         let findings = self.pool.verify_memory();
         assert!(findings.is_empty(), "{what}, relieved: {findings:?}");
@@ -72,7 +72,11 @@ impl<M: MappedMedium> Rig<M> {
         let used: u64 =
             self.kept.iter().map(|&(_, bytes)| self.inner().memory.classes.footprint(bytes as u64)).sum();
         let space = self.pool.space();
-        assert_eq!((space.used_by_blocks, space.waiting, space.lost), (used, 0, 0), "{what}: {space:?}");
+        assert_eq!(
+            (space.used_by_blocks, space.waiting_bytes, space.lost),
+            (used, 0, 0),
+            "{what}: {space:?}"
+        );
         // Nothing is in slabs that they do not need: what is free is what all pools with the same blocks have at most one cache more or less.
         assert_eq!(self.pool.faults(), 0, "{what}");
     }
@@ -92,12 +96,12 @@ impl<M: MappedMedium> Rig<M> {
     }
 
     /// Units of this era in use `usage`.
-    fn units(&self, usage: Use) -> Vec<u64> {
-        let state = |unit: &u64| State(self.inner().unit(*unit).state.load(self.pool.medium(), Relaxed));
+    fn units(&self, usage: UnitUse) -> Vec<u64> {
+        let state = |unit: &u64| UnitState(self.inner().unit(*unit).state.load(self.pool.medium(), Relaxed));
         let inner = self.inner();
         inner
             .all_units()
-            .filter(|unit| state(unit).usage() == usage && state(unit).era() == inner.era)
+            .filter(|unit| state(unit).usage() == usage && state(unit).open_seq() == inner.open_seq)
             .collect()
     }
 
@@ -105,33 +109,33 @@ impl<M: MappedMedium> Rig<M> {
     fn empty_unit(&self) -> u64 {
         let inner = self.inner();
         let empty = |unit: &u64| inner.unit(*unit).taken.load(self.pool.medium(), Relaxed) == 0;
-        inner.all_units().find(|unit| empty(unit) && inner.arrive(*unit).usage() == Use::Granules).unwrap()
+        inner
+            .all_units()
+            .find(|unit| empty(unit) && inner.revalidate(*unit).usage() == UnitUse::Granules)
+            .unwrap()
     }
 
-    fn state(&self, unit: u64) -> State {
-        State(self.inner().unit(unit).state.load(self.pool.medium(), Relaxed))
+    fn state(&self, unit: u64) -> UnitState {
+        UnitState(self.inner().unit(unit).state.load(self.pool.medium(), Relaxed))
     }
 
-    fn set_state(&self, unit: u64, state: State) {
+    fn set_state(&self, unit: u64, state: UnitState) {
         self.inner().unit(unit).state.store(self.pool.medium(), state.0, SeqCst);
     }
 
     /// A full slab, all of whose blocks are kept.
     fn full_slab(&mut self) -> (u64, usize) {
         let guard = self.pool.pin();
-        let before = self.units(Use::Full).len();
+        let before = self.units(UnitUse::Full).len();
         let mut blocks = Vec::new();
-        while self.units(Use::Full).len() <= before {
+        while self.units(UnitUse::Full).len() <= before {
             blocks.push((fill(&guard, 512), 512));
         }
         drop(guard);
         self.kept.extend(blocks);
-        let unit = *self.units(Use::Full).last().unwrap();
+        let unit = *self.units(UnitUse::Full).last().unwrap();
         let number = self.state(unit).class().unwrap();
-        assert_eq!(
-            self.inner().holding(unit, self.inner().memory.classes.get(number).unwrap()),
-            Holding::All
-        );
+        assert_eq!(self.inner().fill(unit, self.inner().memory.classes.get(number).unwrap()), Fill::Full);
         (unit, number)
     }
 
@@ -148,12 +152,12 @@ impl<M: MappedMedium> Rig<M> {
     /// Retires blocks until a page of them is in this thread's queue, and time goes by.
     fn fill_a_page(&self) {
         let guard = self.pool.pin();
-        let seat = guard.seat();
-        while seat.oldest.load(self.pool.medium(), Relaxed) == 0 {
+        let slot = guard.thread_slot();
+        while slot.oldest.load(self.pool.medium(), Relaxed) == 0 {
             guard.retire(fill(&guard, 64), 64);
         }
         drop(guard);
-        (0..crate::epoch::GRACE).for_each(|_| _ = self.inner().try_advance());
+        (0..crate::epoch::GRACE_EPOCHS).for_each(|_| _ = self.inner().try_advance());
     }
 }
 
@@ -172,33 +176,33 @@ fn unlinked_blocks<M: MappedMedium>(rig: &mut Rig<M>) {
 fn page_half_drained<M: MappedMedium>(rig: &mut Rig<M>) {
     rig.fill_a_page();
     let guard = rig.pool.pin();
-    let entries = rig.inner().leave_drained(guard.seat(), 7);
+    let entries = rig.inner().leave_half_drained(guard.thread_slot(), 7);
     assert!(entries > 7);
 }
 
 fn page_between_owner_and_queue<M: MappedMedium>(rig: &mut Rig<M>) {
     let guard = rig.pool.pin();
     (0..5).for_each(|_| guard.retire(fill(&guard, 200), 200));
-    assert_ne!(guard.seat().page.swap(rig.pool.medium(), 0, Relaxed), 0);
+    assert_ne!(guard.thread_slot().chunk.swap(rig.pool.medium(), 0, Relaxed), 0);
 }
 
 fn bits_in_no_cache<M: MappedMedium>(rig: &mut Rig<M>) {
-    for unit in rig.units(Use::Listed) {
+    for unit in rig.units(UnitUse::Listed) {
         let class = rig.inner().memory.classes.get(rig.state(unit).class().unwrap()).unwrap();
-        rig.inner().taken_word(unit, 0).fetch_or(rig.pool.medium(), class.valid(0), SeqCst);
+        rig.inner().allocated_word(unit, 0).fetch_or(rig.pool.medium(), class.valid(0), SeqCst);
     }
 }
 
 fn slabs_in_no_cache<M: MappedMedium>(rig: &mut Rig<M>) {
     let guard = rig.pool.pin();
-    for (i, cache) in guard.seat().caches.iter().enumerate() {
+    for (i, cache) in guard.thread_slot().caches.iter().enumerate() {
         cache.place.store(rig.pool.medium(), 0, Relaxed);
         if i % 2 == 0 {
             cache.free.store(rig.pool.medium(), 0, Relaxed);
         }
         // As a recovery does with a seat: what is left of the cache belongs to no slab.
     }
-    rig.inner().empty_caches(guard.seat());
+    rig.inner().drain_caches(guard.thread_slot());
 }
 
 fn slabs_popped_but_listed<M: MappedMedium>(rig: &mut Rig<M>) {
@@ -214,14 +218,14 @@ fn slabs_popped_but_listed<M: MappedMedium>(rig: &mut Rig<M>) {
 fn slab_listed_but_not_pushed<M: MappedMedium>(rig: &mut Rig<M>) {
     let (unit, number) = rig.full_slab();
     let (word, bit) = rig.forget_one_of(unit, number);
-    rig.inner().taken_word(unit, word).fetch_and(rig.pool.medium(), !bit, SeqCst);
-    rig.set_state(unit, rig.state(unit).with(Use::Listed));
+    rig.inner().allocated_word(unit, word).fetch_and(rig.pool.medium(), !bit, SeqCst);
+    rig.set_state(unit, rig.state(unit).with(UnitUse::Listed));
 }
 
 fn full_slab_with_a_free_block<M: MappedMedium>(rig: &mut Rig<M>) {
     let (unit, number) = rig.full_slab();
     let (word, bit) = rig.forget_one_of(unit, number);
-    rig.inner().taken_word(unit, word).fetch_and(rig.pool.medium(), !bit, SeqCst);
+    rig.inner().allocated_word(unit, word).fetch_and(rig.pool.medium(), !bit, SeqCst);
 }
 
 fn full_slab_of_garbage<M: MappedMedium>(rig: &mut Rig<M>) {
@@ -250,7 +254,7 @@ fn unit_without_hints<M: MappedMedium>(rig: &mut Rig<M>) {
 }
 
 fn new_slabs<M: MappedMedium>(rig: &mut Rig<M>) {
-    for (number, usage) in [(3, Use::Owned), (3, Use::Reserve), (9, Use::Owned)] {
+    for (number, usage) in [(3, UnitUse::Owned), (3, UnitUse::Reserve), (9, UnitUse::Owned)] {
         let class = rig.inner().memory.classes.get(number).unwrap();
         let unit = rig.inner().take_unit(number, class, usage).unwrap();
         // Its marks are what was there before.
@@ -267,13 +271,13 @@ fn new_slabs<M: MappedMedium>(rig: &mut Rig<M>) {
 fn pages_of_the_reserve<M: MappedMedium>(rig: &mut Rig<M>) {
     let class = rig.inner().memory.classes.of(512).unwrap();
     let class = rig.inner().memory.classes.get(class).unwrap();
-    (0..3).for_each(|_| _ = rig.inner().take_reserved(class).unwrap());
+    (0..3).for_each(|_| _ = rig.inner().take_from_reserve(class).unwrap());
 }
 
 fn bytes_lost<M: MappedMedium>(rig: &mut Rig<M>) {
     let guard = rig.pool.pin();
     let _ = fill(&guard, 512);
-    rig.inner().lose(512);
+    rig.inner().leak(512);
 }
 
 fn everything<M: MappedMedium>() -> Vec<(&'static str, Leave<M>)> {
@@ -300,14 +304,14 @@ fn everything<M: MappedMedium>() -> Vec<(&'static str, Leave<M>)> {
 #[test]
 fn whatever_is_left_comes_back() {
     for (what, leave) in everything::<Dram>() {
-        let mut rig = Rig::new(alone::<Dram>());
+        let mut rig = Rig::new(exclusive_pool::<Dram>());
         let all = rig.take_everything();
         let used = |rig: &Rig<Dram>| -> u64 {
             rig.kept.iter().map(|&(_, bytes)| rig.inner().memory.classes.footprint(bytes as u64)).sum()
         };
         let before = used(&rig);
         leave(&mut rig);
-        rig.inner().doubt();
+        rig.inner().request_collection();
         assert!(rig.pool.needs_collection() && rig.pool.space().collecting);
         assert_eq!(rig.collect().unsound, 0, "{what}");
         rig.check(what);
@@ -328,7 +332,7 @@ fn all_of_it_together_comes_back_time_and_again() {
                 leave(&mut rig);
             }
         }
-        rig.inner().doubt();
+        rig.inner().request_collection();
         assert!(rig.collect().freed > 0);
         rig.check("everything");
         // Room for the next round.
@@ -336,18 +340,18 @@ fn all_of_it_together_comes_back_time_and_again() {
         rig.kept.drain(..).for_each(|(offset, bytes)| guard.retire(offset, bytes));
         rig.kept = BYTES.iter().map(|&bytes| (fill(&guard, bytes), bytes)).collect();
         drop(guard);
-        rig.pool.relieve();
+        rig.pool.reclaim_blocking();
     }
 }
 
 #[test]
-fn what_is_alive_is_left_alone() {
-    let rig = Rig::new(alone::<Dram>());
+fn collection_keeps_reachable_blocks() {
+    let rig = Rig::new(exclusive_pool::<Dram>());
     let guard = rig.pool.pin();
     (0..50).for_each(|i| guard.retire(fill(&guard, BYTES[i % 8]), BYTES[i % 8]));
     drop(guard);
     let space = rig.pool.space();
-    rig.inner().doubt();
+    rig.inner().request_collection();
     // All that is taken is reachable, in a cache, or in limbo.
     let report = rig.collect();
     assert_eq!((report.freed, report.unsound), (0, 0));
@@ -358,15 +362,15 @@ fn what_is_alive_is_left_alone() {
 #[test]
 fn a_collector_that_died_anywhere_is_followed_by_another() {
     for stop in 0..6 {
-        let mut rig = Rig::new(alone::<Dram>());
+        let mut rig = Rig::new(exclusive_pool::<Dram>());
         everything().iter().for_each(|(_, leave)| leave(&mut rig));
-        rig.inner().doubt();
+        rig.inner().request_collection();
         // What a collection does, up to some point.
         let inner = rig.inner();
         inner.clear_marks();
-        inner.begin_marking();
+        inner.start_marking();
         if stop > 0 {
-            inner.note_granules();
+            inner.snapshot_granules();
             inner.mark_caches();
         }
         if stop > 1 {
@@ -387,7 +391,7 @@ fn a_collector_that_died_anywhere_is_followed_by_another() {
             slab_listed_but_not_pushed(&mut rig);
         }
         if stop > 4 {
-            rig.inner().doubt();
+            rig.inner().request_collection();
         }
         assert!(rig.pool.needs_collection());
         rig.collect();
@@ -397,9 +401,9 @@ fn a_collector_that_died_anywhere_is_followed_by_another() {
 
 #[test]
 fn a_trace_that_gives_up_or_panics_frees_nothing() {
-    let mut rig = Rig::new(alone::<Dram>());
+    let mut rig = Rig::new(exclusive_pool::<Dram>());
     everything().iter().for_each(|(_, leave)| leave(&mut rig));
-    rig.inner().doubt();
+    rig.inner().request_collection();
     let report = rig.pool.collect(&mut |marker| marker.give_up());
     assert_eq!((report.freed, report.units), (0, 0));
     let traced = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -412,15 +416,15 @@ fn a_trace_that_gives_up_or_panics_frees_nothing() {
 }
 
 #[test]
-fn a_collection_that_waits_in_vain_gives_up_when_it_is_to_and_frees_nothing() {
+fn stopped_collection_frees_nothing() {
     for late in [false, true] {
         let (_directory, [pool, other]) = participants::<Shm, 2>(geometry());
         let rig = Rig::new(pool);
         fill(&rig.pool.pin(), 64);
-        rig.inner().doubt();
+        rig.inner().request_collection();
         let (mut stays, asked) = ((!late).then(|| other.pin()), Cell::new(0));
-        let is_to_stop = || asked.replace(asked.get() + 1) == 2;
-        let report = rig.pool.collect_unless(&is_to_stop, &mut |marker| {
+        let should_stop = || asked.replace(asked.get() + 1) == 2;
+        let report = rig.pool.collect_until(&should_stop, &mut |marker| {
             rig.kept.iter().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
             stays.get_or_insert_with(|| other.pin());
         });
@@ -430,7 +434,7 @@ fn a_collection_that_waits_in_vain_gives_up_when_it_is_to_and_frees_nothing() {
         drop(stays);
         // Nor does it wait for another collector.
         let busy = other.0.shared().collector.acquire_in(&other.0);
-        let report = rig.pool.collect_unless(&|| true, &mut |_| panic!("another one collects"));
+        let report = rig.pool.collect_until(&|| true, &mut |_| panic!("another one collects"));
         assert_eq!(report, CollectReport::default());
         drop(busy);
         assert_eq!(rig.collect().freed, 64, "{late}");
@@ -439,16 +443,16 @@ fn a_collection_that_waits_in_vain_gives_up_when_it_is_to_and_frees_nothing() {
 }
 
 #[test]
-fn what_an_earlier_era_left_is_left_to_the_next_collection_by_one_that_gives_up() {
+fn stopped_collection_leaves_unclean_units_to_the_next() {
     let (directory, [pool, other]) = participants::<Shm, 2>(geometry());
     let Rig { pool, kept } = Rig::new(pool);
     fill(&pool.pin(), 64);
     [pool, other].into_iter().for_each(Pool::abandon);
-    let [pool, other] = more::<Shm, 2>(&directory, geometry());
+    let [pool, other] = more_participants::<Shm, 2>(&directory, geometry());
     let rig = Rig { pool, kept };
     let stays = other.pin();
-    assert_eq!(rig.pool.collect_unless(&|| true, &mut |_| panic!("before it traces")).freed, 0);
-    assert!(rig.inner().is_pending());
+    assert_eq!(rig.pool.collect_until(&|| true, &mut |_| panic!("before it traces")).freed, 0);
+    assert!(rig.inner().is_unclean());
     drop(stays);
     assert!(rig.collect().freed >= 64);
     rig.check("at last");
@@ -456,13 +460,13 @@ fn what_an_earlier_era_left_is_left_to_the_next_collection_by_one_that_gives_up(
 
 #[test]
 fn a_doubt_during_a_collection_is_not_forgotten() {
-    let rig = Rig::new(alone::<Dram>());
-    rig.inner().doubt();
+    let rig = Rig::new(exclusive_pool::<Dram>());
+    rig.inner().request_collection();
     rig.pool.collect(&mut |marker| {
         rig.kept.iter().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
         let guard = rig.pool.pin();
         let _ = fill(&guard, 64);
-        rig.inner().doubt();
+        rig.inner().request_collection();
     });
     assert!(rig.pool.needs_collection());
     assert_eq!(rig.collect().freed, 64);
@@ -472,7 +476,7 @@ fn a_doubt_during_a_collection_is_not_forgotten() {
 /// Emptying a cache changes nothing that is counted, and takes less time than counting.
 #[test]
 fn bytes_are_not_counted_while_a_cache_is_emptied() {
-    let rig = Rig::new(alone::<Dram>());
+    let rig = Rig::new(exclusive_pool::<Dram>());
     let wait = |turns: usize| (0..turns).for_each(|_| std::hint::spin_loop());
     for round in 0..300 {
         let stop = AtomicBool::new(false);
@@ -484,14 +488,14 @@ fn bytes_are_not_counted_while_a_cache_is_emptied() {
                     drop(guard);
                     wait(200);
                     let guard = rig.pool.pin();
-                    rig.inner().empty_caches(guard.seat());
+                    rig.inner().drain_caches(guard.thread_slot());
                     drop(guard);
                     wait(200);
                 }
             };
             scope.spawn(empty_again_and_again);
             (0..100).for_each(|_| wait(10 * (round % 10)));
-            while !rig.inner().count_if_quiet() {}
+            while !rig.inner().recount_if_quiet() {}
             stop.store(true, Relaxed);
         });
         assert_eq!(rig.pool.verify_memory(), [], "round {round}");
@@ -499,12 +503,12 @@ fn bytes_are_not_counted_while_a_cache_is_emptied() {
 }
 
 #[test]
-fn what_the_trace_contradicts_is_kept() {
-    let mut rig = Rig::new(alone::<Dram>());
+fn contradicted_blocks_are_kept() {
+    let mut rig = Rig::new(exclusive_pool::<Dram>());
     let guard = rig.pool.pin();
     let (small, large) = (fill(&guard, 64), fill(&guard, 9000));
     drop(guard);
-    rig.inner().doubt();
+    rig.inner().request_collection();
     let report = rig.pool.collect(&mut |marker| {
         rig.kept.iter().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
         marker.mark(small, 200);
@@ -517,7 +521,7 @@ fn what_the_trace_contradicts_is_kept() {
     let guard = rig.pool.pin();
     assert!(rig.inner().free_extent(large, 64));
     drop(guard);
-    rig.inner().doubt();
+    rig.inner().request_collection();
     assert_eq!(rig.collect().freed, 0);
     rig.check("contradicted");
 }
@@ -528,7 +532,7 @@ fn a_pool_that_is_in_doubt_is_not_called_settled() {
     let options = PoolOptions::at(dir.path().join("pool")).size(SIZE).geometry(geometry());
     let mut rig = Rig::new(options.create::<Shm>().unwrap());
     everything().iter().for_each(|(_, leave)| leave(&mut rig));
-    rig.inner().doubt();
+    rig.inner().request_collection();
     let Rig { pool, kept } = rig;
     pool.close().unwrap();
     let rig = Rig { pool: options.open::<Shm>().unwrap(), kept };
@@ -537,15 +541,15 @@ fn a_pool_that_is_in_doubt_is_not_called_settled() {
     let guard = rig.pool.pin();
     (0..20).for_each(|i| _ = fill(&guard, BYTES[i % 8]));
     drop(guard);
-    rig.inner().doubt();
-    assert_eq!(rig.inner().shared().phase.load(rig.pool.medium(), Relaxed), PENDING);
+    rig.inner().request_collection();
+    assert_eq!(rig.inner().shared().phase.load(rig.pool.medium(), Relaxed), UNCLEAN);
     rig.collect();
     rig.check("reopened");
     let Rig { pool, kept } = rig;
     pool.close().unwrap();
     let rig = Rig { pool: options.open::<Shm>().unwrap(), kept };
     assert_eq!((rig.pool.found(), rig.pool.needs_collection()), (Start::Clean, false));
-    rig.inner().doubt();
+    rig.inner().request_collection();
     assert_eq!(rig.collect().freed, 0);
     rig.check("clean");
 }
@@ -562,21 +566,21 @@ fn a_unit_whose_arrival_was_left_unfinished_is_brought_in() {
             pool.abandon()
         }
         let rig = Rig { pool: options.open::<Shm>().unwrap(), kept };
-        let era = rig.inner().era;
+        let open_seq = rig.inner().open_seq;
         for unit in rig.inner().all_units() {
             let state = rig.state(unit);
-            if state.era() != era && unit % 8 < 2 {
-                rig.set_state(unit, state.in_era(era).with(Use::Arriving));
+            if state.open_seq() != open_seq && unit % 8 < 2 {
+                rig.set_state(unit, state.at_open_seq(open_seq).with(UnitUse::Revalidating));
             }
         }
-        rig.inner().doubt();
+        rig.inner().request_collection();
         // Others go on as well as they can.
         let guard = rig.pool.pin();
         let more: Vec<_> = (0..20).map(|i| (fill(&guard, BYTES[i % 8]), BYTES[i % 8])).collect();
         more.into_iter().for_each(|(offset, bytes)| guard.retire(offset, bytes));
         drop(guard);
         rig.collect();
-        assert!(rig.units(Use::Arriving).is_empty());
+        assert!(rig.units(UnitUse::Revalidating).is_empty());
         rig.check(if clean { "closed" } else { "left in use" });
         drop(rig);
         std::fs::remove_file(dir.path().join("pool")).unwrap();
@@ -584,56 +588,57 @@ fn a_unit_whose_arrival_was_left_unfinished_is_brought_in() {
 }
 
 #[test]
-fn what_is_reached_in_a_unit_that_another_is_bringing_in_is_kept() {
+fn blocks_in_a_unit_under_revalidation_are_kept() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = PoolOptions::at(dir.path().join("pool")).size(SIZE).geometry(geometry());
     let Rig { pool, kept } = Rig::new(options.create::<Shm>().unwrap());
     pool.abandon();
     let rig = Rig { pool: options.open::<Shm>().unwrap(), kept };
     // Somebody has died, for whom nobody waits long.
-    rig.inner().doubt();
+    rig.inner().request_collection();
     let inner = rig.inner();
     rig.pool.collect(&mut |marker| {
         let _guard = rig.pool.pin();
         // Others come by units that nobody has touched yet, and are slow.
-        let slow: Vec<_> = inner.all_units().filter(|&unit| rig.state(unit).era() != inner.era).collect();
+        let slow: Vec<_> =
+            inner.all_units().filter(|&unit| rig.state(unit).open_seq() != inner.open_seq).collect();
         for &unit in &slow {
-            rig.set_state(unit, rig.state(unit).in_era(inner.era).with(Use::Arriving));
+            rig.set_state(unit, rig.state(unit).at_open_seq(inner.open_seq).with(UnitUse::Revalidating));
         }
         rig.kept.iter().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
-        slow.iter().for_each(|&unit| inner.arrive_again(unit, rig.state(unit)));
+        slow.iter().for_each(|&unit| inner.resume_revalidation(unit, rig.state(unit)));
     });
     rig.check("kept");
 }
 
 #[test]
-fn a_slab_that_its_owner_has_left_and_another_is_about_to_list_is_nobody_else_s() {
-    let mut rig = Rig::new(alone::<Dram>());
+fn disowned_slab_is_not_adopted_before_it_is_listed() {
+    let mut rig = Rig::new(exclusive_pool::<Dram>());
     let (unit, number) = rig.full_slab();
     let (word, bit) = rig.forget_one_of(unit, number);
     let full = rig.state(unit);
     // It is in its owner's cache no more, and that one is about to say that it is full.
-    rig.set_state(unit, full.with(Use::Owned));
-    rig.inner().doubt();
+    rig.set_state(unit, full.with(UnitUse::Owned));
+    rig.inner().request_collection();
     rig.pool.collect(&mut |marker| {
         let _guard = rig.pool.pin();
         rig.kept.iter().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
         // It does, another frees a block of it, and is about to put it into the list.
-        rig.inner().taken_word(unit, word).fetch_and(rig.pool.medium(), !bit, SeqCst);
-        rig.set_state(unit, full.with(Use::Listed));
+        rig.inner().allocated_word(unit, word).fetch_and(rig.pool.medium(), !bit, SeqCst);
+        rig.set_state(unit, full.with(UnitUse::Listed));
     });
-    rig.inner().push(unit, rig.inner().unit(unit), full.with(Use::Listed));
+    rig.inner().push(unit, rig.inner().unit(unit), full.with(UnitUse::Listed));
     let findings = rig.pool.verify_memory();
     assert!(findings.is_empty(), "{findings:?}");
 }
 
 /// With slabs in lists of which no block is taken.
 fn with_empty_slabs() -> Rig<Dram> {
-    let rig = Rig::new(alone::<Dram>());
+    let rig = Rig::new(exclusive_pool::<Dram>());
     let guard = rig.pool.pin();
     let blocks: Vec<u64> = (0..100).map(|_| fill(&guard, 512)).collect();
     blocks.iter().for_each(|&offset| guard.free(offset, 512));
-    rig.inner().empty_caches(guard.seat());
+    rig.inner().drain_caches(guard.thread_slot());
     drop(guard);
     rig
 }
@@ -643,27 +648,27 @@ fn a_slab_that_a_collector_looks_into_stays_one_until_it_has() {
     let rig = with_empty_slabs();
     let empty = |unit: &u64| {
         let class = rig.inner().memory.classes.get(rig.state(*unit).class().unwrap()).unwrap();
-        rig.inner().holding(*unit, class) == Holding::Nothing
+        rig.inner().fill(*unit, class) == Fill::Empty
     };
-    let unit = rig.units(Use::Listed).into_iter().find(empty).unwrap();
-    let after = rig.inner().look_into(unit, |before| {
+    let unit = rig.units(UnitUse::Listed).into_iter().find(empty).unwrap();
+    let after = rig.inner().inspect_unit(unit, |before| {
         rig.inner().release_empty_slabs();
         assert_eq!(rig.state(unit).0, before.0);
         rig.inner().release_empty_slabs();
         rig.state(unit).usage()
     });
-    assert_eq!((after, rig.inner().release_empty_slabs()), (Use::Listed, 1));
+    assert_eq!((after, rig.inner().release_empty_slabs()), (UnitUse::Listed, 1));
 }
 
 #[test]
 fn an_empty_slab_that_a_collector_died_over_holds_nobody_up() {
     let rig = with_empty_slabs();
-    for unit in rig.units(Use::Listed) {
+    for unit in rig.units(UnitUse::Listed) {
         // Were it popped and listed again and again, this would not end.
         rig.inner().shared().sweeping.store(rig.pool.medium(), unit + 1, SeqCst);
         rig.inner().release_empty_slabs();
     }
-    rig.inner().doubt();
+    rig.inner().request_collection();
     rig.collect();
     rig.check("looked into");
     assert!(rig.take_everything() > 0);

@@ -67,14 +67,14 @@ pub use fork::Forked;
 pub use layout::{Geometry, Layout, MAX_POOL, PAGE};
 pub use liveness::Liveness;
 #[doc(hidden)]
-pub use lock::number_this_thread;
+pub use lock::set_thread_number;
 pub use lock::{Lock, Locked};
 pub use lost::explain_lost_memory;
 pub use notice::{NOTICE_MAX, notices};
 pub use open::{Description, describe};
 pub use options::PoolOptions;
 pub use participants::Owner;
-pub use pool::{BringingUp, Pool, Start};
+pub use pool::{Initializing, Pool, Start};
 pub use roots::Root;
 pub use vacate::Sparse;
 pub use watch::{Watch, WatchError};

@@ -58,32 +58,32 @@ pub(crate) fn allocator_sum<M: MappedMedium>(region: &Region<M>, layout: &Layout
 const SALVAGE_AHEAD: u32 = 1 << 31;
 
 /// The superblock to go on with after `found`, and how the pool was found.
-pub(crate) fn next_life(found: &Superblock, opening: &Opening) -> Result<(Superblock, Start), Problem> {
+pub(crate) fn next_open(found: &Superblock, opening: &Opening) -> Result<(Superblock, Start), Problem> {
     if !found.clean {
-        may_go_on(found, opening)?;
+        check_resumable(found, opening)?;
     }
-    let settled = found.clean && !found.unsettled && found.allocator_sum == opening.allocator_sum;
+    let is_clean = found.clean && !found.collection_pending && found.allocator_sum == opening.allocator_sum;
     let by = if opening.salvage { SALVAGE_AHEAD } else { 1 };
     let next = Superblock {
         sequence: found.sequence.wrapping_add(1),
         // Generation 0 is no generation: a lock word of zeros is free.
         generation: found.generation.wrapping_add(by).max(1),
-        era: found.era.wrapping_add(by).max(1),
+        open_seq: found.open_seq.wrapping_add(by).max(1),
         clean: false,
-        unsettled: false,
+        collection_pending: false,
         durability: opening.durability,
         assumed_persistent: opening.assumed_persistent,
         boot: opening.boot.unwrap_or(0),
         ..found.clone()
     };
-    Ok((next, if settled { Start::Clean } else { Start::Unclean }))
+    Ok((next, if is_clean { Start::Clean } else { Start::Unclean }))
 }
 
 /// Whether a pool that was left in use can be opened.
-fn may_go_on(found: &Superblock, opening: &Opening) -> Result<(), Problem> {
+fn check_resumable(found: &Superblock, opening: &Opening) -> Result<(), Problem> {
     let survives_the_machine = found.durability == Durability::Power && !found.assumed_persistent;
-    let same_machine_life = opening.boot == Some(found.boot);
-    if !survives_the_machine && !same_machine_life && !opening.salvage {
+    let is_same_boot = opening.boot == Some(found.boot);
+    if !survives_the_machine && !is_same_boot && !opening.salvage {
         return Err(Problem::MachineWentDown);
     }
     if !opening.read_only && found.durability != opening.durability {
@@ -102,9 +102,9 @@ mod tests {
             sequence: 5,
             uuid: 1,
             generation: 3,
-            era: 2,
+            open_seq: 2,
             clean,
-            unsettled: false,
+            collection_pending: false,
             durability,
             assumed_persistent: false,
             size: 1 << 20,
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn any_of_the_allocator_s_words_that_changes_shows() {
-        let pool = crate::small::alone::<terrace_medium::Dram>();
+        let pool = crate::small::exclusive_pool::<terrace_medium::Dram>();
         let (region, layout) = (pool.region(), pool.layout());
         let sum = allocator_sum(region, layout);
         for at in (layout.allocator..layout.allocator + ALLOCATOR_BYTES).step_by(8) {
@@ -151,22 +151,25 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_pool_opens_after_a_reboot_and_under_another_durability() {
+    fn clean_pool_opens_after_reboot_and_with_other_durability() {
         for boot in [None, Some(77), Some(78)] {
             for durability in [Durability::Process, Durability::Power] {
                 let found = superblock(true, Durability::Process);
-                let (next, start) = next_life(&found, &opening(durability, boot)).unwrap();
-                assert_eq!((next.generation, next.era, next.clean, start), (4, 3, false, Start::Clean));
+                let (next, start) = next_open(&found, &opening(durability, boot)).unwrap();
+                assert_eq!((next.generation, next.open_seq, next.clean, start), (4, 3, false, Start::Clean));
                 assert_eq!((next.durability, next.boot, next.sequence), (durability, boot.unwrap_or(0), 6));
             }
         }
     }
 
     #[test]
-    fn a_pool_left_in_use_opens_within_the_machines_life_under_its_own_durability() {
+    fn unclean_pool_opens_in_same_boot_with_its_durability() {
         use Durability::{Power, Process};
-        let next = |had, asked, boot| next_life(&superblock(false, had), &opening(asked, boot));
-        assert!(matches!(next(Process, Process, Some(77)), Ok((Superblock { era: 3, .. }, Start::Unclean))));
+        let next = |had, asked, boot| next_open(&superblock(false, had), &opening(asked, boot));
+        assert!(matches!(
+            next(Process, Process, Some(77)),
+            Ok((Superblock { open_seq: 3, .. }, Start::Unclean))
+        ));
         assert!(matches!(next(Process, Process, Some(78)), Err(Problem::MachineWentDown)));
         assert!(matches!(next(Process, Process, None), Err(Problem::MachineWentDown)));
         assert!(matches!(next(Power, Power, Some(78)), Ok((_, Start::Unclean))));
@@ -175,36 +178,40 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_closed_before_it_was_settled_opens_after_a_reboot_and_is_collected() {
-        let found = Superblock { unsettled: true, ..superblock(true, Durability::Process) };
-        let (next, start) = next_life(&found, &opening(Durability::Process, Some(78))).unwrap();
-        assert_eq!((next.era, next.clean, next.unsettled, start), (3, false, false, Start::Unclean));
+    fn pool_closed_with_pending_collection_opens_unclean() {
+        let found = Superblock { collection_pending: true, ..superblock(true, Durability::Process) };
+        let (next, start) = next_open(&found, &opening(Durability::Process, Some(78))).unwrap();
+        assert_eq!(
+            (next.open_seq, next.clean, next.collection_pending, start),
+            (3, false, false, Start::Unclean)
+        );
     }
 
     #[test]
     fn allocator_words_that_nobody_left_like_that_are_not_believed() {
         let found = Superblock { allocator_sum: 5, ..superblock(true, Durability::Process) };
-        let (next, start) = next_life(&found, &opening(Durability::Process, Some(77))).unwrap();
-        assert_eq!((next.era, start), (3, Start::Unclean));
+        let (next, start) = next_open(&found, &opening(Durability::Process, Some(77))).unwrap();
+        assert_eq!((next.open_seq, start), (3, Start::Unclean));
     }
 
     #[test]
     fn persistence_that_was_only_assumed_ends_with_the_machine() {
         let found = Superblock { assumed_persistent: true, ..superblock(false, Durability::Power) };
-        assert!(next_life(&found, &opening(Durability::Power, Some(77))).is_ok());
-        let other = next_life(&found, &opening(Durability::Power, Some(78)));
+        assert!(next_open(&found, &opening(Durability::Power, Some(77))).is_ok());
+        let other = next_open(&found, &opening(Durability::Power, Some(78)));
         assert!(matches!(other, Err(Problem::MachineWentDown)));
         let salvage = Opening { salvage: true, read_only: true, ..opening(Durability::Process, Some(78)) };
-        assert!(next_life(&found, &salvage).is_ok());
+        assert!(next_open(&found, &salvage).is_ok());
     }
 
     #[test]
     fn a_salvage_goes_on_in_no_life_that_what_is_torn_can_be_of() {
         let salvage = Opening { salvage: true, read_only: true, ..opening(Durability::Process, Some(78)) };
         for last in [3, SALVAGE_AHEAD, u32::MAX] {
-            let found = Superblock { generation: last, era: last, ..superblock(false, Durability::Process) };
-            let (next, start) = next_life(&found, &salvage).unwrap();
-            for number in [next.generation, next.era] {
+            let found =
+                Superblock { generation: last, open_seq: last, ..superblock(false, Durability::Process) };
+            let (next, start) = next_open(&found, &salvage).unwrap();
+            for number in [next.generation, next.open_seq] {
                 assert!(number > 0 && number.abs_diff(last) >= SALVAGE_AHEAD - 1, "{last}: {number}");
             }
             assert_eq!(start, Start::Unclean);
@@ -214,8 +221,8 @@ mod tests {
     #[test]
     fn numbers_that_run_out_start_again_at_one() {
         let found =
-            Superblock { generation: u32::MAX, era: u32::MAX, ..superblock(false, Durability::Power) };
-        let (next, _) = next_life(&found, &opening(Durability::Power, None)).unwrap();
-        assert_eq!((next.generation, next.era), (1, 1));
+            Superblock { generation: u32::MAX, open_seq: u32::MAX, ..superblock(false, Durability::Power) };
+        let (next, _) = next_open(&found, &opening(Durability::Power, None)).unwrap();
+        assert_eq!((next.generation, next.open_seq), (1, 1));
     }
 }

@@ -5,8 +5,8 @@
 //! stands between: nothing else in a pool that is open relies on its participants having a kernel in common.
 
 use crate::backoff::{Backoff, rests_in};
-use crate::ending::{PROC, holder_of, is_past_storing, known_as};
-use crate::fork::Watched;
+use crate::ending::{PROC, has_released_memory, kernel_name, lock_owner};
+use crate::fork::ForkSafe;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -35,7 +35,7 @@ pub trait Liveness: Send + Sync {
     fn is_alive(&self, index: u32) -> bool;
     /// Whether somebody who has the place is known not to store anything any more: process `pid`, as the pool says. It counts as dead then for whoever has asked, though [`Liveness::is_alive`] will deny it
     /// later only. No need to know.
-    fn is_ending(&self, _index: u32, _pid: u32) -> bool {
+    fn is_exiting(&self, _index: u32, _pid: u32) -> bool {
         false
     }
     /// Waits until nobody else is opening or closing the pool, and keeps others from it until [`Liveness::leave`], or death. If that one does not come to an end, as when it stands still: an
@@ -52,7 +52,7 @@ pub trait Liveness: Send + Sync {
 /// Byte-range locks of a file that belong to one opening of it (`F_OFD_SETLK`, fcntl(2)). They lie beyond any file's end.
 pub(crate) struct FileLocks {
     // Dropped first.
-    _watched: Watched,
+    _fork_safe: ForkSafe,
     file: File,
     /// Where it looks up whether a participant's process is ending.
     proc: PathBuf,
@@ -60,7 +60,7 @@ pub(crate) struct FileLocks {
 
 /// The bytes that are locked: nobody reads or writes there.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum LockByte {
     /// By who opens or closes it.
     Gate,
     /// By everyone who shares it.
@@ -71,7 +71,7 @@ pub(crate) enum Place {
     Participant(u32),
 }
 
-impl Place {
+impl LockByte {
     fn byte(self) -> libc::off_t {
         const BASE: libc::off_t = 1 << 62;
         match self {
@@ -90,19 +90,19 @@ const GATE_PATIENCE_UNSEEN: u32 = rests_in(Duration::from_secs(60));
 
 /// How a byte is locked.
 #[derive(Clone, Copy)]
-pub(crate) enum Hold {
+pub(crate) enum LockKind {
     /// Together with others.
-    Together,
+    Shared,
     /// By one alone.
-    Alone,
+    Exclusive,
     /// Not any more.
-    Not,
+    Unlocked,
 }
 
 impl FileLocks {
     /// The locks of `file`, which was opened for them: whoever has a copy of the same opening has the same locks.
     pub(crate) fn new(file: File) -> Self {
-        Self { _watched: Watched::new(&file), file, proc: PathBuf::from(PROC) }
+        Self { _fork_safe: ForkSafe::new(&file), file, proc: PathBuf::from(PROC) }
     }
 
     /// The same, with another view of the processes: a directory laid out like /proc. For tests.
@@ -111,11 +111,11 @@ impl FileLocks {
         Self { proc: proc.into(), ..self }
     }
 
-    fn call(&self, command: libc::c_int, hold: Hold, place: Place) -> io::Result<libc::flock> {
+    fn call(&self, command: libc::c_int, hold: LockKind, place: LockByte) -> io::Result<libc::flock> {
         let kind = match hold {
-            Hold::Together => libc::F_RDLCK,
-            Hold::Alone => libc::F_WRLCK,
-            Hold::Not => libc::F_UNLCK,
+            LockKind::Shared => libc::F_RDLCK,
+            LockKind::Exclusive => libc::F_WRLCK,
+            LockKind::Unlocked => libc::F_UNLCK,
         };
         let mut lock = bytes(kind, place.byte(), 1);
         loop {
@@ -131,7 +131,7 @@ impl FileLocks {
     }
 
     /// Takes a lock if it is to be had at once.
-    pub(crate) fn try_hold(&self, hold: Hold, place: Place) -> io::Result<bool> {
+    pub(crate) fn try_hold(&self, hold: LockKind, place: LockByte) -> io::Result<bool> {
         match self.call(libc::F_OFD_SETLK, hold, place) {
             Ok(_) => Ok(true),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
@@ -141,7 +141,7 @@ impl FileLocks {
 
     /// An error if who is at the gate stands still; or, after a long time, if it is not to be seen what it does. `turn` counts the rests that this one has waited.
     fn check_gate(&self, turn: u32) -> io::Result<()> {
-        let there = known_as(&self.file).and_then(|file| holder_of(&file, Place::Gate.byte()));
+        let there = kernel_name(&self.file).and_then(|file| lock_owner(&file, LockByte::Gate.byte()));
         let why = match there {
             Some(holder) if holder.stopped => format!("{holder}, is opening or closing it"),
             None if turn >= GATE_PATIENCE_UNSEEN => {
@@ -154,8 +154,8 @@ impl FileLocks {
     }
 
     /// Whether somebody else has a lock there.
-    pub(crate) fn is_held(&self, place: Place) -> io::Result<bool> {
-        let found = self.call(libc::F_OFD_GETLK, Hold::Alone, place)?;
+    pub(crate) fn is_held(&self, place: LockByte) -> io::Result<bool> {
+        let found = self.call(libc::F_OFD_GETLK, LockKind::Exclusive, place)?;
         Ok(found.l_type != libc::F_UNLCK as libc::c_short)
     }
 }
@@ -167,7 +167,7 @@ fn bytes(kind: libc::c_int, start: libc::off_t, len: libc::off_t) -> libc::flock
 }
 
 /// Gives up every lock that this opening of `file` has.
-pub(crate) fn let_go(file: &File) {
+pub(crate) fn release_all(file: &File) {
     let mut all = bytes(libc::F_UNLCK, 0, 0);
     // SAFETY: the descriptor is open, and `all` is what the command takes. (It cannot fail in a way that matters: the file is about to be closed.)
     let _ = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut all) };
@@ -175,23 +175,23 @@ pub(crate) fn let_go(file: &File) {
 
 impl Liveness for FileLocks {
     fn claim(&self, index: u32) -> io::Result<bool> {
-        self.try_hold(Hold::Alone, Place::Participant(index))
+        self.try_hold(LockKind::Exclusive, LockByte::Participant(index))
     }
     fn release(&self, index: u32) {
-        let _ = self.try_hold(Hold::Not, Place::Participant(index));
+        let _ = self.try_hold(LockKind::Unlocked, LockByte::Participant(index));
     }
     fn is_alive(&self, index: u32) -> bool {
         // Where the kernel does not say, nobody is taken for dead.
-        self.is_held(Place::Participant(index)).unwrap_or(true)
+        self.is_held(LockByte::Participant(index)).unwrap_or(true)
     }
-    fn is_ending(&self, index: u32, pid: u32) -> bool {
-        let byte = Place::Participant(index).byte();
-        known_as(&self.file).is_some_and(|file| is_past_storing(&self.proc, pid, &file, byte))
+    fn is_exiting(&self, index: u32, pid: u32) -> bool {
+        let byte = LockByte::Participant(index).byte();
+        kernel_name(&self.file).is_some_and(|file| has_released_memory(&self.proc, pid, &file, byte))
     }
     fn enter(&self) -> io::Result<()> {
         let mut backoff = Backoff::new();
         for turn in 1u32.. {
-            if self.try_hold(Hold::Alone, Place::Gate)? {
+            if self.try_hold(LockKind::Exclusive, LockByte::Gate)? {
                 return Ok(());
             }
             backoff.rest();
@@ -202,7 +202,7 @@ impl Liveness for FileLocks {
         unreachable!("it has waited for months")
     }
     fn leave(&self) {
-        let _ = self.try_hold(Hold::Not, Place::Gate);
+        let _ = self.try_hold(LockKind::Unlocked, LockByte::Gate);
     }
     fn has_common_kernel(&self) -> bool {
         true
@@ -236,15 +236,20 @@ pub(crate) mod tests {
 
     #[test]
     fn another_process_looks_at_the_same_bytes() {
-        let places =
-            [Place::Gate, Place::Sharers, Place::Readers, Place::Participant(0), Place::Participant(7)];
+        let places = [
+            LockByte::Gate,
+            LockByte::Sharers,
+            LockByte::Readers,
+            LockByte::Participant(0),
+            LockByte::Participant(7),
+        ];
         assert_eq!(places.map(|place| place.byte() - (1 << 62)), [0, 1, 2, 16, 23]);
     }
 
     /// Knows who is alive, for somebody has said so, and nothing else.
-    pub(crate) struct Hearsay(pub(crate) &'static [u32]);
+    pub(crate) struct FixedLiveness(pub(crate) &'static [u32]);
 
-    impl Liveness for Hearsay {
+    impl Liveness for FixedLiveness {
         fn claim(&self, index: u32) -> io::Result<bool> {
             Ok(!self.is_alive(index))
         }
@@ -259,18 +264,18 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_does_not_know_takes_nobody_for_ending_and_relies_on_no_kernel() {
-        let hearsay = Hearsay(&[0]);
-        assert!(!hearsay.is_ending(0, std::process::id()) && !hearsay.has_common_kernel());
+    fn default_liveness_knows_no_exit_and_no_common_kernel() {
+        let hearsay = FixedLiveness(&[0]);
+        assert!(!hearsay.is_exiting(0, std::process::id()) && !hearsay.has_common_kernel());
     }
 
     #[test]
-    fn locks_that_are_let_go_are_free_though_somebody_has_a_copy_of_the_handle() {
+    fn release_all_frees_locks_despite_duplicated_handle() {
         let [one, two] = two();
         let copy = one.file.try_clone().unwrap();
-        let places = [Place::Gate, Place::Sharers, Place::Participant(3)];
-        assert!(places.iter().all(|&place| one.try_hold(Hold::Alone, place).unwrap()));
-        let_go(&one.file);
+        let places = [LockByte::Gate, LockByte::Sharers, LockByte::Participant(3)];
+        assert!(places.iter().all(|&place| one.try_hold(LockKind::Exclusive, place).unwrap()));
+        release_all(&one.file);
         drop(one);
         assert!(places.iter().all(|&place| !two.is_held(place).unwrap()));
         drop(copy);
@@ -279,9 +284,9 @@ pub(crate) mod tests {
     #[test]
     fn sharers_do_not_keep_each_other_out() {
         let [one, two] = two();
-        assert!(one.try_hold(Hold::Together, Place::Sharers).unwrap());
-        assert!(two.try_hold(Hold::Together, Place::Sharers).unwrap());
-        assert!(two.is_held(Place::Sharers).unwrap() && !two.is_held(Place::Readers).unwrap());
+        assert!(one.try_hold(LockKind::Shared, LockByte::Sharers).unwrap());
+        assert!(two.try_hold(LockKind::Shared, LockByte::Sharers).unwrap());
+        assert!(two.is_held(LockByte::Sharers).unwrap() && !two.is_held(LockByte::Readers).unwrap());
     }
 
     #[test]
@@ -294,6 +299,6 @@ pub(crate) mod tests {
             assert!(!waiting.is_finished());
             one.leave();
         });
-        assert!(one.is_held(Place::Gate).unwrap());
+        assert!(one.is_held(LockByte::Gate).unwrap());
     }
 }

@@ -16,10 +16,10 @@
 
 use crate::backoff::Backoff;
 use crate::epoch::Guard;
-use crate::notes::Note;
+use crate::notes::Intent;
 use crate::participants::Owner;
 use crate::pool::Inner;
-use crate::seats::Seat;
+use crate::seats::ThreadSlot;
 use crate::waiting::Waiting;
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -66,11 +66,11 @@ impl Lock {
     pub fn acquire<'g, M: MappedMedium>(&'g self, guard: &'g Guard<'_, M>) -> Locked<'g, M> {
         let pool = guard.inner();
         // Who waits returns the note alone, which fits a register: a guard that a function returns lies in memory, and then always.
-        let note = match self.try_take(guard) {
-            Some(note) => note,
+        let intent = match self.try_take(guard) {
+            Some(intent) => intent,
             None => self.wait(pool, || self.try_take(guard)),
         };
-        Locked { lock: self, pool, note, not_send: PhantomData }
+        Locked { lock: self, pool, intent, not_send: PhantomData }
     }
 
     /// Takes the lock if it is free.
@@ -79,24 +79,25 @@ impl Lock {
     /// If the pool is shared, this thread holds 16 locks, and others have taken all seats of the pool.
     #[inline(always)]
     pub fn try_acquire<'g, M: MappedMedium>(&'g self, guard: &'g Guard<'_, M>) -> Option<Locked<'g, M>> {
-        self.try_take(guard).map(|note| Locked {
+        self.try_take(guard).map(|intent| Locked {
             lock: self,
             pool: guard.inner(),
-            note,
+            intent,
             not_send: PhantomData,
         })
     }
 
     /// As [`Lock::try_acquire`]: returns the note that was made of it.
     #[inline(always)]
-    fn try_take<M: MappedMedium>(&self, guard: &Guard<'_, M>) -> Option<Option<Note>> {
+    fn try_take<M: MappedMedium>(&self, guard: &Guard<'_, M>) -> Option<Option<Intent>> {
         let pool = guard.inner();
-        let note = if pool.is_shared() { Some(self.noted(pool, guard.seat())?) } else { None };
+        let intent =
+            if pool.is_shared() { Some(self.record_intent(pool, guard.thread_slot())?) } else { None };
         if !self.take(pool) {
-            note.inspect(|note| note.strike_out(pool));
+            intent.inspect(|intent| intent.clear(pool));
             return None;
         }
-        Some(note)
+        Some(intent)
     }
 
     /// As [`Lock::acquire`], for the pool's own locks, of which whoever recovers knows where they are.
@@ -106,16 +107,16 @@ impl Lock {
             Some(locked) => locked,
             None => {
                 self.wait(pool, || self.take(pool).then_some(()));
-                Locked { lock: self, pool, note: None, not_send: PhantomData }
+                Locked { lock: self, pool, intent: None, not_send: PhantomData }
             }
         }
     }
 
-    /// As [`Lock::acquire_in`], but `None` once `is_to_stop` says so while it waits.
-    pub(crate) fn acquire_unless<'g, M: MappedMedium>(
+    /// As [`Lock::acquire_in`], but `None` once `should_stop` says so while it waits.
+    pub(crate) fn acquire_until<'g, M: MappedMedium>(
         &'g self,
         pool: &'g Inner<M>,
-        is_to_stop: &dyn Fn() -> bool,
+        should_stop: &dyn Fn() -> bool,
     ) -> Option<Locked<'g, M>> {
         let mut backoff = Backoff::new();
         loop {
@@ -123,10 +124,10 @@ impl Lock {
                 return Some(locked);
             }
             if backoff.spin() {
-                if is_to_stop() {
+                if should_stop() {
                     return None;
                 }
-                self.look_after_in(pool);
+                self.recover_if_dead_in(pool);
             }
         }
     }
@@ -142,14 +143,14 @@ impl Lock {
             }
             if backoff.spin() {
                 waiting.get_or_insert_with(Waiting::begin);
-                self.look_after_in(pool);
+                self.recover_if_dead_in(pool);
             }
         }
     }
 
     /// Whether this process holds the lock for as long as it has the pool open. It takes it if nobody alive does. For a lock that says who of several
     /// processes is to do something, and that nobody waits for.
-    pub fn elect<M: MappedMedium>(&self, pool: &crate::Pool<M>) -> bool {
+    pub fn hold_for_process<M: MappedMedium>(&self, pool: &crate::Pool<M>) -> bool {
         let inner = &*pool.0;
         if self.0.load(inner.medium(), Relaxed) & !UNFENCED == inner.lock_words.held {
             return true;
@@ -159,34 +160,34 @@ impl Lock {
                 std::mem::forget(locked);
                 true
             }
-            None => inner.is_shared() && self.take_from_dead(inner),
+            None => inner.is_shared() && self.take_over_if_dead(inner),
         }
     }
 
     /// If the lock is held by somebody who died: frees all that he held. For who does not wait for it.
-    pub fn look_after<M: MappedMedium>(&self, guard: &Guard<'_, M>) {
-        self.look_after_in(guard.inner());
+    pub fn recover_if_dead<M: MappedMedium>(&self, guard: &Guard<'_, M>) {
+        self.recover_if_dead_in(guard.inner());
     }
 
     #[cold]
-    pub(crate) fn look_after_in<M: MappedMedium>(&self, pool: &Inner<M>) {
+    pub(crate) fn recover_if_dead_in<M: MappedMedium>(&self, pool: &Inner<M>) {
         // ORDER: Acquire, as wherever it is asked whether a holder lives: that it has come is seen, too.
         let word = self.0.load(pool.medium(), Acquire);
-        if pool.is_shared() && is_held_word(word, pool.owner) && pool.is_dead_holder(word) {
-            pool.recover(holder_in(word).0);
+        if pool.is_shared() && is_held_word(word, pool.owner) && pool.is_holder_dead(word) {
+            pool.recover_participant(holder_of_word(word).0);
         }
     }
 
     /// Notes that this thread tries the lock, unless somebody holds it.
     #[inline(never)]
-    fn noted<M: MappedMedium>(&self, pool: &Inner<M>, seat: &Seat) -> Option<Note> {
+    fn record_intent<M: MappedMedium>(&self, pool: &Inner<M>, slot: &ThreadSlot) -> Option<Intent> {
         let is_held = is_held_word(self.0.load(pool.medium(), Relaxed), pool.owner);
-        (!is_held).then(|| Note::make(pool, seat, pool.region.offset_of(self).raw()))
+        (!is_held).then(|| Intent::record(pool, slot, pool.region.offset_of(self).raw()))
     }
 
     #[inline(always)]
     pub(crate) fn try_acquire_in<'g, M: MappedMedium>(&'g self, pool: &'g Inner<M>) -> Option<Locked<'g, M>> {
-        self.take(pool).then(|| Locked { lock: self, pool, note: None, not_send: PhantomData })
+        self.take(pool).then(|| Locked { lock: self, pool, intent: None, not_send: PhantomData })
     }
 
     /// Takes the lock if it is free.
@@ -205,15 +206,15 @@ impl Lock {
     }
 
     /// Frees a lock whose [`Locked`] was forgotten.
-    pub(crate) fn free_in<M: MappedMedium>(&self, pool: &Inner<M>) {
+    pub(crate) fn release_in<M: MappedMedium>(&self, pool: &Inner<M>) {
         // ORDER: Release: as in `Locked`.
         self.0.store(pool.medium().point("lock.release-in"), pool.lock_words.free, Release);
     }
 
     /// Frees the lock if it is held by somebody who died. What he changed under it may not be durable.
-    pub(crate) fn free_of_dead<M: MappedMedium>(&self, pool: &Inner<M>) {
+    pub(crate) fn release_if_dead<M: MappedMedium>(&self, pool: &Inner<M>) {
         let word = self.0.load(pool.medium(), Acquire);
-        if is_held_word(word, pool.owner) && pool.is_dead_holder(word) {
+        if is_held_word(word, pool.owner) && pool.is_holder_dead(word) {
             let free = pool.lock_words.free | if M::VOLATILE_CACHE { UNFENCED } else { 0 };
             // ORDER: AcqRel: who takes it next sees what the dead one stored. A failure means that somebody else has freed it.
             let _ = self.0.compare_exchange(
@@ -226,12 +227,12 @@ impl Lock {
         }
     }
 
-    /// Takes the lock over if it is held by somebody who died. It is freed by [`Lock::free_in`].
-    pub(crate) fn take_from_dead<M: MappedMedium>(&self, pool: &Inner<M>) -> bool {
+    /// Takes the lock over if it is held by somebody who died. It is freed by [`Lock::release_in`].
+    pub(crate) fn take_over_if_dead<M: MappedMedium>(&self, pool: &Inner<M>) -> bool {
         let word = self.0.load(pool.medium(), Acquire);
         let mine = pool.lock_words.held | if M::VOLATILE_CACHE { UNFENCED } else { 0 };
         is_held_word(word, pool.owner)
-            && pool.is_dead_holder(word)
+            && pool.is_holder_dead(word)
             // ORDER: AcqRel: as above.
             && self
                 .0
@@ -242,7 +243,7 @@ impl Lock {
     /// The participant and the incarnation that hold it, if any do.
     pub(crate) fn holder<M: MappedMedium>(&self, pool: &Inner<M>) -> Option<(u32, u32)> {
         let word = self.0.load(pool.medium(), Acquire);
-        is_held_word(word, pool.owner).then(|| holder_in(word))
+        is_held_word(word, pool.owner).then(|| holder_of_word(word))
     }
 
     /// Whether somebody holds it in this generation of the pool.
@@ -254,9 +255,9 @@ impl Lock {
         is_held_word(self.0.load(pool.medium().point("lock.is-held"), Acquire), pool.owner)
     }
 
-    /// The word as it is now, for [`Lock::may_be_unsettled`].
+    /// The word as it is now, for [`Lock::may_be_unfenced`].
     #[inline(always)]
-    pub fn peek<M: Medium>(&self, medium: &M) -> u64 {
+    pub fn load_word<M: Medium>(&self, medium: &M) -> u64 {
         self.0.load(medium, Acquire)
     }
 
@@ -264,13 +265,13 @@ impl Lock {
     /// from the lock after what was read under no lock. In whichever life of the pool: a process that was killed while it held the lock may have left
     /// stores in the processor's cache, which a power failure would still take.
     #[inline(always)]
-    pub fn may_be_unsettled(word: u64) -> bool {
+    pub fn may_be_unfenced(word: u64) -> bool {
         word & (HELD | UNFENCED) != 0
     }
 
     /// After a fence: takes back the note that this thread left with [`Locked::release_unfenced`]. Does nothing if another thread has
     /// taken the lock since, which then settles it itself.
-    pub fn settle<M: MappedMedium>(&self, guard: &Guard<'_, M>) {
+    pub fn confirm<M: MappedMedium>(&self, guard: &Guard<'_, M>) {
         let pool = guard.inner();
         let free = pool.lock_words.free;
         // ORDER: Release: who finds the lock settled also finds what was fenced. (A failure means that another thread took it.)
@@ -296,7 +297,7 @@ pub struct Locked<'g, M: MappedMedium> {
     lock: &'g Lock,
     pool: &'g Inner<M>,
     /// In a shared pool, unless whoever recovers knows of the lock anyway.
-    note: Option<Note>,
+    intent: Option<Intent>,
     /// Notes are struck out by the thread that made them.
     not_send: PhantomData<*const ()>,
 }
@@ -315,7 +316,7 @@ impl<M: MappedMedium> Locked<'_, M> {
     pub fn release(self) {}
 
     /// Frees the lock although what was changed under it is written back but not fenced yet. The thread fences later and then calls
-    /// [`Lock::settle`].
+    /// [`Lock::confirm`].
     #[inline(always)]
     pub fn release_unfenced(self) {
         self.free(unfenced_word(self.pool.owner));
@@ -324,7 +325,7 @@ impl<M: MappedMedium> Locked<'_, M> {
 
     /// Frees the lock of which nothing was built upon what the last holder left: if that may not be durable, the lock goes on to say so.
     #[inline(always)]
-    pub fn release_as_found(self) {
+    pub fn release_unchanged(self) {
         if self.was_unfenced() {
             // No thread's note: none that fences something else takes it back.
             self.free(self.pool.lock_words.free | UNFENCED);
@@ -336,8 +337,8 @@ impl<M: MappedMedium> Locked<'_, M> {
     fn free(&self, word: u64) {
         // ORDER: Release pairs with the Acquire of the next holder, and of readers who check the word after what they read.
         self.lock.0.store(self.pool.medium().point("lock.release"), word, Release);
-        if let Some(note) = &self.note {
-            note.strike_out(self.pool);
+        if let Some(intent) = &self.intent {
+            intent.clear(self.pool);
         }
     }
 }
@@ -372,7 +373,7 @@ fn named_word(owner: Owner, number: u32) -> u64 {
 }
 
 /// The participant and the incarnation that a held word names.
-pub(crate) fn holder_in(word: u64) -> (u32, u32) {
+pub(crate) fn holder_of_word(word: u64) -> (u32, u32) {
     let incarnation = word >> INCARNATION_SHIFT & ((1 << INCARNATION_BITS) - 1);
     ((word >> PARTICIPANT_SHIFT & 0xfff) as u32, incarnation as u32)
 }
@@ -393,7 +394,7 @@ thread_local! {
 
 /// Gives this thread a number of the caller's choice, so that a test can repeat what it did. No two threads that meet in a pool may have the same.
 #[doc(hidden)]
-pub fn number_this_thread(number: u32) {
+pub fn set_thread_number(number: u32) {
     NUMBER.set(number);
 }
 
@@ -427,7 +428,7 @@ mod tests {
 
     /// Participants of one pool.
     fn shared<M: MappedMedium, const N: usize>() -> (tempfile::TempDir, [Pool<M>; N]) {
-        participants(Geometry { seats: 8, ..Geometry::tiny() })
+        participants(Geometry { thread_slots: 8, ..Geometry::tiny() })
     }
 
     /// Where a lock lies that is free.
@@ -447,26 +448,30 @@ mod tests {
     #[test]
     fn the_word_says_who_holds_it_in_which_life() {
         let owner = Owner { generation: 0x89ab_cdef, incarnation: 0x2_aaaa, participant: 0xabc };
-        let life = 0x89ab_cdef << 32;
-        assert_eq!(generation_word(owner), life);
-        assert_eq!(held_word(owner), life | 0x2_aaaa << 14 | 0xabc << 2 | HELD);
+        let generation = 0x89ab_cdef << 32;
+        assert_eq!(generation_word(owner), generation);
+        assert_eq!(held_word(owner), generation | 0x2_aaaa << 14 | 0xabc << 2 | HELD);
         // Of a number too large, what fits.
-        number_this_thread(1 << INCARNATION_BITS | 0x1_5555);
-        assert_eq!(unfenced_word(owner), life | 0x1_5555 << 14 | 0xabc << 2 | UNFENCED);
+        set_thread_number(1 << INCARNATION_BITS | 0x1_5555);
+        assert_eq!(unfenced_word(owner), generation | 0x1_5555 << 14 | 0xabc << 2 | UNFENCED);
     }
 
     #[test]
-    fn who_takes_a_lock_that_is_not_settled_leaves_the_note_in_it() {
+    fn acquire_keeps_the_unfenced_bit() {
         let pool = PoolOptions::anonymous().size(1 << 20).create::<Pmem>().unwrap();
         let (guard, word) = (pool.pin(), word(&pool));
         let lock = Lock::of(word);
         let before = Owner { generation: pool.generation() + 1, ..pool.owner() };
         // It was released before its fence, its holder was killed, or both, or neither.
-        for (left, noted) in [(UNFENCED, true), (HELD, true), (HELD | UNFENCED, true), (0, false)] {
+        for (left, is_unfenced) in [(UNFENCED, true), (HELD, true), (HELD | UNFENCED, true), (0, false)] {
             word.store(pool.medium(), generation_word(before) | left, Relaxed);
             let held = lock.try_acquire(&guard).unwrap();
-            let expected = held_word(pool.owner()) | if noted { UNFENCED } else { 0 };
-            assert_eq!((lock.peek(pool.medium()), held.was_unfenced()), (expected, noted), "{left}");
+            let expected = held_word(pool.owner()) | if is_unfenced { UNFENCED } else { 0 };
+            assert_eq!(
+                (lock.load_word(pool.medium()), held.was_unfenced()),
+                (expected, is_unfenced),
+                "{left}"
+            );
         }
     }
 
@@ -476,9 +481,9 @@ mod tests {
         let (guard, lock) = (pool.pin(), Lock::of(word(&pool)));
         let held = lock.try_acquire(&guard).unwrap();
         assert!(lock.is_held(&pool) && lock.try_acquire(&guard).is_none());
-        assert!(Lock::may_be_unsettled(lock.peek(pool.medium())));
+        assert!(Lock::may_be_unfenced(lock.load_word(pool.medium())));
         drop(held);
-        assert!(!lock.is_held(&pool) && !Lock::may_be_unsettled(lock.peek(pool.medium())));
+        assert!(!lock.is_held(&pool) && !Lock::may_be_unfenced(lock.load_word(pool.medium())));
         lock.acquire(&guard).release();
     }
 
@@ -496,15 +501,15 @@ mod tests {
     }
 
     #[test]
-    fn who_builds_upon_nothing_leaves_a_lock_as_it_was_found() {
+    fn release_unchanged_keeps_the_unfenced_bit() {
         let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
         let (guard, lock) = (pool.pin(), Lock::of(word(&pool)));
-        lock.acquire(&guard).release_as_found();
-        assert!(!lock.is_held(&pool) && !Lock::may_be_unsettled(lock.peek(pool.medium())));
+        lock.acquire(&guard).release_unchanged();
+        assert!(!lock.is_held(&pool) && !Lock::may_be_unfenced(lock.load_word(pool.medium())));
         lock.acquire(&guard).release_unfenced();
-        lock.acquire(&guard).release_as_found();
-        lock.settle(&guard);
-        assert!(!lock.is_held(&pool) && Lock::may_be_unsettled(lock.peek(pool.medium())));
+        lock.acquire(&guard).release_unchanged();
+        lock.confirm(&guard);
+        assert!(!lock.is_held(&pool) && Lock::may_be_unfenced(lock.load_word(pool.medium())));
     }
 
     #[test]
@@ -512,9 +517,9 @@ mod tests {
         let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
         let (guard, lock) = (pool.pin(), Lock::of(word(&pool)));
         lock.acquire(&guard).release_unfenced();
-        assert!(!lock.is_held(&pool) && Lock::may_be_unsettled(lock.peek(pool.medium())));
-        lock.settle(&guard);
-        assert!(!Lock::may_be_unsettled(lock.peek(pool.medium())));
+        assert!(!lock.is_held(&pool) && Lock::may_be_unfenced(lock.load_word(pool.medium())));
+        lock.confirm(&guard);
+        assert!(!Lock::may_be_unfenced(lock.load_word(pool.medium())));
     }
 
     #[test]
@@ -530,12 +535,12 @@ mod tests {
                 held.release_unfenced();
             });
         });
-        lock.settle(&pool.pin());
-        assert!(Lock::may_be_unsettled(lock.peek(pool.medium())));
+        lock.confirm(&pool.pin());
+        assert!(Lock::may_be_unfenced(lock.load_word(pool.medium())));
     }
 
     #[test]
-    fn who_waits_for_a_lock_gets_it_once_it_is_free() {
+    fn waiting_thread_gets_a_released_lock() {
         let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
         let (lock, barrier) = (Lock::of(word(&pool)), std::sync::Barrier::new(2));
         std::thread::scope(|scope| {
@@ -586,7 +591,7 @@ mod tests {
             for generation in [1, 0x5555_5555, u32::MAX] {
                 let owner = Owner { generation, incarnation, participant: participant as u16 };
                 for word in [held_word(owner), held_word(owner) | UNFENCED] {
-                    assert_eq!(holder_in(word), (participant, incarnation), "{word:#x}");
+                    assert_eq!(holder_of_word(word), (participant, incarnation), "{word:#x}");
                     assert!(is_held_word(word, owner));
                     let next = Owner { generation: generation.wrapping_add(1), ..owner };
                     assert!(!is_held_word(word, next), "in the next life it is free");
@@ -604,60 +609,60 @@ mod tests {
         assert_eq!((one, other), ([one[0]; 3], [other[0]; 3]));
     }
 
-    fn elect_one<M: MappedMedium>() {
+    fn hold_one_process_lock<M: MappedMedium>() {
         let (_directory, [one, two, three]) = shared::<M, 3>();
         let place = place(&one);
-        let elect = |pool: &Pool<M>| at(pool, place).elect(pool);
+        let hold = |pool: &Pool<M>| at(pool, place).hold_for_process(pool);
         for _ in 0..2 {
-            assert!(elect(&one) && !elect(&two) && !elect(&three));
+            assert!(hold(&one) && !hold(&two) && !hold(&three));
         }
         assert_eq!(at(&two, place).holder(&two.0), Some((0, one.owner().incarnation)));
         one.abandon();
         // Nobody need have noticed.
         for _ in 0..2 {
-            assert!(elect(&two) && !elect(&three));
+            assert!(hold(&two) && !hold(&three));
         }
         let left = if M::VOLATILE_CACHE { UNFENCED } else { 0 };
-        assert_eq!(at(&two, place).peek(two.medium()), held_word(two.owner()) | left);
+        assert_eq!(at(&two, place).load_word(two.medium()), held_word(two.owner()) | left);
         two.close().unwrap();
-        assert!(elect(&three) && elect(&three));
+        assert!(hold(&three) && hold(&three));
     }
 
     #[test]
-    fn who_is_elected_is_so_until_it_has_gone() {
-        elect_one::<Shm>();
-        elect_one::<Pmem>();
+    fn process_lock_is_held_until_close() {
+        hold_one_process_lock::<Shm>();
+        hold_one_process_lock::<Pmem>();
     }
 
     #[test]
-    fn who_has_a_pool_for_itself_is_elected_once_for_all_and_by_a_lock_that_nobody_holds() {
+    fn exclusive_pool_holds_free_process_lock_for_good() {
         let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
         let (elected, other) = (Lock::of(word(&pool)), Lock::of(word(&pool)));
-        assert!(elected.elect(&pool) && elected.elect(&pool) && elected.is_held(&pool));
+        assert!(elected.hold_for_process(&pool) && elected.hold_for_process(&pool) && elected.is_held(&pool));
         // One that is in use as any lock is, by this process too, elects nobody.
         let participant = Owner { participant: pool.owner().participant + 1, ..pool.owner() };
         other.0.store(pool.medium(), held_word(participant), Relaxed);
-        assert!(!other.elect(&pool));
+        assert!(!other.hold_for_process(&pool));
     }
 
     #[test]
-    fn who_looks_after_a_lock_frees_all_that_its_holder_held_if_that_one_is_dead() {
-        let (_directory, [survivor, living, dead]) = shared::<Shm, 3>();
+    fn recover_if_dead_releases_all_locks_of_a_dead_holder() {
+        let (_directory, [survivor, live, dead]) = shared::<Shm, 3>();
         let places = [(); 4].map(|()| place(&survivor));
-        let [free, of_living, one, two] = places;
-        hold(&living, of_living);
+        let [free, of_live, one, two] = places;
+        hold(&live, of_live);
         hold(&dead, one);
         hold(&dead, two);
         dead.abandon();
         let guard = survivor.pin();
         let held = || places.map(|place| at(&survivor, place).is_held(&survivor));
         // Of others nothing is asked, whoever has died.
-        at(&survivor, free).look_after(&guard);
-        at(&survivor, of_living).look_after(&guard);
+        at(&survivor, free).recover_if_dead(&guard);
+        at(&survivor, of_live).recover_if_dead(&guard);
         assert_eq!(held(), [false, true, true, true]);
-        at(&survivor, one).look_after(&guard);
+        at(&survivor, one).recover_if_dead(&guard);
         assert_eq!(held(), [false, true, false, false]);
-        assert_eq!(at(&survivor, of_living).holder(&survivor.0), Some((1, living.owner().incarnation)));
+        assert_eq!(at(&survivor, of_live).holder(&survivor.0), Some((1, live.owner().incarnation)));
     }
 
     fn free_after_death<M: MappedMedium>() {
@@ -668,16 +673,16 @@ mod tests {
         assert_eq!(survivor.recover_dead(), 1);
         let (lock, guard) = (at(&survivor, place), survivor.pin());
         // Nobody alive has fenced what it changed.
-        lock.settle(&guard);
+        lock.confirm(&guard);
         assert!(!lock.is_held(&survivor));
-        assert_eq!(Lock::may_be_unsettled(lock.peek(survivor.medium())), M::VOLATILE_CACHE);
+        assert_eq!(Lock::may_be_unfenced(lock.load_word(survivor.medium())), M::VOLATILE_CACHE);
         assert_eq!(lock.try_acquire(&guard).unwrap().was_unfenced(), M::VOLATILE_CACHE);
         // Whoever took it has seen to that.
-        assert!(!Lock::may_be_unsettled(lock.peek(survivor.medium())));
+        assert!(!Lock::may_be_unfenced(lock.load_word(survivor.medium())));
     }
 
     #[test]
-    fn what_the_dead_changed_under_a_lock_is_unsettled_where_it_may_be_lost() {
+    fn lock_of_a_dead_holder_is_unfenced_if_cache_is_volatile() {
         free_after_death::<Shm>();
         free_after_death::<Pmem>();
     }

@@ -59,16 +59,16 @@ pub fn explain_lost_memory() {
 }
 
 /// The action that was there before.
-static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::zeroed()));
+static BEFORE: PreviousActions = PreviousActions(UnsafeCell::new(MaybeUninit::zeroed()));
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
+struct PreviousActions(UnsafeCell<MaybeUninit<libc::sigaction>>);
 
 // SAFETY: written once, before `INSTALLED` is set, and only read afterwards.
-unsafe impl Sync for Before {}
+unsafe impl Sync for PreviousActions {}
 
 /// Whether a thread writes the line already.
-static SAYING: AtomicBool = AtomicBool::new(false);
+static REPORTING: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel hands over a valid one, as SA_SIGINFO asks.
@@ -77,9 +77,9 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _: *
     // address.
     match if code > 0 { fork::mapping_of(address) } else { None } {
         // Another thread writes the line; this one comes back until that is done.
-        Some(_) if SAYING.swap(true, Relaxed) => {}
+        Some(_) if REPORTING.swap(true, Relaxed) => {}
         Some((at, offset, handle)) => {
-            say(at, offset, handle, code);
+            report(at, offset, handle, code);
             set_action(signal, None);
         }
         None => {
@@ -106,8 +106,8 @@ fn set_action(signal: libc::c_int, action: Option<*const libc::sigaction>) {
 }
 
 /// Writes the line.
-fn say(at: usize, offset: usize, handle: RawFd, code: libc::c_int) {
-    let mut line = Line::new();
+fn report(at: usize, offset: usize, handle: RawFd, code: libc::c_int) {
+    let mut line = LineBuffer::new();
     line.push(b"error: the pool ");
     for byte in &NAMES[at] {
         match byte.load(Relaxed) {
@@ -143,12 +143,12 @@ fn length(handle: RawFd) -> Option<u64> {
 }
 
 /// A line of text that takes no memory but its own.
-struct Line {
+struct LineBuffer {
     bytes: [u8; NAME + 400],
     len: usize,
 }
 
-impl Line {
+impl LineBuffer {
     fn new() -> Self {
         Self { bytes: [0; NAME + 400], len: 0 }
     }
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn lines_hold_text_and_numbers() {
-        let mut line = Line::new();
+        let mut line = LineBuffer::new();
         line.push(b"at ");
         for number in [0, 7, 1234, u64::MAX] {
             line.push_number(number);

@@ -10,107 +10,107 @@
 //! The paper gives a process 1 KiB of log and chains more of it. Here each thread has its own, so that its threads share no line, and two lines do.
 
 use crate::pool::Inner;
-use crate::seats::Seat;
+use crate::seats::ThreadSlot;
 use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_medium::MappedMedium;
 
 /// Notes of one seat.
-pub(crate) const NOTES: usize = 16;
+pub(crate) const INTENTS: usize = 16;
 
 /// The further seat that this thread has for its notes, if it has one in this opening of a pool.
 #[derive(Clone, Copy, PartialEq)]
-struct Further {
+struct ExtraSlot {
     pool: u64,
     index: u32,
 }
 
-const NONE: Further = Further { pool: 0, index: 0 };
+const NONE: ExtraSlot = ExtraSlot { pool: 0, index: 0 };
 
 thread_local! {
-    static FURTHER: Cell<Further> = const { Cell::new(NONE) };
+    static EXTRA: Cell<ExtraSlot> = const { Cell::new(NONE) };
 }
 
-/// Where a thread has noted that it may hold a lock: `| seat (32) | 0 | further (1) | 1 | number (16) |`, one word, for it goes wherever the lock goes.
-pub(crate) struct Note(NonZeroU64);
+/// Where a thread has noted that it may hold a lock: `| slot (32) | 0 | extra (1) | 1 | number (16) |`, one word, for it goes wherever the lock goes.
+pub(crate) struct Intent(NonZeroU64);
 
 const NUMBER: u64 = 0xffff;
-const IS_NOTE: u64 = 1 << 16;
+const IS_INTENT: u64 = 1 << 16;
 /// The seat is there for its notes alone.
-const IN_FURTHER: u64 = 1 << 17;
-const SEAT_SHIFT: u32 = 32;
+const IN_EXTRA: u64 = 1 << 17;
+const SLOT_SHIFT: u32 = 32;
 
-impl Note {
+impl Intent {
     /// Notes the lock at `offset`, before it is tried.
-    pub(crate) fn make<M: MappedMedium>(pool: &Inner<M>, seat: &Seat, offset: u64) -> Self {
-        match Self::make_in(pool, seat, offset) {
-            Some(note) => note,
-            None => Self::make_further(pool, offset),
+    pub(crate) fn record<M: MappedMedium>(pool: &Inner<M>, slot: &ThreadSlot, offset: u64) -> Self {
+        match Self::record_in(pool, slot, offset) {
+            Some(intent) => intent,
+            None => Self::record_in_extra_slot(pool, offset),
         }
     }
 
-    /// Notes it in `seat`, unless that has no room.
+    /// Notes it in `slot`, unless that has no room.
     #[inline(always)]
-    fn make_in<M: MappedMedium>(pool: &Inner<M>, seat: &Seat, offset: u64) -> Option<Self> {
-        let used = seat.noted.load(pool.medium(), Relaxed);
+    fn record_in<M: MappedMedium>(pool: &Inner<M>, slot: &ThreadSlot, offset: u64) -> Option<Self> {
+        let used = slot.intents_set.load(pool.medium(), Relaxed);
         let number = used.trailing_ones();
-        seat.notes.get(number as usize)?.store(pool.medium(), offset, Relaxed);
+        slot.intents.get(number as usize)?.store(pool.medium(), offset, Relaxed);
         // ORDER: Release: the place before the bit that says it is there. Only this thread writes either; who reads them does so after its death.
-        seat.noted.store(pool.medium().point("intent.record"), used | 1 << number, Release);
-        if M::VOLATILE_CACHE && pool.is_among_hosts() {
+        slot.intents_set.store(pool.medium().point("intent.record"), used | 1 << number, Release);
+        if M::VOLATILE_CACHE && pool.is_multi_host() {
             // PERSIST: the note, before the lock is tried. A host that goes down before it is durable does not hold the lock; one that goes down later has noted it. Of the two lines the
             // second one alone may have arrived: then another lock seems to be noted, which nobody frees unless it has the dead one's name.
             pool.medium().point("intent.write-back");
-            pool.region.write_back(&seat.notes[number as usize]);
+            pool.region.write_back(&slot.intents[number as usize]);
             pool.medium().point("intent-set.write-back");
-            pool.region.write_back(&seat.noted);
+            pool.region.write_back(&slot.intents_set);
             pool.medium().point("intent.fence");
             pool.region.fence();
         }
-        NonZeroU64::new(pool.index_of(seat) << SEAT_SHIFT | IS_NOTE | u64::from(number)).map(Self)
+        NonZeroU64::new(pool.index_of(slot) << SLOT_SHIFT | IS_INTENT | u64::from(number)).map(Self)
     }
 
     #[cold]
-    fn make_further<M: MappedMedium>(pool: &Inner<M>, offset: u64) -> Self {
-        let further = FURTHER.get();
-        let known = (further.pool == pool.id).then(|| pool.seat(further.index));
-        let note = known.and_then(|seat| Self::make_in(pool, seat, offset)).unwrap_or_else(|| {
+    fn record_in_extra_slot<M: MappedMedium>(pool: &Inner<M>, offset: u64) -> Self {
+        let extra = EXTRA.get();
+        let known = (extra.pool == pool.id).then(|| pool.thread_slot(extra.index));
+        let intent = known.and_then(|slot| Self::record_in(pool, slot, offset)).unwrap_or_else(|| {
             // The one before, if there was one, stays this thread's until its notes are struck out.
-            let index = pool.claim_any();
-            FURTHER.set(Further { pool: pool.id, index });
-            let note = Self::make_in(pool, pool.seat(index), offset);
-            note.expect("nobody has noted anything in a seat that was free")
+            let index = pool.claim_extra_slot();
+            EXTRA.set(ExtraSlot { pool: pool.id, index });
+            let intent = Self::record_in(pool, pool.thread_slot(index), offset);
+            intent.expect("nobody has noted anything in a seat that was free")
         });
-        Self(note.0 | IN_FURTHER)
+        Self(intent.0 | IN_EXTRA)
     }
 
     /// The lock is free, or another's. (Not inlined: only shared pools need it, and who drops a lock of another one is short without it.)
     #[inline(never)]
-    pub(crate) fn strike_out<M: MappedMedium>(&self, pool: &Inner<M>) {
-        let note = self.0.get();
-        let index = (note >> SEAT_SHIFT) as u32;
-        let noted = &pool.seat(index).noted;
-        let left = noted.load(pool.medium(), Relaxed) & !(1 << (note & NUMBER));
+    pub(crate) fn clear<M: MappedMedium>(&self, pool: &Inner<M>) {
+        let intent = self.0.get();
+        let index = (intent >> SLOT_SHIFT) as u32;
+        let intents_set = &pool.thread_slot(index).intents_set;
+        let left = intents_set.load(pool.medium(), Relaxed) & !(1 << (intent & NUMBER));
         // ORDER: Release: after the lock was freed.
-        noted.store(pool.medium(), left, Release);
-        if note & IN_FURTHER != 0 && left == 0 {
-            Self::leave(pool, index);
+        intents_set.store(pool.medium(), left, Release);
+        if intent & IN_EXTRA != 0 && left == 0 {
+            Self::return_extra_slot(pool, index);
         }
     }
 
     #[cold]
-    fn leave<M: MappedMedium>(pool: &Inner<M>, index: u32) {
-        if FURTHER.get() == (Further { pool: pool.id, index }) {
-            FURTHER.set(NONE);
+    fn return_extra_slot<M: MappedMedium>(pool: &Inner<M>, index: u32) {
+        if EXTRA.get() == (ExtraSlot { pool: pool.id, index }) {
+            EXTRA.set(NONE);
         }
-        pool.unclaim(index);
+        pool.release_slot(index);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{NOTES, Note};
+    use super::{INTENTS, Intent};
     use crate::small::participants;
     use crate::{Geometry, Lock, Locked, Pool};
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -120,7 +120,7 @@ mod tests {
     const SEATS: usize = 4;
 
     fn shared() -> (tempfile::TempDir, [Pool<Shm>; 2]) {
-        participants(Geometry { seats: SEATS as u32, ..Geometry::tiny() })
+        participants(Geometry { thread_slots: SEATS as u32, ..Geometry::tiny() })
     }
 
     /// So many locks, all free.
@@ -137,8 +137,8 @@ mod tests {
     }
 
     #[test]
-    fn whoever_survives_frees_all_locks_however_many() {
-        for count in [NOTES, NOTES + 1, 3 * NOTES] {
+    fn survivor_releases_all_locks_of_the_dead() {
+        for count in [INTENTS, INTENTS + 1, 3 * INTENTS] {
             let (_directory, [dead, survivor]) = shared();
             let at = locks(&dead, count);
             let guard = dead.pin();
@@ -147,39 +147,42 @@ mod tests {
             dead.abandon();
             assert_eq!(survivor.recover_dead(), 1);
             let held = (0..count).filter(|&n| lock(&survivor, at, n).is_held(&survivor)).count();
-            assert_eq!((held, survivor.0.count_seats()), (0, 0), "of {count}");
+            assert_eq!((held, survivor.0.count_taken_slots()), (0, 0), "of {count}");
         }
     }
 
-    fn noted(pool: &Pool<Shm>) -> usize {
-        pool.0.used_seats().map(|seat| seat.noted.load(pool.medium(), Relaxed).count_ones() as usize).sum()
+    fn intents_set(pool: &Pool<Shm>) -> usize {
+        pool.0
+            .used_slots()
+            .map(|slot| slot.intents_set.load(pool.medium(), Relaxed).count_ones() as usize)
+            .sum()
     }
 
     #[test]
-    fn a_further_seat_is_given_back_with_its_last_note_in_whichever_order_locks_are_freed() {
+    fn extra_slot_is_returned_with_its_last_intent() {
         let (_directory, [pool, other]) = shared();
-        let (at, at_other) = (locks(&pool, 3 * NOTES), locks(&other, 1));
+        let (at, at_other) = (locks(&pool, 3 * INTENTS), locks(&other, 1));
         let (guard, guard_of_other) = (pool.pin(), other.pin());
         for (first, count) in
-            [(0, NOTES + 3), (5, 2 * NOTES), (17, 3 * NOTES), (31, 3 * NOTES), (0, NOTES + 1)]
+            [(0, INTENTS + 3), (5, 2 * INTENTS), (17, 3 * INTENTS), (31, 3 * INTENTS), (0, INTENTS + 1)]
         {
             let mut held: Vec<Option<Locked<'_, Shm>>> =
                 (0..count).map(|n| Some(lock(&pool, at, n).acquire(&guard))).collect();
             drop(lock(&other, at_other, 0).acquire(&guard_of_other));
-            let seats = count.div_ceil(NOTES) as u64;
-            assert_eq!(pool.0.count_seats(), 1 + seats, "of this thread in both, and the further ones");
+            let slots = count.div_ceil(INTENTS) as u64;
+            assert_eq!(pool.0.count_taken_slots(), 1 + slots, "of this thread in both, and the further ones");
             for left in (0..count).rev() {
                 drop(held[(first + 5 * left) % count].take());
-                assert_eq!(noted(&pool), left, "from {first} on, of {count}");
+                assert_eq!(intents_set(&pool), left, "from {first} on, of {count}");
             }
-            assert_eq!(pool.0.count_seats(), 2, "from {first} on, of {count}");
+            assert_eq!(pool.0.count_taken_slots(), 2, "from {first} on, of {count}");
         }
     }
 
     #[test]
-    fn without_a_seat_for_its_notes_a_thread_goes_no_further_and_what_it_has_is_free_again() {
+    fn lock_without_extra_slot_panics_and_releases_others() {
         let (_directory, [pool, _other]) = shared();
-        let room = SEATS * NOTES;
+        let room = SEATS * INTENTS;
         let at = locks(&pool, room + 1);
         let guard = pool.pin();
         let held: Vec<_> = (0..room).map(|n| lock(&pool, at, n).acquire(&guard)).collect();
@@ -188,12 +191,12 @@ mod tests {
         assert_eq!(*message, "the pool's 4 seats are all taken");
         drop(held);
         assert!((0..=room).all(|n| !lock(&pool, at, n).is_held(&pool)));
-        assert_eq!(pool.0.count_seats(), 1);
+        assert_eq!(pool.0.count_taken_slots(), 1);
         drop(lock(&pool, at, room).acquire(&guard));
     }
 
     #[test]
-    fn a_lock_that_the_dead_one_tried_and_a_living_one_holds_stays_with_that_one() {
+    fn lock_tried_by_the_dead_stays_with_its_live_holder() {
         let (_directory, [dead, survivor]) = shared();
         let at = locks(&survivor, 2);
         let guard = survivor.pin();
@@ -201,37 +204,37 @@ mod tests {
         let guard_of_dead = dead.pin();
         drop(lock(&dead, at, 1).acquire(&guard_of_dead));
         // It is killed between its note and its look at the lock; and the other one it holds.
-        Note::make(&dead.0, guard_of_dead.seat(), at);
+        Intent::record(&dead.0, guard_of_dead.thread_slot(), at);
         std::mem::forget(lock(&dead, at, 1).acquire(&guard_of_dead));
         std::mem::forget(guard_of_dead);
         dead.abandon();
         assert_eq!(survivor.recover_dead(), 1);
-        let me = (u32::from(survivor.owner().participant), survivor.owner().incarnation);
+        let own = (u32::from(survivor.owner().participant), survivor.owner().incarnation);
         let holders = [0, 1].map(|n| lock(&survivor, at, n).holder(&survivor.0));
-        assert_eq!((holders, noted(&survivor)), ([Some(me), None], 1));
+        assert_eq!((holders, intents_set(&survivor)), ([Some(own), None], 1));
         drop(held);
-        assert_eq!((lock(&survivor, at, 0).is_held(&survivor), noted(&survivor)), (false, 0));
+        assert_eq!((lock(&survivor, at, 0).is_held(&survivor), intents_set(&survivor)), (false, 0));
     }
 
     #[test]
-    fn who_finds_a_lock_held_leaves_no_note() {
+    fn failed_try_leaves_no_intent() {
         let (_directory, [pool, other]) = shared();
         let at = locks(&pool, 1);
         let (guard, guard_of_other) = (pool.pin(), other.pin());
         let held = lock(&pool, at, 0).acquire(&guard);
         assert!(lock(&other, at, 0).try_acquire(&guard_of_other).is_none());
-        assert_eq!(noted(&pool), 1, "its holder's");
+        assert_eq!(intents_set(&pool), 1, "its holder's");
         drop(held);
-        assert_eq!(noted(&pool), 0);
+        assert_eq!(intents_set(&pool), 0);
     }
 
     #[test]
-    fn who_has_a_pool_for_itself_notes_nothing() {
+    fn exclusive_pool_records_no_intents() {
         let pool = Pool::<Shm>::anonymous(1 << 20).unwrap();
-        let at = locks(&pool, 2 * NOTES);
+        let at = locks(&pool, 2 * INTENTS);
         let guard = pool.pin();
-        let held: Vec<_> = (0..2 * NOTES).map(|n| lock(&pool, at, n).acquire(&guard)).collect();
-        assert_eq!((noted(&pool), pool.0.count_seats()), (0, 1));
+        let held: Vec<_> = (0..2 * INTENTS).map(|n| lock(&pool, at, n).acquire(&guard)).collect();
+        assert_eq!((intents_set(&pool), pool.0.count_taken_slots()), (0, 1));
         drop(held);
     }
 }

@@ -86,7 +86,7 @@ fn sum(notice: &[u8]) -> u64 {
 /// The text of a notice, if it is valid for the participant whose table entry is `slot`.
 fn decode(notice: &[u8], slot: &[u8]) -> Option<String> {
     let word = |i: usize| notice.as_chunks().0.get(i).map_or(0, |&piece| u64::from_le_bytes(piece));
-    let (incarnation, opened_ms) = participants::life_in(slot)?;
+    let (incarnation, opened_ms) = participants::incarnation_and_open_time(slot)?;
     let holds = word(0) == sum(notice) && word(1) == u64::from(incarnation) && word(2) == opened_ms;
     let text = notice.get(8 * TEXT_WORD..)?.split(|&byte| byte == 0).next()?;
     holds.then(|| String::from_utf8_lossy(text).into_owned())

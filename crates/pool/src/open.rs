@@ -6,11 +6,11 @@
 use crate::error::{Durability, OpenError, Problem};
 use crate::file::{self, Purpose};
 use crate::layout::{Geometry, Layout, MAX_POOL, PAGE};
-use crate::lifetime::{Opening, allocator_sum, boot_id, next_life};
+use crate::lifetime::{Opening, allocator_sum, boot_id, next_open};
 use crate::liveness::Liveness;
-use crate::options::{Place, PoolOptions};
-use crate::participants::About;
-use crate::pool::{self, Life, Pins, Pool, Start};
+use crate::options::{Location, PoolOptions};
+use crate::participants::ProcessInfo;
+use crate::pool::{self, OpenedAs, Pins, Pool, Start};
 use crate::superblock::{self, LABEL_BYTES, Superblock};
 use crate::{clock, participants};
 use rustix::io::Errno;
@@ -94,22 +94,24 @@ impl PoolOptions {
 
     fn create_somewhere<M: MappedMedium>(&self) -> Result<Pool<M>, Problem> {
         match &self.place {
-            Place::Anonymous => {
+            Location::Anonymous => {
                 let superblock = self.superblock::<M>(self.size / PAGE * PAGE)?;
                 let reserve = self.reserve(superblock.size) as usize;
                 let mapping = Mapping::anonymous(superblock.size as usize, reserve).map_err(Problem::Map)?;
                 self.format(self.medium(mapping), superblock, None)
             }
-            Place::Path(path) if file::is_device(path) => self.create_in(file::open(path, Purpose::Write)?),
-            Place::File(file) => self.create_in(file.try_clone().map_err(|e| Problem::Os("make", e))?),
-            Place::Path(path) => self.create_at(&SystemFiles, path),
+            Location::Path(path) if file::is_device(path) => {
+                self.create_in(file::open(path, Purpose::Write)?)
+            }
+            Location::File(file) => self.create_in(file.try_clone().map_err(|e| Problem::Os("make", e))?),
+            Location::Path(path) => self.create_at(&SystemFiles, path),
         }
     }
 
     /// As [`PoolOptions::create`] at a path, through another file layer than the machine's. For tests.
     #[doc(hidden)]
     pub fn create_through<M: MappedMedium, F: Files>(&self, files: &F) -> Result<Pool<M>, OpenError> {
-        let Place::Path(path) = &self.place else { return self.create() };
+        let Location::Path(path) = &self.place else { return self.create() };
         self.create_at(files, path).map_err(|problem| self.error(problem))
     }
 
@@ -169,10 +171,10 @@ impl PoolOptions {
     fn open_somewhere<M: MappedMedium>(&self) -> Result<Pool<M>, Problem> {
         let purpose = self.purpose();
         let file = match &self.place {
-            Place::Anonymous => return Err(Problem::Missing),
-            Place::Path(path) => file::open(path, purpose)?,
-            Place::File(file) if self.shares() => file::opened_anew(file)?,
-            Place::File(file) => file.try_clone().map_err(|e| Problem::Os("open", e))?,
+            Location::Anonymous => return Err(Problem::Missing),
+            Location::Path(path) => file::open(path, purpose)?,
+            Location::File(file) if self.shares() => file::opened_anew(file)?,
+            Location::File(file) => file.try_clone().map_err(|e| Problem::Os("open", e))?,
         };
         file::hold(&file, purpose)?;
         let Some(liveness) = self.liveness(&file)? else { return self.open_held(file, None) };
@@ -258,9 +260,9 @@ impl PoolOptions {
             sequence: 1,
             uuid,
             generation: 1,
-            era: 1,
+            open_seq: 1,
             clean: false,
-            unsettled: false,
+            collection_pending: false,
             durability: durability::<M>(),
             assumed_persistent: false,
             size,
@@ -285,8 +287,8 @@ impl PoolOptions {
         let layout = Layout::new(superblock.geometry).map_err(Problem::Geometry)?;
         let (start, size, pins) = (Start::Created, superblock.size, self.pins);
         let name = self.name();
-        let life = Life { name, start, writes: true, size, superblock, copy: 1, pins, liveness };
-        self.begin(region, layout, life)
+        let opened = OpenedAs { name, start, writes: true, size, superblock, copy: 1, pins, liveness };
+        self.begin(region, layout, opened)
     }
 
     /// Goes on with the pool that lies in `medium`.
@@ -314,7 +316,7 @@ impl PoolOptions {
             // It decides nothing about a pool that was left in use.
             allocator_sum: if found.superblock.clean { allocator_sum(&region, &layout) } else { 0 },
         };
-        let (superblock, start) = next_life(&found.superblock, &opening)?;
+        let (superblock, start) = next_open(&found.superblock, &opening)?;
         let (expected, len) = (superblock.size, region.medium().len() as u64);
         if len < if self.salvage { layout.smallest() } else { expected } {
             return Err(Problem::Truncated { expected, found: len });
@@ -323,8 +325,8 @@ impl PoolOptions {
         let (size, pins) = (expected.min(len), self.pins);
         let (writes, copy) = (self.writes(), 1 - found.copy);
         let name = self.name();
-        let life = Life { name, start, writes, size, superblock, copy, pins, liveness };
-        self.begin(region, layout, life)
+        let opened = OpenedAs { name, start, writes, size, superblock, copy, pins, liveness };
+        self.begin(region, layout, opened)
     }
 
     /// Goes in to a pool that others have open. Nobody else comes or goes meanwhile.
@@ -345,14 +347,15 @@ impl PoolOptions {
         }
         let index = free_slot(&region, &layout, &*liveness)?;
         let is_left = participants::holder_of(&region, &layout, index).is_some();
-        let owner = participants::attach(&region, &layout, superblock.generation, &self.about(), index);
+        let owner =
+            participants::attach(&region, &layout, superblock.generation, &self.process_info(), index);
         if let Err((wanted, reserved)) = pool::check_addresses(&region, &layout) {
             // It has grown since its size was read. The slot is left as by one that has died: somebody may have left more in it than this one.
             liveness.release(index);
             return Err(Problem::Map(MapError::Reserved { wanted, reserved }));
         }
         let (start, size) = (terms.start, superblock.size);
-        let life = Life {
+        let opened = OpenedAs {
             name: self.name(),
             start,
             writes: true,
@@ -362,9 +365,9 @@ impl PoolOptions {
             pins: self.pins,
             liveness: Some(liveness),
         };
-        let pool = Pool::join(region, layout, owner, life, terms);
+        let pool = Pool::join(region, layout, owner, opened, terms);
         if is_left {
-            pool.0.recover(index);
+            pool.0.recover_participant(index);
         }
         Ok(pool)
     }
@@ -375,17 +378,22 @@ impl PoolOptions {
         &self,
         region: Region<M>,
         layout: Layout,
-        life: Life,
+        opened: OpenedAs,
     ) -> Result<Pool<M>, Problem> {
-        if life.start != Start::Created {
+        if opened.start != Start::Created {
             // PERSIST: before any other store. A crash before finds the pool as it was closed, or as it was left.
-            life.superblock.store(&region, life.copy).map_err(Problem::Map)?;
+            opened.superblock.store(&region, opened.copy).map_err(Problem::Map)?;
         }
-        if let Some(liveness) = &life.liveness {
+        if let Some(liveness) = &opened.liveness {
             liveness.claim(0).map_err(Problem::NoLocks)?;
         }
-        let owner = participants::attach_alone(&region, &layout, life.superblock.generation, &self.about());
-        let pool = Pool::start(region, layout, owner, life)?;
+        let owner = participants::attach_exclusive(
+            &region,
+            &layout,
+            opened.superblock.generation,
+            &self.process_info(),
+        );
+        let pool = Pool::start(region, layout, owner, opened)?;
         if pool.found() == Start::Created {
             // PERSIST: after everything else. A crash before leaves no pool.
             pool.store_superblock().map_err(Problem::Map)?;
@@ -394,8 +402,12 @@ impl PoolOptions {
     }
 
     /// What the participant table says of who opens the pool.
-    fn about(&self) -> About {
-        if self.reproducible { About::nobody() } else { About::this_process(self.program_name()) }
+    fn process_info(&self) -> ProcessInfo {
+        if self.reproducible {
+            ProcessInfo::placeholder()
+        } else {
+            ProcessInfo::this_process(self.program_name())
+        }
     }
 
     fn assumed<M: MappedMedium>(&self, medium: &M) -> bool {
@@ -431,7 +443,7 @@ fn free_slot<M: MappedMedium>(
             return Ok(index);
         }
     }
-    let all = participants::all_living(region, layout, liveness, None);
+    let all = participants::live_participants(region, layout, liveness, None);
     Err(Problem::Crowded(all.into_iter().map(|(_, holder)| holder).collect()))
 }
 
@@ -515,7 +527,7 @@ mod tests {
     use terrace_medium::{Dram, Shm};
 
     #[test]
-    fn a_name_and_a_seed_are_random_but_for_what_says_that_the_name_is() {
+    fn uuid_and_seed_are_random_except_version_bits() {
         let drawn: Vec<(u128, u64)> = (0..64).map(|_| random().unwrap()).collect();
         let (uuids, seeds): (Vec<u128>, Vec<u64>) = drawn.into_iter().unzip();
         assert!(uuids.iter().all(|uuid| uuid >> 76 & 0xf == 4 && uuid >> 62 & 3 == 2));
@@ -550,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_has_the_whole_pages_of_its_medium_and_is_opened_only_where_all_of_it_is() {
+    fn pool_uses_whole_pages_and_refuses_a_shorter_medium() {
         let medium = |bytes: u64| {
             let file = tempfile::tempfile_in("/dev/shm").unwrap();
             file.set_len(16 * PAGE + bytes).unwrap();
@@ -566,7 +578,7 @@ mod tests {
         assert_eq!(pool.size(), 16 * PAGE);
         pool.close().unwrap();
         let refused = options.open_on(part).err().unwrap().problem;
-        let told = matches!(refused, Problem::Truncated { expected, found } if expected == 16 * PAGE && found == 15 * PAGE);
-        assert!(told, "{refused:?}");
+        let is_truncated = matches!(refused, Problem::Truncated { expected, found } if expected == 16 * PAGE && found == 15 * PAGE);
+        assert!(is_truncated, "{refused:?}");
     }
 }

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Where a pool lies.
-pub(crate) enum Place {
+pub(crate) enum Location {
     Anonymous,
     Path(PathBuf),
     File(File),
@@ -30,7 +30,7 @@ pub(crate) enum Place {
 /// What the pool keeps through which crash follows from the medium: [`Pmem`](terrace_medium::Pmem), or any with a volatile cache,
 /// is durability `power`, the others are `process`.
 pub struct PoolOptions {
-    pub(crate) place: Place,
+    pub(crate) place: Location,
     pub(crate) size: u64,
     pub(crate) max_size: Option<u64>,
     pub(crate) geometry: Option<Geometry>,
@@ -51,20 +51,20 @@ pub struct PoolOptions {
 impl PoolOptions {
     /// A pool in the file or device-DAX device `path`.
     pub fn at(path: impl AsRef<Path>) -> Self {
-        Self::new(Place::Path(path.as_ref().into()))
+        Self::new(Location::Path(path.as_ref().into()))
     }
 
     /// A pool in a file that is open already, such as a memfd. Who has another handle to the same open file is not kept out.
     pub fn in_file(file: File) -> Self {
-        Self::new(Place::File(file))
+        Self::new(Location::File(file))
     }
 
     /// A pool in memory that is gone with the process. It can be made, not opened.
     pub fn anonymous() -> Self {
-        Self::new(Place::Anonymous)
+        Self::new(Location::Anonymous)
     }
 
-    fn new(place: Place) -> Self {
+    fn new(place: Location) -> Self {
         Self {
             place,
             size: 1 << 30,
@@ -192,9 +192,9 @@ impl PoolOptions {
     /// What the error messages call the pool.
     pub(crate) fn name(&self) -> PathBuf {
         match &self.place {
-            Place::Path(path) => path.clone(),
-            Place::File(_) => "(an open file)".into(),
-            Place::Anonymous => "(anonymous memory)".into(),
+            Location::Path(path) => path.clone(),
+            Location::File(_) => "(an open file)".into(),
+            Location::Anonymous => "(anonymous memory)".into(),
         }
     }
 
@@ -205,7 +205,7 @@ impl PoolOptions {
 
     /// Whether others may come in while it is open.
     pub(crate) fn shares(&self) -> bool {
-        self.shared && self.writes() && !matches!(self.place, Place::Anonymous)
+        self.shared && self.writes() && !matches!(self.place, Location::Anonymous)
     }
 
     pub(crate) fn writes(&self) -> bool {

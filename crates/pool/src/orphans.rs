@@ -13,11 +13,11 @@
 //!
 //! A list is walked while others push and pop. What was pushed before the collection and is still there, which has no note, stays as it is under whatever is pushed
 //! on it and popped again. What has a note may be pushed anew at any time; its link counts only if the head of the list has not changed since the walk began.
-//! For as long as the collector looks at a slab it does not become anything else (`look_into`).
+//! For as long as the collector looks at a slab it does not become anything else (`inspect_unit`).
 
 use crate::pool::Inner;
-use crate::shared::NOTE;
-use crate::zones::{State, Use};
+use crate::shared::ROUND;
+use crate::zones::{UnitState, UnitUse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use terrace_medium::MappedMedium;
@@ -59,15 +59,15 @@ enum Known {
 }
 
 /// Slabs that may be nobody's, and what each said when that was found.
-pub(crate) type Suspects = BTreeMap<u64, State>;
+pub(crate) type OrphanCandidates = BTreeMap<u64, UnitState>;
 
 impl<M: MappedMedium> Inner<M> {
-    fn is_noted(&self, unit: u64) -> bool {
-        self.unit(unit).link.load(self.medium(), Relaxed) & NOTE == self.note()
+    fn is_in_round(&self, unit: u64) -> bool {
+        self.unit(unit).link.load(self.medium(), Relaxed) & ROUND == self.round()
     }
 
     /// The slabs that may be nobody's, where those in `owned` are in caches, with what they say. And whether all lists could be walked.
-    pub(crate) fn suspects(&self, owned: &BTreeSet<u64>) -> (Suspects, bool) {
+    pub(crate) fn orphan_candidates(&self, owned: &BTreeSet<u64>) -> (OrphanCandidates, bool) {
         let words = self.memory.zones.units(self.size()).div_ceil(64) as usize;
         let (mut listed, mut complete) = (Units(vec![0; words]), true);
         let mut known = Vec::new();
@@ -83,19 +83,20 @@ impl<M: MappedMedium> Inner<M> {
         }
         // ORDER: Relaxed, this and the states: what was so when the grace began is seen. What has changed since is noted, and `adopt` asks again after a grace and sees the note.
         let reserve = self.shared().reserve.load(self.medium().point("reserve.orphan"), Relaxed);
-        let suspect = |unit: u64| {
-            let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
+        let candidate = |unit: u64| {
+            let state = UnitState(self.unit(unit).state.load(self.medium(), Relaxed));
             let is_apart = match (state.usage(), state.class()) {
-                (Use::Owned, Some(_)) => !owned.contains(&unit),
-                (Use::Listed, Some(class)) => {
+                (UnitUse::Owned, Some(_)) => !owned.contains(&unit),
+                (UnitUse::Listed, Some(class)) => {
                     known.get(class) == Some(&Known::Whole) && !listed.contains(unit)
                 }
-                (Use::Reserve, Some(_)) => self.memory.zones.start_of(unit) != reserve,
+                (UnitUse::Reserve, Some(_)) => self.memory.zones.start_of(unit) != reserve,
                 _ => false,
             };
-            (is_apart && state.era() == self.era && !self.is_noted(unit)).then_some((unit, state))
+            (is_apart && state.open_seq() == self.open_seq && !self.is_in_round(unit))
+                .then_some((unit, state))
         };
-        (self.all_units().filter_map(suspect).collect(), complete)
+        (self.all_units().filter_map(candidate).collect(), complete)
     }
 
     /// Walks the list of class `number` until it has seen everything in it that has no note.
@@ -116,18 +117,18 @@ impl<M: MappedMedium> Inner<M> {
         // ORDER: Relaxed: who stored a link with a note behind what the walk began with had seen a later head, and this comes behind the Acquire that found that link; so does it behind the
         // state of a slab that has left the list.
         let undisturbed = || list.head.load(self.medium().point("walk.head-again"), Relaxed) == head;
-        let listed = State::slab(self.era, number, Use::Listed);
-        let mut next = head & !NOTE;
+        let listed = UnitState::slab(self.open_seq, number, UnitUse::Listed);
+        let mut next = head & !ROUND;
         for _ in 0..=self.memory.zones.units(self.size()) {
             let Some(unit) = next.checked_sub(1) else { return Walk::Whole };
             if self.unit_at(self.memory.zones.start_of(unit)).is_none() {
                 return if undisturbed() { Walk::Damaged } else { Walk::Disturbed };
             }
-            // ORDER: Acquire: pairs with the Release of the link in `push` and `own`.
-            let (state, link) = self.look_into(unit, |state| {
+            // ORDER: Acquire: pairs with the Release of the link in `push` and `take_ownership`.
+            let (state, link) = self.inspect_unit(unit, |state| {
                 (state, self.unit(unit).link.load(self.medium().point("walk.link"), Acquire))
             });
-            let is_stable = state == listed && link & NOTE != self.note();
+            let is_stable = state == listed && link & ROUND != self.round();
             if !is_stable && !undisturbed() {
                 return Walk::Disturbed;
             }
@@ -135,25 +136,25 @@ impl<M: MappedMedium> Inner<M> {
                 return Walk::Damaged;
             }
             seen.insert(unit);
-            next = link & !NOTE;
+            next = link & !ROUND;
         }
         if undisturbed() { Walk::Damaged } else { Walk::Disturbed }
     }
 
     /// Takes over a slab that was suspect in `state` if it is nobody's: then it is owned, by the collector.
-    pub(crate) fn adopt(&self, unit: u64, state: State) -> bool {
+    pub(crate) fn adopt(&self, unit: u64, state: UnitState) -> bool {
         // One that says something else now was somebody's, who has taken the second step; and another may be at the first one of the next change, of which there is no note yet.
         let says_the_same = self.unit(unit).state.load(self.medium(), Acquire) == state.0;
-        let Some(number) = state.class().filter(|_| says_the_same && !self.is_noted(unit)) else {
+        let Some(number) = state.class().filter(|_| says_the_same && !self.is_in_round(unit)) else {
             return false;
         };
         match state.usage() {
-            Use::Owned => true,
-            Use::Listed => self.own(unit, number),
-            Use::Reserve
+            UnitUse::Owned => true,
+            UnitUse::Listed => self.take_ownership(unit, number),
+            UnitUse::Reserve
                 if self.shared().reserve.load(self.medium(), Acquire) != self.memory.zones.start_of(unit) =>
             {
-                let owned = state.with(Use::Owned);
+                let owned = state.with(UnitUse::Owned);
                 self.unit(unit).state.store(self.medium(), owned.0, SeqCst);
                 true
             }
@@ -167,26 +168,26 @@ mod tests {
     use super::*;
     use crate::crossings::{Hooked, hooked};
     use crate::pool::Pool;
-    use crate::small::alone;
+    use crate::small::exclusive_pool;
     use terrace_medium::{Access, Dram, Word};
 
     /// The class whose lists and slabs the tests look at.
     const NUMBER: usize = 5;
 
     /// A slab of class `number` in use `usage` that is nowhere.
-    fn slab_of<M: MappedMedium>(pool: &Pool<M>, number: usize, usage: Use) -> u64 {
+    fn slab_of<M: MappedMedium>(pool: &Pool<M>, number: usize, usage: UnitUse) -> u64 {
         pool.0.take_unit(number, pool.0.memory.classes.get(number).unwrap(), usage).unwrap()
     }
 
-    fn slab<M: MappedMedium>(pool: &Pool<M>, usage: Use) -> u64 {
+    fn slab<M: MappedMedium>(pool: &Pool<M>, usage: UnitUse) -> u64 {
         slab_of(pool, NUMBER, usage)
     }
 
-    fn state<M: MappedMedium>(pool: &Pool<M>, unit: u64) -> State {
-        State(pool.0.unit(unit).state.load(pool.medium(), Relaxed))
+    fn state<M: MappedMedium>(pool: &Pool<M>, unit: u64) -> UnitState {
+        UnitState(pool.0.unit(unit).state.load(pool.medium(), Relaxed))
     }
 
-    fn set_state<M: MappedMedium>(pool: &Pool<M>, unit: u64, state: State) {
+    fn set_state<M: MappedMedium>(pool: &Pool<M>, unit: u64, state: UnitState) {
         pool.0.unit(unit).state.store(pool.medium(), state.0, Relaxed);
     }
 
@@ -199,13 +200,13 @@ mod tests {
     }
 
     /// Writes into a slab's link that somebody has owned or pushed it during this collection.
-    fn note<M: MappedMedium>(pool: &Pool<M>, unit: u64) {
-        link(pool, unit).fetch_or(pool.medium(), pool.0.note(), Relaxed);
+    fn set_round<M: MappedMedium>(pool: &Pool<M>, unit: u64) {
+        link(pool, unit).fetch_or(pool.medium(), pool.0.round(), Relaxed);
     }
 
     /// A slab in the list, in front of those that are in it.
     fn listed<M: MappedMedium>(pool: &Pool<M>) -> u64 {
-        let unit = slab(pool, Use::Listed);
+        let unit = slab(pool, UnitUse::Listed);
         pool.0.push(unit, pool.0.unit(unit), state(pool, unit));
         unit
     }
@@ -234,16 +235,16 @@ mod tests {
 
     #[test]
     fn a_walk_sees_what_is_in_the_list_whenever_it_was_put_there() {
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         assert_eq!(walk_once(&pool), (Walk::Whole, vec![]));
         let mut all = vec![listed(&pool), listed(&pool)];
         // During an earlier collection, whose notes are nobody's any more.
-        pool.0.begin_marking();
+        pool.0.start_marking();
         all.extend([listed(&pool), listed(&pool)]);
         // And during this one.
-        pool.0.begin_marking();
+        pool.0.start_marking();
         all.extend([listed(&pool), listed(&pool)]);
-        slab(&pool, Use::Listed);
+        slab(&pool, UnitUse::Listed);
         all.sort_unstable();
         assert_eq!(walk_once(&pool), (Walk::Whole, all));
         assert!(pool.0.walk(NUMBER, &mut no_units()) == Walk::Whole);
@@ -261,18 +262,18 @@ mod tests {
     }
 
     fn has_one_that_is_owned(pool: &Pool<Hooked>, unit: u64) {
-        set_state(pool, unit, state(pool, unit).with(Use::Owned));
+        set_state(pool, unit, state(pool, unit).with(UnitUse::Owned));
     }
 
     fn has_one_of_another_class(pool: &Pool<Hooked>, unit: u64) {
-        set_state(pool, unit, State::slab(pool.0.era, NUMBER + 1, Use::Listed));
+        set_state(pool, unit, UnitState::slab(pool.0.open_seq, NUMBER + 1, UnitUse::Listed));
     }
 
     const SPOILT: [Spoil; 4] =
         [leads_out_of_the_pool, leads_round, has_one_that_is_owned, has_one_of_another_class];
 
     /// Walks the list once while another puts a slab into it, after the link of `at` was looked at. Returns how it ended, and what was seen.
-    fn walk_beside(pool: &Pool<Hooked>, at: u64) -> (Walk, Vec<u64>) {
+    fn walk_concurrently(pool: &Pool<Hooked>, at: u64) -> (Walk, Vec<u64>) {
         let at = pool.0.region.offset_of(link(pool, at)).raw();
         let (other, mut is_in) = (pool.clone(), false);
         let put_one_in = move |access, offset| {
@@ -284,15 +285,15 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_leads_nowhere_is_damaged_unless_others_have_changed_it_meanwhile() {
+    fn broken_list_is_damaged_unless_changed_concurrently() {
         for spoil in SPOILT {
-            for beside in [false, true] {
-                let pool = alone::<Hooked>();
-                pool.0.begin_marking();
+            for concurrent in [false, true] {
+                let pool = exclusive_pool::<Hooked>();
+                pool.0.start_marking();
                 let unit = listed(&pool);
                 spoil(&pool, unit);
-                let (ended, _) = if beside { walk_beside(&pool, unit) } else { walk_once(&pool) };
-                assert_eq!(ended, if beside { Walk::Disturbed } else { Walk::Damaged });
+                let (ended, _) = if concurrent { walk_concurrently(&pool, unit) } else { walk_once(&pool) };
+                assert_eq!(ended, if concurrent { Walk::Disturbed } else { Walk::Damaged });
                 // By now nobody changes it.
                 let ended = pool.0.walk(NUMBER, &mut no_units());
                 assert_eq!(ended, Walk::Damaged);
@@ -301,22 +302,22 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_the_list_before_the_collection_is_seen_under_what_others_put_on_it() {
-        let pool = alone::<Hooked>();
+    fn walk_sees_old_entries_below_new_ones() {
+        let pool = exclusive_pool::<Hooked>();
         let mut all = [listed(&pool), listed(&pool), listed(&pool)];
-        pool.0.begin_marking();
-        let found = walk_beside(&pool, all[2]);
+        pool.0.start_marking();
+        let found = walk_concurrently(&pool, all[2]);
         all.sort_unstable();
         assert_eq!(found, (Walk::Whole, all.to_vec()));
     }
 
     #[test]
-    fn the_link_of_what_was_put_in_during_the_collection_is_followed_only_while_nobody_changes_the_list() {
-        let pool = alone::<Hooked>();
+    fn links_of_this_round_need_an_unchanged_list() {
+        let pool = exclusive_pool::<Hooked>();
         let before = listed(&pool);
-        pool.0.begin_marking();
+        pool.0.start_marking();
         let since = listed(&pool);
-        assert_eq!(walk_beside(&pool, since), (Walk::Disturbed, vec![]));
+        assert_eq!(walk_concurrently(&pool, since), (Walk::Disturbed, vec![]));
         // The next walk sees what is there now.
         let (ended, seen) = walk_once(&pool);
         assert!(ended == Walk::Whole && seen.len() == 3);
@@ -336,10 +337,10 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_walked_again_until_others_leave_it_alone_but_not_for_ever() {
+    fn disturbed_walk_is_retried_a_limited_number_of_times() {
         for (times, ended) in [(0, Walk::Whole), (100, Walk::Whole), (u32::MAX, Walk::Disturbed)] {
-            let pool = alone::<Hooked>();
-            pool.0.begin_marking();
+            let pool = exclusive_pool::<Hooked>();
+            pool.0.start_marking();
             let (unit, mut seen) = (listed(&pool), no_units());
             assert_eq!(hooked(restless(&pool, unit, times), || pool.0.walk(NUMBER, &mut seen)), ended);
             assert_eq!(seen.contains(unit), ended == Walk::Whole);
@@ -347,95 +348,97 @@ mod tests {
     }
 
     /// The units that are suspect where those in `owned` are in caches, and whether all lists could be walked.
-    fn suspects<M: MappedMedium>(pool: &Pool<M>, owned: &[u64]) -> (Vec<u64>, bool) {
-        let (suspects, complete) = pool.0.suspects(&owned.iter().copied().collect());
-        assert!(suspects.iter().all(|(&unit, &said)| said == state(pool, unit)));
-        (suspects.into_keys().collect(), complete)
+    fn candidates<M: MappedMedium>(pool: &Pool<M>, owned: &[u64]) -> (Vec<u64>, bool) {
+        let (candidates, complete) = pool.0.orphan_candidates(&owned.iter().copied().collect());
+        assert!(candidates.iter().all(|(&unit, &seen)| seen == state(pool, unit)));
+        (candidates.into_keys().collect(), complete)
     }
 
-    const LOSABLE: [Use; 3] = [Use::Owned, Use::Listed, Use::Reserve];
+    const LOSABLE: [UnitUse; 3] = [UnitUse::Owned, UnitUse::Listed, UnitUse::Reserve];
 
     #[test]
-    fn what_is_where_it_says_is_not_suspect() {
-        let pool = alone::<Dram>();
+    fn consistent_slabs_are_not_candidates() {
+        let pool = exclusive_pool::<Dram>();
         // The pool has a reserve.
         assert_ne!(pool.0.shared().reserve.load(pool.medium(), Relaxed), 0);
-        let (_, owned, _) = (listed(&pool), slab(&pool, Use::Owned), slab(&pool, Use::Full));
-        pool.0.begin_marking();
-        assert_eq!(suspects(&pool, &[owned]), (vec![], true));
+        let (_, owned, _) = (listed(&pool), slab(&pool, UnitUse::Owned), slab(&pool, UnitUse::Full));
+        pool.0.start_marking();
+        assert_eq!(candidates(&pool, &[owned]), (vec![], true));
     }
 
     #[test]
-    fn what_is_nowhere_is_suspect() {
-        let pool = alone::<Dram>();
-        let (_, owned) = (listed(&pool), slab(&pool, Use::Owned));
+    fn unlisted_slabs_without_owner_are_candidates() {
+        let pool = exclusive_pool::<Dram>();
+        let (_, owned) = (listed(&pool), slab(&pool, UnitUse::Owned));
         let mut lost = LOSABLE.map(|usage| slab(&pool, usage));
-        pool.0.begin_marking();
+        pool.0.start_marking();
         lost.sort_unstable();
-        assert_eq!(suspects(&pool, &[owned]), (lost.to_vec(), true));
+        assert_eq!(candidates(&pool, &[owned]), (lost.to_vec(), true));
     }
 
     #[test]
-    fn what_somebody_has_touched_during_the_collection_and_what_has_not_arrived_is_not_suspect() {
-        let pool = alone::<Dram>();
+    fn slabs_of_this_round_or_unrevalidated_are_no_candidates() {
+        let pool = exclusive_pool::<Dram>();
         let [touched, older] = [(); 2].map(|()| LOSABLE.map(|usage| slab(&pool, usage)));
-        let lost = slab(&pool, Use::Owned);
+        let lost = slab(&pool, UnitUse::Owned);
         // A collection that is over leaves its notes.
-        pool.0.begin_marking();
-        note(&pool, lost);
-        pool.0.begin_marking();
-        touched.iter().for_each(|&unit| note(&pool, unit));
-        older.iter().for_each(|&unit| set_state(&pool, unit, state(&pool, unit).in_era(pool.0.era - 1)));
-        assert_eq!(suspects(&pool, &[]), (vec![lost], true));
+        pool.0.start_marking();
+        set_round(&pool, lost);
+        pool.0.start_marking();
+        touched.iter().for_each(|&unit| set_round(&pool, unit));
+        older
+            .iter()
+            .for_each(|&unit| set_state(&pool, unit, state(&pool, unit).at_open_seq(pool.0.open_seq - 1)));
+        assert_eq!(candidates(&pool, &[]), (vec![lost], true));
     }
 
     #[test]
-    fn of_a_list_that_is_damaged_nothing_is_suspect_and_of_the_others_it_is() {
-        let pool = alone::<Hooked>();
+    fn damaged_list_yields_no_candidates_and_others_do() {
+        let pool = exclusive_pool::<Hooked>();
         let unit = listed(&pool);
-        slab(&pool, Use::Listed);
-        let other = slab_of(&pool, NUMBER + 1, Use::Listed);
-        pool.0.begin_marking();
+        slab(&pool, UnitUse::Listed);
+        let other = slab_of(&pool, NUMBER + 1, UnitUse::Listed);
+        pool.0.start_marking();
         leads_out_of_the_pool(&pool, unit);
-        assert_eq!(suspects(&pool, &[]), (vec![other], true));
+        assert_eq!(candidates(&pool, &[]), (vec![other], true));
     }
 
     #[test]
-    fn of_a_list_that_could_not_be_walked_nothing_is_suspect_and_the_next_collection_has_to_see_to_it() {
-        let pool = alone::<Hooked>();
-        slab(&pool, Use::Listed);
-        pool.0.begin_marking();
+    fn disturbed_list_yields_no_candidates_and_is_incomplete() {
+        let pool = exclusive_pool::<Hooked>();
+        slab(&pool, UnitUse::Listed);
+        pool.0.start_marking();
         let unit = listed(&pool);
-        let found = hooked(restless(&pool, unit, u32::MAX), || suspects(&pool, &[]));
+        let found = hooked(restless(&pool, unit, u32::MAX), || candidates(&pool, &[]));
         assert_eq!(found, (vec![], false));
     }
 
     #[test]
-    fn what_was_suspect_and_says_so_still_becomes_the_collector_s() {
+    fn unchanged_candidate_is_adopted() {
         for usage in LOSABLE {
-            let pool = alone::<Dram>();
+            let pool = exclusive_pool::<Dram>();
             let unit = slab(&pool, usage);
-            pool.0.begin_marking();
-            let suspect = state(&pool, unit);
-            assert!(pool.0.adopt(unit, suspect), "{usage:?}");
-            assert!(state(&pool, unit) == suspect.with(Use::Owned), "{usage:?}");
+            pool.0.start_marking();
+            let candidate = state(&pool, unit);
+            assert!(pool.0.adopt(unit, candidate), "{usage:?}");
+            assert!(state(&pool, unit) == candidate.with(UnitUse::Owned), "{usage:?}");
         }
     }
 
     #[test]
-    fn what_was_suspect_and_has_been_touched_since_is_left_alone() {
+    fn changed_candidate_is_not_adopted() {
         for usage in LOSABLE {
-            let pool = alone::<Dram>();
-            let [noted, changed] = [(); 2].map(|()| slab(&pool, usage));
-            pool.0.begin_marking();
-            let suspect = state(&pool, noted);
-            note(&pool, noted);
-            assert!(!pool.0.adopt(noted, suspect), "{usage:?}");
-            assert!(state(&pool, noted) == suspect, "{usage:?}");
+            let pool = exclusive_pool::<Dram>();
+            let [in_round, changed] = [(); 2].map(|()| slab(&pool, usage));
+            pool.0.start_marking();
+            let candidate = state(&pool, in_round);
+            set_round(&pool, in_round);
+            assert!(!pool.0.adopt(in_round, candidate), "{usage:?}");
+            assert!(state(&pool, in_round) == candidate, "{usage:?}");
             // It was another's, who has gone on with it.
-            for now in [suspect.with(Use::Full), State::granules(pool.0.era)] {
+            for now in [candidate.with(UnitUse::Full), UnitState::granules(pool.0.open_seq)] {
                 set_state(&pool, changed, now);
-                assert!(!pool.0.adopt(changed, suspect), "{usage:?}");
+                assert!(!pool.0.adopt(changed, candidate), "{usage:?}");
                 assert!(state(&pool, changed) == now, "{usage:?}");
             }
         }
@@ -443,13 +446,13 @@ mod tests {
 
     #[test]
     fn the_reserve_and_what_nobody_can_lose_is_not_adopted() {
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         let reserve = pool.0.unit_at(pool.0.shared().reserve.load(pool.medium(), Relaxed)).unwrap();
-        let full = slab(&pool, Use::Full);
-        pool.0.begin_marking();
+        let full = slab(&pool, UnitUse::Full);
+        pool.0.start_marking();
         for unit in [reserve, full] {
-            let said = state(&pool, unit);
-            assert!(!pool.0.adopt(unit, said) && state(&pool, unit) == said);
+            let seen = state(&pool, unit);
+            assert!(!pool.0.adopt(unit, seen) && state(&pool, unit) == seen);
         }
     }
 }

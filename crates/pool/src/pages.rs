@@ -9,7 +9,7 @@
 use crate::classes::{Class, GRANULES};
 use crate::layout::PAGE;
 use crate::pool::Inner;
-use crate::zones::{Hint, State, Use, Zone, low_bits};
+use crate::zones::{Hint, UnitState, UnitUse, Zone, low_bits};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 use terrace_medium::MappedMedium;
@@ -75,7 +75,7 @@ impl Run {
 
 impl<M: MappedMedium> Inner<M> {
     /// Takes an empty unit for a slab of class `number`, in use `usage`. No block of it is taken.
-    pub(crate) fn take_unit(&self, number: usize, class: &Class, usage: Use) -> Option<u64> {
+    pub(crate) fn take_unit(&self, number: usize, class: &Class, usage: UnitUse) -> Option<u64> {
         let hint = &self.shared().slab_hint;
         let from = hint.load(self.medium(), Relaxed);
         let unit = self.search(from, |zone, units| self.take_unit_among(zone, units))?;
@@ -84,17 +84,21 @@ impl<M: MappedMedium> Inner<M> {
         self.region.write_back(hint);
         self.shared().slab_units.fetch_add(self.medium(), 1, Relaxed);
         let entry = self.unit(unit);
-        let note = self.note();
-        if note != 0 {
+        let round = self.round();
+        if round != 0 {
             // Whatever was seen of its granules when the collection began.
             entry.old.store(self.medium(), 0, Relaxed);
-            entry.link.store(self.medium(), note, Relaxed);
+            entry.link.store(self.medium(), round, Relaxed);
         }
         // Not durable: of a slab that a crash leaves, all blocks are taken until the sweep.
         self.clear_bitmap(unit, class);
         // ORDER: Release: who sees the slab sees the note (see `orphans`), and no bits of what lay there before: a sweep would take them for garbage, and
         // free what is taken there next.
-        entry.state.store(self.medium().point("slab.make"), State::slab(self.era, number, usage).0, Release);
+        entry.state.store(
+            self.medium().point("slab.make"),
+            UnitState::slab(self.open_seq, number, usage).0,
+            Release,
+        );
         // PERSIST: that the unit is a slab of this class, before any block of it can be linked. A crash before leaves a unit that the
         // collector finds without live blocks. Two write-backs and a fence a slab. (The hint is for the first search after a crash, which
         // would go through all that is taken.)
@@ -139,12 +143,12 @@ impl<M: MappedMedium> Inner<M> {
             let taken = &self.unit(unit).taken;
             // A unit that is taken stays in its era: after an unclean open the search passes all of those that were in use, and bringing
             // a slab into this era touches the slab itself.
-            // ORDER: Acquire: what the last user of the unit did. Release: who counts bytes and finds it taken finds this thread pinned (see `quiet`). The
+            // ORDER: Acquire: what the last user of the unit did. Release: who counts bytes and finds it taken finds this thread pinned (see `snapshot_if_quiet`). The
             // load before decides nothing.
             let is_mine = usable == !0
                 && !self.is_in_window(unit)
                 && taken.load(self.medium(), Relaxed) == 0
-                && self.arrive(unit).usage() == Use::Granules
+                && self.revalidate(unit).usage() == UnitUse::Granules
                 && taken.compare_exchange(self.medium(), 0, !0, AcqRel, Relaxed).is_ok();
             self.update_hints(unit);
             if is_mine {
@@ -161,12 +165,16 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn release_unit(&self, unit: u64, number: usize) -> bool {
         let entry = self.unit(unit);
         // ORDER: SeqCst, this and the next: of this and the collector, which says what it looks at and then whether it is a slab, one sees the other.
-        entry.state.store(self.medium().point("unit.release"), State::granules(self.era).0, SeqCst);
+        entry.state.store(self.medium().point("unit.release"), UnitState::granules(self.open_seq).0, SeqCst);
         let stays = self.shared().sweeping.load(self.medium().point("unit.sweeping"), SeqCst) == unit + 1;
         // The collector may have noted granules here. A slab has none that are old, and neither has what takes them next.
         entry.old.store(self.medium(), 0, Relaxed);
         if stays {
-            entry.state.store(self.medium(), State::slab(self.era, number, Use::Owned).0, SeqCst);
+            entry.state.store(
+                self.medium(),
+                UnitState::slab(self.open_seq, number, UnitUse::Owned).0,
+                SeqCst,
+            );
             return false;
         }
         entry.link.store(self.medium(), 0, Relaxed);
@@ -290,7 +298,7 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     fn take_piece(&self, piece: Piece) -> bool {
-        if self.arrive(piece.unit).usage() != Use::Granules {
+        if self.revalidate(piece.unit).usage() != UnitUse::Granules {
             return false;
         }
         let entry = self.unit(piece.unit);
@@ -305,7 +313,7 @@ impl<M: MappedMedium> Inner<M> {
                 Relaxed,
             ) {
                 Ok(_) => {
-                    if self.note() != 0 {
+                    if self.round() != 0 {
                         // Whatever was seen of them when the collection began.
                         entry.old.fetch_and(self.medium(), !piece.bits, Relaxed);
                     }
@@ -339,7 +347,7 @@ impl<M: MappedMedium> Inner<M> {
         let (first, count) = (inside >> zones.granule_log2(), self.memory.classes.granules(bytes));
         let end = offset.checked_add(count << zones.granule_log2())?;
         let sound = inside.is_multiple_of(1 << zones.granule_log2())
-            && offset >= zone.start + zone.head_bytes()
+            && offset >= zone.start + zone.header_bytes()
             && end <= self.size().min(zones.start_of(zone.end()));
         sound.then_some((first, count))
     }
@@ -348,13 +356,13 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn free_extent(&self, offset: u64, bytes: u64) -> bool {
         let Some((first, count)) = self.extent_at(offset, bytes) else { return false };
         // What lies in a damaged unit stays there.
-        let may_be_freed = |usage| matches!(usage, Use::Granules | Use::Damaged);
-        let mut sound = pieces(first, count).all(|piece| may_be_freed(self.arrive(piece.unit).usage()));
+        let may_be_freed = |usage| matches!(usage, UnitUse::Granules | UnitUse::Quarantined);
+        let mut sound = pieces(first, count).all(|piece| may_be_freed(self.revalidate(piece.unit).usage()));
         if !sound {
             return false;
         }
         for piece in pieces(first, count) {
-            if self.arrive(piece.unit).usage() == Use::Granules {
+            if self.revalidate(piece.unit).usage() == UnitUse::Granules {
                 // Before it is free: what takes it next is not old.
                 self.unit(piece.unit).old.fetch_and(self.medium(), !piece.bits, Relaxed);
                 sound &= self.free_piece(piece) == 0;
@@ -367,9 +375,9 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn mark_extent(&self, offset: u64, bytes: u64) -> bool {
         let Some((first, count)) = self.extent_at(offset, bytes) else { return false };
         for piece in pieces(first, count) {
-            let (state, old) = (self.arrive(piece.unit), &self.unit(piece.unit).old);
-            if state.usage() == Use::Pending {
-                self.set_apart(piece.unit, state);
+            let (state, old) = (self.revalidate(piece.unit), &self.unit(piece.unit).old);
+            if state.usage() == UnitUse::Unclean {
+                self.quarantine(piece.unit, state);
             } else if old.load(self.medium(), Relaxed) & piece.bits != 0 {
                 old.fetch_and(self.medium(), !piece.bits, Relaxed);
             }
@@ -392,7 +400,7 @@ mod tests {
     use super::*;
     use crate::Geometry;
     use crate::pool::Pool;
-    use crate::small::alone;
+    use crate::small::exclusive_pool;
     use terrace_medium::Dram;
 
     /// Numbers that are the same each time.
@@ -453,7 +461,7 @@ mod tests {
         }
         free.truncate((zone.units * GRANULES) as usize);
         for (unit, granules) in (zone.first..).zip(free.chunks_mut(GRANULES as usize)) {
-            let head = inner.memory.zones.head_granules(zone, unit);
+            let head = inner.memory.zones.header_granules(zone, unit);
             (0..).zip(granules.iter_mut()).for_each(|(at, free)| *free &= head >> at & 1 == 0);
             let taken = (0..).zip(&*granules).fold(0, |taken, (at, &free)| taken | u64::from(!free) << at);
             inner.unit(unit).taken.store(medium, taken, Relaxed);
@@ -470,8 +478,8 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_run_is_found_and_of_those_larger_than_a_unit_the_highest() {
-        let pool = alone::<Dram>();
+    fn search_finds_lowest_run_or_highest_large_one() {
+        let pool = exclusive_pool::<Dram>();
         let (zone, mut dice) = (zone(&pool), Dice(7));
         let (mut found, mut nothing) = (0, 0);
         for _ in 0..100 {
@@ -491,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_unit_that_may_be_free_is_found_from_wherever_it_is_looked_for() {
+    fn next_hinted_unit_is_found_from_any_start() {
         let pool = Pool::<Dram>::anonymous(64 << 20).unwrap();
         let (inner, medium) = (&pool.0, pool.medium());
         let zone = inner.zones().next().unwrap();
@@ -509,23 +517,23 @@ mod tests {
     }
 
     #[test]
-    fn granules_that_are_taken_while_others_collect_are_not_old_whatever_was_seen_of_them() {
-        let pool = alone::<Dram>();
+    fn granules_taken_during_collection_are_not_old() {
+        let pool = exclusive_pool::<Dram>();
         let (inner, zone) = (&pool.0, zone(&pool));
         let unit = zone.first + 9;
-        inner.begin_marking();
-        inner.arrive(unit);
+        inner.start_marking();
+        inner.revalidate(unit);
         inner.unit(unit).old.store(pool.medium(), !0, Relaxed);
         assert_eq!(inner.take_pieces(unit * GRANULES + 5, 20), Ok(()));
         assert_eq!(inner.unit(unit).old.load(pool.medium(), Relaxed), !(low_bits(20) << 5));
     }
 
     #[test]
-    fn an_extent_lies_within_one_zone_behind_its_head_and_is_freed_once() {
-        let pool = alone::<Dram>();
+    fn extent_lies_in_one_zone_and_is_freed_once() {
+        let pool = exclusive_pool::<Dram>();
         let (inner, zone) = (&pool.0, zone(&pool));
         let (zones, granule) = (&inner.memory.zones, 1 << inner.memory.zones.granule_log2());
-        let first = zone.start + zone.head_bytes().next_multiple_of(granule);
+        let first = zone.start + zone.header_bytes().next_multiple_of(granule);
         let all = zones.start_of(zone.end()) - first;
         let is_one = |offset, bytes| inner.extent_at(offset, bytes).is_some();
         assert_eq!(inner.extent_at(first, all), Some(((first - zones.base) / granule, all / granule)));
@@ -548,8 +556,8 @@ mod tests {
     }
 
     #[test]
-    fn a_search_goes_on_where_the_last_one_ended_and_begins_at_the_front_now_and_then() {
-        let pool = alone::<Dram>();
+    fn search_continues_at_hint_and_restarts_periodically() {
+        let pool = exclusive_pool::<Dram>();
         let take = || pool.0.take_extent(PAGE).unwrap();
         let first = take();
         pool.0.free_extent(first, PAGE);
@@ -566,12 +574,12 @@ mod tests {
         while let Ok(block) = guard.alloc(64) {
             block.fenced_later().into_offset();
         }
-        assert!(pool.0.arrive(last).usage() == Use::Granules && pool.0.take_extent(PAGE).is_some());
+        assert!(pool.0.revalidate(last).usage() == UnitUse::Granules && pool.0.take_extent(PAGE).is_some());
     }
 
     #[test]
-    fn of_a_run_of_which_a_granule_is_taken_none_is() {
-        let pool = alone::<Dram>();
+    fn failed_take_of_a_run_takes_no_granule() {
+        let pool = exclusive_pool::<Dram>();
         let (inner, medium, zone) = (&pool.0, pool.medium(), zone(&pool));
         // From the middle of one unit into the fourth after it.
         let (first, count) = ((zone.first + 9) * GRANULES + 40, 4 * GRANULES);
@@ -580,7 +588,7 @@ mod tests {
                 |unit| [&inner.unit(unit).taken, &inner.unit(unit).link].map(|it| it.load(medium, Relaxed));
             inner.units_in(&zone).map(both).collect()
         };
-        (zone.first + 9..zone.first + 14).for_each(|unit| _ = inner.arrive(unit));
+        (zone.first + 9..zone.first + 14).for_each(|unit| _ = inner.revalidate(unit));
         let before = words();
         for unit in 0..5 {
             let at = zone.first + 9 + unit;

@@ -43,14 +43,14 @@ pub struct Owner {
 }
 
 /// What a participant says about itself.
-pub(crate) struct About {
+pub(crate) struct ProcessInfo {
     pub(crate) program: String,
     pid: u32,
     started: u64,
     opened_ms: u64,
 }
 
-impl About {
+impl ProcessInfo {
     /// This process, now.
     pub(crate) fn this_process(program: String) -> Self {
         let pid = std::process::id();
@@ -58,23 +58,23 @@ impl About {
     }
 
     /// Nobody in particular, at no time: the same on every run.
-    pub(crate) fn nobody() -> Self {
+    pub(crate) fn placeholder() -> Self {
         Self { program: String::new(), pid: 0, started: 0, opened_ms: 0 }
     }
 }
 
 /// Takes slot `index` for this process, which is alone in the pool: whatever slot is taken belongs to someone dead.
-pub(crate) fn attach_alone<M: MappedMedium>(
+pub(crate) fn attach_exclusive<M: MappedMedium>(
     region: &Region<M>,
     layout: &Layout,
     generation: u32,
-    about: &About,
+    info: &ProcessInfo,
 ) -> Owner {
     for index in 0..layout.geometry.participants {
         slot(region, layout, index).0[0].fetch_and(region.medium(), !TAKEN, Release);
         slot(region, layout, index).0[7].store(region.medium(), 0, Relaxed);
     }
-    attach(region, layout, generation, about, 0)
+    attach(region, layout, generation, info, 0)
 }
 
 /// Takes slot `index`, which nobody alive has and nobody else takes meanwhile, in a new incarnation.
@@ -82,14 +82,14 @@ pub(crate) fn attach<M: MappedMedium>(
     region: &Region<M>,
     layout: &Layout,
     generation: u32,
-    about: &About,
+    info: &ProcessInfo,
     index: u32,
 ) -> Owner {
     let line = slot(region, layout, index);
     let medium = region.medium();
     let incarnation = incarnation(line.0[0].load(medium, Relaxed)) % (INCARNATIONS - 1) + 1;
-    let numbers = [u64::from(about.pid), about.started, about.opened_ms];
-    for (word, value) in line.0[1..].iter().zip(numbers.into_iter().chain(program_words(&about.program))) {
+    let numbers = [u64::from(info.pid), info.started, info.opened_ms];
+    for (word, value) in line.0[1..].iter().zip(numbers.into_iter().chain(program_words(&info.program))) {
         word.store(medium, value, Relaxed);
     }
     let reserved = (medium.mapping().reserved() as u64).min(MAX_POOL - PAGE) / PAGE;
@@ -109,23 +109,27 @@ pub(crate) fn holder_of<M: MappedMedium>(region: &Region<M>, layout: &Layout, in
 }
 
 /// Up to how many bytes the participant in slot `index` can follow the pool's growth; `None` if the slot is free.
-pub(crate) fn reserved_by<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) -> Option<u64> {
+pub(crate) fn reserved_bytes_of<M: MappedMedium>(
+    region: &Region<M>,
+    layout: &Layout,
+    index: u32,
+) -> Option<u64> {
     let word = slot(region, layout, index).0[0].load(region.medium(), Acquire);
     (word & TAKEN != 0).then_some((word >> RESERVED_SHIFT) * PAGE)
 }
 
 /// The participant in slot `index`, this one, stores nothing to the data.
-pub(crate) fn say_that_it_only_reads<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) {
+pub(crate) fn mark_read_only<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) {
     slot(region, layout, index).0[0].fetch_or(region.medium(), READS_ONLY, Relaxed);
 }
 
 /// The process that says it has slot `index`; believed by nobody who does not look.
-pub(crate) fn process_of<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) -> u32 {
+pub(crate) fn pid_of<M: MappedMedium>(region: &Region<M>, layout: &Layout, index: u32) -> u32 {
     slot(region, layout, index).0[1].load(region.medium(), Relaxed) as u32
 }
 
 /// Tells this life of slot `index` from every other. The incarnation begins again some time, but not within the millisecond. Never 0.
-pub(crate) fn life_of<M: MappedMedium>(
+pub(crate) fn incarnation_key<M: MappedMedium>(
     region: &Region<M>,
     layout: &Layout,
     index: u32,
@@ -140,7 +144,7 @@ pub(crate) fn opened_ms_of<M: MappedMedium>(region: &Region<M>, layout: &Layout,
 }
 
 /// Incarnation and time of opening of the participant in `slot`, the bytes of one; `None` if it is free.
-pub(crate) fn life_in(slot: &[u8]) -> Option<(u32, u64)> {
+pub(crate) fn incarnation_and_open_time(slot: &[u8]) -> Option<(u32, u64)> {
     let word = |i: usize| slot.as_chunks().0.get(i).map_or(0, |&piece| u64::from_le_bytes(piece));
     (word(0) & TAKEN != 0).then(|| (incarnation(word(0)) as u32, word(3)))
 }
@@ -185,7 +189,7 @@ fn program_words(program: &str) -> [u64; PROGRAM_BYTES / 8] {
 }
 
 /// Everyone in the table that is alive, with the number of its slot; but for slot `but`.
-pub(crate) fn all_living<M: MappedMedium>(
+pub(crate) fn live_participants<M: MappedMedium>(
     region: &Region<M>,
     layout: &Layout,
     liveness: &dyn Liveness,
@@ -203,7 +207,7 @@ pub(crate) fn all_living<M: MappedMedium>(
 }
 
 /// The first participant in `table`, the bytes of a participant table, that is alive.
-pub(crate) fn living(table: &[u8]) -> Option<Holder> {
+pub(crate) fn first_live(table: &[u8]) -> Option<Holder> {
     table.as_chunks::<{ PARTICIPANT_BYTES as usize }>().0.iter().find_map(|slot| {
         let (holder, started) = named(slot)?;
         let is_alive = process_start(holder.pid) == Some(started);
@@ -284,7 +288,7 @@ pub(crate) fn field(stat: &str, number: usize) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::layout::Geometry;
-    use crate::liveness::tests::Hearsay;
+    use crate::liveness::tests::FixedLiveness;
     use terrace_medium::{Dram, Mapping};
 
     fn table() -> (Region<Dram>, Layout) {
@@ -293,8 +297,8 @@ mod tests {
         (Region::new(Dram::new(mapping)), layout)
     }
 
-    fn about(program: &str) -> About {
-        About::this_process(program.into())
+    fn info(program: &str) -> ProcessInfo {
+        ProcessInfo::this_process(program.into())
     }
 
     fn bytes(region: &Region<Dram>, layout: &Layout) -> Vec<u8> {
@@ -306,37 +310,41 @@ mod tests {
     #[test]
     fn a_participant_is_named_while_it_is_there() {
         let (region, layout) = table();
-        assert_eq!(living(&bytes(&region, &layout)), None);
-        let owner =
-            attach_alone(&region, &layout, 7, &about("terrace serve, with a name that is too long for it"));
+        assert_eq!(first_live(&bytes(&region, &layout)), None);
+        let owner = attach_exclusive(
+            &region,
+            &layout,
+            7,
+            &info("terrace serve, with a name that is too long for it"),
+        );
         assert_eq!(owner, Owner { participant: 0, incarnation: 1, generation: 7 });
-        let holder = living(&bytes(&region, &layout)).unwrap();
+        let holder = first_live(&bytes(&region, &layout)).unwrap();
         assert_eq!(holder.pid, std::process::id());
         assert_eq!(holder.program, "terrace serve, with a na");
         release(&region, &layout, 0, owner.incarnation);
-        assert_eq!(living(&bytes(&region, &layout)), None);
-        assert_eq!(attach_alone(&region, &layout, 8, &about("x")).incarnation, 2);
+        assert_eq!(first_live(&bytes(&region, &layout)), None);
+        assert_eq!(attach_exclusive(&region, &layout, 8, &info("x")).incarnation, 2);
     }
 
     #[test]
     fn a_dead_process_and_one_that_took_over_its_pid_are_not_named() {
         let (region, layout) = table();
-        attach_alone(&region, &layout, 1, &about("x"));
+        attach_exclusive(&region, &layout, 1, &info("x"));
         let line = slot(&region, &layout, 0);
         let start = line.0[2].fetch_add(region.medium(), 1, Relaxed);
-        assert_eq!(living(&bytes(&region, &layout)), None);
+        assert_eq!(first_live(&bytes(&region, &layout)), None);
         line.0[2].store(region.medium(), start, Relaxed);
-        assert!(living(&bytes(&region, &layout)).is_some());
+        assert!(first_live(&bytes(&region, &layout)).is_some());
         line.0[1].store(region.medium(), u64::MAX, Relaxed);
-        assert_eq!(living(&bytes(&region, &layout)), None);
+        assert_eq!(first_live(&bytes(&region, &layout)), None);
     }
 
     #[test]
     fn a_slot_is_given_back_by_the_incarnation_that_has_it() {
         let (region, layout) = table();
-        let first = attach(&region, &layout, 1, &about("x"), 2);
+        let first = attach(&region, &layout, 1, &info("x"), 2);
         assert_eq!((first.participant, holder_of(&region, &layout, 2)), (2, Some(1)));
-        let second = attach(&region, &layout, 1, &about("x"), 2);
+        let second = attach(&region, &layout, 1, &info("x"), 2);
         release(&region, &layout, 2, first.incarnation);
         assert_eq!(holder_of(&region, &layout, 2), Some(second.incarnation));
         release(&region, &layout, 2, second.incarnation);
@@ -344,18 +352,25 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_says_how_far_its_participant_can_follow_and_whether_it_only_reads() {
+    fn slot_has_reserved_bytes_and_read_only_flag() {
         let (region, layout) = table();
-        let said =
-            || (reserved_by(&region, &layout, 2), living(&bytes(&region, &layout)).map(|it| it.reads_only));
-        assert_eq!(said(), (None, None));
+        let seen_state = || {
+            (
+                reserved_bytes_of(&region, &layout, 2),
+                first_live(&bytes(&region, &layout)).map(|it| it.reads_only),
+            )
+        };
+        assert_eq!(seen_state(), (None, None));
         for _ in 0..2 {
-            let owner = attach(&region, &layout, 1, &about("x"), 2);
-            assert_eq!(said(), (Some(region.medium().mapping().reserved() as u64), Some(false)));
-            say_that_it_only_reads(&region, &layout, 2);
-            assert_eq!((said().1, holder_of(&region, &layout, 2)), (Some(true), Some(owner.incarnation)));
+            let owner = attach(&region, &layout, 1, &info("x"), 2);
+            assert_eq!(seen_state(), (Some(region.medium().mapping().reserved() as u64), Some(false)));
+            mark_read_only(&region, &layout, 2);
+            assert_eq!(
+                (seen_state().1, holder_of(&region, &layout, 2)),
+                (Some(true), Some(owner.incarnation))
+            );
             release(&region, &layout, 2, owner.incarnation);
-            assert_eq!(said(), (None, None));
+            assert_eq!(seen_state(), (None, None));
         }
     }
 
@@ -364,43 +379,45 @@ mod tests {
         let (region, layout) = table();
         let state = slot(&region, &layout, 0);
         state.0[0].store(region.medium(), (INCARNATIONS - 1) << INCARNATION_SHIFT, Relaxed);
-        assert_eq!(attach_alone(&region, &layout, 1, &about("x")).incarnation, 1);
+        assert_eq!(attach_exclusive(&region, &layout, 1, &info("x")).incarnation, 1);
         state.0[0].store(region.medium(), u64::MAX, Relaxed);
-        assert_eq!(attach_alone(&region, &layout, 1, &about("x")).incarnation, 1);
+        assert_eq!(attach_exclusive(&region, &layout, 1, &info("x")).incarnation, 1);
     }
 
     #[test]
     fn each_life_of_a_slot_has_an_incarnation_of_its_own() {
         let (region, layout) = table();
-        let incarnation = |index| attach(&region, &layout, 1, &about("x"), index).incarnation;
+        let incarnation = |index| attach(&region, &layout, 1, &info("x"), index).incarnation;
         assert_eq!([3, 3, 3, 1, 3].map(incarnation), [1, 2, 3, 1, 4]);
         // A new generation does not begin again.
-        assert_eq!(attach_alone(&region, &layout, 2, &about("x")).incarnation, 1);
+        assert_eq!(attach_exclusive(&region, &layout, 2, &info("x")).incarnation, 1);
         assert_eq!([3, 1, 2].map(incarnation), [5, 2, 1]);
     }
 
     #[test]
-    fn who_is_alone_has_every_other_slot_free_and_nobody_recovers_what_was_left() {
+    fn attach_exclusive_frees_all_other_slots() {
         let (region, layout) = table();
         for index in 0..layout.geometry.participants {
-            attach(&region, &layout, 1, &about("x"), index);
+            attach(&region, &layout, 1, &info("x"), index);
             slot(&region, &layout, index).0[7].store(region.medium(), 77, Relaxed);
         }
-        attach_alone(&region, &layout, 2, &about("x"));
+        attach_exclusive(&region, &layout, 2, &info("x"));
         let others = 1..layout.geometry.participants;
         assert_eq!(holder_of(&region, &layout, 0), Some(2));
         assert!(others.into_iter().all(|index| holder_of(&region, &layout, index).is_none()));
         let locks = (0..layout.geometry.participants).map(|index| recovery(&region, &layout, index));
-        assert!(locks.into_iter().all(|lock| lock.peek(region.medium()) == 0));
+        assert!(locks.into_iter().all(|lock| lock.load_word(region.medium()) == 0));
     }
 
     #[test]
-    fn a_life_is_told_from_those_with_its_incarnation_and_from_those_of_its_millisecond() {
+    fn incarnation_key_differs_by_incarnation_and_open_time() {
         let (region, layout) = table();
         let mut lives = vec![0];
         for opened_ms in [0, 1, 2, 1 << 40] {
             slot(&region, &layout, 2).0[3].store(region.medium(), opened_ms, Relaxed);
-            lives.extend([1, 2, 3, INCARNATIONS - 1].map(|it| life_of(&region, &layout, 2, it as u32)));
+            lives.extend(
+                [1, 2, 3, INCARNATIONS - 1].map(|it| incarnation_key(&region, &layout, 2, it as u32)),
+            );
         }
         lives.sort_unstable();
         assert!(lives.is_sorted_by(|one, next| one < next), "{lives:x?}");
@@ -410,34 +427,34 @@ mod tests {
     const NOBODY: u32 = 1 << 22;
 
     #[test]
-    fn a_process_that_there_is_not_is_not_named_whenever_it_says_it_began() {
+    fn missing_process_is_not_a_live_participant() {
         let (region, layout) = table();
         for started in [0, 1, process_start(std::process::id()).unwrap()] {
-            let nobody = About { pid: NOBODY, started, ..about("x") };
-            attach(&region, &layout, 1, &nobody, 0);
-            assert_eq!(living(&bytes(&region, &layout)), None);
+            let placeholder = ProcessInfo { pid: NOBODY, started, ..info("x") };
+            attach(&region, &layout, 1, &placeholder, 0);
+            assert_eq!(first_live(&bytes(&region, &layout)), None);
         }
         assert_eq!((program_of(NOBODY), is_stopped(NOBODY)), (String::new(), false));
     }
 
     #[test]
     fn a_process_is_named_as_the_kernel_names_it() {
-        let me = std::process::id();
+        let own = std::process::id();
         let name = std::fs::read_to_string("/proc/self/comm").unwrap();
-        assert_eq!((program_of(me), is_stopped(me)), (name.trim_end().to_string(), false));
+        assert_eq!((program_of(own), is_stopped(own)), (name.trim_end().to_string(), false));
         let (region, layout) = table();
-        attach(&region, &layout, 1, &about("x"), 2);
-        assert_eq!(process_of(&region, &layout, 2), me);
+        attach(&region, &layout, 1, &info("x"), 2);
+        assert_eq!(pid_of(&region, &layout, 2), own);
     }
 
     #[test]
-    fn who_is_alive_and_has_said_who_it_is_is_named_wherever_its_process_is() {
+    fn live_participant_is_named_even_on_another_host() {
         let (region, layout) = table();
         for index in [0, 1, 2] {
-            attach(&region, &layout, 1, &About { pid: NOBODY + index, ..about("x") }, index);
+            attach(&region, &layout, 1, &ProcessInfo { pid: NOBODY + index, ..info("x") }, index);
         }
         let named = |alive, but| -> Vec<(u32, bool)> {
-            let all = all_living(&region, &layout, &Hearsay(alive), but);
+            let all = live_participants(&region, &layout, &FixedLiveness(alive), but);
             all.into_iter().map(|(_, holder)| (holder.pid - NOBODY, holder.stopped)).collect()
         };
         assert_eq!(named(&[0, 1, 2], None), [(0, false), (1, false), (2, false)]);
@@ -451,12 +468,12 @@ mod tests {
     #[test]
     fn a_name_is_shown_without_what_would_upset_a_terminal() {
         let (region, layout) = table();
-        attach_alone(&region, &layout, 1, &about("a\tb \u{1b}[c\u{7f}ä"));
-        assert_eq!(living(&bytes(&region, &layout)).unwrap().program, "ab [cä");
+        attach_exclusive(&region, &layout, 1, &info("a\tb \u{1b}[c\u{7f}ä"));
+        assert_eq!(first_live(&bytes(&region, &layout)).unwrap().program, "ab [cä");
     }
 
     #[test]
-    fn what_the_kernel_says_of_a_process_is_counted_from_behind_its_name() {
+    fn stat_fields_are_counted_after_the_process_name() {
         let stat = "7 (a) (b) 3 c) R 1 22";
         assert_eq!([3, 4, 5, 6].map(|number| field(stat, number)), [Some("R"), Some("1"), Some("22"), None]);
         assert_eq!(field("7 a R 1 22", 3), None);

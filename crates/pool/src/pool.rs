@@ -2,14 +2,14 @@
 
 use crate::error::{CloseError, Holder, OpenError, Problem};
 use crate::fixed::Anchor;
-use crate::fork::{self, Watched};
+use crate::fork::{self, ForkSafe};
 use crate::layout::{Geometry, Layout};
 use crate::lifetime::allocator_sum;
 use crate::liveness::{self, Liveness};
 use crate::lock::{Lock, LockWords, Locked};
 use crate::options::PoolOptions;
 use crate::participants::{self, Owner};
-use crate::protect::Protected;
+use crate::protect::WriteProtection;
 use crate::shared::{Memory, Shared};
 use crate::superblock::{self, Superblock};
 use std::ops::{Deref, DerefMut};
@@ -42,7 +42,7 @@ pub(crate) enum Pins {
 }
 
 /// What an opening found and decided.
-pub(crate) struct Life {
+pub(crate) struct OpenedAs {
     /// What messages call the pool.
     pub(crate) name: PathBuf,
     pub(crate) start: Start,
@@ -98,12 +98,12 @@ const fn number(digits: &str) -> u64 {
 
 /// What whoever comes in to a pool has to go by.
 #[derive(Clone, Copy)]
-pub(crate) struct Terms {
+pub(crate) struct SharingTerms {
     pub(crate) start: Start,
     pub(crate) light_pins: bool,
 }
 
-impl Terms {
+impl SharingTerms {
     fn encode(self) -> u64 {
         let start = match self.start {
             Start::Created => 1,
@@ -126,9 +126,9 @@ impl Terms {
 }
 
 /// The terms on which the pool in `region` is open, or what those share who have it open; 0 if it is not shared.
-pub(crate) fn terms<M: MappedMedium>(region: &Region<M>, layout: &Layout) -> Result<Terms, u64> {
+pub(crate) fn terms<M: MappedMedium>(region: &Region<M>, layout: &Layout) -> Result<SharingTerms, u64> {
     let line = region.at::<Line>(Offset::new(layout.shared));
-    Terms::decode(line.0[word::TERMS].load(region.medium(), Ordering::Acquire))
+    SharingTerms::decode(line.0[word::TERMS].load(region.medium(), Ordering::Acquire))
 }
 
 /// Whether this participant, whose slot says how far it can follow, has addresses for all that the pool has or is about to have. If not, the bytes that are wanted and those reserved.
@@ -150,7 +150,7 @@ pub struct Pool<M: MappedMedium>(pub(crate) Arc<Inner<M>>);
 /// What the handles share.
 pub(crate) struct Inner<M: MappedMedium> {
     /// The file's handle and the mapping, so that a child does not keep what the handle locks. Dropped first.
-    _watched: Option<Watched>,
+    _fork_safe: Option<ForkSafe>,
     /// Tells this opening from every other of this process, for thread-local caches.
     pub(crate) id: u64,
     pub(crate) region: Region<M>,
@@ -160,7 +160,7 @@ pub(crate) struct Inner<M: MappedMedium> {
     pub(crate) owner: Owner,
     pub(crate) lock_words: LockWords,
     /// Counts openings: what the allocator left in an older era is believed by and by, as `arrival` says.
-    pub(crate) era: u32,
+    pub(crate) open_seq: u32,
     pub(crate) start: Start,
     pub(crate) writes: bool,
     pub(crate) hash_seed: u64,
@@ -171,17 +171,17 @@ pub(crate) struct Inner<M: MappedMedium> {
     /// Who of the participants is alive; `None` if this process has the pool for itself.
     pub(crate) liveness: Option<Arc<dyn Liveness>>,
     /// Of each participant the last life that was found to be ending; 0 for none. See `recover`.
-    pub(crate) ending: Box<[AtomicU64]>,
+    pub(crate) exiting: Box<[AtomicU64]>,
     /// Whether this process may store to the zones.
-    pub(crate) protected: Protected,
+    pub(crate) protected: WriteProtection,
     /// Whether [`Pool::close`] has done its work.
     closed: bool,
     /// Which process of a family of forks opened it.
-    family: u64,
+    fork_generation: u64,
     /// Whether pins may leave their barrier to who moves the epoch on.
     pub(crate) light_pins: bool,
-    /// See [`Inner::is_among_hosts`].
-    among_hosts: bool,
+    /// See [`Inner::is_multi_host`].
+    multi_host: bool,
     /// The epoch in which readers were waited for in vain last; `u64::MAX` if never.
     pub(crate) held_up_at: AtomicU64,
     /// The allocator's part that is not in the region: what follows from the geometry.
@@ -205,59 +205,65 @@ impl<M: MappedMedium> Pool<M> {
         PoolOptions::anonymous().size(size).geometry(geometry).create()
     }
 
-    /// Brings the shared structures into the state that `life.start` asks for.
+    /// Brings the shared structures into the state that `opened.start` asks for.
     pub(crate) fn start(
         region: Region<M>,
         layout: Layout,
         owner: Owner,
-        life: Life,
+        opened: OpenedAs,
     ) -> Result<Self, Problem> {
-        let one_kernel = life.liveness.as_ref().is_none_or(|liveness| liveness.has_common_kernel());
-        let light_pins = match life.pins {
+        let one_kernel = opened.liveness.as_ref().is_none_or(|liveness| liveness.has_common_kernel());
+        let light_pins = match opened.pins {
             Pins::Light => one_kernel && crate::barrier::register(),
             Pins::Heavy => false,
             Pins::AsIfLight => true,
         };
-        let (size, terms) = (life.size, Terms { start: life.start, light_pins });
-        let pool = Self::join(region, layout, owner, life, terms);
+        let (size, terms) = (opened.size, SharingTerms { start: opened.start, light_pins });
+        let pool = Self::join(region, layout, owner, opened, terms);
         pool.0.set_size(size);
         pool.0.shared_word(word::READY).store(pool.medium(), 0, Ordering::Relaxed);
         pool.0.shared_word(word::TERMS).store(pool.medium(), terms.encode(), Ordering::Release);
-        pool.0.start_memory();
+        pool.0.open_allocator();
         Ok(pool)
     }
 
     /// A handle to a pool whose shared structures are as they should be, as when others have it open.
-    pub(crate) fn join(region: Region<M>, layout: Layout, owner: Owner, life: Life, terms: Terms) -> Self {
-        if life.liveness.is_some() {
+    pub(crate) fn join(
+        region: Region<M>,
+        layout: Layout,
+        owner: Owner,
+        opened: OpenedAs,
+        terms: SharingTerms,
+    ) -> Self {
+        if opened.liveness.is_some() {
             region.medium().mapping().follow_growth();
         }
-        let among_hosts = life.liveness.as_ref().is_some_and(|liveness| !liveness.has_common_kernel());
+        let multi_host = opened.liveness.as_ref().is_some_and(|liveness| !liveness.has_common_kernel());
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-        let ending = if life.liveness.is_some() { layout.geometry.participants } else { 0 };
+        let exiting = if opened.liveness.is_some() { layout.geometry.participants } else { 0 };
         let shared = Anchor::new(&region, Offset::new(layout.allocator))
             .expect("every layout has its allocator's words");
         Self(Arc::new(Inner {
-            _watched: Watched::mapping(region.medium().mapping(), &life.name),
+            _fork_safe: ForkSafe::mapping(region.medium().mapping(), &opened.name),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             region,
             layout,
             shared,
             owner,
             lock_words: LockWords::of(owner),
-            era: life.superblock.era,
+            open_seq: opened.superblock.open_seq,
             start: terms.start,
-            writes: life.writes,
-            hash_seed: life.superblock.hash_seed,
-            superblock: Mutex::new(life.superblock),
+            writes: opened.writes,
+            hash_seed: opened.superblock.hash_seed,
+            superblock: Mutex::new(opened.superblock),
             roots: Mutex::new(()),
-            liveness: life.liveness,
-            ending: (0..ending).map(|_| AtomicU64::new(0)).collect(),
-            protected: Protected::default(),
+            liveness: opened.liveness,
+            exiting: (0..exiting).map(|_| AtomicU64::new(0)).collect(),
+            protected: WriteProtection::default(),
             closed: false,
-            family: fork::generation(),
+            fork_generation: fork::generation(),
             light_pins: terms.light_pins,
-            among_hosts,
+            multi_host,
             held_up_at: AtomicU64::new(u64::MAX),
             memory: Memory::new(&layout),
         }))
@@ -321,21 +327,21 @@ impl<M: MappedMedium> Pool<M> {
     }
 
     /// The other processes that have it open now.
-    pub fn others(&self) -> Vec<Holder> {
-        let others = self.0.living_others();
-        let holding_up = self.0.participants_holding_up();
+    pub fn other_participants(&self) -> Vec<Holder> {
+        let others = self.0.other_live_participants();
+        let holding_up = self.0.blocking_participants();
         let all = others.into_iter();
         all.map(|(index, holder)| Holder { holds_up: holding_up.contains(&index), ..holder }).collect()
     }
 
     /// Keeps others from bringing up what is in the pool, or making it, until it is dropped. For whoever opens a store in it.
-    pub fn bring_up(&self) -> BringingUp<'_, M> {
+    pub fn initialize(&self) -> Initializing<'_, M> {
         let locked = self.is_shared().then(|| self.0.opening_lock().acquire_in(&self.0));
-        BringingUp { pool: self, _locked: locked }
+        Initializing { pool: self, _locked: locked }
     }
 
     /// Whether what is in the pool has been brought up since it was opened, so that others may be at work in it.
-    pub fn is_up(&self) -> bool {
+    pub fn is_initialized(&self) -> bool {
         self.0.shared_word(word::READY).load(self.medium(), Ordering::Acquire) != 0
     }
 
@@ -381,13 +387,13 @@ impl<M: MappedMedium> Pool<M> {
     }
 }
 
-/// See [`Pool::bring_up`].
-pub struct BringingUp<'p, M: MappedMedium> {
+/// See [`Pool::initialize`].
+pub struct Initializing<'p, M: MappedMedium> {
     pool: &'p Pool<M>,
     _locked: Option<Locked<'p, M>>,
 }
 
-impl<M: MappedMedium> BringingUp<'_, M> {
+impl<M: MappedMedium> Initializing<'_, M> {
     /// It is done.
     pub fn done(self) {
         self.pool.0.shared_word(word::READY).store(self.pool.medium(), 1, Ordering::Release);
@@ -395,20 +401,20 @@ impl<M: MappedMedium> BringingUp<'_, M> {
 }
 
 /// Something that nobody else changes, in this process or another.
-pub(crate) struct Alone<'a, M: MappedMedium, T> {
+pub(crate) struct Exclusive<'a, M: MappedMedium, T> {
     // Dropped first: the other processes wait for the lock, the other threads for the mutex.
     _locked: Option<Locked<'a, M>>,
     mutex: MutexGuard<'a, T>,
 }
 
-impl<M: MappedMedium, T> Deref for Alone<'_, M, T> {
+impl<M: MappedMedium, T> Deref for Exclusive<'_, M, T> {
     type Target = T;
     fn deref(&self) -> &T {
         &self.mutex
     }
 }
 
-impl<M: MappedMedium, T> DerefMut for Alone<'_, M, T> {
+impl<M: MappedMedium, T> DerefMut for Exclusive<'_, M, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.mutex
     }
@@ -427,27 +433,27 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// The other participants that are alive, with their numbers.
-    pub(crate) fn living_others(&self) -> Vec<(u32, Holder)> {
-        let me = u32::from(self.owner.participant);
+    pub(crate) fn other_live_participants(&self) -> Vec<(u32, Holder)> {
+        let own = u32::from(self.owner.participant);
         let Some(liveness) = &self.liveness else { return Vec::new() };
-        participants::all_living(&self.region, &self.layout, &**liveness, Some(me))
+        participants::live_participants(&self.region, &self.layout, &**liveness, Some(own))
     }
 
     /// Whether one of them stands still, as far as that is to be seen from here.
     #[cold]
-    pub(crate) fn is_anyone_stopped(&self) -> bool {
-        self.living_others().iter().any(|(_, holder)| holder.stopped)
+    pub(crate) fn has_stopped_participant(&self) -> bool {
+        self.other_live_participants().iter().any(|(_, holder)| holder.stopped)
     }
 
     /// Whether the participants run under kernels of their own: then no one's cache outlives its host.
     #[inline(always)]
-    pub(crate) fn is_among_hosts(&self) -> bool {
-        self.among_hosts
+    pub(crate) fn is_multi_host(&self) -> bool {
+        self.multi_host
     }
 
     /// Whether it was opened by the process that forked this one.
-    pub(crate) fn is_of_parent(&self) -> bool {
-        self.family != fork::generation()
+    pub(crate) fn is_forked_copy(&self) -> bool {
+        self.fork_generation != fork::generation()
     }
 
     /// Whether other processes may have the pool open too.
@@ -490,39 +496,39 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// The superblock as it is now, which nobody else changes meanwhile.
-    pub(crate) fn superblock(&self) -> Alone<'_, M, Superblock> {
-        let mut alone = self.alone(&self.superblock, self.superblock_lock());
+    pub(crate) fn superblock(&self) -> Exclusive<'_, M, Superblock> {
+        let mut exclusive = self.exclusive(&self.superblock, self.superblock_lock());
         if self.is_shared()
             && let Ok(found) = superblock::load(&self.region)
         {
             // Others may have made the pool grow.
-            *alone = found.superblock;
+            *exclusive = found.superblock;
         }
-        alone
+        exclusive
     }
 
     /// The root directory is nobody else's meanwhile.
-    pub(crate) fn roots(&self) -> Alone<'_, M, ()> {
-        self.alone(&self.roots, self.roots_lock())
+    pub(crate) fn roots(&self) -> Exclusive<'_, M, ()> {
+        self.exclusive(&self.roots, self.roots_lock())
     }
 
     /// Keeps out the other threads of this process, and then the other processes.
-    fn alone<'a, T>(&'a self, mutex: &'a Mutex<T>, lock: &'a Lock) -> Alone<'a, M, T> {
+    fn exclusive<'a, T>(&'a self, mutex: &'a Mutex<T>, lock: &'a Lock) -> Exclusive<'a, M, T> {
         let mutex = mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let locked = self.is_shared().then(|| lock.acquire_in(self));
-        Alone { _locked: locked, mutex }
+        Exclusive { _locked: locked, mutex }
     }
 
     /// Leaves the pool. Whoever calls this has the last handle of this process.
     fn close(&mut self) -> Result<(), MapError> {
-        if std::mem::replace(&mut self.closed, true) || !self.writes || self.is_of_parent() {
+        if std::mem::replace(&mut self.closed, true) || !self.writes || self.is_forked_copy() {
             return Ok(());
         }
         // What is left for the dead is taken back, and who goes last writes down what there is.
         std::mem::forget(self.allow_stores());
-        let Some(liveness) = &self.liveness else { return self.close_alone() };
+        let Some(liveness) = &self.liveness else { return self.close_exclusive() };
         liveness.enter().map_err(|error| MapError::Os("lock the pool's file", error))?;
-        let outcome = if self.has_company() { self.leave_pool() } else { self.close_alone() };
+        let outcome = if self.has_other_participants() { self.detach() } else { self.close_exclusive() };
         if let Some(liveness) = &self.liveness {
             liveness.release(u32::from(self.owner.participant));
             liveness.leave();
@@ -531,26 +537,26 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Whether another participant is alive. Nobody comes or goes meanwhile.
-    fn has_company(&self) -> bool {
+    fn has_other_participants(&self) -> bool {
         let mut others = (0..self.layout.geometry.participants)
             .filter(|&index| index != u32::from(self.owner.participant));
         self.liveness.as_ref().is_some_and(|liveness| others.any(|index| liveness.is_alive(index)))
     }
 
     /// Leaves the pool to the others.
-    fn leave_pool(&self) -> Result<(), MapError> {
-        self.leave_seats();
+    fn detach(&self) -> Result<(), MapError> {
+        self.release_slots();
         let Owner { participant, incarnation, .. } = self.owner;
         participants::release(&self.region, &self.layout, u32::from(participant), incarnation);
         Ok(())
     }
 
     /// Leaves the pool so that the next open finds it clean.
-    fn close_alone(&mut self) -> Result<(), MapError> {
+    fn close_exclusive(&mut self) -> Result<(), MapError> {
         if self.is_shared() {
-            self.recover_all();
+            self.recover_all_dead();
         }
-        let settled = self.stop_memory();
+        let complete = self.close_allocator();
         let Owner { participant, incarnation, .. } = self.owner;
         participants::release(&self.region, &self.layout, u32::from(participant), incarnation);
         // PERSIST: everything before the clean flag. A crash before leaves the pool in use.
@@ -559,7 +565,7 @@ impl<M: MappedMedium> Inner<M> {
         let mut superblock = self.superblock();
         superblock.sequence = superblock.sequence.wrapping_add(1);
         superblock.clean = true;
-        superblock.unsettled = !settled;
+        superblock.collection_pending = !complete;
         superblock.allocator_sum = allocator_sum(&self.region, &self.layout);
         superblock.store(&self.region, 0)
     }
@@ -568,7 +574,7 @@ impl<M: MappedMedium> Inner<M> {
 impl<M: MappedMedium> Drop for Inner<M> {
     /// The orderly close, unless something has gone wrong: then the next open had better trust less.
     fn drop(&mut self) {
-        if self.is_of_parent() {
+        if self.is_forked_copy() {
             return;
         }
         if !std::thread::panicking() {
@@ -577,7 +583,7 @@ impl<M: MappedMedium> Drop for Inner<M> {
         if let Some(file) = self.region.medium().mapping().as_file() {
             // By name and not by closing the file: a process that this one is just starting may hold a copy of it.
             let _ = file.unlock();
-            liveness::let_go(file);
+            liveness::release_all(file);
         }
     }
 }
@@ -585,25 +591,25 @@ impl<M: MappedMedium> Drop for Inner<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::small::{alone, geometry, participants};
+    use crate::small::{exclusive_pool, geometry, participants};
     use std::io;
     use terrace_medium::{Dram, Mapping, Shm};
 
     #[test]
-    fn who_brings_a_pool_up_keeps_the_others_from_it_until_it_is_done_or_given_up() {
+    fn initialize_excludes_others_until_done_or_dropped() {
         let (_directory, [one, other]) = participants::<Shm, 2>(Geometry::tiny());
-        let is_free = || other.0.opening_lock().acquire_unless(&other.0, &|| true).is_some();
-        let bringing = one.bring_up();
-        assert!(!is_free() && !other.is_up());
+        let is_free = || other.0.opening_lock().acquire_until(&other.0, &|| true).is_some();
+        let bringing = one.initialize();
+        assert!(!is_free() && !other.is_initialized());
         drop(bringing);
-        assert!(is_free() && !other.is_up(), "it was given up");
-        one.bring_up().done();
-        assert!(is_free() && other.is_up());
+        assert!(is_free() && !other.is_initialized(), "it was given up");
+        one.initialize().done();
+        assert!(is_free() && other.is_initialized());
     }
 
     /// Nobody else, and whether there may be somebody under another kernel.
     struct Nobody {
-        is_among_hosts: bool,
+        is_multi_host: bool,
     }
 
     impl Liveness for Nobody {
@@ -619,23 +625,23 @@ mod tests {
         }
         fn leave(&self) {}
         fn has_common_kernel(&self) -> bool {
-            !self.is_among_hosts
+            !self.is_multi_host
         }
     }
 
     #[test]
     fn only_under_one_kernel_it_makes_the_barriers_for_all() {
-        let shared = |is_among_hosts| {
+        let shared = |is_multi_host| {
             let medium = Shm::new(Mapping::anonymous(1 << 20, 1 << 20).unwrap());
             let options = PoolOptions::anonymous().geometry(geometry());
-            let pool = options.create_shared_on(medium, Arc::new(Nobody { is_among_hosts })).unwrap();
+            let pool = options.create_shared_on(medium, Arc::new(Nobody { is_multi_host })).unwrap();
             assert!(pool.is_shared());
-            (pool.0.is_among_hosts(), pool.0.light_pins)
+            (pool.0.is_multi_host(), pool.0.light_pins)
         };
-        let alone = alone::<Dram>();
+        let exclusive = exclusive_pool::<Dram>();
         let is_made = crate::barrier::register();
-        assert!(!alone.is_shared());
-        assert_eq!((alone.0.is_among_hosts(), alone.0.light_pins), (false, is_made));
+        assert!(!exclusive.is_shared());
+        assert_eq!((exclusive.0.is_multi_host(), exclusive.0.light_pins), (false, is_made));
         assert_eq!(shared(false), (false, is_made));
         assert_eq!(shared(true), (true, false));
     }

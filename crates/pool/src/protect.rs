@@ -11,10 +11,10 @@ use terrace_medium::{MapError, MappedMedium};
 
 /// Whether stores are refused; and by how many they are needed nevertheless.
 #[derive(Default)]
-pub(crate) struct Protected(Mutex<Option<u32>>);
+pub(crate) struct WriteProtection(Mutex<Option<u32>>);
 
 /// While it lives, stores are taken.
-pub(crate) struct Allowed<'p, M: MappedMedium>(&'p Inner<M>);
+pub(crate) struct WriteWindow<'p, M: MappedMedium>(&'p Inner<M>);
 
 impl<M: MappedMedium> Pool<M> {
     /// From now on this process stores nothing to what is in the pool's zones: a store is a fault that ends it. For who reads what others write.
@@ -27,15 +27,15 @@ impl<M: MappedMedium> Pool<M> {
             self.0.refuse_stores(true)?;
             *protected = Some(0);
             if self.is_shared() {
-                let me = u32::from(self.owner().participant);
-                participants::say_that_it_only_reads(self.region(), self.layout(), me);
+                let own = u32::from(self.owner().participant);
+                participants::mark_read_only(self.region(), self.layout(), own);
             }
         }
         Ok(())
     }
 }
 
-impl Protected {
+impl WriteProtection {
     fn lock(&self) -> MutexGuard<'_, Option<u32>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -47,18 +47,18 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// For what has to be stored even by who only reads.
-    pub(crate) fn allow_stores(&self) -> Allowed<'_, M> {
+    pub(crate) fn allow_stores(&self) -> WriteWindow<'_, M> {
         if let Some(needed) = &mut *self.protected.lock() {
             *needed += 1;
             if *needed == 1 {
                 self.refuse_stores(false).expect("access that was taken away can be given back");
             }
         }
-        Allowed(self)
+        WriteWindow(self)
     }
 }
 
-impl<M: MappedMedium> Drop for Allowed<'_, M> {
+impl<M: MappedMedium> Drop for WriteWindow<'_, M> {
     fn drop(&mut self) {
         if let Some(needed) = &mut *self.0.protected.lock() {
             *needed = needed.saturating_sub(1);
@@ -103,7 +103,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_only_reads_can_store_to_the_head_and_not_to_the_data() {
+    fn protected_pool_takes_stores_before_its_data_only() {
         let (_directory, pool) = pool();
         assert!(takes_stores(&pool, 0) && takes_data(&pool));
         pool.protect_data().unwrap();
@@ -129,15 +129,15 @@ pub(crate) mod tests {
     fn protecting_once_more_takes_nothing_from_who_stores_just_now() {
         let (_directory, pool) = pool();
         pool.protect_data().unwrap();
-        let allowed = pool.0.allow_stores();
+        let window = pool.0.allow_stores();
         pool.protect_data().unwrap();
         assert!(takes_data(&pool));
-        drop(allowed);
+        drop(window);
         assert!(!takes_data(&pool));
     }
 
     #[test]
-    fn who_does_not_only_read_stores_before_and_after_as_well() {
+    fn unprotected_pool_always_takes_stores() {
         let (_directory, pool) = pool();
         drop(pool.0.allow_stores());
         assert!(takes_data(&pool));

@@ -14,13 +14,13 @@
 //! store leaves it whole, and the death of a process is the mildest of crashes. What is not durable yet under the lock is said by its *unfenced* note. Where the pool
 //! itself has more than one word to change, the queues of limbo and the superblock, the recovery ends what was begun.
 
-use crate::epoch::DEPTH;
+use crate::epoch::DEPTH_MASK;
 use crate::liveness::Liveness;
-use crate::lock::{Lock, holder_in};
-use crate::notes::NOTES;
+use crate::lock::{Lock, holder_of_word};
+use crate::notes::INTENTS;
 use crate::participants;
 use crate::pool::{Inner, Pool};
-use crate::seats::Seat;
+use crate::seats::ThreadSlot;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{MappedMedium, Offset, Word};
 
@@ -28,12 +28,12 @@ impl<M: MappedMedium> Pool<M> {
     /// Takes back what participants have left that died while others went on. Returns how many there were. For a thread that looks around from time
     /// to time; in a pool that is not shared there is nothing to look for.
     pub fn recover_dead(&self) -> u32 {
-        self.0.recover_all()
+        self.0.recover_all_dead()
     }
 
     /// How many slots of the participant table are taken. For tests.
     #[doc(hidden)]
-    pub fn slots_taken(&self) -> u32 {
+    pub fn participants_taken(&self) -> u32 {
         let is_taken = |&index: &u32| participants::holder_of(self.region(), self.layout(), index).is_some();
         (0..self.layout().geometry.participants).filter(is_taken).count() as u32
     }
@@ -41,7 +41,7 @@ impl<M: MappedMedium> Pool<M> {
 
 impl<M: MappedMedium> Inner<M> {
     /// Recovers after everyone who is dead.
-    pub(crate) fn recover_all(&self) -> u32 {
+    pub(crate) fn recover_all_dead(&self) -> u32 {
         if !self.is_shared() {
             return 0;
         }
@@ -50,14 +50,14 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Whether the participant is dead that a held lock word names.
     #[cold]
-    pub(crate) fn is_dead_holder(&self, word: u64) -> bool {
-        let (participant, incarnation) = holder_in(word);
+    pub(crate) fn is_holder_dead(&self, word: u64) -> bool {
+        let (participant, incarnation) = holder_of_word(word);
         self.is_dead(participant, incarnation)
     }
 
     /// Whether somebody has died whom nobody has recovered yet.
     #[cold]
-    pub(crate) fn is_anyone_dead(&self) -> bool {
+    pub(crate) fn has_dead_participant(&self) -> bool {
         let holder = |index| participants::holder_of(&self.region, &self.layout, index);
         let is_dead = |index| holder(index).is_some_and(|incarnation| self.is_dead(index, incarnation));
         self.is_shared() && (0..self.layout.geometry.participants).any(is_dead)
@@ -73,66 +73,65 @@ impl<M: MappedMedium> Inner<M> {
         }
         // Asked first: a slot is taken only by who is alive already, so one that changes hands now is not taken for dead.
         let is_alive = participant == u32::from(self.owner.participant)
-            || liveness.is_alive(participant) && !self.is_ending(&**liveness, participant, incarnation);
+            || liveness.is_alive(participant) && !self.is_exiting(&**liveness, participant, incarnation);
         !is_alive || participants::holder_of(&self.region, &self.layout, participant) != Some(incarnation)
     }
 
     /// Whether a participant that has its place still will not store any more. Once found so it stays so: for a time nobody can tell any more, and a recovery must not stop halfway.
-    fn is_ending(&self, liveness: &dyn Liveness, participant: u32, incarnation: u32) -> bool {
+    fn is_exiting(&self, liveness: &dyn Liveness, participant: u32, incarnation: u32) -> bool {
         let (region, layout) = (&self.region, &self.layout);
-        let found = &self.ending[participant as usize];
-        let life = || participants::life_of(region, layout, participant, incarnation);
-        if found.load(Relaxed) == life() {
+        let found = &self.exiting[participant as usize];
+        let key = || participants::incarnation_key(region, layout, participant, incarnation);
+        if found.load(Relaxed) == key() {
             return true;
         }
-        let is_ending =
-            liveness.is_ending(participant, participants::process_of(region, layout, participant));
-        if is_ending {
-            found.store(life(), Relaxed);
+        let is_exiting = liveness.is_exiting(participant, participants::pid_of(region, layout, participant));
+        if is_exiting {
+            found.store(key(), Relaxed);
         }
-        is_ending
+        is_exiting
     }
 
     fn recover_if_dead(&self, index: u32) -> bool {
         match participants::holder_of(&self.region, &self.layout, index) {
-            Some(incarnation) if self.is_dead(index, incarnation) => self.recover(index),
+            Some(incarnation) if self.is_dead(index, incarnation) => self.recover_participant(index),
             _ => false,
         }
     }
 
     /// Takes back what the dead incarnations of slot `index` have left. Returns whether this call did it.
-    pub(crate) fn recover(&self, index: u32) -> bool {
+    pub(crate) fn recover_participant(&self, index: u32) -> bool {
         if index >= self.layout.geometry.participants {
             return false;
         }
         let lock = participants::recovery(&self.region, &self.layout, index);
         match lock.try_acquire_in(self) {
             Some(locked) => std::mem::forget(locked),
-            None if lock.take_from_dead(self) => {}
+            None if lock.take_over_if_dead(self) => {}
             None => return false,
         }
         let _allowed = self.allow_stores();
-        self.free_locks_of_dead();
-        for seat in 0..self.layout.geometry.seats {
-            self.recover_seat(seat);
+        self.release_locks_of_dead();
+        for slot in 0..self.layout.geometry.thread_slots {
+            self.recover_slot(slot);
         }
-        self.count_taken_seats();
-        self.free_watches_of_dead();
+        self.recount_taken_slots();
+        self.release_watches_of_dead();
         let holder = participants::holder_of(&self.region, &self.layout, index);
         if let Some(incarnation) = holder.filter(|&incarnation| self.is_dead(index, incarnation)) {
             participants::release(&self.region, &self.layout, index, incarnation);
         }
         // It may have changed something and not said so any more.
-        self.tell_all();
-        lock.free_in(self);
+        self.notify_all();
+        lock.release_in(self);
         true
     }
 
-    /// Calls `each` on every lock that is noted in `seat`.
-    fn each_noted(&self, seat: &Seat, each: impl Fn(&Lock)) {
-        let noted = seat.noted.load(self.medium(), Acquire);
-        for at in (0..NOTES).filter(|at| noted >> at & 1 == 1) {
-            let offset = seat.notes[at].load(self.medium(), Relaxed);
+    /// Calls `each` on every lock that is noted in `slot`.
+    fn for_each_intent(&self, slot: &ThreadSlot, each: impl Fn(&Lock)) {
+        let intents_set = slot.intents_set.load(self.medium(), Acquire);
+        for at in (0..INTENTS).filter(|at| intents_set >> at & 1 == 1) {
+            let offset = slot.intents[at].load(self.medium(), Relaxed);
             if let Some(word) = self.region.get(Offset::<Word>::new(offset)) {
                 each(Lock::of(word));
             }
@@ -140,50 +139,50 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Frees the pool's own locks, as far as dead ones hold them.
-    fn free_locks_of_dead(&self) {
+    fn release_locks_of_dead(&self) {
         let collector = &self.shared().collector;
-        if collector.take_from_dead(self) {
+        if collector.take_over_if_dead(self) {
             // What it was about to free when it died, nobody knows.
-            self.doubt();
-            collector.free_in(self);
+            self.request_collection();
+            collector.release_in(self);
         }
         let superblock = self.superblock_lock();
-        if superblock.take_from_dead(self) {
-            self.mend_superblock();
-            superblock.free_in(self);
+        if superblock.take_over_if_dead(self) {
+            self.repair_superblock();
+            superblock.release_in(self);
         }
         [self.roots_lock(), self.opening_lock(), &self.shared().vacate]
             .iter()
-            .for_each(|lock| lock.free_of_dead(self));
-        for seat in self.used_seats() {
-            if seat.limbo.take_from_dead(self) {
-                self.mend_queue(seat);
-                seat.limbo.free_in(self);
+            .for_each(|lock| lock.release_if_dead(self));
+        for slot in self.used_slots() {
+            if slot.queue_lock.take_over_if_dead(self) {
+                self.repair_queue(slot);
+                slot.queue_lock.release_in(self);
             }
         }
     }
 
     /// Takes back the seat with number `index`, if someone dead has it.
-    fn recover_seat(&self, index: u32) {
-        let seat = self.seat(index);
-        if !seat.claim.take_from_dead(self) {
+    fn recover_slot(&self, index: u32) {
+        let slot = self.thread_slot(index);
+        if !slot.owner_lock.take_over_if_dead(self) {
             return;
         }
-        self.each_noted(seat, |lock| lock.free_of_dead(self));
-        seat.noted.store(self.medium().point("intent.clear-all"), 0, Relaxed);
-        if seat.announced.load(self.medium(), Relaxed) & DEPTH != 0 {
+        self.for_each_intent(slot, |lock| lock.release_if_dead(self));
+        slot.intents_set.store(self.medium().point("intent.clear-all"), 0, Relaxed);
+        if slot.pin.load(self.medium(), Relaxed) & DEPTH_MASK != 0 {
             // It was in the middle of something: there may be memory that nobody knows.
-            self.doubt();
+            self.request_collection();
         }
-        self.empty_seat(seat);
-        self.withdraw(seat, 0);
-        seat.claim.free_in(self);
+        self.drain_slot(slot);
+        self.clear_pin(slot, 0);
+        slot.owner_lock.release_in(self);
     }
 
-    /// Seats are counted in passing, and a thread can die between a seat and its count. (While others take and leave seats this is only about right, too: see `may_keep`.)
-    fn count_taken_seats(&self) {
-        let count = self.count_seats();
-        self.shared().seats_taken.store(self.medium().point("slot.count"), count, Relaxed);
+    /// Seats are counted in passing, and a thread can die between a seat and its count. (While others take and leave seats this is only about right, too: see `may_keep_slot`.)
+    fn recount_taken_slots(&self) {
+        let count = self.count_taken_slots();
+        self.shared().slots_taken.store(self.medium().point("slot.count"), count, Relaxed);
     }
 }
 
@@ -195,7 +194,7 @@ mod tests {
     use crate::protect::tests::takes_stores;
     use crate::small;
     use crate::superblock;
-    use crate::zones::{State, Use};
+    use crate::zones::{UnitState, UnitUse};
     use crate::{Geometry, Locked, PoolOptions};
     use std::collections::BTreeMap;
     use std::fs::File;
@@ -211,7 +210,7 @@ mod tests {
 
     /// So many more participants of the pool in `directory`.
     fn open<M: MappedMedium, const N: usize>(directory: &tempfile::TempDir) -> [Pool<M>; N] {
-        small::more(directory, small::geometry())
+        small::more_participants(directory, small::geometry())
     }
 
     /// Two participants of one pool.
@@ -264,12 +263,12 @@ mod tests {
         two.abandon();
         let [dead, survivor] = open::<Shm, 2>(&directory);
         let unit = survivor.0.unit_at(kept[0]).unwrap();
-        let state = State(survivor.0.unit(unit).state.load(survivor.medium(), Relaxed));
-        let arriving = state.in_era(survivor.0.era).with(Use::Arriving);
+        let state = UnitState(survivor.0.unit(unit).state.load(survivor.medium(), Relaxed));
+        let revalidating = state.at_open_seq(survivor.0.open_seq).with(UnitUse::Revalidating);
         std::mem::forget(dead.pin());
-        survivor.0.unit(unit).state.store(survivor.medium(), arriving.0, Relaxed);
+        survivor.0.unit(unit).state.store(survivor.medium(), revalidating.0, Relaxed);
         dead.abandon();
-        assert_eq!(survivor.0.arrive(unit).usage(), Use::Arriving);
+        assert_eq!(survivor.0.revalidate(unit).usage(), UnitUse::Revalidating);
         assert_eq!(survivor.faults(), 0, "it has waited until it took it for damaged");
         survivor.recover_dead();
         survivor.collect(&mut |marker| kept.iter().for_each(|&offset| marker.mark(offset, 200)));
@@ -277,17 +276,17 @@ mod tests {
     }
 
     #[test]
-    fn a_count_of_seats_that_a_death_has_put_wrong_does_not_let_all_be_kept() {
+    fn wrong_slot_count_after_crash_leaves_a_slot_free() {
         let (_directory, one, _two) = two();
         let (counted, all_here) = (AtomicUsize::new(0), Barrier::new(4));
         std::thread::scope(|threads| {
             for _ in 0..4 {
                 threads.spawn(|| {
                     // Whoever counts the seats after a death may miss one that is being taken.
-                    one.0.shared().seats_taken.store(one.medium(), 0, Relaxed);
+                    one.0.shared().slots_taken.store(one.medium(), 0, Relaxed);
                     drop(one.pin());
                     all_here.wait();
-                    let held = one.0.used_seats().filter(|seat| seat.claim.is_held_in(&one.0)).count();
+                    let held = one.0.used_slots().filter(|slot| slot.owner_lock.is_held_in(&one.0)).count();
                     counted.fetch_max(held, Relaxed);
                     all_here.wait();
                 });
@@ -298,16 +297,16 @@ mod tests {
 
     #[test]
     fn growth_that_the_dead_one_had_begun_is_ended() {
-        for told in [false, true] {
+        for observed in [false, true] {
             let (_directory, dead, survivor) = two();
             // Up to where the superblock says the new size, or everybody knows it.
             std::mem::forget(dead.0.superblock_lock().acquire_in(&dead.0));
             dead.medium().mapping().grow(2 * SIZE as usize).unwrap();
-            dead.0.hint_memory(SIZE, 2 * SIZE);
+            dead.0.init_hints(SIZE, 2 * SIZE);
             let mut grown = superblock::load(dead.region()).unwrap().superblock;
             (grown.size, grown.sequence) = (2 * SIZE, grown.sequence + 1);
             grown.store(dead.region(), 0).unwrap();
-            if told {
+            if observed {
                 dead.0.set_size(2 * SIZE);
             }
             dead.abandon();
@@ -325,11 +324,11 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alive_keeps_what_it_has_whoever_dies() {
+    fn recovery_keeps_slots_and_locks_of_live_participants() {
         let directory = directory();
         let [dead, alive, survivor] = open::<Shm, 3>(&directory);
         let [one, two] = [(); 2].map(|()| new_lock(&survivor));
-        assert_eq!(survivor.slots_taken(), 3);
+        assert_eq!(survivor.participants_taken(), 3);
         let guard = alive.pin();
         let held = lock(&alive, one).acquire(&guard);
         let elected = alive.0.opening_lock().acquire_in(&alive.0);
@@ -337,42 +336,42 @@ mod tests {
         assert_eq!(survivor.recover_dead(), 1);
         assert!(lock(&survivor, one).is_held(&survivor) && survivor.0.opening_lock().is_held(&survivor));
         assert!(!lock(&survivor, two).is_held(&survivor));
-        assert_eq!((survivor.slots_taken(), survivor.space().readers), (2, 1));
-        assert!(!survivor.0.is_anyone_dead() && survivor.recover_dead() == 0);
+        assert_eq!((survivor.participants_taken(), survivor.space().readers), (2, 1));
+        assert!(!survivor.0.has_dead_participant() && survivor.recover_dead() == 0);
         drop((held, elected));
         drop(guard);
         assert!(!lock(&survivor, one).is_held(&survivor) && !survivor.0.opening_lock().is_held(&survivor));
     }
 
     #[test]
-    fn somebody_is_dead_until_it_is_recovered() {
+    fn participant_is_dead_until_recovered() {
         let (_directory, dead, survivor) = two();
-        assert!(!survivor.0.is_anyone_dead());
+        assert!(!survivor.0.has_dead_participant());
         dead.abandon();
-        assert!(survivor.0.is_anyone_dead());
+        assert!(survivor.0.has_dead_participant());
         survivor.recover_dead();
-        assert!(!survivor.0.is_anyone_dead());
-        let alone = Pool::<Shm>::anonymous(SIZE).unwrap();
-        assert!(!alone.0.is_anyone_dead() && alone.recover_dead() == 0);
+        assert!(!survivor.0.has_dead_participant());
+        let exclusive = Pool::<Shm>::anonymous(SIZE).unwrap();
+        assert!(!exclusive.0.has_dead_participant() && exclusive.recover_dead() == 0);
     }
 
     #[test]
-    fn who_has_had_the_slot_of_a_living_one_before_is_dead() {
+    fn earlier_incarnation_of_a_live_slot_is_dead() {
         let (directory, dead, survivor) = two();
         let at = new_lock(&survivor);
         let guard = dead.pin();
         std::mem::forget(lock(&dead, at).acquire(&guard));
         std::mem::forget(guard);
-        let old = lock(&dead, at).peek(dead.medium());
+        let old = lock(&dead, at).load_word(dead.medium());
         dead.abandon();
         survivor.recover_dead();
         let [next] = open::<Shm, 1>(&directory);
         let guard = next.pin();
         let held = lock(&next, at).try_acquire(&guard).expect("it is free");
-        let new = lock(&next, at).peek(next.medium());
-        assert_eq!(holder_in(old).0, holder_in(new).0, "it has the slot");
+        let new = lock(&next, at).load_word(next.medium());
+        assert_eq!(holder_of_word(old).0, holder_of_word(new).0, "it has the slot");
         for pool in [&survivor, &next] {
-            assert!(pool.0.is_dead_holder(old) && !pool.0.is_dead_holder(new));
+            assert!(pool.0.is_holder_dead(old) && !pool.0.is_holder_dead(new));
         }
         drop(held);
     }
@@ -385,9 +384,9 @@ mod tests {
         std::mem::forget(lock(&one, at).acquire(&guard));
         // Damaged: the highest participant that a lock can name.
         one.region().at(Offset::<Word>::new(at)).fetch_or(one.medium(), 0xfff << 2, Relaxed);
-        assert!(lock(&two, at).is_held(&two) && two.0.is_dead_holder(lock(&two, at).peek(two.medium())));
-        assert!(!two.0.recover(0xfff));
-        lock(&two, at).free_of_dead(&two.0);
+        assert!(lock(&two, at).is_held(&two) && two.0.is_holder_dead(lock(&two, at).load_word(two.medium())));
+        assert!(!two.0.recover_participant(0xfff));
+        lock(&two, at).release_if_dead(&two.0);
         assert!(!lock(&two, at).is_held(&two));
     }
 
@@ -422,7 +421,7 @@ mod tests {
         let (recoverer, survivor, at) = (&left.recoverer, &left.survivor, left.at);
         let busy = left.recovery();
         assert_eq!(survivor.recover_dead(), 0);
-        assert!(lock(survivor, at).is_held(survivor) && survivor.slots_taken() == 3);
+        assert!(lock(survivor, at).is_held(survivor) && survivor.participants_taken() == 3);
         drop(busy);
         assert_eq!((survivor.recover_dead(), recoverer.recover_dead()), (1, 0));
         assert!(!lock(survivor, at).is_held(survivor));
@@ -435,7 +434,7 @@ mod tests {
         let Left { directory, recoverer, survivor, at, index } = left;
         recoverer.abandon();
         assert_eq!(survivor.recover_dead(), 2);
-        assert!(!lock(&survivor, at).is_held(&survivor) && survivor.slots_taken() == 1);
+        assert!(!lock(&survivor, at).is_held(&survivor) && survivor.participants_taken() == 1);
         // Whoever dies in that slot next is recovered, too.
         let [next] = open::<Shm, 1>(&directory);
         assert_eq!(u32::from(next.owner().participant), index);
@@ -444,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn who_dies_inside_the_pool_may_leave_memory_that_nobody_knows() {
+    fn crash_of_a_pinned_participant_requests_collection() {
         for depth in [0, 1, 2] {
             let (_directory, dead, survivor) = two();
             drop(dead.pin());
@@ -453,7 +452,7 @@ mod tests {
             assert_eq!(survivor.recover_dead(), 1);
             assert_eq!(survivor.needs_collection(), depth > 0, "inside {depth} times");
             // It holds nobody up any more.
-            assert_eq!((survivor.space().readers, survivor.0.count_seats()), (0, 0));
+            assert_eq!((survivor.space().readers, survivor.0.count_taken_slots()), (0, 0));
             let epoch = survivor.0.epoch();
             assert_eq!(survivor.0.try_advance(), epoch + 1);
         }
@@ -464,16 +463,16 @@ mod tests {
         let (_directory, dead, survivor) = two();
         let guard = survivor.pin();
         drop(dead.pin());
-        let taken = || survivor.0.shared().seats_taken.load(survivor.medium(), Relaxed);
+        let taken = || survivor.0.shared().slots_taken.load(survivor.medium(), Relaxed);
         assert_eq!(taken(), 2);
         dead.abandon();
         survivor.recover_dead();
-        assert_eq!((taken(), survivor.0.count_seats()), (1, 1));
+        assert_eq!((taken(), survivor.0.count_taken_slots()), (1, 1));
         drop(guard);
     }
 
     #[test]
-    fn who_died_over_a_collection_is_followed_by_another() {
+    fn crash_during_collection_requests_another() {
         let (_directory, dead, survivor) = two();
         std::mem::forget(dead.0.shared().collector.acquire_in(&dead.0));
         dead.abandon();
@@ -485,9 +484,9 @@ mod tests {
 
     /// The pool's own locks.
     fn pool_locks(pool: &Pool<Shm>) -> [&Lock; 6] {
-        let (inner, shared, seat) = (&*pool.0, pool.0.shared(), pool.0.seat(0));
+        let (inner, shared, slot) = (&*pool.0, pool.0.shared(), pool.0.thread_slot(0));
         let own = [inner.superblock_lock(), inner.roots_lock(), inner.opening_lock()];
-        [own[0], own[1], own[2], &shared.collector, &shared.vacate, &seat.limbo]
+        [own[0], own[1], own[2], &shared.collector, &shared.vacate, &slot.queue_lock]
     }
 
     #[test]
@@ -504,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_reads_may_store_to_the_data_while_it_recovers_and_at_no_other_time() {
+    fn protected_participant_stores_only_during_recovery() {
         let directory = directory();
         let [dead, reader] = open::<Shm, 2>(&directory);
         let at = new_lock(&dead);
@@ -555,7 +554,7 @@ mod tests {
         fn is_alive(&self, index: u32) -> bool {
             *self.own.lock().unwrap() != Some(index) && self.register.places().contains_key(&index)
         }
-        fn is_ending(&self, index: u32, pid: u32) -> bool {
+        fn is_exiting(&self, index: u32, pid: u32) -> bool {
             assert_eq!(pid, std::process::id(), "the pool says which process it is");
             self.register.places().get(&index) == Some(&Fate::Ending)
         }
@@ -595,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_found_to_be_ending_is_dead_until_another_has_its_place() {
+    fn exiting_participant_is_dead_until_its_slot_is_reused() {
         let (file, register) = (tempfile::tempfile_in("/dev/shm").unwrap(), Register::default());
         Mapping::allocate(&file, SIZE).unwrap();
         let medium = || {
@@ -609,14 +608,14 @@ mod tests {
         let (at, index) = (new_lock(&survivor), u32::from(dying.owner().participant));
         die_with_lock(dying, at);
         let held = lock(&survivor, at);
-        let word = held.peek(survivor.medium());
+        let word = held.load_word(survivor.medium());
         // The kernel has not said yet that it is dying.
-        assert!(!survivor.0.is_dead_holder(word) && survivor.recover_dead() == 0 && held.is_held(&survivor));
+        assert!(!survivor.0.is_holder_dead(word) && survivor.recover_dead() == 0 && held.is_held(&survivor));
         register.places().insert(index, Fate::Ending);
-        assert!(survivor.0.is_dead_holder(word));
+        assert!(survivor.0.is_holder_dead(word));
         // Nobody can tell any more; who has begun to recover goes on.
         register.places().insert(index, Fate::Lives);
-        assert!(survivor.0.is_dead_holder(word) && survivor.recover_dead() == 1 && !held.is_held(&survivor));
+        assert!(survivor.0.is_holder_dead(word) && survivor.recover_dead() == 1 && !held.is_held(&survivor));
         register.places().remove(&index);
         let next = options.share_on(medium(), member()).unwrap();
         assert_eq!(u32::from(next.owner().participant), index);

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_points_to_the_end_of_the_pool_or_further_is_damaged() {
+    fn root_to_pool_end_or_beyond_is_damaged() {
         let pool = pool();
         pool.set_root("table", "clht", 40960).unwrap();
         let identity = identity("table", "clht").unwrap();

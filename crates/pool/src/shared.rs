@@ -1,11 +1,11 @@
 //! The words of the allocator that all threads share, and its part of an open pool.
 //!
 //! ```text
-//!   line 0     | epoch | watching | 0 ...                                                   read by every pin
-//!   line 1     | phase | collector's lock | seats used | seats taken | reserve | 0 ...      read mostly
+//!   line 0     | epoch | watches set | 0 ...                                                read by every pin
+//!   line 1     | phase | collector's lock | slots used | slots taken | reserve | 0 ...      read mostly
 //!   line 2     | slab hint | extent hint | slab units | fruitless | small base | large base | lost | faults |
 //!   lines 3..  | list of class 0 | list of class 1 | ... 32 bytes each: head | emptied | kept | 0
-//!   line 51    | doubts | collected | counted | collections | sweeping                      see `doubt`
+//!   line 51    | collection requests | collected | counted | collections | sweeping         see `doubt`
 //!              vacate | vacated | window                                                  see `vacate`
 //! ```
 //! Of these `reserve` and `slab hint` are persisted while the pool is open, and go on after an unclean open; the others start again from zero then.
@@ -14,7 +14,7 @@ use crate::classes::{CLASSES_MAX, Classes};
 use crate::layout::{ALLOCATOR_BYTES, Layout};
 use crate::lock::Lock;
 use crate::pool::{Inner, Start};
-use crate::seats::Abandoned;
+use crate::seats::FreeSlots;
 use crate::zones::Zones;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -37,16 +37,16 @@ pub(crate) struct Shared {
     /// The global epoch.
     pub(crate) epoch: Word,
     /// A bit for each watch that there is: see `watch`. Read by every change, and so in the line that every pin reads.
-    pub(crate) watching: Word,
+    pub(crate) watches_set: Word,
     _line0: [Word; 6],
     /// `| 63:32 the number of the collection that marks beside others | 31:0 [`SETTLED`], [`PENDING`] or [`MARKING`] |`.
     pub(crate) phase: Word,
     /// Held by the collector.
     pub(crate) collector: Lock,
     /// No seat from this index on has ever been taken in this generation.
-    pub(crate) seats_used: Word,
+    pub(crate) slots_used: Word,
     /// Seats that are taken now.
-    pub(crate) seats_taken: Word,
+    pub(crate) slots_taken: Word,
     /// The slab from which limbo takes its pages when there is no other memory; 0 is none.
     pub(crate) reserve: Word,
     _line1: [Word; 3],
@@ -68,10 +68,10 @@ pub(crate) struct Shared {
     pub(crate) faults: Word,
     pub(crate) lists: [ListHead; CLASSES_MAX],
     /// How often something died that may have left blocks that nobody can reach.
-    pub(crate) doubts: Word,
+    pub(crate) collection_requests: Word,
     /// As many of those have been collected.
     pub(crate) collected: Word,
-    /// `doubts` when the bytes in blocks were last counted. While it is another, the figures may be off by what died in the middle of counting.
+    /// `collection_requests` when the bytes in blocks were last counted. While it is another, the figures may be off by what died in the middle of counting.
     pub(crate) counted: Word,
     /// The number of the last collection beside others.
     pub(crate) collections: Word,
@@ -93,13 +93,13 @@ const _: () = assert!(size_of::<Shared>() as u64 == ALLOCATOR_BYTES);
 unsafe impl Persistent for Shared {}
 
 /// Every block of the pool is accounted for.
-pub(crate) const SETTLED: u64 = 0;
+pub(crate) const IDLE: u64 = 0;
 /// What earlier eras left has yet to be collected.
-pub(crate) const PENDING: u64 = 1;
+pub(crate) const UNCLEAN: u64 = 1;
 /// What somebody left who died in this era is being collected. The phase has the collection's number in its upper half.
 pub(crate) const MARKING: u64 = 2;
 /// The upper half of the phase, and of a slab's `link`.
-pub(crate) const NOTE: u64 = !0 << 32;
+pub(crate) const ROUND: u64 = !0 << 32;
 /// The first epoch: a seat's announcement of 0 is none.
 pub(crate) const FIRST_EPOCH: u64 = 4;
 
@@ -107,7 +107,7 @@ pub(crate) const FIRST_EPOCH: u64 = 4;
 pub(crate) struct Memory {
     pub(crate) classes: Classes,
     pub(crate) zones: Zones,
-    pub(crate) abandoned: Arc<Abandoned>,
+    pub(crate) free_slots: Arc<FreeSlots>,
 }
 
 impl Memory {
@@ -115,7 +115,7 @@ impl Memory {
         Self {
             classes: Classes::new(layout.geometry.slab_log2),
             zones: Zones::new(layout),
-            abandoned: Arc::default(),
+            free_slots: Arc::default(),
         }
     }
 }
@@ -133,64 +133,64 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Whether blocks of earlier eras have yet to be collected.
     #[inline(always)]
-    pub(crate) fn is_pending(&self) -> bool {
+    pub(crate) fn is_unclean(&self) -> bool {
         // ORDER: Acquire: pairs with the end of the sweep.
-        self.shared().phase.load(self.medium().point("phase.is-unclean"), Acquire) == PENDING
+        self.shared().phase.load(self.medium().point("phase.is-unclean"), Acquire) == UNCLEAN
     }
 
     /// Whether a collection is under way or to come whose sweep must not take what is retired now for garbage.
     #[inline(always)]
     pub(crate) fn is_marking(&self) -> bool {
         // ORDER: Acquire: pairs with the end of the sweep.
-        self.shared().phase.load(self.medium().point("phase.is-marking"), Acquire) != SETTLED
+        self.shared().phase.load(self.medium().point("phase.is-marking"), Acquire) != IDLE
     }
 
     /// What whoever owns or lists a slab writes into the upper half of its `link`: the number of the collection that goes on, or 0.
     #[inline(always)]
-    pub(crate) fn note(&self) -> u64 {
+    pub(crate) fn round(&self) -> u64 {
         // ORDER: the collection begins with a barrier in every running thread and waits for all that are pinned: see `doubt`.
-        self.shared().phase.load(self.medium(), Relaxed) & NOTE
+        self.shared().phase.load(self.medium(), Relaxed) & ROUND
     }
 
     /// Something that a sound pool and sound callers never do. Counted, and an assertion in debug builds of the caller's tests.
     #[cold]
-    pub(crate) fn fault(&self) {
+    pub(crate) fn count_fault(&self) {
         self.shared().faults.fetch_add(self.medium(), 1, Relaxed);
     }
 
     /// Makes the allocator ready, once, before anyone else sees the pool.
-    pub(crate) fn start_memory(&self) {
+    pub(crate) fn open_allocator(&self) {
         let shared = self.shared();
         let kept = [&shared.reserve, &shared.slab_hint, &shared.extent_hint];
         let reserve = shared.reserve.load(self.medium(), Relaxed);
         if self.start != Start::Clean {
             // The words that go on stay as they are meanwhile: another death here must not take them.
             self.zero(self.layout.allocator, ALLOCATOR_BYTES, &kept);
-            let phase = if self.start == Start::Unclean { PENDING } else { SETTLED };
+            let phase = if self.start == Start::Unclean { UNCLEAN } else { IDLE };
             shared.phase.store(self.medium(), phase, Relaxed);
         }
-        self.zero(self.layout.seats, self.layout.zones - self.layout.seats, &[]);
-        shared.watching.store(self.medium(), 0, Relaxed);
-        shared.seats_used.store(self.medium(), 0, Relaxed);
-        shared.seats_taken.store(self.medium(), 0, Relaxed);
+        self.zero(self.layout.thread_slots, self.layout.zones - self.layout.thread_slots, &[]);
+        shared.watches_set.store(self.medium(), 0, Relaxed);
+        shared.slots_used.store(self.medium(), 0, Relaxed);
+        shared.slots_taken.store(self.medium(), 0, Relaxed);
         shared.fruitless.store(self.medium(), 0, Relaxed);
         shared.epoch.store(self.medium(), FIRST_EPOCH, Release);
         // The units of a pool that is opened have their hints. PERSIST: those of a new one, by the fence of its superblock.
         self.open_zones(if self.start == Start::Created { 0 } else { u64::MAX }, self.size());
         if self.start != Start::Created {
-            self.keep_reserve(reserve);
+            self.restore_reserve(reserve);
         }
-        self.set_reserve_aside();
+        self.ensure_reserve();
     }
 
     /// Whoever looked for memory in vain looks again: there is more.
-    pub(crate) fn tell_of_memory(&self) {
+    pub(crate) fn announce_memory(&self) {
         // ORDER: Relaxed, as all accesses of it: a hint. The memory itself is seen by the pool's size.
         self.shared().fruitless.store(self.medium(), 0, Relaxed);
     }
 
     /// Makes what lies between the first `before` bytes and `size` ready for use. There is storage for it; the pool does not say yet that it is there.
-    pub(crate) fn hint_memory(&self, before: u64, size: u64) {
+    pub(crate) fn init_hints(&self, before: u64, size: u64) {
         // PERSIST: that the new units may have room, before the superblock says that they are there; it fences before it changes anything. Hints of later times are
         // not persisted, but the sweep after a crash corrects them; until it has been by, a full pool would not know that it has grown.
         self.open_zones(self.memory.zones.units(before).saturating_sub(1), size);
@@ -198,19 +198,19 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Leaves the allocator as the next open wants to find it. Nobody is pinned. Whether all memory is accounted for: if not, the pool is not
     /// to be called clean, and the next open collects.
-    pub(crate) fn stop_memory(&self) -> bool {
-        self.empty_all_seats();
-        let settled = !self.needs_collection() && self.shared().lost.load(self.medium(), Relaxed) == 0;
-        if settled {
+    pub(crate) fn close_allocator(&self) -> bool {
+        self.drain_all_slots();
+        let complete = !self.needs_collection() && self.shared().lost.load(self.medium(), Relaxed) == 0;
+        if complete {
             self.seal_units();
         }
-        if M::VOLATILE_CACHE && settled {
+        if M::VOLATILE_CACHE && complete {
             // PERSIST: before the clean flag, which makes the next open believe these.
             self.region.write_back(self.shared());
             self.write_back_zones();
             self.region.fence();
         }
-        settled
+        complete
     }
 
     /// Zeroes lines, without touching those that are zero, but for the words in `kept`.

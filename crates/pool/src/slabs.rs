@@ -18,8 +18,8 @@
 
 use crate::classes::Class;
 use crate::pool::{Inner, Pool};
-use crate::seats::Seat;
-use crate::zones::{State, Unit, Use};
+use crate::seats::ThreadSlot;
+use crate::zones::{Unit, UnitState, UnitUse};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use terrace_medium::{LINE, MappedMedium, Word};
 
@@ -27,30 +27,30 @@ use terrace_medium::{LINE, MappedMedium, Word};
 /// stayed.
 const UNIT_BITS: u32 = 32;
 /// A list is looked through for entirely free slabs once more than one in so many of it may be one: so a look costs eight slabs for each that it gives back.
-const WORTH_A_LOOK: u64 = 8;
+const SCAN_COST_RATIO: u64 = 8;
 
 /// How a search for a free block of a slab went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holding {
+pub(crate) enum Fill {
     /// No block is allocated.
-    Nothing,
+    Empty,
     /// Some are, some aren't.
-    Some,
+    Partial,
     /// All are.
-    All,
+    Full,
 }
 
 impl<M: MappedMedium> Pool<M> {
     /// Gives the reserve up, as if there had been no room for one: the next collection sets one aside. For tests.
     #[doc(hidden)]
-    pub fn give_up_reserve(&self) {
+    pub fn drop_reserve(&self) {
         let (inner, _guard) = (&*self.0, self.pin());
         let unit = inner.unit_at(inner.shared().reserve.swap(self.medium(), 0, Relaxed));
         if let Some(unit) = unit
-            && let Some(number) = inner.arrive(unit).class()
+            && let Some(number) = inner.revalidate(unit).class()
             && let Some(class) = inner.memory.classes.get(number)
         {
-            inner.give_up(unit, number, class);
+            inner.disown_or_release(unit, number, class);
         }
     }
 }
@@ -58,23 +58,23 @@ impl<M: MappedMedium> Pool<M> {
 impl<M: MappedMedium> Inner<M> {
     /// A word of the slab's first bitmap: a set bit is an allocated block.
     #[inline(always)]
-    pub(crate) fn taken_word(&self, unit: u64, word: u64) -> &Word {
+    pub(crate) fn allocated_word(&self, unit: u64, word: u64) -> &Word {
         self.word_at(self.memory.zones.start_of(unit) + word * 8)
     }
 
     /// A word of the slab's second bitmap: a set bit is a block that the collector found live.
     #[inline(always)]
     pub(crate) fn mark_word(&self, unit: u64, class: &Class, word: u64) -> &Word {
-        self.taken_word(unit, u64::from(class.words) + word)
+        self.allocated_word(unit, u64::from(class.words) + word)
     }
 
-    /// Takes a block for `seat` and says where it begins. `None` if neither a slab nor a unit has room.
+    /// Takes a block for `slot` and says where it begins. `None` if neither a slab nor a unit has room.
     #[inline(always)]
-    pub(crate) fn take_block(&self, seat: &Seat, number: usize, class: &Class) -> Option<u64> {
-        let cache = &seat.caches[number];
+    pub(crate) fn take_block(&self, slot: &ThreadSlot, number: usize, class: &Class) -> Option<u64> {
+        let cache = &slot.caches[number];
         let mut free = cache.free.load(self.medium(), Relaxed);
         if free == 0 {
-            free = self.refill(seat, number, class)?;
+            free = self.refill(slot, number, class)?;
         }
         let rest = free & (free - 1);
         cache.free.store(self.medium(), rest, Relaxed);
@@ -95,27 +95,27 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Finds free blocks for the seat's empty cache and returns them as bits of the word that the cache now names.
     #[cold]
-    fn refill(&self, seat: &Seat, number: usize, class: &Class) -> Option<u64> {
-        self.refill_from(seat, number, class, || self.take_unit(number, class, Use::Owned))
+    fn refill(&self, slot: &ThreadSlot, number: usize, class: &Class) -> Option<u64> {
+        self.refill_from(slot, number, class, || self.take_unit(number, class, UnitUse::Owned))
     }
 
     /// As `take_block`, from the slabs that there are: takes no new one.
-    pub(crate) fn take_block_listed(&self, seat: &Seat, number: usize, class: &Class) -> Option<u64> {
-        if seat.caches[number].free.load(self.medium(), Relaxed) == 0 {
-            self.refill_from(seat, number, class, || None)?;
+    pub(crate) fn take_block_listed(&self, slot: &ThreadSlot, number: usize, class: &Class) -> Option<u64> {
+        if slot.caches[number].free.load(self.medium(), Relaxed) == 0 {
+            self.refill_from(slot, number, class, || None)?;
         }
-        self.take_block(seat, number, class)
+        self.take_block(slot, number, class)
     }
 
     /// As `refill`; where no slab with a free block is left, one comes from `new_slab`.
     fn refill_from(
         &self,
-        seat: &Seat,
+        slot: &ThreadSlot,
         number: usize,
         class: &Class,
         new_slab: impl Fn() -> Option<u64>,
     ) -> Option<u64> {
-        let cache = &seat.caches[number];
+        let cache = &slot.caches[number];
         loop {
             let place = cache.place.load(self.medium(), Relaxed);
             if place != 0 {
@@ -127,7 +127,7 @@ impl<M: MappedMedium> Inner<M> {
                     return Some(free);
                 }
                 cache.place.store(self.medium(), 0, Relaxed);
-                self.leave(unit, number, class);
+                self.disown(unit, number, class);
             }
             let unit = self.pop(number).or_else(&new_slab)?;
             // The last word, so that the search begins at the first.
@@ -140,15 +140,15 @@ impl<M: MappedMedium> Inner<M> {
     fn grab(&self, unit: u64, class: &Class, from: u64) -> Option<(u64, u64)> {
         let words = u64::from(class.words);
         (from..from + words).map(|word| if word < words { word } else { word - words }).find_map(|word| {
-            let taken = self.taken_word(unit, word);
+            let taken = self.allocated_word(unit, word);
             let free = !taken.load(self.medium(), Relaxed) & class.valid(word);
             if free != 0 {
-                if self.note() != 0 {
+                if self.round() != 0 {
                     // ORDER: before the bits are taken, with Release: a sweep that sees them taken sees them marked.
                     self.mark_word(unit, class, word).fetch_or(self.medium(), free, Relaxed);
                 }
                 // ORDER: Acquire: pairs with the Release of whoever freed them: their last use is over. Release: the marks; and who counts bytes and finds these
-                // taken finds this thread pinned (see `quiet`).
+                // taken finds this thread pinned (see `snapshot_if_quiet`).
                 taken.fetch_or(self.medium().point("slab.take"), free, AcqRel);
             }
             (free != 0).then_some((word, free))
@@ -156,43 +156,43 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Which blocks of a slab are allocated.
-    pub(crate) fn holding(&self, unit: u64, class: &Class) -> Holding {
+    pub(crate) fn fill(&self, unit: u64, class: &Class) -> Fill {
         let (mut any, mut all) = (false, true);
         for word in 0..u64::from(class.words) {
             // ORDER: SeqCst: see the module's head.
-            let taken = self.taken_word(unit, word).load(self.medium().point("slab.fill"), SeqCst)
+            let taken = self.allocated_word(unit, word).load(self.medium().point("slab.fill"), SeqCst)
                 & class.valid(word);
             any |= taken != 0;
             all &= taken == class.valid(word);
         }
         match (any, all) {
-            (false, _) => Holding::Nothing,
-            (true, true) => Holding::All,
-            (true, false) => Holding::Some,
+            (false, _) => Fill::Empty,
+            (true, true) => Fill::Full,
+            (true, false) => Fill::Partial,
         }
     }
 
     /// How many blocks of a slab are allocated, or in its owner's cache.
     pub(crate) fn count_blocks(&self, unit: u64, class: &Class) -> u64 {
-        let word = |word| self.taken_word(unit, word).load(self.medium(), Relaxed) & class.valid(word);
+        let word = |word| self.allocated_word(unit, word).load(self.medium(), Relaxed) & class.valid(word);
         (0..u64::from(class.words)).map(|at| u64::from(word(at).count_ones())).sum()
     }
 
     /// Gives up the ownership of a slab: it is full and in no list, or it is listed.
-    pub(crate) fn leave(&self, unit: u64, number: usize, class: &Class) {
-        let full = State::slab(self.era, number, Use::Full);
+    pub(crate) fn disown(&self, unit: u64, number: usize, class: &Class) {
+        let full = UnitState::slab(self.open_seq, number, UnitUse::Full);
         // ORDER: SeqCst: see the module's head. It also releases what the owner did to the slab.
         self.unit(unit).state.swap(self.medium(), full.0, SeqCst);
-        if self.holding(unit, class) != Holding::All {
-            self.list_if_full(unit, full);
+        if self.fill(unit, class) != Fill::Full {
+            self.list_if_unlisted(unit, full);
         }
     }
 
     /// Puts a slab that has a free block into its list, unless someone else has or owns it.
     #[inline(always)]
-    pub(crate) fn list_if_full(&self, unit: u64, full: State) {
+    pub(crate) fn list_if_unlisted(&self, unit: u64, full: UnitState) {
         let entry = self.unit(unit);
-        let listed = full.with(Use::Listed);
+        let listed = full.with(UnitUse::Listed);
         // ORDER: Acquire: others may have listed, owned and left it since it was seen full: the new link comes behind theirs. (What the last owner did the next
         // one has from the state, see `pop`.)
         if entry
@@ -204,13 +204,13 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    pub(crate) fn push(&self, unit: u64, entry: &Unit, listed: State) {
+    pub(crate) fn push(&self, unit: u64, entry: &Unit, listed: UnitState) {
         let Some(list) = listed.class().and_then(|class| self.shared().lists.get(class)) else { return };
         let mut head = list.head.load(self.medium(), Relaxed);
-        let note = self.note();
+        let round = self.round();
         loop {
             // ORDER: Release: a walk that follows this link sees that the head has changed since, if it has (see `orphans`).
-            entry.link.store(self.medium().point("slab.push"), head & low(UNIT_BITS) | note, Release);
+            entry.link.store(self.medium().point("slab.push"), head & low(UNIT_BITS) | round, Release);
             // ORDER: Release: pairs with the Acquire of `pop`: the link is seen.
             match list.head.compare_exchange(self.medium(), head, head_word(head, unit + 1), Release, Relaxed)
             {
@@ -223,7 +223,7 @@ impl<M: MappedMedium> Inner<M> {
     /// The class of the slab that `offset` lies in.
     pub(crate) fn class_at(&self, offset: u64) -> Option<usize> {
         let (unit, entry) = self.entry_at(offset)?;
-        self.arrived(unit, entry).class()
+        self.revalidated(unit, entry).class()
     }
 
     /// Bytes of the block at `offset`, for which `bytes` bytes were asked.
@@ -244,17 +244,17 @@ impl<M: MappedMedium> Inner<M> {
             if self.unit_at(self.memory.zones.start_of(unit)).is_none() {
                 return self.cut_list(class, head);
             }
-            match self.arrive(unit).usage() {
-                Use::Damaged => return self.cut_list(class, head),
+            match self.revalidate(unit).usage() {
+                UnitUse::Quarantined => return self.cut_list(class, head),
                 // Who was bringing it into this era died: the collector sees to it.
-                Use::Arriving => return None,
+                UnitUse::Revalidating => return None,
                 _ => {}
             }
             // May be another slab's link by now; then the head has changed and the exchange fails.
             let next = self.unit(unit).link.load(self.medium(), Relaxed) & low(UNIT_BITS);
             // ORDER: Acquire: pairs with the Release of `push`.
             match list.head.compare_exchange(self.medium(), head, head_word(head, next), Acquire, Acquire) {
-                Ok(_) if self.own(unit, class) => return Some(unit),
+                Ok(_) if self.take_ownership(unit, class) => return Some(unit),
                 Ok(_) => return self.cut_list(class, head_word(head, next)),
                 Err(now) => head = now,
             }
@@ -262,15 +262,15 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Turns a listed slab that is in no list any more into an owned one.
-    pub(crate) fn own(&self, unit: u64, class: usize) -> bool {
-        let (note, link) = (self.note(), &self.unit(unit).link);
-        if note != 0 {
+    pub(crate) fn take_ownership(&self, unit: u64, class: usize) -> bool {
+        let (round, link) = (self.round(), &self.unit(unit).link);
+        if round != 0 {
             // ORDER: Release: as in `push`: who finds this link sees that the slab has left the list.
             let next = link.load(self.medium(), Relaxed) & low(UNIT_BITS);
-            link.store(self.medium().point("slab.own"), next | note, Release);
+            link.store(self.medium().point("slab.own"), next | round, Release);
         }
-        let listed = State::slab(self.era, class, Use::Listed);
-        let owned = listed.with(Use::Owned);
+        let listed = UnitState::slab(self.open_seq, class, UnitUse::Listed);
+        let owned = listed.with(UnitUse::Owned);
         // ORDER: Release: who sees it owned sees that it has left its list (see `orphans`). What the last owner did came with the list's head, or the state.
         self.unit(unit).state.compare_exchange(self.medium(), listed.0, owned.0, Release, Relaxed).is_ok()
     }
@@ -280,8 +280,8 @@ impl<M: MappedMedium> Inner<M> {
     #[cold]
     fn cut_list(&self, class: usize, head: u64) -> Option<u64> {
         let list = &self.shared().lists[class];
-        self.fault();
-        self.lose(1 << self.memory.classes.slab_log2);
+        self.count_fault();
+        self.leak(1 << self.memory.classes.slab_log2);
         let _ = list.head.compare_exchange(self.medium(), head, head_word(head, 0), Relaxed, Relaxed);
         None
     }
@@ -291,19 +291,19 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn free_block(&self, offset: u64, number: usize, class: &Class) -> bool {
         let Some((unit, entry)) = self.entry_at(offset) else { return false };
         let Some(block) = class.block_at(offset - self.memory.zones.start_of(unit)) else { return false };
-        if self.arrived(unit, entry).class() != Some(number) {
+        if self.revalidated(unit, entry).class() != Some(number) {
             return false;
         }
-        let (word, bit) = (self.taken_word(unit, block / 64), 1 << (block % 64));
+        let (word, bit) = (self.allocated_word(unit, block / 64), 1 << (block % 64));
         // Asked before: without a block the slab may be given back, and be anything.
         let is_last = word.load(self.medium(), Relaxed) == bit && self.is_last(unit, class, block / 64);
         // ORDER: SeqCst: see the module's head. It releases the block to the next owner of its bit.
         let before = word.fetch_and(self.medium(), !bit, SeqCst);
-        let state = State(entry.state.load(self.medium().point("slab.free-state"), SeqCst));
-        if state.usage() == Use::Full && state.era() == self.era {
-            self.list_if_full(unit, state);
+        let state = UnitState(entry.state.load(self.medium().point("slab.free-state"), SeqCst));
+        if state.usage() == UnitUse::Full && state.open_seq() == self.open_seq {
+            self.list_if_unlisted(unit, state);
         }
-        if is_last && state.usage() == Use::Listed {
+        if is_last && state.usage() == UnitUse::Listed {
             // ORDER: Relaxed: a hint.
             self.shared().lists[number].emptied.fetch_add(self.medium(), 1, Relaxed);
         }
@@ -313,7 +313,7 @@ impl<M: MappedMedium> Inner<M> {
     /// Whether no block of a slab is allocated, or in its owner's cache, but one of this word of its bitmap. The caller has not freed that yet.
     #[cold]
     fn is_last(&self, unit: u64, class: &Class, of: u64) -> bool {
-        let taken = |word| self.taken_word(unit, word).load(self.medium(), Relaxed) & class.valid(word);
+        let taken = |word| self.allocated_word(unit, word).load(self.medium(), Relaxed) & class.valid(word);
         (0..u64::from(class.words)).all(|word| word == of || taken(word) == 0)
     }
 
@@ -328,13 +328,13 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Takes note that the block around `offset` is live, if it lies in a slab that will be swept.
     pub(crate) fn mark_block(&self, unit: u64, offset: u64) {
-        self.mark_block_in(unit, self.arrive(unit), offset);
+        self.mark_block_in(unit, self.revalidate(unit), offset);
     }
 
     /// As `mark_block`, for a unit in `state`.
-    pub(crate) fn mark_block_in(&self, unit: u64, state: State, offset: u64) {
+    pub(crate) fn mark_block_in(&self, unit: u64, state: UnitState, offset: u64) {
         let Some(class) = state.class().and_then(|class| self.memory.classes.get(class)) else { return };
-        if (state.usage() == Use::Pending || self.note() != 0)
+        if (state.usage() == UnitUse::Unclean || self.round() != 0)
             && let Some(block) = class.block_around(offset - self.memory.zones.start_of(unit))
         {
             let (word, bit) = (self.mark_word(unit, class, block / 64), 1 << (block % 64));
@@ -352,9 +352,9 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// A slab of an earlier era: any of its blocks may be live.
-    pub(crate) fn distrust_slab(&self, unit: u64, class: &Class) {
+    pub(crate) fn assume_all_live(&self, unit: u64, class: &Class) {
         for word in 0..u64::from(class.words) {
-            self.taken_word(unit, word).store(self.medium(), class.valid(word), Relaxed);
+            self.allocated_word(unit, word).store(self.medium(), class.valid(word), Relaxed);
             self.mark_word(unit, class, word).store(self.medium(), 0, Relaxed);
         }
     }
@@ -365,24 +365,24 @@ impl<M: MappedMedium> Inner<M> {
         for word in 0..u64::from(class.words) {
             let marked = self.mark_word(unit, class, word).load(self.medium(), Relaxed);
             // ORDER: SeqCst: as in `free_block`; frees of other blocks go on meanwhile.
-            let before = self.taken_word(unit, word).fetch_and(self.medium(), marked, SeqCst);
+            let before = self.allocated_word(unit, word).fetch_and(self.medium(), marked, SeqCst);
             freed += u64::from((before & class.valid(word) & !marked).count_ones());
         }
-        self.give_up(unit, number, class);
+        self.disown_or_release(unit, number, class);
         freed
     }
 
     /// Gives up the ownership of a slab: to the units if no block of it is allocated.
-    pub(crate) fn give_up(&self, unit: u64, number: usize, class: &Class) {
-        if self.holding(unit, class) != Holding::Nothing || !self.release_unit(unit, number) {
-            self.leave(unit, number, class);
+    pub(crate) fn disown_or_release(&self, unit: u64, number: usize, class: &Class) {
+        if self.fill(unit, class) != Fill::Empty || !self.release_unit(unit, number) {
+            self.disown(unit, number, class);
         }
     }
 
     /// Empties a seat's caches: what it had not handed out is free again. Whoever does it is pinned, or alone. If it dies, the seat can be gone on with or
     /// emptied again, whatever it has done; a block or a slab may be left over.
-    pub(crate) fn empty_caches(&self, seat: &Seat) {
-        for (number, cache) in seat.caches.iter().enumerate().take(self.memory.classes.len()) {
+    pub(crate) fn drain_caches(&self, slot: &ThreadSlot) {
+        for (number, cache) in slot.caches.iter().enumerate().take(self.memory.classes.len()) {
             let [place, free] = [&cache.place, &cache.free].map(|word| word.load(self.medium(), Relaxed));
             if free != 0 {
                 cache.free.store(self.medium(), 0, Relaxed);
@@ -390,10 +390,10 @@ impl<M: MappedMedium> Inner<M> {
             let Some(class) = self.memory.classes.get(number).filter(|_| place != 0) else { continue };
             let unit = self.memory.zones.unit_of(place);
             let word = place - self.memory.zones.start_of(unit);
-            // ORDER: Release: who counts bytes and finds these free finds the cache empty (see `quiet`).
-            self.taken_word(unit, word).fetch_and(self.medium(), !free, Release);
+            // ORDER: Release: who counts bytes and finds these free finds the cache empty (see `snapshot_if_quiet`).
+            self.allocated_word(unit, word).fetch_and(self.medium(), !free, Release);
             cache.place.store(self.medium(), 0, Relaxed);
-            self.give_up(unit, number, class);
+            self.disown_or_release(unit, number, class);
         }
     }
 
@@ -402,12 +402,12 @@ impl<M: MappedMedium> Inner<M> {
         (0..self.memory.classes.len()).map(|number| self.release_empty_slabs_of(number)).sum()
     }
 
-    /// As [`Inner::release_empty_slabs`], in the lists in which one in [`WORTH_A_LOOK`] may be given back.
-    pub(crate) fn release_emptied_slabs(&self) -> u64 {
+    /// As [`Inner::release_empty_slabs`], in the lists in which one in [`SCAN_COST_RATIO`] may be given back.
+    pub(crate) fn release_likely_empty_slabs(&self) -> u64 {
         let is_worth_it = |&number: &usize| {
             let list = &self.shared().lists[number];
             let [emptied, kept] = [&list.emptied, &list.kept].map(|word| word.load(self.medium(), Relaxed));
-            emptied > kept / WORTH_A_LOOK
+            emptied > kept / SCAN_COST_RATIO
         };
         let lists = (0..self.memory.classes.len()).filter(is_worth_it);
         lists.map(|number| self.release_empty_slabs_of(number)).sum()
@@ -422,39 +422,41 @@ impl<M: MappedMedium> Inner<M> {
         // As many as there can be, so that a list that others fill does not hold this up.
         let units = self.memory.zones.units(self.size());
         while let Some(unit) = if (kept.len() as u64) < units { self.pop(number) } else { None } {
-            if self.holding(unit, class) == Holding::Nothing && self.release_unit(unit, number) {
+            if self.fill(unit, class) == Fill::Empty && self.release_unit(unit, number) {
                 released += 1;
             } else {
                 kept.push(unit);
             }
         }
         list.kept.store(self.medium(), kept.len() as u64, Relaxed);
-        kept.into_iter().rev().for_each(|unit| self.leave(unit, number, class));
+        kept.into_iter().rev().for_each(|unit| self.disown(unit, number, class));
         released
     }
 
     /// Whether the unit that the reserve was is one still, at `offset`.
     pub(crate) fn is_reserve(&self, offset: u64, number: usize) -> bool {
         let unit = self.unit_at(offset).filter(|&unit| self.memory.zones.start_of(unit) == offset);
-        unit.is_some_and(|unit| self.arrive(unit) == State::slab(self.era, number, Use::Reserve))
+        unit.is_some_and(|unit| {
+            self.revalidate(unit) == UnitState::slab(self.open_seq, number, UnitUse::Reserve)
+        })
     }
 
     /// Takes one block of the reserve for a page of limbo. Several threads may.
-    pub(crate) fn take_reserved(&self, class: &Class) -> Option<u64> {
+    pub(crate) fn take_from_reserve(&self, class: &Class) -> Option<u64> {
         let offset = self.shared().reserve.load(self.medium().point("reserve.read"), Acquire);
         if offset == 0 {
             return None;
         }
         let unit = self.memory.zones.unit_of(offset);
         for word in 0..u64::from(class.words) {
-            let taken = self.taken_word(unit, word);
+            let taken = self.allocated_word(unit, word);
             loop {
                 let free = !taken.load(self.medium().point("reserve.taken"), Relaxed) & class.valid(word);
                 let bit = free & free.wrapping_neg();
                 if bit == 0 {
                     break;
                 }
-                if self.note() != 0 {
+                if self.round() != 0 {
                     // ORDER: as in `grab`.
                     self.mark_word(unit, class, word).fetch_or(self.medium(), bit, Relaxed);
                 }
@@ -475,11 +477,11 @@ impl<M: MappedMedium> Inner<M> {
             return;
         }
         let Some(class) = self.memory.classes.get(number) else { return };
-        let Some(unit) = self.take_unit(number, class, Use::Reserve) else { return };
+        let Some(unit) = self.take_unit(number, class, UnitUse::Reserve) else { return };
         let offset = self.memory.zones.start_of(unit);
         // ORDER: Release: whoever takes a block of it sees the bitmap.
         if reserve.compare_exchange(self.medium(), 0, offset, Release, Relaxed).is_err() {
-            return self.give_up(unit, number, class);
+            return self.disown_or_release(unit, number, class);
         }
         // PERSIST: so that it is found after a crash, when there may be no other memory. A crash before the thread's next fence leaves a slab to collect, as one
         // before this does: nothing that lasts is built on the reserve, so it needs no fence of its own.
@@ -488,28 +490,29 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     /// Takes the reserve of an earlier era over, which was at `offset`, if that is what is there. Whether it is.
-    pub(crate) fn reuse_reserve(&self, offset: u64, number: usize) -> bool {
+    pub(crate) fn restore_reserve_slab(&self, offset: u64, number: usize) -> bool {
         let Some(class) = self.memory.classes.get(number) else { return false };
         let Some(unit) = self.unit_at(offset).filter(|&unit| self.memory.zones.start_of(unit) == offset)
         else {
             return false;
         };
         let entry = self.unit(unit);
-        let state = State(entry.state.load(self.medium(), Relaxed));
-        let is_reserve = state.is_sound() && state.usage() == Use::Reserve && state.class() == Some(number);
+        let state = UnitState(entry.state.load(self.medium(), Relaxed));
+        let is_reserve =
+            state.is_sound() && state.usage() == UnitUse::Reserve && state.class() == Some(number);
         if !is_reserve || entry.taken.load(self.medium(), Relaxed) != !0 {
             return false;
         }
         self.clear_bitmap(unit, class);
         entry.old.store(self.medium(), 0, Relaxed);
-        entry.state.store(self.medium(), State::slab(self.era, number, Use::Reserve).0, Release);
+        entry.state.store(self.medium(), UnitState::slab(self.open_seq, number, UnitUse::Reserve).0, Release);
         self.shared().slab_units.fetch_add(self.medium(), 1, Relaxed);
         true
     }
 
     pub(crate) fn clear_bitmap(&self, unit: u64, class: &Class) {
         for word in 0..u64::from(class.words) {
-            self.taken_word(unit, word).store(self.medium(), 0, Relaxed);
+            self.allocated_word(unit, word).store(self.medium(), 0, Relaxed);
         }
     }
 }
@@ -528,8 +531,8 @@ fn head_word(head: u64, first: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shared::NOTE;
-    use crate::small::alone;
+    use crate::shared::ROUND;
+    use crate::small::exclusive_pool;
     use std::collections::BTreeSet;
     use terrace_medium::Dram;
 
@@ -547,7 +550,7 @@ mod tests {
         let inner = &pool.0;
         let class = inner.memory.classes.get(inner.memory.classes.of(512).unwrap()).unwrap();
         let start = inner.shared().reserve.load(pool.medium(), Relaxed);
-        let taken: Vec<u64> = std::iter::from_fn(|| inner.take_reserved(class)).collect();
+        let taken: Vec<u64> = std::iter::from_fn(|| inner.take_from_reserve(class)).collect();
         let expected: BTreeSet<u64> =
             (0..u64::from(class.blocks)).map(|block| start + class.position(block)).collect();
         assert!(class.words > 1 && taken.len() == class.blocks as usize);
@@ -556,32 +559,32 @@ mod tests {
 
     #[test]
     fn only_what_is_a_reserve_is_gone_on_with_as_one() {
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         let (inner, medium) = (&pool.0, pool.medium());
         let number = inner.memory.classes.of(512).unwrap();
         let offset = inner.shared().reserve.load(medium, Relaxed);
         let entry = inner.unit(inner.unit_at(offset).unwrap());
-        let is_one = |state: State, taken: u64| {
+        let is_one = |state: UnitState, taken: u64| {
             entry.state.store(medium, state.0, Relaxed);
             entry.taken.store(medium, taken, Relaxed);
-            inner.reuse_reserve(offset, number)
+            inner.restore_reserve_slab(offset, number)
         };
-        let reserve = State::slab(inner.era, number, Use::Reserve);
-        assert!(is_one(reserve, !0) && !inner.reuse_reserve(offset + 512, number));
-        assert!(!is_one(reserve, !1) && !is_one(State(reserve.0 ^ 1), !0));
-        assert!(!is_one(reserve.with(Use::Full), !0));
-        assert!(!is_one(State::slab(inner.era, number - 1, Use::Reserve), !0));
+        let reserve = UnitState::slab(inner.open_seq, number, UnitUse::Reserve);
+        assert!(is_one(reserve, !0) && !inner.restore_reserve_slab(offset + 512, number));
+        assert!(!is_one(reserve, !1) && !is_one(UnitState(reserve.0 ^ 1), !0));
+        assert!(!is_one(reserve.with(UnitUse::Full), !0));
+        assert!(!is_one(UnitState::slab(inner.open_seq, number - 1, UnitUse::Reserve), !0));
     }
 
     #[test]
-    fn a_list_that_leads_to_no_slab_is_given_up_and_what_was_in_it_is_lost() {
-        let pool = alone::<Dram>();
+    fn list_to_no_slab_is_cut_and_its_memory_leaks() {
+        let pool = exclusive_pool::<Dram>();
         let (inner, medium) = (&pool.0, pool.medium());
         let number = inner.memory.classes.of(64).unwrap();
         let list = &inner.shared().lists[number].head;
         let damaged =
-            inner.take_unit(number, inner.memory.classes.get(number).unwrap(), Use::Listed).unwrap();
-        inner.unit(damaged).state.store(medium, State::damaged(inner.era).0, Relaxed);
+            inner.take_unit(number, inner.memory.classes.get(number).unwrap(), UnitUse::Listed).unwrap();
+        inner.unit(damaged).state.store(medium, UnitState::quarantined(inner.open_seq).0, Relaxed);
         // Beyond the pool, a unit that is damaged, and one that never was a slab.
         for (times, unit) in (1..).zip([1 << 20, damaged, 0]) {
             list.store(medium, unit + 1, Relaxed);
@@ -590,9 +593,9 @@ mod tests {
             assert_eq!((pool.faults(), pool.space().lost), (times, times << inner.memory.classes.slab_log2));
         }
         // One that somebody is bringing into this era comes back once that is done.
-        let arriving = State::slab(inner.era, number, Use::Arriving);
-        inner.unit(damaged).state.store(medium, arriving.0, Relaxed);
-        pool.doubt();
+        let revalidating = UnitState::slab(inner.open_seq, number, UnitUse::Revalidating);
+        inner.unit(damaged).state.store(medium, revalidating.0, Relaxed);
+        pool.request_collection();
         list.store(medium, damaged + 1, Relaxed);
         assert_eq!((inner.pop(number), list.load(medium, Relaxed)), (None, damaged + 1));
         assert_eq!(pool.faults(), 3);
@@ -600,25 +603,25 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_the_reserve_that_is_taken_while_others_collect_is_no_garbage() {
-        let pool = alone::<Dram>();
+    fn reserve_block_taken_during_collection_is_kept() {
+        let pool = exclusive_pool::<Dram>();
         let inner = &pool.0;
         let class = inner.memory.classes.get(inner.memory.classes.of(512).unwrap()).unwrap();
-        inner.begin_marking();
-        let unit = inner.unit_at(inner.take_reserved(class).unwrap()).unwrap();
-        assert_eq!(inner.look_into(unit, |state| inner.sweep_in(unit, state)), (0, 0));
+        inner.start_marking();
+        let unit = inner.unit_at(inner.take_from_reserve(class).unwrap()).unwrap();
+        assert_eq!(inner.inspect_unit(unit, |state| inner.sweep_unit(unit, state)), (0, 0));
         assert_eq!(inner.count_blocks(unit, class), 1);
     }
 
     #[test]
-    fn a_list_is_looked_through_once_more_than_one_in_eight_of_it_may_be_empty() {
-        let pool = alone::<Dram>();
+    fn list_is_scanned_if_an_eighth_may_be_empty() {
+        let pool = exclusive_pool::<Dram>();
         let (inner, medium) = (&pool.0, pool.medium());
         let list = &inner.shared().lists[inner.memory.classes.of(64).unwrap()];
         let is_looked_through = |emptied: u64, kept: u64| {
             list.emptied.store(medium, emptied, Relaxed);
             list.kept.store(medium, kept, Relaxed);
-            assert_eq!(inner.release_emptied_slabs(), 0, "there is no slab in it");
+            assert_eq!(inner.release_likely_empty_slabs(), 0, "there is no slab in it");
             list.emptied.load(medium, Relaxed) == 0
         };
         assert!(!is_looked_through(3, 24) && is_looked_through(4, 31));
@@ -626,8 +629,8 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_slab_that_loses_its_last_block_is_counted_and_no_other() {
-        let pool = alone::<Dram>();
+    fn only_emptied_listed_slabs_are_counted() {
+        let pool = exclusive_pool::<Dram>();
         let (inner, guard) = (&pool.0, pool.pin());
         let number = inner.memory.classes.of(24).unwrap();
         let class = inner.memory.classes.get(number).unwrap();
@@ -642,22 +645,22 @@ mod tests {
             assert_eq!(emptied(), 0);
             guard.free(block, 24);
         }
-        assert_eq!((emptied(), inner.release_emptied_slabs(), emptied()), (1, 1, 0));
+        assert_eq!((emptied(), inner.release_likely_empty_slabs(), emptied()), (1, 1, 0));
     }
 
     #[test]
-    fn whoever_owns_a_slab_notes_this_collection_and_no_earlier_one() {
-        let pool = alone::<Dram>();
+    fn take_ownership_records_only_this_round() {
+        let pool = exclusive_pool::<Dram>();
         let (inner, medium) = (&pool.0, pool.medium());
         let number = inner.memory.classes.of(64).unwrap();
         let class = inner.memory.classes.get(number).unwrap();
-        inner.begin_marking();
-        let unit = inner.take_unit(number, class, Use::Owned).unwrap();
-        inner.leave(unit, number, class);
+        inner.start_marking();
+        let unit = inner.take_unit(number, class, UnitUse::Owned).unwrap();
+        inner.disown(unit, number, class);
         let link = &inner.unit(unit).link;
-        assert_eq!(link.load(medium, Relaxed) & NOTE, 1 << 32);
-        inner.begin_marking();
-        assert!(inner.own(unit, number));
-        assert_eq!(link.load(medium, Relaxed) & NOTE, 2 << 32);
+        assert_eq!(link.load(medium, Relaxed) & ROUND, 1 << 32);
+        inner.start_marking();
+        assert!(inner.take_ownership(unit, number));
+        assert_eq!(link.load(medium, Relaxed) & ROUND, 2 << 32);
     }
 }

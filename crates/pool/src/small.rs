@@ -13,12 +13,12 @@ pub(crate) fn geometry() -> Geometry {
 }
 
 /// A pool that nobody else has.
-pub(crate) fn alone<M: MappedMedium>() -> Pool<M> {
+pub(crate) fn exclusive_pool<M: MappedMedium>() -> Pool<M> {
     Pool::anonymous_with(SIZE, geometry()).unwrap()
 }
 
 /// A pool that `fill` has been at, as the next one finds it after an orderly close, or a death. It goes with the directory.
-pub(crate) fn found<M: MappedMedium>(start: Start, fill: impl FnOnce(&Pool<M>)) -> (TempDir, Pool<M>) {
+pub(crate) fn reopened<M: MappedMedium>(start: Start, fill: impl FnOnce(&Pool<M>)) -> (TempDir, Pool<M>) {
     let directory = tempdir_in("/dev/shm").unwrap();
     let options = options_in(&directory, geometry());
     let pool = options.create::<M>().unwrap();
@@ -36,12 +36,15 @@ pub(crate) fn found<M: MappedMedium>(start: Start, fill: impl FnOnce(&Pool<M>)) 
 /// A new pool, as often as it is asked for. It goes with the directory.
 pub(crate) fn participants<M: MappedMedium, const N: usize>(geometry: Geometry) -> (TempDir, [Pool<M>; N]) {
     let directory = tempdir_in("/dev/shm").unwrap();
-    let pools = more(&directory, geometry);
+    let pools = more_participants(&directory, geometry);
     (directory, pools)
 }
 
 /// So many more participants of the pool in `directory`, or the first ones.
-pub(crate) fn more<M: MappedMedium, const N: usize>(directory: &TempDir, geometry: Geometry) -> [Pool<M>; N] {
+pub(crate) fn more_participants<M: MappedMedium, const N: usize>(
+    directory: &TempDir,
+    geometry: Geometry,
+) -> [Pool<M>; N] {
     let options = options_in(directory, geometry).shared(true).assume_persistent(true);
     [(); N].map(|()| options.open_or_create().unwrap())
 }

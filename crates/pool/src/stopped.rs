@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use terrace_medium::MappedMedium;
 
 impl<M: MappedMedium> Pool<M> {
-    /// Kills the process of `holder`, one of [`Pool::others`], if it still shares this pool, still stands still and has not run in between. Whether it did. What it has left is taken back as after
+    /// Kills the process of `holder`, one of [`Pool::other_participants`], if it still shares this pool, still stands still and has not run in between. Whether it did. What it has left is taken back as after
     /// any death.
     ///
     /// # Errors
@@ -21,9 +21,9 @@ impl<M: MappedMedium> Pool<M> {
             Err(rustix::io::Errno::SRCH) => return Ok(false),
             opened => opened?,
         };
-        let is_still = |other: &Holder| other.stopped && other.has_not_run_since(holder);
+        let is_still = |other: &Holder| other.stopped && other.idle_since(holder);
         let Some(file) = self.medium().mapping().as_file() else { return Ok(false) };
-        if !self.others().iter().any(is_still) || !has_open(holder.pid, file)? {
+        if !self.other_participants().iter().any(is_still) || !has_open(holder.pid, file)? {
             return Ok(false);
         }
         pidfd_send_signal(handle, Signal::KILL)?;

@@ -45,7 +45,7 @@ const WORDS: usize = SUPERBLOCK_BYTES / 8;
 const CLEAN: u64 = 1;
 const POWER: u64 = 2;
 const ASSUMED: u64 = 4;
-const UNSETTLED: u64 = 8;
+const COLLECTION_PENDING: u64 = 8;
 
 /// A copy as words.
 pub(crate) type Words = [u64; WORDS];
@@ -58,11 +58,11 @@ pub(crate) struct Superblock {
     pub(crate) sequence: u64,
     pub(crate) uuid: u128,
     pub(crate) generation: u32,
-    pub(crate) era: u32,
+    pub(crate) open_seq: u32,
     /// Closed in order: everything is where its durability puts it.
     pub(crate) clean: bool,
     /// Closed in order, but before the allocator had found what an earlier life lost.
-    pub(crate) unsettled: bool,
+    pub(crate) collection_pending: bool,
     pub(crate) durability: Durability,
     pub(crate) assumed_persistent: bool,
     pub(crate) size: u64,
@@ -91,10 +91,10 @@ impl Superblock {
         words[1] = u64::from(VERSION) | MACHINE;
         words[2] = self.sequence;
         (words[3], words[4]) = halves(self.uuid);
-        words[5] = u64::from(self.generation) | u64::from(self.era) << 32;
+        words[5] = u64::from(self.generation) | u64::from(self.open_seq) << 32;
         words[6] = self.flags();
         words[7] = self.size;
-        words[8] = u64::from(geometry.seats) | u64::from(geometry.participants) << 32;
+        words[8] = u64::from(geometry.thread_slots) | u64::from(geometry.participants) << 32;
         words[9] = u64::from(geometry.roots)
             | u64::from(geometry.slab_log2) << 32
             | u64::from(geometry.first_zone_log2) << 40
@@ -115,8 +115,8 @@ impl Superblock {
     fn flags(&self) -> u64 {
         let power = if self.durability == Durability::Power { POWER } else { 0 };
         let assumed = if self.assumed_persistent { ASSUMED } else { 0 };
-        let unsettled = if self.unsettled { UNSETTLED } else { 0 };
-        power | assumed | unsettled | if self.clean { CLEAN } else { 0 }
+        let collection_pending = if self.collection_pending { COLLECTION_PENDING } else { 0 };
+        power | assumed | collection_pending | if self.clean { CLEAN } else { 0 }
     }
 
     /// What the words say, every field in its range.
@@ -141,7 +141,7 @@ impl Superblock {
 
     fn decode_fields(words: &Words) -> Result<Self, Problem> {
         let geometry = Geometry {
-            seats: words[8] as u32,
+            thread_slots: words[8] as u32,
             participants: (words[8] >> 32) as u32,
             roots: words[9] as u32,
             slab_log2: u32::from((words[9] >> 32) as u8),
@@ -152,16 +152,16 @@ impl Superblock {
         if !(layout.smallest()..=MAX_POOL).contains(&words[7]) || !words[7].is_multiple_of(PAGE) {
             return Err(Problem::Damaged("its superblock gives a size that no pool has"));
         }
-        if words[6] & !(CLEAN | POWER | ASSUMED | UNSETTLED) != 0 {
+        if words[6] & !(CLEAN | POWER | ASSUMED | COLLECTION_PENDING) != 0 {
             return Err(Problem::Damaged("its superblock has flags that nobody sets"));
         }
         Ok(Self {
             sequence: words[2],
             uuid: whole(words[3], words[4]),
             generation: words[5] as u32,
-            era: (words[5] >> 32) as u32,
+            open_seq: (words[5] >> 32) as u32,
             clean: words[6] & CLEAN != 0,
-            unsettled: words[6] & UNSETTLED != 0,
+            collection_pending: words[6] & COLLECTION_PENDING != 0,
             durability: if words[6] & POWER != 0 { Durability::Power } else { Durability::Process },
             assumed_persistent: words[6] & ASSUMED != 0,
             size: words[7],
@@ -275,9 +275,9 @@ mod tests {
             sequence,
             uuid: 0x1234_5678_9abc_def0_1122_3344_5566_7788,
             generation: 3,
-            era: 2,
+            open_seq: 2,
             clean: sequence.is_multiple_of(2),
-            unsettled: sequence.is_multiple_of(4),
+            collection_pending: sequence.is_multiple_of(4),
             durability: Durability::Power,
             assumed_persistent: true,
             size: (1 << 20) + sequence * PAGE,
@@ -313,7 +313,7 @@ mod tests {
     /// Pools that are out there must stay readable: this changes only together with the version.
     #[test]
     fn a_copy_has_the_words_that_the_format_says() {
-        let geometry = Geometry { seats: 0x100, participants: 0x40, roots: 0x20, ..Geometry::tiny() };
+        let geometry = Geometry { thread_slots: 0x100, participants: 0x40, roots: 0x20, ..Geometry::tiny() };
         let words = Superblock { geometry, ..superblock(4) }.encode();
         let expected = [
             u64::from_le_bytes(*b"TerrPool"),
@@ -346,7 +346,7 @@ mod tests {
     fn each_flag_is_a_bit_of_its_own() {
         let none = Superblock {
             clean: false,
-            unsettled: false,
+            collection_pending: false,
             durability: Durability::Process,
             assumed_persistent: false,
             ..superblock(4)
@@ -356,7 +356,7 @@ mod tests {
             (Superblock { clean: true, ..none.clone() }, 1),
             (power, 2),
             (Superblock { assumed_persistent: true, ..none.clone() }, 4),
-            (Superblock { unsettled: true, ..none.clone() }, 8),
+            (Superblock { collection_pending: true, ..none.clone() }, 8),
             (none, 0),
         ];
         for (superblock, bits) in flags {
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_loaded_whichever_copy_is_written_first() {
+    fn stored_superblock_loads_from_either_copy_order() {
         for first in [0, 1] {
             let region = region();
             superblock(4).store(&region, first).unwrap();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_whole_copies_the_newer_is_believed_wherever_it_lies() {
+    fn newer_of_two_intact_copies_is_loaded() {
         let (old, new) = (superblock(4).encode(), superblock(5).encode());
         for (copies, newer) in [([&new, &old], 0), ([&old, &new], 1)] {
             let region = region();
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_torn_after_any_word_leaves_the_old_one_or_the_new_one() {
+    fn torn_update_leaves_old_or_new_superblock() {
         let (old, new) = (superblock(4).encode(), superblock(5).encode());
         let torn = |kept: usize| -> Words { std::array::from_fn(|i| if i < kept { new[i] } else { old[i] }) };
         for kept in 0..=WORDS {

@@ -26,10 +26,10 @@
 
 use crate::blocks::{Fresh, PoolFull};
 use crate::classes::{Class, GRANULES};
-use crate::epoch::{GRACE, Guard};
+use crate::epoch::{GRACE_EPOCHS, Guard};
 use crate::pool::{Inner, Pool};
-use crate::slabs::Holding;
-use crate::zones::{State, Use, Zone};
+use crate::slabs::Fill;
+use crate::zones::{UnitState, UnitUse, Zone};
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
@@ -51,13 +51,13 @@ impl<M: MappedMedium> Pool<M> {
         let (inner, shared) = (&*self.0, self.0.shared());
         let units = shared.slab_units.load(self.medium(), Relaxed);
         let slabs = units.saturating_mul(1 << inner.memory.zones.slab_log2);
-        let small = inner.sum(&shared.small_base, |seat| &seat.small);
+        let small = inner.sum(&shared.small_base, |slot| &slot.small_bytes);
         (slabs, slabs.saturating_sub(small))
     }
 
     /// Bytes that have been freed since the pool was opened, by anyone.
     pub fn freed(&self) -> u64 {
-        self.0.freed_in_all()
+        self.0.total_freed()
     }
 
     /// Bytes of a slab: what one that has been emptied gives back.
@@ -77,7 +77,7 @@ impl<M: MappedMedium> Pool<M> {
         let inner = &*self.0;
         let _locked = inner.shared().vacate.acquire_in(inner);
         let guard = self.pin();
-        inner.empty_caches(guard.seat());
+        inner.drain_caches(guard.thread_slot());
         let (mut victims, mut left) = (Vec::new(), which.bytes);
         for number in 0..inner.memory.classes.len() {
             inner.vacate_class(number, &mut left, which.percent, is_left_out, &mut victims);
@@ -120,19 +120,19 @@ impl<M: MappedMedium> Pool<M> {
     /// Whether all threads that were pinned when the epoch was `epoch` have been unpinned; then
     /// what had been retired until then is freed. Does not wait.
     pub fn has_passed(&self, epoch: u64) -> bool {
-        for _ in 0..GRACE {
-            if self.drain() >= epoch + GRACE {
+        for _ in 0..GRACE_EPOCHS {
+            if self.drain() >= epoch + GRACE_EPOCHS {
                 break;
             }
         }
-        self.drain() >= epoch + GRACE
+        self.drain() >= epoch + GRACE_EPOCHS
     }
 
     /// Waits until all threads that are pinned now have been unpinned, and frees what had been
     /// retired until then. `false` if one of them stays pinned for long, or is this thread.
     pub fn outwait(&self) -> bool {
-        self.0.for_each_vacant_seat(|vacant| self.0.hand_over(vacant));
-        let until = self.0.epoch() + GRACE;
+        self.0.for_each_idle_slot(|vacant| self.0.flush_slot(vacant));
+        let until = self.0.epoch() + GRACE_EPOCHS;
         self.outwait_until(|now| now >= until)
     }
 
@@ -176,7 +176,7 @@ impl<M: MappedMedium> Pool<M> {
         let units = inner.memory.zones.unit_of(window.start)..inner.memory.zones.unit_of(window.end);
         let word = units.start << 32 | (units.end - units.start);
         inner.shared().window.store(self.medium(), word, Relaxed);
-        inner.empty_caches(guard.seat());
+        inner.drain_caches(guard.thread_slot());
         let listed = units.clone().filter_map(|unit| inner.vacate_full(unit));
         for number in listed.collect::<BTreeSet<usize>>() {
             inner.vacate_listed(number, &units);
@@ -222,7 +222,7 @@ impl<M: MappedMedium> Guard<'_, M> {
         let mut blocks = Vec::new();
         for word in 0..u64::from(class.words) {
             let mut taken =
-                inner.taken_word(unit, word).load(self.pool().medium(), Relaxed) & class.valid(word);
+                inner.allocated_word(unit, word).load(self.pool().medium(), Relaxed) & class.valid(word);
             while taken != 0 {
                 blocks.push(slab + class.position(word * 64 + u64::from(taken.trailing_zeros())));
                 taken &= taken - 1;
@@ -236,11 +236,11 @@ impl<M: MappedMedium> Guard<'_, M> {
     ///
     /// # Errors
     /// [`PoolFull`] if these have no free block.
-    pub fn alloc_beside(&self, from: u64, bytes: usize) -> Result<Fresh<'_, M>, PoolFull> {
+    pub fn alloc_from_listed(&self, from: u64, bytes: usize) -> Result<Fresh<'_, M>, PoolFull> {
         let (inner, bytes) = (self.inner(), bytes as u64);
-        match inner.take_listed(self.seat(), from, bytes) {
+        match inner.take_listed(self.thread_slot(), from, bytes) {
             Some(offset) => Ok(Fresh::new(self, offset, bytes)),
-            None => Err(inner.pool_full(bytes)),
+            None => Err(inner.pool_full_error(bytes)),
         }
     }
 }
@@ -251,8 +251,8 @@ type Found = (u64, u64);
 impl<M: MappedMedium> Inner<M> {
     fn is_vacating(&self, unit: u64) -> bool {
         // ORDER: Relaxed: the caller then changes the state, or moves what any thread may move.
-        let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
-        state.usage() == Use::Vacating && state.era() == self.era
+        let state = UnitState(self.unit(unit).state.load(self.medium(), Relaxed));
+        state.usage() == UnitUse::Vacating && state.open_seq() == self.open_seq
     }
 
     /// Whether `unit` is in the window that is being emptied.
@@ -282,7 +282,7 @@ impl<M: MappedMedium> Inner<M> {
                     self.set_vacating(unit, number);
                     victims.push(self.memory.zones.start_of(unit));
                 }
-                false => self.leave(unit, number, class),
+                false => self.disown(unit, number, class),
             }
         }
     }
@@ -293,7 +293,7 @@ impl<M: MappedMedium> Inner<M> {
         let (units, mut found) = (self.memory.zones.units(self.size()), Vec::new());
         // As many as there can be, so that a list that others fill does not hold this up.
         while let Some(unit) = if (found.len() as u64) < units { self.pop(number) } else { None } {
-            if self.holding(unit, class) != Holding::Nothing || !self.release_unit(unit, number) {
+            if self.fill(unit, class) != Fill::Empty || !self.release_unit(unit, number) {
                 found.push((self.count_blocks(unit, class), unit));
             }
         }
@@ -304,17 +304,17 @@ impl<M: MappedMedium> Inner<M> {
     /// The caller owns the slab.
     fn set_vacating(&self, unit: u64, number: usize) {
         self.shared().vacated.fetch_add(self.medium(), 1, Relaxed);
-        // ORDER: SeqCst: as in `leave`.
-        let state = State::slab(self.era, number, Use::Vacating);
+        // ORDER: SeqCst: as in `disown`.
+        let state = UnitState::slab(self.open_seq, number, UnitUse::Vacating);
         self.unit(unit).state.store(self.medium(), state.0, SeqCst);
     }
 
     /// Takes a slab that is in no list out of use, for it is full. Returns the class of one that is
     /// in a list.
     fn vacate_full(&self, unit: u64) -> Option<usize> {
-        let state = self.arrive(unit);
-        if state.usage() == Use::Full {
-            let (word, vacating) = (&self.unit(unit).state, state.with(Use::Vacating));
+        let state = self.revalidate(unit);
+        if state.usage() == UnitUse::Full {
+            let (word, vacating) = (&self.unit(unit).state, state.with(UnitUse::Vacating));
             self.shared().vacated.fetch_add(self.medium(), 1, Relaxed);
             // ORDER: SeqCst: as where it is listed, which comes before or not at all.
             match word.compare_exchange(self.medium(), state.0, vacating.0, SeqCst, Relaxed) {
@@ -322,7 +322,7 @@ impl<M: MappedMedium> Inner<M> {
                 Err(_) => _ = self.shared().vacated.fetch_sub(self.medium(), 1, Relaxed),
             }
         }
-        state.class().filter(|_| matches!(state.usage(), Use::Full | Use::Listed))
+        state.class().filter(|_| matches!(state.usage(), UnitUse::Full | UnitUse::Listed))
     }
 
     /// Takes the slabs of a class's list out of use that lie in `units`.
@@ -331,7 +331,7 @@ impl<M: MappedMedium> Inner<M> {
         for (_, unit) in self.pop_all(number, class) {
             match units.contains(&unit) {
                 true => self.set_vacating(unit, number),
-                false => self.leave(unit, number, class),
+                false => self.disown(unit, number, class),
             }
         }
     }
@@ -339,23 +339,23 @@ impl<M: MappedMedium> Inner<M> {
     /// Gives a slab back if it is empty, else puts it into use again if that `is_final`. Returns
     /// whether it gave it back; `None` if nothing was done.
     fn end_vacating_unit(&self, unit: u64, is_final: bool) -> Option<bool> {
-        let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
+        let state = UnitState(self.unit(unit).state.load(self.medium(), Relaxed));
         let number = state.class().filter(|_| self.is_vacating(unit))?;
         let class = self.memory.classes.get(number)?;
-        if !is_final && self.holding(unit, class) != Holding::Nothing {
+        if !is_final && self.fill(unit, class) != Fill::Empty {
             return None;
         }
-        let owned = state.with(Use::Owned);
+        let owned = state.with(UnitUse::Owned);
         let word = &self.unit(unit).state;
-        // ORDER: AcqRel: as in `own`.
+        // ORDER: AcqRel: as in `take_ownership`.
         word.compare_exchange(self.medium(), state.0, owned.0, AcqRel, Relaxed).ok()?;
         // What comes next is done under the same pin: the collector, which finds it owned and in no
         // cache, asks again after that.
         self.shared().vacated.fetch_sub(self.medium(), 1, Relaxed);
-        if self.holding(unit, class) == Holding::Nothing && self.release_unit(unit, number) {
+        if self.fill(unit, class) == Fill::Empty && self.release_unit(unit, number) {
             return Some(true);
         }
-        self.leave(unit, number, class);
+        self.disown(unit, number, class);
         Some(false)
     }
 
@@ -409,17 +409,17 @@ impl<M: MappedMedium> Inner<M> {
     /// Bytes to move where `unit` is to be emptied; `None` if that cannot be.
     fn cost_of(&self, zone: &Zone, unit: u64, movable: &dyn Fn(u64) -> u32) -> Option<u64> {
         let zones = &self.memory.zones;
-        if zones.usable(unit, self.size()) != !0 || zones.head_granules(zone, unit) != 0 {
+        if zones.usable(unit, self.size()) != !0 || zones.header_granules(zone, unit) != 0 {
             return None;
         }
-        let state = self.arrive(unit);
+        let state = self.revalidate(unit);
         match (state.usage(), state.class().and_then(|number| self.memory.classes.get(number))) {
-            (Use::Granules, _) => {
+            (UnitUse::Granules, _) => {
                 let taken = self.unit(unit).taken.load(self.medium(), Relaxed).count_ones();
                 let is_movable = taken == 0 || movable(unit) == taken;
                 is_movable.then_some(u64::from(taken) << zones.granule_log2())
             }
-            (Use::Listed | Use::Full | Use::Vacating, Some(class)) => {
+            (UnitUse::Listed | UnitUse::Full | UnitUse::Vacating, Some(class)) => {
                 Some(self.count_blocks(unit, class) * u64::from(class.size))
             }
             _ => None,
@@ -459,7 +459,7 @@ const _: () = assert!(GRANULES == 64, "a unit's granules are the bits of a word"
 mod tests {
     use super::*;
     use crate::pool::Start;
-    use crate::small::{alone, found};
+    use crate::small::{exclusive_pool, reopened};
     use terrace_medium::{Dram, Shm};
 
     const BYTES: usize = 96;
@@ -489,7 +489,7 @@ mod tests {
 
     #[test]
     fn full_class_is_served_by_a_larger_one_with_its_alignment() {
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         let blocks: Vec<u64> = std::iter::from_fn(|| take(&pool, BYTES)).collect();
         let used = pool.space().used_by_blocks;
         assert_eq!((take(&pool, 72), take(&pool, 24)), (None, None));
@@ -514,11 +514,11 @@ mod tests {
 
     #[test]
     fn block_of_a_larger_class_survives_a_collection() {
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         let blocks: Vec<u64> = std::iter::from_fn(|| take(&pool, BYTES)).collect();
         pool.pin().free(blocks[0], BYTES);
         let larger = pool.with_larger_blocks(|| take(&pool, 72)).unwrap();
-        pool.doubt();
+        pool.request_collection();
         let report = pool.collect(&mut |marker| {
             marker.mark(larger, 72);
             blocks[2..].iter().for_each(|&block| marker.mark(block, BYTES));
@@ -531,7 +531,7 @@ mod tests {
 
     #[test]
     fn nothing_is_taken_from_a_slab_that_is_being_emptied() {
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         let kept = thinned(&pool, BYTES);
         let (slabs, slack) = pool.slack();
         assert!(slack * 3 > slabs * 2 && slack < slabs);
@@ -567,10 +567,10 @@ mod tests {
 
     #[test]
     fn slabs_that_are_full_or_left_out_stay() {
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         while take(&pool, BYTES).is_some() {}
         assert!(pool.vacate(ALL, &|_| false).is_empty());
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         let kept = thinned(&pool, BYTES);
         assert!(pool.vacate(ALL, &|_| true).is_empty());
         assert!(pool.vacate(Sparse { bytes: u64::MAX, percent: 10 }, &|_| false).is_empty());
@@ -585,10 +585,10 @@ mod tests {
 
     #[test]
     fn garbage_in_a_slab_that_is_being_emptied_is_collected() {
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         thinned(&pool, BYTES);
         let victims = pool.vacate(ALL, &|_| false);
-        pool.doubt();
+        pool.request_collection();
         pool.collect(&mut |_| {});
         assert_eq!(pool.end_vacating(&victims, false), (victims.len() as u64, vec![]));
         assert_sound(&pool);
@@ -598,7 +598,7 @@ mod tests {
     fn close_and_crash_leave_no_slab_that_is_being_emptied() {
         for start in [Start::Clean, Start::Unclean] {
             let mut kept = Vec::new();
-            let (_directory, pool) = found::<Shm>(start, |pool| {
+            let (_directory, pool) = reopened::<Shm>(start, |pool| {
                 kept = thinned(pool, BYTES);
                 assert!(!pool.vacate(ALL, &|_| false).is_empty());
             });
@@ -612,7 +612,7 @@ mod tests {
 
     #[test]
     fn nothing_is_taken_in_a_window_before_it_is_closed() {
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         let kept = thinned(&pool, BYTES);
         let bytes = 3 * pool.slab_bytes();
         let window = pool.cheapest_window(bytes, &|_| 0, &|_| false).unwrap();
@@ -633,7 +633,7 @@ mod tests {
 
     #[test]
     fn window_leaves_out_what_nobody_can_move() {
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         let large = take(&pool, 5000).unwrap();
         let kept = thinned(&pool, BYTES);
         let of_large = pool.0.memory.zones.unit_of(large);

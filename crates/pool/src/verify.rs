@@ -2,8 +2,8 @@
 
 use crate::check::Finding;
 use crate::pool::{Inner, Pool};
-use crate::slabs::Holding;
-use crate::zones::{Hint, State, Use, Zone};
+use crate::slabs::Fill;
+use crate::zones::{Hint, UnitState, UnitUse, Zone};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
@@ -26,7 +26,7 @@ impl<M: MappedMedium> Pool<M> {
                 }
             }
         }
-        if findings.is_empty() && inner.is_counted() {
+        if findings.is_empty() && inner.is_count_intact() {
             inner.verify_sums(&used, &mut findings);
         }
         if self.faults() != 0 && findings.is_empty() {
@@ -51,11 +51,11 @@ impl<M: MappedMedium> Inner<M> {
     /// Looks at what seats have for themselves. Returns the units, and how many bytes of each are taken but in no block.
     fn verify_caches(&self, findings: &mut Vec<Finding>) -> BTreeMap<u64, u64> {
         let mut owned = BTreeMap::new();
-        for (index, seat) in self.used_seats().enumerate() {
-            for (number, cache) in seat.caches.iter().enumerate().take(self.memory.classes.len()) {
+        for (index, slot) in self.used_slots().enumerate() {
+            for (number, cache) in slot.caches.iter().enumerate().take(self.memory.classes.len()) {
                 let place = cache.place.load(self.medium(), Relaxed);
                 let Some(class) = self.memory.classes.get(number).filter(|_| place != 0) else { continue };
-                let at = self.layout.seat(index as u32);
+                let at = self.layout.thread_slot(index as u32);
                 let Some(unit) = self.unit_at(place) else {
                     findings.push(Finding::new(
                         at,
@@ -65,8 +65,8 @@ impl<M: MappedMedium> Inner<M> {
                     ));
                     continue;
                 };
-                let state = self.foresee(unit);
-                if state != State::slab(self.era, number, Use::Owned) {
+                let state = self.predicted_state(unit);
+                if state != UnitState::slab(self.open_seq, number, UnitUse::Owned) {
                     let expected = format!("an owned slab of class {number}");
                     findings.push(Finding::new(at, "a seat's cache", expected, describe(state)));
                 }
@@ -83,8 +83,8 @@ impl<M: MappedMedium> Inner<M> {
     fn verify_sums(&self, used: &Used, findings: &mut Vec<Finding>) {
         let shared = self.shared();
         let counted = [
-            ("bytes in small blocks", used.small, self.sum(&shared.small_base, |seat| &seat.small)),
-            ("bytes in extents", used.large, self.sum(&shared.large_base, |seat| &seat.large)),
+            ("bytes in small blocks", used.small, self.sum(&shared.small_base, |slot| &slot.small_bytes)),
+            ("bytes in extents", used.large, self.sum(&shared.large_base, |slot| &slot.large_bytes)),
         ];
         for (what, expected, found) in counted {
             if expected != found {
@@ -113,8 +113,8 @@ impl<M: MappedMedium> Inner<M> {
                     findings.push(Finding::new(start, "a list of slabs", "each slab once", "a slab twice"));
                     break;
                 }
-                let state = self.foresee(unit);
-                if state != State::slab(self.era, class, Use::Listed) {
+                let state = self.predicted_state(unit);
+                if state != UnitState::slab(self.open_seq, class, UnitUse::Listed) {
                     let expected = format!("a listed slab of class {class}");
                     findings.push(Finding::new(start, "a list of slabs", expected, describe(state)));
                     break;
@@ -136,9 +136,10 @@ impl<M: MappedMedium> Inner<M> {
         let entry = self.unit(unit);
         let start = self.memory.zones.start_of(unit);
         let (taken, old) = (entry.taken.load(self.medium(), Relaxed), entry.old.load(self.medium(), Relaxed));
-        let (arrived, state) = (State(entry.state.load(self.medium(), Relaxed)), self.foresee(unit));
-        let head = self.memory.zones.head_granules(zone, unit);
-        if state.usage() == Use::Damaged {
+        let (stored, state) =
+            (UnitState(entry.state.load(self.medium(), Relaxed)), self.predicted_state(unit));
+        let head = self.memory.zones.header_granules(zone, unit);
+        if state.usage() == UnitUse::Quarantined {
             let (expected, found) = ("what the pool left there when it was last in order", "something else");
             let found = Finding::new(start, "the description of a piece of memory", expected, found);
             return findings.push(found.about(1 << self.memory.zones.slab_log2));
@@ -152,10 +153,10 @@ impl<M: MappedMedium> Inner<M> {
                 format!("{taken:#x}"),
             ));
         }
-        if state.era() != self.era {
+        if state.open_seq() != self.open_seq {
             return;
         }
-        let old = if arrived.era() == self.era { old } else { 0 };
+        let old = if stored.open_seq() == self.open_seq { old } else { 0 };
         if old & !taken != 0 || (old != 0 && !self.needs_collection()) {
             findings.push(Finding::new(
                 start,
@@ -166,7 +167,7 @@ impl<M: MappedMedium> Inner<M> {
         }
         match state.class() {
             Some(class) => used.small += self.verify_slab(unit, class, (state, taken), places, findings),
-            None if state.usage() != Use::Granules && !self.is_doubted() => {
+            None if state.usage() != UnitUse::Granules && !self.is_collection_pending() => {
                 findings.push(Finding::new(start, "a unit", "granules or a slab", describe(state)));
             }
             None => {
@@ -205,7 +206,7 @@ impl<M: MappedMedium> Inner<M> {
         &self,
         unit: u64,
         number: usize,
-        (state, taken): (State, u64),
+        (state, taken): (UnitState, u64),
         (listed, owned): Places<'_>,
         findings: &mut Vec<Finding>,
     ) -> u64 {
@@ -220,21 +221,23 @@ impl<M: MappedMedium> Inner<M> {
             found("a slab", "all of its granules taken", format!("{taken:#x}"));
         }
         // Somebody died, and a collection is to see to what it had.
-        let is_doubted = self.is_doubted();
-        if !is_doubted && listed.contains(&unit) != (state.usage() == Use::Listed) {
+        let is_pending = self.is_collection_pending();
+        if !is_pending && listed.contains(&unit) != (state.usage() == UnitUse::Listed) {
             found("a slab", "in its list exactly if it says so", describe(state));
         }
-        if !is_doubted && owned.contains_key(&unit) != (state.usage() == Use::Owned) {
+        if !is_pending && owned.contains_key(&unit) != (state.usage() == UnitUse::Owned) {
             found("a slab", "a seat that allocates from it exactly if it says so", describe(state));
         }
-        match (state.usage(), self.holding(unit, class)) {
-            (Use::Full, Holding::Some | Holding::Nothing) if !is_doubted => {
+        match (state.usage(), self.fill(unit, class)) {
+            (UnitUse::Full, Fill::Partial | Fill::Empty) if !is_pending => {
                 found("a slab in no list", "no free block", describe(state));
             }
-            (Use::Granules | Use::Arriving, _) if !is_doubted => {
+            (UnitUse::Granules | UnitUse::Revalidating, _) if !is_pending => {
                 found("a slab", "a use of slabs", describe(state))
             }
-            (Use::Pending, _) if !self.is_pending() => found("a slab", "one of this era", describe(state)),
+            (UnitUse::Unclean, _) if !self.is_unclean() => {
+                found("a slab", "one of this era", describe(state))
+            }
             _ => {}
         }
         let blocks = self.count_blocks(unit, class) * u64::from(class.size);
@@ -242,22 +245,22 @@ impl<M: MappedMedium> Inner<M> {
     }
 }
 
-fn describe(state: State) -> String {
+fn describe(state: UnitState) -> String {
     match state.class() {
-        Some(class) => format!("a slab of class {class}, {:?}, era {}", state.usage(), state.era()),
-        None => format!("{:?}, era {}", state.usage(), state.era()),
+        Some(class) => format!("a slab of class {class}, {:?}, era {}", state.usage(), state.open_seq()),
+        None => format!("{:?}, era {}", state.usage(), state.open_seq()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::small::alone;
+    use crate::small::exclusive_pool;
     use terrace_medium::{Dram, Word};
 
     /// A pool with extents, and slabs in each use that a sound one has.
     fn pool() -> Pool<Dram> {
-        let pool = alone::<Dram>();
+        let pool = exclusive_pool::<Dram>();
         let guard = pool.pin();
         let blocks: Vec<u64> =
             (0..20).map(|_| guard.alloc(512).unwrap().fenced_later().into_offset()).collect();
@@ -268,9 +271,10 @@ mod tests {
         pool
     }
 
-    fn unit(pool: &Pool<Dram>, usage: Use) -> u64 {
-        let is_one =
-            |&unit: &u64| pool.0.foresee(unit).usage() == usage && pool.0.foresee(unit).class().is_some();
+    fn unit(pool: &Pool<Dram>, usage: UnitUse) -> u64 {
+        let is_one = |&unit: &u64| {
+            pool.0.predicted_state(unit).usage() == usage && pool.0.predicted_state(unit).class().is_some()
+        };
         pool.0.all_units().find(is_one).unwrap()
     }
 
@@ -283,9 +287,9 @@ mod tests {
         word.store(pool.medium(), value, Relaxed);
     }
 
-    fn set_state(pool: &Pool<Dram>, usage: Use, to: impl Fn(State) -> State) {
+    fn set_state(pool: &Pool<Dram>, usage: UnitUse, to: impl Fn(UnitState) -> UnitState) {
         let unit = unit(pool, usage);
-        set(pool, &pool.0.unit(unit).state, to(pool.0.foresee(unit)).0);
+        set(pool, &pool.0.unit(unit).state, to(pool.0.predicted_state(unit)).0);
     }
 
     fn clear_hint(pool: &Pool<Dram>, hint: Hint) {
@@ -303,45 +307,63 @@ mod tests {
         (|pool| set(pool, &pool.0.unit(0).taken, 0), "a zone's head", false),
         (|pool| set(pool, &pool.0.unit(0).old, 1), "old granules", true),
         (|pool| set(pool, &pool.0.unit(0).old, !0), "old granules", false),
-        (|pool| set(pool, &pool.0.unit(0).state, State::granules(1).with(Use::Arriving).0), "a unit", true),
+        (
+            |pool| set(pool, &pool.0.unit(0).state, UnitState::granules(1).with(UnitUse::Revalidating).0),
+            "a unit",
+            true,
+        ),
         (|pool| set(pool, &pool.0.unit(0).link, 1), "taken granules", true),
         (|pool| set(pool, &pool.0.shared().small_base, 8), "bytes in small blocks", true),
         (|pool| set(pool, &pool.0.shared().large_base, 64), "bytes in extents", true),
-        (|pool| set(pool, &pool.0.unit(unit(pool, Use::Full)).taken, 1), "a slab", false),
-        (|pool| set_state(pool, Use::Full, |state| state.with(Use::Listed)), "a slab", true),
-        (|pool| set_state(pool, Use::Full, |state| state.with(Use::Owned)), "a slab", true),
-        (|pool| set_state(pool, Use::Full, |state| state.with(Use::Granules)), "a slab", true),
-        (|pool| set_state(pool, Use::Full, |state| state.with(Use::Pending)), "a slab", false),
-        (|pool| set_state(pool, Use::Full, |state| State::slab(state.era(), 95, Use::Full)), "a slab", false),
-        (|pool| set_state(pool, Use::Reserve, |state| state.with(Use::Full)), "a slab in no list", true),
-        (|pool| set_state(pool, Use::Listed, |state| state.with(Use::Full)), "a list of slabs", false),
-        (|pool| set_state(pool, Use::Owned, |state| state.with(Use::Full)), "a seat's cache", false),
-        (|pool| set(pool, &pool.0.unit(unit(pool, Use::Listed)).link, 1 << 20), "a list of slabs", false),
+        (|pool| set(pool, &pool.0.unit(unit(pool, UnitUse::Full)).taken, 1), "a slab", false),
+        (|pool| set_state(pool, UnitUse::Full, |state| state.with(UnitUse::Listed)), "a slab", true),
+        (|pool| set_state(pool, UnitUse::Full, |state| state.with(UnitUse::Owned)), "a slab", true),
+        (|pool| set_state(pool, UnitUse::Full, |state| state.with(UnitUse::Granules)), "a slab", true),
+        (|pool| set_state(pool, UnitUse::Full, |state| state.with(UnitUse::Unclean)), "a slab", false),
+        (
+            |pool| {
+                set_state(pool, UnitUse::Full, |state| UnitState::slab(state.open_seq(), 95, UnitUse::Full))
+            },
+            "a slab",
+            false,
+        ),
+        (
+            |pool| set_state(pool, UnitUse::Reserve, |state| state.with(UnitUse::Full)),
+            "a slab in no list",
+            true,
+        ),
+        (
+            |pool| set_state(pool, UnitUse::Listed, |state| state.with(UnitUse::Full)),
+            "a list of slabs",
+            false,
+        ),
+        (|pool| set_state(pool, UnitUse::Owned, |state| state.with(UnitUse::Full)), "a seat's cache", false),
+        (|pool| set(pool, &pool.0.unit(unit(pool, UnitUse::Listed)).link, 1 << 20), "a list of slabs", false),
         (|pool| lead_round(pool), "a list of slabs", false),
         (|pool| own(pool, pool.size()), "a seat's cache", false),
-        (|pool| own(pool, pool.0.memory.zones.start_of(unit(pool, Use::Owned))), "an owned slab", false),
-        (|pool| pool.0.fault(), "no frees of free memory", false),
+        (|pool| own(pool, pool.0.memory.zones.start_of(unit(pool, UnitUse::Owned))), "an owned slab", false),
+        (|pool| pool.0.count_fault(), "no frees of free memory", false),
     ];
 
     fn lead_round(pool: &Pool<Dram>) {
-        let unit = unit(pool, Use::Listed);
+        let unit = unit(pool, UnitUse::Listed);
         set(pool, &pool.0.unit(unit).link, unit + 1);
     }
 
     /// Another cache of the seat, of the class before, has a slab there.
     fn own(pool: &Pool<Dram>, at: u64) {
         let last = pool.0.memory.classes.of(512).unwrap();
-        set(pool, &pool.0.seat(0).caches[last - 1].place, at);
+        set(pool, &pool.0.thread_slot(0).caches[last - 1].place, at);
     }
 
     #[test]
-    fn whatever_is_wrong_is_found_and_what_the_dead_may_have_left_only_once_it_has_been_collected() {
+    fn every_fault_is_found_and_crash_remains_only_when_collected() {
         for (number, (spoil, what, may_be_left)) in WRONG.into_iter().enumerate() {
             let pool = pool();
             spoil(&pool);
             let found = pool.verify_memory();
             assert!(found.iter().any(|finding| finding.what == what), "{number}, {what}: {found:?}");
-            pool.doubt();
+            pool.request_collection();
             let found = pool.verify_memory();
             let is_found = found.iter().any(|finding| finding.what == what);
             assert_eq!(is_found, !may_be_left, "{number}, {what}, in doubt: {found:?}");
@@ -350,14 +372,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_says_where_and_what() {
+    fn finding_states_place_and_cause() {
         let pool = pool();
-        let [damaged, reserve] = [free_unit(&pool), unit(&pool, Use::Reserve)];
-        set(&pool, &pool.0.unit(damaged).state, State::damaged(pool.0.era).0);
-        set_state(&pool, Use::Reserve, |state| state.with(Use::Granules));
+        let [damaged, reserve] = [free_unit(&pool), unit(&pool, UnitUse::Reserve)];
+        set(&pool, &pool.0.unit(damaged).state, UnitState::quarantined(pool.0.open_seq).0);
+        set_state(&pool, UnitUse::Reserve, |state| state.with(UnitUse::Granules));
         let [start, slab] = [damaged, reserve].map(|unit| pool.0.memory.zones.start_of(unit));
         let class = pool.0.memory.classes.of(512).unwrap();
-        let found = format!("a slab of class {class}, Granules, era {}", pool.0.era);
+        let found = format!("a slab of class {class}, Granules, era {}", pool.0.open_seq);
         let expected = [
             Finding::new(
                 start,
@@ -372,17 +394,17 @@ mod tests {
         all.sort_by_key(|finding| finding.what.len());
         all.reverse();
         assert_eq!(all, expected);
-        assert_eq!(describe(State::granules(7)), "Granules, era 7");
+        assert_eq!(describe(UnitState::granules(7)), "Granules, era 7");
         pool.abandon();
     }
 
     #[test]
     fn a_slab_that_has_yet_to_be_collected_is_in_order() {
-        let (_directory, pool) = crate::small::found::<Dram>(crate::Start::Unclean, |pool| {
+        let (_directory, pool) = crate::small::reopened::<Dram>(crate::Start::Unclean, |pool| {
             let _ = pool.pin().alloc(64).unwrap().fenced_later().into_offset();
         });
-        let arrive = |unit| pool.0.arrive(unit).usage();
-        assert!(pool.0.all_units().map(arrive).any(|usage| usage == Use::Pending));
+        let revalidated = |unit| pool.0.revalidate(unit).usage();
+        assert!(pool.0.all_units().map(revalidated).any(|usage| usage == UnitUse::Unclean));
         assert_eq!(pool.verify_memory(), []);
     }
 
@@ -391,7 +413,7 @@ mod tests {
         let pool = Pool::<Dram>::anonymous_with(8 << 20, crate::small::geometry()).unwrap();
         let units: Vec<u64> = pool.0.all_units().collect();
         assert!(units.len() > FINDINGS_MAX + 1);
-        let damaged = State::damaged(pool.0.era).0;
+        let damaged = UnitState::quarantined(pool.0.open_seq).0;
         units.iter().for_each(|&unit| set(&pool, &pool.0.unit(unit).state, damaged));
         assert_eq!(pool.verify_memory().len(), FINDINGS_MAX);
         pool.abandon();

@@ -24,7 +24,7 @@ impl Drop for Waiting {
 
 /// If a thread of this process waits for a lock, gives whoever is ready this processor: that thread, which wakes up to look again, or one of the process that has the lock, which may be dying. For who
 /// computes for long in the background, once in less than a millisecond: else those wait until the kernel's turn is over, 4 ms. (Lower priority would do the same at all times, and hold up the epoch for long.)
-pub(crate) fn give_way() {
+pub(crate) fn yield_to_waiters() {
     if WAITING.load(Relaxed) > 0 {
         std::thread::yield_now();
     }
@@ -33,12 +33,12 @@ pub(crate) fn give_way() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::small::alone;
+    use crate::small::exclusive_pool;
     use terrace_medium::Dram;
 
     #[test]
-    fn who_sleeps_for_a_lock_is_known_to_wait_until_it_has_it() {
-        let pool = alone::<Dram>();
+    fn sleeping_lock_waiter_is_counted_until_it_acquires() {
+        let pool = exclusive_pool::<Dram>();
         let lock = &pool.0.shared().collector;
         let held = lock.acquire_in(&pool.0);
         std::thread::scope(|scope| {

@@ -30,7 +30,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A watch as it lies in the pool. Only its owner stores to it, but for the count.
 #[repr(C, align(64))]
-struct Line {
+struct WatchRecord {
     owner: Lock,
     changes: Word,
     about: Word,
@@ -38,7 +38,7 @@ struct Line {
 }
 
 // SAFETY: words and a lock, eight in all; no padding.
-unsafe impl Persistent for Line {}
+unsafe impl Persistent for WatchRecord {}
 
 /// Tells of changes to keys that begin with a prefix. From [`Pool::watch`]; it keeps the pool open.
 pub struct Watch<M: MappedMedium> {
@@ -76,7 +76,7 @@ impl<M: MappedMedium> Pool<M> {
     /// A watch of the keys that begin with `prefix`. Of the prefix 40 bytes are compared: of a longer one, keys that share these wake it, too.
     pub fn watch(&self, prefix: &[u8]) -> Result<Watch<M>, WatchError> {
         let inner = &*self.0;
-        if inner.is_of_parent() {
+        if inner.is_forked_copy() {
             return Err(WatchError::Forked);
         }
         let count = self.layout().watch_count();
@@ -89,7 +89,7 @@ impl<M: MappedMedium> Pool<M> {
         };
         let free = || (0..count).find(is_mine);
         let of_dead = || {
-            inner.recover_all();
+            inner.recover_all_dead();
             free()
         };
         let index = free().or_else(of_dead).ok_or(WatchError::TooMany(count))?;
@@ -103,58 +103,58 @@ impl<M: MappedMedium> Pool<M> {
         line.about.store(self.medium(), prefix.len() as u64, Relaxed);
         let seen = line.changes.load(self.medium(), Acquire) as u32;
         // ORDER: Release: who sees the bit sees the prefix. The barrier: see above.
-        inner.shared().watching.fetch_or(self.medium().point("watch.make"), 1 << index, Release);
+        inner.shared().watches_set.fetch_or(self.medium().point("watch.make"), 1 << index, Release);
         inner.barrier_to_pins();
         Ok(Watch { pool: self.clone(), index, seen })
     }
 
     /// Tells whoever watches `key` that it has changed, and that the change is visible and durable.
     #[inline(always)]
-    pub fn tell_watches(&self, key: &[u8]) {
-        let watching = self.0.watching();
-        if watching != 0 {
-            self.0.tell(watching, |line| line.is_of(self.medium(), key));
+    pub fn notify_watches(&self, key: &[u8]) {
+        let watches_set = self.0.watches_set();
+        if watches_set != 0 {
+            self.0.notify_watches_of(watches_set, |line| line.is_of(self.medium(), key));
         }
     }
 }
 
 impl<M: MappedMedium> Inner<M> {
-    fn watch(&self, index: u32) -> &Line {
+    fn watch(&self, index: u32) -> &WatchRecord {
         self.region.at(Offset::new(self.layout.watch(index)))
     }
 
     /// A bit for each watch.
     #[inline(always)]
-    fn watching(&self) -> u64 {
-        // ORDER: between the change and this load, as in `Inner::announce`: a watch that is not seen here sees the change.
+    fn watches_set(&self) -> u64 {
+        // ORDER: between the change and this load, as in `Inner::set_pin`: a watch that is not seen here sees the change.
         if self.light_pins {
             barrier::light();
         } else {
             full_barrier(self.medium());
         }
         // The load itself is Relaxed: of the two barriers either this one's is later, and all of a watch that is seen is there, or the other's, and it sees the change.
-        self.shared().watching.load(self.medium(), Relaxed)
+        self.shared().watches_set.load(self.medium(), Relaxed)
     }
 
     #[cold]
-    fn tell(&self, watching: u64, is_told: impl Fn(&Line) -> bool) {
-        let indices = (0..self.layout.watch_count()).filter(|index| watching >> index & 1 == 1);
+    fn notify_watches_of(&self, watches_set: u64, is_notified: impl Fn(&WatchRecord) -> bool) {
+        let indices = (0..self.layout.watch_count()).filter(|index| watches_set >> index & 1 == 1);
         indices
             .map(|index| self.watch(index))
-            .filter(|line| is_told(line))
-            .for_each(|line| line.tell(self.medium()));
+            .filter(|line| is_notified(line))
+            .for_each(|line| line.notify(self.medium()));
     }
 
     /// Tells every watch.
-    pub(crate) fn tell_all(&self) {
-        self.tell(self.watching(), |_| true);
+    pub(crate) fn notify_all(&self) {
+        self.notify_watches_of(self.watches_set(), |_| true);
     }
 
     /// Takes back the watches of those who died.
-    pub(crate) fn free_watches_of_dead(&self) {
+    pub(crate) fn release_watches_of_dead(&self) {
         for index in 0..self.layout.watch_count() {
             let line = self.watch(index);
-            if line.owner.take_from_dead(self) {
+            if line.owner.take_over_if_dead(self) {
                 self.end_watch(index);
             }
         }
@@ -162,12 +162,12 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Gives the watch back, which is this process's.
     fn end_watch(&self, index: u32) {
-        self.shared().watching.fetch_and(self.medium().point("watch.end"), !(1 << index), Release);
-        self.watch(index).owner.free_in(self);
+        self.shared().watches_set.fetch_and(self.medium().point("watch.end"), !(1 << index), Release);
+        self.watch(index).owner.release_in(self);
     }
 }
 
-impl Line {
+impl WatchRecord {
     /// Whether it is told of `key`. (While it changes hands the answer means nothing, and nobody relies on it.)
     fn is_of<M: MappedMedium>(&self, medium: &M, key: &[u8]) -> bool {
         let mut bytes = [0; PREFIX_BYTES];
@@ -178,7 +178,7 @@ impl Line {
         key.starts_with(&bytes[..len.min(PREFIX_BYTES)])
     }
 
-    fn tell<M: MappedMedium>(&self, medium: &M) {
+    fn notify<M: MappedMedium>(&self, medium: &M) {
         // ORDER: either the one who goes to sleep sees the count, or this sees that he sleeps.
         self.changes.fetch_add(medium, 1, SeqCst);
         full_barrier(medium);
@@ -213,25 +213,25 @@ impl<M: MappedMedium> Watch<M> {
 
     /// Sleeps for `time` at most; less where no kernel tells of what happens elsewhere.
     fn sleep(&self, time: Duration) {
-        let time = if self.pool.0.is_among_hosts() { time.min(LOOK_AGAIN) } else { time };
+        let time = if self.pool.0.is_multi_host() { time.min(LOOK_AGAIN) } else { time };
         let (line, medium) = (self.line(), self.pool.medium());
         let about = line.about.load(medium, Relaxed);
         line.about.store(medium, about | SLEEPS, Relaxed);
-        // ORDER: see `Line::tell`. The kernel compares the count once more.
+        // ORDER: see `WatchRecord::notify`. The kernel compares the count once more.
         full_barrier(medium);
         line.changes.sleep_while(self.seen, time);
         line.about.store(medium, about, Relaxed);
     }
 
-    fn line(&self) -> &Line {
-        self.pool.0.assert_own();
+    fn line(&self) -> &WatchRecord {
+        self.pool.0.assert_not_forked();
         self.pool.0.watch(self.index)
     }
 }
 
 impl<M: MappedMedium> Drop for Watch<M> {
     fn drop(&mut self) {
-        if !self.pool.0.is_of_parent() {
+        if !self.pool.0.is_forked_copy() {
             self.pool.0.end_watch(self.index);
         }
     }
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use crate::PoolOptions;
     use crate::layout::Geometry;
-    use crate::liveness::tests::Hearsay;
+    use crate::liveness::tests::FixedLiveness;
     use crate::participants::field;
     use crate::small::participants;
     use rustix::thread::{Pid, gettid};
@@ -261,7 +261,7 @@ mod tests {
         let pool = pool();
         let (mut all, mut some) = (pool.watch(b"").unwrap(), pool.watch(b"job:").unwrap());
         let mut asked = |key: &[u8]| {
-            pool.tell_watches(key);
+            pool.notify_watches(key);
             (all.has_changed(), some.has_changed())
         };
         assert_eq!(asked(b"job:"), (true, true));
@@ -273,30 +273,30 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_prefix_the_first_bytes_count() {
+    fn long_prefix_is_cut_to_its_first_bytes() {
         let (pool, long) = (pool(), [7; PREFIX_BYTES + 5]);
         let mut watch = pool.watch(&long).unwrap();
-        pool.tell_watches(&long[..PREFIX_BYTES - 1]);
+        pool.notify_watches(&long[..PREFIX_BYTES - 1]);
         assert!(!watch.has_changed());
-        pool.tell_watches(&long[..PREFIX_BYTES]);
+        pool.notify_watches(&long[..PREFIX_BYTES]);
         assert!(watch.has_changed());
     }
 
     #[test]
-    fn there_are_so_many_watches_and_one_that_is_given_back_is_to_be_had_again() {
+    fn watches_are_limited_and_dropped_ones_reusable() {
         let pool = pool();
         let count = pool.layout().watch_count();
         let mut watches: Vec<_> = (0..count).map(|_| pool.watch(b"a").unwrap()).collect();
         assert_eq!(pool.watch(b"a").err(), Some(WatchError::TooMany(count)));
         watches.pop();
         // The one before had another prefix, and was told of something that this one is not.
-        pool.tell_watches(b"a");
+        pool.notify_watches(b"a");
         let mut watch = pool.watch(b"b").unwrap();
         assert!(!watch.has_changed());
-        pool.tell_watches(b"a");
+        pool.notify_watches(b"a");
         assert!(!watch.has_changed() && watches.iter_mut().all(Watch::has_changed));
         drop((watch, watches));
-        assert_eq!(pool.0.watching(), 0);
+        assert_eq!(pool.0.watches_set(), 0);
     }
 
     #[test]
@@ -304,10 +304,10 @@ mod tests {
         let pool = pool();
         let mut watch = pool.watch(b"k").unwrap();
         assert!(!watch.wait(Duration::ZERO) && !watch.wait(Duration::from_millis(2)));
-        pool.tell_watches(b"k");
+        pool.notify_watches(b"k");
         assert!(watch.wait(LONG));
         std::thread::scope(|threads| {
-            threads.spawn(|| pool.tell_watches(b"k"));
+            threads.spawn(|| pool.notify_watches(b"k"));
             assert!(watch.wait(LONG));
         });
         assert!(!watch.wait(Duration::ZERO));
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_sleeps() {
+    fn waiting_watch_sleeps() {
         const WAITS: u64 = 20;
         let pool = pool();
         let mut watch = pool.watch(b"k").unwrap();
@@ -340,39 +340,39 @@ mod tests {
     }
 
     #[test]
-    fn whoever_shares_the_pool_wakes_one_that_sleeps_whatever_its_prefix() {
+    fn other_participant_wakes_a_sleeping_watch_of_any_prefix() {
         let (_directory, [mine, other]) = participants::<Shm, 2>(Geometry::tiny());
         let key = [b'k'; PREFIX_BYTES];
         for prefix in [&key[..0], &key[..1], &key] {
             let mut watch = mine.watch(prefix).unwrap();
-            let ((tell_thread, thread), (tell_end, end)) = (mpsc::channel(), mpsc::channel());
+            let ((send_thread, thread), (send_end, end)) = (mpsc::channel(), mpsc::channel());
             std::thread::scope(|threads| {
                 threads.spawn(move || {
-                    tell_thread.send(gettid()).unwrap();
-                    tell_end.send(watch.wait(2 * LONG)).unwrap();
+                    send_thread.send(gettid()).unwrap();
+                    send_end.send(watch.wait(2 * LONG)).unwrap();
                 });
                 let thread = thread.recv().unwrap();
                 while !is_at_rest(thread) {
                     std::thread::yield_now();
                 }
-                other.tell_watches(&key);
+                other.notify_watches(&key);
                 assert_eq!(end.recv_timeout(LONG), Ok(true));
             });
         }
     }
 
     #[test]
-    fn who_has_no_kernel_in_common_with_the_others_sees_a_change_that_no_kernel_tells_of() {
+    fn watch_without_common_kernel_polls_for_changes() {
         let mapping = Mapping::anonymous(128 << 10, 0).unwrap();
         let options = PoolOptions::anonymous().geometry(Geometry::tiny());
-        let pool = options.create_shared_on(Shm::new(mapping), Arc::new(Hearsay(&[]))).unwrap();
+        let pool = options.create_shared_on(Shm::new(mapping), Arc::new(FixedLiveness(&[]))).unwrap();
         let mut watch = pool.watch(b"k").unwrap();
         let (pool, index) = (watch.pool.clone(), watch.index);
-        let ((tell_thread, thread), (tell_end, end)) = (mpsc::channel(), mpsc::channel());
+        let ((send_thread, thread), (send_end, end)) = (mpsc::channel(), mpsc::channel());
         std::thread::scope(|threads| {
             threads.spawn(move || {
-                tell_thread.send(gettid()).unwrap();
-                tell_end.send(watch.wait(2 * LONG)).unwrap();
+                send_thread.send(gettid()).unwrap();
+                send_end.send(watch.wait(2 * LONG)).unwrap();
             });
             let thread = thread.recv().unwrap();
             while !is_at_rest(thread) {
@@ -390,13 +390,13 @@ mod tests {
         let (pool, rounds) = (pool(), [AtomicU64::new(0), AtomicU64::new(0)]);
         std::thread::scope(|threads| {
             let watches = [pool.watch(b"1").unwrap(), pool.watch(b"0").unwrap()];
-            for (me, mut watch) in watches.into_iter().enumerate() {
+            for (own, mut watch) in watches.into_iter().enumerate() {
                 let (pool, rounds) = (&pool, &rounds);
                 threads.spawn(move || {
                     for round in 1..=2000 {
-                        rounds[me].store(round, Release);
-                        pool.tell_watches(&[b'0' + me as u8]);
-                        while rounds[1 - me].load(Acquire) < round {
+                        rounds[own].store(round, Release);
+                        pool.notify_watches(&[b'0' + own as u8]);
+                        while rounds[1 - own].load(Acquire) < round {
                             assert!(watch.wait(LONG), "round {round}");
                         }
                     }

@@ -10,7 +10,7 @@
 //! ```
 //! - `taken`: a bit a granule. On media with a volatile cache a bit is durable before anything in its granule can be linked, so after any crash a
 //!   granule whose bit is clear is free; clearing is not persisted.
-//! - `state`: see [`State`]; era and class are persisted with `taken`, by the same write-back.
+//! - `state`: see [`UnitState`]; era and class are persisted with `taken`, by the same write-back.
 //! - `old`: granules that an earlier era took and that the collector has not found live yet. While the pool is closed, a check of the unit instead:
 //!   see `arrival`.
 //! - `link`: of a slab, the next one in the list that it is in, and above bit 32 a note (see `orphans`); of granules, `taken` once more, so that one bit that is cleared by damage does not
@@ -42,11 +42,11 @@ unsafe impl Persistent for Unit {}
 
 /// What a unit is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum UnitUse {
     /// Granules, taken one by one or not at all.
     Granules,
     /// Someone is bringing it into this era.
-    Arriving,
+    Revalidating,
     /// A slab that a seat allocates from.
     Owned,
     /// A slab that nobody owns and that is in no list: it is full. Whoever frees a block of it puts it into its list.
@@ -54,31 +54,31 @@ pub(crate) enum Use {
     /// A slab in the list of its class.
     Listed,
     /// A slab of an earlier era, waiting for the sweep. A clear bit of its bitmap says "freed since".
-    Pending,
+    Unclean,
     /// The slab that limbo's last pages come from.
     Reserve,
     /// It was damaged: what it holds can be read, but nothing is handed out from it or given back to it.
-    Damaged,
+    Quarantined,
     /// A slab that is being emptied: nobody owns it, it is in no list, and nothing is handed out
     /// from it. See `vacate`.
     Vacating,
 }
 
-/// The state word of a unit: `| 63:32 era | 31:24 class + 1, 0 for granules | 23:16 use | 15:0 check of the other 48 bits |`.
+/// The state word of a unit: `| 63:32 open_seq | 31:24 class + 1, 0 for granules | 23:16 use | 15:0 check of the other 48 bits |`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct State(pub(crate) u64);
+pub(crate) struct UnitState(pub(crate) u64);
 
-impl State {
+impl UnitState {
     #[inline(always)]
-    pub(crate) fn granules(era: u32) -> Self {
-        Self::checked(u64::from(era) << 32)
+    pub(crate) fn granules(open_seq: u32) -> Self {
+        Self::checked(u64::from(open_seq) << 32)
     }
     #[inline(always)]
-    pub(crate) fn slab(era: u32, class: usize, usage: Use) -> Self {
-        Self::checked(u64::from(era) << 32 | (class as u64 + 1) << 24 | code(usage) << 16)
+    pub(crate) fn slab(open_seq: u32, class: usize, usage: UnitUse) -> Self {
+        Self::checked(u64::from(open_seq) << 32 | (class as u64 + 1) << 24 | code(usage) << 16)
     }
-    pub(crate) fn damaged(era: u32) -> Self {
-        Self::granules(era).with(Use::Damaged)
+    pub(crate) fn quarantined(open_seq: u32) -> Self {
+        Self::granules(open_seq).with(UnitUse::Quarantined)
     }
     /// With the check that belongs to the other bits: any change within a byte shows, and zero is its own.
     #[inline(always)]
@@ -90,7 +90,7 @@ impl State {
         self == Self::checked(self.0)
     }
     #[inline(always)]
-    pub(crate) fn era(self) -> u32 {
+    pub(crate) fn open_seq(self) -> u32 {
         (self.0 >> 32) as u32
     }
     /// The class, if it is a slab.
@@ -99,40 +99,40 @@ impl State {
         ((self.0 >> 24 & 0xff) as usize).checked_sub(1)
     }
     #[inline(always)]
-    pub(crate) fn usage(self) -> Use {
+    pub(crate) fn usage(self) -> UnitUse {
         match self.0 >> 16 & 0xff {
-            1 => Use::Arriving,
-            2 => Use::Owned,
-            3 => Use::Full,
-            4 => Use::Listed,
-            5 => Use::Pending,
-            6 => Use::Reserve,
-            7 => Use::Damaged,
-            8 => Use::Vacating,
-            _ => Use::Granules,
+            1 => UnitUse::Revalidating,
+            2 => UnitUse::Owned,
+            3 => UnitUse::Full,
+            4 => UnitUse::Listed,
+            5 => UnitUse::Unclean,
+            6 => UnitUse::Reserve,
+            7 => UnitUse::Quarantined,
+            8 => UnitUse::Vacating,
+            _ => UnitUse::Granules,
         }
     }
     #[inline(always)]
-    pub(crate) fn with(self, usage: Use) -> Self {
+    pub(crate) fn with(self, usage: UnitUse) -> Self {
         Self::checked(self.0 & !(0xff << 16) | code(usage) << 16)
     }
-    pub(crate) fn in_era(self, era: u32) -> Self {
-        Self::checked(self.0 & 0xffff_ffff | u64::from(era) << 32)
+    pub(crate) fn at_open_seq(self, open_seq: u32) -> Self {
+        Self::checked(self.0 & 0xffff_ffff | u64::from(open_seq) << 32)
     }
 }
 
 #[inline(always)]
-fn code(usage: Use) -> u64 {
+fn code(usage: UnitUse) -> u64 {
     match usage {
-        Use::Granules => 0,
-        Use::Arriving => 1,
-        Use::Owned => 2,
-        Use::Full => 3,
-        Use::Listed => 4,
-        Use::Pending => 5,
-        Use::Reserve => 6,
-        Use::Damaged => 7,
-        Use::Vacating => 8,
+        UnitUse::Granules => 0,
+        UnitUse::Revalidating => 1,
+        UnitUse::Owned => 2,
+        UnitUse::Full => 3,
+        UnitUse::Listed => 4,
+        UnitUse::Unclean => 5,
+        UnitUse::Reserve => 6,
+        UnitUse::Quarantined => 7,
+        UnitUse::Vacating => 8,
     }
 }
 
@@ -148,7 +148,7 @@ impl Zone {
     fn bitmap_bytes(&self) -> u64 {
         self.units.div_ceil(64) * 8
     }
-    pub(crate) fn head_bytes(&self) -> u64 {
+    pub(crate) fn header_bytes(&self) -> u64 {
         self.units * UNIT_BYTES + 2 * self.bitmap_bytes()
     }
     #[inline(always)]
@@ -233,8 +233,8 @@ impl Zones {
     }
 
     /// The granules of `unit` that its zone's head lies in, as bits.
-    pub(crate) fn head_granules(&self, zone: &Zone, unit: u64) -> u64 {
-        let head = zone.head_bytes().div_ceil(1 << self.granule_log2());
+    pub(crate) fn header_granules(&self, zone: &Zone, unit: u64) -> u64 {
+        let head = zone.header_bytes().div_ceil(1 << self.granule_log2());
         low_bits(head.saturating_sub((unit - zone.first) * GRANULES))
     }
 }
@@ -268,7 +268,7 @@ impl<M: MappedMedium> Inner<M> {
         }
         let unit = self.memory.zones.unit_of(offset);
         let zone = self.memory.zones.of_unit(unit);
-        if zone.start + zone.head_bytes() > size {
+        if zone.start + zone.header_bytes() > size {
             return None;
         }
         Some((unit, self.region.get(Offset::new(zone.start + (unit - zone.first) * UNIT_BYTES))?))
@@ -285,7 +285,7 @@ impl<M: MappedMedium> Inner<M> {
         std::iter::from_fn(move || {
             let zone = self.memory.zones.of_unit(next);
             next = zone.end();
-            (zone.start + zone.head_bytes() <= size()).then_some(zone)
+            (zone.start + zone.header_bytes() <= size()).then_some(zone)
         })
     }
 
@@ -341,7 +341,7 @@ impl<M: MappedMedium> Inner<M> {
         for zone in self.zones_of(|| size) {
             let units = zone.first..zone.end().min(self.memory.zones.units(size));
             for unit in units.start.. {
-                let head = self.memory.zones.head_granules(&zone, unit);
+                let head = self.memory.zones.header_granules(&zone, unit);
                 if head == 0 || unit >= units.end {
                     break;
                 }
@@ -370,9 +370,9 @@ impl<M: MappedMedium> Inner<M> {
     /// Starts writing back what a clean open believes: all heads, and the bitmaps of slabs.
     pub(crate) fn write_back_zones(&self) {
         for zone in self.zones() {
-            self.region.write_back_bytes(zone.start, zone.head_bytes() as usize);
+            self.region.write_back_bytes(zone.start, zone.header_bytes() as usize);
             for unit in self.units_in(&zone) {
-                let state = State(self.unit(unit).state.load(self.medium(), Relaxed));
+                let state = UnitState(self.unit(unit).state.load(self.medium(), Relaxed));
                 if let Some(class) = state.class().and_then(|class| self.memory.classes.get(class)) {
                     let start = self.memory.zones.start_of(unit);
                     self.region.write_back_bytes(start, class.first as usize);
@@ -410,13 +410,13 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_small_beside_their_zones() {
+    fn headers_are_small_compared_to_zones() {
         for geometry in [Geometry::tiny(), Geometry::for_size(1 << 24), Geometry::default()] {
             let zones = Zones::new(&Layout::new(geometry).unwrap());
             let mut unit = 0;
             for _ in 0..20 {
                 let zone = zones.of_unit(unit);
-                let head = zone.head_bytes().next_multiple_of(1 << zones.granule_log2());
+                let head = zone.header_bytes().next_multiple_of(1 << zones.granule_log2());
                 assert!(head * 100 <= zone.units << zones.slab_log2, "{zone:?} of {geometry:?}");
                 unit = zone.end();
             }
@@ -424,14 +424,14 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_ends_its_head_with_its_hints_and_is_there_once_all_of_its_head_is() {
+    fn zone_exists_once_its_whole_header_fits() {
         let last = |pool: &Pool<Dram>| pool.0.zones().last().unwrap();
         let options = PoolOptions::anonymous().geometry(Geometry::tiny()).size(64 << 10).max_size(8 << 20);
         let pool = options.create::<Dram>().unwrap();
         let zones = &pool.0.memory.zones;
         // The first of those whose head is longer than a page.
         let large = zones.of_unit(240);
-        assert!((2 * PAGE..3 * PAGE).contains(&large.head_bytes()));
+        assert!((2 * PAGE..3 * PAGE).contains(&large.header_bytes()));
         for (pages, is_there) in [(1, false), (2, false), (3, true)] {
             pool.grow(large.start + pages * PAGE).unwrap();
             assert_eq!(last(&pool) == large, is_there, "{pages} pages of it");
@@ -441,12 +441,12 @@ mod tests {
         }
         for zone in pool.0.zones() {
             let (last, _) = pool.0.hint_word(Hint::Room, &zone, zone.end() - 1);
-            assert_eq!(pool.region().offset_of(last).raw() + 8, zone.start + zone.head_bytes());
+            assert_eq!(pool.region().offset_of(last).raw() + 8, zone.start + zone.header_bytes());
         }
     }
 
     #[test]
-    fn hints_are_given_to_the_units_that_may_have_room_and_to_no_others() {
+    fn hints_are_set_only_for_units_with_room() {
         let pool = Pool::<Dram>::anonymous(64 << 20).unwrap();
         let zone = pool.0.zones().next().unwrap();
         let all = || pool.0.units_in(&zone).map(|unit| (unit, pool.0.hint_word(Hint::Room, &zone, unit)));
@@ -461,31 +461,32 @@ mod tests {
     #[test]
     fn a_state_says_what_it_was_made_of() {
         let uses = [
-            Use::Owned,
-            Use::Full,
-            Use::Listed,
-            Use::Pending,
-            Use::Reserve,
-            Use::Arriving,
-            Use::Damaged,
-            Use::Vacating,
+            UnitUse::Owned,
+            UnitUse::Full,
+            UnitUse::Listed,
+            UnitUse::Unclean,
+            UnitUse::Reserve,
+            UnitUse::Revalidating,
+            UnitUse::Quarantined,
+            UnitUse::Vacating,
         ];
         for usage in uses {
-            let state = State::slab(u32::MAX, 95, usage);
-            assert_eq!((state.era(), state.class(), state.usage()), (u32::MAX, Some(95), usage));
-            assert!(state.with(Use::Full) == State::slab(u32::MAX, 95, Use::Full));
+            let state = UnitState::slab(u32::MAX, 95, usage);
+            assert_eq!((state.open_seq(), state.class(), state.usage()), (u32::MAX, Some(95), usage));
+            assert!(state.with(UnitUse::Full) == UnitState::slab(u32::MAX, 95, UnitUse::Full));
         }
-        assert_eq!(State::granules(7).class(), None);
-        assert_eq!(State::granules(7).usage(), Use::Granules);
-        assert!(State::granules(0) == State(0));
+        assert_eq!(UnitState::granules(7).class(), None);
+        assert_eq!(UnitState::granules(7).usage(), UnitUse::Granules);
+        assert!(UnitState::granules(0) == UnitState(0));
     }
 
     #[test]
     fn a_state_shows_any_change_within_a_byte() {
-        for state in [State(0), State::granules(1), State::slab(0x1234_5678, 40, Use::Listed)] {
+        for state in [UnitState(0), UnitState::granules(1), UnitState::slab(0x1234_5678, 40, UnitUse::Listed)]
+        {
             assert!(state.is_sound());
             for byte in 0..8 {
-                assert!((1..256).all(|flip| !State(state.0 ^ flip << (8 * byte)).is_sound()));
+                assert!((1..256).all(|flip| !UnitState(state.0 ^ flip << (8 * byte)).is_sound()));
             }
         }
     }

@@ -62,7 +62,7 @@ fn crash_and_collect<M: MappedMedium>(size: u64, geometry: Geometry) {
 }
 
 #[test]
-fn a_killed_process_loses_nothing_that_can_be_reached_and_keeps_nothing_else() {
+fn collection_after_kill_keeps_exactly_reachable_blocks() {
     geometries().into_iter().for_each(|(size, geometry)| crash_and_collect::<Shm>(size, geometry));
 }
 
@@ -198,7 +198,7 @@ fn churns_until_it_is_killed() {
 }
 
 #[test]
-fn a_process_killed_at_any_time_leaves_a_pool_that_can_be_collected() {
+fn kill_at_any_time_leaves_a_collectable_pool() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("pool");
     let (size, geometry) = geometries()[2];

@@ -30,7 +30,7 @@ fn use_it(pool: &Pool<Shm>) -> bool {
     fill_and_empty(pool);
     let _ = pool.grow(pool.size() + 4096);
     fill_and_empty(pool);
-    pool.relieve();
+    pool.reclaim_blocking();
     pool.space();
     pool.verify_memory();
     ["one", "two"].iter().all(|name| is_intact(pool, name) != Some(false))
@@ -60,7 +60,7 @@ fn every_length_that_matters_is_an_error_or_the_whole_pool() {
     let image = closed_image();
     let layout = Layout::new(Geometry::tiny()).unwrap();
     let parts = [512, 4096, 4608, layout.roots, layout.participants, layout.shared, layout.allocator];
-    let more = [layout.seats, layout.zones, layout.zones + 4096, layout.smallest(), TINY - 4096, TINY];
+    let more = [layout.thread_slots, layout.zones, layout.zones + 4096, layout.smallest(), TINY - 4096, TINY];
     for len in parts.into_iter().chain(more).flat_map(|at| [at - 1, at, at + 1]).chain([0, 1, 8]) {
         let mut bytes = image.clone();
         bytes.resize(len as usize, 0xee);
@@ -81,7 +81,7 @@ fn every_length_that_matters_is_an_error_or_the_whole_pool() {
 }
 
 #[test]
-fn what_is_left_of_a_pool_cut_short_can_be_read() {
+fn truncated_pool_is_readable() {
     let image = left_image();
     let layout = Layout::new(Geometry::tiny()).unwrap();
     for len in [4608, layout.zones, layout.smallest() - 1, layout.smallest(), layout.smallest() + 5, TINY - 1]
@@ -102,7 +102,7 @@ fn what_is_left_of_a_pool_cut_short_can_be_read() {
 }
 
 #[test]
-fn any_flipped_byte_of_the_superblock_is_repaired_from_the_other_copy() {
+fn flipped_superblock_byte_is_repaired_from_other_copy() {
     let image = closed_image();
     let file = file_of(&image);
     for at in (0..512).chain(4096..4608) {
@@ -119,7 +119,7 @@ fn any_flipped_byte_of_the_superblock_is_repaired_from_the_other_copy() {
 
 /// Below the zones nothing is believed that could make the allocator hand out memory that is in use.
 #[test]
-fn any_flipped_byte_of_the_metadata_is_an_error_or_a_pool_that_works() {
+fn flipped_metadata_byte_is_an_error_or_harmless() {
     for (image, step) in [(closed_image(), 1), (left_image(), 3)] {
         let file = file_of(&image);
         let mut numbers = Numbers(7);
@@ -135,7 +135,7 @@ fn any_flipped_byte_of_the_metadata_is_an_error_or_a_pool_that_works() {
 
 /// What describes memory guards itself: whatever changes there, no memory in use is handed out.
 #[test]
-fn any_flipped_byte_of_heads_and_bitmaps_leaves_what_is_reachable_alone() {
+fn flipped_header_byte_keeps_reachable_blocks() {
     for (name, image) in [("closed", closed_image()), ("left", left_image())] {
         let file = file_of(&image);
         let blocks = blocks_of(&file_of(&image));
@@ -254,7 +254,7 @@ fn seal(image: &mut [u8]) {
 }
 
 #[test]
-fn a_superblock_that_lies_with_the_right_checksum_is_an_error_or_a_pool_that_works() {
+fn forged_superblock_is_an_error_or_harmless() {
     let sound = left_image();
     let file = file_of(&sound);
     let mut numbers = Numbers(13);

@@ -55,7 +55,7 @@ impl Drop for Over<'_> {
     }
 }
 
-fn collect_beside_others<M: MappedMedium>(pool: Pool<M>, rounds: u64) {
+fn collect_concurrently<M: MappedMedium>(pool: Pool<M>, rounds: u64) {
     let table = Table::create(pool);
     table.churn(&mut Dice(7), 3000);
     let (stop, freed) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -67,11 +67,11 @@ fn collect_beside_others<M: MappedMedium>(pool: Pool<M>, rounds: u64) {
             table.churn(&mut dice, 20);
             read(&table, &mut dice);
             match dice.roll(50) {
-                0 => _ = table.pool.relieve(),
+                0 => _ = table.pool.reclaim_blocking(),
                 // Not so much that memory runs short of it.
                 1..4 if left.load(Relaxed).saturating_sub(freed.load(Relaxed)) < table.pool.size() / 16 => {
                     left.fetch_add(leave_some(&table, &mut dice), Relaxed);
-                    table.pool.doubt();
+                    table.pool.request_collection();
                 }
                 _ => {}
             }
@@ -82,7 +82,7 @@ fn collect_beside_others<M: MappedMedium>(pool: Pool<M>, rounds: u64) {
         let (work, over) = (&work, Over(&stop));
         let threads = [1, 2, 3].map(|seed| scope.spawn(move || work(seed)));
         for _ in 0..rounds {
-            table.pool.doubt();
+            table.pool.request_collection();
             let report = table.collect();
             assert_eq!(report.unsound, 0);
             freed.fetch_add(report.freed, Relaxed);
@@ -91,7 +91,7 @@ fn collect_beside_others<M: MappedMedium>(pool: Pool<M>, rounds: u64) {
         drop(over);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
-    table.pool.doubt();
+    table.pool.request_collection();
     freed.fetch_add(table.collect().freed, Relaxed);
     assert!(!table.pool.needs_collection());
     let (left, freed) = (left.into_inner(), freed.into_inner());
@@ -106,7 +106,7 @@ fn collect_beside_others<M: MappedMedium>(pool: Pool<M>, rounds: u64) {
 #[test]
 fn the_living_lose_nothing_and_the_dead_leave_nothing() {
     for (size, geometry) in geometries() {
-        collect_beside_others(Pool::<Dram>::anonymous_with(size, geometry).unwrap(), 40);
+        collect_concurrently(Pool::<Dram>::anonymous_with(size, geometry).unwrap(), 40);
     }
 }
 
@@ -114,6 +114,6 @@ fn the_living_lose_nothing_and_the_dead_leave_nothing() {
 fn nor_on_persistent_memory() {
     for (size, geometry) in geometries() {
         let options = PoolOptions::anonymous().size(size).geometry(geometry);
-        collect_beside_others(options.create::<Pmem>().unwrap(), 15);
+        collect_concurrently(options.create::<Pmem>().unwrap(), 15);
     }
 }

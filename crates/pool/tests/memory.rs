@@ -111,10 +111,10 @@ fn random_blocks_never_overlap_and_all_come_back() {
         let used: u64 = model.values().sum();
         assert!(pool.space().used_by_blocks >= used);
         free_all(&pool, model);
-        pool.relieve();
+        pool.reclaim_blocking();
         verify(&pool);
         let after = pool.space();
-        assert_eq!(after.waiting, 0);
+        assert_eq!(after.waiting_bytes, 0);
         assert!(after.used_by_blocks <= before.used_by_blocks, "{before:?} {after:?}");
         assert_eq!((after.free, after.slab_free), (before.free, before.slab_free), "{after:?}");
     }
@@ -134,14 +134,14 @@ fn threads_never_get_the_same_block() {
         verify(&pool);
         // Blocks go back on another thread than took them.
         models.into_iter().for_each(|model| free_all(&pool, model));
-        pool.relieve();
+        pool.reclaim_blocking();
         verify(&pool);
         assert_eq!(pool.space().free, before.free, "{:?}", pool.space());
     }
 }
 
 #[test]
-fn a_pool_filled_with_one_size_can_be_emptied_and_filled_with_another() {
+fn pool_can_be_refilled_with_another_size() {
     for (size, geometry, _) in geometries() {
         let pool = pool::<Dram>(size, geometry);
         let free = pool.space().free;
@@ -157,7 +157,7 @@ fn a_pool_filled_with_one_size_can_be_emptied_and_filled_with_another() {
                 check(&pool, offset, bytes);
                 pool.pin().retire(offset, bytes as usize);
             }
-            pool.relieve();
+            pool.reclaim_blocking();
             verify(&pool);
         }
         let largest = pool.space().largest_free_extent;
@@ -170,7 +170,7 @@ fn a_pool_filled_with_one_size_can_be_emptied_and_filled_with_another() {
 }
 
 #[test]
-fn slabs_that_have_lost_their_last_block_are_free_for_other_sizes_while_there_is_room_elsewhere() {
+fn emptied_slabs_serve_other_sizes() {
     for (size, geometry, _) in geometries() {
         let pool = pool::<Dram>(size, geometry);
         let slab = 1 << geometry.slab_log2;
@@ -182,42 +182,42 @@ fn slabs_that_have_lost_their_last_block_are_free_for_other_sizes_while_there_is
         // Three slabs of each of two sizes, full.
         let (small, large) = (take_all(3 * slab / 64, 64), take_all(3 * slab / 512, 512));
         let before = pool.space();
-        assert!(!pool.tidy(), "all have blocks");
+        assert!(!pool.reclaim_nonblocking(), "all have blocks");
         // One block in sixty-four of the small ones stays, so no slab of theirs is empty.
         let stay: Vec<u64> = small.iter().copied().step_by(64).collect();
         let go: Vec<u64> = small.iter().copied().filter(|at| !stay.contains(at)).collect();
         free(&go, 64);
-        assert!(!pool.tidy() && pool.space().free == before.free);
+        assert!(!pool.reclaim_nonblocking() && pool.space().free == before.free);
         free(&large, 512);
-        assert!(pool.tidy());
+        assert!(pool.reclaim_nonblocking());
         let after = pool.space();
         // The thread keeps one slab to allocate from.
         assert!(after.free >= before.free + 2 * slab, "{before:?} {after:?}");
-        assert!(!pool.tidy(), "nothing has changed since");
+        assert!(!pool.reclaim_nonblocking(), "nothing has changed since");
         free(&stay, 64);
-        assert!(pool.tidy());
+        assert!(pool.reclaim_nonblocking());
         assert!(pool.space().free >= after.free + 2 * slab, "{after:?} {:?}", pool.space());
         verify(&pool);
-        pool.relieve();
+        pool.reclaim_blocking();
         assert_eq!(pool.space().used_by_blocks, 0);
     }
 }
 
 #[test]
-fn what_was_retired_comes_back_though_nobody_retires_anything_more() {
+fn retired_memory_returns_without_further_retirements() {
     let pool = pool::<Dram>(4 << 20, Geometry::for_size(4 << 20));
     let offset = take(&pool.pin(), 64).unwrap();
     // Joined, so that it has left its seat: a scope alone does not wait for that.
     std::thread::scope(|scope| scope.spawn(|| pool.pin().retire(offset, 64)).join().unwrap());
     let offset = take(&pool.pin(), 64).unwrap();
     pool.pin().retire(offset, 64);
-    assert_eq!(pool.space().waiting, 128);
-    (0..4).for_each(|_| _ = pool.tidy());
-    assert_eq!((pool.space().waiting, pool.tidy()), (0, false));
+    assert_eq!(pool.space().waiting_bytes, 128);
+    (0..4).for_each(|_| _ = pool.reclaim_nonblocking());
+    assert_eq!((pool.space().waiting_bytes, pool.reclaim_nonblocking()), (0, false));
 }
 
 #[test]
-fn what_a_thread_retires_stays_while_another_is_pinned() {
+fn retired_block_stays_while_another_thread_is_pinned() {
     let pool = pool::<Dram>(4 << 20, Geometry::for_size(4 << 20));
     let offset = take(&pool.pin(), 64).unwrap();
     let reader = pool.pin();
@@ -233,11 +233,11 @@ fn what_a_thread_retires_stays_while_another_is_pinned() {
         });
         thread.join().unwrap();
     });
-    assert!(pool.space().waiting >= 10_000 * 64);
+    assert!(pool.space().waiting_bytes >= 10_000 * 64);
     check(&pool, offset, 64);
     drop(reader);
-    pool.relieve();
-    assert_eq!(pool.space().waiting, 0);
+    pool.reclaim_blocking();
+    assert_eq!(pool.space().waiting_bytes, 0);
     verify(&pool);
 }
 
@@ -260,7 +260,7 @@ fn a_full_pool_waits_for_a_reader_that_is_not_there_for_a_while() {
             pool.pin().retire(offset, 40);
         }
         gone.wait();
-        assert!(pool.relieve());
+        assert!(pool.reclaim_blocking());
         take(&pool.pin(), 40).unwrap();
     });
     verify(&pool);
@@ -279,7 +279,7 @@ fn rests(work: impl FnOnce()) -> u32 {
 fn a_full_pool_waits_neither_for_this_thread_nor_in_vain_twice() {
     const LITTLE: u32 = 10;
     let pool = pool::<Dram>(128 << 10, Geometry::tiny());
-    let relieve = || rests(|| _ = pool.relieve());
+    let relieve = || rests(|| _ = pool.reclaim_blocking());
     let (gone, pinned) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -300,7 +300,7 @@ fn a_full_pool_waits_neither_for_this_thread_nor_in_vain_twice() {
         assert!(relieve() < LITTLE, "it was in vain before");
         gone.wait();
     });
-    assert!(pool.relieve());
+    assert!(pool.reclaim_blocking());
     take(&pool.pin(), 40).unwrap();
     verify(&pool);
 }
@@ -316,7 +316,7 @@ fn a_full_pool_still_takes_what_is_retired() {
     for offset in blocks.drain(..) {
         pool.pin().retire(offset, 40);
     }
-    pool.relieve();
+    pool.reclaim_blocking();
     while let Ok(offset) = take(&pool.pin(), 40) {
         blocks.push(offset);
     }
@@ -342,7 +342,7 @@ fn memory_grows_with_the_pool() {
 }
 
 #[test]
-fn blocks_freed_twice_or_never_taken_are_counted_and_harm_nothing() {
+fn invalid_frees_are_counted_and_harmless() {
     let pool = pool::<Dram>(4 << 20, Geometry::for_size(4 << 20));
     let guard = pool.pin();
     let (small, large) = (take(&guard, 100).unwrap(), take(&guard, 100_000).unwrap());
@@ -371,8 +371,8 @@ fn blocks_freed_twice_or_never_taken_are_counted_and_harm_nothing() {
 }
 
 #[test]
-fn more_threads_than_seats_take_turns() {
-    let pool = pool::<Dram>(256 << 10, Geometry { seats: 2, ..Geometry::tiny() });
+fn more_threads_than_slots_take_turns() {
+    let pool = pool::<Dram>(256 << 10, Geometry { thread_slots: 2, ..Geometry::tiny() });
     let again = pool.clone();
     let _mine = pool.pin();
     std::thread::scope(|scope| {
@@ -382,19 +382,19 @@ fn more_threads_than_seats_take_turns() {
         }
     });
     drop(_mine);
-    pool.relieve();
+    pool.reclaim_blocking();
     verify(&pool);
 }
 
 #[test]
 fn seats_of_threads_that_ended_are_used_again() {
-    let pool = pool::<Dram>(256 << 10, Geometry { seats: 2, ..Geometry::tiny() });
+    let pool = pool::<Dram>(256 << 10, Geometry { thread_slots: 2, ..Geometry::tiny() });
     for seed in 1..=50 {
         std::thread::scope(|scope| {
             // Joined, for a scope does not wait for thread-locals to be dropped.
             let thread = scope.spawn(|| {
                 let guard = pool.pin();
-                let counter = guard.seat_counter(3);
+                let counter = guard.slot_counter(3);
                 counter.store(pool.medium(), counter.load(pool.medium(), Relaxed) + seed, Relaxed);
                 let block = take(&guard, 64).unwrap();
                 guard.retire(block, 64);
@@ -403,8 +403,8 @@ fn seats_of_threads_that_ended_are_used_again() {
         });
     }
     assert_eq!(pool.sum_counter(3), 50 * 51 / 2);
-    pool.relieve();
-    assert_eq!(pool.space().waiting, 0);
+    pool.reclaim_blocking();
+    assert_eq!(pool.space().waiting_bytes, 0);
 }
 
 #[test]
@@ -419,17 +419,17 @@ fn an_erased_guard_keeps_what_it_holds() {
     guard.retire(offset, 11);
     drop(guard);
     for _ in 0..3 {
-        pool.relieve();
+        pool.reclaim_blocking();
     }
     assert_eq!(&*held, b"hello there");
-    assert_ne!(pool.space().waiting, 0);
+    assert_ne!(pool.space().waiting_bytes, 0);
     drop(held);
-    pool.relieve();
-    assert_eq!(pool.space().waiting, 0);
+    pool.reclaim_blocking();
+    assert_eq!(pool.space().waiting_bytes, 0);
 }
 
 #[test]
-fn blocks_that_one_thread_takes_and_another_frees_are_never_lost() {
+fn blocks_freed_by_another_thread_are_not_lost() {
     for (size, geometry, _) in geometries() {
         let pool = pool::<Dram>(size, geometry);
         let before = pool.space();
@@ -462,7 +462,7 @@ fn blocks_that_one_thread_takes_and_another_frees_are_never_lost() {
             takers.into_iter().for_each(|taker| taker.join().unwrap());
             freer.join().unwrap();
         });
-        pool.relieve();
+        pool.reclaim_blocking();
         verify(&pool);
         assert_eq!(pool.space(), before);
     }
@@ -474,7 +474,7 @@ fn a_thread_that_is_ending_can_still_pin() {
     impl Drop for AtTheEnd {
         fn drop(&mut self) {
             let (outer, inner) = (self.0.pin(), self.0.pin());
-            assert_eq!(outer.seat_index(), inner.seat_index());
+            assert_eq!(outer.slot_index(), inner.slot_index());
             inner.retire(self.1, 64);
         }
     }
@@ -497,8 +497,8 @@ fn a_thread_that_is_ending_can_still_pin() {
             thread.join().unwrap();
         });
     }
-    pool.relieve();
-    assert_eq!(pool.space().waiting, 0);
+    pool.reclaim_blocking();
+    assert_eq!(pool.space().waiting_bytes, 0);
     verify(&pool);
     pool.close().unwrap();
 }
@@ -513,7 +513,7 @@ fn a_thread_has_a_seat_in_each_pool_that_it_uses() {
         }
     }
     for pool in pools {
-        pool.relieve();
+        pool.reclaim_blocking();
         verify(&pool);
         pool.close().unwrap();
     }

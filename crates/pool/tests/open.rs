@@ -158,7 +158,7 @@ fn durability_changes_only_between_two_orderly_lives() {
 }
 
 #[test]
-fn a_pool_that_was_in_use_when_the_machine_went_down_is_only_salvaged() {
+fn unclean_pool_after_reboot_opens_only_for_salvage() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.pool");
     let on = |boot| tiny(&path).boot_id(boot);
@@ -192,7 +192,7 @@ fn power_survives_the_machine_unless_it_was_only_assumed() {
 }
 
 #[test]
-fn memory_that_a_test_takes_for_persistent_survives_the_machine_unless_that_was_only_assumed() {
+fn assumed_persistence_does_not_survive_a_reboot() {
     let file = tempfile::tempfile_in("/dev/shm").unwrap();
     file.set_len(TINY).unwrap();
     let medium = || {
@@ -238,7 +238,7 @@ fn sizes_labels_and_geometries_out_of_range_are_refused() {
     }
     let long = tiny(&path).label(&"x".repeat(64));
     assert!(matches!(problem(long.create::<Shm>()), Problem::LabelTooLong));
-    let none = tiny(&path).geometry(Geometry { seats: 0, ..Geometry::tiny() });
+    let none = tiny(&path).geometry(Geometry { thread_slots: 0, ..Geometry::tiny() });
     assert!(matches!(problem(none.create::<Shm>()), Problem::Geometry(_)));
     assert!(!path.exists());
     assert_eq!(PoolOptions::at(&path).size(TINY + 4095).create::<Shm>().unwrap().size(), TINY);

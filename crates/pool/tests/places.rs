@@ -271,7 +271,7 @@ fn shared_on_huge_pages(path: &Path) {
     let options = tiny(path).shared(true);
     let [one, other] = [(); 2].map(|()| options.open_or_create::<Shm>().unwrap());
     assert_eq!(one.grow(8 << 20).unwrap(), 8 << 20);
-    assert_eq!((other.size(), other.others().len()), (8 << 20, 1));
+    assert_eq!((other.size(), other.other_participants().len()), (8 << 20, 1));
     let guard = one.pin();
     // A pool that was made as small as this has zones of a mebibyte.
     let block = guard.alloc(900 << 10).unwrap().fenced_later().into_offset();
@@ -281,7 +281,7 @@ fn shared_on_huge_pages(path: &Path) {
     // It dies inside.
     std::mem::forget(guard);
     one.abandon();
-    assert_eq!((other.recover_dead(), other.others().len()), (1, 0));
+    assert_eq!((other.recover_dead(), other.other_participants().len()), (1, 0));
     other.collect(&mut |_| {});
     assert_eq!((other.space().readers, other.verify_memory()), (0, Vec::new()));
     other.close().unwrap();
@@ -305,7 +305,7 @@ fn collapsing_to_huge_pages_comes_to_an_end_and_changes_nothing() {
 }
 
 #[test]
-fn where_addresses_are_few_a_pool_has_those_that_it_needs_and_no_more() {
+fn pool_reserves_few_addresses_under_a_limit() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let run = format!(
         "ulimit -v 4000000 && exec {:?} --exact few_addresses --ignored --nocapture --test-threads=1",

@@ -75,7 +75,7 @@ impl Fragile {
     }
 
     /// Memory with these lines, all of them durable.
-    fn holding(lines: &[[u64; LINE / 8]]) -> Self {
+    fn with_content(lines: &[[u64; LINE / 8]]) -> Self {
         let memory = Self::empty((lines.len() * LINE) as u64);
         for (i, &word) in lines.as_flattened().iter().enumerate() {
             memory.word(i).store(word, Relaxed);
@@ -93,13 +93,13 @@ impl Fragile {
     fn least_with(&self, evicted: &[Range<usize>]) -> Self {
         let mut lines = self.kept.lock().unwrap()[..self.len() / LINE].to_vec();
         evicted.iter().cloned().flatten().for_each(|line| lines[line] = self.line(line));
-        Self::holding(&lines)
+        Self::with_content(&lines)
     }
 
     /// What the next process finds after a kill: all that was stored, and what of it is durable.
     fn handed_on(&self) -> Self {
         let lines: Vec<_> = (0..self.len() / LINE).map(|line| self.line(line)).collect();
-        let next = Self::holding(&lines);
+        let next = Self::with_content(&lines);
         next.kept.lock().unwrap().clone_from(&self.kept.lock().unwrap());
         next
     }
@@ -108,7 +108,7 @@ impl Fragile {
     fn fail(&self, dice: &mut Dice) -> Self {
         let kept = self.kept.lock().unwrap();
         let left = |(line, &kept)| if dice.roll(2) == 0 { kept } else { self.line(line) };
-        Self::holding(&kept[..self.len() / LINE].iter().enumerate().map(left).collect::<Vec<_>>())
+        Self::with_content(&kept[..self.len() / LINE].iter().enumerate().map(left).collect::<Vec<_>>())
     }
 
     fn counts(&self) -> (u64, u64) {
@@ -154,7 +154,7 @@ fn a_closed_pool_needs_nothing_of_what_was_not_written_back() {
     let kept = table.pool.medium().kept.clone();
     table.pool.close().unwrap();
     let lines = (8 << 20) / LINE;
-    let table = Table::open(options.open_on(Fragile::holding(&kept.lock().unwrap()[..lines])).unwrap());
+    let table = Table::open(options.open_on(Fragile::with_content(&kept.lock().unwrap()[..lines])).unwrap());
     assert!(!table.pool.needs_collection());
     table.check();
 }
@@ -236,14 +236,14 @@ fn is_roomy_after_a_growth_killed_at(fence: u64) -> bool {
 }
 
 #[test]
-fn whoever_is_killed_while_a_full_pool_grows_leaves_one_that_has_room_once_somebody_else_has_grown_it() {
+fn full_pool_has_room_when_grown_again_after_a_kill() {
     let first_without = (1..20).find(|&fence| is_roomy_after_a_growth_killed_at(fence));
     assert!(first_without.is_some_and(|fence| fence > 3), "a growth has more fences than that");
 }
 
 /// The line of a superblock may leave the cache when it likes: what says that there is more memory does so with the hints of it, wherever the power fails.
 #[test]
-fn a_full_pool_that_says_after_a_loss_of_power_that_it_has_grown_has_room() {
+fn full_pool_grown_before_power_loss_has_room() {
     // Of its two copies.
     let lines = [0, PAGE as usize].map(|start| start / LINE..(start + 512) / LINE);
     let mut counts = [0; 2];

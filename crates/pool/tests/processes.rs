@@ -105,7 +105,7 @@ fn end(mut process: Child) {
 }
 
 #[test]
-fn the_error_says_so_if_the_process_that_has_the_pool_stands_still() {
+fn error_names_a_stopped_holder() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("a.pool");
     let (process, mut lines) = child("holds_the_pool", &path);
@@ -122,7 +122,7 @@ fn the_error_says_so_if_the_process_that_has_the_pool_stands_still() {
 
 /// The process numbers of the others who share the pool, and whether they stand still.
 fn others(pool: &Pool<Shm>) -> Vec<(u32, bool)> {
-    pool.others().into_iter().map(|holder| (holder.pid, holder.stopped)).collect()
+    pool.other_participants().into_iter().map(|holder| (holder.pid, holder.stopped)).collect()
 }
 
 /// A pool that this process shares twice, and once a child that stands still; it has the slot between.
@@ -138,17 +138,17 @@ fn shared_with_one_that_stands_still(path: &Path) -> ([Pool<Shm>; 2], Child) {
 }
 
 #[test]
-fn of_those_who_share_a_pool_those_who_stand_still_are_said_to() {
+fn stopped_participants_are_reported_as_stopped() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let ([one, two], process) = shared_with_one_that_stands_still(&dir.path().join("a.pool"));
-    let (me, it) = ((std::process::id(), false), (process.id(), true));
-    assert_eq!((others(&one), others(&two)), (vec![it, me], vec![me, it]));
+    let (own, it) = ((std::process::id(), false), (process.id(), true));
+    assert_eq!((others(&one), others(&two)), (vec![it, own], vec![own, it]));
     end(process);
-    assert_eq!(others(&one), [me]);
+    assert_eq!(others(&one), [own]);
 }
 
 #[test]
-fn a_process_that_began_at_another_time_is_not_the_one_that_shares_the_pool() {
+fn process_with_another_start_time_is_no_participant() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let ([pool, _two], process) = shared_with_one_that_stands_still(&dir.path().join("a.pool"));
     // As a process of another view of this kernel that has the same number there: the third word of its slot says when it began.
@@ -176,7 +176,7 @@ impl Liveness for Hearsay {
 }
 
 #[test]
-fn who_only_hears_of_the_others_takes_no_process_here_for_one_of_theirs() {
+fn custom_liveness_matches_no_local_process() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("a.pool");
     let ([_one, two], process) = shared_with_one_that_stands_still(&path);
@@ -225,7 +225,7 @@ fn a_process_killed_at_any_moment_leaves_whole_roots() {
 }
 
 #[test]
-fn a_process_killed_while_it_makes_and_grows_pools_leaves_none_that_does_not_open() {
+fn kill_during_create_or_grow_leaves_openable_pools() {
     for (place, dir) in places().iter().enumerate() {
         for round in 0..10 {
             let sub = dir.path().join(round.to_string());

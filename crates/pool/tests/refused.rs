@@ -48,7 +48,7 @@ fn options(path: &Path) -> PoolOptions {
 }
 
 /// What opening says, but for the path.
-fn told(opened: Result<Pool<Shm>, OpenError>, path: &Path) -> String {
+fn message(opened: Result<Pool<Shm>, OpenError>, path: &Path) -> String {
     let error = opened.map(drop).expect_err("it was refused");
     error.to_string().replace(&path.display().to_string(), "POOL")
 }
@@ -65,7 +65,7 @@ fn a_file_system_without_locks_is_refused_whichever_is_missing() {
     let before = std::fs::read(&path).unwrap();
     for call in [OFD_LOCK, OFD_QUERY, FLOCK] {
         let opened = without(call, libc::ENOLCK, || options(&path).open::<Shm>());
-        assert_eq!(told(opened, &path), NO_LOCKS, "{call:?}");
+        assert_eq!(message(opened, &path), NO_LOCKS, "{call:?}");
         assert!(std::fs::read(&path).unwrap() == before, "{call:?}: it was changed");
     }
     // Nobody waits in the kernel, where the one that is waited for may stand still.
@@ -90,7 +90,7 @@ impl Liveness for NoEntry {
 }
 
 #[test]
-fn who_cannot_come_in_is_told_whether_there_are_no_locks_or_somebody_is_in_the_way() {
+fn refused_open_distinguishes_no_locks_from_barred() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("pool");
     options(&path).create::<Shm>().unwrap();
@@ -98,7 +98,7 @@ fn who_cannot_come_in_is_told_whether_there_are_no_locks_or_somebody_is_in_the_w
     let refused = |why| {
         let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
         let mapping = Mapping::file(file, before.len(), before.len(), Protection::ReadWrite).unwrap();
-        told(options(&path).share_on(Shm::new(mapping), Arc::new(NoEntry(why))), &path)
+        message(options(&path).share_on(Shm::new(mapping), Arc::new(NoEntry(why))), &path)
     };
     assert_eq!(refused(|| Error::from_raw_os_error(libc::ENOLCK)), NO_LOCKS);
     let barred = refused(|| {
@@ -118,7 +118,7 @@ fn a_pool_is_not_made_where_it_cannot_be_locked() {
     for (nth, call) in [OFD_LOCK, FLOCK].into_iter().enumerate() {
         let path = directory.path().join(format!("pool {nth}"));
         let made = without(call, libc::ENOLCK, || options(&path).create::<Shm>());
-        assert_eq!(told(made, &path), NO_LOCKS, "{call:?}");
+        assert_eq!(message(made, &path), NO_LOCKS, "{call:?}");
         assert!(
             std::fs::read_dir(&directory).unwrap().next().is_none(),
             "{call:?}: something was left there"
@@ -156,7 +156,7 @@ fn shares_without(call: Call) {
 }
 
 #[test]
-fn who_is_refused_a_barrier_does_not_join_those_who_rely_on_it() {
+fn no_barrier_no_join_with_light_pins() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("pool");
     let _first = options(&path).create::<Shm>().unwrap();
@@ -178,7 +178,7 @@ fn who_is_refused_a_barrier_does_not_join_those_who_rely_on_it() {
 }
 
 #[test]
-fn who_is_refused_a_barrier_and_comes_first_shares_with_all() {
+fn no_barrier_first_process_shares_with_all() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("pool");
     let (mut first, mut lines) = child("shares_without_a_barrier", &path);
@@ -191,7 +191,7 @@ fn who_is_refused_a_barrier_and_comes_first_shares_with_all() {
 }
 
 #[test]
-fn who_is_refused_a_barrier_joins_those_who_do_without() {
+fn no_barrier_joins_heavy_pins() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("pool");
     let both = [(); 2].map(|()| {

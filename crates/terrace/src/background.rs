@@ -254,7 +254,7 @@ impl Stopped {
     fn look(&mut self, engine: &dyn Engine, patience: Duration) {
         let before = std::mem::take(&mut self.0);
         let looks = |holder: &Holder| {
-            let seen = before.iter().find(|(seen, _)| holder.has_not_run_since(seen));
+            let seen = before.iter().find(|(seen, _)| holder.idle_since(seen));
             seen.map_or(0, |(_, looks)| looks + 1)
         };
         let now = others(engine).into_iter().filter(|holder| holder.stopped);

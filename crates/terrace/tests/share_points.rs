@@ -429,7 +429,7 @@ fn who_cannot_close_for_one_that_stands_still_with_a_lock_is_told_which_and_chec
         victim.resume().unwrap();
         assert!(!victim.wait().killed);
         // What could not be closed closes by itself.
-        while !shared.bystander.others().is_empty() {
+        while !shared.bystander.other_participants().is_empty() {
             pause(Duration::from_millis(1));
         }
     });

@@ -158,14 +158,14 @@ mod tests {
         assert!(!member.has_common_kernel());
         let two = options().share_on(medium.clone(), member).unwrap();
         assert_eq!((one.owner().participant, two.owner().participant, two.generation()), (0, 1, 1));
-        assert_eq!((one.others().len(), two.others().len()), (1, 1));
+        assert_eq!((one.other_participants().len(), two.other_participants().len()), (1, 1));
         word(&one).store(one.medium(), 0, Relaxed);
         let lock = Lock::of(word(&two));
         std::mem::forget(lock.acquire(&two.pin()));
         assert_eq!((one.recover_dead(), Lock::of(word(&one)).is_held(&one)), (0, true));
         company.kill(second);
         assert_eq!((one.recover_dead(), Lock::of(word(&one)).is_held(&one)), (1, false));
-        assert!(one.others().is_empty());
+        assert!(one.other_participants().is_empty());
         let three = options().share_on(medium.clone(), company.join().1).unwrap();
         assert_eq!((three.owner().participant, three.owner().incarnation), (1, 2));
         two.abandon();
@@ -191,7 +191,7 @@ mod tests {
                 std::thread::sleep(std::time::Duration::from_millis(30));
                 company.kill(second);
             });
-            assert!(one.relieve());
+            assert!(one.reclaim_blocking());
         });
         assert_eq!(one.recover_dead(), 0, "it has taken care of that already");
         drop(one.pin().alloc(64).unwrap());
@@ -206,11 +206,11 @@ mod tests {
         let (ones, twos) = (Lock::of(word(&one)), Lock::of(word(&two)));
         word(&one).store(one.medium(), 0, Relaxed);
         for _ in 0..2 {
-            assert!(ones.elect(&one) && !twos.elect(&two));
+            assert!(ones.hold_for_process(&one) && !twos.hold_for_process(&two));
         }
         company.kill(first);
         for _ in 0..2 {
-            assert!(twos.elect(&two));
+            assert!(twos.hold_for_process(&two));
         }
         one.abandon();
         two.close().unwrap();
@@ -222,12 +222,12 @@ mod tests {
         let [(_, one), (second, two)] = pair(&company);
         let lock = Lock::of(word(&one));
         word(&one).store(one.medium(), 0, Relaxed);
-        lock.look_after(&one.pin());
+        lock.recover_if_dead(&one.pin());
         std::mem::forget(Lock::of(word(&two)).acquire(&two.pin()));
-        lock.look_after(&one.pin());
+        lock.recover_if_dead(&one.pin());
         assert!(lock.is_held(&one) && lock.try_acquire(&one.pin()).is_none());
         company.kill(second);
-        lock.look_after(&one.pin());
+        lock.recover_if_dead(&one.pin());
         assert!(!lock.is_held(&one));
         lock.try_acquire(&one.pin()).unwrap().release();
         two.abandon();

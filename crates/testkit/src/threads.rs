@@ -63,7 +63,7 @@ pub fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     /// No thread of a stage has it.
     const NUMBER: u32 = 9;
     let number_and_work = || {
-        terrace_pool::number_this_thread(NUMBER);
+        terrace_pool::set_thread_number(NUMBER);
         // Who could be waited for waits for this.
         never_rest();
         work()

@@ -64,7 +64,7 @@ impl<M: MappedMedium> Direct<M> {
     fn is_named(&self, guard: &Guard<'_, M>, word: u64) -> bool {
         let lock = Lock::of(self.root.lock());
         let at = match self.root.active() {
-            0 if M::VOLATILE_CACHE && Lock::may_be_unsettled(lock.peek(guard.pool().medium())) => {
+            0 if M::VOLATILE_CACHE && Lock::may_be_unfenced(lock.load_word(guard.pool().medium())) => {
                 self.root.settling_active()
             }
             at => at,

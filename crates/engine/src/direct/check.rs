@@ -19,7 +19,7 @@ const STEP: u64 = 1 << 14;
 
 impl<M: MappedMedium> Direct<M> {
     pub(super) fn check_all(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
-        if !self.pool().others().is_empty() {
+        if !self.pool().other_participants().is_empty() {
             return self.check_beside(progress);
         }
         let guard = self.pool().pin();

@@ -39,14 +39,14 @@ impl<M: MappedMedium> Direct<M> {
 
     /// Whether, of the processes that share the store, this is the one that tidies it.
     fn is_elected(&self) -> bool {
-        self.is_running().is_ok() && Lock::of(self.root.sweeper()).elect(self.pool())
+        self.is_running().is_ok() && Lock::of(self.root.sweeper()).hold_for_process(self.pool())
     }
 
     pub(super) fn maintain_step(&self) -> bool {
         if self.is_running().is_err() {
             return false;
         }
-        self.pool().tidy();
+        self.pool().reclaim_nonblocking();
         self.index.maintain(&self.pool().pin())
     }
 

@@ -15,7 +15,7 @@ impl<M: MappedMedium> Direct<M> {
     /// Goes through the store while it is in use, marks what is reachable and lets the pool take the rest. Counts the data again on the way.
     /// Gives up once `is_to_stop` says so.
     pub(super) fn collect_lost(&self, is_to_stop: &dyn Fn() -> bool) {
-        let _ = self.pool().collect_unless(is_to_stop, &mut |marker| self.trace(marker, is_to_stop));
+        let _ = self.pool().collect_until(is_to_stop, &mut |marker| self.trace(marker, is_to_stop));
     }
 
     /// Every block that the store can reach: where it lies and the bytes that it takes. For tests.
@@ -28,14 +28,14 @@ impl<M: MappedMedium> Direct<M> {
     pub(super) fn count_memory(&self) -> Memory {
         let pool = self.pool();
         // As nobody is at work, this also counts the blocks anew.
-        pool.doubt();
+        pool.request_collection();
         let garbage = pool.collect(&mut |marker| self.trace(marker, &|| false)).freed;
-        while pool.relieve() {}
+        while pool.reclaim_blocking() {}
         let (mut blocks, space) = (self.reachable(), pool.space());
         blocks.sort_unstable();
         let overlapping = blocks.windows(2).filter(|pair| pair[0].0 + pair[0].1 > pair[1].0).count() as u64;
         let reachable = blocks.iter().map(|&(_, bytes)| bytes).sum();
-        Memory { reachable, used: space.used_by_blocks, waiting: space.waiting, garbage, overlapping }
+        Memory { reachable, used: space.used_by_blocks, waiting: space.waiting_bytes, garbage, overlapping }
     }
 
     fn trace(&self, marker: &mut Marker<'_>, is_to_stop: &dyn Fn() -> bool) {
@@ -49,7 +49,7 @@ impl<M: MappedMedium> Direct<M> {
         self.index.trace(&guard, marker, &mut |marker, word| {
             records += 1;
             if records % STEP == 0 {
-                self.pool().give_way();
+                self.pool().yield_to_waiters();
                 if is_to_stop() {
                     marker.give_up();
                 }
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(store.stats().data_bytes, before);
         assert!(asked.get() < 5, "it goes on asking");
 
-        store.pool().doubt();
+        store.pool().request_collection();
         store.collect(&|| true);
         assert!(store.needs_collection());
         store.collect(&|| false);

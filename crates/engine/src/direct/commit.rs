@@ -168,7 +168,7 @@ impl<M: MappedMedium> Direct<M> {
         lock.release();
         if published.is_ok() {
             let written = steps.iter().filter(|step| step.what.is_some());
-            written.for_each(|step| self.pool().tell_watches(step.key));
+            written.for_each(|step| self.pool().notify_watches(step.key));
         }
         let remains = flight.remains();
         // A collection beside others takes what is neither linked nor retired for lost, unless whoever has it is pinned all the while.
@@ -555,7 +555,7 @@ mod tests {
         let lock = Lock::of(store.root.lock());
         lock.acquire(&guard).release_unfenced();
         store.end_orphan(&guard);
-        assert!(Lock::may_be_unsettled(lock.peek(store.pool().medium())));
+        assert!(Lock::may_be_unfenced(lock.load_word(store.pool().medium())));
     }
 
     /// A batch that has been published and not decided.

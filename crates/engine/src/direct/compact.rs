@@ -252,7 +252,7 @@ impl<M: MappedMedium> Direct<M> {
     /// with; `None` if one of them is stuck.
     fn move_some(&self, blocks: &[u64], elsewhere: Elsewhere) -> Option<usize> {
         let guard = self.pool().pin();
-        let many = guard.prepare_to_retire(TOGETHER).is_ok();
+        let many = guard.reserve_retirements(TOGETHER).is_ok();
         let blocks = &blocks[..blocks.len().min(if many { TOGETHER } else { FEW })];
         let (mut moves, mut trouble) = (Vec::with_capacity(blocks.len()), false);
         for &block in blocks {
@@ -329,7 +329,7 @@ impl<M: MappedMedium> Direct<M> {
     ) -> Result<Fresh<'g, M>, PoolFull> {
         let bytes = record.shape.size();
         let copy = match elsewhere {
-            Elsewhere::InUse => guard.alloc_beside(record.offset, bytes)?,
+            Elsewhere::InUse => guard.alloc_from_listed(record.offset, bytes)?,
             Elsewhere::Anywhere => guard.alloc(bytes)?,
         };
         let (head, body) = record.parts();
@@ -513,7 +513,7 @@ mod tests {
         flight.take_back();
         store.retire_blocks(&flight.remains());
         drop(guard);
-        while store.pool().relieve() {}
+        while store.pool().reclaim_blocking() {}
         assert_whole(&store);
     }
 
@@ -552,7 +552,7 @@ mod tests {
         (0..20_000u32)
             .filter(|n| n % 5 != 0)
             .for_each(|n| assert!(store.remove(&n.to_le_bytes(), Durably::Store).unwrap()));
-        while store.pool().relieve() {}
+        while store.pool().reclaim_blocking() {}
         (0..200).for_each(|_| _ = store.compact());
         let space = store.pool().space();
         assert!(space.free > full.used_by_blocks / 2, "{space:?}");
@@ -569,7 +569,7 @@ mod tests {
             .filter(|n| n % 20 != 0)
             .for_each(|n| assert!(store.remove(&n.to_le_bytes(), Durably::Store).unwrap()));
         (0..10_000u32).filter(|n| n % 20 == 0).for_each(|n| store.damage(store.place(&n.to_le_bytes()) + 16));
-        while store.pool().relieve() {}
+        while store.pool().reclaim_blocking() {}
         let places = |store: &Store| {
             let mut places = Vec::new();
             store.index.for_each(&store.pool().pin(), &mut |word| places.push(word));

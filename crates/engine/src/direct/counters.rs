@@ -51,7 +51,7 @@ impl Change {
 impl<M: MappedMedium> Root<M> {
     #[inline(always)]
     fn add(&self, guard: &Guard<'_, M>, counter: usize, by: u64) -> u64 {
-        let stripe = guard.seat_index() % STRIPES;
+        let stripe = guard.slot_index() % STRIPES;
         self.word(2 + stripe, counter).fetch_add(guard.pool().medium(), by, Relaxed)
     }
 
@@ -64,7 +64,7 @@ impl<M: MappedMedium> Root<M> {
     /// A number that no record made shortly before or after has.
     #[inline(always)]
     pub(super) fn stamp(&self, guard: &Guard<'_, M>) -> u32 {
-        (self.add(guard, STAMPS, STRIPES) | (guard.seat_index() % STRIPES)) as u32
+        (self.add(guard, STAMPS, STRIPES) | (guard.slot_index() % STRIPES)) as u32
     }
 
     /// Records that have been written, by anyone.
@@ -133,11 +133,11 @@ mod tests {
     fn no_two_records_of_a_while_have_the_same_stamp() {
         let (store, _) = store();
         let here = store.pool().pin();
-        let stripe = here.seat_index() % STRIPES;
+        let stripe = here.slot_index() % STRIPES;
         let there = std::thread::scope(|scope| {
             let stamps = || {
                 let guard = store.pool().pin();
-                assert_ne!(guard.seat_index() % STRIPES, stripe);
+                assert_ne!(guard.slot_index() % STRIPES, stripe);
                 (0..1000).map(|_| store.root.stamp(&guard)).collect::<Vec<u32>>()
             };
             scope.spawn(stamps).join().unwrap()
@@ -155,9 +155,9 @@ mod tests {
             let guard = store.pool().pin();
             barrier.wait();
             // A bit for each seat.
-            store.root.count_expired(&guard, 1 << guard.seat_index());
+            store.root.count_expired(&guard, 1 << guard.slot_index());
             barrier.wait();
-            guard.seat_index()
+            guard.slot_index()
         };
         let seats: BTreeSet<u64> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..threads).map(|_| scope.spawn(count)).collect();
@@ -222,7 +222,7 @@ mod tests {
         root.add(&guard, EXPIRING, 1000);
         assert_eq!(counted(&store), (0, 1010));
         drop(guard);
-        store.pool().doubt();
+        store.pool().request_collection();
         store.collect(&|| false);
         assert_eq!(counted(&store), (200, 10));
         store.give(b"b", b"1234", Some(5000));

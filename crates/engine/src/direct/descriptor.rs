@@ -48,7 +48,7 @@ impl<'p, M: MappedMedium> Descriptor<'p, M> {
     pub(super) fn alloc<'g>(guard: &'g Guard<'_, M>, count: usize) -> Result<Fresh<'g, M>, PoolFull> {
         if count > ENTRIES_MAX {
             let (wanted, size) = (size(count) as u64, guard.pool().size());
-            return Err(PoolFull { wanted, size, longest: None, waiting: 0, collecting: false });
+            return Err(PoolFull { wanted, size, longest: None, waiting_bytes: 0, collecting: false });
         }
         guard.alloc(size(count))
     }

@@ -57,7 +57,7 @@ impl<M: MappedMedium> Direct<M> {
         let mut removed = 0;
         for word in due {
             removed += usize::from(self.remove_due(&guard, word));
-            if guard.is_short_of_notes() {
+            if guard.is_limbo_full() {
                 // The rest the next time round.
                 break;
             }
@@ -108,7 +108,7 @@ impl<M: MappedMedium> Direct<M> {
             if !self.is_claimed(&guard, word) && self.remove_due(&guard, word) {
                 (removed, bytes) = (removed + 1, bytes + size);
             }
-            if guard.is_short_of_notes() {
+            if guard.is_limbo_full() {
                 // The rest is found again from the same position on.
                 self.root.count_expired(&guard, removed);
                 return bytes;

@@ -207,7 +207,7 @@ impl<M: MappedMedium> Direct<M> {
             let guard = self.pool().pin();
             for &(offset, size) in blocks.by_ref().take(REMOVALS) {
                 guard.retire(offset, size);
-                if guard.is_short_of_notes() {
+                if guard.is_limbo_full() {
                     break;
                 }
             }

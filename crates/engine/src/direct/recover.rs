@@ -26,10 +26,10 @@ impl<M: MappedMedium> Direct<M> {
                 // Without a batch: whoever ended it died before its fence, perhaps.
                 match self.end_orphan_locked() {
                     true => locked.release(),
-                    false => locked.release_as_found(),
+                    false => locked.release_unchanged(),
                 }
             }
-            None => lock.look_after(guard),
+            None => lock.recover_if_dead(guard),
         }
     }
 
@@ -41,7 +41,7 @@ impl<M: MappedMedium> Direct<M> {
         }
         match self.end_batch() {
             // Its blocks are nobody's from now on.
-            Ok(_) => self.pool().doubt(),
+            Ok(_) => self.pool().request_collection(),
             Err(error) => {
                 self.stop_writing(&format!("the batch of a process that died cannot be ended: {error}"));
             }

@@ -1,7 +1,7 @@
 //! Room for a write that finds the pool full: what is had back before it is refused.
 //!
 //! In this order, each step only if the one before has brought nothing: memory that waits for
-//! readers (`relieve` in the pool); records that have expired; the memory between records
+//! readers (`reclaim_blocking` in the pool); records that have expired; the memory between records
 //! (`compact`); a *window*, a run of units that is emptied of records and of values that lie in
 //! extents.
 //!
@@ -190,7 +190,7 @@ impl<M: MappedMedium> Direct<M> {
                 // Where there is no room for it, there may be some for another.
                 let _ = self.move_extent(guard, record);
             }
-            !guard.is_short_of_notes()
+            !guard.is_limbo_full()
         });
     }
 
@@ -219,7 +219,7 @@ impl<M: MappedMedium> Direct<M> {
 
     /// Moves a record with its value.
     pub(super) fn move_extent(&self, guard: &Guard<'_, M>, record: &Record<'_>) -> Result<(), PoolFull> {
-        guard.prepare_to_retire(2)?;
+        guard.reserve_retirements(2)?;
         // A value that does not match its checksum stays where it is.
         let Ok((_, value)) = record.value(guard, true) else { return Ok(()) };
         let staged = self.stage_moved(guard, record, value)?;

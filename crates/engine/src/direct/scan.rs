@@ -133,7 +133,7 @@ impl<M: MappedMedium> Direct<M> {
             let next = self.index.scan(&guard, position, REMOVALS, &mut |word| words.push(word));
             let is_cut_short = words.drain(..).any(|word| {
                 let removed = self.remove_word(&guard, word);
-                let is_to_end = removed.is_ok() && guard.is_short_of_notes();
+                let is_to_end = removed.is_ok() && guard.is_limbo_full();
                 trouble = std::mem::replace(&mut trouble, Ok(())).and(removed);
                 is_to_end
             });

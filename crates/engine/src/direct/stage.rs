@@ -321,7 +321,7 @@ mod tests {
         word.store(medium, extent, Relaxed);
         drop(guard);
         store.give(b"damaged", b"whole again", None);
-        while store.pool().relieve() {}
+        while store.pool().reclaim_blocking() {}
         (0..50u8).for_each(|n| store.give(&[n], &[n; 9000], None));
         assert_eq!(*store.get(b"sound").unwrap().unwrap(), LONG);
         // The collector finds what it has left.

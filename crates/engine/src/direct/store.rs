@@ -92,7 +92,7 @@ impl<M: MappedMedium> Direct<M> {
         settings: Settings,
         open_index: impl Fn(&Pool<M>, Option<u64>, CacheBounds) -> OpenedIndex<M>,
     ) -> Result<Self, OpenError> {
-        let opening = pool.bring_up();
+        let opening = pool.initialize();
         let expected_keys = (!pool.is_read_only() && !settings.read_only).then_some(settings.expected_keys);
         let index = open_index(&pool, expected_keys, settings.index_cache)?.ok_or(OpenError::Empty)?;
         let root = match Root::find(&pool)? {
@@ -115,7 +115,7 @@ impl<M: MappedMedium> Direct<M> {
             piece: TOGETHER,
             collapsed: AtomicU64::new(0),
         };
-        if !pool.is_read_only() && !pool.is_up() {
+        if !pool.is_read_only() && !pool.is_initialized() {
             store.batch_finished = store.end_batch()?;
         }
         opening.done();
@@ -196,7 +196,7 @@ impl<M: MappedMedium> Direct<M> {
             reserved_bytes: pool.medium().mapping().reserved() as u64,
             free_bytes: space.free,
             largest_free_bytes: space.largest_free_extent,
-            waiting_bytes: space.waiting,
+            waiting_bytes: space.waiting_bytes,
             // The caller's guard is one of them.
             readers: space.readers.saturating_sub(1),
             readers_holding_up: space.holding_up,
@@ -371,7 +371,7 @@ impl<M: MappedMedium> Engine for Direct<M> {
 
 impl<M: MappedMedium> Pooled for Direct<M> {
     fn others(&self) -> Vec<Holder> {
-        self.pool().others()
+        self.pool().other_participants()
     }
     fn recover_dead(&self) -> u32 {
         self.take_over()

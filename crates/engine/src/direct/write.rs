@@ -43,7 +43,7 @@ impl<M: MappedMedium> Direct<M> {
     /// looked at: writing it back may have driven it out of the cache.)
     #[inline(always)]
     fn succeed(&self, guard: &Guard<'_, M>, key: &[u8], old: Option<u64>, new: Option<Facts>) {
-        self.pool().tell_watches(key);
+        self.pool().notify_watches(key);
         let old = self.replaced(guard, old);
         self.root.replaced(guard, old.as_ref().map(Record::facts), new);
         if let Some(old) = &old {
@@ -76,8 +76,8 @@ impl<M: MappedMedium> Direct<M> {
 
     /// Whether anything came back of the pool, of which `waiting` bytes waited when it was full.
     fn relieve(&self, waiting: u64) -> bool {
-        let has_come_back = self.pool().waiting() < waiting;
-        self.pool().relieve() || has_come_back
+        let has_come_back = self.pool().waiting_bytes() < waiting;
+        self.pool().reclaim_blocking() || has_come_back
     }
 
     pub(super) fn put_one(&self, put: &Put<'_>) -> Result<(), WriteError> {
@@ -331,8 +331,8 @@ mod tests {
             };
             (0..).find(|&n| put(n).is_err()).unwrap();
         }
-        while store.pool().relieve() {}
-        assert_eq!(store.pool().waiting(), 0);
+        while store.pool().reclaim_blocking() {}
+        assert_eq!(store.pool().waiting_bytes(), 0);
         // Nothing was to come back, and nothing has: once more, with larger blocks.
         assert_eq!(tries(&store, 0), 2);
         // Others have got it back: once for that, and again and again if it would be enough.
@@ -394,10 +394,10 @@ mod tests {
         let replace =
             || store.put(Put { key: b"key", value: &[7; 9000], expires_at: None }, Durably::Store).unwrap();
         // Nothing is left to be reclaimed but what waits.
-        while store.pool().relieve() {}
+        while store.pool().reclaim_blocking() {}
         replace();
         replace();
-        let waiting = store.pool().space().waiting;
+        let waiting = store.pool().space().waiting_bytes;
         assert!(waiting >= 9000);
 
         let mut tries = 0;
@@ -407,7 +407,7 @@ mod tests {
                 return Ok(tries);
             }
             // Another one, between the refusal and what follows.
-            while store.pool().relieve() {}
+            while store.pool().reclaim_blocking() {}
             Err(WriteError::PoolFull { wanted: 100, size: 4 << 20, longest: None, waiting })
         });
         assert_eq!(written.unwrap(), 2);

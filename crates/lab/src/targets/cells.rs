@@ -243,9 +243,9 @@ impl<M: MappedMedium> Celled<M> {
                 }
                 6..10 => self.churn(&self.pool.pin(), step / 16),
                 10 | 11 if !self.is_calm => self.die(step),
-                12 => _ = self.pool.tidy(),
+                12 => _ = self.pool.reclaim_nonblocking(),
                 13 => self.background(5 * (step / 16) + 1),
-                _ => _ = self.pool.relieve(),
+                _ => _ = self.pool.reclaim_blocking(),
             };
         }
         match step % 5 {
@@ -268,8 +268,8 @@ impl<M: MappedMedium> Celled<M> {
             }
             1 => {}
             2 => self.die(step),
-            3 => _ = self.pool.tidy(),
-            _ => _ = self.pool.relieve(),
+            3 => _ = self.pool.reclaim_nonblocking(),
+            _ => _ = self.pool.reclaim_blocking(),
         }
     }
 
@@ -281,7 +281,7 @@ impl<M: MappedMedium> Celled<M> {
                 block.fenced_later().into_offset();
             }
         }
-        self.pool.doubt();
+        self.pool.request_collection();
         drop(guard);
         while self.pool.needs_collection() && !self.collects.swap(true, AcqRel) {
             self.pool.collect(&mut |marker| self.trace(marker));
@@ -355,7 +355,7 @@ impl<M: MappedMedium> Subject<M> for Celled<M> {
 
     fn share(medium: M, plan: &Plan, liveness: Arc<dyn Liveness>, first: bool) -> Result<Self, String> {
         let pool = shared(medium, plan, liveness, first)?;
-        let opening = pool.bring_up();
+        let opening = pool.initialize();
         let cells = pool.root(ROOT, KIND).map_err(|error| error.to_string())?;
         let cells = cells.unwrap_or_else(|| new_cells(&pool));
         opening.done();

@@ -289,13 +289,13 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
             Op::Swap(key, expected, new) => self.swap(key, expected, new),
             Op::Background(RECOUNT) => {
                 drop(guard);
-                self.pool().doubt();
+                self.pool().request_collection();
                 self.collect();
                 Ok(None)
             }
             Op::Background(step) if step % 4 == 1 => {
                 drop(guard);
-                self.pool().relieve();
+                self.pool().reclaim_blocking();
                 self.scribble(step >> 32);
                 Ok(None)
             }
@@ -307,7 +307,7 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
             Op::Background(step) if step % 4 == 3 && self.is_alone => {
                 drop(guard);
                 self.end_elsewhere(step >> 55 & 1 == 1);
-                self.pool().relieve();
+                self.pool().reclaim_blocking();
                 self.scribble(step >> 32);
                 Ok(None)
             }
@@ -391,7 +391,7 @@ impl<M: MappedMedium, K: LabKeys, I: LabIndex<Keys = K> + PointIndex<Medium = M>
 
     fn share(medium: M, plan: &Plan, liveness: Arc<dyn Liveness>, first: bool) -> Result<Self, String> {
         let pool = shared(medium, plan, liveness, first)?;
-        let opening = pool.bring_up();
+        let opening = pool.initialize();
         let index = match I::recover(&pool, NAME).map_err(|error| error.to_string())? {
             Some(index) => index,
             None => I::make(&pool, plan).map_err(|error| error.to_string())?,

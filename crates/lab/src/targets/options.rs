@@ -8,7 +8,7 @@ use terrace_testkit::crash::{Op, Plan, Reply, Version};
 /// How the pool of a run is made and opened: the same bytes every time.
 pub(crate) fn options(plan: &Plan) -> PoolOptions {
     let options = PoolOptions::anonymous()
-        .geometry(Geometry { seats: seats(plan), ..Geometry::tiny() })
+        .geometry(Geometry { thread_slots: thread_slots(plan), ..Geometry::tiny() })
         .hash_seed(hash_seed(plan.seed))
         .boot_id(1)
         .reproducible();
@@ -34,7 +34,7 @@ pub(crate) fn shared<M: MappedMedium>(
 }
 
 /// One thread needs one seat; opening a pool looks at all of them. Several have as many as they want, or, in one run of eight, too few.
-fn seats(plan: &Plan) -> u32 {
+fn thread_slots(plan: &Plan) -> u32 {
     match plan.threads {
         1 => 2,
         _ if plan.seed.is_multiple_of(8) => 3,
@@ -77,7 +77,7 @@ pub(crate) fn written<M: MappedMedium>(
     write: impl Fn() -> Result<Option<Version>, PoolFull>,
 ) -> Reply {
     let mut outcome = write();
-    if outcome.is_err() && pool.relieve() {
+    if outcome.is_err() && pool.reclaim_blocking() {
         outcome = write();
     }
     outcome.map_or(Reply::Full, Reply::Found)

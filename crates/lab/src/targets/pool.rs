@@ -161,8 +161,8 @@ impl<M: MappedMedium> Rooted<M> {
                 let size = (self.pool.size() + (4096 << (step / 4 % 3))).min(Roots::BYTES.1 as u64);
                 let _ = self.pool.grow(size);
             }
-            2 if step / 8 % 2 == 1 => _ = self.pool.tidy(),
-            2 => _ = self.pool.relieve(),
+            2 if step / 8 % 2 == 1 => _ = self.pool.reclaim_nonblocking(),
+            2 => _ = self.pool.reclaim_blocking(),
             6 => self.begin_slab(step / 8),
             _ => self.churn(step / 4 + 1),
         }
@@ -174,7 +174,7 @@ impl<M: MappedMedium> Rooted<M> {
         let pool = &self.pool;
         let block = elsewhere(|| {
             let block = pool.pin().alloc(bytes).ok().map(|block| block.fenced_later().into_offset());
-            pool.relieve();
+            pool.reclaim_blocking();
             block
         });
         block.into_iter().for_each(|block| pool.pin().free(block, bytes));

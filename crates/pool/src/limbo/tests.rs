@@ -1,10 +1,10 @@
 use super::*;
 use crate::backoff::rest_with;
-use crate::blocks::{LITTLE_PATIENCE, PATIENCE};
+use crate::blocks::{PATIENCE, REPEAT_PATIENCE};
 use crate::crossings::{Hooked, hooked};
-use crate::epoch::{DEPTH, HEAVY};
-use crate::small::{alone, geometry, participants};
-use crate::zones::{State, Use};
+use crate::epoch::{DEPTH_MASK, FULL_BARRIER};
+use crate::small::{exclusive_pool, geometry, participants};
+use crate::zones::{UnitState, UnitUse};
 use crate::{CollectReport, Guard, Pool, PoolOptions};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,26 +23,26 @@ fn retire<M: MappedMedium>(guard: &Guard<'_, M>, count: u64, bytes: usize) {
 }
 
 /// The pages in a seat's queue, from the oldest on.
-fn queue<M: MappedMedium>(pool: &Pool<M>, seat: &Seat) -> Vec<u64> {
-    let next = |&page: &u64| Some(pool.0.page(page)?.next.load(pool.medium(), Relaxed));
-    let oldest = seat.oldest.load(pool.medium(), Relaxed);
-    std::iter::successors(Some(oldest), next).take_while(|&page| page != 0).collect()
+fn queue<M: MappedMedium>(pool: &Pool<M>, slot: &ThreadSlot) -> Vec<u64> {
+    let next = |&chunk: &u64| Some(pool.0.chunk(chunk)?.next.load(pool.medium(), Relaxed));
+    let oldest = slot.oldest.load(pool.medium(), Relaxed);
+    std::iter::successors(Some(oldest), next).take_while(|&chunk| chunk != 0).collect()
 }
 
 /// As [`queue`], of one that has both its ends.
 #[track_caller]
-fn whole_queue<M: MappedMedium>(pool: &Pool<M>, seat: &Seat) -> Vec<u64> {
-    let pages = queue(pool, seat);
-    assert_eq!(seat.newest.load(pool.medium(), Relaxed), pages.last().copied().unwrap_or(0));
-    pages
+fn whole_queue<M: MappedMedium>(pool: &Pool<M>, slot: &ThreadSlot) -> Vec<u64> {
+    let chunks = queue(pool, slot);
+    assert_eq!(slot.newest.load(pool.medium(), Relaxed), chunks.last().copied().unwrap_or(0));
+    chunks
 }
 
 /// Two participants of one pool, the first of which has so many full pages in its queue, and one that is open; and is inside the pool.
-fn with_pages(pages: u64) -> (tempfile::TempDir, Pool<Shm>, Pool<Shm>) {
+fn with_chunks(chunks: u64) -> (tempfile::TempDir, Pool<Shm>, Pool<Shm>) {
     let (directory, [one, two]) = participants::<Shm, 2>(geometry());
     let guard = one.pin();
-    retire(&guard, pages * ENTRIES + 1, 8);
-    assert_eq!(queue(&one, guard.seat()).len() as u64, pages);
+    retire(&guard, chunks * CHUNK_ENTRIES + 1, 8);
+    assert_eq!(queue(&one, guard.thread_slot()).len() as u64, chunks);
     std::mem::forget(guard);
     (directory, one, two)
 }
@@ -51,68 +51,68 @@ fn with_pages(pages: u64) -> (tempfile::TempDir, Pool<Shm>, Pool<Shm>) {
 fn queue_after_death(dead: Pool<Shm>, survivor: &Pool<Shm>) -> Vec<u64> {
     dead.abandon();
     assert_eq!(survivor.recover_dead(), 1);
-    let left = whole_queue(survivor, survivor.0.seat(0));
+    let left = whole_queue(survivor, survivor.0.thread_slot(0));
     let guard = survivor.pin();
-    retire(&guard, ENTRIES, 8);
-    let pages = whole_queue(survivor, survivor.0.seat(0));
-    assert!(pages.starts_with(&left) && pages.len() == left.len() + 1);
+    retire(&guard, CHUNK_ENTRIES, 8);
+    let chunks = whole_queue(survivor, survivor.0.thread_slot(0));
+    assert!(chunks.starts_with(&left) && chunks.len() == left.len() + 1);
     drop(guard);
     survivor.collect(&mut |_| {});
-    survivor.relieve();
-    assert_eq!((survivor.waiting(), survivor.verify_memory()), (0, vec![]));
+    survivor.reclaim_blocking();
+    assert_eq!((survivor.waiting_bytes(), survivor.verify_memory()), (0, vec![]));
     left
 }
 
 #[test]
-fn a_queue_that_the_dead_one_was_putting_a_page_into_is_whole_again() {
-    for (pages, steps) in (0..3).flat_map(|pages| (0..3).map(move |steps| (pages, steps))) {
-        let (_directory, dead, survivor) = with_pages(pages);
-        let (seat, medium) = (dead.0.seat(0), dead.medium());
-        let mut expected = queue(&dead, seat);
-        std::mem::forget(seat.limbo.acquire_in(&dead.0));
-        let page = seat.page.swap(medium, 0, Relaxed);
+fn queue_is_repaired_after_crash_in_enqueue() {
+    for (chunks, steps) in (0..3).flat_map(|chunks| (0..3).map(move |steps| (chunks, steps))) {
+        let (_directory, dead, survivor) = with_chunks(chunks);
+        let (slot, medium) = (dead.0.thread_slot(0), dead.medium());
+        let mut expected = queue(&dead, slot);
+        std::mem::forget(slot.queue_lock.acquire_in(&dead.0));
+        let chunk = slot.chunk.swap(medium, 0, Relaxed);
         if steps > 0 {
-            expected.push(page);
-            match dead.0.page(seat.newest.load(medium, Relaxed)).filter(|_| pages > 0) {
-                Some(newest) => newest.next.store(medium, page, Relaxed),
-                None => seat.oldest.store(medium, page, Relaxed),
+            expected.push(chunk);
+            match dead.0.chunk(slot.newest.load(medium, Relaxed)).filter(|_| chunks > 0) {
+                Some(newest) => newest.next.store(medium, chunk, Relaxed),
+                None => slot.oldest.store(medium, chunk, Relaxed),
             }
         }
         if steps > 1 {
-            seat.newest.store(medium, page, Relaxed);
+            slot.newest.store(medium, chunk, Relaxed);
         }
-        assert_eq!(queue_after_death(dead, &survivor), expected, "{steps} steps, {pages} pages");
+        assert_eq!(queue_after_death(dead, &survivor), expected, "{steps} steps, {chunks} pages");
     }
 }
 
 #[test]
-fn a_queue_that_the_dead_one_was_taking_a_page_out_of_is_whole_again() {
-    for (pages, steps) in (1..3).flat_map(|pages| (0..3).map(move |steps| (pages, steps))) {
-        let (_directory, dead, survivor) = with_pages(pages);
-        let (seat, medium) = (dead.0.seat(0), dead.medium());
-        let mut expected = queue(&dead, seat);
+fn queue_is_repaired_after_crash_in_dequeue() {
+    for (chunks, steps) in (1..3).flat_map(|chunks| (0..3).map(move |steps| (chunks, steps))) {
+        let (_directory, dead, survivor) = with_chunks(chunks);
+        let (slot, medium) = (dead.0.thread_slot(0), dead.medium());
+        let mut expected = queue(&dead, slot);
         // Its open page goes to the end when it is recovered.
-        expected.push(seat.page.load(medium, Relaxed));
-        std::mem::forget(seat.limbo.acquire_in(&dead.0));
+        expected.push(slot.chunk.load(medium, Relaxed));
+        std::mem::forget(slot.queue_lock.acquire_in(&dead.0));
         if steps > 0 {
-            let oldest = dead.0.page(expected.remove(0)).unwrap();
-            seat.oldest.store(medium, oldest.next.load(medium, Relaxed), Relaxed);
+            let oldest = dead.0.chunk(expected.remove(0)).unwrap();
+            slot.oldest.store(medium, oldest.next.load(medium, Relaxed), Relaxed);
         }
-        if steps > 1 && pages == 1 {
-            seat.newest.store(medium, 0, Relaxed);
+        if steps > 1 && chunks == 1 {
+            slot.newest.store(medium, 0, Relaxed);
         }
-        assert_eq!(queue_after_death(dead, &survivor), expected, "{steps} steps, {pages} pages");
+        assert_eq!(queue_after_death(dead, &survivor), expected, "{steps} steps, {chunks} pages");
     }
 }
 
 #[test]
-fn who_looks_through_a_queue_that_leads_round_comes_to_an_end() {
-    let pool = alone::<Hooked>();
+fn walk_of_a_cyclic_queue_ends() {
+    let pool = exclusive_pool::<Hooked>();
     let guard = pool.pin();
-    retire(&guard, 2 * ENTRIES, 8);
-    let (seat, newest) = (guard.seat(), queue(&pool, guard.seat())[1]);
-    pool.0.page(newest).unwrap().next.store(pool.medium(), newest, Relaxed);
-    let most = 100 * pool.size() / PAGE_BYTES;
+    retire(&guard, 2 * CHUNK_ENTRIES, 8);
+    let (slot, newest) = (guard.thread_slot(), queue(&pool, guard.thread_slot())[1]);
+    pool.0.chunk(newest).unwrap().next.store(pool.medium(), newest, Relaxed);
+    let most = 100 * pool.size() / CHUNK_BYTES;
     let count = || {
         let mut looks = 0;
         move |_, _| {
@@ -120,112 +120,117 @@ fn who_looks_through_a_queue_that_leads_round_comes_to_an_end() {
             assert!(looks < most, "it goes round and round");
         }
     };
-    hooked(count(), || pool.0.mend_queue(seat));
-    hooked(count(), || _ = pool.0.missing_in_limbo(seat));
+    hooked(count(), || pool.0.repair_queue(slot));
+    hooked(count(), || _ = pool.0.missing_from_limbo(slot));
     drop(guard);
-    pool.relieve();
+    pool.reclaim_blocking();
     assert!(pool.faults() > 0, "what it had twice is told");
-    assert_eq!(pool.space().waiting, 0);
+    assert_eq!(pool.space().waiting_bytes, 0);
 }
 
 #[test]
 fn a_page_is_closed_with_its_last_entry_or_when_it_holds_much() {
     // A 64th of the pool, but not more than a MiB.
-    for (size, bytes, count) in [(SIZE, 8, ENTRIES), (SIZE, 4096, 4), (128 << 20, 256 << 10, 4)] {
+    for (size, bytes, count) in [(SIZE, 8, CHUNK_ENTRIES), (SIZE, 4096, 4), (128 << 20, 256 << 10, 4)] {
         let pool = Pool::<Dram>::anonymous(size).unwrap();
         let guard = pool.pin();
-        let pages = || (guard.seat().page.load(pool.medium(), Relaxed), queue(&pool, guard.seat()).len());
+        let chunks = || {
+            (guard.thread_slot().chunk.load(pool.medium(), Relaxed), queue(&pool, guard.thread_slot()).len())
+        };
         retire(&guard, count - 1, bytes);
-        assert!(pages().0 != 0 && pages().1 == 0, "after {} of {bytes} bytes", count - 1);
+        assert!(chunks().0 != 0 && chunks().1 == 0, "after {} of {bytes} bytes", count - 1);
         retire(&guard, 1, bytes);
-        assert_eq!(pages(), (0, 1), "after {count} of {bytes} bytes");
+        assert_eq!(chunks(), (0, 1), "after {count} of {bytes} bytes");
     }
 }
 
 #[test]
-fn the_epoch_moves_on_with_each_eighth_page_and_with_much_but_not_while_something_can_be_drained() {
-    let pool = alone::<Dram>();
+fn epoch_advances_per_eighth_chunk_unless_drainable() {
+    let pool = exclusive_pool::<Dram>();
     let began = pool.0.epoch();
-    let passed = |pages: u64, entries: u64, bytes: usize| {
-        (0..pages).for_each(|_| retire(&pool.pin(), entries, bytes));
+    let passed = |chunks: u64, entries: u64, bytes: usize| {
+        (0..chunks).for_each(|_| retire(&pool.pin(), entries, bytes));
         pool.0.epoch() - began
     };
-    assert_eq!(passed(PAGES_AN_EPOCH - 1, ENTRIES, 8), 0);
-    assert_eq!(passed(1, ENTRIES, 8), 1);
-    assert_eq!(passed(PAGES_AN_EPOCH - 1, ENTRIES, 8), 1);
-    assert_eq!(passed(1, ENTRIES, 8), 2);
-    assert_eq!(passed(1, 4, 4096), GRACE);
+    assert_eq!(passed(CHUNKS_PER_ADVANCE - 1, CHUNK_ENTRIES, 8), 0);
+    assert_eq!(passed(1, CHUNK_ENTRIES, 8), 1);
+    assert_eq!(passed(CHUNKS_PER_ADVANCE - 1, CHUNK_ENTRIES, 8), 1);
+    assert_eq!(passed(1, CHUNK_ENTRIES, 8), 2);
+    assert_eq!(passed(1, 4, 4096), GRACE_EPOCHS);
     // The first pages are past their time.
-    assert_eq!(passed(1, 4, 4096), GRACE);
-    assert!(queue(&pool, pool.pin().seat()).len() < 2 * PAGES_AN_EPOCH as usize);
+    assert_eq!(passed(1, 4, 4096), GRACE_EPOCHS);
+    assert!(queue(&pool, pool.pin().thread_slot()).len() < 2 * CHUNKS_PER_ADVANCE as usize);
 }
 
 #[test]
-fn pages_past_their_time_are_drained_and_no_more_than_was_asked_for() {
-    let pool = alone::<Dram>();
-    retire(&pool.pin(), 5 * ENTRIES, 8);
-    let drain = |pages| {
+fn drain_frees_at_most_the_requested_expired_chunks() {
+    let pool = exclusive_pool::<Dram>();
+    retire(&pool.pin(), 5 * CHUNK_ENTRIES, 8);
+    let drain = |chunks| {
         let guard = pool.pin();
-        (pool.0.drain(guard.seat(), pages, guard.seat()), queue(&pool, guard.seat()).len())
+        (
+            pool.0.drain(guard.thread_slot(), chunks, guard.thread_slot()),
+            queue(&pool, guard.thread_slot()).len(),
+        )
     };
-    for _ in 0..GRACE {
+    for _ in 0..GRACE_EPOCHS {
         assert_eq!(drain(u32::MAX), (0, 5), "before its time");
         pool.0.try_advance();
     }
     assert_eq!([0, 1, 2, 5, 5].map(drain), [(0, 5), (1, 4), (2, 2), (2, 0), (0, 0)]);
-    whole_queue(&pool, pool.pin().seat());
-    assert_eq!((pool.waiting(), pool.verify_memory()), (0, vec![]));
+    whole_queue(&pool, pool.pin().thread_slot());
+    assert_eq!((pool.waiting_bytes(), pool.verify_memory()), (0, vec![]));
 }
 
 #[test]
 fn a_page_without_an_entry_waits_like_any_other() {
-    let pool = alone::<Dram>();
+    let pool = exclusive_pool::<Dram>();
     let guard = pool.pin();
-    assert!(pool.0.open_page(guard.seat()).is_some());
-    pool.0.close_page(guard.seat());
-    assert_eq!(pool.0.drain(guard.seat(), 1, guard.seat()), 0);
+    assert!(pool.0.open_chunk(guard.thread_slot()).is_some());
+    pool.0.queue_chunk(guard.thread_slot());
+    assert_eq!(pool.0.drain(guard.thread_slot(), 1, guard.thread_slot()), 0);
     drop(guard);
-    (0..GRACE).for_each(|_| _ = pool.0.try_advance());
+    (0..GRACE_EPOCHS).for_each(|_| _ = pool.0.try_advance());
     let guard = pool.pin();
-    assert_eq!(pool.0.drain(guard.seat(), 1, guard.seat()), 1);
+    assert_eq!(pool.0.drain(guard.thread_slot(), 1, guard.thread_slot()), 1);
 }
 
 #[test]
-fn a_count_of_entries_that_is_damaged_leads_to_no_entry_beyond_the_page() {
-    let pool = alone::<Dram>();
+fn damaged_entry_count_stays_within_the_chunk() {
+    let pool = exclusive_pool::<Dram>();
     let guard = pool.pin();
     retire(&guard, 1, 8);
-    guard.seat().page_count.store(pool.medium(), 1000, Relaxed);
+    guard.thread_slot().chunk_entries.store(pool.medium(), 1000, Relaxed);
     retire(&guard, 1, 8);
-    assert_eq!(queue(&pool, guard.seat()).len(), 1);
+    assert_eq!(queue(&pool, guard.thread_slot()).len(), 1);
 }
 
 #[test]
-fn what_is_forgotten_is_counted_and_collected_before_long_where_a_death_would_be() {
-    let unshared = alone::<Dram>();
-    let (_directory, shared, _) = with_pages(0);
-    unshared.0.lose(512);
-    shared.0.lose(512);
+fn leaked_bytes_are_counted_and_collected_when_shared() {
+    let unshared = exclusive_pool::<Dram>();
+    let (_directory, shared, _) = with_chunks(0);
+    unshared.0.leak(512);
+    shared.0.leak(512);
     assert_eq!((unshared.space().lost, unshared.needs_collection()), (512, false));
     assert_eq!((shared.space().lost, shared.needs_collection()), (512, true));
 }
 
 /// Notes `count` new blocks in the seat itself. Returns them.
-fn spill<M: MappedMedium>(guard: &Guard<'_, M>, count: u64) -> Vec<(u64, u64)> {
-    let spilled = |_| {
+fn overflow<M: MappedMedium>(guard: &Guard<'_, M>, count: u64) -> Vec<(u64, u64)> {
+    let overflowed = |_| {
         let block = guard.alloc(24).unwrap().fenced_later().into_offset();
-        guard.inner().spill(guard.seat(), block, 24);
+        guard.inner().push_overflow(guard.thread_slot(), block, 24);
         (block, 24)
     };
-    (0..count).map(spilled).collect()
+    (0..count).map(overflowed).collect()
 }
 
-fn spilled<M: MappedMedium>(pool: &Pool<M>) -> u64 {
-    pool.0.seat(0).spilled.load(pool.medium(), Relaxed)
+fn overflowed<M: MappedMedium>(pool: &Pool<M>) -> u64 {
+    pool.0.thread_slot(0).overflow_count.load(pool.medium(), Relaxed)
 }
 
-fn announced<M: MappedMedium>(pool: &Pool<M>) -> u64 {
-    pool.0.seat(0).announced.load(pool.medium(), Relaxed)
+fn pin_of<M: MappedMedium>(pool: &Pool<M>) -> u64 {
+    pool.0.thread_slot(0).pin.load(pool.medium(), Relaxed)
 }
 
 /// A pool whose pins are, or are not, light.
@@ -237,29 +242,29 @@ fn pinned_with(flag: u64) -> Pool<Dram> {
 }
 
 #[test]
-fn what_is_noted_in_a_seat_goes_to_a_page_once_its_owner_has_left() {
-    for flag in [0, HEAVY] {
+fn overflow_moves_to_a_chunk_after_unpin() {
+    for flag in [0, FULL_BARRIER] {
         let pool = pinned_with(flag);
         let guard = pool.pin();
-        let mut noted = spill(&guard, 3);
-        assert_eq!((spilled(&pool), announced(&pool) & SPILLED), (3, SPILLED));
+        let mut overflowed_blocks = overflow(&guard, 3);
+        assert_eq!((overflowed(&pool), pin_of(&pool) & OVERFLOWED), (3, OVERFLOWED));
         drop(guard);
-        let page = pool.0.page(pool.0.seat(0).page.load(pool.medium(), Relaxed)).unwrap();
-        noted.reverse();
-        assert_eq!(pool.0.noted_in(page).collect::<Vec<_>>(), noted);
-        assert_eq!((spilled(&pool), announced(&pool), pool.waiting()), (0, flag, 72));
-        pool.relieve();
-        assert_eq!((pool.waiting(), pool.space().used_by_blocks), (0, 0));
+        let chunk = pool.0.chunk(pool.0.thread_slot(0).chunk.load(pool.medium(), Relaxed)).unwrap();
+        overflowed_blocks.reverse();
+        assert_eq!(pool.0.entries_of(chunk).collect::<Vec<_>>(), overflowed_blocks);
+        assert_eq!((overflowed(&pool), pin_of(&pool), pool.waiting_bytes()), (0, flag, 72));
+        pool.reclaim_blocking();
+        assert_eq!((pool.waiting_bytes(), pool.space().used_by_blocks), (0, 0));
     }
 }
 
 #[test]
-fn what_is_noted_in_a_seat_that_is_closed_with_the_pool_is_freed() {
-    let pool = alone::<Dram>();
+fn close_frees_overflow_entries() {
+    let pool = exclusive_pool::<Dram>();
     let guard = pool.pin();
-    spill(&guard, 3);
-    pool.0.free_spilled(guard.seat());
-    assert_eq!((spilled(&pool), announced(&pool), pool.space().used_by_blocks), (0, 0, 0));
+    overflow(&guard, 3);
+    pool.0.free_overflow(guard.thread_slot());
+    assert_eq!((overflowed(&pool), pin_of(&pool), pool.space().used_by_blocks), (0, 0, 0));
     std::mem::forget(guard);
 }
 
@@ -270,7 +275,7 @@ fn depths_at(pool: &Pool<Hooked>, offset: u64, run: impl FnOnce()) -> Vec<u64> {
         let depths = depths.clone();
         move |access, at| {
             if at == offset && matches!(access, Access::Store | Access::Rmw) {
-                depths.borrow_mut().push(announced(&looker) & DEPTH);
+                depths.borrow_mut().push(pin_of(&looker) & DEPTH_MASK);
             }
         }
     };
@@ -279,28 +284,29 @@ fn depths_at(pool: &Pool<Hooked>, offset: u64, run: impl FnOnce()) -> Vec<u64> {
 }
 
 #[test]
-fn a_seat_is_pinned_while_what_it_has_goes_from_one_place_to_another() {
-    let pool = alone::<Hooked>();
-    let seat = pool.0.seat(0);
-    let [spilled, page] = [&seat.spilled, &seat.page].map(|word| pool.0.region.offset_of(word).raw());
+fn slot_is_pinned_while_its_overflow_moves() {
+    let pool = exclusive_pool::<Hooked>();
+    let slot = pool.0.thread_slot(0);
+    let [overflowed, chunk] =
+        [&slot.overflow_count, &slot.chunk].map(|word| pool.0.region.offset_of(word).raw());
     let guard = pool.pin();
-    spill(&guard, 3);
-    assert_eq!(depths_at(&pool, spilled, || drop(guard)), [1, 1, 1]);
-    assert_eq!(depths_at(&pool, page, || pool.0.hand_over(seat)), [1]);
-    assert_eq!(whole_queue(&pool, seat).len(), 1);
+    overflow(&guard, 3);
+    assert_eq!(depths_at(&pool, overflowed, || drop(guard)), [1, 1, 1]);
+    assert_eq!(depths_at(&pool, chunk, || pool.0.flush_slot(slot)), [1]);
+    assert_eq!(whole_queue(&pool, slot).len(), 1);
     // There is nothing more to hand over.
-    assert_eq!(depths_at(&pool, page, || pool.0.hand_over(seat)), []);
+    assert_eq!(depths_at(&pool, chunk, || pool.0.flush_slot(slot)), []);
 }
 
 #[test]
 fn a_seat_that_hands_over_what_it_has_goes_on_as_it_was() {
-    for pins in [0, HEAVY] {
-        for flags in [0, TEMPORARY, SPILLED, TEMPORARY | SPILLED] {
+    for pins in [0, FULL_BARRIER] {
+        for flags in [0, ONE_PIN, OVERFLOWED, ONE_PIN | OVERFLOWED] {
             let pool = pinned_with(pins);
             retire(&pool.pin(), 1, 8);
-            pool.0.seat(0).announced.store(pool.medium(), flags, Relaxed);
-            pool.0.hand_over(pool.0.seat(0));
-            assert_eq!((announced(&pool), whole_queue(&pool, pool.0.seat(0)).len()), (flags | pins, 1));
+            pool.0.thread_slot(0).pin.store(pool.medium(), flags, Relaxed);
+            pool.0.flush_slot(pool.0.thread_slot(0));
+            assert_eq!((pin_of(&pool), whole_queue(&pool, pool.0.thread_slot(0)).len()), (flags | pins, 1));
         }
     }
 }
@@ -313,101 +319,102 @@ fn take_everything(guard: &Guard<'_, Dram>, count: usize) -> Vec<u64> {
         while take(bytes).is_ok() {}
     }
     let inner = guard.inner();
-    let class = inner.memory.classes.get(inner.page_class().unwrap()).unwrap();
-    while inner.take_reserved(class).is_some() {}
+    let class = inner.memory.classes.get(inner.chunk_class().unwrap()).unwrap();
+    while inner.take_from_reserve(class).is_some() {}
     kept
 }
 
 #[test]
-fn what_there_is_no_page_for_stays_noted_until_there_is_one() {
-    for flag in [0, HEAVY] {
+fn overflow_stays_until_a_chunk_is_available() {
+    for flag in [0, FULL_BARRIER] {
         let pool = pinned_with(flag);
         let guard = pool.pin();
         let room = guard.alloc(512).unwrap().fenced_later().into_offset();
         let blocks = take_everything(&guard, 5);
         blocks.iter().for_each(|&block| guard.retire(block, 24));
         drop(guard);
-        assert_eq!((spilled(&pool), announced(&pool)), (5, SPILLED | flag));
+        assert_eq!((overflowed(&pool), pin_of(&pool)), (5, OVERFLOWED | flag));
         drop(pool.pin());
-        assert_eq!((spilled(&pool), announced(&pool)), (5, SPILLED | flag));
+        assert_eq!((overflowed(&pool), pin_of(&pool)), (5, OVERFLOWED | flag));
         let guard = pool.pin();
         guard.free(room, 512);
         drop(guard);
-        assert_eq!((spilled(&pool), announced(&pool), pool.waiting()), (0, flag, 5 * 24));
+        assert_eq!((overflowed(&pool), pin_of(&pool), pool.waiting_bytes()), (0, flag, 5 * 24));
     }
 }
 
 #[test]
-fn a_thread_waits_for_others_only_when_little_room_for_its_notes_is_left() {
+fn unpin_waits_only_if_overflow_is_half_full() {
     thread_local!(static RESTS: Cell<u32> = const { Cell::new(0) });
     rest_with(|| RESTS.set(RESTS.get() + 1));
-    let pool = alone::<Dram>();
+    let pool = exclusive_pool::<Dram>();
     let guard = pool.pin();
     let blocks = take_everything(&guard, 21);
     blocks[..10].iter().for_each(|&block| guard.retire(block, 24));
     drop(guard);
-    assert_eq!((spilled(&pool), RESTS.get()), (10, 0));
+    assert_eq!((overflowed(&pool), RESTS.get()), (10, 0));
     let guard = pool.pin();
     guard.retire(blocks[10], 24);
     drop(guard);
-    assert_eq!((spilled(&pool), RESTS.get()), (11, PATIENCE));
+    assert_eq!((overflowed(&pool), RESTS.get()), (11, PATIENCE));
     // Once in vain, not for as long again in the same epoch.
     drop(pool.pin());
-    assert_eq!(RESTS.get(), PATIENCE + LITTLE_PATIENCE);
+    assert_eq!(RESTS.get(), PATIENCE + REPEAT_PATIENCE);
     let guard = pool.pin();
     blocks[11..].iter().for_each(|&block| guard.retire(block, 24));
-    assert_eq!((spilled(&pool), pool.space().lost), (20, 24));
+    assert_eq!((overflowed(&pool), pool.space().lost), (20, 24));
 }
 
 #[test]
-fn a_guard_says_whether_there_is_room_to_note_what_is_to_be_retired() {
-    let pool = alone::<Dram>();
+fn reserve_retirements_fails_without_room() {
+    let pool = exclusive_pool::<Dram>();
     let guard = pool.pin();
-    let pages: Vec<_> = (0..2).map(|_| guard.alloc(512).unwrap().fenced_later().into_offset()).collect();
+    let chunks: Vec<_> = (0..2).map(|_| guard.alloc(512).unwrap().fenced_later().into_offset()).collect();
     let blocks = take_everything(&guard, 3);
-    let most = |guard: &Guard<'_, Dram>| (0..200).take_while(|&n| guard.prepare_to_retire(n).is_ok()).last();
-    assert_eq!((most(&guard), guard.is_short_of_notes()), (Some(10), false));
-    let missing = [11, 10 + 31, 10 + 32].map(|count| guard.prepare_to_retire(count).unwrap_err().wanted);
+    let most =
+        |guard: &Guard<'_, Dram>| (0..200).take_while(|&n| guard.reserve_retirements(n).is_ok()).last();
+    assert_eq!((most(&guard), guard.is_limbo_full()), (Some(10), false));
+    let missing = [11, 10 + 31, 10 + 32].map(|count| guard.reserve_retirements(count).unwrap_err().wanted);
     assert_eq!(missing, [512, 512, 1024]);
     guard.retire(blocks[0], 24);
-    assert_eq!((most(&guard), guard.is_short_of_notes()), (Some(9), true));
-    for (page, room) in pages.into_iter().zip([9 + 31, 9 + 62]) {
+    assert_eq!((most(&guard), guard.is_limbo_full()), (Some(9), true));
+    for (chunk, room) in chunks.into_iter().zip([9 + 31, 9 + 62]) {
         let before = pool.space().used_by_blocks;
-        guard.free(page, 512);
+        guard.free(chunk, 512);
         assert_eq!(most(&guard), Some(room));
         // All of which is as free as before.
         assert_eq!(pool.space().used_by_blocks, before - 512);
     }
     drop(guard);
-    assert!(!pool.pin().is_short_of_notes());
+    assert!(!pool.pin().is_limbo_full());
 }
 
 #[test]
-fn who_has_no_memory_for_a_page_drains_what_others_have_retired() {
-    let pool = alone::<Dram>();
+fn full_pool_drains_chunks_of_other_slots() {
+    let pool = exclusive_pool::<Dram>();
     drop(pool.pin());
     std::thread::scope(|scope| {
         // In another seat, which stays as it leaves it.
-        scope.spawn(|| retire(&pool.pin(), ENTRIES, 512)).join().unwrap();
+        scope.spawn(|| retire(&pool.pin(), CHUNK_ENTRIES, 512)).join().unwrap();
     });
     let guard = pool.pin();
     let kept = take_everything(&guard, 1);
     drop(guard);
-    (0..GRACE).for_each(|_| _ = pool.0.try_advance());
+    (0..GRACE_EPOCHS).for_each(|_| _ = pool.0.try_advance());
     let guard = pool.pin();
     guard.retire(kept[0], 24);
-    assert_eq!((spilled(&pool), pool.waiting()), (0, 24));
+    assert_eq!((overflowed(&pool), pool.waiting_bytes()), (0, 24));
 }
 
 /// The class of limbo's pages, where the reserve is, and how many slabs there are.
 fn reserve(pool: &Pool<Shm>) -> (usize, u64, u64) {
     let shared = pool.0.shared();
     let [reserve, slabs] = [&shared.reserve, &shared.slab_units].map(|it| it.load(pool.medium(), Relaxed));
-    (pool.0.page_class().unwrap(), reserve, slabs)
+    (pool.0.chunk_class().unwrap(), reserve, slabs)
 }
 
 #[test]
-fn the_reserve_goes_on_through_a_close_and_through_a_death_unless_it_is_none() {
+fn reserve_survives_close_and_crash_if_valid() {
     for (clean, is_sound) in [(true, true), (true, false), (false, true), (false, false)] {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let options = PoolOptions::at(directory.path().join("pool")).size(SIZE).geometry(geometry());
@@ -420,16 +427,16 @@ fn the_reserve_goes_on_through_a_close_and_through_a_death_unless_it_is_none() {
             pool.close().unwrap();
         } else {
             // Pages of it were in use.
-            (0..3).for_each(|_| _ = pool.0.take_reserved(&class));
+            (0..3).for_each(|_| _ = pool.0.take_from_reserve(&class));
             pool.abandon();
         }
         let pool = options.open::<Shm>().unwrap();
         let (_, after, slabs_after) = reserve(&pool);
         let unit = pool.0.unit_at(after).unwrap();
-        let state = State(pool.0.unit(unit).state.load(pool.medium(), Relaxed));
-        assert!(state == State::slab(pool.0.era, number, Use::Reserve));
-        let pages = (0..).take_while(|_| pool.0.take_reserved(&class).is_some()).count();
-        assert_eq!(pages, class.blocks as usize);
+        let state = UnitState(pool.0.unit(unit).state.load(pool.medium(), Relaxed));
+        assert!(state == UnitState::slab(pool.0.open_seq, number, UnitUse::Reserve));
+        let chunks = (0..).take_while(|_| pool.0.take_from_reserve(&class).is_some()).count();
+        assert_eq!(chunks, class.blocks as usize);
         if is_sound {
             assert_eq!((after, slabs_after), (before, slabs), "{clean}");
         } else {
@@ -439,13 +446,13 @@ fn the_reserve_goes_on_through_a_close_and_through_a_death_unless_it_is_none() {
 }
 
 #[test]
-fn a_thread_that_was_long_on_its_way_into_its_pin_frees_nothing_under_readers_who_came_meanwhile() {
+fn late_pin_frees_nothing_under_newer_readers() {
     let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
     let block = pool.pin().alloc(40).unwrap().fenced_later().into_offset();
     // It has looked at the epoch, and others move that on before it announces what it found.
     let found = pool.0.epoch();
-    (0..GRACE).for_each(|_| _ = pool.0.try_advance());
-    assert_eq!(pool.0.epoch(), found + GRACE);
+    (0..GRACE_EPOCHS).for_each(|_| _ = pool.0.try_advance());
+    assert_eq!(pool.0.epoch(), found + GRACE_EPOCHS);
     let (pinned, gone) = (Barrier::new(2), Barrier::new(2));
     let mut waiting = 0;
     std::thread::scope(|scope| {
@@ -456,17 +463,17 @@ fn a_thread_that_was_long_on_its_way_into_its_pin_frees_nothing_under_readers_wh
         });
         pinned.wait();
         let guard = pool.pin();
-        pool.0.announce_in(found, guard.seat(), 1);
+        pool.0.set_pin_at(found, guard.thread_slot(), 1);
         guard.retire(block, 40);
-        pool.0.close_page(guard.seat());
-        pool.0.drain_all(guard.seat());
-        waiting = pool.space().waiting;
+        pool.0.queue_chunk(guard.thread_slot());
+        pool.0.drain_all(guard.thread_slot());
+        waiting = pool.space().waiting_bytes;
         drop(guard);
         gone.wait();
     });
     assert_eq!(waiting, 40, "it was freed under its reader");
-    pool.relieve();
-    assert_eq!(pool.space().waiting, 0);
+    pool.reclaim_blocking();
+    assert_eq!(pool.space().waiting_bytes, 0);
 }
 
 /// A wait that comes to nothing ends with the test.
@@ -477,94 +484,99 @@ fn wait_in_vain() {
 }
 
 #[test]
-fn nobody_waits_for_one_who_stands_still_with_the_lock_of_a_queue() {
+fn no_thread_waits_for_a_queue_lock_of_a_stopped_one() {
     let (_directory, [still, pool]) = participants::<Shm, 2>(geometry());
     drop(still.pin());
     let guard = pool.pin();
-    let seat = guard.seat();
-    retire(&guard, ENTRIES, 8);
-    let pages = whole_queue(&pool, seat);
-    std::mem::forget(seat.limbo.try_acquire_in(&still.0).expect("it is free"));
+    let slot = guard.thread_slot();
+    retire(&guard, CHUNK_ENTRIES, 8);
+    let chunks = whole_queue(&pool, slot);
+    std::mem::forget(slot.queue_lock.try_acquire_in(&still.0).expect("it is free"));
     std::thread::scope(|scope| {
         let work = || {
             rest_with(wait_in_vain);
             // Full pages, and with the next one an open page that whoever leaves closes.
             let guard = pool.pin();
-            retire(&guard, 3 * ENTRIES + 1, 8);
+            retire(&guard, 3 * CHUNK_ENTRIES + 1, 8);
             drop(guard);
             let gave_up = || still.0.mark_limbo(&|_, _| {}, &|| true).is_none();
-            assert!(gave_up() && still.0.missing_in_limbo(seat).is_none());
+            assert!(gave_up() && still.0.missing_from_limbo(slot).is_none());
         };
         scope.spawn(work).join().unwrap();
     });
     rest_with(wait_in_vain);
-    retire(&guard, 2 * ENTRIES + 1, 8);
-    assert_eq!(whole_queue(&pool, seat), pages, "what is locked stays as it is");
-    assert_eq!(pool.space().waiting, 8 * (6 * ENTRIES + 2));
+    retire(&guard, 2 * CHUNK_ENTRIES + 1, 8);
+    assert_eq!(whole_queue(&pool, slot), chunks, "what is locked stays as it is");
+    assert_eq!(pool.space().waiting_bytes, 8 * (6 * CHUNK_ENTRIES + 2));
     // Not even where there is no memory for a page: what cannot be noted is forgotten, and collected.
     let block = guard.alloc(64).unwrap().fenced_later().into_offset();
-    pool.0.spill(seat, block, 64);
+    pool.0.push_overflow(slot, block, 64);
     assert_eq!(pool.space().lost, 64);
     drop(guard);
-    let seat = pool.0.index_of(seat) as u32;
+    let slot = pool.0.index_of(slot) as u32;
     pool.close().unwrap();
     // It goes on.
-    still.0.seat(seat).limbo.free_in(&still.0);
-    still.relieve();
+    still.0.thread_slot(slot).queue_lock.release_in(&still.0);
+    still.reclaim_blocking();
     still.collect(&mut |_| {});
     let space = still.space();
-    assert_eq!((space.waiting, space.lost, still.faults(), still.verify_memory()), (0, 0, 0, Vec::new()));
+    assert_eq!(
+        (space.waiting_bytes, space.lost, still.faults(), still.verify_memory()),
+        (0, 0, 0, Vec::new())
+    );
 }
 
 #[test]
-fn who_notes_a_block_in_his_seat_waits_for_who_looks_there() {
+fn push_overflow_waits_for_the_queue_lock() {
     static RESTS: AtomicU32 = AtomicU32::new(0);
     let (_directory, [looking, pool]) = participants::<Shm, 2>(geometry());
     let guard = pool.pin();
     let block = guard.alloc(64).unwrap().fenced_later().into_offset();
-    let seat = pool.0.index_of(guard.seat()) as u32;
-    std::mem::forget(guard.seat().limbo.try_acquire_in(&looking.0).expect("it is free"));
+    let slot = pool.0.index_of(guard.thread_slot()) as u32;
+    std::mem::forget(guard.thread_slot().queue_lock.try_acquire_in(&looking.0).expect("it is free"));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while RESTS.load(Relaxed) < 50 {
                 std::thread::yield_now();
             }
-            looking.0.seat(seat).limbo.free_in(&looking.0);
+            looking.0.thread_slot(slot).queue_lock.release_in(&looking.0);
         });
         rest_with(|| _ = RESTS.fetch_add(1, Relaxed));
-        pool.0.spill(guard.seat(), block, 64);
+        pool.0.push_overflow(guard.thread_slot(), block, 64);
         RESTS.store(50, Relaxed);
     });
-    assert_eq!((pool.0.has_spilled(guard.seat()), pool.space().lost), (true, 0));
+    assert_eq!((pool.0.has_overflow(guard.thread_slot()), pool.space().lost), (true, 0));
 }
 
 #[test]
-fn a_collector_that_has_looked_into_a_queue_already_does_not_miss_the_page_that_comes_to_it_from_another_seat()
- {
+fn chunk_moved_to_a_scanned_queue_is_marked() {
     let (_directory, [still, pool]) = participants::<Shm, 2>(geometry());
     drop(still.pin());
     let guard = pool.pin();
-    let seat = guard.seat();
-    retire(&guard, ENTRIES - 1, 8);
-    std::mem::forget(seat.limbo.try_acquire_in(&still.0).expect("it is free"));
+    let slot = guard.thread_slot();
+    retire(&guard, CHUNK_ENTRIES - 1, 8);
+    std::mem::forget(slot.queue_lock.try_acquire_in(&still.0).expect("it is free"));
     let collector = &still.0;
-    let first = collector.used_seats().next().unwrap();
-    assert!(!std::ptr::eq(first, collector.seat(pool.0.index_of(seat) as u32)), "it looks there later");
+    let first = collector.used_slots().next().unwrap();
+    assert!(
+        !std::ptr::eq(first, collector.thread_slot(pool.0.index_of(slot) as u32)),
+        "it looks there later"
+    );
     collector.clear_marks();
-    collector.begin_marking();
+    collector.start_marking();
     let owned = collector.mark_caches();
     let is_closed = Cell::new(false);
     let close = || {
         if !is_closed.replace(true) {
-            pool.0.close_page(seat);
-            seat.limbo.free_in(&still.0);
+            pool.0.queue_chunk(slot);
+            slot.queue_lock.release_in(&still.0);
         }
         false
     };
-    assert!(collector.mark_waiting(&close).is_some() && is_closed.get());
+    assert!(collector.mark_limbo_and_overflow(&close).is_some() && is_closed.get());
     let mut report = CollectReport::default();
-    let (suspects, _) = collector.suspects(&owned);
-    collector.sweep_beside(&suspects, &mut report);
+    let (candidates, _) = collector.orphan_candidates(&owned);
+    collector.sweep_concurrently(&candidates, &mut report);
     assert_eq!(report.freed, 0);
     drop(guard);
     assert_eq!((still.faults(), pool.faults(), pool.verify_memory()), (0, 0, Vec::new()));

@@ -48,7 +48,7 @@ fn forks() {
 }
 
 #[test]
-fn a_forked_child_neither_uses_its_parent_s_pool_nor_keeps_it_alive() {
+fn forked_child_has_no_access_and_holds_no_locks() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     words(&pool);
@@ -101,11 +101,11 @@ fn a_forked_child_keeps_what_is_not_a_pool_s_any_more() {
 }
 
 #[test]
-fn a_pool_that_was_left_is_free_though_a_process_that_is_being_started_has_its_handle() {
+fn closed_pool_is_free_despite_an_inherited_handle() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     let copy = pool.medium().mapping().as_file().unwrap().try_clone().unwrap();
     drop(pool);
-    let alone = options(&path).shared(false).open::<Shm>().unwrap();
-    drop((copy, alone));
+    let exclusive = options(&path).shared(false).open::<Shm>().unwrap();
+    drop((copy, exclusive));
 }

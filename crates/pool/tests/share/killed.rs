@@ -18,7 +18,7 @@ fn holds_locks() {
 }
 
 #[test]
-fn who_waits_for_a_lock_gets_it_when_its_holder_is_killed() {
+fn waiting_thread_gets_the_lock_of_a_killed_holder() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     words(&pool);
@@ -53,7 +53,7 @@ fn watches() {
 }
 
 #[test]
-fn the_watches_of_the_dead_are_free_again_and_those_of_the_living_go_on() {
+fn watches_of_the_dead_are_released_and_others_kept() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     let mut mine = pool.watch(b"mine").unwrap();
@@ -67,16 +67,16 @@ fn the_watches_of_the_dead_are_free_again_and_those_of_the_living_go_on() {
     let mut new: Vec<_> = (1..count).map(|_| pool.watch(b"new").unwrap()).collect();
     assert_eq!(pool.recover_dead(), 0);
     mine.has_changed();
-    pool.tell_watches(b"dead");
+    pool.notify_watches(b"dead");
     assert!(!mine.has_changed() && !new.iter_mut().any(Watch::has_changed));
-    pool.tell_watches(b"new");
+    pool.notify_watches(b"new");
     assert!(!mine.has_changed() && new.iter_mut().all(Watch::has_changed));
-    pool.tell_watches(b"mine");
+    pool.notify_watches(b"mine");
     assert!(mine.has_changed() && !new.iter_mut().any(Watch::has_changed));
 }
 
 #[test]
-fn all_who_watch_are_told_when_somebody_has_died_who_may_have_changed_something() {
+fn all_watches_are_notified_after_a_crash() {
     let (_directory, path) = directory();
     let (pool, dead) = (open::<Shm>(&path), open::<Shm>(&path));
     let mut watches = [&b""[..], b"a", b"b"].map(|prefix| pool.watch(prefix).unwrap());
@@ -140,7 +140,7 @@ fn works() {
 }
 
 #[test]
-fn the_others_go_on_whoever_is_killed() {
+fn others_continue_after_any_kill() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     let all = words(&pool);

@@ -17,7 +17,7 @@ use terrace_pool::{Geometry, Pool, PoolOptions, Problem, Start};
 const SIZE: u64 = 4 << 20;
 
 fn options(path: &Path) -> PoolOptions {
-    let geometry = Geometry { participants: 4, seats: 16, ..Geometry::for_size(SIZE) };
+    let geometry = Geometry { participants: 4, thread_slots: 16, ..Geometry::for_size(SIZE) };
     PoolOptions::at(path).size(SIZE).geometry(geometry).assume_persistent(true).shared(true)
 }
 
@@ -96,10 +96,10 @@ fn participants_see_each_other_and_the_last_one_closes_the_pool() {
     assert_eq!((three.owner().participant, three.owner().incarnation, three.generation()), (0, 2, 1));
     two.close().unwrap();
     three.close().unwrap();
-    let alone = options(&path).shared(false).open::<Shm>().unwrap();
-    assert_eq!((alone.found(), alone.generation()), (Start::Clean, 2));
-    assert_eq!(words(&alone)[3].load(alone.medium(), Acquire), 7);
-    assert_eq!((alone.verify_head(), alone.verify_memory(), alone.faults()), (vec![], vec![], 0));
+    let exclusive = options(&path).shared(false).open::<Shm>().unwrap();
+    assert_eq!((exclusive.found(), exclusive.generation()), (Start::Clean, 2));
+    assert_eq!(words(&exclusive)[3].load(exclusive.medium(), Acquire), 7);
+    assert_eq!((exclusive.verify_head(), exclusive.verify_memory(), exclusive.faults()), (vec![], vec![], 0));
 }
 
 #[test]
@@ -108,20 +108,22 @@ fn those_who_share_a_file_that_is_open_have_locks_of_their_own() {
     let options = PoolOptions::in_file(file).size(SIZE).shared(true);
     let one = options.create::<Shm>().unwrap();
     let all = [one, options.open().unwrap(), options.open().unwrap()];
-    let seen = all.each_ref().map(|pool| (pool.owner().participant, pool.others().len(), pool.generation()));
+    let seen = all
+        .each_ref()
+        .map(|pool| (pool.owner().participant, pool.other_participants().len(), pool.generation()));
     assert_eq!(seen, [(0, 2, 1), (1, 2, 1), (2, 2, 1)]);
 }
 
 #[test]
-fn who_wants_a_pool_for_himself_and_who_shares_it_keep_each_other_out() {
+fn exclusive_and_shared_opens_exclude_each_other() {
     let (_directory, path) = directory();
     let shared = open::<Shm>(&path);
     assert!(matches!(problem(options(&path).shared(false).open::<Shm>()), Problem::InUse(Some(_))));
     assert!(matches!(problem(options(&path).read_only(true).open::<Shm>()), Problem::InUse(Some(_))));
     shared.close().unwrap();
-    let alone = options(&path).shared(false).open::<Shm>().unwrap();
+    let exclusive = options(&path).shared(false).open::<Shm>().unwrap();
     assert!(matches!(problem(options(&path).open::<Shm>()), Problem::InUse(Some(_))));
-    alone.close().unwrap();
+    exclusive.close().unwrap();
     let reader = options(&path).read_only(true).open::<Shm>().unwrap();
     assert!(matches!(problem(options(&path).open::<Shm>()), Problem::InUse(_)));
     drop(reader);
@@ -153,7 +155,7 @@ fn terms<M: MappedMedium>(pool: &Pool<M>) -> &Word {
 }
 
 #[test]
-fn a_pool_that_another_release_shares_in_another_way_is_not_joined() {
+fn pool_shared_by_another_release_is_not_joined() {
     let (_directory, path) = directory();
     let one = open::<Shm>(&path);
     let word = terms(&one).load(one.medium(), Acquire);
@@ -186,7 +188,7 @@ fn a_pool_that_another_release_shares_in_another_way_is_not_joined() {
 }
 
 #[test]
-fn those_who_share_a_pool_that_is_deleted_go_on_and_others_make_a_new_one() {
+fn deleted_pool_stays_shared_and_is_created_anew() {
     let (_directory, path) = directory();
     let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
     let kept = words(&one);
@@ -195,7 +197,7 @@ fn those_who_share_a_pool_that_is_deleted_go_on_and_others_make_a_new_one() {
     assert_eq!(words(&two)[0].load(two.medium(), Acquire), 5);
     assert!(matches!(problem(options(&path).open::<Shm>()), Problem::Missing));
     let new = open::<Shm>(&path);
-    assert_eq!((new.others().len(), one.others().len()), (0, 1));
+    assert_eq!((new.other_participants().len(), one.other_participants().len()), (0, 1));
     assert_ne!(new.uuid(), one.uuid());
     // Who dies in the old one is noticed there.
     two.abandon();
@@ -206,7 +208,7 @@ fn those_who_share_a_pool_that_is_deleted_go_on_and_others_make_a_new_one() {
 }
 
 #[test]
-fn what_all_have_left_is_recovered_by_the_next_one_as_after_any_crash() {
+fn pool_left_by_all_is_recovered_at_the_next_open() {
     let (_directory, path) = directory();
     let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
     words(&one)[0].store(one.medium(), 5, Release);
@@ -253,7 +255,7 @@ fn growth_by_one_is_seen_by_all() {
 }
 
 #[test]
-fn nobody_grows_a_pool_beyond_what_another_participant_has_addresses_for() {
+fn growth_is_limited_by_every_participants_addresses() {
     let (_directory, path) = directory();
     let wide = open::<Shm>(&path);
     let narrow = options(&path).program("the narrow one").max_size(2 * SIZE).open::<Shm>().unwrap();
@@ -282,7 +284,7 @@ fn nobody_grows_a_pool_beyond_what_another_participant_has_addresses_for() {
 }
 
 #[test]
-fn a_pool_that_is_full_is_full_for_all_and_has_room_for_all_when_any_of_them_frees() {
+fn full_and_freed_memory_is_common_to_participants() {
     const BYTES: usize = 1000;
     let (_directory, path) = directory();
     let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
@@ -308,7 +310,7 @@ fn a_pool_that_is_full_is_full_for_all_and_has_room_for_all_when_any_of_them_fre
         let guard = two.pin();
         few.iter().for_each(|&block| guard.retire(block, BYTES));
         drop(guard);
-        two.relieve();
+        two.reclaim_blocking();
     }
     let at_last = fill(&one);
     assert!(at_last.len() + 200 > others.len(), "{} of {}", at_last.len(), others.len());

@@ -24,7 +24,7 @@ fn only_reads() {
 }
 
 #[test]
-fn a_participant_whose_data_is_protected_reads_and_dies_of_its_first_store() {
+fn protected_participant_reads_and_faults_on_store() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     words(&pool)[0].store(pool.medium(), 7, Release);
@@ -52,7 +52,7 @@ fn only_reads_what_is_new() {
 }
 
 #[test]
-fn what_others_let_a_pool_grow_by_is_protected_too() {
+fn growth_by_others_is_protected_too() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     let (process, mut lines) = child("protected::only_reads_what_is_new", &path);
@@ -71,8 +71,13 @@ fn what_others_let_a_pool_grow_by_is_protected_too() {
 fn others_are_said_to_only_read_and_to_hold_memory_up() {
     let (_directory, path) = directory();
     let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
-    let of_two =
-        || one.others().into_iter().map(|holder| (holder.reads_only, holder.holds_up)).next().unwrap();
+    let of_two = || {
+        one.other_participants()
+            .into_iter()
+            .map(|holder| (holder.reads_only, holder.holds_up))
+            .next()
+            .unwrap()
+    };
     assert_eq!(of_two(), (false, false));
     two.protect_data().unwrap();
     assert_eq!(of_two(), (true, false));
@@ -82,11 +87,11 @@ fn others_are_said_to_only_read_and_to_hold_memory_up() {
     let mine = one.pin();
     mine.retire(mine.alloc(100).unwrap().persist().into_offset(), 100);
     drop(mine);
-    one.tidy();
+    one.reclaim_nonblocking();
     assert_eq!(of_two(), (true, true));
-    assert!(one.others()[0].to_string().ends_with(", which only reads and holds up memory"));
+    assert!(one.other_participants()[0].to_string().ends_with(", which only reads and holds up memory"));
     drop(guard);
     assert_eq!((of_two(), kept[0].load(one.medium(), Acquire)), ((true, false), 0));
     // It says so for itself alone.
-    assert!(two.others().iter().all(|holder| !holder.reads_only && !holder.holds_up));
+    assert!(two.other_participants().iter().all(|holder| !holder.reads_only && !holder.holds_up));
 }

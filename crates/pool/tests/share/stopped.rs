@@ -51,18 +51,19 @@ fn stays_at(path: &Path) -> (Kept, BufReader<ChildStdout>) {
 }
 
 #[test]
-fn who_stands_still_is_ended_and_nobody_else() {
+fn only_a_stopped_process_is_ended() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     let [(mut still, _lines), (mut other, mut lines)] = [(), ()].map(|()| stays_at(&path));
-    let holder =
-        |process: &Kept| pool.others().into_iter().find(|holder| holder.pid == process.pid()).unwrap();
+    let holder = |process: &Kept| {
+        pool.other_participants().into_iter().find(|holder| holder.pid == process.pid()).unwrap()
+    };
     assert!(!pool.end_stopped(&holder(&still)).unwrap(), "it runs");
     stop(&still.0);
     let (stopped, running) = (holder(&still), holder(&other));
     assert!(stopped.stopped && !running.stopped);
     let since_ms = stopped.since_ms + 1;
-    for nobody in [
+    for placeholder in [
         running.clone(),
         // What was seen of the one that stands still is of another life, or of another process.
         Holder { since_ms, ..stopped.clone() },
@@ -71,7 +72,7 @@ fn who_stands_still_is_ended_and_nobody_else() {
         Holder { pid: 0, ..stopped.clone() },
         Holder { pid: u32::MAX, ..stopped.clone() },
     ] {
-        assert!(!pool.end_stopped(&nobody).unwrap(), "{nobody:?}");
+        assert!(!pool.end_stopped(&placeholder).unwrap(), "{placeholder:?}");
     }
     assert!(pool.end_stopped(&stopped).unwrap());
     assert_eq!(still.0.wait().unwrap().signal(), Some(libc::SIGKILL));
@@ -88,7 +89,7 @@ fn one_that_has_run_since_it_was_seen_is_not_ended() {
     let pool = open::<Shm>(&path);
     let (process, _lines) = stays_at(&path);
     stop(&process.0);
-    let seen = pool.others().into_iter().next().unwrap();
+    let seen = pool.other_participants().into_iter().next().unwrap();
     assert!(!pool.end_stopped(&Holder { ran_ticks: seen.ran_ticks + 1, ..seen.clone() }).unwrap());
     assert!(pool.end_stopped(&seen).unwrap());
 }
@@ -96,7 +97,7 @@ fn one_that_has_run_since_it_was_seen_is_not_ended() {
 /// Has the pool open; one thread waits, another runs.
 #[test]
 #[ignore = "a child of the other tests"]
-fn runs_beside_its_first_thread() {
+fn second_thread_runs_while_first_waits() {
     let pool = open::<Shm>(&argument());
     std::thread::scope(|threads| {
         threads.spawn(|| {
@@ -112,10 +113,10 @@ fn runs_beside_its_first_thread() {
 /// As one that traces it a system call at a time sees it now and then.
 #[test]
 #[allow(clippy::print_stderr, reason = "a test that was skipped says so")]
-fn who_has_one_thread_stopped_of_several_does_not_stand_still() {
+fn process_with_one_stopped_thread_is_not_stopped() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
-    let (process, mut lines) = child("stopped::runs_beside_its_first_thread", &path);
+    let (process, mut lines) = child("stopped::second_thread_runs_while_first_waits", &path);
     let process = Kept(process);
     expect(&mut lines, "here");
     let trace = |request| {
@@ -137,25 +138,25 @@ fn who_has_one_thread_stopped_of_several_does_not_stand_still() {
     while state_of(process.pid()) != Some('t') {
         std::thread::yield_now();
     }
-    assert!(!pool.others()[0].stopped, "its other thread runs");
+    assert!(!pool.other_participants()[0].stopped, "its other thread runs");
     // Now all of it.
     kill_process(Pid::from_child(&process.0), Signal::STOP).unwrap();
-    while !pool.others()[0].stopped {
+    while !pool.other_participants()[0].stopped {
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn the_number_of_a_process_that_is_not_to_be_seen_from_here_is_not_told_as_one_of_here() {
+fn invisible_pid_is_not_reported_as_local() {
     let (_directory, path) = directory();
     let (one, two) = (open::<Shm>(&path), open::<Shm>(&path));
-    let told = || one.others()[0].to_string();
-    assert!(told().starts_with(&format!("process {} (", std::process::id())), "{}", told());
+    let message = || one.other_participants()[0].to_string();
+    assert!(message().starts_with(&format!("process {} (", std::process::id())), "{}", message());
     // The slot of the second one, as if its process had begun at another time.
     let began = Offset::<Word>::new(one.layout().participants + 64 + 8 * 2);
     one.region().at(began).fetch_add(one.medium(), 1, Relaxed);
     let foreign = format!("process {} of another namespace (", std::process::id());
-    assert!(told().starts_with(&foreign), "{}", told());
+    assert!(message().starts_with(&foreign), "{}", message());
     drop(two);
 }
 
@@ -174,7 +175,7 @@ fn stays_at_the_gate() {
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a thread that waits for ever must not be waited for")]
-fn who_stands_still_while_it_opens_or_closes_a_pool_keeps_nobody_waiting_for_ever() {
+fn open_times_out_if_a_stopped_process_holds_the_gate() {
     let (_directory, path) = directory();
     let pool = open::<Shm>(&path);
     words(&pool)[0].store(pool.medium(), 7, Release);
@@ -213,7 +214,7 @@ fn a_process_that_only_has_the_number_of_a_sharer_is_not_ended() {
         let at = Offset::<Word>::new(one.layout().participants + 64 + 8 * nth);
         one.region().at(at).store(one.medium(), word, Release);
     }
-    let others = one.others();
+    let others = one.other_participants();
     assert!(others.len() == 1 && others[0].pid == stranger.pid() && others[0].stopped, "{others:?}");
     assert!(!one.end_stopped(&others[0]).unwrap());
     drop(two);

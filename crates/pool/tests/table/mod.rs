@@ -98,7 +98,7 @@ impl<M: MappedMedium> Table<M> {
 
     /// Checks every block, and that no memory is taken but theirs.
     pub(crate) fn check(&self) {
-        self.pool.relieve();
+        self.pool.reclaim_blocking();
         let findings = self.pool.verify_memory();
         assert!(findings.is_empty(), "{findings:?}");
         let mut used = footprint(&self.pool, SLOTS * 8);
@@ -114,7 +114,7 @@ impl<M: MappedMedium> Table<M> {
             }
         }
         let space = self.pool.space();
-        assert_eq!((space.used_by_blocks, space.waiting, space.lost), (used, 0, 0), "{space:?}");
+        assert_eq!((space.used_by_blocks, space.waiting_bytes, space.lost), (used, 0, 0), "{space:?}");
     }
 }
 

@@ -107,7 +107,7 @@ where
 }
 
 /// Eight threads in a pool that two can be in at a time: they wait for each other, also in the middle of growth, and no increment is lost.
-pub(super) fn more_threads_than_seats<I: Index>(make: &impl Fn(Setup) -> I)
+pub(super) fn more_threads_than_slots<I: Index>(make: &impl Fn(Setup) -> I)
 where
     I::Kind: TestKeys,
 {
@@ -115,7 +115,7 @@ where
     const KEYS: u64 = 16;
     const EACH: u64 = 60;
     const GROWTH: u64 = 500;
-    let setup = Setup { seats: 2, ..Setup::with_capacity(0) };
+    let setup = Setup { thread_slots: 2, ..Setup::with_capacity(0) };
     let subject = Subject::new(make(setup), 0..KEYS + MANY * GROWTH);
     together(MANY, |thread| {
         // Some of its own after each increment, so that the table grows all the while.

@@ -46,7 +46,7 @@ where
     concurrent::one_insert_wins(&make);
     concurrent::one_removal_wins(&make);
     concurrent::no_increment_is_lost(&make);
-    concurrent::more_threads_than_seats(&make);
+    concurrent::more_threads_than_slots(&make);
     concurrent::own_keys_stay_exact(&make);
     concurrent::scans_miss_nothing_through_resizes(&make);
     concurrent::readers_never_mix_neighbours(&make);

@@ -18,7 +18,7 @@ pub struct Setup {
     /// Keys that the index has room for at first; 0 for the smallest.
     pub capacity: u64,
     /// Threads that can be inside the pool at one time.
-    pub seats: u32,
+    pub thread_slots: u32,
 }
 
 impl Setup {
@@ -29,7 +29,7 @@ impl Setup {
     pub fn pool<M: MappedMedium>(self) -> Pool<M> {
         PoolOptions::anonymous()
             .size(self.pool_bytes)
-            .geometry(Geometry { seats: self.seats, ..Geometry::for_size(self.pool_bytes) })
+            .geometry(Geometry { thread_slots: self.thread_slots, ..Geometry::for_size(self.pool_bytes) })
             .hash_seed(0x7e44_ace0)
             .create()
             .expect("memory for a pool")
@@ -41,7 +41,7 @@ impl Setup {
 
     /// The smallest index in a pool of that size.
     pub(super) fn of_bytes(pool_bytes: u64) -> Self {
-        Self { pool_bytes, capacity: 0, seats: Geometry::for_size(pool_bytes).seats }
+        Self { pool_bytes, capacity: 0, thread_slots: Geometry::for_size(pool_bytes).thread_slots }
     }
 }
 

@@ -510,9 +510,9 @@ pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result
     }
     let mut blocks = subject.blocks();
     let mut space = subject.pool().space();
-    if space.waiting > 0 {
+    if space.waiting_bytes > 0 {
         // What the collection itself unlinked, as it went on with a resize.
-        subject.pool().relieve();
+        subject.pool().reclaim_blocking();
         blocks = subject.blocks();
         space = subject.pool().space();
     }

@@ -228,8 +228,8 @@ pub fn scratch(layout: &Layout) -> [std::ops::Range<u64>; 4] {
     [
         layout.participants..layout.shared,
         layout.allocator..layout.allocator + 64,
-        lists..layout.seats,
-        layout.seats..layout.zones,
+        lists..layout.thread_slots,
+        layout.thread_slots..layout.zones,
     ]
 }
 

@@ -286,7 +286,7 @@ fn collected<T: Target, const V: bool>(
         if pool.recover_dead() > 0 {
             return Err("somebody who was taken care of has to be taken care of again".to_string());
         }
-        match pool.slots_taken() as usize {
+        match pool.participants_taken() as usize {
             taken if taken == living => Ok(()),
             taken => Err(format!("{taken} places of the participant table are taken, and {living} live")),
         }
@@ -345,7 +345,7 @@ fn settle<T: Target, const V: bool>(
 ) -> Result<(), Wrong> {
     for &thread in threads {
         let subject = crew.of(thread);
-        let settled = stage.alone_in(thread, move || _ = subject.pool().relieve());
+        let settled = stage.alone_in(thread, move || _ = subject.pool().reclaim_blocking());
         settled.map_err(|wrong| format!("when all memory is asked back, {wrong}"))?;
     }
     Ok(())

@@ -276,7 +276,7 @@ impl Stage {
             let turns = turns.clone();
             std::thread::spawn(move || {
                 core.stay();
-                terrace_pool::number_this_thread(me as u32 + 1);
+                terrace_pool::set_thread_number(me as u32 + 1);
                 terrace_pool::rest_with(give_way);
                 STAGE.set(Some((turns.clone(), me)));
                 turns.serve(me);

@@ -61,7 +61,7 @@ fn full(medium: Medium, garbage: Garbage) -> (Shared, Vec<u64>) {
         assert_eq!(new, Some(last), "the one that is free");
     }
     if garbage != (Garbage::Old { is_doubted: false }) {
-        pool.doubt();
+        pool.request_collection();
     }
     (pool, all)
 }
@@ -83,7 +83,7 @@ fn scene(stage: &Stage, medium: Medium, garbage: Garbage, told: Told, cues: &[Cu
         come(&asks);
         let is_told = match told {
             Told::ByAsking => !asks.needs_collection(),
-            Told::ByRelief => asks.relieve(),
+            Told::ByRelief => asks.reclaim_blocking(),
         };
         let is_had = block(&asks.pin(), UNIT, 7).is_some();
         assert!(is_had || !is_told, "it is told that memory came back, and what came back is not found");

@@ -178,7 +178,7 @@ fn of_two_who_take_the_last_seats_one_does_not_keep_it() {
             mark(1);
             takes.pin().retire(offset, BLOCK);
             // All threads pass a barrier, as where the epoch moves on.
-            takes.tidy();
+            takes.reclaim_nonblocking();
         };
         let comer = move || {
             mark(1);

@@ -23,7 +23,7 @@ fn scene(stage: &Stage, medium: Medium, again: bool) -> Scene {
         let blocks = blocks(&guard, 4 * PER_SLAB + 1);
         (1..4).for_each(|slab| guard.free(blocks[slab * PER_SLAB], BLOCK));
         drop(guard);
-        pool.doubt();
+        pool.request_collection();
         blocks
     });
     let (collects, changes, judged) = (pool.clone(), pool.clone(), pool);

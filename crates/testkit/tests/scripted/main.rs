@@ -38,7 +38,7 @@ pub(crate) struct Scene {
 
 /// How a pool is made whose pins have a barrier of their own.
 pub(crate) fn with_barriers() -> PoolOptions {
-    let geometry = Geometry { seats: 6, ..Geometry::tiny() };
+    let geometry = Geometry { thread_slots: 6, ..Geometry::tiny() };
     PoolOptions::anonymous().geometry(geometry).hash_seed(1).boot_id(1).reproducible()
 }
 

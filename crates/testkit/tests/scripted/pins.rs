@@ -49,7 +49,7 @@ fn scene(stage: &Stage, medium: Medium, again: bool, cues: &[Cue]) -> Scene {
     let first = word(&pool, slot).load(pool.medium(), Relaxed);
     let mover = move || {
         for turn in 1..=3 {
-            moves.tidy();
+            moves.reclaim_nonblocking();
             mark(turn);
         }
         use_again(&moves, first);
@@ -78,7 +78,7 @@ fn scene(stage: &Stage, medium: Medium, again: bool, cues: &[Cue]) -> Scene {
     };
     let user = move || {
         come(&uses);
-        uses.tidy();
+        uses.reclaim_nonblocking();
         use_again(&uses, first);
     };
     Scene {

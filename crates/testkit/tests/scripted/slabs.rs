@@ -21,7 +21,7 @@ const ALL_SIZES: [usize; 4] = [512, UNIT, 1024, 64];
 fn judge(pool: &Shared, drains: bool) -> Box<dyn FnOnce() -> Result<(), Wrong> + Send> {
     let pool = pool.clone();
     Box::new(move || {
-        (0..if drains { 8 } else { 0 }).for_each(|_| _ = pool.tidy());
+        (0..if drains { 8 } else { 0 }).for_each(|_| _ = pool.reclaim_nonblocking());
         verified(&pool)
     })
 }
@@ -34,7 +34,7 @@ fn given_back(stage: &Stage, medium: Medium) -> Scene {
         all[..PER_SLAB].iter().for_each(|&at| guard.free(at, BLOCK));
     });
     let (gives, takes) = (pool.clone(), pool.clone());
-    let giver = move || assert!(gives.tidy(), "a slab is given back");
+    let giver = move || assert!(gives.reclaim_nonblocking(), "a slab is given back");
     let taker = move || {
         come(&takes);
         let guard = takes.pin();
@@ -61,7 +61,7 @@ fn given_back_beside(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene {
         let rest = fill(&guard, &ALL_SIZES);
         all[..PER_SLAB].iter().for_each(|&at| guard.free(at, BLOCK));
         drop(guard);
-        pool.doubt();
+        pool.request_collection();
         (all[PER_SLAB], rest)
     });
     let (collects, gives) = (pool.clone(), pool.clone());
@@ -73,7 +73,7 @@ fn given_back_beside(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene {
     };
     let giver = move || {
         come(&gives);
-        gives.tidy();
+        gives.reclaim_nonblocking();
         let guard = gives.pin();
         let new = block(&guard, UNIT, 7);
         mark(2);
@@ -175,7 +175,7 @@ fn new_reserve(stage: &Stage, medium: Medium) -> Scene {
         let all = blocks(&guard, 2);
         fill(&guard, &ALL_SIZES);
         drop(guard);
-        pool.give_up_reserve();
+        pool.drop_reserve();
         all
     });
     let sets_aside = pool.clone();
@@ -216,7 +216,7 @@ fn page_again(stage: &Stage, medium: Medium) -> Scene {
         all[..A_PAGE].iter().for_each(|&at| guard.retire(at, BLOCK));
         drop(guard);
         // The time of the first page is past, and nobody has looked.
-        pool.doubt();
+        pool.request_collection();
         pool.collect(&mut |marker: &mut Marker<'_>| {
             keep(marker, &all, BLOCK);
             keep_all(marker, &rest);
@@ -250,7 +250,7 @@ fn swept_reserve(stage: &Stage, medium: Medium) -> Scene {
         let all = blocks(&guard, A_PAGE);
         let rest = fill(&guard, &ALL_SIZES);
         drop(guard);
-        pool.doubt();
+        pool.request_collection();
         (all, rest)
     });
     let (collects, takes) = (pool.clone(), pool.clone());
@@ -290,7 +290,7 @@ fn a_page_of_the_reserve_that_is_taken_beside_the_sweep_is_no_garbage() {
 fn left_beside_the_sweep(stage: &Stage, medium: Medium, cues: Vec<Cue>) -> Scene {
     let (pool, all) = pool_with(stage, medium, options(), |pool| {
         let all = blocks(&pool.pin(), PER_SLAB);
-        pool.doubt();
+        pool.request_collection();
         all
     });
     let (owns, collects) = (pool.clone(), pool.clone());
@@ -334,7 +334,7 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
         let all = blocks(&guard, PER_SLAB);
         word(pool, slot).store(pool.medium(), all[0], Relaxed);
         drop(guard);
-        pool.doubt();
+        pool.request_collection();
         (slot, all)
     });
     let of = || pool.clone();
@@ -348,7 +348,7 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
     let reader = move || {
         come(&reads);
         // Moves the epoch on.
-        reads.relieve();
+        reads.reclaim_blocking();
         let guard = reads.pin();
         mark(2);
         let found = word(&reads, slot).load(reads.medium(), Acquire);
@@ -363,9 +363,9 @@ fn garbage_that_was_read(stage: &Stage, medium: Medium) -> Scene {
         word(&loses, slot).swap(loses.medium(), 0, AcqRel);
         mark(2);
         drop(guard);
-        loses.relieve();
+        loses.reclaim_blocking();
         mark(3);
-        loses.relieve();
+        loses.reclaim_blocking();
     };
     let collector = move || {
         come(&collects);
@@ -433,13 +433,13 @@ fn walked(stage: &Stage, medium: Medium) -> Scene {
         word(pool, head).store(pool.medium(), 1 << 32, Relaxed);
         all[PER_SLAB..2 * PER_SLAB].iter().for_each(|&at| guard.free(at, BLOCK));
         drop(guard);
-        pool.doubt();
+        pool.request_collection();
         [&all[1..PER_SLAB], &all[2 * PER_SLAB..]].concat()
     });
     let (gives, collects) = (pool.clone(), pool.clone());
     let giver = move || {
         come(&gives);
-        assert!(gives.tidy(), "a slab is given back");
+        assert!(gives.reclaim_nonblocking(), "a slab is given back");
     };
     let collector = move || _ = collects.collect(&mut |marker: &mut Marker<'_>| keep(marker, &all, BLOCK));
     let head = "walk.head";

@@ -213,7 +213,7 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
     pub(super) fn persist_read(&self, head: &Line) {
         if M::VOLATILE_CACHE {
             let lock = lock_word(head).load(self.pool.medium(), Acquire);
-            if Lock::may_be_unsettled(lock) {
+            if Lock::may_be_unfenced(lock) {
                 self.persist_chain(head);
             }
         }
@@ -376,7 +376,7 @@ impl<M: MappedMedium, K: BucketShape> Stored for Clht<M, K> {
     fn recover(pool: &Pool<M>, name: &str) -> Result<Option<Self>, StoreError> {
         let Some(root) = pool.root(name, Self::NAME)? else { return Ok(None) };
         let index = Self::open(pool, Offset::new(root))?;
-        if !pool.is_read_only() && !pool.is_up() {
+        if !pool.is_read_only() && !pool.is_initialized() {
             index.count().recover();
             index.recover_resize();
         }

@@ -127,9 +127,9 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
         // A thread that crashed here may have left a root that is not durable. The lock keeps its
         // mark until a thread has persisted the root.
         if self.view() != (View { current: from, next: None }) {
-            return lock.release_as_found();
+            return lock.release_unchanged();
         }
-        let Ok(to) = Self::new_table(guard, log2) else { return lock.release_as_found() };
+        let Ok(to) = Self::new_table(guard, log2) else { return lock.release_unchanged() };
         root.0[ROOT_NEXT].store(region.medium().point("clht.resize"), to.word(), Release);
         // PERSIST: before any group moves. (A thread that sees `next` while the lock is held
         // persists it first, in `help_resize`.)
@@ -165,7 +165,7 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
             // ORDER: Relaxed: after the Acquire of what the root names, which was stored under this
             // lock. If the lock is free and fenced, the fence is over.
             let lock = root.0[ROOT_LOCK].load(self.pool.medium(), Relaxed);
-            if Lock::may_be_unsettled(lock) {
+            if Lock::may_be_unfenced(lock) {
                 // PERSIST: see `start`. `write_group` fences before any group's move is stored, and
                 // `trace_all` before anything is freed; nothing else depends on it.
                 self.pool.region().write_back(root);
@@ -201,7 +201,7 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
         let Some(leader_lock) = Lock::of(lock_word(leader)).try_acquire(guard) else { return Ok(Step::Busy) };
         if link(medium, leader).has_moved() {
             // The mover may have died before the mark was durable.
-            leader_lock.release_as_found();
+            leader_lock.release_unchanged();
             return Ok(Step::Already);
         }
         let others: [_; GROUP as usize - 1] = std::array::from_fn(|i| {
@@ -211,7 +211,7 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
             Ok(overflow) => overflow,
             Err(full) => {
                 // Deferred writes in these chains keep their marks.
-                others.into_iter().chain([leader_lock]).for_each(|lock| lock.release_as_found());
+                others.into_iter().chain([leader_lock]).for_each(|lock| lock.release_unchanged());
                 return Err(full);
             }
         };
@@ -318,7 +318,7 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
         let (region, root) = (self.pool.region(), &self.root()[0]);
         let Some(lock) = Lock::of(&root.0[ROOT_LOCK]).try_acquire(guard) else { return };
         if self.view() != (View { current: from, next: Some(to) }) {
-            return lock.release_as_found();
+            return lock.release_unchanged();
         }
         root.0[ROOT_CURRENT].store(region.medium().point("clht.resized"), to.word(), Release);
         root.0[ROOT_NEXT].store(region.medium(), 0, Release);
@@ -398,7 +398,7 @@ impl<K: BucketShape> GroupImage<K> {
                 blocks.push(fresh);
             }
         }
-        guard.prepare_to_retire(old)?;
+        guard.reserve_retirements(old)?;
         let chained = blocks.len() as u64;
         // PERSIST: these blocks are fenced with the heads, before `moved` makes any of them
         // reachable.
@@ -448,7 +448,7 @@ mod tests {
     }
 
     fn is_open(index: &Index, lock: &terrace_medium::Word) -> bool {
-        Lock::may_be_unsettled(lock.load(index.pool.medium(), Relaxed))
+        Lock::may_be_unfenced(lock.load(index.pool.medium(), Relaxed))
     }
 
     /// Moves a group, unless it has moved, but stops before the fence after the mark. The locks
@@ -517,7 +517,7 @@ mod tests {
         // The thread died.
         lock.release_unfenced();
         drop(guard);
-        power.pool.doubt();
+        power.pool.request_collection();
         let report =
             power.pool.collect(&mut |marker| index.trace(&power.pool.pin(), marker, |_, _| unreachable!()));
         assert!(report.freed >= from.bytes() as u64, "{report:?}");
@@ -583,7 +583,7 @@ mod tests {
         }
         spare.into_iter().for_each(|block| guard.free(block, 64));
         assert!(index.migrate(&guard, from, to, 0).is_err());
-        assert_eq!((power.pool.space().lost, guard.is_short_of_notes()), (0, false));
+        assert_eq!((power.pool.space().lost, guard.is_limbo_full()), (0, false));
     }
 
     #[test]

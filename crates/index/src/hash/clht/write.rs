@@ -32,7 +32,7 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
         let lock = Lock::of(lock_word(head)).try_acquire(guard)?;
         // A resize that has begun since cannot have moved the bucket without a mark in it.
         if link(self.pool.medium(), head).has_moved() {
-            lock.release_as_found();
+            lock.release_unchanged();
             return None;
         }
         Some(self.persist_unfenced(LockedChain { table, head, lock }))
@@ -61,7 +61,7 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
                 return self.persist_unfenced(LockedChain { table, head, lock });
             }
             // The lock may be marked unfenced because of the group's mark.
-            lock.release_as_found();
+            lock.release_unchanged();
         }
     }
 
@@ -81,7 +81,7 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
         let moved = self.has_moved(table, hash);
         if moved && M::VOLATILE_CACHE {
             let leader = region.at(table.leader(table.index(hash)));
-            if Lock::may_be_unsettled(lock_word(leader).load(medium, Acquire)) {
+            if Lock::may_be_unfenced(lock_word(leader).load(medium, Acquire)) {
                 // PERSIST: see `migrate`. Not the leader's chain: its overflow buckets may have
                 // been reused since the group moved.
                 region.persist(leader);
@@ -196,7 +196,7 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
             }
             Decision::Set(None) => {
                 K::clear(guard, bucket, slot);
-                self.count().add(guard.seat_index(), probe.hash, -1);
+                self.count().add(guard.slot_index(), probe.hash, -1);
                 let table = held.table;
                 self.finish(held, bucket, fencing);
                 self.shrink_if_needed(guard, table, probe.hash);
@@ -239,7 +239,7 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
         };
         let bucket = held.head;
         K::publish(guard, bucket, slot, K::entry(probe, word));
-        self.count().add(guard.seat_index(), probe.hash, 1);
+        self.count().add(guard.slot_index(), probe.hash, 1);
         self.finish(held, bucket, fencing);
         Ok(())
     }
@@ -263,12 +263,12 @@ impl<M: MappedMedium, K: BucketShape> Clht<M, K> {
         match vacant {
             Some((bucket, slot)) => {
                 K::publish(guard, bucket, slot, entry);
-                self.count().add(guard.seat_index(), probe.hash, 1);
+                self.count().add(guard.slot_index(), probe.hash, 1);
                 self.finish(held, bucket, fencing);
             }
             None => {
                 self.extend(guard, tail, entry)?;
-                self.count().add(guard.seat_index(), probe.hash, 1);
+                self.count().add(guard.slot_index(), probe.hash, 1);
                 self.finish(held, tail, fencing);
                 self.grow_if_needed(guard, table, probe.hash);
             }

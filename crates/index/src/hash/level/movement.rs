@@ -141,8 +141,8 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         self.relocate(guard, (from.bucket, from.slot), (to, slot), entry);
         let source = held.sides[from.side].first_position();
         if source != target.first_position() {
-            self.count().add(guard.seat_index(), source, -1);
-            self.count().add(guard.seat_index(), target.first_position(), 1);
+            self.count().add(guard.slot_index(), source, -1);
+            self.count().add(guard.slot_index(), target.first_position(), 1);
         }
         true
     }
@@ -159,7 +159,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         // While the locks of the key's own units are held, a resize may have begun and moved this
         // one.
         if !self.is_current(view, side) {
-            lock.release_as_found();
+            lock.release_unchanged();
             return None;
         }
         if M::VOLATILE_CACHE && lock.was_unfenced() {

@@ -169,7 +169,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         if !self.is_current(view, side) {
             return Err(Changed);
         }
-        if M::VOLATILE_CACHE && Lock::may_be_unsettled(self.lock(side).peek(self.pool.medium())) {
+        if M::VOLATILE_CACHE && Lock::may_be_unfenced(self.lock(side).load_word(self.pool.medium())) {
             self.persist_unit(view, side.position);
         }
         Ok(())

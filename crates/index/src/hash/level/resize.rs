@@ -114,7 +114,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
             wanted: 2 * view.high.bytes() as u64,
             size: self.pool.size(),
             longest: None,
-            waiting: 0,
+            waiting_bytes: 0,
             collecting: false,
         })
     }
@@ -177,11 +177,11 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         // saw. So a crash that loses it loses everything that depends on it.
         let lock = Lock::of(&self.root[0].0[ROOT_LOCK]).acquire(guard);
         if self.state() != view.state {
-            lock.release_as_found();
+            lock.release_unchanged();
             return Ok(false);
         }
         if let Err(full) = prepare() {
-            lock.release_as_found();
+            lock.release_unchanged();
             return Err(full);
         }
         let next = view.state.next(top, phase);
@@ -293,7 +293,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         let root = &self.root[0];
         // ORDER: Relaxed: after the Acquire of the state, which was stored under this lock. If the
         // lock is free and fenced, the fence is over.
-        if M::VOLATILE_CACHE && Lock::may_be_unsettled(root.0[ROOT_LOCK].load(self.pool.medium(), Relaxed)) {
+        if M::VOLATILE_CACHE && Lock::may_be_unfenced(root.0[ROOT_LOCK].load(self.pool.medium(), Relaxed)) {
             // PERSIST: fenced at the latest before the mark of a unit that moves, the slot of a
             // key, or what a collection frees; see `turn`.
             self.pool.region().write_back(root);
@@ -326,7 +326,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         let bucket = self.bucket(view.low.bucket(unit));
         let has_moved = meta(medium, bucket).uses_upper::<K>() == (view.state.phase() != Phase::Shrink);
         // ORDER: Relaxed: as in `write_back_state`, for the meta word and the unit's lock.
-        if M::VOLATILE_CACHE && has_moved && Lock::may_be_unsettled(lock_word(bucket).load(medium, Relaxed)) {
+        if M::VOLATILE_CACHE && has_moved && Lock::may_be_unfenced(lock_word(bucket).load(medium, Relaxed)) {
             // PERSIST: see `expand` and `merge`.
             region.persist(&bucket[0]);
         }
@@ -338,7 +338,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         let (region, medium, word) = (self.pool.region(), self.pool.medium(), &self.root[0].0[CURSOR]);
         let Some(lock) = Lock::of(&self.root[0].0[ROOT_LOCK]).try_acquire(guard) else { return };
         if self.state() != view.state {
-            return lock.release_as_found();
+            return lock.release_unchanged();
         }
         let start = cursor_in(word.load(medium, Relaxed), view.state).unwrap_or(0).min(view.low.buckets());
         let end = (start + PIECE).min(view.low.buckets());
@@ -364,7 +364,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         let Some(lock) = lock else { return Step::Busy };
         if self.state() != view.state || meta(medium, bucket).uses_upper::<K>() == is_expanding {
             // The mover may have died before the mark was durable.
-            lock.release_as_found();
+            lock.release_unchanged();
             return Step::Already;
         }
         let middle = [2 * unit, 2 * unit + 1].map(|index| self.bucket(view.mid.bucket(index)));
@@ -541,9 +541,10 @@ mod tests {
         let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
         let table = Level::<Pmem, U64>::create(&pool, "table", 0).unwrap();
         let (guard, view) = (pool.pin(), table.view());
-        let is_open = || Lock::may_be_unsettled(table.root[0].0[ROOT_LOCK].load(pool.medium(), Relaxed));
+        let is_open = || Lock::may_be_unfenced(table.root[0].0[ROOT_LOCK].load(pool.medium(), Relaxed));
         Lock::of(&table.root[0].0[ROOT_LOCK]).acquire(&guard).release_unfenced();
-        let full = || Err(PoolFull { wanted: 0, size: 0, longest: None, waiting: 0, collecting: false });
+        let full =
+            || Err(PoolFull { wanted: 0, size: 0, longest: None, waiting_bytes: 0, collecting: false });
         assert!(table.turn(&guard, &view, (2, Phase::Expand), full).is_err() && is_open());
         let stale = View { state: view.state.next(2, Phase::Expand), ..view };
         assert!(!table.turn(&guard, &stale, (2, Phase::Two), || Ok(())).unwrap());
@@ -580,7 +581,7 @@ mod tests {
         // The thread died.
         lock.release_unfenced();
         drop(guard);
-        power.pool.doubt();
+        power.pool.request_collection();
         let report =
             power.pool.collect(&mut |marker| table.trace(&power.pool.pin(), marker, |_, _| unreachable!()));
         assert!(report.freed >= view.low.bytes() as u64, "{report:?}");
@@ -597,7 +598,7 @@ mod tests {
         let table = Level::<Pmem, U64>::create(&pool, "table", 0).unwrap();
         let (guard, before) = (pool.pin(), table.view());
         let side = table.side(&before, 0);
-        let is_open = || Lock::may_be_unsettled(table.lock(&side).peek(pool.medium()));
+        let is_open = || Lock::may_be_unfenced(table.lock(&side).load_word(pool.medium()));
         table.lock(&side).acquire(&guard).release_unfenced();
         table.start_expanding(&guard, &before).unwrap();
         assert!(table.try_lock_third(&guard, &before, &side).is_none() && is_open());

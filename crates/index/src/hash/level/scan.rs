@@ -99,7 +99,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
                 }
                 return (view, side, lock);
             }
-            lock.release_as_found();
+            lock.release_unchanged();
         }
     }
 

@@ -48,7 +48,7 @@ impl<M: MappedMedium, K: BucketShape> Stored for Level<M, K> {
     fn recover(pool: &Pool<M>, name: &str) -> Result<Option<Self>, StoreError> {
         let Some(root) = pool.root(name, Self::NAME)? else { return Ok(None) };
         let index = Self::open(pool, Offset::new(root))?;
-        if !pool.is_read_only() && !pool.is_up() {
+        if !pool.is_read_only() && !pool.is_initialized() {
             index.recover_resize();
         }
         Ok(Some(index))

@@ -60,7 +60,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
                 self.persist_unfenced(&held);
                 return held;
             }
-            locks.into_iter().flatten().for_each(|lock| lock.release_as_found());
+            locks.into_iter().flatten().for_each(|lock| lock.release_unchanged());
         }
     }
 
@@ -158,7 +158,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         let (medium, SlotRef { bucket, slot, side }) = (self.pool.medium(), place);
         let Some(word) = word else {
             store_meta(medium, bucket, meta(medium, bucket).without::<K>(slot));
-            self.count().add(guard.seat_index(), held.sides[side].position, -1);
+            self.count().add(guard.slot_index(), held.sides[side].position, -1);
             let view = held.view;
             self.finish(held, side, &bucket[0], fencing);
             return self.shrink_if_needed(guard, &view, probe.hash);
@@ -248,7 +248,7 @@ impl<M: MappedMedium, K: BucketShape> Level<M, K> {
         // PERSIST: this store adds the key. A crash that keeps it keeps the slot; a crash without
         // it leaves the slot free.
         store_meta(medium, bucket, meta(medium, bucket).with::<K>(slot));
-        self.count().add(guard.seat_index(), held.sides[side].position, 1);
+        self.count().add(guard.slot_index(), held.sides[side].position, 1);
         self.finish(held, side, &bucket[0], fencing);
     }
 
@@ -415,7 +415,7 @@ mod tests {
                     assert_eq!(deferred.0, [pool.region().offset_of(lock_word(table.bucket(own))).raw()]);
                     let open = || {
                         let is_open =
-                            |side: &&Side| Lock::may_be_unsettled(table.lock(side).peek(pool.medium()));
+                            |side: &&Side| Lock::may_be_unfenced(table.lock(side).load_word(pool.medium()));
                         sides.iter().filter(is_open).map(Side::lower_at).collect::<Vec<_>>()
                     };
                     assert!(!open().is_empty() && open().iter().all(|&at| at == own), "key {key}");

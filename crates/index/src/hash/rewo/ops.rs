@@ -138,7 +138,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     fn look(&self, cache: &Cache, guard: &Guard<'_, M>, probe: &Probe<'_, K>) -> Look {
         external_sync(self.pool.medium());
         let look =
-            cache.look(guard.seat_index(), Self::cache_key(probe), |word| K::is_word_of(guard, word, probe));
+            cache.look(guard.slot_index(), Self::cache_key(probe), |word| K::is_word_of(guard, word, probe));
         external_sync(self.pool.medium());
         look
     }
@@ -154,7 +154,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     ) -> Option<u64> {
         let (found, buckets) = self.search_table(guard, probe);
         external_sync(self.pool.medium());
-        cache.fill(guard.seat_index(), Self::cache_key(probe), ticket, found, buckets);
+        cache.fill(guard.slot_index(), Self::cache_key(probe), ticket, found, buckets);
         found
     }
 

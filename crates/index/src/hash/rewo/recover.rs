@@ -171,7 +171,7 @@ mod tests {
         map.set_keys(3, 1 << 40);
         drop(guard);
 
-        pool.doubt();
+        pool.request_collection();
         pool.collect(&mut |marker: &mut Marker<'_>| map.trace(&pool.pin(), marker, |_, _| {}));
         let guard = pool.pin();
         assert_eq!((map.len(), map.verify(&guard)), (KEYS, vec![]));

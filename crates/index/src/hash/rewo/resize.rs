@@ -116,7 +116,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
 
     fn table_full(&self, place: Place) -> PoolFull {
         let wanted = 2 * place.bytes() as u64;
-        PoolFull { wanted, size: self.pool.size(), longest: None, waiting: 0, collecting: false }
+        PoolFull { wanted, size: self.pool.size(), longest: None, waiting_bytes: 0, collecting: false }
     }
 
     /// Begins to move the required cells to the spare, which is entirely cleared; or all cells, if
@@ -505,7 +505,7 @@ mod tests {
         assert_eq!(stats.bytes, 256 * (stats.buckets + spare) + stripes + 256 + 256);
         assert_eq!(stats.slots, 14 * stats.buckets);
         drop(guard);
-        while pool.relieve() {}
+        while pool.reclaim_blocking() {}
         let blocks = pool.reachable(&mut |marker| map.trace(&pool.pin(), marker, |_, _| ()));
         assert_eq!(blocks.iter().map(|&(_, bytes)| bytes).sum::<u64>(), pool.space().used_by_blocks);
     }

@@ -420,7 +420,7 @@ mod tests {
             assert_eq!(words, (0..keys).collect::<Vec<_>>(), "{when}");
         };
         is_there();
-        pool.doubt();
+        pool.request_collection();
         pool.collect(&mut |marker| map.trace(&pool.pin(), marker, |_, _| ()));
         assert_eq!(map.verify(&pool.pin()), [], "{when}");
         is_there();

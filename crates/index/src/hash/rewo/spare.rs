@@ -170,7 +170,7 @@ mod tests {
         let after = Rewo::<Medium, U64>::recover(&pool, "map").unwrap().unwrap();
         assert_eq!(after.view().directory(), view.directory());
         assert_eq!(after.view().count(), 0, "nothing has made it durable");
-        pool.doubt();
+        pool.request_collection();
         pool.collect(&mut |marker| after.trace(&pool.pin(), marker, |_, _| ()));
         soil(&pool);
         let guard = pool.pin();
@@ -215,7 +215,7 @@ mod tests {
             for &log2 in log2s {
                 map.take_spare(&pool.pin(), map.view(), log2).unwrap();
             }
-            pool.relieve();
+            pool.reclaim_blocking();
             pool.space().free
         };
         let free = free_with(&[8]);

@@ -40,7 +40,7 @@ impl<M: MappedMedium, K: BucketShape> Stored for Rewo<M, K> {
     fn recover(pool: &Pool<M>, name: &str) -> Result<Option<Self>, StoreError> {
         let Some(root) = pool.root(name, Self::NAME)? else { return Ok(None) };
         let index = Self::open(pool, Offset::new(root))?;
-        if !pool.is_up() {
+        if !pool.is_initialized() {
             // The content of the file is durable; but a later view may have the place of one that
             // was known to be durable before.
             index.root[2].0[DURABLE_VIEW].store(pool.medium(), 0, Release);
@@ -171,7 +171,7 @@ mod tests {
         let durable_view = |map: &Rewo<_, U64>| map.root[2].0[DURABLE_VIEW].load(map.pool.medium(), Relaxed);
         let view = map.view_offset().raw();
         assert_eq!(durable_view(&map), view);
-        power.pool.bring_up().done();
+        power.pool.initialize().done();
         let beside = Rewo::<_, U64>::recover(&power.pool, "map").unwrap().unwrap();
         assert_eq!(durable_view(&beside), view);
         // A cache may write a line back at any time.

@@ -104,7 +104,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
     #[inline(always)]
     pub(super) fn may_be_unfenced(&self, bucket: Offset<Bucket>) -> bool {
         M::VOLATILE_CACHE
-            && Lock::may_be_unsettled(self.lock_of(self.stripe_of(bucket)).peek(self.pool.medium()))
+            && Lock::may_be_unfenced(self.lock_of(self.stripe_of(bucket)).load_word(self.pool.medium()))
     }
 
     /// Locks some buckets.

@@ -194,7 +194,7 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
             None => CacheChange::NONE,
             Some(cache) => {
                 external_sync(self.pool.medium());
-                cache.begin(guard.seat_index(), Self::cache_key(probe), is_insert)
+                cache.begin(guard.slot_index(), Self::cache_key(probe), is_insert)
             }
         }
     }

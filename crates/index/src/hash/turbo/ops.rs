@@ -148,7 +148,8 @@ impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
     /// Persists what a reader saw, if the shard's lock is held or unfenced (invariant 3).
     #[inline(always)]
     fn persist_read(&self, shard: usize, place: Place, probe: &Probe<'_, K>) {
-        if M::VOLATILE_CACHE && Lock::may_be_unsettled(self.descriptor(shard).lock().peek(self.pool.medium()))
+        if M::VOLATILE_CACHE
+            && Lock::may_be_unfenced(self.descriptor(shard).lock().load_word(self.pool.medium()))
         {
             self.persist_path(place, probe);
         }

@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(stats.bytes, 256 * stats.buckets + 16 * (64 + 8) + 128);
         assert_eq!((stats.slots, stats.keys), (14 * stats.buckets, 3000));
         drop(guard);
-        while pool.relieve() {}
+        while pool.reclaim_blocking() {}
         let blocks = pool.reachable(&mut |marker| index.trace(&pool.pin(), marker, |_, _| ()));
         assert_eq!(blocks.iter().map(|&(_, bytes)| bytes).sum::<u64>(), pool.space().used_by_blocks);
     }

@@ -89,7 +89,7 @@ impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
     fn persist_visited(&self, shard: usize, bucket: &Bucket) {
         let region = self.pool.region();
         let lock = self.descriptor(shard).lock();
-        if M::VOLATILE_CACHE && terrace_pool::Lock::may_be_unsettled(lock.peek(region.medium())) {
+        if M::VOLATILE_CACHE && terrace_pool::Lock::may_be_unfenced(lock.load_word(region.medium())) {
             // PERSIST: a writer's stores to this bucket, before they are returned.
             region.persist(bucket);
         }

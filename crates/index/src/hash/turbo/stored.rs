@@ -20,7 +20,7 @@ impl<M: MappedMedium, K: BucketShape> Stored for Turbo<M, K> {
     fn recover(pool: &Pool<M>, name: &str) -> Result<Option<Self>, StoreError> {
         let Some(root) = pool.root(name, Self::NAME)? else { return Ok(None) };
         let index = Self::open(pool, Offset::new(root))?;
-        if !pool.is_up() {
+        if !pool.is_initialized() {
             // After a crash the file's places are any mixture. A pool that is opened for reading is
             // mapped so that this does not change its file.
             (0..index.shards()).for_each(|shard| {
@@ -197,7 +197,7 @@ mod tests {
         let (lock, mut held) = index.lock_shard(&guard, 0);
         index.rehash(&guard, &mut held, 1).unwrap();
         index.publish(0, before);
-        pool.bring_up().done();
+        pool.initialize().done();
         assert!(Turbo::<Dram, U64>::recover(&pool, "index").unwrap().is_some());
         assert_eq!(index.place(0), before);
         drop(lock);

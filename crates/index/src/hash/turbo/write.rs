@@ -325,7 +325,7 @@ impl<M: MappedMedium, K: BucketShape> Turbo<M, K> {
             wanted: 2 * place.bytes() as u64,
             size: self.pool.size(),
             longest: None,
-            waiting: 0,
+            waiting_bytes: 0,
             collecting: false,
         }
     }

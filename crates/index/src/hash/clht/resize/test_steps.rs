@@ -75,7 +75,7 @@ fn move_locks_and_marks_eight_buckets() {
     assert!(matches!(index.migrate(&pool.pin(), from, to, 1), Ok(Step::Moved)));
     for bucket in 0..from.buckets() {
         let line = pool.region().at(from.bucket(bucket));
-        let was_taken = lock_of(&index, from, bucket).peek(pool.medium()) != 0;
+        let was_taken = lock_of(&index, from, bucket).load_word(pool.medium()) != 0;
         let is_its = (8..16).contains(&bucket);
         assert_eq!((was_taken, link(pool.medium(), line).has_moved()), (is_its, is_its), "bucket {bucket}");
     }
@@ -157,7 +157,7 @@ fn overflow_buckets_of_a_moved_group_are_retired() {
         index.help_resize(&guard, from, to);
     }
     drop(guard);
-    while pool.relieve() {}
+    while pool.reclaim_blocking() {}
     let blocks = pool.reachable(&mut |marker| index.trace(&pool.pin(), marker, |_, _| ()));
     assert_eq!(blocks.iter().map(|&(_, bytes)| bytes).sum::<u64>(), pool.space().used_by_blocks);
 }
@@ -209,7 +209,7 @@ fn recovery_restarts_the_cursor_once() {
     assert_eq!(cursor_after(&pool), 0);
     // Other processes use it.
     cursor.store(pool.medium(), 4, Relaxed);
-    pool.bring_up().done();
+    pool.initialize().done();
     assert_eq!(cursor_after(&pool), 4);
     drop(index);
     pool.close().unwrap();

@@ -153,7 +153,8 @@ fn move_locks_three_buckets_from_below() {
         };
         all().for_each(zero);
         assert!(table.move_unit(&guard, &view, 3, false) == Step::Moved);
-        let was_taken = |&(tier, at): &(Tier, u64)| lock_of(&table, tier, at).peek(table.pool.medium()) != 0;
+        let was_taken =
+            |&(tier, at): &(Tier, u64)| lock_of(&table, tier, at).load_word(table.pool.medium()) != 0;
         assert_eq!(
             all().filter(was_taken).collect::<Vec<_>>(),
             [(view.mid, 6), (view.mid, 7), (view.low, 3)]
@@ -353,7 +354,7 @@ fn insert_without_place_turns_a_shrink_around() {
     assert_eq!(room(&shrinking, [0, !0]), Ok(Phase::Unshrink));
     let clearing = table::<Dram>(5);
     let used = |table: &Table<Dram>| {
-        while table.pool.relieve() {}
+        while table.pool.reclaim_blocking() {}
         table.pool.space().used_by_blocks
     };
     let before = used(&clearing);
@@ -386,7 +387,7 @@ fn unused_tier_is_retired() {
         while table.state() == view.state {
             table.help_resize(&table.pool.pin(), &view);
         }
-        while table.pool.relieve() {}
+        while table.pool.reclaim_blocking() {}
         let guard = table.pool.pin();
         let blocks = table.pool.reachable(&mut |marker| table.trace(&guard, marker, |_, _| ()));
         let bytes: u64 = blocks.iter().map(|&(_, bytes)| bytes).sum();
@@ -432,6 +433,6 @@ fn recovery_resets_cursor_and_balance_once() {
     };
     assert_eq!(reopened(), [cursor_word(view.state, 0), 0, 0]);
     // Other processes use it.
-    pool.bring_up().done();
+    pool.initialize().done();
     assert_eq!(reopened(), set);
 }
