@@ -29,7 +29,7 @@ fn auth(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// There is one user, `default`; it takes any password while none is set.
+/// The only user is `default`. It accepts any password while none is configured.
 pub(super) fn check(shared: &Shared, user: &[u8], password: &[u8]) -> Outcome {
     let secret = shared.config.password();
     let right = same_secret(password, &secret) || secret.is_empty();

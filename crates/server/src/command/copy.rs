@@ -38,7 +38,7 @@ fn copy(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Says whether REPLACE is among them.
+/// Parses the options; returns whether REPLACE is given.
 fn parse_options(args: Args<'_>) -> Result<bool, Failure> {
     let (mut replace, mut at) = (false, 3);
     while at < args.len() {

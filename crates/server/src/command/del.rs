@@ -1,7 +1,7 @@
 //! DEL key [key ...], UNLINK key [key ...]
 //!
-//! Several keys are removed as one. Only in a pool that is so full that there is no room to write down which, each is removed by itself, so that it can be
-//! emptied.
+//! Several keys are removed as one atomic change. Only if the pool is too full for the list of such
+//! a change, each key is removed by itself, so that a full pool can be emptied.
 
 use terrace_protocol::Args;
 

@@ -1,4 +1,4 @@
-//! DELIFEQ key value, as Valkey has it
+//! DELIFEQ key value, from Valkey
 
 use terrace::Change;
 use terrace_protocol::Args;

@@ -1,7 +1,8 @@
-//! SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE: answered with what Terrace does instead.
+//! SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE: refused, with a hint about what Terrace does instead.
 //!
-//! Each of these means, in Redis, that what was written is now (or will soon be) in a file. A client that is told OK takes
-//! that for granted, so none of them is: here a write is durable, in the sense that the pool promises, when it is answered.
+//! In Redis each of these confirms that data is in a file now, or will be soon. A client relies on
+//! that, so none of them replies OK here. In Terrace a write is as durable as the pool promises
+//! when it is answered.
 
 use terrace_protocol::Args;
 

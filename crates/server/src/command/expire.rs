@@ -1,4 +1,5 @@
-//! EXPIRE key seconds, PEXPIRE key ms, EXPIREAT key unix-s, PEXPIREAT key unix-ms, each with [NX | XX | GT | LT]
+//! EXPIRE key seconds, PEXPIRE key ms, EXPIREAT key unix-s, PEXPIREAT key unix-ms, each with an
+//! optional [NX | XX | GT | LT]
 
 use terrace::Change;
 use terrace_protocol::Args;
@@ -97,7 +98,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether a key that expires at `old` may be made to expire at `new`. One that never expires counts as the latest.
+    /// Whether a key's expiry may change from `old` to `new`. No expiry counts as the latest.
     fn allow(&self, new: i64, old: Option<u64>) -> bool {
         let old = old.map(|old| i64::try_from(old).unwrap_or(i64::MAX));
         !(self.never_yet && old.is_some()

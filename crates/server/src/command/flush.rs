@@ -21,7 +21,7 @@ const fn family(name: &'static str) -> Command {
 }
 
 fn flush(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    // The keys are gone for everyone at once; memory is freed in the background either way.
+    // Both modes: the keys disappear at once for all clients, memory is freed in the background.
     if args.len() > 2 || args.len() == 2 && !args.is(1, "ASYNC") && !args.is(1, "SYNC") {
         return Err(Failure::SYNTAX);
     }

@@ -1,4 +1,4 @@
-//! GETRANGE key start end, and its old name SUBSTR
+//! GETRANGE key start end, and SUBSTR, its old name
 
 use terrace_protocol::{Args, Reply};
 

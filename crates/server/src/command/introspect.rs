@@ -87,7 +87,7 @@ fn info(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Refuses a reply that names of containers, many times over, would make very long.
+/// Limits the reply: the descriptions of containers are long, and a client may name one many times.
 fn check_length(bytes: usize) -> Outcome {
     if bytes > mget::REPLY_BYTES_MAX {
         return Err(Failure::Text("ERR the reply is more than 1 GiB: ask for fewer commands at a time"));
@@ -95,7 +95,7 @@ fn check_length(bytes: usize) -> Outcome {
     Ok(())
 }
 
-/// The command of this name, or the subcommand (`client|list`) with its container.
+/// The command with this name, or the subcommand (`client|list`) and its container.
 fn find(name: &[u8]) -> Option<(&'static Command, Option<&'static Command>)> {
     let Some(bar) = name.iter().position(|byte| *byte == b'|') else {
         return Some((table::lookup(name)?, None));
@@ -131,9 +131,9 @@ fn statuses(reply: &mut Reply<'_>, names: &[&str]) {
 }
 
 fn key_spec(reply: &mut Reply<'_>, spec: &KeySpec) {
-    let noted = !spec.notes.is_empty();
-    reply.map(3 + usize::from(noted));
-    if noted {
+    let has_notes = !spec.notes.is_empty();
+    reply.map(3 + usize::from(has_notes));
+    if has_notes {
         reply.bulk(b"notes");
         reply.bulk(spec.notes.as_bytes());
     }
@@ -216,11 +216,11 @@ fn getkeysandflags(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// A key, and what a command does with it.
+/// A key, and how a command uses it.
 type KeyUse<'a> = (&'a [u8], &'static [&'static str]);
 
-/// The keys among the arguments of a command, which stands with its name in `args`, and what it
-/// does with each.
+/// The keys among the arguments of a command, and how the command uses each. `args` begins with the
+/// command's name.
 fn keys_of(args: Args<'_>) -> Result<Vec<KeyUse<'_>>, Failure> {
     let container = table::lookup(args.name());
     let sub = container.filter(|command| !command.subcommands.is_empty());
@@ -241,7 +241,7 @@ fn keys_of(args: Args<'_>) -> Result<Vec<KeyUse<'_>>, Failure> {
         let first = place(spec.first);
         let last = if spec.last < 0 { args.len() - 1 } else { first + place(spec.last) };
         let access = match command.name {
-            // What SET does with its key depends on whether it is asked for what was there.
+            // How SET uses its key depends on the option GET.
             "set" if (3..args.len()).any(|at| args.is(at, "GET")) => &["RW", "access", "update"],
             "set" => &["OW", "update"][..],
             _ => spec.access,
@@ -267,7 +267,7 @@ fn list(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Whether the arguments of COMMAND LIST choose this command.
+/// Whether the arguments of COMMAND LIST select this command.
 fn is_listed(args: Args<'_>, command: &Command, name: &str) -> Result<bool, Failure> {
     let wanted = args.at(4);
     match () {

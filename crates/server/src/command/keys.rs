@@ -15,7 +15,7 @@ pub(super) static KEYS: Command = Command {
     ..Command::new("keys", 2, group::GENERIC, Run::General(keys))
 };
 
-/// Keys to ask of the store at a time.
+/// Keys per call of the store.
 const STEP: usize = 1024;
 
 pub(super) const TOO_MANY_STEPS: Failure =

@@ -23,7 +23,7 @@ static SUBCOMMANDS: [Command; 2] = [
     help::help(group::SERVER, 0),
 ];
 
-/// A record's header, its time of expiry and its slot in the index.
+/// Bytes of a record's header, its expiry and its slot in the index.
 const OVERHEAD: usize = 16 + 8 + 11;
 
 fn usage(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {

@@ -14,7 +14,7 @@ pub(super) static MGET: Command = Command {
     ..Command::new("mget", -2, group::STRING, Run::General(mget))
 };
 
-/// A reply of more bytes than this is refused: it would be held in memory whole.
+/// Maximum size of a reply, which is held in memory as a whole.
 pub(super) const REPLY_BYTES_MAX: usize = 1 << 30;
 
 fn mget(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {

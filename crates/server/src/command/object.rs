@@ -39,12 +39,12 @@ const fn own(
     }
 }
 
-/// Redis keeps a value longer than this apart from its object.
+/// Redis stores values up to this length inside their object, longer ones separately.
 const EMBEDDED_BYTES_MAX: usize = 44;
 
 fn encoding(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    // Redis decides when it writes, and keeps `raw` after APPEND and SETRANGE; Terrace keeps bytes only, and
-    // decides by them.
+    // Redis decides at the time of a write, and keeps `raw` after APPEND and SETRANGE. Terrace
+    // stores only bytes, and decides by them.
     cx.read(args.at(2), |reply, found| match found.map(|found| found.value) {
         None => reply.null(),
         Some(value) if parse_i64(value).is_some() => reply.bulk(b"int"),
@@ -61,14 +61,14 @@ fn refcount(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn freq(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    not_kept(cx, args, "ERR Terrace evicts nothing and counts no uses of keys")
+    refuse(cx, args, "ERR Terrace evicts nothing and counts no uses of keys")
 }
 
 fn idletime(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    not_kept(cx, args, "ERR Terrace evicts nothing and keeps no time of last use of keys")
+    refuse(cx, args, "ERR Terrace evicts nothing and keeps no time of last use of keys")
 }
 
-fn not_kept(cx: &mut Context<'_>, args: Args<'_>, why: &'static str) -> Outcome {
+fn refuse(cx: &mut Context<'_>, args: Args<'_>, why: &'static str) -> Outcome {
     cx.read(args.at(2), |reply, found: Option<Found<'_>>| match found {
         Some(_) => Err(Failure::Text(why)),
         None => {

@@ -46,7 +46,7 @@ fn renamenx(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Moves a key with its time of expiry; says whether it did.
+/// Moves a key with its expiry; returns whether it did.
 fn move_key(keys: &mut dyn Keyspace, from: &[u8], to: &[u8], replace: bool) -> Result<bool, Failure> {
     let mut source = None;
     keys.read(from, &mut |found| source = found.map(|found| (found.value.to_vec(), found.expires_at)))?;

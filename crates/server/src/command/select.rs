@@ -17,7 +17,7 @@ fn run(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Refuses any database but the one there is.
+/// Refuses any database but 0.
 pub(super) fn database(index: &[u8]) -> Outcome {
     match i32::try_from(parse::integer(index)?) {
         Ok(0) => Ok(()),

@@ -62,7 +62,7 @@ fn answer(reply: &mut Reply<'_>, found: Option<Found<'_>>, time: impl Fn(u64) ->
     Ok(())
 }
 
-/// To the nearest second, as Redis rounds.
+/// Rounds to the nearest second, as Redis does.
 fn in_seconds(ms: u64) -> u64 {
     ms.saturating_add(500) / 1000
 }

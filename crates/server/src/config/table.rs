@@ -5,17 +5,17 @@ use super::value::Kind;
 /// One setting.
 #[derive(Debug)]
 pub struct Setting {
-    /// For programs.
+    /// Identifies the setting in code.
     pub key: Key,
-    /// Its name in CONFIG GET and SET: Redis's, where Redis has it.
+    /// Name in CONFIG GET and SET, as in Redis if Redis has it.
     pub name: &'static str,
-    /// Its flag, without `--`; empty: none.
+    /// Name of the flag, without `--`; empty: none.
     pub flag: &'static str,
-    /// Its environment variable; empty: none.
+    /// Name of the environment variable; empty: none.
     pub env: &'static str,
-    /// What it may be.
+    /// Kind of its value.
     pub kind: Kind,
-    /// What it is when no one says otherwise.
+    /// Default value.
     pub default: &'static str,
     /// Whether CONFIG SET may change it.
     pub live: bool,
@@ -63,7 +63,7 @@ pub enum Key {
 }
 
 impl Setting {
-    /// Whether `text` is a value of this setting; the error says why not.
+    /// Whether `text` is a valid value of this setting; the error says why not.
     pub fn check(&self, text: &str) -> Result<(), String> {
         self.kind.parse(text).map(|_| ())
     }
@@ -89,7 +89,7 @@ const fn line(
     Setting { key, name, flag, env, kind, default, live, doc }
 }
 
-/// A setting of Redis that has one honest answer here.
+/// A setting of Redis that has a fixed value in Terrace.
 const fn fact(key: Key, name: &'static str, answer: &'static str, why: &'static str) -> Setting {
     line(key, [name, "", ""], Kind::Fact(why), answer, FIXED, why)
 }

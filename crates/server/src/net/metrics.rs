@@ -1,4 +1,4 @@
-//! The metrics, in OpenMetrics text: read from the counters at each scrape, so that serving costs nothing for them.
+//! The metrics, in OpenMetrics text. A scrape reads the counters, so requests cost nothing extra.
 
 use std::{
     fmt,
@@ -20,13 +20,13 @@ use super::{
 use crate::{config::Key, shared::Shared};
 use terrace::{Costs, Holder};
 
-/// What a scrape shows.
+/// The metrics of one server.
 pub(crate) struct Metrics {
     registry: Registry,
 }
 
 impl Metrics {
-    /// Of one server.
+    /// Registers the metrics of a server.
     pub(crate) fn new(shared: Arc<Shared>, hub: Arc<Hub>) -> Metrics {
         let mut registry = Registry::with_prefix("terrace");
         registry.register_collector(Box::new(Source { shared, hub, huge_pages: Mutex::default() }));
@@ -43,7 +43,7 @@ impl Metrics {
 struct Source {
     shared: Arc<Shared>,
     hub: Arc<Hub>,
-    /// When it was asked, and the answer.
+    /// The time of the last query, and its result.
     huge_pages: Mutex<Option<(u64, u64)>>,
 }
 
@@ -65,7 +65,7 @@ impl Collector for Source {
     }
 }
 
-/// One page being written. Units come last in names.
+/// A page while it is written. Units come last in names.
 struct Page<'a> {
     encoder: DescriptorEncoder<'a>,
 }
@@ -89,15 +89,15 @@ impl Page<'_> {
         gauge.encode(self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
     }
 
-    /// A gauge for each of the processes that share the pool: whether something is so of it.
-    fn sharers(&mut self, name: &str, help: &str, is_so: &[(&Holder, bool)]) -> fmt::Result {
+    /// A gauge for each process that shares the pool: whether a condition holds for it.
+    fn sharers(&mut self, name: &str, help: &str, holds: &[(&Holder, bool)]) -> fmt::Result {
         let mut all = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        is_so.iter().try_for_each(|(sharer, is_so)| {
+        holds.iter().try_for_each(|(sharer, holds)| {
             let number = sharer.pid.to_string();
-            // A number of another namespace means nothing here.
+            // A process id of another namespace identifies no process here.
             let pid = if sharer.is_here { number } else { format!("{number} elsewhere") };
             let labels = [("pid", pid), ("program", sharer.program.clone())];
-            ConstGauge::new(u64::from(*is_so)).encode(all.encode_family(&labels)?)
+            ConstGauge::new(u64::from(*holds)).encode(all.encode_family(&labels)?)
         })
     }
 
@@ -107,7 +107,8 @@ impl Page<'_> {
 }
 
 impl Source {
-    /// What the kernel says costs it a walk over the mapping, so it is asked every ten seconds at most.
+    /// The pool's bytes on huge pages. The kernel walks the mapping, so this asks at most every ten
+    /// seconds.
     fn huge_page_bytes(&self) -> u64 {
         let mut known = self.huge_pages.lock().unwrap_or_else(PoisonError::into_inner);
         let now = coarse_ms();
@@ -201,11 +202,12 @@ impl Source {
         self.costs(page, stats.costs)
     }
 
-    /// Who else has the pool open. (Looked for at each scrape, by locks of the file and in /proc; nobody is waited for.)
+    /// The other processes that have the pool open. Found at each scrape by locks of the file and
+    /// in /proc; this waits for no process.
     fn sharing(&self, page: &mut Page<'_>) -> fmt::Result {
         let others = self.shared.store.others();
-        let each = |is_so: fn(&Holder) -> bool| -> Vec<(&Holder, bool)> {
-            others.iter().map(|other| (other, is_so(other))).collect()
+        let each = |holds: fn(&Holder) -> bool| -> Vec<(&Holder, bool)> {
+            others.iter().map(|other| (other, holds(other))).collect()
         };
         page.gauge("sharers", "Other processes that share the pool", others.len() as u64)?;
         page.sharers(
