@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_is_a_value_of_its_kind_and_every_key_finds_its_line() {
+    fn setting_defaults_are_valid_and_keys_match_table() {
         for (at, setting) in TABLE.iter().enumerate() {
             assert_eq!(setting.key as usize, at, "{}", setting.name);
             assert!(setting.kind.parse(setting.default).is_ok(), "{}", setting.name);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn live_settings_change_and_others_do_not() {
+    fn set_changes_only_live_settings() {
         let config = Config::default();
         assert_eq!(config.set("MaxClients", b"12"), Ok(()));
         assert_eq!(get(&config, "maxclients"), [("maxclients".into(), "12".into())]);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_can_be_tried_without_making_it() {
+    fn check_changes_nothing() {
         let config = Config::default();
         assert_eq!(config.check("maxclients", b"12"), Ok(()));
         assert_eq!(config.check("appendonly", b"no"), Ok(()));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_terrace_lacks_is_said_and_what_holds_is_confirmed() {
+    fn fact_refuses_other_values_and_confirms_its_own() {
         let config = Config::default();
         assert_eq!(config.set("appendonly", b"no"), Ok(()));
         assert!(
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn size_asks_the_pool_to_grow_and_keeps_the_old_value_when_it_cannot() {
+    fn size_grows_pool_or_keeps_old_value() {
         let config = Config::default();
         config.on_grow(|bytes| if bytes > 8 << 30 { Err("the disk is full".into()) } else { Ok(bytes) });
         assert_eq!(config.set("size", b"8gb"), Ok(()));

@@ -90,7 +90,7 @@ const KEYS_PER_PIN: usize = 1024;
 fn past_damage(scanned: Result<u64, ReadError>) -> Result<u64, Failure> {
     match scanned {
         Err(ref error @ ReadError::Skipped { next, .. }) => {
-            log::warn!("a scan has gone on behind damage: {error}");
+            log::warn!("a scan continued after damaged records: {error}");
             Ok(next)
         }
         scanned => Ok(scanned?),

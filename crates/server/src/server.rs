@@ -104,10 +104,13 @@ impl Server {
             let fault = match catch_unwind(AssertUnwindSafe(run)) {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => "a fault in Terrace, reported above".into(),
+                Err(_) => "a panic, reported above: a bug in Terrace".into(),
             };
             let thread = std::thread::current();
-            log::error!("the thread {} ended: {fault}; ending the server", thread.name().unwrap_or_default());
+            log::error!(
+                "the thread {} failed: {fault}; stopping the server",
+                thread.name().unwrap_or_default()
+            );
             stopper.hub.record_failure();
             stopper.stop();
         };
@@ -162,7 +165,7 @@ fn raise_file_limit(shared: &Shared) {
     };
     if current < wanted {
         let clients = current.saturating_sub(OWN_DESCRIPTORS).max(1);
-        log::warn!("only {clients} clients at once: the system allows {current} open files (ulimit -n)");
+        log::warn!("only {clients} clients at a time: the system allows {current} open files (ulimit -n)");
         shared.config.record(Key::MaxClients, clients);
     }
 }
@@ -196,7 +199,7 @@ pub struct ServeError;
 
 impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the server ended by a fault in Terrace; what it had answered is in the pool")
+        f.write_str("a thread of the server failed, see the log; every answered write is in the pool")
     }
 }
 

@@ -8,7 +8,7 @@ use crate::shared::Shared;
 pub(super) static AUTH: Command = Command {
     flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::NO_AUTH | flag::ALLOW_BUSY,
     categories: category::CONNECTION,
-    summary: "Says who the client is.",
+    summary: "Authenticates the client.",
     ..Command::new("auth", -2, group::CONNECTION, Run::General(auth))
 };
 

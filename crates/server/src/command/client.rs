@@ -11,17 +11,17 @@ pub(super) static CLIENT: Command = Command {
     since: "2.4.0",
     complexity: "Depends on subcommand.",
     is_long: Some(crate::session::has_many_clients),
-    summary: "About connections.",
+    summary: "Commands about connections.",
     subcommands: &SUBCOMMANDS,
     ..Command::new("client", -2, group::CONNECTION, Run::Container)
 };
 
 static SUBCOMMANDS: [Command; 9] = [
-    Command { since: "5.0.0", summary: "The number of this connection.", ..own("id", 2, id) },
+    Command { since: "5.0.0", summary: "The id of this connection.", ..own("id", 2, id) },
     Command {
         since: "6.2.0",
         tips: &["nondeterministic_output"],
-        summary: "What is known of this connection.",
+        summary: "Information about this connection.",
         ..own("info", 2, info)
     },
     Command {
@@ -29,7 +29,7 @@ static SUBCOMMANDS: [Command; 9] = [
         since: "2.4.0",
         tips: &["nondeterministic_output"],
         complexity: "O(N) where N is the number of connections",
-        summary: "What is known of every connection.",
+        summary: "Information about all connections.",
         ..own("list", -2, list)
     },
     Command { since: "2.6.9", summary: "Names this connection.", ..own("setname", 3, setname) },
@@ -37,18 +37,18 @@ static SUBCOMMANDS: [Command; 9] = [
     Command {
         since: "7.2.0",
         tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-        summary: "Tells which library the client is.",
+        summary: "Sets the name or version of the client's library.",
         ..own("setinfo", 4, setinfo)
     },
     Command {
         flags: PLAIN | flag::ADMIN,
         since: "7.0.0",
-        summary: "Notes whether memory may be taken back from this connection; none ever is.",
+        summary: "Sets the no-evict flag of this connection; Terrace never evicts clients.",
         ..own("no-evict", 3, no_evict)
     },
     Command {
         since: "7.2.0",
-        summary: "Notes whether this connection's reads count as use of a key; no read does.",
+        summary: "Sets the no-touch flag of this connection; Terrace keeps no time of last use.",
         ..own("no-touch", 3, no_touch)
     },
     help::help(group::CONNECTION, category::CONNECTION),

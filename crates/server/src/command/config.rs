@@ -26,8 +26,8 @@ static SUBCOMMANDS: [Command; 5] = [
         summary: "Changes settings.",
         ..own("set", -4, "2.0.0", set)
     },
-    Command { summary: "Sets the counters of INFO back to zero.", ..own("resetstat", 2, "2.0.0", resetstat) },
-    Command { summary: "Refused: Terrace reads no file of settings.", ..own("rewrite", 2, "2.8.0", rewrite) },
+    Command { summary: "Resets the counters of INFO to zero.", ..own("resetstat", 2, "2.0.0", resetstat) },
+    Command { summary: "Refused: Terrace has no configuration file.", ..own("rewrite", 2, "2.8.0", rewrite) },
     help::help(group::SERVER, 0),
 ];
 

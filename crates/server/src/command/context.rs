@@ -37,7 +37,7 @@ impl Context<'_> {
             tally.count_lookup(found.is_some());
             result = look.take().map(|look| look(reply, found));
         })?;
-        result.ok_or(Failure::Text("ERR the store did not answer a read"))
+        result.ok_or(Failure::Text("ERR internal error: the store did not complete a read"))
     }
 
     /// Whether a key exists; counts a hit or a miss.
@@ -72,5 +72,5 @@ pub fn modify<R>(
         last = Some(result);
         change
     })?;
-    last.ok_or(Failure::Text("ERR the store did not ask what to change"))
+    last.ok_or(Failure::Text("ERR internal error: the store did not complete a change"))
 }

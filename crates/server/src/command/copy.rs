@@ -12,7 +12,7 @@ pub(super) static COPY: Command = Command {
     since: "6.2.0",
     complexity: "O(N) where N is the length of the value",
     is_long: Some(crate::session::may_wait),
-    summary: "Copies a value and when it expires to another key; 1 if it did, 0 if not.",
+    summary: "Copies a value with its expiry to another key; 1 if copied, 0 if not.",
     ..Command::new("copy", -3, group::GENERIC, Run::General(copy))
 };
 

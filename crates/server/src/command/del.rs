@@ -9,12 +9,12 @@ use super::*;
 use crate::{keyspace::Keyspace, session};
 
 pub(super) static DEL: Command =
-    Command { summary: "Removes keys; answers with how many were there.", ..family("del") };
+    Command { summary: "Removes keys; replies with the number removed.", ..family("del") };
 
 pub(super) static UNLINK: Command = Command {
     flags: flag::WRITE | flag::FAST,
     since: "4.0.0",
-    summary: "Removes keys, as DEL: memory is always freed in the background here.",
+    summary: "Removes keys like DEL; Terrace always frees memory in the background.",
     ..family("unlink")
 };
 

@@ -24,7 +24,7 @@ pub(super) static LASTSAVE: Command = Command {
 const fn family(name: &'static str, arity: i32) -> Command {
     Command {
         flags: flag::ADMIN | flag::NOSCRIPT | flag::NO_ASYNC_LOADING,
-        summary: "Refused: a write is in the pool when it is answered, and no other file is written.",
+        summary: "Refused: a write is in the pool when it is answered; Terrace writes no other file.",
         ..Command::new(name, arity, group::SERVER, Run::General(refuse))
     }
 }
@@ -32,6 +32,6 @@ const fn family(name: &'static str, arity: i32) -> Command {
 fn refuse(_: &mut Context<'_>, _: Args<'_>) -> Outcome {
     Err(Failure::Text(
         "ERR Terrace writes no snapshots or logs: each write is in the pool, with the durability of INFO's `persistence` section, \
-         when it is answered; for a copy in a file use `terrace dump`",
+         when it is answered; to copy the data to a file, use `terrace dump`",
     ))
 }

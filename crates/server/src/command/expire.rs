@@ -8,19 +8,19 @@ use super::*;
 use crate::command::expiry::Unit;
 
 pub(super) static EXPIRE: Command = Command {
-    summary: "Makes a key expire after some seconds; 1 if it did, 0 if not.",
+    summary: "Sets the expiry of a key in seconds; 1 if set, 0 if not.",
     ..family("expire", "1.0.0", expire)
 };
 pub(super) static PEXPIRE: Command = Command {
-    summary: "Makes a key expire after some milliseconds; 1 if it did, 0 if not.",
+    summary: "Sets the expiry of a key in milliseconds; 1 if set, 0 if not.",
     ..family("pexpire", "2.6.0", pexpire)
 };
 pub(super) static EXPIREAT: Command = Command {
-    summary: "Makes a key expire at a Unix second; 1 if it did, 0 if not.",
+    summary: "Sets the expiry of a key to a Unix second; 1 if set, 0 if not.",
     ..family("expireat", "1.2.0", expireat)
 };
 pub(super) static PEXPIREAT: Command = Command {
-    summary: "Makes a key expire at a Unix millisecond; 1 if it did, 0 if not.",
+    summary: "Sets the expiry of a key to a Unix millisecond; 1 if set, 0 if not.",
     ..family("pexpireat", "2.6.0", pexpireat)
 };
 

@@ -15,7 +15,7 @@ const fn family(name: &'static str) -> Command {
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         complexity: "O(N) where N is the number of keys",
         is_long: Some(session::has_many_keys),
-        summary: "Removes every key.",
+        summary: "Removes all keys.",
         ..Command::new(name, -1, group::SERVER, Run::General(flush))
     }
 }

@@ -26,7 +26,7 @@ pub(super) static INFO: Command = Command {
     categories: category::DANGEROUS,
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
     is_long: Some(crate::session::has_many_clients),
-    summary: "What the server is and has done, by section.",
+    summary: "Information and statistics about the server, by section.",
     ..Command::new("info", -1, group::SERVER, Run::General(info))
 };
 
@@ -368,7 +368,7 @@ fn human(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn bytes_for_people() {
+    fn bytes_are_formatted_for_people() {
         let texts = [0, 1023, 1024, 1536, 3 << 20, 5 << 30].map(super::human);
         assert_eq!(texts, ["0B", "1023B", "1.00K", "1.50K", "3.00M", "5.00G"]);
     }

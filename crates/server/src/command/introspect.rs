@@ -10,36 +10,36 @@ pub(super) static COMMAND: Command = Command {
     tips: &["nondeterministic_output_order"],
     since: "2.8.13",
     complexity: "O(N) where N is the number of commands",
-    summary: "What commands there are.",
+    summary: "Describes all commands.",
     subcommands: &SUBCOMMANDS,
     ..Command::new("command", -1, group::SERVER, Run::General(all))
 };
 
 static SUBCOMMANDS: [Command; 7] = [
-    Command { summary: "How many commands there are.", ..own("count", 2, "2.8.13", count) },
+    Command { summary: "The number of commands.", ..own("count", 2, "2.8.13", count) },
     Command {
         tips: &["nondeterministic_output_order"],
-        summary: "What commands do, for people.",
+        summary: "Documentation of commands.",
         ..own("docs", -2, "7.0.0", docs)
     },
     Command {
         complexity: "O(N) where N is the number of arguments",
-        summary: "Which arguments of a command are keys.",
+        summary: "The keys among the arguments of a command.",
         ..own("getkeys", -4, "2.8.13", getkeys)
     },
     Command {
         complexity: "O(N) where N is the number of arguments",
-        summary: "Which arguments of a command are keys, and what it does with them.",
+        summary: "The keys among the arguments of a command, and how it uses them.",
         ..own("getkeysandflags", -4, "7.0.0", getkeysandflags)
     },
     Command {
         tips: &["nondeterministic_output_order"],
-        summary: "Arity, flags and keys of commands, for programs.",
+        summary: "Arity, flags and key positions of commands.",
         ..own("info", -2, "2.8.13", info)
     },
     Command {
         tips: &["nondeterministic_output_order"],
-        summary: "The names of the commands, or of some.",
+        summary: "The names of all commands, or of those that match a filter.",
         ..own("list", -2, "7.0.0", list)
     },
     help::help(group::SERVER, category::CONNECTION),
@@ -90,7 +90,7 @@ fn info(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 /// Limits the reply: the descriptions of containers are long, and a client may name one many times.
 fn check_length(bytes: usize) -> Outcome {
     if bytes > mget::REPLY_BYTES_MAX {
-        return Err(Failure::Text("ERR the reply is more than 1 GiB: ask for fewer commands at a time"));
+        return Err(Failure::Text("ERR the reply is larger than 1 GiB: request fewer commands at a time"));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use super::*;
 pub(super) static MEMORY: Command = Command {
     since: "4.0.0",
     complexity: "Depends on subcommand.",
-    summary: "About memory.",
+    summary: "Commands about memory.",
     subcommands: &SUBCOMMANDS,
     ..Command::new("memory", -2, group::SERVER, Run::Container)
 };
@@ -17,7 +17,7 @@ static SUBCOMMANDS: [Command; 2] = [
         flags: flag::READONLY,
         keys: &[KeySpec::at(2, &["RO"])],
         since: "4.0.0",
-        summary: "Bytes of the pool that a key and its value take, about.",
+        summary: "Approximate number of bytes of the pool that a key and its value use.",
         ..Command::new("usage", -3, group::SERVER, Run::General(usage))
     },
     help::help(group::SERVER, 0),

@@ -8,19 +8,26 @@ use crate::keyspace::Found;
 pub(super) static OBJECT: Command = Command {
     since: "2.2.3",
     complexity: "Depends on subcommand.",
-    summary: "How values are kept.",
+    summary: "Information about how values are stored.",
     subcommands: &SUBCOMMANDS,
     ..Command::new("object", -2, group::GENERIC, Run::Container)
 };
 
 static SUBCOMMANDS: [Command; 5] = [
     Command {
-        summary: "The name Redis has for how it would keep the value.",
+        summary: "The encoding that Redis would use for the value.",
         ..own("encoding", "2.2.3", encoding)
     },
-    Command { since: "4.0.0", summary: "Refused: Terrace counts no uses.", ..own("freq", "4.0.0", freq) },
+    Command {
+        since: "4.0.0",
+        summary: "Refused: Terrace does not count uses.",
+        ..own("freq", "4.0.0", freq)
+    },
     Command { summary: "Refused: Terrace keeps no time of last use.", ..own("idletime", "2.2.3", idletime) },
-    Command { summary: "How many share the value: 1.", ..own("refcount", "2.2.3", refcount) },
+    Command {
+        summary: "The number of references to the value: always 1.",
+        ..own("refcount", "2.2.3", refcount)
+    },
     help::help(group::GENERIC, category::KEYSPACE),
 ];
 
@@ -61,11 +68,11 @@ fn refcount(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn freq(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    refuse(cx, args, "ERR Terrace evicts nothing and counts no uses of keys")
+    refuse(cx, args, "ERR Terrace evicts no keys and does not count their uses")
 }
 
 fn idletime(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    refuse(cx, args, "ERR Terrace evicts nothing and keeps no time of last use of keys")
+    refuse(cx, args, "ERR Terrace evicts no keys and keeps no time of their last use")
 }
 
 fn refuse(cx: &mut Context<'_>, args: Args<'_>, why: &'static str) -> Outcome {

@@ -10,9 +10,9 @@ pub(super) static SCAN: Command = Command {
     categories: category::KEYSPACE,
     tips: &["nondeterministic_output", "request_policy:special"],
     since: "2.8.0",
-    complexity: "O(1) a call, O(N) for all N keys",
+    complexity: "O(1) per call, O(N) for all N keys",
     is_long: Some(|_, _, args| Options::parse(args).is_ok_and(|options| options.count > MANY)),
-    summary: "Goes through the keys in steps; misses none that is there throughout.",
+    summary: "Iterates over the keys in steps; returns every key that is present throughout.",
     ..Command::new("scan", -2, group::GENERIC, Run::General(scan))
 };
 

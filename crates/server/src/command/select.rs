@@ -7,7 +7,7 @@ use super::*;
 pub(super) static SELECT: Command = Command {
     flags: flag::LOADING | flag::STALE | flag::FAST,
     categories: category::CONNECTION,
-    summary: "Chooses a database: there is one, 0.",
+    summary: "Selects a database; only 0 exists.",
     ..Command::new("select", 2, group::CONNECTION, Run::General(run))
 };
 

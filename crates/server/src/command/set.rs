@@ -13,7 +13,7 @@ pub(super) static SET: Command = Command {
         notes: "RW and ACCESS due to the optional `GET` argument",
         ..KeySpec::first(&["RW", "access", "update", "variable_flags"])
     }],
-    summary: "Writes a value, whatever was there; options make it conditional, or make it expire.",
+    summary: "Sets the value of a key; options set a condition or an expiry.",
     as_put: Some(as_put),
     ..Command::new("set", -3, group::STRING, Run::General(set))
 };

@@ -271,7 +271,7 @@ mod tests {
     use crate::command::table;
 
     #[test]
-    fn every_line_is_of_a_command_and_says_its_arity() {
+    fn syntax_lines_match_commands_and_arities() {
         let names: Vec<String> = table::names().collect();
         for (name, _) in SYNTAX {
             assert!(names.iter().any(|known| known == name), "{name}");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_as_they_are_meant() {
+    fn syntax_lines_are_parsed() {
         let read = |syntax| Reader { rest: syntax }.sequence();
         let names = |arguments: &[Argument]| {
             arguments.iter().map(|argument| argument.name.clone()).collect::<Vec<_>>()

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_is_found_in_any_case_and_nothing_else_is() {
+    fn lookup_finds_commands_in_any_case_only() {
         for command in TABLE {
             assert_eq!(lookup(command.name.as_bytes()).unwrap().name, command.name);
             assert_eq!(lookup(command.name.to_uppercase().as_bytes()).unwrap().name, command.name);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_in_order_and_spread() {
+    fn table_names_are_unique_and_spread() {
         let files: Vec<&str> = TABLE.iter().map(|command| command.name).collect();
         let mut unique = files.clone();
         unique.sort_unstable();

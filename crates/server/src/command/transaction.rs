@@ -17,7 +17,7 @@ use crate::{
 
 pub(super) static MULTI: Command = Command {
     flags: FLAGS | flag::FAST | flag::ALLOW_BUSY,
-    summary: "Begins to queue commands.",
+    summary: "Starts a transaction; later commands are queued.",
     ..family("multi", 1, multi)
 };
 
@@ -25,7 +25,7 @@ pub(super) static EXEC: Command = Command {
     flags: FLAGS | flag::SKIP_SLOWLOG,
     is_long: Some(exec_is_long),
     complexity: "Depends on commands in the transaction",
-    summary: "Runs the queued commands as one; null if a watched key has changed.",
+    summary: "Runs the queued commands atomically; null if a watched key has changed.",
     ..family("exec", 1, exec)
 };
 
@@ -33,7 +33,7 @@ pub(super) static DISCARD: Command = Command {
     flags: FLAGS | flag::FAST | flag::ALLOW_BUSY,
     since: "2.0.0",
     complexity: "O(N) where N is the number of queued commands",
-    summary: "Forgets the queued commands.",
+    summary: "Discards the queued commands.",
     ..family("discard", 1, discard)
 };
 
@@ -42,14 +42,14 @@ pub(super) static WATCH: Command = Command {
     keys: &[KeySpec::every(1, &["RO"])],
     since: "2.2.0",
     complexity: "O(1) for each key",
-    summary: "Lets the next EXEC run only if these keys do not change before.",
+    summary: "Makes the next EXEC do nothing if one of these keys changes before it.",
     ..family("watch", -2, watch)
 };
 
 pub(super) static UNWATCH: Command = Command {
     flags: FLAGS | flag::FAST | flag::ALLOW_BUSY,
     since: "2.2.0",
-    summary: "Forgets the watched keys.",
+    summary: "Stops watching all keys.",
     ..family("unwatch", 1, unwatch)
 };
 
@@ -83,7 +83,9 @@ impl Multi {
     pub(crate) fn push(&mut self, command: &Command, args: Args<'_>, is_long: bool) -> Outcome {
         if self.queue.bytes() > QUEUE_BYTES_MAX {
             self.broken = true;
-            return Err(Failure::Text("ERR the transaction is longer than 1 GiB: send less at a time"));
+            return Err(Failure::Text(
+                "ERR the queued commands are larger than 1 GiB: use smaller transactions",
+            ));
         }
         self.has_long |= is_long;
         let is_put = command.as_put.is_some_and(|as_put| as_put(args, 0).is_some());

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_units() {
+    fn size_units_are_parsed() {
         for (text, bytes) in [
             ("0", 0),
             ("1024", 1024),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sizes_are_the_least_and_the_most() {
+    fn size_range_is_parsed() {
         assert_eq!(parse_sizes("1mb..64mb"), Some((1 << 20, 64 << 20)));
         assert_eq!(parse_sizes("0"), Some((0, 0)));
         for text in ["", "..", "1mb..", "..1mb", "1mb...2mb", "1mb-2mb"] {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_written_for_people() {
+    fn sizes_are_formatted_for_people() {
         for (bytes, text) in
             [(0, "0 B"), (1023, "1023 B"), (4 << 30, "4.0 GiB"), (41 << 20, "41 MiB"), (1536, "1.5 KiB")]
         {
@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn wanted_values_are_described() {
+    fn valid_values_are_described() {
         assert_eq!(Kind::Number { min: 0, max: 9 }.wanted(), "a number from 0 to 9");
         assert_eq!(Kind::Size { min: 1 << 20 }.wanted(), "a size of 1.0 MiB at least, as in 512mb or 4GiB");
         assert_eq!(Kind::Choice(&["a", "b"]).wanted(), "a or b");
     }
 
     #[test]
-    fn values_of_the_wrong_kind_are_refused() {
+    fn invalid_values_are_refused() {
         assert!(Kind::Number { min: 1, max: 5 }.parse("6").is_err());
         assert!(Kind::Number { min: 1, max: 5 }.parse("-1").is_err());
         assert!(Kind::Switch.parse("maybe").is_err());

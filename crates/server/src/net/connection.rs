@@ -343,7 +343,7 @@ impl Connection {
         // The state of the session and its output is unknown. A client without a reply knows that.
         count(&turn.counters.panics);
         let id = self.session.as_ref().map_or(0, Session::id);
-        log::error!("a command of client {id} hit a fault in Terrace; closed it");
+        log::error!("a command of client {id} panicked: a bug in Terrace; closed the connection");
         Round::Then(Next::Close)
     }
 
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn reset_starts_the_time_to_authenticate_anew() {
+    fn reset_restarts_the_time_to_authenticate() {
         let store = terrace::Store::options().anonymous().create().unwrap();
         let shared = Arc::new(Shared::new(store, Config::default()));
         shared.config.set("requirepass", b"secret").unwrap();
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_gives_back_what_went_in_in_order_and_then_keeps_nothing() {
+    fn backlog_keeps_order_and_frees_its_memory() {
         let mut backlog = Backlog::default();
         let mut seen = Vec::new();
         let mut expected = Vec::new();

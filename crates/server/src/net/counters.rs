@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_lands_at_the_first_bound_that_is_not_below_it() {
+    fn sample_counts_in_first_bucket_with_bound_not_below_it() {
         let counters = Counters::default();
         for ns in [1, 256, 257, 384, 385, u64::MAX / 2] {
             counters.record_latency(ns);

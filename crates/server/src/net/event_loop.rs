@@ -234,7 +234,7 @@ impl EventLoop {
         let timed_out: Vec<usize> = self.connections.iter().filter_map(timed_out).collect();
         for key in timed_out {
             count(&turn.counters.timeouts);
-            log::debug!("closed a connection whose time was up: see timeout and auth-timeout");
+            log::debug!("closed a connection after a timeout: see timeout and auth-timeout");
             self.close(key);
         }
     }

@@ -125,8 +125,8 @@ fn backlog(config: &Config) -> i32 {
         && most < wanted
     {
         log::warn!(
-            "only {most} connections may wait to be accepted, not {wanted} (tcp-backlog): the kernel's \
-             net.core.somaxconn allows no more"
+            "only {most} connections may wait to be accepted, not {wanted} (tcp-backlog): limited by \
+             the kernel's net.core.somaxconn"
         );
         config.record(Key::TcpBacklog, most);
     }
@@ -205,23 +205,23 @@ impl ListenError {
     pub fn hints(&self) -> Vec<String> {
         match self {
             ListenError::PortInUse { address, flag } => vec![
-                format!("to see which: ss -ltnp 'sport = :{}'", address.port()),
+                format!("to see which program: ss -ltnp 'sport = :{}'", address.port()),
                 format!("to use another port: {flag} PORT"),
             ],
             ListenError::Tcp { flag, source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                vec![format!("ports below 1024 are the administrator's; to use another: {flag} PORT")]
+                vec![format!("only root may use ports below 1024; to use another: {flag} PORT")]
             }
             ListenError::Tcp { .. } | ListenError::Address { .. } => {
                 vec!["--bind takes addresses of this machine: ip -brief address".into()]
             }
             ListenError::NoPassword { .. } => vec![
-                "whoever reaches that address could read and delete everything".into(),
+                "any client that reaches that address could read and delete all data".into(),
                 "give clients a password: TERRACE_PASSWORD=... or --password-file FILE".into(),
                 "or serve this machine only: --bind 127.0.0.1".into(),
             ],
             ListenError::UnixInUse { .. } => vec!["to use another: --unix PATH".into()],
             ListenError::NotASocket { .. } => {
-                vec!["it is left as it is; move it, or use another: --unix PATH".into()]
+                vec!["move that file, or use another: --unix PATH".into()]
             }
             ListenError::Unix { path, source } => match source.kind() {
                 io::ErrorKind::NotFound => vec![format!(
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn another_address_needs_a_password() {
+    fn non_loopback_address_requires_password() {
         for bind in ["0.0.0.0", "*", "127.0.0.1 0.0.0.0", "[::]"] {
             let open = config(&[("bind", bind), ("port", "1")]);
             assert!(matches!(Listeners::bind(&open), Err(ListenError::NoPassword { .. })));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn default_metrics_port_gives_way_and_a_chosen_one_does_not() {
+    fn occupied_metrics_port_is_skipped_only_by_default() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port();
         let chosen = config(&[("port", "0"), ("metrics-port", &port.to_string())]);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_and_nowhere_to_listen_are_said() {
+    fn bind_errors_name_the_cause() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port().to_string();
         let error = Listeners::bind(&config(&[("port", &port)])).unwrap_err();

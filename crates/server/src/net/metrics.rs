@@ -135,15 +135,16 @@ impl Source {
         let rejected = read(&stats.connections_rejected);
         page.counter("connections_rejected", "Connections refused because of maxclients", rejected)?;
         let timeouts = read(&counters.timeouts);
-        page.counter("connections_timed_out", "Connections closed for their silence", timeouts)?;
+        page.counter("connections_timed_out", "Connections closed by timeout or auth-timeout", timeouts)?;
         page.counter("accept_failures", "Failures to accept a connection", read(&counters.accept_failures))?;
         page.counter("bytes_in", "Bytes read from clients", read(&stats.bytes_in))?;
         page.counter("bytes_out", "Bytes written to clients", read(&stats.bytes_out))?;
-        page.counter("faults", "Faults in Terrace that were contained", read(&counters.panics))
+        page.counter("faults", "Panics of commands; each closed one connection", read(&counters.panics))
     }
 
     fn latency(&self, page: &mut Page<'_>) -> fmt::Result {
-        const HELP: &str = "Time from having read requests to having written their replies, of one turn in 64 of a connection";
+        const HELP: &str =
+            "Time from reading requests to having written their replies, for one in 64 turns of a connection";
         let seen = self.hub.counters.latencies();
         let bounds = BOUNDS.iter().map(|&ns| seconds(ns)).chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(seen.counts).collect();
@@ -158,35 +159,31 @@ impl Source {
         let stats = self.shared.store.stats();
         page.info("pool", "The pool that is served", &[("path", self.shared.config.text(Key::Pool))])?;
         let shared = self.shared.config.is_on(Key::Shared);
-        page.gauge("pool_shared", "Whether other processes may have it open, too", u64::from(shared))?;
-        page.gauge(
-            "records",
-            "Keys, those that have expired but were not swept yet among them",
-            stats.records,
-        )?;
+        page.gauge("pool_shared", "Whether other processes may have the pool open too", u64::from(shared))?;
+        page.gauge("records", "Keys, including expired ones that are not removed yet", stats.records)?;
         page.counter("expired", "Expired keys that were removed since the store was opened", stats.expired)?;
         page.gauge("records_expiring", "Keys that have an expiry", stats.expiring)?;
-        page.gauge("data_bytes", "Keys and values", stats.data_bytes)?;
-        page.gauge("overhead_bytes", "What is used beyond the data", stats.overhead_bytes)?;
-        page.gauge("waiting_bytes", "Freed, but a reader may still see it", stats.waiting_bytes)?;
+        page.gauge("data_bytes", "Bytes of keys and values", stats.data_bytes)?;
+        page.gauge("overhead_bytes", "Used bytes beyond keys and values", stats.overhead_bytes)?;
+        page.gauge("waiting_bytes", "Retired bytes that a reader may still see", stats.waiting_bytes)?;
         page.gauge(
             "readers_holding_up",
             "Threads that waiting_bytes waits for",
             stats.readers_holding_up.into(),
         )?;
-        page.gauge("readers", "Threads that look at something now", stats.readers.into())?;
-        page.gauge("lost_bytes", "Freed, but only the next open gets it back", stats.lost_bytes)?;
-        page.gauge("damaged_bytes", "Found to be damaged and not used any more", stats.damaged_bytes)?;
+        page.gauge("readers", "Threads that are in an operation now", stats.readers.into())?;
+        page.gauge("lost_bytes", "Freed bytes that only the next open makes available", stats.lost_bytes)?;
+        page.gauge("damaged_bytes", "Bytes in quarantine because of damage", stats.damaged_bytes)?;
         page.counter(
             "damaged_records_skipped",
-            "Damaged records that scans have left out since the store was opened",
+            "Damaged records that scans skipped since the store was opened",
             stats.damaged_records_skipped,
         )?;
-        page.gauge("free_bytes", "Free", stats.free_bytes)?;
+        page.gauge("free_bytes", "Free bytes", stats.free_bytes)?;
         page.gauge("largest_free_bytes", "The longest run of free memory", stats.largest_free_bytes)?;
-        page.gauge("pool_bytes", "The whole pool", stats.size_bytes)?;
-        page.info("index", "The index that the pool has", &[("name", stats.index.into())])?;
-        page.gauge("index_bytes", "The index", stats.index_bytes)?;
+        page.gauge("pool_bytes", "Size of the pool", stats.size_bytes)?;
+        page.info("index", "The index of the pool", &[("name", stats.index.into())])?;
+        page.gauge("index_bytes", "Size of the index", stats.index_bytes)?;
         page.gauge("index_slots", "Slots of the index", stats.index_slots)?;
         page.counter(
             "index_resizes",
@@ -195,10 +192,10 @@ impl Source {
         )?;
         page.gauge("index_resizing", "Whether the index is being resized", u64::from(stats.index_resizing))?;
         let cache = stats.index_cache.unwrap_or_default();
-        page.gauge("index_cache_bytes", "Size of the index's cache; 0: it has none", cache.bytes)?;
-        page.counter("index_cache_hits", "Searches that the index's cache has answered", cache.hits)?;
-        page.counter("index_cache_misses", "Searches that it has left to the index", cache.misses)?;
-        page.gauge("huge_page_bytes", "Of the pool, what lies on huge pages", self.huge_page_bytes())?;
+        page.gauge("index_cache_bytes", "Size of the index's cache; 0: none", cache.bytes)?;
+        page.counter("index_cache_hits", "Searches answered by the index's cache", cache.hits)?;
+        page.counter("index_cache_misses", "Searches that the cache could not answer", cache.misses)?;
+        page.gauge("huge_page_bytes", "Bytes of the pool on huge pages", self.huge_page_bytes())?;
         self.costs(page, stats.costs)
     }
 
@@ -212,7 +209,7 @@ impl Source {
         page.gauge("sharers", "Other processes that share the pool", others.len() as u64)?;
         page.sharers(
             "sharer_stopped",
-            "Whether that process stands still (SIGSTOP, a debugger) and so keeps what it holds",
+            "Whether that process is stopped (SIGSTOP, a debugger); it keeps its locks and pins",
             &each(|other| other.stopped),
         )?;
         page.sharers(
@@ -224,10 +221,14 @@ impl Source {
 
     fn costs(&self, page: &mut Page<'_>, costs: Costs) -> fmt::Result {
         let gauges = [
-            ("fences_per_put", "Fences of a write; writes of one pipeline share them", costs.fences_per_put),
+            ("fences_per_put", "Fences of a write; writes in one pipeline share them", costs.fences_per_put),
             ("fences_per_removal", "Fences of a removal", costs.fences_per_removal),
-            ("fences_per_batch", "Fences of a write of several keys", costs.fences_per_batch),
-            ("write_backs_per_put", "Lines written back beside the record's", costs.write_backs_per_put),
+            ("fences_per_batch", "Fences of an atomic write of several keys", costs.fences_per_batch),
+            (
+                "write_backs_per_put",
+                "Lines written back by a write, besides the record's",
+                costs.write_backs_per_put,
+            ),
             ("write_backs_per_removal", "Lines written back by a removal", costs.write_backs_per_removal),
         ];
         gauges.into_iter().try_for_each(|(name, help, count)| page.gauge(name, help, count.into()))

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_socket_is_replaced_a_live_one_and_other_files_are_not() {
+    fn only_a_dead_socket_is_replaced() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("socket");
         drop(UnixListener::bind(&path).unwrap());
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_another_server_took_over_is_not_removed() {
+    fn replaced_socket_is_not_removed() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("socket");
         let (_listener, file) = listen(&path, 0o700).unwrap();

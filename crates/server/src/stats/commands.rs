@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_a_set_that_left_stay() {
+    fn removed_set_keeps_its_counts() {
         let stats = CommandStats::default();
         let (one, other) = (stats.add_set(), stats.add_set());
         one.end_group(&[get(), get()], None);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_come_from_the_timed_calls() {
+    fn percentiles_use_timed_calls() {
         let slot = Slot::default();
         slot.record_latency(98, 1000);
         slot.record_latency(1, 100_000);

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_span_what_is_kept() {
+    fn rates_span_the_kept_totals() {
         let rates = Rates::default();
         assert_eq!(rates.per_second(), PerSecond::default());
         for tick in 0..20 {
