@@ -165,7 +165,7 @@ fn raise_file_limit(shared: &Shared) {
     };
     if current < wanted {
         let clients = current.saturating_sub(OWN_DESCRIPTORS).max(1);
-        log::warn!("only {clients} clients at a time: the system allows {current} open files (ulimit -n)");
+        log::warn!("only {clients} clients at once: the system allows {current} open files (ulimit -n)");
         shared.config.record(Key::MaxClients, clients);
     }
 }
