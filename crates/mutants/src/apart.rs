@@ -1,30 +1,32 @@
-//! A `/dev/shm` of its own for each test, so that a mutant that fills it takes nobody's memory but its own, and leaves nothing there.
+//! A private `/dev/shm` for each test, so that a mutant that fills it affects no other program and
+//! leaves no files.
 
-use crate::program::say;
+use crate::program::print_status;
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-/// In place of what is there now, for one program and all that it starts.
+/// Mounts an empty file system over `/dev/shm`, visible only to one program and its children.
 const MOUNT: [&str; 3] = ["sh", "-c", "mount -t tmpfs -o size=2g none /dev/shm && exec \"$0\" \"$@\""];
-/// As root, and as anybody else where the system lets them.
-const WAYS: [&[&str]; 2] = [&["unshare", "--mount"], &["unshare", "--map-root-user", "--mount"]];
+/// As root, and as any user where the system permits that.
+const UNSHARE: [&[&str]; 2] = [&["unshare", "--mount"], &["unshare", "--map-root-user", "--mount"]];
 
-static UNDER: LazyLock<Vec<&str>> = LazyLock::new(|| {
-    let mut ways = WAYS.iter().map(|way| [*way, &MOUNT].concat());
-    ways.find(|way| {
-        let mut command = Command::new(way[0]);
-        command.args(&way[1..]).arg("true").stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    })
-    .unwrap_or_else(|| {
-        say("this system gives nobody a /dev/shm of their own: look after it, a mutant may fill it");
-        Vec::new()
-    })
+static PREFIX: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let mut candidates = UNSHARE.iter().map(|unshare| [*unshare, &MOUNT].concat());
+    candidates
+        .find(|candidate| {
+            let mut command = Command::new(candidate[0]);
+            command.args(&candidate[1..]).arg("true").stdout(Stdio::null()).stderr(Stdio::null());
+            command.status().is_ok_and(|status| status.success())
+        })
+        .unwrap_or_else(|| {
+            print_status("cannot mount a private /dev/shm: watch it, a mutant may fill it");
+            Vec::new()
+        })
 });
 
-/// To start `program` so. It keeps the process id that it is started with.
+/// A command that starts `program` in this way. The process keeps the process id of the command.
 pub(crate) fn command(program: &str) -> Command {
-    let mut words = UNDER.iter().copied().chain([program]);
+    let mut words = PREFIX.iter().copied().chain([program]);
     let mut command = Command::new(words.next().unwrap_or(program));
     command.args(words);
     command

@@ -1,10 +1,10 @@
-//! Whether a test fails with a mutant.
+//! Judges a mutant: runs the tests that reach it until one fails.
 #![allow(
     clippy::disallowed_methods,
-    reason = "a test that hangs is told by the time that it takes, and its memory by looking now and then"
+    reason = "a hung test is detected by its duration, and its memory by polling"
 )]
 
-use crate::program::{Program, say};
+use crate::program::{Program, print_status};
 use crate::{Outcome, apart};
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,34 +13,34 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Between two looks at a test.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// Beyond three times what it takes without a mutant, a test counts as hung.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A test that takes more memory than this has a mutant that never ends.
-const MOST_MEMORY: u64 = 4 << 30;
+/// Interval between two checks of a running test.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// A test hangs if it duration this longer than three times its duration without a mutant.
+const GRACE: Duration = Duration::from_secs(10);
+/// A test that uses more memory than this counts as hung.
+const MAX_MEMORY: u64 = 4 << 30;
 
-/// No mutant has this number.
+/// A number that no mutant has.
 pub(crate) const NONE: &str = "4294967295";
 
-/// What became of a mutant.
+/// The verdict on a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Killed,
-    /// A test ran for ever, or took all memory.
+    /// A test did not end, or used too much memory.
     Hung,
-    Missed,
-    /// No test comes by.
-    Unseen,
+    Survived,
+    /// No test reaches the mutant.
+    NotReached,
 }
 
-/// A test that passes, with what it does.
+/// A test that passes without a mutant.
 pub(crate) struct Witness {
     program: Program,
     test: String,
-    takes: Duration,
-    /// The mutants that it comes by.
-    seen: BTreeSet<usize>,
+    duration: Duration,
+    /// The mutants that it reaches.
+    reached: BTreeSet<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,33 +50,38 @@ pub(crate) enum End {
     Hung,
 }
 
-/// Runs each test without a mutant. Fastest first. What takes longer than `longest`, comes by nothing, or fails as it is, is not asked.
+/// Runs each test without a mutant. Returns the tests, fastest first. Leaves out tests that fail,
+/// reach no mutant or take longer than `longest`.
 pub(crate) fn witnesses(programs: &[Program], scratch: &Path, longest: Duration) -> Outcome<Vec<Witness>> {
     let seen_file = scratch.join("seen");
-    let seen_path = seen_file.to_str().ok_or("a path is no text")?;
+    let seen_path = seen_file.to_str().ok_or("a path is not valid UTF-8")?;
     fs::create_dir_all(scratch)?;
     let mut witnesses = Vec::new();
     for program in programs {
         for test in tests(program)? {
             let _ = fs::remove_file(&seen_file);
             let mut witness =
-                Witness { program: program.clone(), test, takes: longest, seen: BTreeSet::new() };
+                Witness { program: program.clone(), test, duration: longest, reached: BTreeSet::new() };
             let run = |variable| run(&witness, variable, &scratch.join("temporary"), longest);
             let began = Instant::now();
             let ends = [run(("MUTANT", NONE)), run(("MUTANTS_SEEN", seen_path))];
             if ends.contains(&End::Failed) {
-                say(&format!("{} of {} fails without any mutant", witness.test, program.path.display()));
+                print_status(&format!(
+                    "{} of {} fails without a mutant",
+                    witness.test,
+                    program.path.display()
+                ));
             }
             if ends == [End::Passed; 2] {
                 let seen = fs::read_to_string(&seen_file).unwrap_or_default();
-                witness.takes = began.elapsed() / 2;
-                witness.seen = seen.lines().filter_map(|number| number.parse().ok()).collect();
+                witness.duration = began.elapsed() / 2;
+                witness.reached = seen.lines().filter_map(|number| number.parse().ok()).collect();
                 witnesses.push(witness);
             }
         }
     }
-    witnesses.retain(|witness| !witness.seen.is_empty());
-    witnesses.sort_by_key(|witness| witness.takes);
+    witnesses.retain(|witness| !witness.reached.is_empty());
+    witnesses.sort_by_key(|witness| witness.duration);
     Ok(witnesses)
 }
 
@@ -85,12 +90,12 @@ impl End {
         self == Self::Passed
     }
 
-    /// What happened, for people.
-    pub(crate) fn story(self) -> &'static str {
+    /// Describes the end for people.
+    pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::Passed => "passed",
             Self::Failed => "failed",
-            Self::Hung => "did not come to an end, or took too much memory",
+            Self::Hung => "did not end, or used too much memory",
         }
     }
 }
@@ -101,13 +106,13 @@ fn tests(program: &Program) -> Outcome<Vec<String>> {
     Ok(listed.lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_string())).collect())
 }
 
-/// Asks those witnesses that come by, one after the other, until one fails.
+/// Runs the tests that reach this mutant, one after the other, until one fails.
 pub(crate) fn judge(number: usize, witnesses: &[Witness], scratch: &Path) -> Verdict {
-    let mut verdict = Verdict::Unseen;
-    for witness in witnesses.iter().filter(|witness| witness.seen.contains(&number)) {
-        let limit = witness.takes * 3 + PATIENCE;
+    let mut verdict = Verdict::NotReached;
+    for witness in witnesses.iter().filter(|witness| witness.reached.contains(&number)) {
+        let limit = witness.duration * 3 + GRACE;
         match run(witness, ("MUTANT", &number.to_string()), scratch, limit) {
-            End::Passed => verdict = Verdict::Missed,
+            End::Passed => verdict = Verdict::Survived,
             End::Failed => return Verdict::Killed,
             End::Hung => return Verdict::Hung,
         }
@@ -115,9 +120,9 @@ pub(crate) fn judge(number: usize, witnesses: &[Witness], scratch: &Path) -> Ver
     verdict
 }
 
-/// How many there are and how long they take one after the other, for people.
+/// Number and total duration of the tests, for people.
 pub(crate) fn describe(witnesses: &[Witness]) -> String {
-    let all: Duration = witnesses.iter().map(|witness| witness.takes).sum();
+    let all: Duration = witnesses.iter().map(|witness| witness.duration).sum();
     format!("{} tests, {:.1} s in all", witnesses.len(), all.as_secs_f64())
 }
 
@@ -138,18 +143,19 @@ fn run(witness: &Witness, variable: (&str, &str), temporary: &Path, limit: Durat
     end
 }
 
-/// Waits until a process has ended, and kills its group if that takes too long.
+/// Waits until a process ends. Kills its process group if it takes too long or uses too much
+/// memory.
 pub(crate) fn wait(mut child: Child, limit: Duration) -> End {
     let began = Instant::now();
     let end = loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => break End::Passed,
             Ok(Some(_)) | Err(_) => break End::Failed,
-            Ok(None) if began.elapsed() > limit || takes_too_much(child.id()) => break End::Hung,
-            Ok(None) => std::thread::sleep(LOOK_EVERY),
+            Ok(None) if began.elapsed() > limit || uses_too_much_memory(child.id()) => break End::Hung,
+            Ok(None) => std::thread::sleep(POLL_INTERVAL),
         }
     };
-    // Also what it has left running.
+    // Also kill processes that the test has left running.
     if let Some(group) = rustix::process::Pid::from_raw(child.id() as i32) {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
@@ -157,11 +163,11 @@ pub(crate) fn wait(mut child: Child, limit: Duration) -> End {
     end
 }
 
-fn takes_too_much(pid: u32) -> bool {
-    resident_bytes(pid).is_some_and(|bytes| bytes > MOST_MEMORY)
+fn uses_too_much_memory(pid: u32) -> bool {
+    resident_bytes(pid).is_some_and(|bytes| bytes > MAX_MEMORY)
 }
 
-/// Resident memory of a process, private or shared.
+/// Resident memory of a process, private and shared.
 fn resident_bytes(pid: u32) -> Option<u64> {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
@@ -172,5 +178,5 @@ fn resident_bytes(pid: u32) -> Option<u64> {
 #[test]
 fn resident_bytes_are_read() {
     let bytes = resident_bytes(std::process::id()).unwrap();
-    assert!((1 << 20..MOST_MEMORY).contains(&bytes), "{bytes}");
+    assert!((1 << 20..MAX_MEMORY).contains(&bytes), "{bytes}");
 }

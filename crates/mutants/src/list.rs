@@ -6,11 +6,11 @@ use std::process::Command;
 
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Mutant {
-    /// From the root of the workspace.
+    /// Path from the root of the workspace.
     pub(crate) file: String,
-    /// Where it is and what becomes of it, for people.
+    /// Its position and its change, for people.
     pub(crate) name: String,
-    /// What is there instead.
+    /// The text that the mutant puts there.
     pub(crate) replacement: String,
     pub(crate) genre: Genre,
     pub(crate) span: Span,
@@ -33,21 +33,21 @@ pub(crate) struct Span {
     pub(crate) end: Place,
 }
 
-/// Both counted from 1, columns in characters.
+/// A position in a file: line and column from 1, columns in characters.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Place {
     pub(crate) line: usize,
     pub(crate) column: usize,
 }
 
-/// Asks cargo-mutants, which reads `.cargo/mutants.toml`.
+/// Runs cargo-mutants, which reads `.cargo/mutants.toml`.
 pub(crate) fn list(package: &str) -> Outcome<Vec<Mutant>> {
     let output =
         Command::new("cargo").args(["mutants", "--list", "--json", "--package", package]).output()?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         return Err(format!(
-            "cargo mutants lists nothing: {said}\n  is it there? cargo install --locked cargo-mutants"
+            "cargo mutants failed: {stderr}\n  to install it: cargo install --locked cargo-mutants"
         )
         .into());
     }

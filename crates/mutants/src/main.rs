@@ -1,8 +1,12 @@
-//! `cargo mutate PACKAGE`: the mutants of a package that are asked for, as cargo-mutants lists them, in one program with a switch for each, and which of them no test notices.
+//! `cargo mutate PACKAGE` builds the selected mutants of a package, as cargo-mutants lists them,
+//! into one program with a switch for each. It reports the mutants that survive all tests.
 //!
-//! `cargo mutate --faults`: the same for the [list of known faults](faults), which the lab has to find.
+//! `cargo mutate --faults` does the same with the [list of known faults](faults), which the lab
+//! must find.
 //!
-//! cargo-mutants builds each mutant by itself, which takes a minute for a test that takes a second. Here the package is compiled once, and a mutant costs those tests that come by it, each in a process of its own, until one fails.
+//! cargo-mutants builds each mutant separately, which takes a minute for a test of a second. Here
+//! the package is compiled once. A mutant then costs only the tests that reach it, each in its own
+//! process, until one fails.
 
 mod apart;
 mod faults;
@@ -14,7 +18,7 @@ mod rewrite;
 use clap::Parser;
 use judge::Verdict;
 use list::Mutant;
-use program::say;
+use program::print_status;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -25,44 +29,46 @@ use std::time::Duration;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Puts mutants of a package into one program, and says which of them no test notices.
+/// Builds mutants of a package into one program and reports those that survive its tests.
 #[derive(Parser)]
 #[command(name = "cargo mutate")]
 struct Arguments {
-    /// The package, for example terrace-pool.
+    /// Name of the package, for example terrace-pool.
     #[arg(required_unless_present = "faults")]
     package: Option<String>,
-    /// Puts the known faults of the product into the lab, and says which of them the lab does not find.
+    /// Injects the known faults into the product and reports those that the lab does not find.
     #[arg(long, conflicts_with_all = ["package", "file", "ask", "program"])]
     faults: bool,
-    /// Looks for faults everywhere, and not in the runs in which they were found before.
+    /// Searches for each fault from the beginning instead of repeating the run that found it
+    /// before.
     #[arg(long, requires = "faults")]
     anew: bool,
-    /// Only mutants of files that end in this; may be given several times.
+    /// Only mutants of files whose path ends in this; may be given several times.
     #[arg(long)]
     file: Vec<String>,
-    /// Also asks the tests of this package; may be given several times.
+    /// Also runs the tests of this package; may be given several times.
     #[arg(long)]
     ask: Vec<String>,
-    /// Only builds and asks these test programs: `lib`, or what a file in `tests` is called; may be given several times.
+    /// Builds and runs only these test programs: `lib`, or the name of a file in `tests`; may be
+    /// given several times.
     #[arg(long)]
     program: Vec<String>,
     /// Only mutants, or faults, whose name contains this; may be given several times.
     #[arg(long)]
     only: Vec<String>,
-    /// Only one mutant in so many, the same each time.
+    /// Only one in this many mutants, the same ones each time.
     #[arg(long, default_value_t = 1)]
     one_in: usize,
-    /// Which of so many, from 0: another number, other mutants.
+    /// Index of the first mutant, from 0: with --one-in, another index selects other mutants.
     #[arg(long, default_value_t = 0)]
     from: usize,
-    /// Only asks tests that take no longer than so many seconds.
+    /// Only runs tests that take at most this many seconds.
     #[arg(long, default_value_t = 600)]
     longest: u64,
-    /// Mutants judged at a time; as many as there are processors if it is not given.
+    /// Mutants judged at a time; by default one per core.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Where the copy of the workspace and its programs go.
+    /// Directory for the copy of the workspace and its programs.
     #[arg(long, default_value = "target/mutants")]
     directory: PathBuf,
 }
@@ -71,7 +77,7 @@ fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&format!("error: {error}"));
+            print_status(&format!("error: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -89,41 +95,42 @@ fn run(arguments: &Arguments) -> Outcome<()> {
     }
 }
 
-/// Judges the mutants of a package that are asked for.
+/// Judges the selected mutants of a package.
 fn mutate(package: &str, arguments: &Arguments, directory: &Path, jobs: usize) -> Outcome<()> {
-    let is_wanted = |mutant: &Mutant| {
+    let is_selected = |mutant: &Mutant| {
         (arguments.file.is_empty() || arguments.file.iter().any(|file| mutant.file.ends_with(file.as_str())))
             && (arguments.only.is_empty()
                 || arguments.only.iter().any(|only| mutant.name.contains(only.as_str())))
     };
-    let listed = list::list(package)?.into_iter().filter(is_wanted);
-    // Only what is asked is put in: a switch for each of thousands takes longer to compile than to judge.
+    let listed = list::list(package)?.into_iter().filter(is_selected);
+    // Inject only selected mutants: thousands of switches take longer to compile than the tests to
+    // run.
     let mutants: Vec<Mutant> = listed.skip(arguments.from).step_by(arguments.one_in).collect();
     let files = mutants.iter().map(|mutant| mutant.file.as_str()).collect();
     let workspace = program::Workspace::copy(directory, &files)?;
-    say(&format!("{package}: {} mutants, put into one program", mutants.len()));
+    print_status(&format!("{package}: {} mutants in one program", mutants.len()));
     let built = workspace.build(package, &mutants, &arguments.ask, &arguments.program)?;
     let witnesses = judge::witnesses(
         &built.programs,
         &directory.join("scratch"),
         Duration::from_secs(arguments.longest),
     )?;
-    let (left_out, asked): (Vec<usize>, Vec<usize>) =
+    let (left_out, judged): (Vec<usize>, Vec<usize>) =
         (0..mutants.len()).partition(|number| built.left_out.contains(number));
-    say(&format!(
-        "{}; {} mutants are left out, {} judged",
+    print_status(&format!(
+        "{}; {} mutants left out, {} to judge",
         judge::describe(&witnesses),
         left_out.len(),
-        asked.len()
+        judged.len()
     ));
-    let verdicts = judge_all(&mutants, &asked, &witnesses, directory, jobs);
+    let verdicts = judge_all(&mutants, &judged, &witnesses, directory, jobs);
     report(&mutants, &left_out, &verdicts)
 }
 
-/// Judges so many mutants at a time, and says of each that is not killed what came of it.
+/// Judges `jobs` mutants at a time, and prints the verdict of each that is not killed.
 fn judge_all(
     mutants: &[Mutant],
-    asked: &[usize],
+    judged: &[usize],
     witnesses: &[judge::Witness],
     directory: &Path,
     jobs: usize,
@@ -134,10 +141,10 @@ fn judge_all(
             let (next, verdicts) = (&next, &verdicts);
             let scratch = directory.join(format!("scratch-{job}"));
             scope.spawn(move || {
-                while let Some(&number) = asked.get(next.fetch_add(1, Relaxed)) {
+                while let Some(&number) = judged.get(next.fetch_add(1, Relaxed)) {
                     let verdict = judge::judge(number, witnesses, &scratch);
                     if verdict != Verdict::Killed {
-                        say(&format!("{verdict:?}: {}", mutants[number].name));
+                        print_status(&format!("{verdict:?}: {}", mutants[number].name));
                     }
                     verdicts.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(number, verdict);
                 }
@@ -147,25 +154,25 @@ fn judge_all(
     verdicts.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// A table by file, and what was missed.
+/// Prints a table by file, and the mutants that were not killed.
 fn report(mutants: &[Mutant], left_out: &[usize], verdicts: &BTreeMap<usize, Verdict>) -> Outcome<()> {
     let mut out = std::io::stdout().lock();
     let files: std::collections::BTreeSet<&str> =
         verdicts.keys().chain(left_out).map(|&number| mutants[number].file.as_str()).collect();
     writeln!(
         out,
-        "| file | judged | killed | hung | missed | no test comes by | left out |\n|---|---|---|---|---|---|---|"
+        "| file | judged | killed | hung | survived | not reached | left out |\n|---|---|---|---|---|---|---|"
     )?;
-    let row = |name: &str, is_its: &dyn Fn(usize) -> bool| {
+    let row = |name: &str, belongs: &dyn Fn(usize) -> bool| {
         let count = |wanted: Verdict| {
-            verdicts.iter().filter(|(number, verdict)| is_its(**number) && **verdict == wanted).count()
+            verdicts.iter().filter(|(number, verdict)| belongs(**number) && **verdict == wanted).count()
         };
-        let [killed, hung, missed, unseen] =
-            [Verdict::Killed, Verdict::Hung, Verdict::Missed, Verdict::Unseen].map(count);
-        let out = left_out.iter().filter(|number| is_its(**number)).count();
+        let [killed, hung, survived, not_reached] =
+            [Verdict::Killed, Verdict::Hung, Verdict::Survived, Verdict::NotReached].map(count);
+        let out = left_out.iter().filter(|number| belongs(**number)).count();
         format!(
-            "| {name} | {} | {killed} | {hung} | {missed} | {unseen} | {out} |",
-            killed + hung + missed + unseen
+            "| {name} | {} | {killed} | {hung} | {survived} | {not_reached} | {out} |",
+            killed + hung + survived + not_reached
         )
     };
     for file in files {

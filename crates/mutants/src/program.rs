@@ -1,4 +1,4 @@
-//! A copy of the workspace in which the package has all of its mutants, built.
+//! A copy of the workspace with mutants or faults, and the programs built from it.
 
 use crate::Outcome;
 use crate::list::Mutant;
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What the switches of a mutated crate ask.
+/// The module that the switches call, appended to the root of each mutated crate.
 const SWITCHES: &str = r#"
 
 #[doc(hidden)]
@@ -21,23 +21,23 @@ pub mod __mutant {
     static CHOSEN: OnceLock<(u32, Option<String>)> = OnceLock::new();
     static SEEN: [AtomicBool; 1 << 16] = [const { AtomicBool::new(false) }; 1 << 16];
 
-    /// Whether this mutant is to be there. Or, where that is asked, takes note that somebody came by.
+    /// Whether this mutant is switched on. With MUTANTS_SEEN, records that the test reaches it.
     #[inline]
     pub fn on(number: u32) -> bool {
-        let (chosen, note) = CHOSEN.get_or_init(|| {
+        let (chosen, seen_file) = CHOSEN.get_or_init(|| {
             let number = std::env::var("MUTANT").ok().and_then(|number| number.parse().ok());
             (number.unwrap_or(u32::MAX), std::env::var("MUTANTS_SEEN").ok())
         });
-        if let Some(path) = note {
-            take_note(number, path);
+        if let Some(path) = seen_file {
+            record_seen(number, path);
         }
         *chosen == number
     }
 
     #[cold]
-    fn take_note(number: u32, path: &str) {
+    fn record_seen(number: u32, path: &str) {
         let seen = &SEEN[number as usize];
-        // Looked at first: threads that all come by would hand its line to and fro.
+        // Load first: swaps by many threads would contend for the cache line.
         if !seen.load(Relaxed)
             && !seen.swap(true, Relaxed)
             && let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path)
@@ -48,10 +48,10 @@ pub mod __mutant {
 }
 "#;
 
-/// Builds the lab.
+/// The arguments of cargo that build the lab.
 pub(crate) const LAB: [&str; 5] = ["build", "--profile", "lab", "--package", "terrace-lab"];
 
-/// A test program, and the directory that it expects to be started in.
+/// A test program, and the directory in which it must be started.
 #[derive(Clone)]
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
@@ -60,24 +60,25 @@ pub(crate) struct Program {
 
 pub(crate) struct Built {
     pub(crate) programs: Vec<Program>,
-    /// Mutants that are not in it: they do not compile, or there is no switch for them.
+    /// Mutants that the programs do not have: they do not compile, or no switch is possible.
     pub(crate) left_out: BTreeSet<usize>,
 }
 
 pub(crate) struct Workspace {
-    /// Where the copy lies.
+    /// Path of the copy.
     tree: PathBuf,
     target: PathBuf,
 }
 
-/// A source file, by its path from the root of the workspace, and its text with switches.
+/// A source file with switches: its path from the root of the workspace, and its text.
 pub(crate) struct Switched {
     pub(crate) file: String,
     pub(crate) text: String,
 }
 
 impl Workspace {
-    /// Copies what git knows of the workspace in the current directory, but for the `mutated` files: so that these are as old as they were if they become the same again.
+    /// Copies the files of the workspace in the current directory that git does not ignore. Leaves
+    /// out the `mutated` files, so that those that do not change keep their modification time.
     pub(crate) fn copy(directory: &Path, mutated: &BTreeSet<&str>) -> Outcome<Self> {
         let tree = directory.join("tree");
         let output = Command::new("git")
@@ -87,16 +88,17 @@ impl Workspace {
         let files: BTreeSet<&str> = listed.split('\0').filter(|file| Path::new(file).is_file()).collect();
         for file in files {
             let (path, bytes) = (tree.join(file), fs::read(file)?);
-            let has_switches = || fs::read(&path).is_ok_and(|there| there == with_switches(&bytes));
-            let is_left = mutated.contains(file) || (file.ends_with("src/lib.rs") && has_switches());
-            if !is_left || !path.exists() {
-                write_if_other(&path, &bytes)?;
+            let has_switches = || fs::read(&path).is_ok_and(|present| present == with_switches(&bytes));
+            let is_kept = mutated.contains(file) || (file.ends_with("src/lib.rs") && has_switches());
+            if !is_kept || !path.exists() {
+                write_if_changed(&path, &bytes)?;
             }
         }
         Ok(Self { tree, target: directory.join("target") })
     }
 
-    /// Puts all mutants in and builds the tests of the package, and of those in `ask`; if there are any in `only`, no other programs. What does not compile is left out.
+    /// Injects the mutants, and builds the tests of the package and of the packages in `ask`. If
+    /// `only` is not empty, builds only those programs. Leaves out mutants that do not compile.
     pub(crate) fn build(
         &self,
         package: &str,
@@ -106,19 +108,20 @@ impl Workspace {
     ) -> Outcome<Built> {
         let mut left_out = BTreeSet::new();
         loop {
-            self.put_in(rewritten(mutants, &mut left_out)?)?;
-            let wrong = self.wrong(&["check", "--package", package])?;
-            if wrong.is_empty() {
+            self.inject(rewritten(mutants, &mut left_out)?)?;
+            let broken = self.broken(&["check", "--package", package])?;
+            if broken.is_empty() {
                 break;
             }
-            say(&format!("{} mutants do not compile; once more without them", wrong.len()));
-            left_out.extend(wrong.into_keys());
+            print_status(&format!("{} mutants do not compile; trying again without them", broken.len()));
+            left_out.extend(broken.into_keys());
         }
         Ok(Built { programs: self.programs(package, ask, only)?, left_out })
     }
 
-    /// Writes these files, and into their crates the module that the switches ask.
-    pub(crate) fn put_in(&self, files: Vec<Switched>) -> Outcome<()> {
+    /// Writes these files, and appends the module that the switches call to the roots of their
+    /// crates.
+    pub(crate) fn inject(&self, files: Vec<Switched>) -> Outcome<()> {
         let mut texts: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for Switched { file, text } in files {
             let root = root_of(&file)?;
@@ -130,16 +133,17 @@ impl Workspace {
         for (file, text) in texts {
             let is_root = file == root_of(&file)?;
             let text = if is_root { with_switches(&text) } else { text };
-            write_if_other(&self.tree.join(file), &text)?;
+            write_if_changed(&self.tree.join(file), &text)?;
         }
         Ok(())
     }
 
-    /// The mutants that the compiler complains of in this command of cargo, each with what it says first.
-    pub(crate) fn wrong(&self, arguments: &[&str]) -> Outcome<BTreeMap<usize, String>> {
+    /// Runs this cargo command. Returns the mutants that have compiler errors, each with its first
+    /// error.
+    pub(crate) fn broken(&self, arguments: &[&str]) -> Outcome<BTreeMap<usize, String>> {
         let output = self.cargo(&[arguments, &["--message-format=json"]].concat()).output()?;
-        let mut wrong = BTreeMap::new();
-        let mut unexplained = String::new();
+        let mut broken = BTreeMap::new();
+        let mut other_errors = String::new();
         for line in String::from_utf8(output.stdout)?.lines() {
             let Ok(Message { message: Some(message) }) = serde_json::from_str::<Message>(line) else {
                 continue;
@@ -152,22 +156,25 @@ impl Workspace {
                 let text = fs::read_to_string(self.tree.join(&span.file_name))?;
                 found.extend(mutant_at(&text, span.byte_start));
             }
-            let story = message.rendered.unwrap_or_default();
+            let text = message.rendered.unwrap_or_default();
             if found.is_empty() && !message.spans.is_empty() {
-                unexplained += &story;
+                other_errors += &text;
             }
             for number in found {
-                wrong.entry(number).or_insert(story.clone());
+                broken.entry(number).or_insert(text.clone());
             }
         }
         match output.status.success() {
             true => Ok(BTreeMap::new()),
-            false if !wrong.is_empty() => Ok(wrong),
-            false => Err(format!("it does not compile, and no mutant is to blame:\n{unexplained}").into()),
+            false if !broken.is_empty() => Ok(broken),
+            false => {
+                Err(format!("the copy does not compile, for a reason other than a mutant:\n{other_errors}")
+                    .into())
+            }
         }
     }
 
-    /// The lab's program, which is built if it is not yet.
+    /// Builds the lab's program if necessary; returns its path.
     pub(crate) fn lab(&self) -> Outcome<PathBuf> {
         let output =
             self.cargo(&[&LAB[..], &["--message-format=json"]].concat()).stderr(Stdio::inherit()).output()?;
@@ -202,7 +209,7 @@ impl Workspace {
 
     fn cargo(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("cargo");
-        // The project's lints are not meant for this.
+        // Mutants would fail the project's lints.
         command
             .args(arguments)
             .current_dir(&self.tree)
@@ -243,7 +250,8 @@ struct Profile {
     test: bool,
 }
 
-/// The files of these mutants, with a switch for each that is not left out, or cannot have one and is left out from now on.
+/// Rewrites the files of these mutants, with a switch for each that is not in `left_out`. Adds
+/// those for which no switch is possible.
 fn rewritten(mutants: &[Mutant], left_out: &mut BTreeSet<usize>) -> Outcome<Vec<Switched>> {
     let mut by_file: BTreeMap<&str, Vec<(usize, &Mutant)>> = BTreeMap::new();
     for (number, mutant) in mutants.iter().enumerate() {
@@ -261,20 +269,21 @@ fn rewritten(mutants: &[Mutant], left_out: &mut BTreeSet<usize>) -> Outcome<Vec<
     Ok(files)
 }
 
-/// The file at which the crate begins that has this one: that of a library, or that of a program.
+/// The root file of the crate that a file belongs to: its library's, or else its program's.
 fn root_of(file: &str) -> Outcome<String> {
-    let (folder, _) = file.rsplit_once("/src/").ok_or("a source file lies outside of `src`")?;
+    let (folder, _) = file.rsplit_once("/src/").ok_or("a source file is outside of `src`")?;
     let mut roots = ["lib.rs", "main.rs"].iter().map(|name| format!("{folder}/src/{name}"));
-    Ok(roots.find(|root| Path::new(root).is_file()).ok_or("it has neither a library nor a program")?)
+    Ok(roots.find(|root| Path::new(root).is_file()).ok_or("a crate has neither a library nor a program")?)
 }
 
 fn with_switches(library: &[u8]) -> Vec<u8> {
     [library, SWITCHES.as_bytes()].concat()
 }
 
-/// What has not changed keeps its time, and need not be compiled again.
-fn write_if_other(path: &Path, bytes: &[u8]) -> Outcome<()> {
-    if fs::read(path).is_ok_and(|there| there == bytes) {
+/// Writes a file only if its content changes. Otherwise it keeps its modification time, and cargo
+/// does not compile it again.
+fn write_if_changed(path: &Path, bytes: &[u8]) -> Outcome<()> {
+    if fs::read(path).is_ok_and(|present| present == bytes) {
         return Ok(());
     }
     fs::create_dir_all(path.parent().ok_or("a file has no directory")?)?;
@@ -287,7 +296,7 @@ fn write_if_other(path: &Path, bytes: &[u8]) -> Outcome<()> {
     Ok(())
 }
 
-pub(crate) fn say(text: &str) {
+pub(crate) fn print_status(text: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! One source text with all of its mutants, each behind a switch.
+//! Rewrites a source text so that it contains all of its mutants, each after a switch.
 //!
 //! ```text
 //!   a < b                match (&a, &b) { (l, r) => if on(7) { l <= r } else { l < r } }
@@ -8,9 +8,11 @@
 //!   P => ..              P if !on(10) => ..
 //!   P if g => ..         P if on(11) || !on(12) && g => ..
 //! ```
-//! An operand stands there once: twice, expressions in expressions would make a text that nobody can compile.
+//! Each operand occurs only once: repeated operands of nested expressions would make the text grow
+//! exponentially.
 //!
-//! What a switch can't do stays out: code that runs in the compiler (`const fn`), conditions that bind (`let`), values of functions that return `impl Trait`, fields.
+//! Where no switch is possible, a mutant is left out: code that the compiler runs (`const fn`),
+//! conditions that bind (`let`), values of functions that return `impl Trait`, and fields.
 
 use crate::list::{Genre, Mutant, Place, Span};
 use std::cmp::Reverse;
@@ -21,13 +23,13 @@ use syn::visit::{self, Visit};
 
 const COMPARISONS: [&str; 6] = ["==", "!=", "<", "<=", ">", ">="];
 
-/// A source with switches, and the mutants for which there is none.
+/// A source text with switches, and the mutants without a switch.
 pub(crate) struct Rewritten {
     pub(crate) text: String,
     pub(crate) left_out: Vec<usize>,
 }
 
-/// Rewrites `text`, which has these mutants, each with its number.
+/// Rewrites `text` with these mutants and their numbers.
 pub(crate) fn rewrite(text: &str, mutants: &[(usize, &Mutant)]) -> syn::Result<Rewritten> {
     let lines = Lines::new(text);
     let mut code = Code::new(&lines);
@@ -37,7 +39,8 @@ pub(crate) fn rewrite(text: &str, mutants: &[(usize, &Mutant)]) -> syn::Result<R
     for &(number, mutant) in mutants {
         match code.edit_for(mutant) {
             Some(edit) => {
-                // What is put in comes before what begins there, and that before what it has in it; a guard before the expression that it is.
+                // Insertions come before other edits that begin at the same byte, outer edits
+                // before inner ones, and a guard before the expression that it consists of.
                 let is_guard = matches!(edit.kind, Kind::Guard);
                 let key = (edit.range.start, !edit.range.is_empty(), Reverse(edit.range.end), !is_guard);
                 edits.entry(key).or_insert(edit).mutants.push((number, mutant.clone()));
@@ -51,7 +54,8 @@ pub(crate) fn rewrite(text: &str, mutants: &[(usize, &Mutant)]) -> syn::Result<R
     Ok(Rewritten { text: out, left_out })
 }
 
-/// Which mutant a byte of a rewritten text belongs to: the innermost one whose own code it is in, or else the first of the innermost switch.
+/// The mutant that a byte of a rewritten text belongs to: the innermost one whose code contains it,
+/// or else the first one of the innermost switch.
 pub(crate) fn mutant_at(text: &str, at: usize) -> Option<usize> {
     let (mut inside, mut switches) = (Vec::new(), Vec::new());
     let before = &text[..at.min(text.len())];
@@ -71,7 +75,7 @@ pub(crate) fn mutant_at(text: &str, at: usize) -> Option<usize> {
     inside.last().or(switches.last()).copied()
 }
 
-/// Where lines begin, so that a line and a column, in characters, tell a byte.
+/// The start of each line; maps lines and columns, in characters, to bytes.
 pub(crate) struct Lines<'t> {
     text: &'t str,
     starts: Vec<usize>,
@@ -98,35 +102,35 @@ impl<'t> Lines<'t> {
         self.place(span.start)..self.place(span.end)
     }
 
-    /// The bytes of a piece of the syntax.
-    pub(crate) fn of(&self, node: &impl Spanned) -> Range<usize> {
+    /// The byte range of a syntax node.
+    pub(crate) fn range_of(&self, node: &impl Spanned) -> Range<usize> {
         let span = node.span();
         let [start, end] = [span.start(), span.end()].map(|at| self.byte(at.line, at.column));
         start..end
     }
 
-    /// The text of a piece of the syntax.
+    /// The text of a syntax node.
     pub(crate) fn text_of(&self, node: &impl Spanned) -> &'t str {
-        &self.text[self.of(node)]
+        &self.text[self.range_of(node)]
     }
 }
 
-/// What mutants can be made of, by where they begin.
+/// The places where mutants are possible, by their start.
 struct Code<'t> {
     lines: &'t Lines<'t>,
-    /// By where the operator begins.
+    /// By the start of the operator.
     operators: BTreeMap<usize, Edit>,
-    /// Bodies of functions.
+    /// The bodies of functions.
     bodies: Vec<Range<usize>>,
-    /// By where the arm begins.
+    /// By the start of the arm.
     arms: BTreeMap<usize, Edit>,
-    /// By where the guard begins.
+    /// By the start of the guard.
     guards: BTreeMap<usize, Edit>,
-    /// Whether this is run by the compiler.
+    /// Whether the visited code runs in the compiler.
     is_const: bool,
 }
 
-/// One place of the source and what is to be there.
+/// A place of the source, and the mutants to put there.
 #[derive(Clone)]
 struct Edit {
     range: Range<usize>,
@@ -136,13 +140,13 @@ struct Edit {
 
 #[derive(Clone)]
 enum Kind {
-    /// With its operator.
+    /// The range of the operator.
     Binary(Range<usize>),
-    /// With its operator.
+    /// The range of the operator.
     Unary(Range<usize>),
-    /// An empty range behind the brace of a function's body.
+    /// An empty range after the opening brace of a function's body.
     Body,
-    /// An empty range behind the pattern of an arm.
+    /// An empty range after the pattern of an arm.
     Arm,
     Guard,
 }
@@ -182,20 +186,21 @@ impl<'t> Code<'t> {
 
     fn function(&mut self, signature: &syn::Signature, block: &syn::Block, visit: impl FnOnce(&mut Self)) {
         let outer = std::mem::replace(&mut self.is_const, signature.constness.is_some());
-        // A type that only the body tells can't be that of a value besides.
-        let is_told = !self.lines.text_of(&signature.output).contains("impl ");
-        if !self.is_const && is_told {
-            self.bodies.push(self.lines.of(block));
+        // The body determines the hidden type after `impl Trait`; another value would not have
+        // that type.
+        let is_named = !self.lines.text_of(&signature.output).contains("impl ");
+        if !self.is_const && is_named {
+            self.bodies.push(self.lines.range_of(block));
         }
         visit(self);
         self.is_const = outer;
     }
 }
 
-fn binds(expression: &syn::Expr) -> bool {
+fn has_binding(expression: &syn::Expr) -> bool {
     match expression {
         syn::Expr::Let(_) => true,
-        syn::Expr::Binary(binary) => binds(&binary.left) || binds(&binary.right),
+        syn::Expr::Binary(binary) => has_binding(&binary.left) || has_binding(&binary.right),
         _ => false,
     }
 }
@@ -225,9 +230,9 @@ impl<'ast> Visit<'ast> for Code<'_> {
 
     fn visit_expr_binary(&mut self, binary: &'ast syn::ExprBinary) {
         visit::visit_expr_binary(self, binary);
-        if !self.is_const && !binds(&binary.left) && !binds(&binary.right) {
-            let operator = self.lines.of(&binary.op);
-            let edit = Edit::new(self.lines.of(binary), Kind::Binary(operator.clone()));
+        if !self.is_const && !has_binding(&binary.left) && !has_binding(&binary.right) {
+            let operator = self.lines.range_of(&binary.op);
+            let edit = Edit::new(self.lines.range_of(binary), Kind::Binary(operator.clone()));
             self.operators.insert(operator.start, edit);
         }
     }
@@ -235,37 +240,37 @@ impl<'ast> Visit<'ast> for Code<'_> {
     fn visit_expr_unary(&mut self, unary: &'ast syn::ExprUnary) {
         visit::visit_expr_unary(self, unary);
         if !self.is_const {
-            let operator = self.lines.of(&unary.op);
+            let operator = self.lines.range_of(&unary.op);
             self.operators
-                .insert(operator.start, Edit::new(self.lines.of(unary), Kind::Unary(operator.clone())));
+                .insert(operator.start, Edit::new(self.lines.range_of(unary), Kind::Unary(operator.clone())));
         }
     }
 
     fn visit_expr_match(&mut self, expression: &'ast syn::ExprMatch) {
         visit::visit_expr_match(self, expression);
-        // An arm with a guard counts for nothing where the compiler asks whether all cases are there.
-        let takes_the_rest = |arm: &syn::Arm| match &arm.pat {
+        // For exhaustiveness, the compiler ignores an arm with a guard.
+        let is_catch_all = |arm: &syn::Arm| match &arm.pat {
             _ if arm.guard.is_some() => false,
             syn::Pat::Wild(_) => true,
-            // `None` looks like a name.
+            // `None` parses as an identifier.
             syn::Pat::Ident(name) => {
                 name.subpat.is_none() && name.ident.to_string().starts_with(char::is_lowercase)
             }
             _ => false,
         };
-        let is_whole = expression.arms.iter().any(takes_the_rest);
+        let has_catch_all = expression.arms.iter().any(is_catch_all);
         for arm in expression.arms.iter().filter(|_| !self.is_const) {
-            let start = self.lines.of(arm).start;
+            let start = self.lines.range_of(arm).start;
             match &arm.guard {
-                Some((_, guard)) if binds(guard) => {}
+                Some((_, guard)) if has_binding(guard) => {}
                 Some((_, guard)) => {
-                    let edit = Edit::new(self.lines.of(guard), Kind::Guard);
+                    let edit = Edit::new(self.lines.range_of(guard), Kind::Guard);
                     self.guards.insert(edit.range.start, edit.clone());
                     self.arms.insert(start, edit);
                 }
-                None if is_whole && !takes_the_rest(arm) => {
-                    let behind = self.lines.of(&arm.pat).end;
-                    self.arms.insert(start, Edit::new(behind..behind, Kind::Arm));
+                None if has_catch_all && !is_catch_all(arm) => {
+                    let after = self.lines.range_of(&arm.pat).end;
+                    self.arms.insert(start, Edit::new(after..after, Kind::Arm));
                 }
                 None => {}
             }
@@ -273,25 +278,25 @@ impl<'ast> Visit<'ast> for Code<'_> {
     }
 }
 
-/// Writes a piece of the text, with the edits that lie in it, in their order, the outer before the inner.
+/// Writes a piece of the text with the edits in it. Edits are in order, outer before inner.
 fn render(text: &str, piece: Range<usize>, edits: &[Edit], out: &mut String) {
     let mut at = piece.start;
     let mut rest = edits;
-    while let [edit, behind @ ..] = rest {
+    while let [edit, after @ ..] = rest {
         if edit.range.start >= piece.end && !edit.range.is_empty() || edit.range.start > piece.end {
             break;
         }
-        let inner = behind.iter().take_while(|inner| inner.range.start < edit.range.end).count();
+        let inner = after.iter().take_while(|inner| inner.range.start < edit.range.end).count();
         out.push_str(&text[at..edit.range.start]);
-        render_edit(text, edit, &behind[..inner], out);
+        render_edit(text, edit, &after[..inner], out);
         at = edit.range.end;
-        rest = &behind[inner..];
+        rest = &after[inner..];
     }
     out.push_str(&text[at..piece.end]);
 }
 
-/// The edits that lie in a piece.
-fn inside<'e>(edits: &'e [Edit], piece: &Range<usize>) -> &'e [Edit] {
+/// The edits within a piece.
+fn edits_within<'e>(edits: &'e [Edit], piece: &Range<usize>) -> &'e [Edit] {
     let from = edits.partition_point(|edit| edit.range.start < piece.start);
     let to = edits.partition_point(|edit| edit.range.start < piece.end);
     &edits[from..to.max(from)]
@@ -300,7 +305,7 @@ fn inside<'e>(edits: &'e [Edit], piece: &Range<usize>) -> &'e [Edit] {
 fn render_edit(text: &str, edit: &Edit, inner: &[Edit], out: &mut String) {
     let part = |piece: Range<usize>, out: &mut String| {
         out.push('(');
-        render(text, piece.clone(), inside(inner, &piece), out);
+        render(text, piece.clone(), edits_within(inner, &piece), out);
         out.push(')');
     };
     let switch = |number: usize| format!("crate::__mutant::on({number})");
@@ -314,7 +319,7 @@ fn render_edit(text: &str, edit: &Edit, inner: &[Edit], out: &mut String) {
                 "&&" | "||" => {
                     out.push_str("(match ");
                     part(left, out);
-                    // Where it is as it should be, "and" answers at once what is false, "or" what is true.
+                    // Without the mutant, `&&` returns false at once, `||` returns true at once.
                     let equals = if symbol == "&&" { "==" } else { "!=" };
                     out.push_str(&format!(" {{ __l => if __l {equals} {} {{ __l }} else {{ ", switch(first)));
                     part(right, out);
@@ -395,21 +400,21 @@ mod tests {
         Mutant { file: String::new(), name: String::new(), replacement: replacement.into(), genre, span }
     }
 
-    /// Without marks.
+    /// The rewritten text without marks, and the mutants without a switch.
     fn rewritten(text: &str, mutants: &[Mutant]) -> (String, Vec<usize>) {
         let mutants: Vec<(usize, &Mutant)> = mutants.iter().enumerate().collect();
         let rewritten = rewrite(text, &mutants).unwrap();
         let mut plain = String::new();
         let mut rest = rewritten.text.as_str();
-        while let Some((before, behind)) = rest.split_once("/*~") {
+        while let Some((before, after)) = rest.split_once("/*~") {
             plain.push_str(before);
-            rest = behind.split_once("*/").unwrap().1;
+            rest = after.split_once("*/").unwrap().1;
         }
         (plain + rest, rewritten.left_out)
     }
 
     #[test]
-    fn each_kind_of_mutant_gets_its_switch() {
+    fn each_kind_of_mutant_gets_a_switch() {
         let text = "fn f(é: u64) -> bool { match é { 1 => !g(), n if n + 2 < é => true, _ => false } }";
         let mutants = [
             mutant(text, Genre::FnValue, "match é", "true"),
@@ -441,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_switch_cannot_do_is_left_out() {
+    fn mutants_without_a_possible_switch_are_left_out() {
         let text = "const fn f() -> u64 { 1 + 2 } fn g() -> impl Fn() { || () } fn h() { if let 1 = a() && b() {} match c() { None => {} Some(_) => {} } }";
         let mutants = [
             mutant(text, Genre::FnValue, "1 + 2", "0"),
@@ -454,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_that_of_the_innermost_mutant() {
+    fn error_belongs_to_the_innermost_mutant() {
         let text = "fn f() -> u64 { a + b * c }";
         let mutants = [
             mutant(text, Genre::BinaryOperator, "+", "-"),

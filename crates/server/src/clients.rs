@@ -1,4 +1,4 @@
-//! Who is connected: the registry behind CLIENT ID, INFO, LIST and INFO's `clients` section.
+//! The registry of connected clients behind CLIENT ID, INFO, LIST and INFO's `clients` section.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use crate::{
     stats::{ShownTally, Tally},
 };
 
-/// Where a connection comes from, as its socket says.
+/// The addresses of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
     /// The other end: `127.0.0.1:50112`, or the socket's path and `:0` for a Unix socket.
@@ -22,14 +22,14 @@ pub struct Peer {
     pub local_address: String,
     /// The socket's file descriptor, shown by CLIENT LIST.
     pub fd: i32,
-    /// Whether it came over a Unix socket.
+    /// Whether the connection uses a Unix socket.
     pub unix: bool,
 }
 
-/// What others may see of one connection. The session writes it once a batch of commands.
+/// The public data of one connection. Its session updates them once per batch of commands.
 #[derive(Debug)]
 pub struct Client {
-    /// Unique since the server started; 1 is the first.
+    /// Unique since the server started, from 1 on.
     pub id: u64,
     /// Its addresses.
     pub peer: Peer,
@@ -37,50 +37,51 @@ pub struct Client {
     pub connected_at_ms: u64,
     /// Unix milliseconds of its last command.
     pub active_at_ms: AtomicU64,
-    /// 2 or 3.
+    /// Version of RESP, 2 or 3.
     pub protocol: AtomicU8,
-    /// Commands queued by MULTI, plus one; 0: not in MULTI.
+    /// Commands queued by MULTI, plus one; 0 outside MULTI.
     pub queued: AtomicUsize,
-    /// Keys watched.
+    /// Number of watched keys.
     pub watched: AtomicUsize,
-    /// CLIENT NO-EVICT.
+    /// Set by CLIENT NO-EVICT.
     pub no_evict: AtomicBool,
-    /// CLIENT NO-TOUCH.
+    /// Set by CLIENT NO-TOUCH.
     pub no_touch: AtomicBool,
-    /// What it has done.
+    /// Counts of its commands.
     pub tally: ShownTally,
     names: Mutex<Names>,
     last_command: AtomicUsize,
 }
 
-/// Names that a client gives itself.
+/// Names that a client gave itself.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    /// CLIENT SETNAME.
+    /// Set by CLIENT SETNAME.
     pub name: Vec<u8>,
-    /// CLIENT SETINFO LIB-NAME.
+    /// Set by CLIENT SETINFO LIB-NAME.
     pub library: Vec<u8>,
-    /// CLIENT SETINFO LIB-VER.
+    /// Set by CLIENT SETINFO LIB-VER.
     pub library_version: Vec<u8>,
 }
 
 impl Client {
     /// Reads or changes the names.
     pub fn names<R>(&self, with: impl FnOnce(&mut Names) -> R) -> R {
-        // A name is replaced whole, so a panic elsewhere leaves nothing half done.
+        // A name is replaced whole, so a panic elsewhere leaves no partial change.
         with(&mut self.names.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes the last command: its place in the table, and its subcommand's place plus one above 16 bits.
-    pub(crate) fn ran(&self, command: usize, now_ms: u64) {
-        // ORDER: Relaxed, both: figures for CLIENT LIST.
+    /// Records the last command: its index in the table, and above 16 bits its subcommand's index
+    /// plus one.
+    pub(crate) fn record_command(&self, command: usize, now_ms: u64) {
+        // ORDER: Relaxed, both: for CLIENT LIST only.
         self.last_command.store(command, Ordering::Relaxed);
         self.active_at_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// The full name of the last command, `client|list`; `NULL` if there was none, as Redis has it.
+    /// Full name of the last command, `client|list`; `NULL` if there was none, as in Redis.
     pub fn last_command(&self) -> String {
-        // ORDER: Relaxed: as in `ran`.
+        // ORDER: Relaxed: as in `record_command`.
         let last = self.last_command.load(Ordering::Relaxed);
         if last & 0xffff < TABLE.len() { table::full_name(last) } else { "NULL".into() }
     }
@@ -96,21 +97,21 @@ pub struct Clients {
 #[derive(Debug, Default)]
 struct Members {
     connected: BTreeMap<u64, Arc<Client>>,
-    /// What those did who have left.
-    left: Tally,
-    /// What everyone had done at the last CONFIG RESETSTAT.
-    forgotten: Tally,
+    /// Sum of the clients that have disconnected.
+    departed: Tally,
+    /// Sum of all clients at the last CONFIG RESETSTAT.
+    baseline: Tally,
 }
 
 impl Members {
     fn tally(&self) -> Tally {
-        self.connected.values().fold(self.left, |sum, client| sum.plus(client.tally.read()))
+        self.connected.values().fold(self.departed, |sum, client| sum.plus(client.tally.read()))
     }
 }
 
 impl Clients {
-    /// Enters a new connection.
-    pub fn enter(&self, peer: Peer, now_ms: u64) -> Arc<Client> {
+    /// Adds a new connection.
+    pub fn add(&self, peer: Peer, now_ms: u64) -> Arc<Client> {
         // ORDER: Relaxed: only uniqueness is needed.
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         let client = Arc::new(Client {
@@ -131,43 +132,43 @@ impl Clients {
         client
     }
 
-    /// Forgets a connection that closed, but not what it did.
-    pub fn leave(&self, client: &Client) {
+    /// Removes a closed connection, and keeps its counts.
+    pub fn remove(&self, client: &Client) {
         let mut members = self.lock();
         if members.connected.remove(&client.id).is_some() {
-            members.left = members.left.plus(client.tally.read());
+            members.departed = members.departed.plus(client.tally.read());
         }
     }
 
-    /// What all clients have done since start, or CONFIG RESETSTAT.
+    /// Counts of all clients since start or CONFIG RESETSTAT.
     pub fn tally(&self) -> Tally {
         let members = self.lock();
-        members.tally().since(members.forgotten)
+        members.tally().since(members.baseline)
     }
 
-    /// CONFIG RESETSTAT: begins to count at zero.
-    pub fn forget_tally(&self) {
+    /// CONFIG RESETSTAT: starts again from zero.
+    pub fn reset_tally(&self) {
         let mut members = self.lock();
-        members.forgotten = members.tally();
+        members.baseline = members.tally();
     }
 
-    /// How many are connected.
+    /// Number of connected clients.
     pub fn len(&self) -> usize {
         self.lock().connected.len()
     }
 
-    /// Whether no one is connected.
+    /// Whether no client is connected.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Everyone connected now, oldest first.
+    /// All connected clients, oldest first.
     pub fn all(&self) -> Vec<Arc<Client>> {
         self.lock().connected.values().cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Members> {
-        // It is whole after every statement, so a panic elsewhere leaves nothing half done.
+        // Consistent after every statement, so a panic elsewhere leaves no partial change.
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

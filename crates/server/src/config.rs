@@ -1,8 +1,8 @@
-//! The server's settings, by name: every one is a line of [`TABLE`], which the command line, the environment, CONFIG GET
-//! and CONFIG SET all read.
+//! The server's settings. Each is a line of [`TABLE`], which the command line, the environment,
+//! CONFIG GET and CONFIG SET read.
 //!
-//! A setting keeps its value as a number or as text, so reading one is one atomic load. Names and values are Redis's where
-//! Redis has the setting.
+//! A value is kept as a number or as text, so reading a number is one atomic load. Names and values
+//! are those of Redis where Redis has the setting.
 
 mod table;
 mod value;
@@ -18,13 +18,13 @@ use std::{
 pub use table::{Key, Setting, TABLE, setting};
 pub use value::{Kind, format_size, parse_size, parse_sizes};
 
-/// Every setting, readable and (some) changeable while the server runs.
+/// The values of all settings. Some can change while the server runs.
 pub struct Config {
     values: Vec<Value>,
     grow: OnceLock<Grow>,
 }
 
-/// Makes the pool as large as it is told, and says how large it became; the error is in the user's words.
+/// Grows the pool to a size and returns its new size. The error is a text for the user.
 type Grow = Box<dyn Fn(u64) -> Result<u64, String> + Send + Sync>;
 
 struct Value {
@@ -48,25 +48,25 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The password clients must give (`requirepass`); empty: none is asked for.
+    /// The password that clients must give (`requirepass`); empty: none.
     pub fn password(&self) -> Vec<u8> {
         self.text(Key::Password).into_bytes()
     }
 
-    /// The longest bulk string a client may send, bytes.
+    /// Maximum length of a bulk string from a client, bytes.
     pub fn proto_max_bulk_len(&self) -> usize {
         usize::try_from(self.number(Key::ProtoMaxBulkLen)).unwrap_or(usize::MAX)
     }
 
     /// The value of a setting that is a number, a size or a switch (0 or 1).
     pub fn number(&self, key: Key) -> u64 {
-        // ORDER: Relaxed: a setting stands alone, nothing is published with it.
+        // ORDER: Relaxed: a setting stands alone, it publishes nothing else.
         self.values[key as usize].number.load(Ordering::Relaxed)
     }
 
     /// The value of a setting that is text.
     pub fn text(&self, key: Key) -> String {
-        // A text is replaced whole, so a panic elsewhere leaves nothing half done.
+        // A text is replaced whole, so a panic elsewhere leaves no partial change.
         self.values[key as usize].text.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -75,15 +75,16 @@ impl Config {
         self.number(key) != 0
     }
 
-    /// Calls `each` with the name and value of every setting whose name `wanted` accepts (names in lower case).
+    /// Calls `each` with the name and value of every setting whose name, in lower case, `wanted`
+    /// accepts.
     pub fn for_each(&self, wanted: &mut dyn FnMut(&str) -> bool, each: &mut dyn FnMut(&str, &str)) {
         for setting in TABLE.iter().filter(|setting| wanted(setting.name)) {
             each(setting.name, &self.shown(setting));
         }
     }
 
-    /// Changes one setting while the server runs (CONFIG SET); the error is the text after
-    /// `ERR CONFIG SET failed (possibly related to argument 'NAME') - `.
+    /// Changes one setting while the server runs (CONFIG SET). The error is the text after `ERR
+    /// CONFIG SET failed (possibly related to argument 'NAME') - `.
     pub fn set(&self, name: &str, value: &[u8]) -> Result<(), SetError> {
         let Some((key, parsed)) = self.read(name, value)? else { return Ok(()) };
         let parsed = match (key, parsed) {
@@ -97,7 +98,7 @@ impl Config {
         Ok(())
     }
 
-    /// How much is said on standard error.
+    /// The level of messages on standard error.
     pub fn log_level(&self) -> log::LevelFilter {
         match self.text(Key::LogLevel).as_str() {
             "debug" => log::LevelFilter::Trace,
@@ -107,18 +108,18 @@ impl Config {
         }
     }
 
-    /// Whether [`Config::set`] would take it, as far as can be known without doing it: of several settings, none is changed if
-    /// one is wrong.
+    /// Whether [`Config::set`] would succeed, as far as that is known without doing it. Lets CONFIG
+    /// SET change all of several settings or none.
     pub fn check(&self, name: &str, value: &[u8]) -> Result<(), SetError> {
         self.read(name, value).map(|_| ())
     }
 
-    /// What a change comes to; `None`: it holds anyway.
+    /// Parses a change; `None`: the setting has that value anyway.
     fn read(&self, name: &str, value: &[u8]) -> Result<Option<(Key, value::Parsed)>, SetError> {
         let setting = setting(name).ok_or(SetError::Unknown)?;
         let text = std::str::from_utf8(value).map_err(|_| invalid("argument must be UTF-8 text"))?;
         if let Kind::Fact(why) = setting.kind {
-            // Clients that set what holds anyway are told that it holds.
+            // A client may set what holds anyway, and gets OK.
             let same = text.eq_ignore_ascii_case(&self.shown(setting));
             return if same { Ok(None) } else { Err(invalid(why)) };
         }
@@ -128,7 +129,7 @@ impl Config {
         Ok(Some((setting.key, setting.kind.parse(text).map_err(SetError::Invalid)?)))
     }
 
-    /// Gives a setting its value before the server starts: from a flag, the environment or a program.
+    /// Sets a value before the server starts: from a flag, the environment or a program.
     pub fn assign(&self, name: &str, value: &str) -> Result<(), SetError> {
         let setting = setting(name).ok_or(SetError::Unknown)?;
         if let Kind::Fact(why) = setting.kind {
@@ -140,22 +141,24 @@ impl Config {
         Ok(())
     }
 
-    /// Whether someone chose the value, by [`Config::assign`]: a default that cannot be had may give way, a choice may not.
+    /// Whether [`Config::assign`] set the value. A default that is not available may be replaced,
+    /// an explicit value may not.
     pub fn given(&self, key: Key) -> bool {
         self.values[key as usize].given.load(Ordering::Relaxed)
     }
 
-    /// Records what a setting turned out to be: the size of a pool that existed, the number of threads chosen.
+    /// Records the actual value of a setting: the size of an existing pool, the number of threads
+    /// chosen.
     pub fn record(&self, key: Key, number: u64) {
         self.store(key, value::Parsed::Number(number));
     }
 
-    /// As [`Config::record`], of a setting that is text: the index that a pool has.
+    /// As [`Config::record`], for a text: the index of an existing pool.
     pub fn record_text(&self, key: Key, text: &str) {
         self.store(key, value::Parsed::Text(text.into()));
     }
 
-    /// Says how CONFIG SET size makes the pool grow. The first call counts.
+    /// Sets the function by which CONFIG SET size grows the pool. Only the first call counts.
     pub fn on_grow(&self, grow: impl Fn(u64) -> Result<u64, String> + Send + Sync + 'static) {
         let _ = self.grow.set(Box::new(grow));
     }
@@ -197,15 +200,15 @@ fn invalid(text: &str) -> SetError {
     SetError::Invalid(text.into())
 }
 
-/// Why CONFIG SET refused.
+/// The reason why a change was refused.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetError {
     /// There is no setting of this name.
     Unknown,
-    /// It is fixed once the server runs.
+    /// The setting cannot change while the server runs.
     Immutable,
-    /// The value does not fit: why, in the user's words.
+    /// The value is not valid; a text for the user says why.
     Invalid(String),
 }
 
@@ -234,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_is_a_value_of_its_kind_and_every_key_finds_its_line() {
+    fn setting_defaults_are_valid_and_keys_match_table() {
         for (at, setting) in TABLE.iter().enumerate() {
             assert_eq!(setting.key as usize, at, "{}", setting.name);
             assert!(setting.kind.parse(setting.default).is_ok(), "{}", setting.name);
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn live_settings_change_and_others_do_not() {
+    fn set_changes_only_live_settings() {
         let config = Config::default();
         assert_eq!(config.set("MaxClients", b"12"), Ok(()));
         assert_eq!(get(&config, "maxclients"), [("maxclients".into(), "12".into())]);
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_can_be_tried_without_making_it() {
+    fn check_changes_nothing() {
         let config = Config::default();
         assert_eq!(config.check("maxclients", b"12"), Ok(()));
         assert_eq!(config.check("appendonly", b"no"), Ok(()));
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_terrace_lacks_is_said_and_what_holds_is_confirmed() {
+    fn fact_refuses_other_values_and_confirms_its_own() {
         let config = Config::default();
         assert_eq!(config.set("appendonly", b"no"), Ok(()));
         assert!(
@@ -279,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn size_asks_the_pool_to_grow_and_keeps_the_old_value_when_it_cannot() {
+    fn size_grows_pool_or_keeps_old_value() {
         let config = Config::default();
         config.on_grow(|bytes| if bytes > 8 << 30 { Err("the disk is full".into()) } else { Ok(bytes) });
         assert_eq!(config.set("size", b"8gb"), Ok(()));

@@ -1,4 +1,5 @@
-//! The keys a command works on: the store itself, or a transaction over it. A command is written once for both.
+//! The keys that a command works on: the store itself, or a transaction over it. Commands are
+//! written once for both.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,7 @@ use terrace::{Change, Entry, Put, PutOptions, ReadError, Store, Transaction};
 
 use crate::command::{Failure, Outcome, check_key};
 
-/// A key's value, as long as one looks at it.
+/// A key's entry, borrowed while a callback runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'a> {
     /// The value.
@@ -21,56 +22,59 @@ impl<'a> From<Entry<'a>> for Found<'a> {
     }
 }
 
-/// Called with a key's entry, if there is one.
-pub type Look<'f> = dyn FnMut(Option<Found<'_>>) + 'f;
+/// A callback that receives a key's entry, or `None` if the key is absent.
+pub type ReadCallback<'f> = dyn FnMut(Option<Found<'_>>) + 'f;
 
-/// What commands ask of keys. Expired entries are not there.
+/// The operations on keys that commands use. Expired entries count as absent.
 pub trait Keyspace {
-    /// Shows the entry of `key`.
-    fn read(&mut self, key: &[u8], look: &mut Look<'_>) -> Outcome;
+    /// Calls `look` with the entry of `key`.
+    fn read(&mut self, key: &[u8], look: &mut ReadCallback<'_>) -> Outcome;
 
-    /// Shows the entries of `keys` in their order, all as they were at one instant. It may start again from the first.
+    /// Calls `look` with the entries of `keys`, in order, all as of one instant. May start again
+    /// from the first key.
     fn snapshot(&mut self, keys: &[&[u8]], look: &mut dyn FnMut(usize, Option<Found<'_>>)) -> Outcome;
 
-    /// Changes the entry of `key` as `change` says, which may be asked more than once and counts as asked the last time.
+    /// Changes the entry of `key` as `change` decides. `change` may be called more than once; its
+    /// last answer counts.
     fn modify(&mut self, key: &[u8], change: &mut dyn FnMut(Option<Found<'_>>) -> Change) -> Outcome;
 
-    /// Writes a key.
+    /// Writes one key.
     fn put(&mut self, put: Put<'_>) -> Outcome;
 
-    /// Removes a key, and says whether it was there.
+    /// Removes a key; returns whether it existed.
     fn remove(&mut self, key: &[u8]) -> Result<bool, Failure>;
 
-    /// Shows the entries of `keys` in their order, each by itself.
-    fn read_many(&mut self, keys: &[&[u8]], look: &mut Look<'_>) -> Outcome;
+    /// Calls `look` with the entries of `keys`, in order; each is read by itself.
+    fn read_many(&mut self, keys: &[&[u8]], look: &mut ReadCallback<'_>) -> Outcome;
 
-    /// Writes keys as one.
+    /// Writes several keys as one atomic change.
     fn put_all(&mut self, puts: &[Put<'_>]) -> Outcome;
 
-    /// Writes keys as one if none of them is there, and says whether it did.
+    /// Writes several keys as one atomic change if none of them exists; returns whether it did.
     fn put_all_new(&mut self, puts: &[Put<'_>]) -> Result<bool, Failure>;
 
-    /// Removes keys as one, and says how many were there.
+    /// Removes several keys as one atomic change; returns how many existed.
     fn remove_all(&mut self, keys: &[&[u8]]) -> Result<u64, Failure>;
 
-    /// Does several things as one: to all other clients, and through a crash. `body` may run more
-    /// than once. If it fails, nothing of it happens.
+    /// Runs `body` as one atomic change: other clients, and a recovery after a crash, see all of it
+    /// or nothing. `body` may run more than once. If it fails, nothing changes.
     fn atomically(&mut self, body: &mut dyn FnMut(&mut dyn Keyspace) -> Outcome) -> Outcome;
 
-    /// Shows at least about `at_least` keys from `cursor` on (0: the beginning); the cursor of the next, 0 at the end.
+    /// Calls `each` for about `at_least` keys or more, from `cursor` on (0: the beginning). Returns
+    /// the next cursor, 0 at the end.
     fn scan(&mut self, cursor: u64, at_least: usize, each: &mut dyn FnMut(&[u8])) -> Result<u64, Failure>;
 
-    /// Any key.
+    /// A random key; `None` in an empty store.
     fn random_key(&mut self) -> Result<Option<Vec<u8>>, Failure>;
 
     /// Removes every key.
     fn clear(&mut self) -> Outcome;
 
-    /// How many keys there are.
+    /// Number of keys.
     fn count(&mut self) -> u64;
 }
 
-/// Changes a key that cannot be: only writing it fails.
+/// Runs `change` for a key that is too long to exist: only an attempt to write it fails.
 fn modify_absent(failure: Failure, change: &mut dyn FnMut(Option<Found<'_>>) -> Change) -> Outcome {
     match change(None) {
         Change::Put { .. } => Err(failure),
@@ -78,26 +82,26 @@ fn modify_absent(failure: Failure, change: &mut dyn FnMut(Option<Found<'_>>) -> 
     }
 }
 
-/// Keys that are read under one pin; more would keep freed memory waiting for long.
-const PIECE: usize = 1024;
+/// Keys that are read under one pin. A larger number would delay the reuse of retired memory.
+const KEYS_PER_PIN: usize = 1024;
 
-/// Continues behind damaged records, so that a client sees all others. The log and the statistics
-/// count the records that were left out.
+/// Continues a scan after damaged records, so that the client sees all others. The log and the
+/// statistics count the skipped records.
 fn past_damage(scanned: Result<u64, ReadError>) -> Result<u64, Failure> {
     match scanned {
         Err(ref error @ ReadError::Skipped { next, .. }) => {
-            log::warn!("a scan has gone on behind damage: {error}");
+            log::warn!("a scan continued after damaged records: {error}");
             Ok(next)
         }
         scanned => Ok(scanned?),
     }
 }
 
-/// The store, each call by itself.
-pub struct Direct<'a>(pub &'a Store);
+/// The store; each call stands for itself.
+pub struct StoreKeyspace<'a>(pub &'a Store);
 
-impl Keyspace for Direct<'_> {
-    fn read(&mut self, key: &[u8], look: &mut Look<'_>) -> Outcome {
+impl Keyspace for StoreKeyspace<'_> {
+    fn read(&mut self, key: &[u8], look: &mut ReadCallback<'_>) -> Outcome {
         let value = self.0.get(key)?;
         look(value.as_ref().map(|value| Found { value, expires_at: value.expires_at() }));
         Ok(())
@@ -130,9 +134,9 @@ impl Keyspace for Direct<'_> {
         Ok(self.0.remove(key)?)
     }
 
-    fn read_many(&mut self, keys: &[&[u8]], look: &mut Look<'_>) -> Outcome {
+    fn read_many(&mut self, keys: &[&[u8]], look: &mut ReadCallback<'_>) -> Outcome {
         let mut outcome = Ok(());
-        for keys in keys.chunks(PIECE) {
+        for keys in keys.chunks(KEYS_PER_PIN) {
             self.0.get_many(keys, &mut |_, entry| match entry {
                 Ok(entry) => look(entry.map(Found::from)),
                 Err(error) => outcome = Err(error.into()),
@@ -174,21 +178,23 @@ impl Keyspace for Direct<'_> {
     }
 }
 
-/// A transaction: it sees what it wrote, and everyone else sees it when it commits.
+/// A transaction: its commands see its own writes, other clients see them after the commit.
 pub struct Overlay<'a, 't> {
     store: &'a Store,
     transaction: &'a mut Transaction<'t>,
-    /// Keys it wrote or removed.
+    /// Keys that the transaction wrote or removed.
     touched: BTreeSet<Vec<u8>>,
     cleared: bool,
-    /// Keys that it may have written, once a random key was wanted: the last is tried first, and dropped if it is not there.
+    /// Keys that it may have written, once a random key was requested. The last one is tried first,
+    /// and dropped if it is absent.
     candidates: Option<Vec<Vec<u8>>>,
-    /// Where the store may still have a key that it did not touch; `None`: nowhere. So a random key costs no whole scan each time.
+    /// Cursor behind which the store may still have a key that the transaction did not touch;
+    /// `None`: it has none. So a random key does not cost a whole scan each time.
     unpassed: Option<u64>,
 }
 
 impl<'a, 't> Overlay<'a, 't> {
-    /// Over a transaction that has yet to do anything.
+    /// Over a transaction that has done nothing yet.
     pub fn new(store: &'a Store, transaction: &'a mut Transaction<'t>) -> Overlay<'a, 't> {
         Overlay {
             store,
@@ -209,7 +215,7 @@ impl<'a, 't> Overlay<'a, 't> {
         }
     }
 
-    /// A key that it wrote and did not remove.
+    /// A key that the transaction wrote and did not remove.
     fn any_written(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         let candidates = self.candidates.get_or_insert_with(|| self.touched.iter().cloned().collect());
         while let Some(key) = candidates.last() {
@@ -221,7 +227,7 @@ impl<'a, 't> Overlay<'a, 't> {
         Ok(None)
     }
 
-    /// A key of the store that it did not touch.
+    /// A key of the store that the transaction did not touch.
     fn any_untouched(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         while let Some(cursor) = self.unpassed.filter(|_| !self.cleared) {
             let mut any = None;
@@ -238,7 +244,7 @@ impl<'a, 't> Overlay<'a, 't> {
         Ok(None)
     }
 
-    /// Keys it wrote and did not remove.
+    /// All keys that the transaction wrote and did not remove.
     fn written(&mut self) -> Result<Vec<Vec<u8>>, Failure> {
         let mut written = Vec::new();
         for key in &self.touched {
@@ -251,7 +257,7 @@ impl<'a, 't> Overlay<'a, 't> {
 }
 
 impl Keyspace for Overlay<'_, '_> {
-    fn read(&mut self, key: &[u8], look: &mut Look<'_>) -> Outcome {
+    fn read(&mut self, key: &[u8], look: &mut ReadCallback<'_>) -> Outcome {
         let value = self.transaction.get(key)?;
         look(value.as_ref().map(|value| Found { value, expires_at: value.expires_at() }));
         Ok(())
@@ -272,7 +278,7 @@ impl Keyspace for Overlay<'_, '_> {
     fn put(&mut self, put: Put<'_>) -> Outcome {
         check_key(put.key)?;
         self.touch(put.key);
-        // It reads nothing, so that nobody else's write of the key makes the transaction run again.
+        // Reads nothing, so a concurrent write of the key does not make the transaction run again.
         Ok(self.transaction.put_expiring(put.key, put.value, put.expires_at)?)
     }
 
@@ -284,7 +290,7 @@ impl Keyspace for Overlay<'_, '_> {
         Ok(self.transaction.remove(key)?)
     }
 
-    fn read_many(&mut self, keys: &[&[u8]], look: &mut Look<'_>) -> Outcome {
+    fn read_many(&mut self, keys: &[&[u8]], look: &mut ReadCallback<'_>) -> Outcome {
         keys.iter().try_for_each(|key| self.read(key, look))
     }
 
@@ -312,7 +318,8 @@ impl Keyspace for Overlay<'_, '_> {
     }
 
     fn scan(&mut self, cursor: u64, at_least: usize, each: &mut dyn FnMut(&[u8])) -> Result<u64, Failure> {
-        // What it wrote itself comes first, whole; then the store's keys without what it touched.
+        // All keys that the transaction wrote come first, then the store's keys that it did not
+        // touch.
         if cursor == 0 {
             self.written()?.iter().for_each(|key| each(key));
         }

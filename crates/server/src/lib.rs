@@ -1,4 +1,4 @@
-//! The Redis-protocol server: sessions without I/O, one file a command, and the event loops that drive them.
+//! The Redis-protocol server: sessions without I/O, one file per command, and the event loops.
 #![forbid(unsafe_code)]
 
 pub mod clients;

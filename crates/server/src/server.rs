@@ -1,4 +1,4 @@
-//! A running server: its threads, from start to end.
+//! A running server: starts its threads and waits for their end.
 
 use std::{
     fmt, io,
@@ -13,52 +13,54 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use crate::{
     config::Key,
     net::{EventLoop, Hub, Listeners, Metrics, MetricsServer, WAKE, Workers, unix_ms},
-    shared::{Ending, Shared},
+    shared::{Shared, StopFlag},
 };
 
-/// A server that runs. Dropping it does not end it.
+/// A running server. Dropping it does not stop it.
 #[derive(Debug)]
 pub struct Server {
     threads: Vec<JoinHandle<()>>,
     stopper: Stopper,
 }
 
-/// Ends a server from anywhere: a signal, a test.
+/// Stops a server from any thread, for example from a signal handler's thread or a test.
 #[derive(Clone)]
 pub struct Stopper {
-    // Not `Shared`, not even for the moment of stopping: the store is closed as soon as the loops have ended.
-    ending: Arc<Ending>,
+    // Not `Shared`: the store is closed as soon as the loops have ended, even while a thread stops
+    // the server.
+    stop_flag: Arc<StopFlag>,
     hub: Arc<Hub>,
 }
 
 impl Server {
-    /// Serves on `listeners` until SHUTDOWN or [`Stopper::stop`].
+    /// Serves `listeners` until SHUTDOWN or [`Stopper::stop`].
     pub fn start(shared: Arc<Shared>, listeners: Listeners) -> Result<Server, StartError> {
-        // ORDER: Relaxed: a figure to look at.
+        // ORDER: Relaxed: a statistic.
         shared.stats.started_at_ms.store(unix_ms(), Ordering::Relaxed);
-        let threads = threads(&shared);
-        make_room_for_clients(&shared);
+        let threads = thread_count(&shared);
+        raise_file_limit(&shared);
         let polls: Vec<Poll> = (0..threads).map(|_| Poll::new()).collect::<Result<_, _>>()?;
         let wakers = polls.iter().map(|poll| Waker::new(poll.registry(), WAKE)).collect::<Result<_, _>>()?;
         let hub = Arc::new(Hub::new(wakers));
-        let mut server = Server { threads: Vec::new(), stopper: Stopper { ending: shared.ending(), hub } };
-        // If one part cannot start, those that run already are told to end.
+        let mut server =
+            Server { threads: Vec::new(), stopper: Stopper { stop_flag: shared.stop_flag(), hub } };
+        // If one part cannot start, stop those that already run.
         server.start_threads(&shared, polls, listeners).inspect_err(|_| server.stopper.stop())?;
         Ok(server)
     }
 
-    /// What ends it.
+    /// A handle that stops the server.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// Waits until it has ended.
+    /// Waits until the server has stopped.
     pub fn wait(self) -> Result<(), ServeError> {
         for thread in self.threads {
             // Threads catch their own panics.
             let _ = thread.join();
         }
-        if self.stopper.hub.failed() { Err(ServeError) } else { Ok(()) }
+        if self.stopper.hub.has_failed() { Err(ServeError) } else { Ok(()) }
     }
 
     fn start_threads(
@@ -71,16 +73,16 @@ impl Server {
         if let Some(listener) = listeners.take_metrics() {
             let metrics = Metrics::new(Arc::clone(shared), Arc::clone(&hub));
             let (metrics, waker) = MetricsServer::new(listener, metrics, Arc::clone(shared))?;
-            hub.also_wakes(waker);
+            hub.add_waker(waker);
             self.spawn("metrics".into(), || metrics.run())?;
         }
         let workers = Arc::new(Workers::new(Arc::clone(shared), polls.len()));
         let event_loop = |(number, poll)| {
             EventLoop::new(number, poll, Arc::clone(shared), Arc::clone(&hub), Arc::clone(&workers))
         };
-        // All of them first: a loop that is dropped has left, and workers end when all have.
+        // Create all loops first: workers end when every loop has been dropped.
         let mut event_loops: Vec<EventLoop> = polls.into_iter().enumerate().map(event_loop).collect();
-        event_loops[0].lead(listeners)?;
+        event_loops[0].accept_from(listeners)?;
         for number in 0..event_loops.len() {
             let (workers, hub) = (Arc::clone(&workers), Arc::clone(&hub));
             self.spawn(format!("worker-{number}"), move || workers.run(&hub))?;
@@ -91,7 +93,7 @@ impl Server {
         Ok(())
     }
 
-    /// A thread whose end by a fault ends the server, and is said.
+    /// Starts a thread. If it fails or panics, that is logged and the server stops.
     fn spawn(
         &mut self,
         name: String,
@@ -102,11 +104,14 @@ impl Server {
             let fault = match catch_unwind(AssertUnwindSafe(run)) {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => "a fault in Terrace, reported above".into(),
+                Err(_) => "a panic, reported above: a bug in Terrace".into(),
             };
             let thread = std::thread::current();
-            log::error!("the thread {} ended: {fault}; ending the server", thread.name().unwrap_or_default());
-            stopper.hub.fail();
+            log::error!(
+                "the thread {} failed: {fault}; stopping the server",
+                thread.name().unwrap_or_default()
+            );
+            stopper.hub.record_failure();
             stopper.stop();
         };
         self.threads.push(Builder::new().name(name).spawn(body)?);
@@ -115,9 +120,10 @@ impl Server {
 }
 
 impl Stopper {
-    /// Ends the server: it accepts no one any more, answers what has arrived, and [`Server::wait`] returns.
+    /// Stops the server: it accepts no more connections and answers the requests received so far.
+    /// Then [`Server::wait`] returns.
     pub fn stop(&self) {
-        self.ending.begin();
+        self.stop_flag.set();
         self.hub.wake_all();
     }
 }
@@ -128,8 +134,8 @@ impl fmt::Debug for Stopper {
     }
 }
 
-/// As many as the settings say, or one a core.
-fn threads(shared: &Shared) -> usize {
+/// Number of event loops: as configured, or one per core.
+fn thread_count(shared: &Shared) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match usize::try_from(shared.config.number(Key::Threads)) {
         Ok(0) | Err(_) => cores,
@@ -139,11 +145,12 @@ fn threads(shared: &Shared) -> usize {
     threads
 }
 
-/// Descriptors the server needs beside its clients'.
+/// File descriptors that the server needs besides those of its clients.
 const OWN_DESCRIPTORS: u64 = 64;
 
-/// Asks for as many file descriptors as `maxclients` needs; if the system allows fewer, lowers it and says so.
-fn make_room_for_clients(shared: &Shared) {
+/// Raises the limit of open files to what `maxclients` needs. If the system allows fewer, lowers
+/// `maxclients` and logs that.
+fn raise_file_limit(shared: &Shared) {
     let wanted = shared.config.number(Key::MaxClients) + OWN_DESCRIPTORS;
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
@@ -163,7 +170,7 @@ fn make_room_for_clients(shared: &Shared) {
     }
 }
 
-/// The system refused what a server needs.
+/// The system refused a thread, a poll or a socket operation that the server needs.
 #[derive(Debug)]
 pub struct StartError(io::Error);
 
@@ -185,13 +192,14 @@ impl std::error::Error for StartError {
     }
 }
 
-/// A thread of the server ended by a fault, which was logged. What was answered is in the pool.
+/// A thread of the server failed or panicked; the log says why. Every answered write is in the
+/// pool.
 #[derive(Debug)]
 pub struct ServeError;
 
 impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the server ended by a fault in Terrace; what it had answered is in the pool")
+        f.write_str("a thread of the server failed, see the log; every answered write is in the pool")
     }
 }
 

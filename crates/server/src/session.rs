@@ -1,8 +1,9 @@
-//! One connection's side of the conversation, without any I/O: bytes in, bytes out.
+//! The protocol side of one connection, without I/O: bytes in, bytes out.
 //!
-//! [`Session::process`] reads as many commands ahead as have arrived whole, up to [`LOOKAHEAD`], and runs them in order. Neighbours
-//! that only read one key each are read together, so that their cache misses overlap; neighbours that only write one key each
-//! are written together, so that they share their fences. What a client sees is as if each had run by itself.
+//! [`Session::process`] parses up to [`LOOKAHEAD`] complete commands ahead and runs them in order.
+//! Adjacent commands that only read one key each are read as a group, so their cache misses
+//! overlap. Adjacent commands that only write one key each are written as a group, so they share
+//! fences. The client sees the same results as if each had run by itself.
 
 mod ahead;
 mod long;
@@ -19,82 +20,90 @@ pub use self::state::State;
 pub use crate::clients::Peer;
 use crate::{
     command::{Context, table},
-    keyspace::Direct,
+    keyspace::StoreKeyspace,
     shared::Shared,
     stats::Counters,
 };
 
-/// What the event loop does after [`Session::process`] or [`Session::take_turn`].
+/// The next step of the event loop after [`Session::process`] or [`Session::take_turn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Everything complete was executed: read more.
+    /// All complete commands were executed: read more.
     Continue,
-    /// `output` has grown to [`OUTPUT_HIGH_WATER`]: write it out, then call `process` again before reading more,
-    /// since `input` may hold further whole commands.
+    /// `output` has reached [`OUTPUT_HIGH_WATER`]: write it, then call `process` again before
+    /// reading, because `input` may contain further complete commands.
     More,
-    /// The next command takes long, and is not executed yet: write `output`, then call `process` where nobody waits for it.
-    /// Only of [`Session::take_turn`].
+    /// The next command takes long and is not executed yet: write `output`, then call `process` on
+    /// a thread where no other connection waits. Only [`Session::take_turn`] returns this.
     Long,
     /// Write `output`, then close the connection.
     Close,
-    /// SHUTDOWN: write `output`, then end the server (`Shared::shut_down` was called).
+    /// SHUTDOWN: write `output`, then stop the server (`Shared::shut_down` was called).
     Shutdown,
 }
 
-/// `process` stops between two commands when `output` holds this many bytes.
+/// `process` stops between two commands once `output` has this many bytes.
 pub const OUTPUT_HIGH_WATER: usize = 1 << 20;
 
-/// Commands that are read ahead.
+/// Maximum number of commands that are parsed ahead.
 pub const LOOKAHEAD: usize = 64;
 
-/// Which commands a session executes.
+/// The commands that a call executes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// All that are there.
+    /// All commands in the input.
     All,
-    /// Those before the first that takes long.
+    /// The commands before the first one that takes long.
     Short,
 }
 
-/// One per connection.
+/// The protocol state of one connection.
 pub struct Session {
     shared: Arc<Shared>,
     parser: Parser,
     state: State,
-    /// Whether the counters of commands are its own, not its event loop's.
-    counts_alone: bool,
+    /// Whether the session has its own counters of commands, not those of an event loop.
+    owns_counters: bool,
 }
 
 impl Session {
-    /// A session for a connection just accepted; it is in `shared.clients` until dropped.
+    /// A session for a connection just accepted. It is registered in `shared.clients` until
+    /// dropped.
     pub fn new(shared: Arc<Shared>, peer: Peer, now_ms: u64) -> Session {
-        let counters = shared.stats.commands.enter();
-        let mut session = Session::counting(shared, peer, now_ms, counters);
-        session.counts_alone = true;
+        let counters = shared.stats.commands.add_set();
+        let mut session = Session::with_counters(shared, peer, now_ms, counters);
+        session.owns_counters = true;
         session
     }
 
-    /// The same, for a thread that serves many and counts for all of them. Only that thread may
-    /// call [`Session::process`]; another one swaps in its own counters first.
-    pub(crate) fn counting(shared: Arc<Shared>, peer: Peer, now_ms: u64, counters: Arc<Counters>) -> Session {
+    /// As [`Session::new`], with the counters of a thread that serves many sessions. Only that
+    /// thread may call [`Session::process`]; another thread swaps in its own counters first.
+    pub(crate) fn with_counters(
+        shared: Arc<Shared>,
+        peer: Peer,
+        now_ms: u64,
+        counters: Arc<Counters>,
+    ) -> Session {
         let state = State::new(&shared, peer, now_ms, counters);
-        Session { shared, parser: Parser::new(), state, counts_alone: false }
+        Session { shared, parser: Parser::new(), state, owns_counters: false }
     }
 
-    /// Counts commands with other counters from now on: those of the thread that calls [`Session::process`] next.
+    /// Exchanges the counters with those of the thread that calls [`Session::process`] next.
     pub(crate) fn swap_counters(&mut self, counters: &mut Arc<Counters>) {
         std::mem::swap(&mut self.state.counters, counters);
     }
 
-    /// Executes every command that `input` holds whole, removes their bytes from its front, appends the replies to `output`.
+    /// Executes every complete command in `input`, removes its bytes from the front, and appends
+    /// the replies to `output`.
     ///
-    /// `input` keeps the beginning of a command that has not arrived wholly; append what is read next to it and call again.
-    /// `now_ms` is Unix time in milliseconds, asked of the clock once a call.
+    /// `input` keeps an incomplete command: append the next bytes to it and call again. `now_ms` is
+    /// Unix time in milliseconds, read from the clock once per call.
     pub fn process(&mut self, input: &mut Vec<u8>, output: &mut Vec<u8>, now_ms: u64) -> Flow {
         self.proceed(Pace::All, input, output, now_ms)
     }
 
-    /// As [`Session::process`], but stops before a command that takes long: for a thread that has others to serve.
+    /// As [`Session::process`], but stops before a command that takes long: for a thread that
+    /// serves other connections too.
     pub fn take_turn(&mut self, input: &mut Vec<u8>, output: &mut Vec<u8>, now_ms: u64) -> Flow {
         self.proceed(Pace::Short, input, output, now_ms)
     }
@@ -117,7 +126,7 @@ impl Session {
                 break flow;
             }
             if let Err(error) = stop.and(parsed) {
-                self.state.failed(&mut Reply::new(output, self.state.resp3), &error.message());
+                self.state.reply_error(&mut Reply::new(output, self.state.resp3), &error.message());
                 break Flow::Close;
             }
             if whole < most {
@@ -133,20 +142,20 @@ impl Session {
         flow
     }
 
-    /// Whether the client may do all it likes: it gave the password, or none is asked for. Until then the event loop
-    /// holds it to 4 KiB of output and 10 seconds.
+    /// Whether the client gave the password, or none is configured. Until then the event loop
+    /// limits it to 4 KiB of output and 10 seconds.
     pub fn authenticated(&self) -> bool {
         self.state.authenticated
     }
 
-    /// How often the client has lost its rights by RESET, and how many bytes `output` had before
-    /// the last time: from there on the event loop counts its output, and its time, before
-    /// authentication anew.
+    /// How often RESET has removed the client's authentication, and the length of `output` before
+    /// the last time. From there on the event loop counts output and time before authentication
+    /// again.
     pub fn resets(&self) -> (u64, usize) {
         self.state.resets
     }
 
-    /// The client's number.
+    /// The client's id.
     pub fn id(&self) -> u64 {
         self.state.client.id
     }
@@ -159,8 +168,9 @@ impl Session {
         }
     }
 
-    /// Executes the commands that the parser holds; says how many of them, and what follows if not all. An error if the next
-    /// one was read under wider limits than those that hold since RESET.
+    /// Executes the parsed commands. Returns how many, and the next step if commands are left.
+    /// Fails if the next command exceeds the limits that apply since a RESET, but was parsed under
+    /// wider ones.
     fn execute(
         &mut self,
         pace: Pace,
@@ -182,21 +192,21 @@ impl Session {
             }
             let mut reply = Reply::new(output, self.state.resp3);
             let commands = (nth..whole).map(|nth| (self.parser.command(input, nth), places[nth]));
-            let together = if whole - nth > 1 && self.state.is_plain() {
+            let grouped = if whole - nth > 1 && self.state.is_plain() {
                 ahead::execute(commands, &self.shared.store, &mut self.state, &mut reply, now_ms)
             } else {
                 0
             };
-            if together == 0 {
+            if grouped == 0 {
                 let args = self.parser.command(input, nth);
                 if pace == Pace::Short && long::is_long(&self.shared, &self.state, args, places[nth]) {
                     return (nth, Ok(Flow::Long));
                 }
-                let keys = &mut Direct(&self.shared.store);
+                let keys = &mut StoreKeyspace(&self.shared.store);
                 let mut cx = Context { keys, shared: &self.shared, state: &mut self.state, reply, now_ms };
                 run::dispatch(&mut cx, args, places[nth]);
             }
-            nth += together.max(1);
+            nth += grouped.max(1);
         }
         (nth, Ok(Flow::More))
     }
@@ -204,9 +214,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.shared.clients.leave(&self.state.client);
-        if self.counts_alone {
-            self.shared.stats.commands.leave(&self.state.counters);
+        self.shared.clients.remove(&self.state.client);
+        if self.owns_counters {
+            self.shared.stats.commands.remove_set(&self.state.counters);
         }
     }
 }

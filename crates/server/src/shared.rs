@@ -1,4 +1,4 @@
-//! What every connection of one server shares.
+//! The state that all connections of one server share.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -10,40 +10,42 @@ use std::{
 
 use crate::{clients::Clients, config::Config, stats::ServerStats};
 
-/// One per server, behind an `Arc`.
+/// The shared state. One per server, behind an `Arc`.
 pub struct Shared {
-    /// The data.
+    /// The store.
     pub store: terrace::Store,
-    /// Settings, for CONFIG GET and SET.
+    /// The settings, for CONFIG GET and SET.
     pub config: Config,
-    /// Who is connected.
+    /// The connected clients.
     pub clients: Clients,
     /// Counters.
     pub stats: ServerStats,
-    /// Commands that workers run now, or that wait for one.
+    /// Commands that workers run now, or that wait for a worker.
     pub(crate) long_commands: AtomicUsize,
-    ending: Arc<Ending>,
+    stop_flag: Arc<StopFlag>,
     run_id: String,
 }
 
-/// Whether the server is to end. Apart from the rest, so that who waits to stop a server holds this and not its store.
+/// Whether the server must stop. Separate from [`Shared`], so that a
+/// [`Stopper`](crate::server::Stopper) holds this and not the store.
 #[derive(Debug, Default)]
-pub(crate) struct Ending(AtomicBool);
+pub(crate) struct StopFlag(AtomicBool);
 
-impl Ending {
-    pub(crate) fn begin(&self) {
-        // ORDER: Release: pairs with `has_begun`; what was answered before is visible to who sees it.
+impl StopFlag {
+    pub(crate) fn set(&self) {
+        // ORDER: Release: pairs with `is_set`; replies written before are visible to a reader of
+        // true.
         self.0.store(true, Ordering::Release);
     }
 
-    fn has_begun(&self) -> bool {
-        // ORDER: Acquire: pairs with `begin`.
+    fn is_set(&self) -> bool {
+        // ORDER: Acquire: pairs with `set`.
         self.0.load(Ordering::Acquire)
     }
 }
 
 impl Shared {
-    /// A server's shared part, before anyone has connected.
+    /// The shared state of a server without connections.
     pub fn new(store: terrace::Store, config: Config) -> Shared {
         Shared {
             store,
@@ -51,33 +53,33 @@ impl Shared {
             clients: Clients::default(),
             stats: ServerStats::default(),
             long_commands: AtomicUsize::new(0),
-            ending: Arc::default(),
+            stop_flag: Arc::default(),
             run_id: random_id(),
         }
     }
 
-    /// Asks every event loop to finish: SHUTDOWN and the signals call it.
+    /// Asks every event loop to finish. SHUTDOWN and the signals call it.
     pub fn shut_down(&self) {
-        self.ending.begin();
+        self.stop_flag.set();
     }
 
-    /// Whether the server was asked to finish.
+    /// Whether [`Shared::shut_down`] was called.
     pub fn shutting_down(&self) -> bool {
-        self.ending.has_begun()
+        self.stop_flag.is_set()
     }
 
-    /// Forty hexadecimal digits that tell this run of the server from every other.
+    /// Forty hexadecimal digits that identify this run of the server.
     pub fn run_id(&self) -> &str {
         &self.run_id
     }
 
-    pub(crate) fn ending(&self) -> Arc<Ending> {
-        Arc::clone(&self.ending)
+    pub(crate) fn stop_flag(&self) -> Arc<StopFlag> {
+        Arc::clone(&self.stop_flag)
     }
 }
 
 fn random_id() -> String {
-    // The hasher's keys come from the system's randomness.
+    // The hasher's keys come from the system's random number generator.
     let random = RandomState::new();
     let digits: String = (0..3).map(|nth| format!("{:016x}", random.hash_one(nth))).collect();
     digits[..40].into()

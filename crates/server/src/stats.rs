@@ -1,4 +1,4 @@
-//! What the server counts, for INFO and the metrics endpoint.
+//! The server's counters, for INFO and the metrics endpoint.
 
 mod commands;
 mod rates;
@@ -11,11 +11,11 @@ pub(crate) use self::{
 };
 use crate::command::flag;
 
-/// Counters since start (or CONFIG RESETSTAT) of what the event loops do. What clients do, each counts for itself: see
-/// [`Clients::tally`](crate::clients::Clients::tally).
+/// Counters of the event loops since start or CONFIG RESETSTAT. Each client counts its own
+/// commands: see [`Clients::tally`](crate::clients::Clients::tally).
 #[derive(Debug, Default)]
 pub struct ServerStats {
-    /// Unix milliseconds at which the server started.
+    /// Unix milliseconds when the server started.
     pub started_at_ms: AtomicU64,
     /// Connections accepted.
     pub connections: AtomicU64,
@@ -25,15 +25,15 @@ pub struct ServerStats {
     pub bytes_in: AtomicU64,
     /// Bytes written to clients.
     pub bytes_out: AtomicU64,
-    /// The largest `used_memory` that was seen, bytes.
+    /// The highest `used_memory` seen so far, bytes.
     pub memory_peak: AtomicU64,
-    /// What the store had counted at the last CONFIG RESETSTAT.
+    /// The store's counters at the last CONFIG RESETSTAT.
     pub(crate) store: StoreCounters,
     pub(crate) commands: CommandStats,
     pub(crate) rates: Rates,
 }
 
-/// Counters that the store keeps since it was opened.
+/// Baselines of counters that the store keeps from its opening on.
 #[derive(Debug, Default)]
 pub(crate) struct StoreCounters {
     expired: AtomicU64,
@@ -42,19 +42,19 @@ pub(crate) struct StoreCounters {
 }
 
 impl StoreCounters {
-    /// What the store has counted since the last CONFIG RESETSTAT: keys that expired, hits and
-    /// misses of its cache.
+    /// Counts of the store since the last CONFIG RESETSTAT: expired keys, hits and misses of the
+    /// index cache.
     pub(crate) fn since(&self, now: &terrace::Stats) -> [u64; 3] {
-        // ORDER: Relaxed: counters to look at.
+        // ORDER: Relaxed: statistics.
         let before =
             [&self.expired, &self.cache_hits, &self.cache_misses].map(|counter| counter.load(Relaxed));
         let cache = now.index.and_then(|index| index.cache).unwrap_or_default();
         std::array::from_fn(|nth| [now.expired, cache.hits, cache.misses][nth].saturating_sub(before[nth]))
     }
 
-    fn forget(&self, now: &terrace::Stats) {
+    fn set_baseline(&self, now: &terrace::Stats) {
         let cache = now.index.and_then(|index| index.cache).unwrap_or_default();
-        // ORDER: Relaxed: counters to look at.
+        // ORDER: Relaxed: statistics.
         self.expired.store(now.expired, Relaxed);
         self.cache_hits.store(cache.hits, Relaxed);
         self.cache_misses.store(cache.misses, Relaxed);
@@ -68,59 +68,59 @@ impl std::fmt::Debug for CommandStats {
 }
 
 impl ServerStats {
-    /// CONFIG RESETSTAT: all but the time of the start and the peak of memory. `store` is what the
-    /// store counts now.
+    /// CONFIG RESETSTAT: resets everything but the start time and the memory peak. `store` is the
+    /// store's counters now.
     pub fn reset(&self, store: &terrace::Stats) {
-        self.store.forget(store);
-        self.commands.forget();
-        self.rates.forget();
+        self.store.set_baseline(store);
+        self.commands.reset();
+        self.rates.clear();
         let counters = [&self.connections, &self.connections_rejected, &self.bytes_in, &self.bytes_out];
-        // ORDER: Relaxed: counters to look at.
+        // ORDER: Relaxed: statistics.
         counters.iter().for_each(|counter| counter.store(0, Relaxed));
     }
 }
 
-/// Bytes of the pool that hold something: what INFO calls `used_memory`. Notes their peak.
+/// Bytes of the pool in use, INFO's `used_memory`. Updates the peak.
 pub(crate) fn used_memory(stats: &ServerStats, store: &terrace::Stats) -> u64 {
     let in_pool = |pool: terrace::PoolStats| pool.size_bytes.saturating_sub(pool.free_bytes);
     let used = store.pool.map_or(store.data_bytes + store.overhead_bytes, in_pool);
-    // ORDER: Relaxed: a figure to look at.
+    // ORDER: Relaxed: a statistic.
     stats.memory_peak.fetch_max(used, Relaxed);
     used
 }
 
-/// What clients have done: one's, or all of them together.
+/// Counts of one client's commands, or of all clients together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Commands executed.
     pub commands: u64,
-    /// Those of them that only look at keys.
+    /// Executed commands that only read keys.
     pub reads: u64,
-    /// Those of them that may change keys.
+    /// Executed commands that may change keys.
     pub writes: u64,
     /// Error replies.
     pub errors: u64,
     /// Reads that found their key.
     pub hits: u64,
-    /// Reads that did not.
+    /// Reads that did not find their key.
     pub misses: u64,
 }
 
 impl Tally {
-    /// Counts commands, by what their flags say of them.
-    pub fn executed(&mut self, commands: u64, flags: u32) {
+    /// Counts executed commands with these flags.
+    pub fn count_commands(&mut self, commands: u64, flags: u32) {
         self.commands += commands;
         self.reads += commands * u64::from(flags & flag::READONLY != 0);
         self.writes += commands * u64::from(flags & flag::WRITE != 0);
     }
 
-    /// Counts a lookup.
-    pub fn looked_up(&mut self, found: bool) {
+    /// Counts a lookup of a key.
+    pub fn count_lookup(&mut self, found: bool) {
         self.hits += u64::from(found);
         self.misses += u64::from(!found);
     }
 
-    fn with(self, other: Tally, each: fn(u64, u64) -> u64) -> Tally {
+    fn combine(self, other: Tally, each: fn(u64, u64) -> u64) -> Tally {
         Tally {
             commands: each(self.commands, other.commands),
             reads: each(self.reads, other.reads),
@@ -131,32 +131,33 @@ impl Tally {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn plus(self, other: Tally) -> Tally {
-        self.with(other, u64::wrapping_add)
+        self.combine(other, u64::wrapping_add)
     }
 
-    /// What came after `earlier`.
+    /// The difference to an earlier tally.
     pub fn since(self, earlier: Tally) -> Tally {
-        self.with(earlier, u64::wrapping_sub)
+        self.combine(earlier, u64::wrapping_sub)
     }
 }
 
-/// A tally that its one owner shows to others: it stores, so no two threads fight over a counter.
+/// A tally that its one owner publishes for others. The owner only stores, so threads do not
+/// contend for a counter.
 #[derive(Debug, Default)]
 pub struct ShownTally([AtomicU64; 6]);
 
 impl ShownTally {
-    /// The owner's tally now.
+    /// Publishes the owner's tally.
     pub fn show(&self, tally: Tally) {
         let counts = [tally.commands, tally.reads, tally.writes, tally.errors, tally.hits, tally.misses];
-        // ORDER: Relaxed: counters to look at.
+        // ORDER: Relaxed: statistics.
         self.0.iter().zip(counts).for_each(|(shown, count)| shown.store(count, Relaxed));
     }
 
-    /// What was shown last.
+    /// The tally that was published last.
     pub fn read(&self) -> Tally {
-        // ORDER: Relaxed: counters to look at.
+        // ORDER: Relaxed: statistics.
         let [commands, reads, writes, errors, hits, misses] =
             self.0.each_ref().map(|shown| shown.load(Relaxed));
         Tally { commands, reads, writes, errors, hits, misses }

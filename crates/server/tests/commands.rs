@@ -1,4 +1,4 @@
-//! Each family of commands over a real store in memory, as one client sees it.
+//! Each family of commands over a store in memory, as a client sees it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ struct Client {
     clock: Arc<terrace::ManualClock>,
 }
 
-/// Some time in 2033.
+/// A time in 2033.
 const START_MS: u64 = 2_000_000_000_000;
 
 impl Client {
@@ -36,19 +36,19 @@ impl Client {
         Client::of(Arc::clone(&self.shared), Arc::clone(&self.clock))
     }
 
-    /// Sends bytes; the replies with their line ends as spaces.
+    /// Sends bytes; returns the replies with their line ends as spaces.
     fn send(&mut self, bytes: &[u8]) -> (String, Flow) {
         let (mut input, mut output) = (bytes.to_vec(), Vec::new());
         let flow = self.session.process(&mut input, &mut output, self.clock.now_ms());
         (String::from_utf8_lossy(&output).replace("\r\n", " ").trim_end().to_string(), flow)
     }
 
-    /// Sends a line as a person would type it.
+    /// Sends an inline command.
     fn ask(&mut self, line: &str) -> String {
         self.send(format!("{line}\r\n").as_bytes()).0
     }
 
-    /// Sends lines, each with the reply it must have.
+    /// Sends inline commands, and checks their replies.
     fn expect(&mut self, lines: &[(&str, &str)]) {
         for (line, reply) in lines {
             assert_eq!(self.ask(line), *reply, "{line}");
@@ -98,7 +98,7 @@ fn set_and_its_options() {
 }
 
 #[test]
-fn conditions_on_the_value_as_in_valkey() {
+fn value_conditions_work_as_in_valkey() {
     Client::new().expect(&[
         ("SET k w IFEQ v", "$-1"),
         ("GET k", "$-1"),
@@ -266,7 +266,7 @@ fn names_of_keys() {
         ("SCAN 0 TYPE string", "*2 $1 0 *1 $4 only"),
         ("SCAN x", "-ERR invalid cursor"),
         ("FLUSHALL", "+OK"),
-        // A number below 2^53 leads to the end; others are none that a scan returns.
+        // Numbers below 2^53 lead to the end; a scan never returns larger ones.
         ("SCAN 9007199254740991", "*2 $1 0 *0"),
         ("SCAN 9007199254740992", "-ERR invalid cursor: begin the scan again from 0"),
         ("SCAN 18446744073709551615", "-ERR invalid cursor: begin the scan again from 0"),
@@ -435,7 +435,7 @@ fn passwords() {
             Flow::Close
         )
     );
-    // What follows AUTH in the same bytes is held to the wider limits already.
+    // The wider limits apply to everything behind AUTH in the same bytes.
     let mut guest = client.another();
     let mset = format!(
         "*2\r\n$4\r\nAUTH\r\n$11\r\nopen sesame\r\n*13\r\n$4\r\nMSET\r\n{}",
@@ -444,10 +444,10 @@ fn passwords() {
     assert_eq!(guest.send(mset.as_bytes()).0, "+OK +OK");
 }
 
-/// RESET leaves nothing of what the client had chosen, and the limits of strangers hold at once:
-/// for what was read ahead and for what is half read.
+/// RESET discards the client's choices, and the limits for unauthenticated clients apply at once,
+/// to commands parsed ahead and to an incomplete one.
 #[test]
-fn reset_makes_a_connection_new() {
+fn reset_restores_a_new_connection() {
     let client = Client::new();
     client.shared.config.set("requirepass", b"secret").unwrap();
     let known = || {
@@ -471,7 +471,7 @@ fn reset_makes_a_connection_new() {
         known().send(format!("RESET\r\n{echo}").as_bytes()),
         (format!("+RESET {refused}"), Flow::Close)
     );
-    // With the password in between it is not refused.
+    // With AUTH in between it is accepted.
     let (reply, flow) = known().send(format!("RESET\r\nAUTH secret\r\n{echo}").as_bytes());
     assert_eq!((reply, flow), (format!("+RESET +OK $20000 {long}"), Flow::Continue));
     let mut half = known();
@@ -537,7 +537,7 @@ fn connections() {
 }
 
 #[test]
-fn what_is_not_here_says_so() {
+fn missing_features_are_refused() {
     let mut client = Client::new();
     client.expect(&[
         ("NOSUCH a b", "-ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b'"),
@@ -591,7 +591,7 @@ fn encodings() {
 }
 
 #[test]
-fn the_server_describes_itself() {
+fn server_describes_itself() {
     let mut client = Client::new();
     client.ask("SET k v");
     client.ask("GET k");
@@ -629,16 +629,16 @@ fn the_server_describes_itself() {
     assert!(client.ask("CLIENT HELP").contains("SETNAME"));
 }
 
-/// The value of a field of INFO.
+/// The value of a field in INFO.
 fn field(client: &mut Client, section: &str, name: &str) -> Option<String> {
     let info = client.ask(&format!("INFO {section}"));
     let found = info.split(' ').find_map(|line| line.strip_prefix(&format!("{name}:")));
     found.map(String::from)
 }
 
-/// What dashboards and libraries read.
+/// The fields that dashboards and libraries read.
 #[test]
-fn info_has_the_fields_that_others_read() {
+fn info_has_fields_that_clients_read() {
     let mut client = Client::new();
     client.ask("SET k v");
     let info = client.ask("INFO everything");
@@ -703,7 +703,7 @@ fn info_sections_can_be_chosen() {
 }
 
 #[test]
-fn info_counts_calls_errors_and_times_by_command() {
+fn info_counts_calls_errors_and_times() {
     let mut client = Client::new();
     client.send(&b"SET k v\r\nGET k\r\nGET k\r\nGET none\r\nTTL k\r\n".repeat(40));
     for line in ["INCR k", "GET", "NOSUCH", "CONFIG GET port", "CONFIG GET", "AUTH x", "EXEC"] {
@@ -742,13 +742,13 @@ fn info_counts_calls_errors_and_times_by_command() {
     assert_eq!(field(&mut client, "commandstats", "cmdstat_get"), None);
     assert_eq!(field(&mut client, "errorstats", "errorstat_ERR"), None);
     assert_eq!(field(&mut client, "latencystats", "latency_percentiles_usec_get"), None);
-    // What a connection did that is gone still counts.
+    // The counts of a closed connection are kept.
     client.another().ask("GET k");
     assert!(field(&mut client, "commandstats", "cmdstat_get").unwrap().starts_with("calls=1,"));
 }
 
 #[test]
-fn resetstat_forgets_what_the_store_counted() {
+fn resetstat_resets_counts_of_the_store() {
     let mut client = Client::new();
     client.ask("SET k v PX 10");
     client.clock.advance(11);
@@ -805,7 +805,7 @@ fn long_replies_pause_the_pipeline() {
 }
 
 #[test]
-fn commands_may_come_in_any_pieces() {
+fn command_may_arrive_in_any_pieces() {
     let mut client = Client::new();
     let bytes = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nhello\r\nGET k\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n$4\r\nPING\r\n";
     for cut in 0..bytes.len() {
@@ -818,7 +818,7 @@ fn commands_may_come_in_any_pieces() {
 }
 
 #[test]
-fn several_keys_are_removed_as_one() {
+fn several_keys_are_removed_atomically() {
     let mut client = Client::new();
     let mut reader = client.another();
     let seen = std::thread::scope(|scope| {
@@ -839,7 +839,7 @@ fn several_keys_are_removed_as_one() {
 }
 
 #[test]
-fn several_keys_can_be_removed_however_full_the_pool_is() {
+fn full_pool_allows_removal_of_several_keys() {
     let size = terrace::ByteSize::mib(2);
     let store = terrace::Store::options().anonymous().size(size).create().expect("a small store");
     let clock = Arc::new(terrace::ManualClock::at(START_MS));
@@ -854,7 +854,7 @@ fn several_keys_can_be_removed_however_full_the_pool_is() {
 }
 
 #[test]
-fn a_full_pool_refuses_writes_and_nothing_else() {
+fn full_pool_refuses_only_writes() {
     let size = terrace::ByteSize::mib(16);
     let store =
         terrace::Store::options().anonymous().size(size).max_size(size).create().expect("a small store");
@@ -863,7 +863,7 @@ fn a_full_pool_refuses_writes_and_nothing_else() {
     let value = "x".repeat(60_000);
     let full = (0..1000).map(|n| client.ask(&format!("SET k{n} {value}"))).find(|reply| reply != "+OK");
     assert!(full.as_ref().is_some_and(|reply| reply.starts_with("-OOM pool is full")), "{full:?}");
-    // A transaction fails whole.
+    // A transaction fails as a whole.
     client.expect(&[("MULTI", "+OK"), ("SET small 1", "+QUEUED")]);
     assert_eq!(client.ask(&format!("SET large {value}")), "+QUEUED");
     assert!(client.ask("EXEC").starts_with("-OOM "));

@@ -1,7 +1,9 @@
-//! The same random commands to a session and to Debian's redis-server: the same replies, byte for byte.
+//! Random commands to a session and to Debian's redis-server: the replies must be equal, byte for
+//! byte.
 //!
-//! Only what must differ is made alike first: times within half a minute, the order of KEYS, ids and versions. Redis 7.0 is taken
-//! at its word; what Terrace has from 7.2 and Valkey (IFEQ, DELIFEQ, CLIENT SETINFO) is tested elsewhere.
+//! Replies that must differ are normalized first: times within half a minute, the order of KEYS,
+//! ids and versions. Redis 7.0 is the reference. Features from Redis 7.2 and Valkey (IFEQ, DELIFEQ,
+//! CLIENT SETINFO) have other tests.
 
 mod redis;
 
@@ -39,13 +41,13 @@ impl Random {
     }
 }
 
-/// One client on both sides.
+/// A client of Terrace and of Redis.
 struct Both {
     redis: redis::Connection,
     session: Session,
     store: terrace::Store,
     input: Vec<u8>,
-    /// What MULTI has queued.
+    /// Commands that MULTI has queued.
     queued: Vec<Command>,
 }
 
@@ -74,8 +76,8 @@ impl Both {
         }
     }
 
-    /// Sends commands to both, and compares the replies: in one piece, but for what comes before DBSIZE, since both count what
-    /// has expired until they notice.
+    /// Sends commands to both, and compares the replies. Splits before DBSIZE and sweeps expired
+    /// keys, because both servers count those until they notice.
     fn send(&mut self, commands: &[Command], seed: u64) {
         for piece in commands.chunk_by(|_, next| !is(next, "dbsize")) {
             self.store.sweep_expired(1 << 20);
@@ -97,8 +99,8 @@ impl Both {
         for ((command, ours), theirs) in commands.iter().zip(ours).zip(theirs) {
             let same = ours == theirs
                 || match theirs[0] {
-                    b'*' if is(command, "exec") => self.exec_alike(&ours, &theirs),
-                    _ => alike(command, &ours, &theirs),
+                    b'*' if is(command, "exec") => self.exec_equivalent(&ours, &theirs),
+                    _ => are_equivalent(command, &ours, &theirs),
                 };
             match (&theirs[..], command[0].to_ascii_lowercase().as_slice()) {
                 (b"+QUEUED\r\n", _) => self.queued.push(command.clone()),
@@ -117,8 +119,8 @@ impl Both {
 }
 
 impl Both {
-    /// Compares the replies inside EXEC's.
-    fn exec_alike(&self, ours: &[u8], theirs: &[u8]) -> bool {
+    /// Compares the replies within the reply of EXEC.
+    fn exec_equivalent(&self, ours: &[u8], theirs: &[u8]) -> bool {
         let inner =
             |reply: &[u8]| frames(&reply[reply.iter().position(|byte| *byte == b'\n').unwrap_or(0) + 1..]);
         let (ours, theirs) = (inner(ours), inner(theirs));
@@ -127,7 +129,7 @@ impl Both {
             .queued
             .iter()
             .zip(ours.iter().zip(&theirs))
-            .all(|(command, (ours, theirs))| alike(command, ours, theirs))
+            .all(|(command, (ours, theirs))| are_equivalent(command, ours, theirs))
     }
 }
 
@@ -139,12 +141,12 @@ fn text(command: &[Vec<u8>]) -> String {
     command.iter().map(|arg| format!("{} ", arg.escape_ascii())).collect()
 }
 
-/// What Terrace adds to the error about commands of other types.
+/// Terrace's addition to the error about commands of other types.
 const OTHER_TYPES: &[u8] =
     b"(Terrace holds strings: it has no hashes, lists, sets, sorted sets, streams or other types)";
 
-/// An error without what Terrace adds to it: why the command is not there, or which limit was
-/// passed and its value.
+/// An error without Terrace's additions: why a command does not exist, or the limit that was
+/// exceeded.
 fn without_additions(error: &[u8]) -> &[u8] {
     let Some(line) = error.strip_suffix(b"\r\n").filter(|_| error.starts_with(b"-")) else { return error };
     if let Some(plain) = line.strip_suffix(OTHER_TYPES) {
@@ -156,20 +158,22 @@ fn without_additions(error: &[u8]) -> &[u8] {
     (0..line.len()).find(is_limit).map_or(line, |at| &line[..at])
 }
 
-fn alike(command: &[Vec<u8>], ours: &[u8], theirs: &[u8]) -> bool {
+fn are_equivalent(command: &[Vec<u8>], ours: &[u8], theirs: &[u8]) -> bool {
     if ours == theirs {
         return true;
     }
     let name = command[0].to_ascii_lowercase();
     match &name[..] {
-        b"ttl" | b"expiretime" => are_near(ours, theirs, SECONDS_APART),
-        b"pttl" | b"pexpiretime" => are_near(ours, theirs, 1000 * SECONDS_APART),
+        b"ttl" | b"expiretime" => are_close(ours, theirs, MAX_SECONDS_APART),
+        b"pttl" | b"pexpiretime" => are_close(ours, theirs, 1000 * MAX_SECONDS_APART),
         b"keys" => sorted(ours) == sorted(theirs),
         b"memory" | b"client" | b"object" => integer(ours).is_some() && integer(theirs).is_some(),
         b"randomkey" => ours[0] == theirs[0] && (ours[1] == b'-') == (theirs[1] == b'-'),
-        b"scan" if is_no_cursor(&command[1]) => ours.starts_with(b"-ERR invalid cursor") && theirs[0] == b'*',
+        b"scan" if is_foreign_cursor(&command[1]) => {
+            ours.starts_with(b"-ERR invalid cursor") && theirs[0] == b'*'
+        }
         b"scan" => ours[..2] == theirs[..2] && ours[0] == b'*',
-        // Which commands there are is what differs.
+        // The two servers have different commands.
         b"command" if command.len() <= 2 => ours[0] == theirs[0] && ours[0] != b'-',
         b"time" => ours[..2] == theirs[..2],
         b"hello" => redacted(ours) == redacted(theirs),
@@ -180,17 +184,18 @@ fn alike(command: &[Vec<u8>], ours: &[u8], theirs: &[u8]) -> bool {
     }
 }
 
-/// Whether Redis takes this for a cursor, and Terrace, whose cursors a double holds exactly, does not.
-fn is_no_cursor(text: &[u8]) -> bool {
+/// Whether Redis accepts this cursor and Terrace does not: Terrace's cursors fit in a double
+/// without loss.
+fn is_foreign_cursor(text: &[u8]) -> bool {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i128>().ok());
     number.is_some_and(|number| !(0..1 << 53).contains(&number))
 }
 
-/// The two get a command this long after each other on a machine that has no time for them.
-const SECONDS_APART: u64 = 30;
+/// Maximum time between the two executions of a command on an overloaded machine.
+const MAX_SECONDS_APART: u64 = 30;
 
-/// Whether both are times, not further apart than this.
-fn are_near(ours: &[u8], theirs: &[u8], apart: u64) -> bool {
+/// Whether both are times at most `apart` from each other.
+fn are_close(ours: &[u8], theirs: &[u8], apart: u64) -> bool {
     let both = integer(ours).zip(integer(theirs));
     both.is_some_and(|(ours, theirs)| ours.min(theirs) >= 0 && ours.abs_diff(theirs) <= apart)
 }
@@ -207,7 +212,7 @@ fn sorted(reply: &[u8]) -> Vec<Vec<u8>> {
     items
 }
 
-/// HELLO's reply without its version and id.
+/// The reply of HELLO without version and id.
 fn redacted(reply: &[u8]) -> Vec<Vec<u8>> {
     let head = reply.iter().position(|byte| *byte == b'\n').unwrap_or(0) + 1;
     let mut items = frames(&reply[head..]);
@@ -285,7 +290,7 @@ const FLOATS: [&str; 16] = [
     "123456789.987654321",
     "1e30",
 ];
-/// Far enough away, or clearly past.
+/// Times far in the future or clearly in the past.
 const SECONDS: [&str; 11] = [
     "100",
     "1000",
@@ -304,7 +309,7 @@ const MILLISECONDS: [&str; 8] =
 const UNIX_SECONDS: [&str; 7] = ["4000000000", "5000000000", "0", "-1", "1", "abc", "9223372036854775807"];
 const UNIX_MILLISECONDS: [&str; 6] = ["4000000000000", "5000000000000", "0", "-1", "1", "abc"];
 
-/// Commands by shape: a word each for what the argument is.
+/// Shapes of commands: a letter stands for a kind of argument.
 const SHAPES: &[&str] = &[
     "get K",
     "get K",
@@ -439,7 +444,8 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ),
     ("?getex", &["EX S", "px M", "EXAT T", "PXAT U", "PERSIST", "KEEPTTL", "NX", "EX"]),
     ("?copy", &["REPLACE", "DB 0", "DB N", "DB", "bogus"]),
-    // The same time twice is the same millisecond or not: GT and LT are for fixed times.
+    // Setting the same relative time twice may hit the same millisecond: GT and LT need fixed
+    // times.
     ("?soon", &["NX", "XX", "nx", "bogus"]),
     ("?expire", &["NX", "XX", "GT", "LT", "gt", "bogus"]),
 ];
@@ -477,7 +483,7 @@ fn push(command: &mut Command, word: &str, random: &mut Random) {
     command.push(random.of(choices).as_bytes().to_vec());
 }
 
-/// Now and then, what no client should send.
+/// Sometimes changes a command into one that no client should send.
 fn mangle(command: &mut Command, random: &mut Random) {
     match random.below(40) {
         0 if command.len() > 1 => drop(command.pop()),
@@ -485,7 +491,7 @@ fn mangle(command: &mut Command, random: &mut Random) {
         2 => command[0].make_ascii_uppercase(),
         _ => {}
     }
-    // Redis's SHUTDOWN would work.
+    // SHUTDOWN would stop Redis.
     let shuts_down = is(command, "shutdown");
     if shuts_down && !command[1..].iter().any(|arg| arg == b"abort") {
         command.push(b"bogus".to_vec());
@@ -498,7 +504,7 @@ fn is_blocking(command: &Command) -> bool {
         && command.len() == 3
 }
 
-fn play(seed: u64, rounds: usize, redis: &Redis) {
+fn run_seed(seed: u64, rounds: usize, redis: &Redis) {
     let mut random = Random(seed);
     let shared = shared();
     let mut clients = [Both::new(redis, &shared), Both::new(redis, &shared)];
@@ -509,7 +515,7 @@ fn play(seed: u64, rounds: usize, redis: &Redis) {
         while commands.len() < len {
             let command = command(&mut random);
             if is(&command, "dbsize") || is(&command, "memory") {
-                // Redis counts what has expired and was not looked at since.
+                // Redis counts expired keys until they are accessed.
                 commands
                     .push(std::iter::once("exists").chain(KEYS).map(|arg| arg.as_bytes().to_vec()).collect());
             }
@@ -517,22 +523,22 @@ fn play(seed: u64, rounds: usize, redis: &Redis) {
                 commands.push(command);
             }
         }
-        let who = usize::from(random.once_in(4));
-        clients[who].send(&commands, seed);
+        let nth = usize::from(random.once_in(4));
+        clients[nth].send(&commands, seed);
     }
 }
 
 #[test]
-fn random_commands_have_the_same_replies() {
+fn random_commands_get_equal_replies() {
     let Some(redis) = Redis::start() else { return };
     let seeds = std::env::var("TERRACE_DIFFERENTIAL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(24);
     for seed in 0..seeds {
-        play(seed, 1000, &redis);
+        run_seed(seed, 1000, &redis);
     }
 }
 
-/// Sends `bytes` to both, and compares everything up to the end of the conversation.
-fn same_to_the_end(redis: &Redis, bytes: &[u8]) {
+/// Sends `bytes` to both, and compares everything up to the end of the connection.
+fn check_until_close(redis: &Redis, bytes: &[u8]) {
     let theirs = redis.connect().ask_last(bytes);
     let mut session = Session::new(shared(), Peer::default(), now_ms());
     let mut ours = Vec::new();
@@ -551,7 +557,7 @@ fn same_to_the_end(redis: &Redis, bytes: &[u8]) {
 }
 
 #[test]
-fn broken_requests_end_alike() {
+fn broken_requests_get_equal_replies() {
     let Some(redis) = Redis::start() else { return };
     let endless = |start: &[u8]| [start, &[b'1'; 70_000]].concat();
     let cases: [&[u8]; 20] = [
@@ -577,12 +583,12 @@ fn broken_requests_end_alike() {
         b"*1\r\n$4\r\nQUIT\r\n*1\r\n$4\r\nPING\r\n",
     ];
     for case in cases {
-        same_to_the_end(&redis, case);
+        check_until_close(&redis, case);
     }
 }
 
 #[test]
-fn commands_are_described_alike() {
+fn command_info_equals_redis() {
     let Some(redis) = Redis::start() else { return };
     let shared = shared();
     let mut both = Both::new(&redis, &shared);
@@ -590,7 +596,7 @@ fn commands_are_described_alike() {
     for protocol in ["2", "3"] {
         both.send(&[vec![word("hello"), word(protocol)]], 0);
         for command in terrace_server::command::table::TABLE {
-            // Containers have other subcommands here; DELIFEQ is not Redis's.
+            // Containers have other subcommands here; Redis has no DELIFEQ.
             if command.subcommands.is_empty() && command.name != "delifeq" {
                 both.send(&[["command", "info", command.name].map(word).to_vec()], 0);
             }
@@ -605,7 +611,7 @@ fn commands_are_described_alike() {
 }
 
 #[test]
-fn scans_and_big_pipelines_are_alike() {
+fn scans_and_large_pipelines_equal_redis() {
     let Some(redis) = Redis::start() else { return };
     let shared = shared();
     let mut both = Both::new(&redis, &shared);
@@ -645,7 +651,7 @@ fn scans_and_big_pipelines_are_alike() {
 }
 
 #[test]
-fn keys_of_commands_are_found_alike() {
+fn command_getkeys_equals_redis() {
     let Some(redis) = Redis::start() else { return };
     let shared = shared();
     let mut both = Both::new(&redis, &shared);
@@ -674,12 +680,11 @@ fn keys_of_commands_are_found_alike() {
     }
 }
 
-/// An argument as COMMAND DOCS describes it: its fields but for those about versions, and a group's
-/// parts.
+/// An argument as COMMAND DOCS describes it: its fields except versions, and the parts of a group.
 #[derive(Debug, PartialEq, Eq)]
 struct Described(Vec<(String, String)>, Vec<Described>);
 
-/// The `arguments` of a reply to COMMAND DOCS of one command in RESP2.
+/// The `arguments` in a reply to COMMAND DOCS for one command, in RESP2.
 fn described(reply: &[u8]) -> Vec<Described> {
     let items = |reply: &[u8]| frames(&reply[reply.iter().position(|byte| *byte == b'\n').unwrap() + 1..]);
     let text = |reply: &[u8]| {
@@ -710,7 +715,7 @@ fn described(reply: &[u8]) -> Vec<Described> {
 }
 
 #[test]
-fn arguments_are_described_alike() {
+fn command_docs_arguments_equal_redis() {
     let Some(redis) = Redis::start() else { return };
     let mut theirs = redis.connect();
     let mut session = Session::new(shared(), Peer::default(), now_ms());
@@ -722,7 +727,7 @@ fn arguments_are_described_alike() {
             let mut ours = Vec::new();
             session.process(&mut request.clone(), &mut ours, now_ms());
             let (ours, theirs) = (described(&ours), described(&theirs.ask(&request, 1)[0]));
-            // Those have more here, or are described by Redis without arguments.
+            // These have more arguments here, or Redis describes none.
             if name != "set" && name != "bgsave" && !theirs.is_empty() {
                 assert_eq!(ours, theirs, "{name}");
                 compared += 1;

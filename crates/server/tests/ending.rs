@@ -1,4 +1,4 @@
-//! The end of a server: nobody who has asked for it keeps the store open.
+//! The end of a server: a thread that has stopped it does not keep the store open.
 
 mod common;
 
@@ -8,7 +8,7 @@ use terrace::{ByteSize, Store};
 use terrace_server::{config::Config, net::Listeners, server::Server, shared::Shared};
 
 #[test]
-fn whoever_stops_a_server_does_not_keep_its_store_open() {
+fn stopper_does_not_keep_store_open() {
     let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     for round in 0..2000 {
         let config = Config::default();
@@ -21,7 +21,7 @@ fn whoever_stops_a_server_does_not_keep_its_store_open() {
         let shared = Arc::new(Shared::new(store.clone(), config));
         let server = Server::start(Arc::clone(&shared), listeners).unwrap();
         let stopper = server.stopper();
-        // As a signal does it: from a thread that nobody waits for.
+        // Like a signal handler's thread, which is not joined before the store is closed.
         let signal = thread::Builder::new().spawn(move || stopper.stop()).unwrap();
         server.wait().unwrap();
         drop(shared);

@@ -1,6 +1,7 @@
-//! Commands that take long: they leave the loop to its other connections, and stay one.
+//! Long commands: they do not block the other connections of their loop, and stay atomic.
 //!
-//! A record that expires lets a reader ask the clock. The clock of these tests stops the worker that asks it, until the test lets it go on.
+//! Reading a record with an expiry reads the clock. The clock of these tests can block a worker
+//! that reads it, until the test releases the worker.
 
 mod common;
 
@@ -22,7 +23,7 @@ use terrace_server::{
     shared::Shared,
 };
 
-/// Stops workers, if it is armed.
+/// A clock that blocks the next worker that reads it, once armed.
 #[derive(Default)]
 struct Gate {
     gate: Mutex<Option<(Sender<()>, Receiver<()>)>>,
@@ -31,37 +32,37 @@ struct Gate {
 impl Clock for Gate {
     fn now_ms(&self) -> u64 {
         let is_worker = std::thread::current().name().is_some_and(|name| name.starts_with("worker-"));
-        if is_worker && let Some((arrived, go_on)) = self.gate.lock().unwrap().take() {
-            arrived.send(()).unwrap();
-            // If the test has failed there is nobody to wait for.
-            let _ = go_on.recv();
+        if is_worker && let Some((blocked, release)) = self.gate.lock().unwrap().take() {
+            blocked.send(()).unwrap();
+            // A test that failed has dropped the sender.
+            let _ = release.recv();
         }
         1000
     }
 }
 
-/// A worker that is to be stopped.
-struct Stopped {
-    arrived: Receiver<()>,
-    go_on: Sender<()>,
+/// The gate's other end: waits until a worker is blocked, and releases it.
+struct BlockedWorker {
+    blocked: Receiver<()>,
+    release: Sender<()>,
 }
 
 impl Gate {
-    /// The next worker that asks for the time is stopped.
-    fn arm(&self) -> Stopped {
-        let ((arrives, arrived), (go_on, goes_on)) = (channel(), channel());
-        *self.gate.lock().unwrap() = Some((arrives, goes_on));
-        Stopped { arrived, go_on }
+    /// Blocks the next worker that reads the clock.
+    fn arm(&self) -> BlockedWorker {
+        let ((blocked_tx, blocked), (release, released)) = (channel(), channel());
+        *self.gate.lock().unwrap() = Some((blocked_tx, released));
+        BlockedWorker { blocked, release }
     }
 }
 
-impl Stopped {
+impl BlockedWorker {
     fn wait(&self) {
-        self.arrived.recv_timeout(Duration::from_secs(60)).expect("a worker runs the command");
+        self.blocked.recv_timeout(Duration::from_secs(60)).expect("a worker runs the command");
     }
 
     fn release(self) {
-        self.go_on.send(()).unwrap();
+        self.release.send(()).unwrap();
     }
 }
 
@@ -71,8 +72,8 @@ fn key(nth: usize) -> String {
     format!("key:{nth:04}")
 }
 
-/// `name`, and all keys, with a value each if it takes some.
-fn of_all_keys(name: &str, value: Option<&str>) -> Vec<u8> {
+/// The command `name` for all keys, each followed by `value` if there is one.
+fn with_all_keys(name: &str, value: Option<&str>) -> Vec<u8> {
     let keys: Vec<String> = (0..KEYS).map(key).collect();
     let mut words: Vec<&[u8]> = vec![name.as_bytes()];
     for key in &keys {
@@ -82,7 +83,7 @@ fn of_all_keys(name: &str, value: Option<&str>) -> Vec<u8> {
     command(&words)
 }
 
-/// A server with one loop, and many keys that expire far away.
+/// A server with one loop, and many keys that expire far in the future.
 fn running() -> (Running, Arc<Gate>) {
     let gate = Arc::new(Gate::default());
     let options = Store::options().anonymous().size(terrace::ByteSize::mib(64)).clock(gate.clone());
@@ -96,28 +97,28 @@ fn running() -> (Running, Arc<Gate>) {
 }
 
 #[test]
-fn long_commands_leave_the_loop_to_others() {
+fn long_command_does_not_block_other_clients() {
     let (server, gate) = running();
     let commands = [
         (command(&[b"KEYS", b"*"]), format!("*{KEYS}\r\n")),
         (command(&[b"SCAN", b"0", b"COUNT", b"10000"]), format!("*2\r\n$1\r\n0\r\n*{KEYS}\r\n")),
-        (of_all_keys("EXISTS", None), format!(":{KEYS}\r\n")),
-        (of_all_keys("MGET", None), format!("*{KEYS}\r\n$3\r\nold\r\n")),
-        (of_all_keys("DEL", None), format!(":{KEYS}\r\n")),
+        (with_all_keys("EXISTS", None), format!(":{KEYS}\r\n")),
+        (with_all_keys("MGET", None), format!("*{KEYS}\r\n$3\r\nold\r\n")),
+        (with_all_keys("DEL", None), format!(":{KEYS}\r\n")),
     ];
     for (request, answer) in commands {
-        let stopped = gate.arm();
+        let worker = gate.arm();
         let mut long = server.connect();
-        // What comes before it is answered at once, and what comes behind it after it.
+        // A command before the long one is answered at once, a command behind it only after it.
         long.write_all(&[command(&[b"ECHO", b"before"]), request, command(&[b"ECHO", b"behind"])].concat())
             .unwrap();
         expect(&mut long, b"$6\r\nbefore\r\n");
-        stopped.wait();
+        worker.wait();
         for _ in 0..10 {
             ask(&mut server.connect(), b"GET nothing\r\n", b"$-1\r\n");
             ask(&mut server.tcp(), b"SET new 1\r\nDEL new\r\n", b"+OK\r\n:1\r\n");
         }
-        stopped.release();
+        worker.release();
         expect(&mut long, answer.as_bytes());
         long.shutdown(std::net::Shutdown::Write).unwrap();
         assert!(rest(&mut long).ends_with(b"$6\r\nbehind\r\n"));
@@ -125,56 +126,56 @@ fn long_commands_leave_the_loop_to_others() {
 }
 
 #[test]
-fn del_of_many_keys_is_one_and_others_are_served_meanwhile() {
+fn del_of_many_keys_is_atomic_and_blocks_no_client() {
     let (server, gate) = running();
-    let stopped = gate.arm();
+    let worker = gate.arm();
     let mut long = server.connect();
-    long.write_all(&of_all_keys("DEL", None)).unwrap();
-    stopped.wait();
-    // None is gone yet. A command that has to wait until all are does so apart from the loop.
+    long.write_all(&with_all_keys("DEL", None)).unwrap();
+    worker.wait();
+    // No key is removed yet. A command that waits for the removal does so on a worker.
     let (mut other, mut waiting) = (server.connect(), server.connect());
     waiting.write_all(&command(&[b"MSET", b"a", b"1", b"b", b"2"])).unwrap();
     for nth in [0, 1, KEYS / 2, KEYS - 1] {
         ask(&mut other, &command(&[b"GET", key(nth).as_bytes()]), b"$3\r\nold\r\n");
     }
-    stopped.release();
+    worker.release();
     expect(&mut long, format!(":{KEYS}\r\n").as_bytes());
     expect(&mut waiting, b"+OK\r\n");
     ask(&mut other, b"DBSIZE\r\n", b":2\r\n");
 }
 
 #[test]
-fn a_client_that_goes_during_its_command_leaves_nothing_behind() {
+fn client_closed_during_its_command_is_removed() {
     let (server, gate) = running();
-    let stopped = gate.arm();
+    let worker = gate.arm();
     let mut long = server.connect();
-    long.write_all(&of_all_keys("DEL", None)).unwrap();
-    stopped.wait();
+    long.write_all(&with_all_keys("DEL", None)).unwrap();
+    worker.wait();
     drop(long);
     let mut other = server.connect();
     ask(&mut other, b"PING\r\n", b"+PONG\r\n");
-    stopped.release();
-    // The next long command runs on the same worker, behind the first.
-    ask(&mut other, &of_all_keys("EXISTS", None), b":0\r\n");
+    worker.release();
+    // The next long command runs on the same worker, after the first.
+    ask(&mut other, &with_all_keys("EXISTS", None), b":0\r\n");
     while server.shared.clients.len() > 1 {
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn a_server_ends_when_its_long_commands_have() {
+fn server_stops_after_its_long_commands() {
     let (mut server, gate) = running();
-    let stopped = gate.arm();
+    let worker = gate.arm();
     let mut long = server.connect();
-    long.write_all(&of_all_keys("DEL", None)).unwrap();
-    stopped.wait();
+    long.write_all(&with_all_keys("DEL", None)).unwrap();
+    worker.wait();
     let mut other = server.connect();
     ask(&mut other, b"PING\r\n", b"+PONG\r\n");
     std::thread::scope(|scope| {
         scope.spawn(|| server.stop());
-        // The other connection is closed, and the one with the command is not.
+        // The other connection is closed; the one with the long command is not.
         assert!(rest(&mut other).is_empty());
-        stopped.release();
+        worker.release();
         assert_eq!(String::from_utf8_lossy(&rest(&mut long)), format!(":{KEYS}\r\n"));
     });
 }
@@ -191,21 +192,21 @@ impl Client {
         Client { session, input: Vec::new(), output: Vec::new() }
     }
 
-    /// What a loop would do with these bytes, and how many bytes of replies there are then.
-    fn turn(&mut self, bytes: &[u8]) -> Flow {
+    /// Executes these bytes as a loop does.
+    fn loop_turn(&mut self, bytes: &[u8]) -> Flow {
         self.input.extend_from_slice(bytes);
         self.session.take_turn(&mut self.input, &mut self.output, 1000)
     }
 
-    /// What a worker would do.
-    fn all(&mut self) -> Flow {
+    /// Executes the remaining input as a worker does.
+    fn worker_turn(&mut self) -> Flow {
         self.session.process(&mut self.input, &mut self.output, 1000)
     }
 
-    /// Executes these bytes; the last replies.
+    /// Executes these bytes; returns the last replies.
     fn ask(&mut self, bytes: Vec<u8>) -> Vec<u8> {
         self.input = bytes;
-        while self.all() == Flow::More {
+        while self.worker_turn() == Flow::More {
             self.output.clear();
         }
         std::mem::take(&mut self.output)
@@ -220,7 +221,7 @@ fn shared(keys: usize) -> Arc<Shared> {
 }
 
 #[test]
-fn a_turn_ends_before_a_long_command() {
+fn turn_ends_before_a_long_command() {
     let shared = shared(KEYS);
     let many_sets = || {
         let sets: Vec<u8> = (0..KEYS).flat_map(|nth| command(&[b"SET", key(nth).as_bytes(), b"x"])).collect();
@@ -229,44 +230,48 @@ fn a_turn_ends_before_a_long_command() {
     let long = [
         ("KEYS", command(&[b"KEYS", b"x*"])),
         ("a large COUNT", command(&[b"SCAN", b"0", b"COUNT", b"5000"])),
-        ("MGET", of_all_keys("MGET", None)),
-        ("WATCH", of_all_keys("WATCH", None)),
-        ("MSETNX", of_all_keys("MSETNX", Some("1"))),
+        ("MGET", with_all_keys("MGET", None)),
+        ("WATCH", with_all_keys("WATCH", None)),
+        ("MSETNX", with_all_keys("MSETNX", Some("1"))),
         ("a large value", command(&[b"SET", b"k", &vec![b'v'; 9 << 20]])),
         ("FLUSHALL", command(&[b"FLUSHALL"])),
     ];
     for (name, request) in long {
         let mut client = Client::new(&shared);
-        assert_eq!(client.turn(&[b"PING\r\n", &request[..], b"PING\r\n"].concat()), Flow::Long, "{name}");
+        assert_eq!(
+            client.loop_turn(&[b"PING\r\n", &request[..], b"PING\r\n"].concat()),
+            Flow::Long,
+            "{name}"
+        );
         assert_eq!(client.output, b"+PONG\r\n", "{name}");
-        // It is not executed however often it is tried.
-        assert_eq!(client.turn(b""), Flow::Long, "{name}");
-        assert_eq!(client.all(), Flow::Continue, "{name}");
+        // The loop never executes it, however often it tries.
+        assert_eq!(client.loop_turn(b""), Flow::Long, "{name}");
+        assert_eq!(client.worker_turn(), Flow::Continue, "{name}");
         assert!(client.output.ends_with(b"+PONG\r\n") && client.input.is_empty(), "{name}");
     }
     let short: [&[u8]; 4] = [b"KEYS x*\r\n", b"FLUSHALL\r\n", b"SCAN 0 COUNT 100\r\n", b"MSET a 1 b 2\r\n"];
     for request in short {
-        // The store is empty by now, or nearly.
-        assert_eq!(Client::new(&shared).turn(request), Flow::Continue);
+        // The store is nearly empty by now.
+        assert_eq!(Client::new(&shared).loop_turn(request), Flow::Continue);
     }
     let mut client = Client::new(&shared);
-    assert_eq!(client.turn(&many_sets()), Flow::Continue);
-    assert_eq!(client.turn(b"EXEC\r\n"), Flow::Long);
-    assert_eq!(client.all(), Flow::Continue);
-    // One that others can make run again would have no end beside them.
-    assert_eq!(client.turn(&[&many_sets()[..], b"GET a\r\nEXEC\r\n"].concat()), Flow::Continue);
+    assert_eq!(client.loop_turn(&many_sets()), Flow::Continue);
+    assert_eq!(client.loop_turn(b"EXEC\r\n"), Flow::Long);
+    assert_eq!(client.worker_turn(), Flow::Continue);
+    // Concurrent writes could make this transaction run again forever, so it is not long.
+    assert_eq!(client.loop_turn(&[&many_sets()[..], b"GET a\r\nEXEC\r\n"].concat()), Flow::Continue);
 }
 
 #[test]
-fn before_authentication_nothing_takes_long() {
+fn unauthenticated_commands_are_never_long() {
     let shared = shared(KEYS);
     shared.config.assign("requirepass", "secret").unwrap();
     let mut client = Client::new(&shared);
-    assert_eq!(client.turn(b"KEYS *\r\n"), Flow::Continue);
+    assert_eq!(client.loop_turn(b"KEYS *\r\n"), Flow::Continue);
     assert!(client.output.starts_with(b"-NOAUTH"));
 }
 
-/// Of n arguments each: with a cost that grows by the square, this would not end today.
+/// Commands with 300,000 arguments each: with quadratic cost, this would take more than a day.
 #[test]
 fn commands_with_many_arguments_are_answered() {
     const MANY: usize = 300_000;
@@ -314,20 +319,20 @@ fn commands_with_many_arguments_are_answered() {
     }
 }
 
-/// Looks at the clock, which are as many as records with an expiry are looked at.
+/// A clock that counts its readings: one per record with an expiry that is read.
 #[derive(Default)]
-struct Counted(AtomicU64);
+struct CountingClock(AtomicU64);
 
-impl Clock for Counted {
+impl Clock for CountingClock {
     fn now_ms(&self) -> u64 {
         self.0.fetch_add(1, Relaxed);
         1000
     }
 }
 
-/// Records looked at by commands about so many keys.
-fn looks(keys: usize, commands: &dyn Fn(&[String]) -> Vec<u8>) -> u64 {
-    let clock = Arc::new(Counted::default());
+/// Number of records that commands about `keys` keys read.
+fn count_reads(keys: usize, commands: &dyn Fn(&[String]) -> Vec<u8>) -> u64 {
+    let clock = Arc::new(CountingClock::default());
     let options = Store::options().anonymous().size(terrace::ByteSize::mib(64)).clock(clock.clone());
     let store = options.expiry_thread(false).create().unwrap();
     let names: Vec<String> = (0..keys).map(key).collect();
@@ -341,7 +346,7 @@ fn looks(keys: usize, commands: &dyn Fn(&[String]) -> Vec<u8>) -> u64 {
 }
 
 #[test]
-fn records_are_looked_at_as_often_for_each_key() {
+fn reads_per_key_are_constant() {
     let all = |name: &'static str| {
         move |keys: &[String]| {
             let mut words = vec![name.as_bytes()];
@@ -367,8 +372,9 @@ fn records_are_looked_at_as_often_for_each_key() {
         ("EXEC", &queued("APPEND ? v")),
     ];
     for (name, commands) in cases {
-        let [few, many] = [500, 4000].map(|keys| looks(keys, commands));
-        // Eight times as many keys: eight times the looks, or 64 times if they grew by the square.
-        assert!(many <= 20 * few.max(500), "{name}: {few} looks at 500 keys and {many} at 4,000");
+        let [few, many] = [500, 4000].map(|keys| count_reads(keys, commands));
+        // Eight times as many keys cause eight times as many reads, or 64 times with quadratic
+        // cost.
+        assert!(many <= 20 * few.max(500), "{name}: {few} reads of 500 keys and {many} at 4,000");
     }
 }

@@ -1,4 +1,4 @@
-//! The event loops with clients that mean ill or are broken.
+//! The event loops with malicious or broken clients.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::{io::Write, sync::atomic::Ordering};
 use common::{Running, ask, command, expect, rest};
 
 const PASSWORD: (&str, &str) = ("requirepass", "open sesame");
-/// Seconds to give it in: more than a test takes on a machine that has no time for it.
+/// A timeout, in seconds, that a test on an overloaded machine does not reach.
 const TIME_ENOUGH: (&str, &str) = ("auth-timeout", "600");
 
 #[test]
@@ -27,7 +27,7 @@ fn post_and_host_close_the_connection() {
 }
 
 #[test]
-fn what_is_no_protocol_is_answered_and_closed() {
+fn protocol_error_is_answered_and_closes() {
     let server = Running::start(&[]);
     for (request, error) in [
         ("*1\r\n+PING\r\n", "-ERR Protocol error: expected '$', got '+'\r\n"),
@@ -45,7 +45,7 @@ fn what_is_no_protocol_is_answered_and_closed() {
         client.write_all(request.as_bytes()).unwrap();
         assert_eq!(String::from_utf8_lossy(&rest(&mut client)), error);
     }
-    // One that goes on sending still gets to read why.
+    // A client that continues to send can still read the error.
     let mut client = server.tcp();
     client.write_all(b"*1\r\n+").unwrap();
     for _ in 0..16 {
@@ -55,7 +55,7 @@ fn what_is_no_protocol_is_answered_and_closed() {
 }
 
 #[test]
-fn an_inline_request_without_an_end_is_refused() {
+fn endless_inline_request_is_refused() {
     let server = Running::start(&[]);
     let mut client = server.connect();
     let _ = client.write_all(&[b'a'; 80 << 10]);
@@ -63,7 +63,7 @@ fn an_inline_request_without_an_end_is_refused() {
 }
 
 #[test]
-fn a_value_over_the_limit_is_refused_before_it_is_sent() {
+fn too_long_value_is_refused_at_its_header() {
     let server = Running::start(&[("proto-max-bulk-len", "1mb")]);
     let mut client = server.connect();
     ask(&mut client, &command(&[b"SET", b"k", &[0; 1 << 20]]), b"+OK\r\n");
@@ -73,7 +73,7 @@ fn a_value_over_the_limit_is_refused_before_it_is_sent() {
         b"-ERR Protocol error: invalid bulk length (proto-max-bulk-len is 1048576 bytes)\r\n",
     );
     assert!(rest(&mut client).is_empty());
-    // What is announced is not taken before it comes.
+    // An announced value takes no memory before its bytes arrive.
     let mut clients: Vec<_> = (0..64).map(|_| server.connect()).collect();
     for client in &mut clients {
         client.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\nabc").unwrap();
@@ -82,7 +82,7 @@ fn a_value_over_the_limit_is_refused_before_it_is_sent() {
 }
 
 #[test]
-fn without_the_password_little_can_be_sent() {
+fn unauthenticated_input_is_limited() {
     let server = Running::start(&[PASSWORD, TIME_ENOUGH]);
     let cases: [(&[u8], &str); 3] = [
         (
@@ -112,7 +112,7 @@ fn without_the_password_little_can_be_sent() {
 }
 
 #[test]
-fn without_the_password_little_is_answered() {
+fn unauthenticated_output_is_limited() {
     let server = Running::start(&[PASSWORD, TIME_ENOUGH]);
     let mut client = server.connect();
     let _ = client.write_all(&b"GET k\r\n".repeat(2000));
@@ -120,7 +120,7 @@ fn without_the_password_little_is_answered() {
 }
 
 #[test]
-fn without_the_password_there_is_little_time() {
+fn unauthenticated_time_is_limited() {
     let server = Running::start(&[PASSWORD, TIME_ENOUGH]);
     let (mut client, mut known) = (server.connect(), server.connect());
     ask(&mut known, b"AUTH \"open sesame\"\r\n", b"+OK\r\n");
@@ -130,9 +130,9 @@ fn without_the_password_there_is_little_time() {
     ask(&mut known, b"PING\r\n", b"+PONG\r\n");
 }
 
-/// What a client was sent before it lost its rights counts for nothing then.
+/// Output from before a RESET does not count towards the limit.
 #[test]
-fn reset_starts_the_output_limit_anew() {
+fn reset_restarts_the_output_limit() {
     let server = Running::start(&[PASSWORD]);
     let value = vec![b'v'; 10_000];
     let mut client = server.connect();
@@ -150,7 +150,7 @@ fn reset_starts_the_output_limit_anew() {
 }
 
 #[test]
-fn idle_connections_are_closed_if_a_timeout_says_so() {
+fn idle_connection_is_closed_after_timeout() {
     let server = Running::start(&[]);
     let mut client = server.connect();
     ask(&mut client, b"CONFIG SET timeout 1\r\n", b"+OK\r\n");
@@ -158,7 +158,7 @@ fn idle_connections_are_closed_if_a_timeout_says_so() {
 }
 
 #[test]
-fn clients_over_the_limit_are_told() {
+fn clients_over_maxclients_get_an_error() {
     let server = Running::start(&[("maxclients", "3"), ("threads", "2")]);
     let mut clients: Vec<_> = (0..3).map(|_| server.connect()).collect();
     for client in &mut clients {
@@ -172,7 +172,7 @@ fn clients_over_the_limit_are_told() {
 }
 
 #[test]
-fn a_place_that_becomes_free_is_given_away() {
+fn closed_connection_frees_its_place() {
     let server = Running::start(&[("maxclients", "1")]);
     for _ in 0..20 {
         let mut client = server.connect();

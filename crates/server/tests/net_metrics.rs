@@ -17,7 +17,7 @@ fn get(port: u16, request: &str) -> String {
 }
 
 #[test]
-fn figures_are_true_and_nothing_else_is_served() {
+fn metrics_are_correct_and_other_requests_fail() {
     let port = free_port();
     let server = Running::start(&[("metrics-port", &port.to_string())]);
     let mut client = server.connect();
@@ -48,13 +48,13 @@ fn figures_are_true_and_nothing_else_is_served() {
     ] {
         assert!(get(port, request).starts_with(status), "{request}");
     }
-    // One that says nothing is not waited for.
+    // A client that sends no request does not block others for long.
     let _silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
     assert!(get(port, "GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
 }
 
-/// What Prometheus's own client library for Python makes of the page: a line a sample. It reads
-/// OpenMetrics strictly.
+/// Parses the page with Prometheus's client library for Python, which is strict about OpenMetrics,
+/// and prints one line per sample.
 const PARSE: &str = r#"
 import json, sys
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -78,10 +78,10 @@ fn parsed(page: &str) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(String::from).collect()
 }
 
-/// A page as a scraper sees it: whole, each family with type and help, names with their suffixes,
-/// labels escaped, and a histogram of which percentiles can be computed.
+/// A scraper can parse the page: it is complete, each family has type and help, names have their
+/// suffixes, labels are escaped, and the histogram has buckets.
 #[test]
-fn prometheus_reads_the_page() {
+fn prometheus_parses_the_page() {
     let port = free_port();
     let odd_path = "/a \"pool\" with a \\ and\na line";
     let server = Running::start(&[("metrics-port", &port.to_string()), ("pool", odd_path)]);

@@ -1,4 +1,4 @@
-//! The event loops with well-meant clients: pipelines, large values, slow and half-closed connections.
+//! The event loops with regular clients: pipelines, large values, slow and half-closed connections.
 
 mod common;
 
@@ -11,14 +11,14 @@ use std::{
 use common::{Running, ask, command, expect, rest};
 
 #[test]
-fn both_kinds_of_socket_are_served() {
+fn tcp_and_unix_sockets_are_served() {
     let server = Running::start(&[]);
     ask(&mut server.tcp(), b"PING\r\n", b"+PONG\r\n");
     ask(&mut server.connect(), b"*1\r\n$4\r\nPING\r\n", b"+PONG\r\n");
 }
 
 #[test]
-fn connections_go_to_all_loops_and_see_one_store() {
+fn connections_of_all_loops_share_one_store() {
     let server = Running::start(&[("threads", "3")]);
     let mut clients: Vec<_> = (0..7).map(|_| server.connect()).collect();
     for (nth, client) in clients.iter_mut().enumerate() {
@@ -31,7 +31,7 @@ fn connections_go_to_all_loops_and_see_one_store() {
 }
 
 #[test]
-fn a_request_that_comes_byte_by_byte_is_answered() {
+fn request_in_single_bytes_is_answered() {
     let server = Running::start(&[]);
     let mut client = server.tcp();
     client.set_nodelay(true).unwrap();
@@ -43,7 +43,7 @@ fn a_request_that_comes_byte_by_byte_is_answered() {
 }
 
 #[test]
-fn a_huge_pipeline_is_answered_in_order() {
+fn huge_pipeline_is_answered_in_order() {
     let server = Running::start(&[]);
     let mut client = server.connect();
     const COMMANDS: usize = 200_000;
@@ -69,8 +69,8 @@ fn a_huge_pipeline_is_answered_in_order() {
 }
 
 #[test]
-fn a_client_that_sends_all_before_it_reads_anything_gets_all() {
-    // 64 MiB of replies wait in the server, since the client reads nothing meanwhile.
+fn client_may_send_everything_before_it_reads() {
+    // 64 MiB of replies wait in the server, because the client does not read meanwhile.
     let server = Running::start(&[]);
     let mut client = server.connect();
     let value = vec![b'v'; 64 << 10];
@@ -86,25 +86,25 @@ fn a_client_that_sends_all_before_it_reads_anything_gets_all() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_not_read_from_but_others_are_served() {
+fn server_stops_reading_from_client_that_does_not_read() {
     let server = Running::start(&[("threads", "1"), ("client-output-buffer", "1mb")]);
     let mut other = server.connect();
     let value = vec![b'v'; 1 << 20];
     ask(&mut other, &command(&[b"SET", b"key", &value]), b"+OK\r\n");
 
     let slow = server.connect();
-    // Else one machine's kernel may take all of it, where another one's does not.
+    // Without this, the kernel of some machines would buffer all of it.
     rustix::net::sockopt::set_socket_send_buffer_size(&slow, 64 << 10).unwrap();
     let mut writer = slow.try_clone().unwrap();
     const GETS: usize = 100_000;
     let sender = std::thread::Builder::new().spawn(move || {
-        // Far more than the sockets' buffers hold: it is written only as the server reads it.
+        // Far more than the socket buffers hold: it is written only as fast as the server reads.
         writer.write_all(&b"GET key\r\n".repeat(GETS)).is_ok()
     });
     for _ in 0..100 {
         ask(&mut other, b"PING\r\n", b"+PONG\r\n");
     }
-    // 1 MiB may wait, one reply more, and what the kernel's buffers took: far from 100 GB.
+    // 1 MiB may wait, plus one reply, plus the kernel's buffers: far less than 100 GB.
     assert!(server.shared.stats.bytes_out.load(Ordering::Relaxed) < 64 << 20);
     slow.shutdown(Shutdown::Both).unwrap();
     assert!(!sender.unwrap().join().unwrap());
@@ -112,7 +112,7 @@ fn a_client_that_does_not_read_is_not_read_from_but_others_are_served() {
 }
 
 #[test]
-fn a_half_closed_client_gets_its_answers() {
+fn half_closed_client_gets_its_replies() {
     let server = Running::start(&[]);
     for large in [1, 4 << 20] {
         let mut client = server.tcp();
@@ -125,7 +125,7 @@ fn a_half_closed_client_gets_its_answers() {
 }
 
 #[test]
-fn large_values_pass_and_their_memory_is_given_back() {
+fn large_values_are_stored_and_returned() {
     let server = Running::start(&[]);
     let mut client = server.connect();
     let value: Vec<u8> = (0..48_u32 << 20).map(|nth| (nth % 251) as u8).collect();
@@ -140,13 +140,13 @@ fn large_values_pass_and_their_memory_is_given_back() {
 }
 
 #[test]
-fn a_reset_connection_leaves_the_others_alone() {
+fn reset_connection_does_not_affect_others() {
     let server = Running::start(&[("threads", "1")]);
     let mut other = server.tcp();
     ask(&mut other, &command(&[b"SET", b"k", &[b'v'; 1 << 20]]), b"+OK\r\n");
     for _ in 0..50 {
         let mut client = server.tcp();
-        // It goes with a reply unread, which resets the connection.
+        // The client closes with a reply unread, which resets the connection.
         client.write_all(&b"GET k\r\n".repeat(10)).unwrap();
         client.read_exact(&mut [0; 10]).unwrap();
         drop(client);
@@ -155,7 +155,7 @@ fn a_reset_connection_leaves_the_others_alone() {
 }
 
 #[test]
-fn shutdown_ends_the_server_and_closes_its_clients() {
+fn shutdown_stops_server_and_closes_clients() {
     let mut server = Running::start(&[]);
     let mut other = server.connect();
     ask(&mut other, b"PING\r\n", b"+PONG\r\n");
@@ -168,7 +168,7 @@ fn shutdown_ends_the_server_and_closes_its_clients() {
 }
 
 #[test]
-fn what_arrived_before_the_end_is_answered() {
+fn requests_before_the_stop_are_answered() {
     let mut server = Running::start(&[("threads", "2")]);
     let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
     for client in &mut clients {

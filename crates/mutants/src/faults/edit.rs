@@ -1,10 +1,12 @@
-//! A source file with a switch for each of its faults.
+//! Source files with a switch for each of their faults.
 //!
 //! ```text
-//!   fn f() { body }     fn f() { if on(3) { body with fault 3 } else if on(7) { body with fault 7 } else { body } }
+//!   fn f() { body }
+//!   fn f() { if on(3) { body with fault 3 } else if on(7) { body with fault 7 } else { body } }
 //! ```
-//! The body of a function is repeated for each fault, so an edit may change anything in it. A `const fn` cannot ask for a switch, and a function that returns
-//! `impl Trait` has a type of its own in each branch: an edit of one of these is refused.
+//! The body of a function is repeated for each fault, so an edit may change anything in it. Edits
+//! of a `const fn` are refused, because it cannot read a switch, and edits of a function that
+//! returns `impl Trait`, because each branch would have another type.
 
 use super::list::Edit;
 use crate::rewrite::Lines;
@@ -12,45 +14,47 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use syn::visit::{self, Visit};
 
-/// The function that an edit changes, and the bytes of the file that it replaces.
+/// The function that an edit changes, and the byte range that it replaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     body: Range<usize>,
     range: Range<usize>,
 }
 
-/// The edits of a function by their faults' numbers.
+/// The edits of one function, by the numbers of their faults.
 type Faults<'e> = BTreeMap<usize, Vec<(Range<usize>, &'e Edit)>>;
 
-/// The text of a file with a switch for each fault. Fails if an edit does not have exactly one place.
+/// Returns the text of a file with a switch for each fault. Fails if an edit does not match exactly
+/// once.
 pub(crate) fn with_switches(text: &str, edits: &[(usize, &Edit)]) -> Result<String, String> {
     let functions = Function::all(text).map_err(|error| error.to_string())?;
-    // By the end of the body, so that what is written behind a place leaves it where it is.
+    // Ordered by position. Bodies are replaced from the last one on, so earlier positions stay
+    // valid.
     let mut bodies: BTreeMap<(usize, usize), Faults<'_>> = BTreeMap::new();
     for &(number, edit) in edits {
-        let Place { body, range } = place(text, &functions, edit)?;
+        let Place { body, range } = find_place(text, &functions, edit)?;
         bodies.entry((body.start, body.end)).or_default().entry(number).or_default().push((range, edit));
     }
     let mut out = text.to_string();
     for (&(start, end), faults) in bodies.iter().rev() {
         let mut switch = String::from("{ ");
         for (number, edits) in faults {
-            let faulty = replaced(text, start..end, edits)?;
+            let faulty = apply_edits(text, start..end, edits)?;
             switch += &format!(
                 "if crate::__mutant::on({number}) /*~[{number}*/ /*~<{number}*/{faulty}/*~>{number}*/ /*~]{number}*/ else "
             );
         }
         switch += &format!("{} }}", &text[start..end]);
         if end > bodies.range((start + 1, 0)..).next().map_or(usize::MAX, |(next, _)| next.0) {
-            return Err("a function with a fault lies within another one".into());
+            return Err("a function with a fault is nested in another one".into());
         }
         out.replace_range(start..end, &switch);
     }
     Ok(out)
 }
 
-/// A piece of the text with the edits of one fault.
-fn replaced(text: &str, piece: Range<usize>, edits: &[(Range<usize>, &Edit)]) -> Result<String, String> {
+/// Applies the edits of one fault to a piece of the text.
+fn apply_edits(text: &str, piece: Range<usize>, edits: &[(Range<usize>, &Edit)]) -> Result<String, String> {
     let mut edits = edits.to_vec();
     edits.sort_by_key(|(range, _)| range.start);
     let (mut out, mut at) = (String::new(), piece.start);
@@ -62,28 +66,28 @@ fn replaced(text: &str, piece: Range<usize>, edits: &[(Range<usize>, &Edit)]) ->
     Ok(out + &text[at..piece.end])
 }
 
-/// The one place of an edit.
-fn place(text: &str, functions: &[Function], edit: &Edit) -> Result<Place, String> {
+/// Finds the only place that an edit matches.
+fn find_place(text: &str, functions: &[Function], edit: &Edit) -> Result<Place, String> {
     let Edit { file, function, text: wanted, .. } = edit;
-    let is_meant = |it: &&Function| function.as_ref().is_none_or(|name| *name == it.name);
-    let mut places = matches(text, wanted).filter_map(|range| {
+    let is_named = |it: &&Function| function.as_ref().is_none_or(|name| *name == it.name);
+    let mut places = find_text(text, wanted).filter_map(|range| {
         let around = functions.iter().filter(|it| it.body.start < range.start && range.end < it.body.end);
-        let innermost = around.min_by_key(|it| it.body.len()).filter(is_meant)?;
+        let innermost = around.min_by_key(|it| it.body.len()).filter(is_named)?;
         Some((innermost, range))
     });
     let within = function.as_ref().map_or(String::new(), |name| format!(" within fn {name}"));
     match (places.next(), places.next()) {
-        (None, _) => Err(format!("{file}{within}: there is no `{wanted}` in a function")),
-        (Some(_), Some(_)) => Err(format!("{file}{within}: `{wanted}` is there more than once")),
-        (Some((at, _)), None) if !at.takes_a_switch => {
+        (None, _) => Err(format!("{file}{within}: no function contains `{wanted}`")),
+        (Some(_), Some(_)) => Err(format!("{file}{within}: `{wanted}` occurs more than once")),
+        (Some((at, _)), None) if !at.can_switch => {
             Err(format!("{file}: fn {} cannot have a switch: it is const or returns `impl Trait`", at.name))
         }
         (Some((at, range)), None) => Ok(Place { body: at.body.clone(), range }),
     }
 }
 
-/// Where `wanted` is in `text`, where any white space matches any other.
-fn matches<'t>(text: &'t str, wanted: &'t str) -> impl Iterator<Item = Range<usize>> + 't {
+/// Finds `wanted` in `text`. Any white space matches any other.
+fn find_text<'t>(text: &'t str, wanted: &'t str) -> impl Iterator<Item = Range<usize>> + 't {
     let words: Vec<&str> = wanted.split_whitespace().collect();
     let first = words.first().copied().unwrap_or("\0");
     text.match_indices(first).filter_map(move |(start, _)| {
@@ -99,9 +103,9 @@ fn matches<'t>(text: &'t str, wanted: &'t str) -> impl Iterator<Item = Range<usi
 /// A function with a body.
 struct Function {
     name: String,
-    /// From brace to brace.
+    /// The byte range from brace to brace.
     body: Range<usize>,
-    takes_a_switch: bool,
+    can_switch: bool,
 }
 
 impl Function {
@@ -113,7 +117,7 @@ impl Function {
     }
 }
 
-/// The functions that a walk through a file has met.
+/// Collects the functions of a file.
 struct Found<'t> {
     lines: &'t Lines<'t>,
     functions: Vec<Function>,
@@ -124,8 +128,8 @@ impl Found<'_> {
         let returns_impl = self.lines.text_of(&signature.output).contains("impl ");
         self.functions.push(Function {
             name: signature.ident.to_string(),
-            body: self.lines.of(block),
-            takes_a_switch: signature.constness.is_none() && !returns_impl,
+            body: self.lines.range_of(block),
+            can_switch: signature.constness.is_none() && !returns_impl,
         });
     }
 }
@@ -161,7 +165,7 @@ mod tests {
         Edit { file: "file.rs".into(), function: function.map(String::from), text, replacement }
     }
 
-    /// Without marks and white space.
+    /// The text without marks and white space.
     fn plain(text: &str) -> String {
         let mut parts = text.split("/*~");
         let first = parts.next().unwrap_or_default().to_string();
@@ -170,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_of_a_function_gets_a_body() {
+    fn each_fault_gets_its_own_body() {
         let edits = [edit(None, "one();", ""), edit(Some("f"), "two();", "2;"), edit(None, "three()", "3")];
         let [a, b, c] = &edits;
         let text = with_switches(TEXT, &[(0, a), (7, b), (1, c), (1, a)]).unwrap();
@@ -188,18 +192,18 @@ mod tests {
     }
 
     #[test]
-    fn any_white_space_matches_any_other() {
+    fn white_space_matches_any_white_space() {
         let edit = edit(None, "one(); two();", "");
         assert_eq!(plain(&with_switches(TEXT, &[(0, &edit)]).unwrap()).matches("on(0){}").count(), 1);
         assert!(with_switches(TEXT, &[(0, &super::tests::edit(None, "one();two();", ""))]).is_err());
     }
 
     #[test]
-    fn an_edit_without_exactly_one_place_is_refused() {
+    fn ambiguous_or_missing_edit_is_refused() {
         for (function, text, wrong) in [
-            (None, "five()", "there is no `five()`"),
-            (Some("g"), "one()", "there is no `one()`"),
-            (None, "fn f()", "there is no `fn f()`"),
+            (None, "five()", "no function contains `five()`"),
+            (Some("g"), "one()", "no function contains `one()`"),
+            (None, "fn f()", "no function contains `fn f()`"),
             (None, "two();", "more than once"),
             (Some("g"), "two();", "more than once"),
             (None, "four()", "cannot have a switch"),
@@ -210,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_of_the_list_has_its_place() {
+    fn listed_edits_match_the_sources() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let faults = load(&root).unwrap();
         assert!(faults.len() > 90, "{} faults", faults.len());
@@ -219,7 +223,7 @@ mod tests {
         }
         for (file, edits) in by_file(&faults) {
             let text = std::fs::read_to_string(root.join(file)).unwrap();
-            let text = with_switches(&text, &edits).unwrap_or_else(|wrong| panic!("{wrong}"));
+            let text = with_switches(&text, &edits).unwrap_or_else(|error| panic!("{error}"));
             syn::parse_file(&text).unwrap_or_else(|error| panic!("{file}, with its faults: {error}"));
         }
     }

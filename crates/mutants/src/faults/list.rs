@@ -1,4 +1,5 @@
-//! The list of faults in `crates/mutants/faults`: edits of the product, each with the runs of the lab that find it.
+//! The list of known faults in `crates/mutants/faults`: edits of the product, each with the runs of
+//! the lab that find it.
 
 use crate::Outcome;
 use serde::Deserialize;
@@ -6,21 +7,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Where the list lies, from the root of the workspace.
+/// Folder of the list, from the root of the workspace.
 const FOLDER: &str = "crates/mutants/faults";
 
-/// A known fault of the product.
+/// A known fault: edits that inject it into the product.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Fault {
-    /// Unique in the list, as `clht/lock-left-held`: its file's name comes first.
+    /// Unique name, for example `clht/lock-left-held`. It begins with the file's name.
     pub(crate) name: String,
-    /// What is wrong, in a sentence.
+    /// One sentence about what is wrong.
     #[serde(rename = "about")]
     _about: String,
-    /// Each target of the lab that has to find it, with the seed of a run that did, if one is known.
+    /// The targets of the lab that must find the fault. Each has the seed of a run that did, or an
+    /// empty text.
     pub(crate) found: BTreeMap<String, String>,
-    /// The edits that make the fault, all at once.
+    /// The edits, which are applied together.
     #[serde(rename = "edit")]
     pub(crate) edits: Vec<Edit>,
 }
@@ -29,13 +31,13 @@ pub(crate) struct Fault {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Edit {
-    /// The path from the root of the workspace. In the list, from the folder that the file names.
+    /// Path from the root of the workspace. In the list: from the folder that the file names.
     pub(crate) file: String,
-    /// The only function in which `text` is looked for.
+    /// The function that `text` must be in, if there is one.
     pub(crate) function: Option<String>,
-    /// The text to replace, which has to be there exactly once. Any white space matches any other.
+    /// The text to replace. It must match exactly once; any white space matches any other.
     pub(crate) text: String,
-    /// The text that takes its place.
+    /// The replacement.
     #[serde(rename = "with")]
     pub(crate) replacement: String,
 }
@@ -49,7 +51,7 @@ struct Faults {
     faults: Vec<Fault>,
 }
 
-/// All faults, by file and in the order of each file. `root` is that of the workspace.
+/// Loads all faults, by file, in the order of each file. `root` is the root of the workspace.
 pub(crate) fn load(root: &Path) -> Outcome<Vec<Fault>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(root.join(FOLDER))? {
@@ -58,14 +60,14 @@ pub(crate) fn load(root: &Path) -> Outcome<Vec<Fault>> {
     paths.sort();
     let (mut all, mut names) = (Vec::new(), BTreeSet::new());
     for path in paths {
-        let stem = path.file_stem().and_then(|stem| stem.to_str()).ok_or("a path is no text")?;
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).ok_or("a path is not valid UTF-8")?;
         let Faults { folder, faults } = toml::from_str(&fs::read_to_string(&path)?)
             .map_err(|error| format!("{}: {error}", path.display()))?;
         for mut fault in faults {
             fault.name = format!("{stem}/{}", fault.name);
             fault.edits.iter_mut().for_each(|edit| edit.file = format!("{folder}/{}", edit.file));
             if !names.insert(fault.name.clone()) {
-                return Err(format!("two faults are called {}", fault.name).into());
+                return Err(format!("two faults have the name {}", fault.name).into());
             }
             all.push(fault);
         }
@@ -73,7 +75,7 @@ pub(crate) fn load(root: &Path) -> Outcome<Vec<Fault>> {
     Ok(all)
 }
 
-/// The edits of these faults by file, each with the number of its fault.
+/// Groups the edits of these faults by file, each with the number of its fault.
 pub(crate) fn by_file(faults: &[Fault]) -> BTreeMap<&str, Vec<(usize, &Edit)>> {
     let mut files: BTreeMap<&str, Vec<(usize, &Edit)>> = BTreeMap::new();
     for (number, fault) in faults.iter().enumerate() {

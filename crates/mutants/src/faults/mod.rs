@@ -1,14 +1,16 @@
-//! `cargo mutate --faults`: does the lab find each known fault of the product?
+//! `cargo mutate --faults` checks that the lab finds each known fault of the product.
 //!
-//! The lab is built once, of a copy of the workspace that has a switch for each fault. A fault is looked for in the run in which it was found before; if that run does not show it
-//! any more, since a seed means another history once the code has changed, in as many runs as the lab does in a search.
+//! The lab is built once, from a copy of the workspace with a switch for each fault. For each fault
+//! it first repeats the run that found the fault before. After a change of the code, the seed may
+//! generate another history that does not show the fault. Then it searches with as many runs as
+//! usual.
 
 mod edit;
 mod lab;
 mod list;
 
 use crate::Outcome;
-use crate::program::{LAB, Switched, Workspace, say};
+use crate::program::{LAB, Switched, Workspace, print_status};
 use lab::{Finding, Lab};
 use list::Fault;
 use std::collections::BTreeSet;
@@ -16,17 +18,17 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// How faults are looked for.
+/// How to search for faults.
 pub(crate) struct Search<'s> {
-    /// Only faults whose names contain one of these, if there are any.
+    /// Only faults whose names contain one of these; empty: all.
     pub(crate) only: &'s [String],
-    /// Skips the runs in which they were found before.
+    /// Whether to skip the runs that found the faults before.
     pub(crate) anew: bool,
-    /// Runs of the lab at a time.
+    /// Number of runs at a time.
     pub(crate) jobs: usize,
 }
 
-/// A fault and a target that has to find it, with the run that did before.
+/// A fault, a target that must find it, and the seed of the run that did.
 #[derive(Clone, Copy)]
 struct Case<'f> {
     number: usize,
@@ -35,33 +37,35 @@ struct Case<'f> {
     seed: &'f str,
 }
 
-/// Looks for each fault in each of its targets. Fails if one is not found.
+/// Searches for each fault in each of its targets. Fails if one is not found.
 pub(crate) fn run(directory: &Path, search: &Search<'_>) -> Outcome<()> {
     let faults = list::load(Path::new("."))?;
-    // With all of them whichever are asked for, so that the lab need not be built once more.
+    // Inject all faults, whichever are selected, so that the lab is not built again for others.
     let lab = build(directory, &faults)?;
     let cases = faults.iter().enumerate().flat_map(|(number, fault)| cases(number, fault));
-    let is_wanted = |name: &str| search.only.iter().any(|only| name.contains(only.as_str()));
-    let cases = cases.filter(|case| search.only.is_empty() || is_wanted(&case.fault.name));
+    let is_selected = |name: &str| search.only.iter().any(|only| name.contains(only.as_str()));
+    let cases = cases.filter(|case| search.only.is_empty() || is_selected(&case.fault.name));
     let cases: Vec<Case<'_>> = cases.collect();
-    say(&format!("{} searches for {} faults", cases.len(), faults.len()));
+    print_status(&format!("{} searches for {} faults", cases.len(), faults.len()));
     let is_known = |case: &Case<'_>| !search.anew && !case.seed.is_empty();
-    let (known, mut left): (Vec<_>, Vec<_>) = cases.into_iter().partition(is_known);
+    let (known, mut not_found): (Vec<_>, Vec<_>) = cases.into_iter().partition(is_known);
     check_runs(&lab, &known, search.jobs)?;
     let found = in_parallel(&known, search.jobs, |case| lab.replay(case.seed, case.number))?;
-    left.extend(report(&known, found));
-    // A search takes all processors.
-    let found = in_parallel(&left, 1, |case| lab.search(case.target, case.seed, case.number))?;
-    let missed = report(&left, found);
-    missed.iter().for_each(|case| say(&format!("NOT FOUND: {} by {}", case.fault.name, case.target)));
-    if missed.is_empty() { Ok(()) } else { Err(format!("{} faults were not found", missed.len()).into()) }
+    not_found.extend(report(&known, found));
+    // Each search uses all cores.
+    let found = in_parallel(&not_found, 1, |case| lab.search(case.target, case.seed, case.number))?;
+    let missing = report(&not_found, found);
+    missing
+        .iter()
+        .for_each(|case| print_status(&format!("NOT FOUND: {} by {}", case.fault.name, case.target)));
+    if missing.is_empty() { Ok(()) } else { Err(format!("{} faults were not found", missing.len()).into()) }
 }
 
 fn cases(number: usize, fault: &Fault) -> impl Iterator<Item = Case<'_>> {
     fault.found.iter().map(move |(target, seed)| Case { number, fault, target, seed })
 }
 
-/// The lab with a switch for each fault.
+/// Builds the lab with a switch for each fault.
 fn build(directory: &Path, faults: &[Fault]) -> Outcome<Lab> {
     let files = list::by_file(faults);
     let workspace = Workspace::copy(directory, &files.keys().copied().collect())?;
@@ -69,45 +73,51 @@ fn build(directory: &Path, faults: &[Fault]) -> Outcome<Lab> {
         let text = edit::with_switches(&std::fs::read_to_string(file)?, &edits)?;
         Ok(Switched { file: file.into(), text })
     });
-    workspace.put_in(switched.collect::<Outcome<Vec<_>>>()?)?;
-    let wrong = workspace.wrong(&LAB)?;
-    if let Some((number, story)) = wrong.first_key_value() {
+    workspace.inject(switched.collect::<Outcome<Vec<_>>>()?)?;
+    let broken = workspace.broken(&LAB)?;
+    if let Some((number, error)) = broken.first_key_value() {
         let name = faults.get(*number).map_or("no fault", |fault| &fault.name);
-        return Err(format!("the copy does not compile, because of {name}:\n{story}").into());
+        return Err(format!("the copy does not compile, because of {name}:\n{error}").into());
     }
     Ok(Lab { program: workspace.lab()? })
 }
 
-/// Fails if a run of the list finds something in the product as it is, in a few of its states: `./test` looks into many.
+/// Fails if a listed run finds a failure without any fault. Checks a few states of each run;
+/// `./test` checks many.
 fn check_runs(lab: &Lab, cases: &[Case<'_>], jobs: usize) -> Outcome<()> {
     let seeds: BTreeSet<&str> = cases.iter().map(|case| case.seed).collect();
     let seeds: Vec<&str> = seeds.into_iter().collect();
-    let found = in_parallel(&seeds, jobs, |seed| lab.glance(seed, None))?;
+    let found = in_parallel(&seeds, jobs, |seed| lab.replay_wide(seed, None))?;
     match seeds.iter().zip(found).find_map(|(seed, found)| Some((seed, found?))) {
-        Some((seed, Finding { wrong, .. })) => Err(format!("{seed}, without a fault: {wrong}").into()),
+        Some((seed, Finding { failure, .. })) => {
+            Err(format!("{seed} fails without a fault: {failure}").into())
+        }
         None => Ok(()),
     }
 }
 
-/// Says what was found. Returns the cases of which nothing was.
+/// Prints the results. Returns the cases without a finding.
 fn report<'f>(cases: &[Case<'f>], found: Vec<Option<Finding>>) -> Vec<Case<'f>> {
-    let mut left = Vec::new();
+    let mut not_found = Vec::new();
     for (case, found) in cases.iter().zip(found) {
         let Case { fault, target, seed, .. } = case;
         match found {
-            Some(Finding { run, wrong }) if run == *seed => {
-                say(&format!("{:<32} {target:<12} {wrong}", fault.name));
+            Some(Finding { run, failure }) if run == *seed => {
+                print_status(&format!("{:<32} {target:<12} {failure}", fault.name));
             }
-            Some(Finding { run, wrong }) => {
-                say(&format!("{:<32} {target:<12} now in {run}, in place of {seed}: {wrong}", fault.name));
+            Some(Finding { run, failure }) => {
+                print_status(&format!(
+                    "{:<32} {target:<12} now found by {run} instead of {seed}: {failure}",
+                    fault.name
+                ));
             }
-            None => left.push(*case),
+            None => not_found.push(*case),
         }
     }
-    left
+    not_found
 }
 
-/// What comes of each item, in their order, with so many threads.
+/// Calls `work` for each item, on `jobs` threads. Returns the results in the order of the items.
 fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     jobs: usize,

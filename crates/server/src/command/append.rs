@@ -10,8 +10,8 @@ pub(super) static APPEND: Command = Command {
     categories: category::STRING,
     keys: &[KeySpec::first(&["RW", "insert"])],
     since: "2.0.0",
-    complexity: "O(N) where N is the length of the value it makes",
-    summary: "Adds bytes to the end of a value, or writes one; answers with its length.",
+    complexity: "O(N) where N is the length of the new value",
+    summary: "Appends to a value, or creates it; replies with its length.",
     ..Command::new("append", 3, group::STRING, Run::General(append))
 };
 

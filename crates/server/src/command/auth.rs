@@ -8,7 +8,7 @@ use crate::shared::Shared;
 pub(super) static AUTH: Command = Command {
     flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::NO_AUTH | flag::ALLOW_BUSY,
     categories: category::CONNECTION,
-    summary: "Says who the client is.",
+    summary: "Authenticates the client.",
     ..Command::new("auth", -2, group::CONNECTION, Run::General(auth))
 };
 
@@ -29,7 +29,7 @@ fn auth(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// There is one user, `default`; it takes any password while none is set.
+/// The only user is `default`. It accepts any password while none is configured.
 pub(super) fn check(shared: &Shared, user: &[u8], password: &[u8]) -> Outcome {
     let secret = shared.config.password();
     let right = same_secret(password, &secret) || secret.is_empty();

@@ -11,17 +11,17 @@ pub(super) static CLIENT: Command = Command {
     since: "2.4.0",
     complexity: "Depends on subcommand.",
     is_long: Some(crate::session::has_many_clients),
-    summary: "About connections.",
+    summary: "Commands about connections.",
     subcommands: &SUBCOMMANDS,
     ..Command::new("client", -2, group::CONNECTION, Run::Container)
 };
 
 static SUBCOMMANDS: [Command; 9] = [
-    Command { since: "5.0.0", summary: "The number of this connection.", ..own("id", 2, id) },
+    Command { since: "5.0.0", summary: "The id of this connection.", ..own("id", 2, id) },
     Command {
         since: "6.2.0",
         tips: &["nondeterministic_output"],
-        summary: "What is known of this connection.",
+        summary: "Information about this connection.",
         ..own("info", 2, info)
     },
     Command {
@@ -29,7 +29,7 @@ static SUBCOMMANDS: [Command; 9] = [
         since: "2.4.0",
         tips: &["nondeterministic_output"],
         complexity: "O(N) where N is the number of connections",
-        summary: "What is known of every connection.",
+        summary: "Information about all connections.",
         ..own("list", -2, list)
     },
     Command { since: "2.6.9", summary: "Names this connection.", ..own("setname", 3, setname) },
@@ -37,18 +37,18 @@ static SUBCOMMANDS: [Command; 9] = [
     Command {
         since: "7.2.0",
         tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-        summary: "Tells which library the client is.",
+        summary: "Sets the name or version of the client's library.",
         ..own("setinfo", 4, setinfo)
     },
     Command {
         flags: PLAIN | flag::ADMIN,
         since: "7.0.0",
-        summary: "Notes whether memory may be taken back from this connection; none ever is.",
+        summary: "Sets the no-evict flag of this connection; Terrace never evicts clients.",
         ..own("no-evict", 3, no_evict)
     },
     Command {
         since: "7.2.0",
-        summary: "Notes whether this connection's reads count as use of a key; no read does.",
+        summary: "Sets the no-touch flag of this connection; Terrace keeps no time of last use.",
         ..own("no-touch", 3, no_touch)
     },
     help::help(group::CONNECTION, category::CONNECTION),
@@ -89,13 +89,13 @@ fn list(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// The ids that LIST's arguments choose; `None`: everyone.
+/// The ids that the arguments of LIST select; `None`: all.
 fn wanted(args: Args<'_>) -> Result<Option<HashSet<u64>>, Failure> {
     if args.len() == 2 {
         return Ok(None);
     }
     if args.is(2, "TYPE") && args.len() == 4 {
-        // Nobody is a replica, a master or a subscriber here.
+        // All clients here are normal: there are no replicas, masters or subscribers.
         return match () {
             () if args.is(3, "normal") => Ok(None),
             () if ["master", "replica", "slave", "pubsub"].iter().any(|kind| args.is(3, kind)) => {
@@ -117,7 +117,7 @@ fn setname(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Names the connection; an empty name takes it away.
+/// Names the connection; an empty name removes the name.
 pub(super) fn set_name(cx: &mut Context<'_>, name: &[u8]) -> Outcome {
     if !is_printable(name) {
         return Err(Failure::Text("ERR Client names cannot contain spaces, newlines or special characters."));
@@ -154,7 +154,7 @@ fn setinfo(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn no_evict(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let on = on_or_off(args)?;
-    // ORDER: Relaxed: a note for CLIENT LIST only.
+    // ORDER: Relaxed: for CLIENT LIST only.
     cx.state.client.no_evict.store(on, Relaxed);
     cx.reply.ok();
     Ok(())
@@ -162,7 +162,7 @@ fn no_evict(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 
 fn no_touch(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let on = on_or_off(args)?;
-    // ORDER: Relaxed: a note for CLIENT LIST only.
+    // ORDER: Relaxed: for CLIENT LIST only.
     cx.state.client.no_touch.store(on, Relaxed);
     cx.reply.ok();
     Ok(())
@@ -180,10 +180,11 @@ fn is_printable(text: &[u8]) -> bool {
     text.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }
 
-/// A connection's line in CLIENT LIST, in Redis's order; fields about what Terrace lacks are left out or constant.
+/// A connection's line in CLIENT LIST, in Redis's order. Fields about features that Terrace lacks
+/// are constant or left out.
 fn describe(client: &Client, now_ms: u64) -> Vec<u8> {
     let names = client.names(|names| names.clone());
-    // ORDER: Relaxed, here and below: figures to look at.
+    // ORDER: Relaxed, here and below: statistics.
     let active = client.active_at_ms.load(Relaxed);
     let queued = client.queued.load(Relaxed);
     let multi = if queued == 0 { -1 } else { i64::try_from(queued - 1).unwrap_or(i64::MAX) };

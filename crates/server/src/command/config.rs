@@ -26,8 +26,8 @@ static SUBCOMMANDS: [Command; 5] = [
         summary: "Changes settings.",
         ..own("set", -4, "2.0.0", set)
     },
-    Command { summary: "Sets the counters of INFO back to zero.", ..own("resetstat", 2, "2.0.0", resetstat) },
-    Command { summary: "Refused: Terrace reads no file of settings.", ..own("rewrite", 2, "2.8.0", rewrite) },
+    Command { summary: "Resets the counters of INFO to zero.", ..own("resetstat", 2, "2.0.0", resetstat) },
+    Command { summary: "Refused: Terrace has no configuration file.", ..own("rewrite", 2, "2.8.0", rewrite) },
     help::help(group::SERVER, 0),
 ];
 
@@ -68,33 +68,33 @@ fn set(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let mut named = HashSet::new();
     for (name, _) in pairs() {
         if !named.insert(name.to_ascii_lowercase()) {
-            return Err(refused(name, b"duplicate parameter"));
+            return Err(set_failure(name, b"duplicate parameter"));
         }
     }
-    // All of them or none.
+    // Check all settings before any is changed.
     for change in [Config::check, Config::set] {
         for (name, value) in pairs() {
             let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
-            change(&cx.shared.config, &lower, value).map_err(|error| failure(name, &error))?;
+            change(&cx.shared.config, &lower, value).map_err(|error| set_error(name, &error))?;
         }
     }
     cx.reply.ok();
     Ok(())
 }
 
-fn failure(name: &[u8], error: &SetError) -> Failure {
+fn set_error(name: &[u8], error: &SetError) -> Failure {
     match error {
         SetError::Unknown => Failure::of(&[
             b"ERR Unknown option or number of arguments for CONFIG SET - '",
             Failure::printed(name),
             b"'",
         ]),
-        SetError::Immutable => refused(name, b"can't set immutable config"),
-        SetError::Invalid(why) => refused(name, why.as_bytes()),
+        SetError::Immutable => set_failure(name, b"can't set immutable config"),
+        SetError::Invalid(why) => set_failure(name, why.as_bytes()),
     }
 }
 
-fn refused(name: &[u8], why: &[u8]) -> Failure {
+fn set_failure(name: &[u8], why: &[u8]) -> Failure {
     Failure::of(&[
         b"ERR CONFIG SET failed (possibly related to argument '",
         Failure::printed(name),
@@ -106,7 +106,7 @@ fn refused(name: &[u8], why: &[u8]) -> Failure {
 fn resetstat(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     cx.state.publish(cx.now_ms);
     cx.shared.stats.reset(&cx.shared.store.stats());
-    cx.shared.clients.forget_tally();
+    cx.shared.clients.reset_tally();
     cx.reply.ok();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What a command has at hand while it runs.
+//! The context in which a command runs.
 
 use terrace::Change;
 use terrace_protocol::Reply;
@@ -10,22 +10,22 @@ use crate::{
     shared::Shared,
 };
 
-/// One command's view of the world.
+/// Everything that a command may use.
 pub struct Context<'a> {
-    /// The keys.
+    /// The keys: the store or a transaction.
     pub keys: &'a mut dyn Keyspace,
-    /// What all connections share.
+    /// The state that all connections share.
     pub shared: &'a Shared,
-    /// What is this connection's own.
+    /// The state of this connection.
     pub state: &'a mut State,
-    /// Where the reply goes. What a command wrote before it failed is taken back.
+    /// The reply. If the command fails, what it wrote here is discarded.
     pub reply: Reply<'a>,
     /// Unix milliseconds.
     pub now_ms: u64,
 }
 
 impl Context<'_> {
-    /// Looks at a key's entry, and counts a hit or a miss.
+    /// Calls `look` with a key's entry, and counts a hit or a miss.
     pub fn read<R>(
         &mut self,
         key: &[u8],
@@ -34,18 +34,18 @@ impl Context<'_> {
         let (mut look, mut result) = (Some(look), None);
         let (reply, tally) = (&mut self.reply, &mut self.state.tally);
         self.keys.read(key, &mut |found| {
-            tally.looked_up(found.is_some());
+            tally.count_lookup(found.is_some());
             result = look.take().map(|look| look(reply, found));
         })?;
-        result.ok_or(Failure::Text("ERR the store did not answer a read"))
+        result.ok_or(Failure::Text("ERR internal error: the store did not complete a read"))
     }
 
-    /// Whether a key is there; counts a hit or a miss.
+    /// Whether a key exists; counts a hit or a miss.
     pub fn exists(&mut self, key: &[u8]) -> Result<bool, Failure> {
         self.read(key, |_, found| found.is_some())
     }
 
-    /// Changes a key's entry; `change` may run more than once, and what it returned the last time counts.
+    /// Changes a key's entry. `change` may run more than once; its last result is returned.
     pub fn modify<R>(
         &mut self,
         key: &[u8],
@@ -54,13 +54,13 @@ impl Context<'_> {
         modify(self.keys, key, change)
     }
 
-    /// Writes a key only, without a condition.
+    /// Writes one key unconditionally.
     pub fn put(&mut self, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Outcome {
         self.keys.put(terrace::Put { key, value, expires_at })
     }
 }
 
-/// [`Context::modify`] on any keys.
+/// [`Context::modify`] on any [`Keyspace`].
 pub fn modify<R>(
     keys: &mut dyn Keyspace,
     key: &[u8],
@@ -72,5 +72,5 @@ pub fn modify<R>(
         last = Some(result);
         change
     })?;
-    last.ok_or(Failure::Text("ERR the store did not ask what to change"))
+    last.ok_or(Failure::Text("ERR internal error: the store did not complete a change"))
 }

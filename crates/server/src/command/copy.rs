@@ -12,7 +12,7 @@ pub(super) static COPY: Command = Command {
     since: "6.2.0",
     complexity: "O(N) where N is the length of the value",
     is_long: Some(crate::session::may_wait),
-    summary: "Copies a value and when it expires to another key; 1 if it did, 0 if not.",
+    summary: "Copies a value with its expiry to another key; 1 if copied, 0 if not.",
     ..Command::new("copy", -3, group::GENERIC, Run::General(copy))
 };
 
@@ -38,7 +38,7 @@ fn copy(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Says whether REPLACE is among them.
+/// Parses the options; returns whether REPLACE is given.
 fn parse_options(args: Args<'_>) -> Result<bool, Failure> {
     let (mut replace, mut at) = (false, 3);
     while at < args.len() {

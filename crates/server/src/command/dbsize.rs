@@ -8,7 +8,7 @@ pub(super) static DBSIZE: Command = Command {
     flags: flag::READONLY | flag::FAST,
     categories: category::KEYSPACE,
     tips: &["request_policy:all_shards", "response_policy:agg_sum"],
-    summary: "How many keys there are.",
+    summary: "The number of keys.",
     ..Command::new("dbsize", 1, group::SERVER, Run::General(dbsize))
 };
 

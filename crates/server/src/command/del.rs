@@ -1,7 +1,7 @@
 //! DEL key [key ...], UNLINK key [key ...]
 //!
-//! Several keys are removed as one. Only in a pool that is so full that there is no room to write down which, each is removed by itself, so that it can be
-//! emptied.
+//! Several keys are removed as one atomic change. Only if the pool is too full for the list of such
+//! a change, each key is removed by itself, so that a full pool can be emptied.
 
 use terrace_protocol::Args;
 
@@ -9,12 +9,12 @@ use super::*;
 use crate::{keyspace::Keyspace, session};
 
 pub(super) static DEL: Command =
-    Command { summary: "Removes keys; answers with how many were there.", ..family("del") };
+    Command { summary: "Removes keys; replies with the number removed.", ..family("del") };
 
 pub(super) static UNLINK: Command = Command {
     flags: flag::WRITE | flag::FAST,
     since: "4.0.0",
-    summary: "Removes keys, as DEL: memory is always freed in the background here.",
+    summary: "Removes keys like DEL; Terrace always frees memory in the background.",
     ..family("unlink")
 };
 

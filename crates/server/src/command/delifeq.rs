@@ -1,4 +1,4 @@
-//! DELIFEQ key value, as Valkey has it
+//! DELIFEQ key value, from Valkey
 
 use terrace::Change;
 use terrace_protocol::Args;
@@ -10,7 +10,7 @@ pub(super) static DELIFEQ: Command = Command {
     categories: category::STRING,
     keys: &[KeySpec::first(&["RW", "delete"])],
     since: "9.0.0",
-    summary: "Removes a key if it holds this value; 1 if it did, 0 if not.",
+    summary: "Removes a key if it has this value; 1 if removed, 0 if not.",
     ..Command::new("delifeq", 3, group::STRING, Run::General(delifeq))
 };
 

@@ -1,7 +1,8 @@
-//! SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE: answered with what Terrace does instead.
+//! SAVE, BGSAVE, BGREWRITEAOF, LASTSAVE: refused, with a hint about what Terrace does instead.
 //!
-//! Each of these means, in Redis, that what was written is now (or will soon be) in a file. A client that is told OK takes
-//! that for granted, so none of them is: here a write is durable, in the sense that the pool promises, when it is answered.
+//! In Redis each of these confirms that data is in a file now, or will be soon. A client relies on
+//! that, so none of them replies OK here. In Terrace a write is as durable as the pool promises
+//! when it is answered.
 
 use terrace_protocol::Args;
 
@@ -23,7 +24,7 @@ pub(super) static LASTSAVE: Command = Command {
 const fn family(name: &'static str, arity: i32) -> Command {
     Command {
         flags: flag::ADMIN | flag::NOSCRIPT | flag::NO_ASYNC_LOADING,
-        summary: "Refused: a write is in the pool when it is answered, and no other file is written.",
+        summary: "Refused: a write is in the pool when it is answered; Terrace writes no other file.",
         ..Command::new(name, arity, group::SERVER, Run::General(refuse))
     }
 }
@@ -31,6 +32,6 @@ const fn family(name: &'static str, arity: i32) -> Command {
 fn refuse(_: &mut Context<'_>, _: Args<'_>) -> Outcome {
     Err(Failure::Text(
         "ERR Terrace writes no snapshots or logs: each write is in the pool, with the durability of INFO's `persistence` section, \
-         when it is answered; for a copy in a file use `terrace dump`",
+         when it is answered; to copy the data to a file, use `terrace dump`",
     ))
 }

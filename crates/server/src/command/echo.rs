@@ -7,7 +7,7 @@ use super::*;
 pub(super) static ECHO: Command = Command {
     flags: flag::LOADING | flag::STALE | flag::FAST,
     categories: category::CONNECTION,
-    summary: "The message.",
+    summary: "Replies with the message.",
     ..Command::new("echo", 2, group::CONNECTION, Run::General(echo))
 };
 

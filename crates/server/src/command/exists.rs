@@ -4,12 +4,14 @@ use terrace_protocol::Args;
 
 use super::*;
 
-pub(super) static EXISTS: Command =
-    Command { summary: "How many of the keys are there; one named twice counts twice.", ..family("exists") };
+pub(super) static EXISTS: Command = Command {
+    summary: "The number of these keys that exist; a key given twice counts twice.",
+    ..family("exists")
+};
 
 pub(super) static TOUCH: Command = Command {
     since: "3.2.1",
-    summary: "How many of the keys are there; Terrace keeps no time of last use to change.",
+    summary: "The number of these keys that exist; Terrace keeps no time of last use.",
     ..family("touch")
 };
 

@@ -1,4 +1,5 @@
-//! EXPIRE key seconds, PEXPIRE key ms, EXPIREAT key unix-s, PEXPIREAT key unix-ms, each with [NX | XX | GT | LT]
+//! EXPIRE key seconds, PEXPIRE key ms, EXPIREAT key unix-s, PEXPIREAT key unix-ms, each with an
+//! optional [NX | XX | GT | LT]
 
 use terrace::Change;
 use terrace_protocol::Args;
@@ -7,19 +8,19 @@ use super::*;
 use crate::command::expiry::Unit;
 
 pub(super) static EXPIRE: Command = Command {
-    summary: "Makes a key expire after some seconds; 1 if it did, 0 if not.",
+    summary: "Sets the expiry of a key in seconds; 1 if set, 0 if not.",
     ..family("expire", "1.0.0", expire)
 };
 pub(super) static PEXPIRE: Command = Command {
-    summary: "Makes a key expire after some milliseconds; 1 if it did, 0 if not.",
+    summary: "Sets the expiry of a key in milliseconds; 1 if set, 0 if not.",
     ..family("pexpire", "2.6.0", pexpire)
 };
 pub(super) static EXPIREAT: Command = Command {
-    summary: "Makes a key expire at a Unix second; 1 if it did, 0 if not.",
+    summary: "Sets the expiry of a key to a Unix second; 1 if set, 0 if not.",
     ..family("expireat", "1.2.0", expireat)
 };
 pub(super) static PEXPIREAT: Command = Command {
-    summary: "Makes a key expire at a Unix millisecond; 1 if it did, 0 if not.",
+    summary: "Sets the expiry of a key to a Unix millisecond; 1 if set, 0 if not.",
     ..family("pexpireat", "2.6.0", pexpireat)
 };
 
@@ -97,7 +98,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether a key that expires at `old` may be made to expire at `new`. One that never expires counts as the latest.
+    /// Whether a key's expiry may change from `old` to `new`. No expiry counts as the latest.
     fn allow(&self, new: i64, old: Option<u64>) -> bool {
         let old = old.map(|old| i64::try_from(old).unwrap_or(i64::MAX));
         !(self.never_yet && old.is_some()

@@ -1,8 +1,8 @@
-//! Times of expiry as commands give them: seconds or milliseconds, from now or since 1970.
+//! Expiry times as commands give them: seconds or milliseconds, from now or since 1970.
 
 use super::{Failure, parse};
 
-/// A number's unit and what it counts from.
+/// A unit of time, and the instant that it counts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// EX, EXPIRE: seconds from now.
@@ -16,7 +16,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// The unit that SET and GETEX name so.
+    /// The unit that an option of SET or GETEX names.
     pub(crate) fn option(word: &[u8]) -> Option<Unit> {
         let named = [
             ("EX", Unit::Seconds),
@@ -27,7 +27,7 @@ impl Unit {
         named.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes())).map(|(_, unit)| unit)
     }
 
-    /// The Unix millisecond that `count` of this unit means; `None` if it is past the end of time, either end.
+    /// The Unix millisecond that `count` of this unit means; `None` if it overflows.
     pub(crate) fn at(self, count: i64, now_ms: u64) -> Option<i64> {
         let ms = match self {
             Unit::Seconds | Unit::UnixSeconds => count.checked_mul(1000)?,
@@ -40,7 +40,7 @@ impl Unit {
     }
 }
 
-/// When the key written by `command` expires; only a positive count will do.
+/// The expiry that `command` sets, in Unix milliseconds. Refuses a count below 1.
 pub(crate) fn positive(arg: &[u8], unit: Unit, now_ms: u64, command: &str) -> Result<u64, Failure> {
     let count = parse::integer(arg)?;
     let at = if count > 0 { unit.at(count, now_ms) } else { None };

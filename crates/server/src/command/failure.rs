@@ -1,54 +1,54 @@
-//! Error replies of commands: Redis's texts where Redis has the error, plain words where it does not.
+//! Error replies of commands: Redis's texts where Redis has the error, Terrace's own otherwise.
 
 use terrace::{ReadError, WriteError};
 
-/// What a command returns: its reply is written, or this is the reply.
+/// The result of a command: its reply is written, or the error is its reply.
 pub type Outcome = Result<(), Failure>;
 
-/// The text of an error reply, its code first.
+/// The text of an error reply, beginning with its code.
 #[derive(Debug)]
 pub enum Failure {
-    /// Always the same.
+    /// A constant text.
     Text(&'static str),
-    /// Made for the occasion; bytes, since it may quote the client's.
+    /// A composed text. Bytes, because it may quote the client.
     Made(Box<[u8]>),
 }
 
 impl Failure {
-    /// Options that make no sense together, or are unknown.
+    /// Unknown or contradictory options.
     pub const SYNTAX: Failure = Failure::Text("ERR syntax error");
-    /// An argument or value that should be a 64-bit integer.
+    /// An argument or value that is not a 64-bit integer.
     pub const NOT_AN_INTEGER: Failure = Failure::Text("ERR value is not an integer or out of range");
-    /// An argument or value that should be a floating-point number.
+    /// An argument or value that is not a floating-point number.
     pub const NOT_A_FLOAT: Failure = Failure::Text("ERR value is not a valid float");
-    /// The source of RENAME.
+    /// The source of RENAME does not exist.
     pub const NO_SUCH_KEY: Failure = Failure::Text("ERR no such key");
     /// A database other than 0.
     pub const NO_SUCH_DATABASE: Failure = Failure::Text("ERR DB index is out of range");
 
-    /// A text made of parts.
+    /// Composes a text from parts.
     pub fn of(parts: &[&[u8]]) -> Failure {
         Failure::Made(parts.concat().into())
     }
 
-    /// As much of a client's text as Redis prints with `%s`: up to a NUL.
+    /// The part of a text that Redis prints with `%s`: up to a NUL.
     pub fn printed(text: &[u8]) -> &[u8] {
         text.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 
-    /// A value that would be longer than `proto-max-bulk-len`, which is `most` bytes.
+    /// The value would be longer than `proto-max-bulk-len`, which is `most` bytes.
     pub fn too_long(most: usize) -> Failure {
         let text =
             format!("ERR string exceeds maximum allowed size (proto-max-bulk-len), which is {most} bytes");
         Failure::Made(text.into_bytes().into())
     }
 
-    /// The wrong number of arguments for the command of this full name.
+    /// Wrong number of arguments for the command with this full name.
     pub fn arity(name: &str) -> Failure {
         Failure::of(&[b"ERR wrong number of arguments for '", name.as_bytes(), b"' command"])
     }
 
-    /// An expiry of this command that is not positive, or past the end of time.
+    /// The expiry given to this command is not positive, or too large.
     pub fn expire_time(name: &str) -> Failure {
         Failure::of(&[b"ERR invalid expire time in '", name.as_bytes(), b"' command"])
     }
@@ -61,12 +61,12 @@ impl Failure {
         }
     }
 
-    /// Whether the pool has no room.
+    /// Whether the pool is full.
     pub fn is_full(&self) -> bool {
         self.message().starts_with(b"OOM ")
     }
 
-    /// A store's error under Redis's code for it.
+    /// The text of a store's error, with Redis's code for it.
     fn coded(code: &str, error: &dyn std::fmt::Display) -> Failure {
         let text = error.to_string();
         let text = text.strip_prefix("the ").filter(|_| code == "OOM").unwrap_or(&text);

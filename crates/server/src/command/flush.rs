@@ -15,13 +15,13 @@ const fn family(name: &'static str) -> Command {
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         complexity: "O(N) where N is the number of keys",
         is_long: Some(session::has_many_keys),
-        summary: "Removes every key.",
+        summary: "Removes all keys.",
         ..Command::new(name, -1, group::SERVER, Run::General(flush))
     }
 }
 
 fn flush(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    // The keys are gone for everyone at once; memory is freed in the background either way.
+    // Both modes: the keys disappear at once for all clients, memory is freed in the background.
     if args.len() > 2 || args.len() == 2 && !args.is(1, "ASYNC") && !args.is(1, "SYNC") {
         return Err(Failure::SYNTAX);
     }

@@ -1,6 +1,6 @@
-//! Commands of Redis's other types. Terrace does not know them, and says why, since the client's author may not.
+//! Commands of data types that Terrace lacks. Their error says so.
 
-/// Whether `name` is a command of hashes, lists, sets and so on.
+/// Whether `name` is a Redis command for hashes, lists, sets or another data type.
 pub(crate) fn is_of_another_type(name: &[u8]) -> bool {
     let mut lower = [0; 24];
     let Some(lower) = lower.get_mut(..name.len()) else { return false };
@@ -132,7 +132,7 @@ const OTHER_TYPES: [&str; 132] = [
     "xrevrange",
     "xsetid",
     "xtrim",
-    // Places and estimates
+    // Geospatial indexes and HyperLogLogs
     "geoadd",
     "geodist",
     "geohash",

@@ -18,7 +18,7 @@ fn get(reply: &mut Reply<'_>, _: Args<'_>, found: Option<Found<'_>>, _: u64) -> 
     Ok(())
 }
 
-/// A value, or null.
+/// Replies with the value, or null.
 pub(super) fn value(reply: &mut Reply<'_>, found: Option<Found<'_>>) {
     match found {
         Some(found) => reply.bulk(found.value),
@@ -26,7 +26,7 @@ pub(super) fn value(reply: &mut Reply<'_>, found: Option<Found<'_>>) {
     }
 }
 
-/// A value that was copied, or null.
+/// Replies with a copied value, or null.
 pub(super) fn copied(reply: &mut Reply<'_>, value: Option<&[u8]>) {
     match value {
         Some(value) => reply.bulk(value),

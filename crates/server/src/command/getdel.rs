@@ -10,7 +10,7 @@ pub(super) static GETDEL: Command = Command {
     categories: category::STRING,
     keys: &[KeySpec::first(&["RW", "access", "delete"])],
     since: "6.2.0",
-    summary: "Removes a key and answers with the value it had.",
+    summary: "Removes a key; replies with its value.",
     ..Command::new("getdel", 2, group::STRING, Run::General(getdel))
 };
 

@@ -14,7 +14,7 @@ pub(super) static GETEX: Command = Command {
         ..KeySpec::first(&["RW", "access", "update"])
     }],
     since: "6.2.0",
-    summary: "The value of a key, and changes when it expires.",
+    summary: "The value of a key; may change its expiry.",
     ..Command::new("getex", -2, group::STRING, Run::General(getex))
 };
 

@@ -1,4 +1,4 @@
-//! GETRANGE key start end, and its old name SUBSTR
+//! GETRANGE key start end, and SUBSTR, its old name
 
 use terrace_protocol::{Args, Reply};
 
@@ -13,8 +13,8 @@ const fn family(name: &'static str) -> Command {
         flags: flag::READONLY,
         categories: category::STRING,
         keys: const { &[KeySpec::first(&["RO", "access"])] },
-        complexity: "O(N) where N is the length of the answer",
-        summary: "Part of a value, both ends included; negative ends count from the value's end.",
+        complexity: "O(N) where N is the length of the reply",
+        summary: "Part of a value, both ends included; negative indexes count from the value's end.",
         ..Command::new(name, 4, group::STRING, Run::Read(getrange))
     }
 }

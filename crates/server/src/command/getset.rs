@@ -9,7 +9,7 @@ pub(super) static GETSET: Command = Command {
     flags: flag::WRITE | flag::DENYOOM | flag::FAST,
     categories: category::STRING,
     keys: &[KeySpec::first(&["RW", "access", "update"])],
-    summary: "Writes a value and answers with the one it replaced.",
+    summary: "Sets the value of a key; replies with the previous value.",
     ..Command::new("getset", 3, group::STRING, Run::General(getset))
 };
 

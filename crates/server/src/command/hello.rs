@@ -9,7 +9,7 @@ pub(super) static HELLO: Command = Command {
     flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::NO_AUTH | flag::ALLOW_BUSY,
     categories: category::CONNECTION,
     since: "6.0.0",
-    summary: "Chooses the protocol, may authenticate and name the client; answers with what the server is.",
+    summary: "Chooses the protocol version, may authenticate and name the client; replies with a description of the server.",
     ..Command::new("hello", -1, group::CONNECTION, Run::General(hello))
 };
 

@@ -1,10 +1,10 @@
-//! The HELP subcommand of every container: made from the table.
+//! The HELP subcommand of every container, generated from the table.
 
 use terrace_protocol::Args;
 
 use super::*;
 
-/// HELP of a container of this group.
+/// The HELP subcommand of a container in this group.
 pub(super) const fn help(group: &'static str, categories: u32) -> Command {
     Command {
         flags: flag::LOADING | flag::STALE,

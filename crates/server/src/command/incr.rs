@@ -38,7 +38,7 @@ fn decrby(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     add(cx, args.at(1), by.checked_neg().ok_or(Failure::Text("ERR decrement would overflow"))?)
 }
 
-/// Adds to the integer at `key`, 0 if there is none. When it expires stays.
+/// Adds to the integer at `key`, 0 if the key is absent. Keeps the expiry.
 fn add(cx: &mut Context<'_>, key: &[u8], by: i64) -> Outcome {
     let sum = cx.modify(key, |found| {
         let Some(old) = found.map_or(Some(0), |found| parse_i64(found.value)) else {

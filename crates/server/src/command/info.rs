@@ -1,7 +1,7 @@
 //! INFO [section ...]
 //!
-//! Fields and their order are Redis's. A field about something that Terrace lacks (replicas,
-//! scripts, forks) is there if clients or dashboards read it and its value is true.
+//! Fields and their order are those of Redis. A field about a feature that Terrace lacks (replicas,
+//! scripts, forks) is present if clients or dashboards read it and its value is true.
 
 mod commands;
 mod system;
@@ -16,9 +16,9 @@ use terrace_protocol::Args;
 use super::*;
 use crate::{config::Key, stats};
 
-/// The version of Redis that clients may take this server for. 7.2 is the last whose string commands, replies and errors are
-/// all here (CLIENT SETINFO and NO-TOUCH among them); clients that see less fall back to older ways, and from 7.4 on they
-/// would expect expiry of hash fields.
+/// The Redis version that the server announces. 7.2 is the last version of which Terrace has all
+/// string commands, replies and errors, including CLIENT SETINFO and NO-TOUCH. With a lower
+/// version, clients fall back to older protocols; from 7.4 on they expect expiry of hash fields.
 pub(super) const REDIS_VERSION: &str = "7.2.0";
 
 pub(super) static INFO: Command = Command {
@@ -26,22 +26,22 @@ pub(super) static INFO: Command = Command {
     categories: category::DANGEROUS,
     tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
     is_long: Some(crate::session::has_many_clients),
-    summary: "What the server is and has done, by section.",
+    summary: "Information and statistics about the server, by section.",
     ..Command::new("info", -1, group::SERVER, Run::General(info))
 };
 
 type Section = fn(&mut String, &Context<'_>, &Figures) -> std::fmt::Result;
 
-/// What several sections tell.
+/// Data that several sections use.
 struct Figures {
     keys: u64,
     store: terrace::Stats,
 }
 
-/// Which words other than its own name a section answers to.
+/// The words, besides its own name, that select a section.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum In {
-    /// None at all, `default`, `all` and `everything`.
+    /// No argument, `default`, `all` and `everything`.
     Default,
     /// `all` and `everything`.
     All,
@@ -93,16 +93,16 @@ fn is_wanted(args: Args<'_>, name: &str, within: In) -> bool {
     by_group || has("everything") || has(name)
 }
 
-/// Writes lines, each a name and a value.
+/// Writes fields, one line each.
 fn fields(out: &mut String, fields: &[(&str, &dyn Display)]) -> std::fmt::Result {
     fields.iter().try_for_each(|(name, value)| write!(out, "{name}:{value}\r\n"))
 }
 
-/// How often a second the server looks at time-outs, rates and the like.
+/// How often per second the server checks timeouts and updates rates.
 const HZ: u64 = 4;
 
 fn server(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
-    // ORDER: Relaxed: a figure to look at.
+    // ORDER: Relaxed: a statistic.
     let uptime = cx.now_ms.saturating_sub(cx.shared.stats.started_at_ms.load(Relaxed)) / 1000;
     fields(
         out,
@@ -156,7 +156,7 @@ fn memory(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Re
     let store = &figures.store;
     let pool = store.pool.unwrap_or_default();
     let used = stats::used_memory(&cx.shared.stats, store);
-    // ORDER: Relaxed: a figure to look at.
+    // ORDER: Relaxed: a statistic.
     let peak = cx.shared.stats.memory_peak.load(Relaxed);
     let (resident, system) = (system::resident_bytes(), system::memory_bytes());
     let percent = |part: u64, whole: u64| format!("{:.2}%", 100.0 * part as f64 / whole.max(1) as f64);
@@ -203,7 +203,7 @@ fn memory(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Re
     )
 }
 
-/// Which other processes have the pool open, as in `terrace stats --shared`.
+/// The other processes that have the pool open, as in `terrace stats --shared`.
 fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
     let others = cx.shared.store.others();
     let count = |is_so: fn(&terrace::Holder) -> bool| others.iter().filter(|other| is_so(other)).count();
@@ -216,13 +216,13 @@ fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
         count(|other| other.holds_up),
     )?;
     others.iter().enumerate().try_for_each(|(nth, other)| {
-        // It names itself, and is one field among others.
+        // A program chooses its own name, which must not break the syntax of this line.
         let program = other.program.replace(|c: char| c == ',' || c.is_control(), "_");
         write!(
             out,
             "sharer{nth}:pid={},here={},program={program},stopped={},holding_up={},reads_only={}\r\n",
             other.pid,
-            // If not, the number is one of another namespace.
+            // 0: the process id belongs to another namespace.
             u8::from(other.is_here),
             u8::from(other.stopped),
             u8::from(other.holds_up),
@@ -232,10 +232,10 @@ fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
 }
 
 fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
-    // Redis's two ways do not exist here, so both are off, and nothing waits to be saved; what
-    // there is instead is named in Terrace's own lines. Redis gives the time of its start, too,
-    // before it has saved.
-    // ORDER: Relaxed: a figure to look at.
+    // RDB and AOF do not exist here, so both are reported as off with nothing to save. The lines
+    // `terrace_*` name what Terrace has instead. Before its first save, Redis too reports its start
+    // time here.
+    // ORDER: Relaxed: a statistic.
     let started = cx.shared.stats.started_at_ms.load(Relaxed) / 1000;
     fields(
         out,
@@ -270,7 +270,7 @@ fn persistence(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Res
 
 fn stats_section(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Result {
     let stats = &cx.shared.stats;
-    // ORDER: Relaxed: a figure to look at.
+    // ORDER: Relaxed: a statistic.
     let read = |counter: &AtomicU64| counter.load(Relaxed);
     let tally = cx.shared.clients.tally();
     let rates = stats.rates.per_second();
@@ -322,7 +322,7 @@ fn stats_section(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::
             ("total_error_replies", &tally.errors),
             ("dump_payload_sanitizations", &0),
             ("damaged_records_skipped", &figures.store.damaged_records_skipped),
-            // 0: there is none.
+            // 0: the index has no cache.
             (
                 "index_cache_bytes",
                 &figures.store.index.and_then(|index| index.cache).unwrap_or_default().bytes,
@@ -359,7 +359,7 @@ fn keyspace(out: &mut String, _: &Context<'_>, figures: &Figures) -> std::fmt::R
     write!(out, "db0:keys={},expires={},avg_ttl=0\r\n", figures.keys, figures.store.expiring)
 }
 
-/// Bytes as Redis writes them for people: `1.50M`.
+/// Formats bytes as Redis does for people: `1.50M`.
 fn human(bytes: u64) -> String {
     let units = ["B", "K", "M", "G", "T"];
     let power = (0..units.len() - 1).take_while(|power| bytes >> (10 * (power + 1)) > 0).count();
@@ -372,7 +372,7 @@ fn human(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn bytes_for_people() {
+    fn bytes_are_formatted_for_people() {
         let texts = [0, 1023, 1024, 1536, 3 << 20, 5 << 30].map(super::human);
         assert_eq!(texts, ["0B", "1023B", "1.00K", "1.50K", "3.00M", "5.00G"]);
     }

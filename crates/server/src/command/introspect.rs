@@ -10,36 +10,36 @@ pub(super) static COMMAND: Command = Command {
     tips: &["nondeterministic_output_order"],
     since: "2.8.13",
     complexity: "O(N) where N is the number of commands",
-    summary: "What commands there are.",
+    summary: "Describes all commands.",
     subcommands: &SUBCOMMANDS,
     ..Command::new("command", -1, group::SERVER, Run::General(all))
 };
 
 static SUBCOMMANDS: [Command; 7] = [
-    Command { summary: "How many commands there are.", ..own("count", 2, "2.8.13", count) },
+    Command { summary: "The number of commands.", ..own("count", 2, "2.8.13", count) },
     Command {
         tips: &["nondeterministic_output_order"],
-        summary: "What commands do, for people.",
+        summary: "Documentation of commands.",
         ..own("docs", -2, "7.0.0", docs)
     },
     Command {
         complexity: "O(N) where N is the number of arguments",
-        summary: "Which arguments of a command are keys.",
+        summary: "The keys among the arguments of a command.",
         ..own("getkeys", -4, "2.8.13", getkeys)
     },
     Command {
         complexity: "O(N) where N is the number of arguments",
-        summary: "Which arguments of a command are keys, and what it does with them.",
+        summary: "The keys among the arguments of a command, and how it uses them.",
         ..own("getkeysandflags", -4, "7.0.0", getkeysandflags)
     },
     Command {
         tips: &["nondeterministic_output_order"],
-        summary: "Arity, flags and keys of commands, for programs.",
+        summary: "Arity, flags and key positions of commands.",
         ..own("info", -2, "2.8.13", info)
     },
     Command {
         tips: &["nondeterministic_output_order"],
-        summary: "The names of the commands, or of some.",
+        summary: "The names of all commands, or of those that match a filter.",
         ..own("list", -2, "7.0.0", list)
     },
     help::help(group::SERVER, category::CONNECTION),
@@ -87,15 +87,15 @@ fn info(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Refuses a reply that names of containers, many times over, would make very long.
+/// Limits the reply: the descriptions of containers are long, and a client may name one many times.
 fn check_length(bytes: usize) -> Outcome {
     if bytes > mget::REPLY_BYTES_MAX {
-        return Err(Failure::Text("ERR the reply is more than 1 GiB: ask for fewer commands at a time"));
+        return Err(Failure::Text("ERR the reply is larger than 1 GiB: request fewer commands at a time"));
     }
     Ok(())
 }
 
-/// The command of this name, or the subcommand (`client|list`) with its container.
+/// The command with this name, or the subcommand (`client|list`) and its container.
 fn find(name: &[u8]) -> Option<(&'static Command, Option<&'static Command>)> {
     let Some(bar) = name.iter().position(|byte| *byte == b'|') else {
         return Some((table::lookup(name)?, None));
@@ -131,9 +131,9 @@ fn statuses(reply: &mut Reply<'_>, names: &[&str]) {
 }
 
 fn key_spec(reply: &mut Reply<'_>, spec: &KeySpec) {
-    let noted = !spec.notes.is_empty();
-    reply.map(3 + usize::from(noted));
-    if noted {
+    let has_notes = !spec.notes.is_empty();
+    reply.map(3 + usize::from(has_notes));
+    if has_notes {
         reply.bulk(b"notes");
         reply.bulk(spec.notes.as_bytes());
     }
@@ -216,11 +216,11 @@ fn getkeysandflags(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// A key, and what a command does with it.
+/// A key, and how a command uses it.
 type KeyUse<'a> = (&'a [u8], &'static [&'static str]);
 
-/// The keys among the arguments of a command, which stands with its name in `args`, and what it
-/// does with each.
+/// The keys among the arguments of a command, and how the command uses each. `args` begins with the
+/// command's name.
 fn keys_of(args: Args<'_>) -> Result<Vec<KeyUse<'_>>, Failure> {
     let container = table::lookup(args.name());
     let sub = container.filter(|command| !command.subcommands.is_empty());
@@ -241,7 +241,7 @@ fn keys_of(args: Args<'_>) -> Result<Vec<KeyUse<'_>>, Failure> {
         let first = place(spec.first);
         let last = if spec.last < 0 { args.len() - 1 } else { first + place(spec.last) };
         let access = match command.name {
-            // What SET does with its key depends on whether it is asked for what was there.
+            // How SET uses its key depends on the option GET.
             "set" if (3..args.len()).any(|at| args.is(at, "GET")) => &["RW", "access", "update"],
             "set" => &["OW", "update"][..],
             _ => spec.access,
@@ -267,7 +267,7 @@ fn list(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Whether the arguments of COMMAND LIST choose this command.
+/// Whether the arguments of COMMAND LIST select this command.
 fn is_listed(args: Args<'_>, command: &Command, name: &str) -> Result<bool, Failure> {
     let wanted = args.at(4);
     match () {

@@ -11,15 +11,15 @@ pub(super) static KEYS: Command = Command {
     tips: &["request_policy:all_shards", "nondeterministic_output_order"],
     complexity: "O(N) where N is the number of keys",
     is_long: Some(session::has_many_keys),
-    summary: "Every key that matches a pattern. Takes long in a large store: SCAN does it in steps.",
+    summary: "All keys that match a pattern. Slow in a large store: use SCAN instead.",
     ..Command::new("keys", 2, group::GENERIC, Run::General(keys))
 };
 
-/// Keys to ask of the store at a time.
+/// Keys per call of the store.
 const STEP: usize = 1024;
 
 pub(super) const TOO_MANY_STEPS: Failure =
-    Failure::Text("ERR the pattern takes too many steps to match: use fewer stars");
+    Failure::Text("ERR the pattern takes too many steps to match: use fewer `*`");
 
 fn keys(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let pattern = Glob::new(args.at(1));

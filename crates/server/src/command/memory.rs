@@ -7,7 +7,7 @@ use super::*;
 pub(super) static MEMORY: Command = Command {
     since: "4.0.0",
     complexity: "Depends on subcommand.",
-    summary: "About memory.",
+    summary: "Commands about memory.",
     subcommands: &SUBCOMMANDS,
     ..Command::new("memory", -2, group::SERVER, Run::Container)
 };
@@ -17,13 +17,13 @@ static SUBCOMMANDS: [Command; 2] = [
         flags: flag::READONLY,
         keys: &[KeySpec::at(2, &["RO"])],
         since: "4.0.0",
-        summary: "Bytes of the pool that a key and its value take, about.",
+        summary: "Approximate number of bytes of the pool that a key and its value use.",
         ..Command::new("usage", -3, group::SERVER, Run::General(usage))
     },
     help::help(group::SERVER, 0),
 ];
 
-/// A record's header, its time of expiry and its slot in the index.
+/// Bytes of a record's header, its expiry and its slot in the index.
 const OVERHEAD: usize = 16 + 8 + 11;
 
 fn usage(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {

@@ -10,11 +10,11 @@ pub(super) static MGET: Command = Command {
     keys: &[KeySpec::every(1, &["RO", "access"])],
     tips: &["request_policy:multi_shard"],
     complexity: "O(N) where N is the number of keys",
-    summary: "The values of several keys, all as they were at one instant.",
+    summary: "The values of several keys, all as of one instant.",
     ..Command::new("mget", -2, group::STRING, Run::General(mget))
 };
 
-/// A reply of more bytes than this is refused: it would be held in memory whole.
+/// Maximum size of a reply, which is held in memory as a whole.
 pub(super) const REPLY_BYTES_MAX: usize = 1 << 30;
 
 fn mget(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -38,7 +38,7 @@ fn mget(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     tally.misses += keys.len() as u64 - hits;
     if too_long {
         return Err(Failure::Text(
-            "ERR the values are more than 1 GiB together: ask for fewer keys at a time",
+            "ERR the values are larger than 1 GiB in total: request fewer keys at a time",
         ));
     }
     Ok(())

@@ -1,8 +1,9 @@
-//! The commands: one file each (or one for a family that differs by a unit or a sign), one line each in [`table`].
+//! The commands: a file for each, or for a family that differs by a unit or a sign, and a line for
+//! each in [`table`].
 //!
-//! A file holds the command's entry, parses its arguments, applies it to a [`Keyspace`](crate::keyspace::Keyspace) and
-//! encodes the reply. To add a command, write its file, add its entry to the table, and write its
-//! arguments down in `syntax`.
+//! A file contains the command's entry, parses its arguments, applies it to a
+//! [`Keyspace`](crate::keyspace::Keyspace) and encodes the reply. To add a command, write its file,
+//! add its entry to the table, and describe its arguments in `syntax`.
 
 mod context;
 mod expiry;

@@ -8,14 +8,14 @@ use super::*;
 pub(super) static MSET: Command = Command {
     tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
     keys: &[KeySpec::every(2, &["OW", "update"])],
-    summary: "Writes several values, all of them or none.",
+    summary: "Sets the values of several keys atomically.",
     ..family("mset", mset)
 };
 
 pub(super) static MSETNX: Command = Command {
     tips: &["request_policy:multi_shard", "response_policy:agg_min"],
     keys: &[KeySpec::every(2, &["OW", "insert"])],
-    summary: "Writes several values if none of the keys is there; 1 if it did, 0 if not.",
+    summary: "Sets the values of several keys if none of them exists; 1 if set, 0 if not.",
     ..family("msetnx", msetnx)
 };
 

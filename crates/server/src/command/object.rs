@@ -8,19 +8,26 @@ use crate::keyspace::Found;
 pub(super) static OBJECT: Command = Command {
     since: "2.2.3",
     complexity: "Depends on subcommand.",
-    summary: "How values are kept.",
+    summary: "Information about how values are stored.",
     subcommands: &SUBCOMMANDS,
     ..Command::new("object", -2, group::GENERIC, Run::Container)
 };
 
 static SUBCOMMANDS: [Command; 5] = [
     Command {
-        summary: "The name Redis has for how it would keep the value.",
+        summary: "The encoding that Redis would use for the value.",
         ..own("encoding", "2.2.3", encoding)
     },
-    Command { since: "4.0.0", summary: "Refused: Terrace counts no uses.", ..own("freq", "4.0.0", freq) },
+    Command {
+        since: "4.0.0",
+        summary: "Refused: Terrace does not count uses.",
+        ..own("freq", "4.0.0", freq)
+    },
     Command { summary: "Refused: Terrace keeps no time of last use.", ..own("idletime", "2.2.3", idletime) },
-    Command { summary: "How many share the value: 1.", ..own("refcount", "2.2.3", refcount) },
+    Command {
+        summary: "The number of references to the value: always 1.",
+        ..own("refcount", "2.2.3", refcount)
+    },
     help::help(group::GENERIC, category::KEYSPACE),
 ];
 
@@ -39,12 +46,12 @@ const fn own(
     }
 }
 
-/// Redis keeps a value longer than this apart from its object.
+/// Redis stores values up to this length inside their object, longer ones separately.
 const EMBEDDED_BYTES_MAX: usize = 44;
 
 fn encoding(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    // Redis decides when it writes, and keeps `raw` after APPEND and SETRANGE; Terrace keeps bytes only, and
-    // decides by them.
+    // Redis decides at the time of a write, and keeps `raw` after APPEND and SETRANGE. Terrace
+    // stores only bytes, and decides by them.
     cx.read(args.at(2), |reply, found| match found.map(|found| found.value) {
         None => reply.null(),
         Some(value) if parse_i64(value).is_some() => reply.bulk(b"int"),
@@ -61,14 +68,14 @@ fn refcount(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 }
 
 fn freq(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    not_kept(cx, args, "ERR Terrace evicts nothing and counts no uses of keys")
+    refuse(cx, args, "ERR Terrace evicts no keys and does not count their uses")
 }
 
 fn idletime(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
-    not_kept(cx, args, "ERR Terrace evicts nothing and keeps no time of last use of keys")
+    refuse(cx, args, "ERR Terrace evicts no keys and keeps no time of their last use")
 }
 
-fn not_kept(cx: &mut Context<'_>, args: Args<'_>, why: &'static str) -> Outcome {
+fn refuse(cx: &mut Context<'_>, args: Args<'_>, why: &'static str) -> Outcome {
     cx.read(args.at(2), |reply, found: Option<Found<'_>>| match found {
         Some(_) => Err(Failure::Text(why)),
         None => {

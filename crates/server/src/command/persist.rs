@@ -10,7 +10,7 @@ pub(super) static PERSIST: Command = Command {
     categories: category::KEYSPACE,
     keys: &[KeySpec::first(&["RW", "update"])],
     since: "2.2.0",
-    summary: "Makes a key stay; 1 if it would have expired, 0 if not.",
+    summary: "Removes the expiry of a key; 1 if it had one, 0 if not.",
     ..Command::new("persist", 2, group::GENERIC, Run::General(persist))
 };
 

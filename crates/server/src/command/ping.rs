@@ -8,7 +8,7 @@ pub(super) static PING: Command = Command {
     flags: flag::FAST,
     categories: category::CONNECTION,
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
-    summary: "PONG, or the message.",
+    summary: "Replies with PONG, or with the message.",
     ..Command::new("ping", -1, group::CONNECTION, Run::General(ping))
 };
 

@@ -8,7 +8,7 @@ pub(super) static RANDOMKEY: Command = Command {
     flags: flag::READONLY,
     categories: category::KEYSPACE,
     tips: &["request_policy:all_shards", "nondeterministic_output"],
-    summary: "Any key; null in an empty store.",
+    summary: "A random key; null in an empty store.",
     ..Command::new("randomkey", 1, group::GENERIC, Run::General(randomkey))
 };
 

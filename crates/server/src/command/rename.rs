@@ -9,14 +9,14 @@ use crate::keyspace::Keyspace;
 pub(super) static RENAME: Command = Command {
     flags: flag::WRITE,
     keys: &[KeySpec::at(1, &["RW", "access", "delete"]), KeySpec::at(2, &["OW", "update"])],
-    summary: "Gives a key another name, and replaces what had it.",
+    summary: "Renames a key; replaces the key that had the new name.",
     ..family("rename", rename)
 };
 
 pub(super) static RENAMENX: Command = Command {
     flags: flag::WRITE | flag::FAST,
     keys: &[KeySpec::at(1, &["RW", "access", "delete"]), KeySpec::at(2, &["OW", "insert"])],
-    summary: "Gives a key another name, if nothing has it; 1 if it did, 0 if not.",
+    summary: "Renames a key unless the new name exists; 1 if renamed, 0 if not.",
     ..family("renamenx", renamenx)
 };
 
@@ -46,7 +46,7 @@ fn renamenx(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Moves a key with its time of expiry; says whether it did.
+/// Moves a key with its expiry; returns whether it did.
 fn move_key(keys: &mut dyn Keyspace, from: &[u8], to: &[u8], replace: bool) -> Result<bool, Failure> {
     let mut source = None;
     keys.read(from, &mut |found| source = found.map(|found| (found.value.to_vec(), found.expires_at)))?;

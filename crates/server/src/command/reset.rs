@@ -8,7 +8,7 @@ pub(super) static RESET: Command = Command {
     flags: flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::NO_AUTH | flag::ALLOW_BUSY,
     categories: category::CONNECTION,
     since: "6.2.0",
-    summary: "Makes the connection as it was when new.",
+    summary: "Resets the connection to its initial state.",
     ..Command::new("reset", 1, group::CONNECTION, Run::General(reset))
 };
 

@@ -10,20 +10,21 @@ pub(super) static SCAN: Command = Command {
     categories: category::KEYSPACE,
     tips: &["nondeterministic_output", "request_policy:special"],
     since: "2.8.0",
-    complexity: "O(1) a call, O(N) for all N keys",
+    complexity: "O(1) per call, O(N) for all N keys",
     is_long: Some(|_, _, args| Options::parse(args).is_ok_and(|options| options.count > MANY)),
-    summary: "Goes through the keys in steps; misses none that is there throughout.",
+    summary: "Iterates over the keys in steps; returns every key that is present throughout.",
     ..Command::new("scan", -2, group::GENERIC, Run::General(scan))
 };
 
 struct Options<'a> {
     pattern: Glob<'a>,
     count: usize,
-    /// Whether strings are wanted at all.
+    /// Whether the scan returns strings at all.
     strings: bool,
 }
 
-/// Keys that one call looks at, at most, whatever COUNT says: a reply is held in memory whole.
+/// Maximum number of keys that one call visits, whatever COUNT says: a reply is held in memory as a
+/// whole.
 const COUNT_MAX: usize = 1 << 20;
 
 fn scan(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
@@ -50,7 +51,8 @@ fn scan(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Redis reads cursors with C's `strtoul`: a sign and leading zeros will do, and nothing is 0.
+/// Redis parses cursors with C's `strtoul`: it accepts a sign and leading zeros, and reads an empty
+/// text as 0.
 fn parse_cursor(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(Failure::printed(text)).ok()?;
     let (negative, digits) = match text.strip_prefix('-') {
@@ -60,7 +62,7 @@ fn parse_cursor(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return Some(0);
     }
-    // `parse` alone would take a second sign.
+    // `parse` alone would accept a second sign.
     let value: u64 = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
     Some(if negative { value.wrapping_neg() } else { value })
 }

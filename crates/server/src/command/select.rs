@@ -7,7 +7,7 @@ use super::*;
 pub(super) static SELECT: Command = Command {
     flags: flag::LOADING | flag::STALE | flag::FAST,
     categories: category::CONNECTION,
-    summary: "Chooses a database: there is one, 0.",
+    summary: "Selects a database; only 0 exists.",
     ..Command::new("select", 2, group::CONNECTION, Run::General(run))
 };
 
@@ -17,7 +17,7 @@ fn run(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// Refuses any database but the one there is.
+/// Refuses any database but 0.
 pub(super) fn database(index: &[u8]) -> Outcome {
     match i32::try_from(parse::integer(index)?) {
         Ok(0) => Ok(()),

@@ -13,22 +13,22 @@ pub(super) static SET: Command = Command {
         notes: "RW and ACCESS due to the optional `GET` argument",
         ..KeySpec::first(&["RW", "access", "update", "variable_flags"])
     }],
-    summary: "Writes a value, whatever was there; options make it conditional, or make it expire.",
+    summary: "Sets the value of a key; options set a condition or an expiry.",
     as_put: Some(as_put),
     ..Command::new("set", -3, group::STRING, Run::General(set))
 };
 
-/// When to write.
+/// The condition under which SET writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition<'a> {
     Always,
     Absent,
     Present,
-    /// IFEQ, as Valkey has it.
+    /// IFEQ, from Valkey.
     Equals(&'a [u8]),
 }
 
-/// When the value expires.
+/// The expiry that SET gives the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expiry<'a> {
     Never,
@@ -104,7 +104,7 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// Takes one option in; says how many arguments it was.
+    /// Parses one option; returns how many arguments it has.
     fn parse_one(&mut self, word: &'a [u8], next: Option<&'a [u8]>) -> Result<usize, Failure> {
         let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
         if is("GET") {
@@ -132,7 +132,7 @@ impl<'a> Options<'a> {
         Ok(taken)
     }
 
-    /// The same unit twice is allowed, and the last count holds; so it is in Redis.
+    /// As in Redis, a unit may be given twice; the last count applies.
     fn expiry(&mut self, unit: Unit, count: &'a [u8]) -> Result<usize, Failure> {
         match self.expiry {
             Expiry::Keep => return Err(Failure::SYNTAX),

@@ -9,14 +9,14 @@ use crate::command::expiry::Unit;
 pub(super) static SETEX: Command = Command {
     since: "2.0.0",
     as_put: Some(setex_as_put),
-    summary: "Writes a value that expires after some seconds.",
+    summary: "Sets a value and its expiry in seconds.",
     ..family("setex", setex)
 };
 
 pub(super) static PSETEX: Command = Command {
     since: "2.6.0",
     as_put: Some(psetex_as_put),
-    summary: "Writes a value that expires after some milliseconds.",
+    summary: "Sets a value and its expiry in milliseconds.",
     ..family("psetex", psetex)
 };
 

@@ -9,7 +9,7 @@ pub(super) static SETNX: Command = Command {
     flags: flag::WRITE | flag::DENYOOM | flag::FAST,
     categories: category::STRING,
     keys: &[KeySpec::first(&["OW", "insert"])],
-    summary: "Writes a value if the key is not there; 1 if it did, 0 if not.",
+    summary: "Sets the value of a key that does not exist; 1 if set, 0 if not.",
     ..Command::new("setnx", 3, group::STRING, Run::General(setnx))
 };
 

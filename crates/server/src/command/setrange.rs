@@ -10,8 +10,8 @@ pub(super) static SETRANGE: Command = Command {
     categories: category::STRING,
     keys: &[KeySpec::first(&["RW", "update"])],
     since: "2.2.0",
-    complexity: "O(N) where N is the length of the value it makes",
-    summary: "Overwrites part of a value, with zero bytes before it where there was none; answers with its length.",
+    complexity: "O(N) where N is the length of the new value",
+    summary: "Overwrites part of a value, padding it with zero bytes; replies with its length.",
     ..Command::new("setrange", 4, group::STRING, Run::General(setrange))
 };
 

@@ -7,7 +7,7 @@ use crate::session::Flow;
 
 pub(super) static SHUTDOWN: Command = Command {
     flags: flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::NO_MULTI | flag::ALLOW_BUSY,
-    summary: "Ends the server. What was answered stays in the pool.",
+    summary: "Stops the server. Every answered write stays in the pool.",
     ..Command::new("shutdown", -1, group::SERVER, Run::General(shutdown))
 };
 
@@ -23,7 +23,7 @@ fn shutdown(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     }
     if has("SAVE") {
         return Err(Failure::Text(
-            "ERR Terrace writes no snapshots: what was answered is in the pool; use SHUTDOWN without SAVE",
+            "ERR Terrace writes no snapshots: every answered write is in the pool; use SHUTDOWN without SAVE",
         ));
     }
     cx.shared.shut_down();

@@ -1,78 +1,78 @@
-//! What is known of a command besides how it runs: the shape of COMMAND INFO and COMMAND DOCS.
+//! The static description of a command: everything that COMMAND INFO and COMMAND DOCS report.
 
 use terrace_protocol::{Args, Reply};
 
 use super::{Context, Outcome};
 use crate::{keyspace::Found, session::State, shared::Shared};
 
-/// A command, or a subcommand of one.
+/// A command or subcommand.
 pub struct Command {
-    /// In lower case; of a subcommand, its own word.
+    /// The name in lower case; of a subcommand, only its own word.
     pub name: &'static str,
-    /// Arguments with the name; if negative, that many at least.
+    /// Number of arguments including the name; if negative, the minimum number.
     pub arity: i32,
-    /// Of [`flag`].
+    /// Bits of [`flag`].
     pub flags: u32,
-    /// Of [`category`]: those that do not follow from the flags.
+    /// Bits of [`category`], without those that follow from the flags.
     pub categories: u32,
-    /// Where the keys are.
+    /// The positions of its keys.
     pub keys: &'static [KeySpec],
-    /// Hints for proxies.
+    /// Redis's command tips, for proxies and clients.
     pub tips: &'static [&'static str],
-    /// Of [`group`].
+    /// One of [`group`].
     pub group: &'static str,
-    /// The Redis version that first had it.
+    /// The first Redis version that has the command.
     pub since: &'static str,
-    /// What it costs.
+    /// Its time complexity.
     pub complexity: &'static str,
-    /// What it does.
+    /// One line about what it does.
     pub summary: &'static str,
     /// Its subcommands, if it is a container.
     pub subcommands: &'static [Command],
     /// How it runs.
     pub run: Run,
-    /// For commands of which a run may be written together.
+    /// For commands that can be written in a group with others.
     pub as_put: Option<AsPut>,
-    /// Whether it takes long though it has few arguments, for commands that may.
+    /// For commands that may take long despite few arguments: whether this one does.
     pub is_long: Option<IsLong>,
 }
 
 /// How a command runs.
 #[derive(Clone, Copy)]
 pub enum Run {
-    /// It only looks at the entry of its first argument, so that a run of such commands can be read together.
+    /// Only reads the entry of its first argument, so it can be read in a group with others.
     Read(Read),
-    /// Anything else.
+    /// Any other command.
     General(fn(&mut Context<'_>, Args<'_>) -> Outcome),
-    /// Its first argument chooses a subcommand.
+    /// Has subcommands; the first argument selects one.
     Container,
 }
 
-/// Encodes the reply of a command to the entry of its first argument, at a time in Unix milliseconds.
+/// Encodes a command's reply from the entry of its first argument, at a time in Unix milliseconds.
 pub type Read = fn(&mut Reply<'_>, Args<'_>, Option<Found<'_>>, u64) -> Outcome;
 
-/// Says what a command writes, if that is all it does: no condition, no reply but OK.
+/// Returns what a command writes, if it does only that: no condition, and no reply but OK.
 pub type AsPut = for<'a> fn(Args<'a>, u64) -> Option<terrace::Put<'a>>;
 
-/// Says whether a command with these arguments takes long.
+/// Whether a command with these arguments takes long.
 pub type IsLong = fn(&Shared, &State, Args<'_>) -> bool;
 
-/// Where a command's keys are among its arguments, and what it does with them.
+/// The positions of a command's keys among its arguments, and how it uses them.
 pub struct KeySpec {
-    /// The first key.
+    /// Index of the first key.
     pub first: i64,
-    /// The last key, counted from the first; -1: the last argument.
+    /// Index of the last key, relative to the first; -1: the last argument.
     pub last: i64,
-    /// From one key to the next.
+    /// Distance from one key to the next.
     pub step: i64,
-    /// As Redis names it.
+    /// Redis's names for the use of the keys.
     pub access: &'static [&'static str],
-    /// Anything to say about that.
+    /// Notes on that use; may be empty.
     pub notes: &'static str,
 }
 
 impl Command {
-    /// A command without flags, keys or tips, to be completed with `..`.
+    /// A command without flags, keys or tips; set these with struct update syntax.
     pub const fn new(name: &'static str, arity: i32, group: &'static str, run: Run) -> Command {
         Command {
             name,
@@ -92,31 +92,31 @@ impl Command {
         }
     }
 
-    /// Whether it takes this many arguments, its name among them.
+    /// Whether the command accepts this many arguments, including its name.
     pub fn takes(&self, arguments: usize) -> bool {
         let arguments = i64::try_from(arguments).unwrap_or(i64::MAX);
         let arity = i64::from(self.arity);
         if arity >= 0 { arguments == arity } else { arguments >= -arity }
     }
 
-    /// Whether it has this flag.
+    /// Whether the command has this flag.
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 
-    /// The subcommand of this name, in any case.
+    /// The subcommand with this name, in any case.
     pub fn subcommand(&self, name: &[u8]) -> Option<&'static Command> {
         self.subcommands.iter().find(|sub| sub.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    /// The first key, the last key and the step, as COMMAND INFO gives them.
+    /// Index of the first key, of the last key, and the step, as in COMMAND INFO.
     pub fn key_range(&self) -> (i64, i64, i64) {
         let (Some(first), Some(last)) = (self.keys.first(), self.keys.last()) else { return (0, 0, 0) };
         let end = if last.last < 0 { last.last } else { last.first + last.last };
         (first.first, end, first.step)
     }
 
-    /// Its categories for access control, in Redis's order.
+    /// The ACL categories, in Redis's order.
     pub fn category_names(&self) -> impl Iterator<Item = &'static str> {
         let implied = [
             (self.has(flag::READONLY), category::READ),
@@ -129,7 +129,7 @@ impl Command {
         category::NAMES.iter().filter(move |(bit, _)| all & bit != 0).map(|(_, name)| *name)
     }
 
-    /// Its flags, in Redis's order.
+    /// The flags, in Redis's order.
     pub fn flag_names(&self) -> impl Iterator<Item = &'static str> {
         flag::NAMES.iter().filter(|(bit, _)| self.has(*bit)).map(|(_, name)| *name)
     }
@@ -146,7 +146,7 @@ impl KeySpec {
         KeySpec { first: index, last: 0, step: 1, access, notes: "" }
     }
 
-    /// Every `step`th argument from the first on.
+    /// A key at every `step`th argument, from the first on.
     pub const fn every(step: i64, access: &'static [&'static str]) -> KeySpec {
         KeySpec { first: 1, last: -1, step, access, notes: "" }
     }
@@ -158,30 +158,30 @@ pub mod flag {
     pub const WRITE: u32 = 1 << 0;
     /// Changes no key.
     pub const READONLY: u32 = 1 << 1;
-    /// May need memory, so it can fail in a full pool.
+    /// May need memory, so the command can fail in a full pool.
     pub const DENYOOM: u32 = 1 << 2;
     /// For administrators.
     pub const ADMIN: u32 = 1 << 3;
-    /// Not for scripts.
+    /// Not allowed in scripts.
     pub const NOSCRIPT: u32 = 1 << 4;
     /// Allowed while loading.
     pub const LOADING: u32 = 1 << 5;
     /// Allowed on a stale replica.
     pub const STALE: u32 = 1 << 6;
-    /// Not in the slow log.
+    /// Not recorded in the slow log.
     pub const SKIP_SLOWLOG: u32 = 1 << 7;
     /// Takes constant or logarithmic time.
     pub const FAST: u32 = 1 << 8;
     /// Allowed before authentication.
     pub const NO_AUTH: u32 = 1 << 9;
-    /// Not while loading in the background.
+    /// Not allowed while loading in the background.
     pub const NO_ASYNC_LOADING: u32 = 1 << 10;
-    /// Not inside MULTI.
+    /// Not allowed inside MULTI.
     pub const NO_MULTI: u32 = 1 << 11;
-    /// Allowed while a script hangs.
+    /// Allowed while a script does not return.
     pub const ALLOW_BUSY: u32 = 1 << 12;
 
-    /// Their names, in Redis's order.
+    /// The names of the flags, in Redis's order.
     pub const NAMES: [(u32, &str); 13] = [
         (WRITE, "write"),
         (READONLY, "readonly"),
@@ -201,28 +201,28 @@ pub mod flag {
 
 /// Bits of [`Command::categories`].
 pub mod category {
-    /// About keys, whatever they hold.
+    /// Concerns keys of any type.
     pub const KEYSPACE: u32 = 1 << 0;
-    /// Follows from `readonly`.
+    /// Implied by `readonly`.
     pub const READ: u32 = 1 << 1;
-    /// Follows from `write`.
+    /// Implied by `write`.
     pub const WRITE: u32 = 1 << 2;
-    /// About strings.
+    /// Concerns strings.
     pub const STRING: u32 = 1 << 3;
-    /// Follows from `admin`.
+    /// Implied by `admin`.
     pub const ADMIN: u32 = 1 << 4;
-    /// Follows from `fast`.
+    /// Implied by `fast`.
     pub const FAST: u32 = 1 << 5;
-    /// Follows from the lack of `fast`.
+    /// Implied by the lack of `fast`.
     pub const SLOW: u32 = 1 << 6;
-    /// To be thought about first.
+    /// Dangerous in production.
     pub const DANGEROUS: u32 = 1 << 7;
-    /// About the connection.
+    /// Concerns the connection.
     pub const CONNECTION: u32 = 1 << 8;
-    /// About transactions.
+    /// Concerns transactions.
     pub const TRANSACTION: u32 = 1 << 9;
 
-    /// Their names, in Redis's order.
+    /// The names of the categories, in Redis's order.
     pub const NAMES: [(u32, &str); 10] = [
         (KEYSPACE, "@keyspace"),
         (READ, "@read"),
@@ -239,14 +239,14 @@ pub mod category {
 
 /// Values of [`Command::group`].
 pub mod group {
-    /// Strings.
+    /// Commands for strings.
     pub const STRING: &str = "string";
-    /// Any key.
+    /// Commands for keys of any type.
     pub const GENERIC: &str = "generic";
-    /// The connection.
+    /// Commands about the connection.
     pub const CONNECTION: &str = "connection";
-    /// The server.
+    /// Commands about the server.
     pub const SERVER: &str = "server";
-    /// Transactions.
+    /// Commands for transactions.
     pub const TRANSACTIONS: &str = "transactions";
 }

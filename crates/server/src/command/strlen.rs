@@ -10,7 +10,7 @@ pub(super) static STRLEN: Command = Command {
     categories: category::STRING,
     keys: &[KeySpec::first(&["RO"])],
     since: "2.2.0",
-    summary: "The length of a value, in bytes; 0 without one.",
+    summary: "The length of a value in bytes; 0 if the key does not exist.",
     ..Command::new("strlen", 2, group::STRING, Run::Read(strlen))
 };
 

@@ -1,19 +1,22 @@
-//! What each command takes, for people and for redis-cli's hints: the `arguments` of COMMAND DOCS.
+//! The arguments of each command, for the `arguments` of COMMAND DOCS, which redis-cli shows as
+//! hints.
 //!
-//! A line of [`SYNTAX`] is written as a manual would:
+//! A line of [`SYNTAX`] is written like the synopsis in a manual:
 //!
 //! ```text
-//! key value                  arguments; `key` is a key, any other word a string, unless it says
-//! otherwise: seconds:integer NX                         a word as it is EX:seconds:integer
-//! an argument behind a word [ ] ( )                    what may be left out; what belongs together
-//! a|b                        one of several ...                        as often as you like
-//! condition=                 behind a bracket: the name of the group; without it, those of its
-//! parts
+//! key value            arguments: `key` is a key, any other name in lower case a string
+//! seconds:integer      an argument of another type
+//! NX                   a literal word (a token)
+//! EX:seconds:integer   an argument after a token
+//! [ ]   ( )            an optional part; a group
+//! a|b                  alternatives
+//! ...                  the preceding part may be repeated
+//! condition=           after a bracket: the group's name; by default the names of its parts
 //! ```
 
 use terrace_protocol::Reply;
 
-/// Arguments of commands and subcommands. Those that are not here have none.
+/// The arguments of commands and subcommands. One without a line here has no arguments.
 static SYNTAX: &[(&str, &str)] = &[
     ("append", "key value"),
     ("auth", "[username] password"),
@@ -97,27 +100,27 @@ static SYNTAX: &[(&str, &str)] = &[
     ("watch", "key..."),
 ];
 
-/// One argument, or a group of them.
+/// An argument, or a group of arguments.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Argument {
     name: String,
     kind: &'static str,
-    /// The word before it, or that it is.
+    /// The literal word before the argument, or the word that the argument is.
     token: Option<String>,
     is_optional: bool,
     is_multiple: bool,
-    /// Of a group, its parts.
+    /// The parts of a group.
     parts: Vec<Argument>,
 }
 
-/// What the command or subcommand of this full name takes.
+/// The arguments of the command or subcommand with this full name.
 pub(super) fn arguments(full_name: &str) -> Vec<Argument> {
     let line = SYNTAX.iter().find(|(name, _)| *name == full_name);
     line.map_or(Vec::new(), |(_, syntax)| Reader { rest: syntax }.sequence())
 }
 
-/// Writes arguments as COMMAND DOCS shows them. `keys` counts the keys so far, of which the command
-/// has `most` descriptions.
+/// Writes arguments in the format of COMMAND DOCS. `keys` counts the keys so far; the command has
+/// `most` key specifications.
 pub(super) fn describe(reply: &mut Reply<'_>, arguments: &[Argument], keys: &mut i64, most: i64) {
     reply.array(arguments.len());
     for argument in arguments {
@@ -156,13 +159,13 @@ impl Argument {
     }
 }
 
-/// Reads a line of the table.
+/// Parses a line of the table.
 struct Reader<'a> {
     rest: &'a str,
 }
 
 impl<'a> Reader<'a> {
-    /// Arguments up to the end, `|` or a closing bracket.
+    /// Parses arguments up to the end, `|` or a closing bracket.
     fn sequence(&mut self) -> Vec<Argument> {
         let mut found = Vec::new();
         loop {
@@ -190,7 +193,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What stands in brackets, behind the word `token` if there is one.
+    /// Parses a bracketed group, after the word `token` if there is one.
     fn group(&mut self, token: Option<String>) -> Argument {
         self.rest = &self.rest[1..];
         let before = self.rest;
@@ -209,8 +212,8 @@ impl<'a> Reader<'a> {
             1 => choices.remove(0),
             _ => choices.into_iter().map(together).collect(),
         };
-        // Brackets around one argument say that it may be left out, and those around a group that
-        // has a word may name it.
+        // Brackets around one argument only make it optional. Brackets around a group with a token
+        // may also name it.
         let names_a_group = name.is_some() && parts[0].token.is_some() && !parts[0].parts.is_empty();
         if parts.len() == 1 && token.is_none() && (name.is_none() || names_a_group) {
             let part = parts.remove(0);
@@ -220,7 +223,7 @@ impl<'a> Reader<'a> {
         Argument { name, kind, token, parts, ..Argument::default() }
     }
 
-    /// Characters up to one that has a meaning.
+    /// Parses characters up to the next one with a special meaning.
     fn word(&mut self) -> &'a str {
         let end = self.rest.find([' ', '[', ']', '(', ')', '|', '=', '.']).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
@@ -247,7 +250,7 @@ fn joined(parts: &[Argument]) -> String {
     parts.iter().map(|part| &part.name[..]).collect::<Vec<_>>().join("_")
 }
 
-/// `NX`, `seconds:integer`, `EX:seconds:integer`.
+/// Parses `NX`, `seconds:integer` or `EX:seconds:integer`.
 fn single(word: &str) -> Argument {
     const KINDS: [&str; 6] = ["key", "string", "integer", "double", "pattern", "unix-time"];
     let is_token = |word: &str| word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
@@ -268,7 +271,7 @@ mod tests {
     use crate::command::table;
 
     #[test]
-    fn every_line_is_of_a_command_and_says_its_arity() {
+    fn syntax_lines_match_commands_and_arities() {
         let names: Vec<String> = table::names().collect();
         for (name, _) in SYNTAX {
             assert!(names.iter().any(|known| known == name), "{name}");
@@ -287,7 +290,7 @@ mod tests {
             };
             let most_is_open = arguments.iter().any(|argument| argument.is_optional || argument.is_multiple);
             let fixed: usize = arguments.iter().map(least).sum();
-            // Some take more than they use, or a number that depends on what they take.
+            // Some accept more words than they use, or a number that depends on an option.
             if command.arity > 0 && name != "client|setinfo" {
                 assert_eq!(
                     (fixed + words, most_is_open),
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_as_they_are_meant() {
+    fn syntax_lines_are_parsed() {
         let read = |syntax| Reader { rest: syntax }.sequence();
         let names = |arguments: &[Argument]| {
             arguments.iter().map(|argument| argument.name.clone()).collect::<Vec<_>>()

@@ -1,8 +1,8 @@
-//! Every command, and how one is found by its name.
+//! The table of commands, and the lookup by name.
 
 use super::*;
 
-/// Every command.
+/// All commands.
 pub static TABLE: [&Command; COUNT] = [
     &append::APPEND,
     &auth::AUTH,
@@ -78,11 +78,13 @@ pub static TABLE: [&Command; COUNT] = [
 
 const COUNT: usize = 70;
 
-/// Slots of the hash table below: a power of two, much larger than `COUNT`, so that few commands share one.
+/// Slots of the hash table below: a power of two, much larger than `COUNT`, so that collisions are
+/// rare.
 const SLOTS: usize = 256;
 
-/// A name as two overlapping halves, in lower case: equal for the same letters in any case, and for nothing else, since a
-/// command's name is all letters, and only a letter's two cases differ in that bit alone.
+/// A name as two overlapping halves in lower case. Names that differ only in case are equal, and no
+/// others are: a command's name has only letters, and setting one bit maps only a letter's two
+/// cases to the same byte.
 #[derive(Clone, Copy)]
 struct Packed {
     head: u64,
@@ -98,7 +100,7 @@ struct Slot {
 
 const EMPTY: Slot = Slot { name: Packed { head: 0, tail: 0, len: 0 }, place: 0 };
 
-/// By hash; a command that found its slot taken is in the next free one.
+/// Hash table with linear probing.
 static BY_NAME: [Slot; SLOTS] = by_name();
 
 const fn by_name() -> [Slot; SLOTS] {
@@ -119,7 +121,7 @@ const fn by_name() -> [Slot; SLOTS] {
 }
 
 impl Packed {
-    /// `None` if no command can have this name: they are 3 to 16 letters.
+    /// `None` if no command can have this name: names have 3 to 16 letters.
     const fn new(name: &[u8]) -> Option<Packed> {
         const LOWER: u64 = 0x2020_2020_2020_2020;
         let len = name.len();
@@ -149,12 +151,12 @@ impl Packed {
     }
 }
 
-/// The command of this name, in any case.
+/// The command with this name, in any case.
 pub fn lookup(name: &[u8]) -> Option<&'static Command> {
     position(name).map(|place| TABLE[place])
 }
 
-/// Where the command of this name, in any case, is in [`TABLE`].
+/// The index in [`TABLE`] of the command with this name, in any case.
 pub fn position(name: &[u8]) -> Option<usize> {
     let name = Packed::new(name)?;
     let mut slot = name.hash();
@@ -170,7 +172,7 @@ pub fn position(name: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where each command's number is: those of its subcommands follow it.
+/// The number of each command. The numbers of its subcommands follow it.
 static NUMBERS: [usize; COUNT] = {
     let mut numbers = [0; COUNT];
     let mut place = 1;
@@ -181,13 +183,13 @@ static NUMBERS: [usize; COUNT] = {
     numbers
 };
 
-/// A number for each command and subcommand, without gaps. Of a subcommand, `place` has its place
-/// in the container plus one above 16 bits.
+/// Numbers commands and subcommands without gaps. The `place` of a subcommand is its container's,
+/// plus, above 16 bits, its index in the container plus one.
 pub(crate) fn number(place: usize) -> usize {
     NUMBERS[place & 0xffff] + (place >> 16)
 }
 
-/// How many numbers there are.
+/// How many commands and subcommands there are.
 pub(crate) fn numbers() -> usize {
     NUMBERS[COUNT - 1] + 1 + TABLE[COUNT - 1].subcommands.len()
 }
@@ -201,7 +203,7 @@ pub(crate) fn full_name(place: usize) -> String {
     }
 }
 
-/// Every command's full name, by [`number`]: `client`, `client|list`.
+/// The full names of all commands and subcommands, by [`number`]: `client`, `client|list`.
 pub(crate) fn names() -> impl Iterator<Item = String> {
     TABLE.iter().flat_map(|command| {
         let subs = command.subcommands.iter().map(|sub| format!("{}|{}", command.name, sub.name));
@@ -214,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_is_found_in_any_case_and_nothing_else_is() {
+    fn lookup_finds_commands_in_any_case_only() {
         for command in TABLE {
             assert_eq!(lookup(command.name.as_bytes()).unwrap().name, command.name);
             assert_eq!(lookup(command.name.to_uppercase().as_bytes()).unwrap().name, command.name);
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_in_order_and_spread() {
+    fn table_names_are_unique_and_spread() {
         let files: Vec<&str> = TABLE.iter().map(|command| command.name).collect();
         let mut unique = files.clone();
         unique.sort_unstable();

@@ -8,7 +8,7 @@ pub(super) static TIME: Command = Command {
     flags: flag::LOADING | flag::STALE | flag::FAST,
     tips: &["nondeterministic_output"],
     since: "2.6.0",
-    summary: "The server's time: seconds since 1970, and microseconds of the second (in whole milliseconds).",
+    summary: "The server's time: seconds since 1970, and microseconds of the second (whole milliseconds).",
     ..Command::new("time", 1, group::SERVER, Run::General(time))
 };
 

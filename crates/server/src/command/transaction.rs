@@ -1,7 +1,8 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH
 //!
-//! MULTI queues what follows; EXEC runs it in one transaction of the store, over what it wrote itself, which commits if
-//! nothing it read or the client watches has changed. Nothing is locked meanwhile.
+//! MULTI queues the following commands. EXEC runs them in one transaction of the store, each sees
+//! the writes of those before it. It commits if nothing that it read or that the client watches has
+//! changed. Meanwhile no key is locked.
 
 use std::{collections::HashMap, sync::atomic::Ordering::Relaxed};
 
@@ -16,7 +17,7 @@ use crate::{
 
 pub(super) static MULTI: Command = Command {
     flags: FLAGS | flag::FAST | flag::ALLOW_BUSY,
-    summary: "Begins to queue commands.",
+    summary: "Starts a transaction; later commands are queued.",
     ..family("multi", 1, multi)
 };
 
@@ -24,7 +25,7 @@ pub(super) static EXEC: Command = Command {
     flags: FLAGS | flag::SKIP_SLOWLOG,
     is_long: Some(exec_is_long),
     complexity: "Depends on commands in the transaction",
-    summary: "Runs the queued commands as one; null if a watched key has changed.",
+    summary: "Runs the queued commands atomically; null if a watched key has changed.",
     ..family("exec", 1, exec)
 };
 
@@ -32,7 +33,7 @@ pub(super) static DISCARD: Command = Command {
     flags: FLAGS | flag::FAST | flag::ALLOW_BUSY,
     since: "2.0.0",
     complexity: "O(N) where N is the number of queued commands",
-    summary: "Forgets the queued commands.",
+    summary: "Discards the queued commands.",
     ..family("discard", 1, discard)
 };
 
@@ -41,14 +42,14 @@ pub(super) static WATCH: Command = Command {
     keys: &[KeySpec::every(1, &["RO"])],
     since: "2.2.0",
     complexity: "O(1) for each key",
-    summary: "Lets the next EXEC run only if these keys do not change before.",
+    summary: "Makes the next EXEC do nothing if one of these keys changes before it.",
     ..family("watch", -2, watch)
 };
 
 pub(super) static UNWATCH: Command = Command {
     flags: FLAGS | flag::FAST | flag::ALLOW_BUSY,
     since: "2.2.0",
-    summary: "Forgets the watched keys.",
+    summary: "Stops watching all keys.",
     ..family("unwatch", 1, unwatch)
 };
 
@@ -62,27 +63,29 @@ const fn family(name: &'static str, arity: i32, run: fn(&mut Context<'_>, Args<'
     }
 }
 
-/// What MULTI has queued.
+/// The state between MULTI and EXEC.
 #[derive(Default)]
 pub(crate) struct Multi {
     queue: Queue,
-    /// A command was refused, so EXEC will be.
+    /// A command was refused, so EXEC will fail.
     broken: bool,
-    /// One takes long by itself.
+    /// One of the commands takes long by itself.
     has_long: bool,
-    /// One reads a key, so that others who write it make the transaction run again.
+    /// A command reads a key, so concurrent writes can make the transaction run again.
     may_run_again: bool,
 }
 
-/// What a client may have queued, bytes.
+/// Maximum number of bytes that a client may queue.
 const QUEUE_BYTES_MAX: usize = 1 << 30;
 
 impl Multi {
-    /// Queues a command that is known and has the right number of arguments.
+    /// Queues a command that exists and has the right number of arguments.
     pub(crate) fn push(&mut self, command: &Command, args: Args<'_>, is_long: bool) -> Outcome {
         if self.queue.bytes() > QUEUE_BYTES_MAX {
             self.broken = true;
-            return Err(Failure::Text("ERR the transaction is longer than 1 GiB: send less at a time"));
+            return Err(Failure::Text(
+                "ERR the queued commands are larger than 1 GiB: use smaller transactions",
+            ));
         }
         self.has_long |= is_long;
         let is_put = command.as_put.is_some_and(|as_put| as_put(args, 0).is_some());
@@ -91,7 +94,7 @@ impl Multi {
         Ok(())
     }
 
-    /// Notes that a command could not be queued.
+    /// Records that a command could not be queued.
     pub(crate) fn refuse(&mut self) {
         self.broken = true;
     }
@@ -101,7 +104,8 @@ impl Multi {
     }
 }
 
-/// Whether EXEC takes long. One that may have to run again does not, as far as anyone asks: see `session/long.rs`.
+/// Whether EXEC takes long. A transaction that may run again counts as short: see
+/// `session/long.rs`.
 fn exec_is_long(shared: &Shared, state: &State, args: Args<'_>) -> bool {
     let Some(multi) = &state.multi else { return false };
     let is_large = multi.len() > session::MANY || multi.has_long;
@@ -137,7 +141,7 @@ fn watch(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
             cx.state.watched.insert(key.to_vec(), version);
         }
     }
-    // ORDER: Relaxed: a figure for CLIENT LIST.
+    // ORDER: Relaxed: for CLIENT LIST only.
     cx.state.client.watched.store(cx.state.watched.len(), Relaxed);
     cx.reply.ok();
     Ok(())
@@ -159,9 +163,9 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     let mut replies = Vec::new();
     let was_resp3 = cx.reply.resp3();
     let state = &mut *cx.state;
-    // A command that fails leaves an error among the replies, and the others happen, as in Redis.
+    // A command that fails leaves an error among the replies; the others still run, as in Redis.
     let done = shared.store.transaction_if(&watched, |transaction| {
-        // The store may run this again if someone else wrote meanwhile: then all of it counts anew.
+        // The store runs this again after a conflicting write: start from the beginning.
         replies.clear();
         state.resp3 = was_resp3;
         let mut overlay = Overlay::new(&shared.store, transaction);

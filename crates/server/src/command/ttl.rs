@@ -7,23 +7,23 @@ use crate::keyspace::Found;
 
 pub(super) static TTL: Command = Command {
     tips: &["nondeterministic_output"],
-    summary: "Seconds until a key expires; -1: never, -2: there is no such key.",
+    summary: "Seconds until a key expires; -1: never, -2: the key does not exist.",
     ..family("ttl", "1.0.0", ttl)
 };
 
 pub(super) static PTTL: Command = Command {
     tips: &["nondeterministic_output"],
-    summary: "Milliseconds until a key expires; -1: never, -2: there is no such key.",
+    summary: "Milliseconds until a key expires; -1: never, -2: the key does not exist.",
     ..family("pttl", "2.6.0", pttl)
 };
 
 pub(super) static EXPIRETIME: Command = Command {
-    summary: "The Unix second at which a key expires; -1: never, -2: there is no such key.",
+    summary: "The Unix second at which a key expires; -1: never, -2: the key does not exist.",
     ..family("expiretime", "7.0.0", expiretime)
 };
 
 pub(super) static PEXPIRETIME: Command = Command {
-    summary: "The Unix millisecond at which a key expires; -1: never, -2: there is no such key.",
+    summary: "The Unix millisecond at which a key expires; -1: never, -2: the key does not exist.",
     ..family("pexpiretime", "7.0.0", pexpiretime)
 };
 
@@ -62,7 +62,7 @@ fn answer(reply: &mut Reply<'_>, found: Option<Found<'_>>, time: impl Fn(u64) ->
     Ok(())
 }
 
-/// To the nearest second, as Redis rounds.
+/// Rounds to the nearest second, as Redis does.
 fn in_seconds(ms: u64) -> u64 {
     ms.saturating_add(500) / 1000
 }

@@ -9,7 +9,7 @@ pub(super) static TYPE: Command = Command {
     flags: flag::READONLY | flag::FAST,
     categories: category::KEYSPACE,
     keys: &[KeySpec::first(&["RO"])],
-    summary: "What a key holds: `string`, or `none` without one.",
+    summary: "The type of a key's value: `string`, or `none` if the key does not exist.",
     ..Command::new("type", 2, group::GENERIC, Run::Read(type_of))
 };
 

@@ -9,7 +9,7 @@ pub(super) static WAIT: Command = Command {
     categories: category::CONNECTION,
     tips: &["request_policy:all_shards", "response_policy:agg_min"],
     since: "3.0.0",
-    summary: "How many replicas have every write of this connection: 0, for there are none to wait for.",
+    summary: "The number of replicas that have this connection's writes: always 0, there are none.",
     ..Command::new("wait", 3, group::GENERIC, Run::General(wait))
 };
 

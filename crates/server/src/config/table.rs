@@ -5,17 +5,17 @@ use super::value::Kind;
 /// One setting.
 #[derive(Debug)]
 pub struct Setting {
-    /// For programs.
+    /// Identifies the setting in code.
     pub key: Key,
-    /// Its name in CONFIG GET and SET: Redis's, where Redis has it.
+    /// Name in CONFIG GET and SET, as in Redis if Redis has it.
     pub name: &'static str,
-    /// Its flag, without `--`; empty: none.
+    /// Name of the flag, without `--`; empty: none.
     pub flag: &'static str,
-    /// Its environment variable; empty: none.
+    /// Name of the environment variable; empty: none.
     pub env: &'static str,
-    /// What it may be.
+    /// Kind of its value.
     pub kind: Kind,
-    /// What it is when no one says otherwise.
+    /// Default value.
     pub default: &'static str,
     /// Whether CONFIG SET may change it.
     pub live: bool,
@@ -63,7 +63,7 @@ pub enum Key {
 }
 
 impl Setting {
-    /// Whether `text` is a value of this setting; the error says why not.
+    /// Whether `text` is a valid value of this setting; the error says why not.
     pub fn check(&self, text: &str) -> Result<(), String> {
         self.kind.parse(text).map(|_| ())
     }
@@ -89,7 +89,7 @@ const fn line(
     Setting { key, name, flag, env, kind, default, live, doc }
 }
 
-/// A setting of Redis that has one honest answer here.
+/// A setting of Redis that has a fixed value in Terrace.
 const fn fact(key: Key, name: &'static str, answer: &'static str, why: &'static str) -> Setting {
     line(key, [name, "", ""], Kind::Fact(why), answer, FIXED, why)
 }
@@ -100,49 +100,49 @@ pub static TABLE: &[Setting] = &[
     line(Key::Pool, ["pool", "pool", "TERRACE_POOL"], Kind::Text, "/dev/shm/terrace/default.pool", FIXED,
         "The pool file"),
     line(Key::Size, ["size", "size", "TERRACE_SIZE"], Kind::Size { min: 0 }, "4gb", LIVE,
-        "Size of the pool when it is created (4GiB, 512mb); CONFIG SET size makes it grow"),
+        "Size of a new pool (4GiB, 512mb); CONFIG SET size makes it grow"),
     line(Key::MaxSize, ["max-size", "max-size", "TERRACE_MAX_SIZE"], Kind::Size { min: 0 }, "0", FIXED,
-        "How far the pool can grow while it is open, which costs addresses only; 0: 16 times its size, and 64 GiB at least"),
+        "Size up to which the pool can grow while it is open; reserves only addresses; 0: 16 times its size, at least 64 GiB"),
     line(Key::Index, ["index", "index", "TERRACE_INDEX"], Kind::Choice(&["clht", "turbo", "rewo", "level"]), "clht", FIXED,
-        "The index of a pool that is created"),
+        "Index of a new pool"),
     line(Key::IndexCache, ["index-cache", "index-cache", "TERRACE_INDEX_CACHE"], Kind::Sizes, "0", FIXED,
-        "With the index rewo: memory for a cache of its keys, as in 1mb..64mb, which grows and shrinks in between as it is of use; 0: none. For pools that are slower than memory"),
+        "With the index rewo: memory for a cache of its keys, as in 1mb..64mb, between which it grows and shrinks with its use; 0: none. For pools slower than memory"),
     line(Key::Engine, ["engine", "engine", "TERRACE_ENGINE"], Kind::Choice(&["direct"]), "direct", FIXED,
-        "The engine of a pool that is created"),
+        "Engine of a new pool"),
     line(Key::Durability, ["durability", "durability", "TERRACE_DURABILITY"],
         Kind::Choice(&["process", "power"]), "process", FIXED,
-        "What data survives: the end of the process, or also the loss of power"),
+        "What data survives: a crash of the process, or also a power failure"),
     line(Key::HugePages, ["huge-pages", "huge-pages", "TERRACE_HUGE_PAGES"], Kind::Switch, "yes", FIXED,
-        "Ask the kernel for huge pages, which halve the cost of a random read"),
+        "Request huge pages from the kernel, which halve the cost of a random read"),
     line(Key::Salvage, ["salvage", "salvage", "TERRACE_SALVAGE"], Kind::Switch, "no", FIXED,
-        "Open a pool that cannot be trusted: keep the records whose checksums hold, and list the others"),
+        "Open a damaged pool: keep the records whose checksums are right, and list the others"),
     line(Key::Shared, ["shared", "shared", "TERRACE_SHARED"], Kind::Switch, "no", FIXED,
-        "Share the pool with other processes that ask for the same; any of them may be killed, the others go on"),
+        "Share the pool with other processes that use this option; if one is killed, the others continue"),
     line(Key::Participants, ["participants", "participants", "TERRACE_PARTICIPANTS"], Kind::Number { min: 0, max: 4096 }, "0", FIXED,
-        "How many processes can share a pool that is created, at one time; 0: 64, or 16 in one below 64 MiB, 4 below 1 MiB"),
+        "Maximum number of processes that share a new pool; 0: 64, or 16 for a pool below 64 MiB, 4 below 1 MiB"),
     line(Key::EndStopped, ["end-stopped", "end-stopped", "TERRACE_END_STOPPED"], Kind::Number { min: 0, max: NEVER }, "0", FIXED,
-        "With --shared: seconds that another process may stand still (SIGSTOP, a debugger) before it is killed; 0: for ever"),
+        "With --shared: seconds that another process may be stopped (SIGSTOP, a debugger) before it is killed; 0: no limit"),
     line(Key::Threads, ["threads", "threads", "TERRACE_THREADS"], Kind::Number { min: 0, max: 1024 }, "0", FIXED,
-        "Threads that serve; 0: one a core"),
+        "Threads that serve clients; 0: one per core"),
     line(Key::Bind, ["bind", "bind", "TERRACE_BIND"], Kind::Text, "127.0.0.1", FIXED,
-        "Addresses to listen on, separated by spaces; other than loopback needs a password"),
+        "Addresses to listen on, separated by spaces; any but loopback requires a password"),
     line(Key::Port, ["port", "port", "TERRACE_PORT"], Kind::Number { min: 0, max: 65535 }, "6379", FIXED,
         "TCP port; 0: none"),
     line(Key::TcpBacklog, ["tcp-backlog", "tcp-backlog", "TERRACE_TCP_BACKLOG"],
         Kind::Number { min: 1, max: 65535 }, "511", FIXED,
-        "Connections that may wait to be accepted; the kernel allows net.core.somaxconn at most"),
+        "Connections that may wait to be accepted, at most the kernel's net.core.somaxconn"),
     line(Key::UnixSocket, ["unixsocket", "unix", "TERRACE_UNIX"], Kind::Text, "", FIXED,
-        "Unix socket to listen on as well"),
+        "Unix socket to listen on in addition"),
     line(Key::UnixSocketPerm, ["unixsocketperm", "unix-perm", "TERRACE_UNIX_PERM"], Kind::Octal, "700", FIXED,
         "Permissions of the Unix socket"),
     line(Key::Password, ["requirepass", "password", "TERRACE_PASSWORD"], Kind::Password, "", LIVE,
-        "Password that clients must give; better in the environment or a file than in a flag, which others can see"),
+        "Password of clients; set it by environment or file, because other users can see flags"),
     line(Key::MetricsPort, ["metrics-port", "metrics-port", "TERRACE_METRICS_PORT"],
         Kind::Number { min: 0, max: 65535 }, "9121", FIXED,
         "Port of http://127.0.0.1:PORT/metrics; 0: none"),
     line(Key::MaxClients, ["maxclients", "maxclients", "TERRACE_MAXCLIENTS"],
         Kind::Number { min: 1, max: 1 << 20 }, "10000", LIVE,
-        "Connections at once"),
+        "Maximum number of clients at a time"),
     line(Key::Timeout, ["timeout", "timeout", "TERRACE_TIMEOUT"], Kind::Number { min: 0, max: NEVER }, "0", LIVE,
         "Seconds after which an idle connection is closed; 0: never"),
     line(Key::AuthTimeout, ["auth-timeout", "auth-timeout", "TERRACE_AUTH_TIMEOUT"],
@@ -153,13 +153,13 @@ pub static TABLE: &[Setting] = &[
         "Seconds of silence after which the kernel probes a connection; 0: never"),
     line(Key::ProtoMaxBulkLen, ["proto-max-bulk-len", "proto-max-bulk-len", "TERRACE_PROTO_MAX_BULK_LEN"],
         Kind::Size { min: 1 << 20 }, "64mb", LIVE,
-        "The longest value that a client may send"),
+        "Maximum length of a value that a client sends"),
     line(Key::ClientOutputBuffer, ["client-output-buffer", "client-output-buffer", "TERRACE_CLIENT_OUTPUT_BUFFER"],
         Kind::Size { min: 1 << 16 }, "256mb", LIVE,
-        "Replies that may wait for a slow client before its requests wait too"),
+        "Size of unsent replies at which the server stops reading from a client"),
     line(Key::LogLevel, ["loglevel", "log-level", "TERRACE_LOG_LEVEL"],
         Kind::Choice(&["debug", "verbose", "notice", "warning"]), "notice", LIVE,
-        "How much to say on standard error"),
+        "Level of messages on standard error"),
     fact(Key::MaxMemory, "maxmemory", "0", "the pool's size is the limit: CONFIG SET size makes it grow"),
     fact(Key::MaxMemoryPolicy, "maxmemory-policy", "noeviction",
         "Terrace never evicts: a full pool refuses writes, and CONFIG SET size makes it grow"),

@@ -1,4 +1,5 @@
-//! What kinds of value a setting may have, and how each is read. The errors are Redis's, since CONFIG SET answers them.
+//! The kinds of values that settings have, and their parsers. Errors are worded as in Redis,
+//! because CONFIG SET returns them.
 
 use terrace::ByteSize;
 
@@ -7,17 +8,17 @@ use terrace::ByteSize;
 pub enum Kind {
     /// A count or a number of seconds, within bounds.
     Number {
-        /// The least.
+        /// Minimum.
         min: u64,
-        /// The most.
+        /// Maximum.
         max: u64,
     },
     /// Bytes: `4GiB`, `64mb`, `1024`.
     Size {
-        /// The least, bytes.
+        /// Minimum, bytes.
         min: u64,
     },
-    /// Two of them, the least and the most: `1mb..64mb`; one stands for both.
+    /// Two sizes, minimum and maximum: `1mb..64mb`. One size stands for both.
     Sizes,
     /// `yes` or `no`.
     Switch,
@@ -27,24 +28,24 @@ pub enum Kind {
     Text,
     /// A secret: never shown in help or logs.
     Password,
-    /// One of these.
+    /// One of these words.
     Choice(&'static [&'static str]),
-    /// Not a choice at all, but a setting of Redis whose answer never changes here: why.
+    /// A setting of Redis with a fixed value in Terrace; the text says why.
     Fact(&'static str),
 }
 
-/// A value as it is kept.
+/// A parsed value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     Number(u64),
     Text(String),
 }
 
-/// Redis's longest password.
+/// Maximum length of a password in Redis.
 const PASSWORD_MAX: usize = 512;
 
 impl Kind {
-    /// What a value may be, for an error: `a number from 0 to 65535`.
+    /// Describes valid values for an error: `a number from 0 to 65535`.
     pub fn wanted(self) -> String {
         match self {
             Kind::Number { min, max } => format!("a number from {min} to {max}"),
@@ -102,18 +103,18 @@ fn within(number: u64, min: u64, max: u64) -> Result<Parsed, String> {
     Err(format!("argument must be between {min} and {max} inclusive"))
 }
 
-/// Reads a size, with the units of [`ByteSize`], which are Redis's.
+/// Parses a size, with the units of [`ByteSize`], which are those of Redis.
 pub fn parse_size(text: &str) -> Option<u64> {
     text.parse::<ByteSize>().ok().map(ByteSize::as_bytes)
 }
 
-/// Reads two sizes, `1mb..64mb`, or one that stands for both.
+/// Parses two sizes, `1mb..64mb`, or one that stands for both.
 pub fn parse_sizes(text: &str) -> Option<(u64, u64)> {
     let (least, most) = text.split_once("..").unwrap_or((text, text));
     Some((parse_size(least)?, parse_size(most)?))
 }
 
-/// A size for people: `4.0 GiB`, `41 MiB`, `512 B`.
+/// Formats a size for people: `4.0 GiB`, `41 MiB`, `512 B`.
 pub fn format_size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_units() {
+    fn size_units_are_parsed() {
         for (text, bytes) in [
             ("0", 0),
             ("1024", 1024),
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sizes_are_the_least_and_the_most() {
+    fn size_range_is_parsed() {
         assert_eq!(parse_sizes("1mb..64mb"), Some((1 << 20, 64 << 20)));
         assert_eq!(parse_sizes("0"), Some((0, 0)));
         for text in ["", "..", "1mb..", "..1mb", "1mb...2mb", "1mb-2mb"] {
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_written_for_people() {
+    fn sizes_are_formatted_for_people() {
         for (bytes, text) in
             [(0, "0 B"), (1023, "1023 B"), (4 << 30, "4.0 GiB"), (41 << 20, "41 MiB"), (1536, "1.5 KiB")]
         {
@@ -170,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn wanted_values_are_described() {
+    fn valid_values_are_described() {
         assert_eq!(Kind::Number { min: 0, max: 9 }.wanted(), "a number from 0 to 9");
         assert_eq!(Kind::Size { min: 1 << 20 }.wanted(), "a size of 1.0 MiB at least, as in 512mb or 4GiB");
         assert_eq!(Kind::Choice(&["a", "b"]).wanted(), "a or b");
     }
 
     #[test]
-    fn values_of_the_wrong_kind_are_refused() {
+    fn invalid_values_are_refused() {
         assert!(Kind::Number { min: 1, max: 5 }.parse("6").is_err());
         assert!(Kind::Number { min: 1, max: 5 }.parse("-1").is_err());
         assert!(Kind::Switch.parse("maybe").is_err());

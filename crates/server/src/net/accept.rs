@@ -1,4 +1,4 @@
-//! Accepting connections, and sharing them out.
+//! Accepts connections and distributes them to the loops.
 
 use std::{io, os::fd::AsFd, sync::atomic::Ordering, time::Duration};
 
@@ -7,22 +7,22 @@ use rustix::net::sockopt;
 
 use super::{
     counters::{add, count},
-    hub::{Hub, Newcomer},
+    hub::{Hub, NewConnection},
     listen::Listeners,
     stream::{Io, Stream},
 };
 use crate::{config::Key, session::Peer, shared::Shared};
 
-/// The listening sockets, on loop 0.
+/// The listening sockets. Loop 0 owns them.
 pub(super) struct Acceptor {
     listeners: Listeners,
     /// The loop that gets the next connection.
     next: usize,
-    /// Accepting failed with connections waiting, of which no event will tell again.
+    /// Accepting failed while connections wait; no further event reports them.
     retry: bool,
 }
 
-/// Redis's words, since clients match on them.
+/// The text of Redis, because clients match it.
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 
 impl Acceptor {
@@ -30,7 +30,7 @@ impl Acceptor {
         Acceptor { listeners, next: 0, retry: false }
     }
 
-    /// Has the poll report connections, by tokens from `first` down.
+    /// Makes the poll report new connections, by tokens from `first` downwards.
     pub(super) fn register(&mut self, registry: &Registry, first: usize) -> io::Result<()> {
         let mut token = first;
         for listener in &mut self.listeners.tcp {
@@ -43,19 +43,19 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Accepts all that wait. Those for loop 0 are returned, the others are sent to theirs.
-    pub(super) fn accept(&mut self, shared: &Shared, hub: &Hub) -> Vec<Newcomer> {
+    /// Accepts all waiting connections. Returns those for loop 0, sends the others to their loops.
+    pub(super) fn accept(&mut self, shared: &Shared, hub: &Hub) -> Vec<NewConnection> {
         self.retry = false;
         let mut own = Vec::new();
         for at in 0..=self.listeners.tcp.len() {
             loop {
                 match self.accept_one(at) {
-                    Ok(newcomer) => self.admit(newcomer, shared, hub, &mut own),
+                    Ok(new) => self.admit(new, shared, hub, &mut own),
                     Err(error) => match error.kind() {
                         io::ErrorKind::WouldBlock => break,
                         io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
                         _ => {
-                            self.failed(&error, hub);
+                            self.record_failure(&error, hub);
                             break;
                         }
                     },
@@ -65,18 +65,18 @@ impl Acceptor {
         own
     }
 
-    /// [`Acceptor::accept`], if it failed the last time.
-    pub(super) fn accept_again(&mut self, shared: &Shared, hub: &Hub) -> Vec<Newcomer> {
+    /// Calls [`Acceptor::accept`] if it failed the last time.
+    pub(super) fn accept_again(&mut self, shared: &Shared, hub: &Hub) -> Vec<NewConnection> {
         if self.retry { self.accept(shared, hub) } else { Vec::new() }
     }
 
-    fn accept_one(&self, at: usize) -> io::Result<Newcomer> {
+    fn accept_one(&self, at: usize) -> io::Result<NewConnection> {
         if let Some(listener) = self.listeners.tcp.get(at) {
             let (stream, address) = listener.accept()?;
             let local_address = stream.local_addr()?.to_string();
             let stream = Stream::Tcp(stream);
             let peer = Peer { address: address.to_string(), local_address, fd: stream.raw_fd(), unix: false };
-            return Ok(Newcomer { stream, peer });
+            return Ok(NewConnection { stream, peer });
         }
         let Some((listener, path)) = &self.listeners.unix else {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -84,36 +84,36 @@ impl Acceptor {
         let stream = Stream::Unix(listener.accept()?.0);
         let address = format!("{}:0", path.display());
         let peer = Peer { local_address: address.clone(), address, fd: stream.raw_fd(), unix: true };
-        Ok(Newcomer { stream, peer })
+        Ok(NewConnection { stream, peer })
     }
 
-    fn admit(&mut self, newcomer: Newcomer, shared: &Shared, hub: &Hub, own: &mut Vec<Newcomer>) {
+    fn admit(&mut self, new: NewConnection, shared: &Shared, hub: &Hub, own: &mut Vec<NewConnection>) {
         let most = usize::try_from(shared.config.number(Key::MaxClients)).unwrap_or(usize::MAX);
-        if !hub.enter(most) {
-            // Said once in so many, as long as it lasts.
+        if !hub.try_add_connection(most) {
+            // Log one in 1000 of these.
             if count(&shared.stats.connections_rejected).is_multiple_of(1000) {
                 log::warn!(
                     "refused a client: {most} are connected, which is maxclients; CONFIG SET maxclients allows more"
                 );
             }
-            if newcomer.stream.write(TOO_MANY) != Io::Ended {
-                newcomer.stream.finish_writing();
+            if new.stream.write(TOO_MANY) != Io::Ended {
+                new.stream.finish_writing();
             }
             return;
         }
         add(&shared.stats.connections, 1);
-        prepare(&newcomer.stream, shared.config.number(Key::TcpKeepalive));
+        set_tcp_options(&new.stream, shared.config.number(Key::TcpKeepalive));
         let to = self.next;
-        self.next = (to + 1) % hub.loops();
+        self.next = (to + 1) % hub.loop_count();
         if to == 0 {
-            own.push(newcomer);
-        } else if let Err(error) = hub.send(to, newcomer) {
+            own.push(new);
+        } else if let Err(error) = hub.send(to, new) {
             log::error!("cannot wake event loop {to}: {error}");
         }
     }
 
-    fn failed(&mut self, error: &io::Error, hub: &Hub) {
-        // Said once, not ten times a second, as long as it lasts.
+    fn record_failure(&mut self, error: &io::Error, hub: &Hub) {
+        // Log one in 100: this happens several times a second while it lasts.
         if hub.counters.accept_failures.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
             log::error!("cannot accept a connection: {error}; trying again (ulimit -n bounds their number)");
         }
@@ -121,13 +121,13 @@ impl Acceptor {
     }
 }
 
-/// Small replies leave at once; a client that vanished is noticed.
-fn prepare(stream: &Stream, keepalive: u64) {
+/// Sets TCP options: small replies are sent at once, vanished clients are noticed.
+fn set_tcp_options(stream: &Stream, keepalive: u64) {
     if let Stream::Unix(_) = stream {
         return;
     }
     let fd = stream.as_fd();
-    // Each only tunes a connection that works without it.
+    // A connection works without any of these.
     let _ = sockopt::set_tcp_nodelay(fd, true);
     if keepalive > 0 {
         let _ = sockopt::set_socket_keepalive(fd, true);

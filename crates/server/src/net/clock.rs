@@ -7,12 +7,12 @@ pub(crate) fn unix_ms() -> u64 {
     millis(clock_gettime(ClockId::Realtime))
 }
 
-/// Milliseconds on a clock that never goes back and is exact to a few of them, but costs next to nothing: for time-outs.
+/// Milliseconds on a monotonic clock that is cheap and exact to a few milliseconds: for timeouts.
 pub(super) fn coarse_ms() -> u64 {
     millis(clock_gettime(ClockId::MonotonicCoarse))
 }
 
-/// Nanoseconds on a clock that never goes back: for latencies.
+/// Nanoseconds on a monotonic clock: for latencies.
 pub(crate) fn precise_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     unsigned(time.tv_sec) * 1_000_000_000 + unsigned(time.tv_nsec)

@@ -1,4 +1,4 @@
-//! One connection: its socket, its session, and what waits between them.
+//! One connection: its socket, its session, and its unsent replies.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,7 +7,7 @@ use mio::{Interest, Registry, Token, event::Source};
 use super::{
     clock::{precise_ns, unix_ms},
     counters::{Counters, count},
-    hub::Newcomer,
+    hub::NewConnection,
     stream::{Io, Stream},
     workers::Job,
 };
@@ -17,7 +17,7 @@ use crate::{
     shared::Shared,
 };
 
-/// What connections of one loop use in turn.
+/// The state that the connections of one loop share during a turn.
 pub(super) struct Turn<'a> {
     pub(super) shared: &'a Shared,
     pub(super) counters: &'a Counters,
@@ -26,50 +26,51 @@ pub(super) struct Turn<'a> {
     pub(super) buffers: Buffers,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
-    /// Turns until one is timed.
+    /// Turns until the next one that is timed.
     pub(super) sample: u32,
-    /// Whether a client asked the server to end.
+    /// Whether a client asked the server to stop.
     pub(super) shutdown: bool,
 }
 
-/// A loop's two buffers; both are empty between turns, and keep their memory.
+/// A loop's two buffers. Both are empty between turns, and keep their memory.
 pub(super) struct Buffers {
     input: Vec<u8>,
     output: Vec<u8>,
 }
 
-/// One client.
+/// A connected client.
 pub(super) struct Connection {
     stream: Stream,
-    /// `None` while a worker has it.
+    /// `None` while a worker has the session.
     session: Option<Session>,
-    /// The beginning of a command that has not arrived wholly, or (`more`) whole commands that wait for room for their replies.
+    /// An incomplete command, or (`more`) complete commands that wait until their replies can be
+    /// written.
     pending: Vec<u8>,
     more: bool,
     backlog: Backlog,
-    /// There may be something to read: nothing has said otherwise since the last event.
+    /// There may be bytes to read: no read has found the socket empty since the last event.
     readable: bool,
-    /// There may be room to write.
+    /// The socket may accept bytes.
     writable: bool,
-    /// The other end will send no more, so reads go on until they say that it ended: no further event will.
+    /// The client will send no more. No further event comes, so reads continue until the end.
     half_closed: bool,
-    /// Whether the poll reports room to write.
-    watches_writable: bool,
-    ending: Ending,
+    /// Whether the poll reports that the socket accepts bytes.
+    polls_writable: bool,
+    closing: Closing,
     active_at: u64,
-    /// When it connected, or lost its rights by RESET.
-    unknown_since: u64,
-    /// Replies since then, bytes, while it has not authenticated.
-    unknown_output: usize,
-    /// RESETs that those two count from.
+    /// When the client connected, or lost its authentication by RESET.
+    unauthenticated_since: u64,
+    /// Bytes of replies since then, while the client is not authenticated.
+    unauthenticated_output: usize,
+    /// The number of RESETs at that time.
     resets: u64,
-    /// When the turn began whose long command a worker runs, if that is timed.
+    /// Start time of the turn whose long command a worker runs, if that turn is timed.
     began: Option<u64>,
     /// The connection broke while a worker had the session.
     broken: bool,
 }
 
-/// Replies that the client has not taken yet.
+/// Replies that the socket has not accepted yet.
 #[derive(Default)]
 struct Backlog {
     bytes: Vec<u8>,
@@ -77,57 +78,57 @@ struct Backlog {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
-    /// It goes on.
+enum Closing {
+    /// The connection stays open.
     No,
-    /// Close it once its backlog has left.
+    /// Close once the backlog is written.
     Flush,
-    /// As `Flush`, then read and drop what the client still sends until it ends: closing with bytes unread would
-    /// reset the connection, and the client would lose the error that says why.
+    /// As `Flush`, then discard input until the client closes. Closing with unread input would
+    /// reset the connection, and the client could lose the error that explains why.
     Linger,
-    /// The backlog has left, the client has been told.
+    /// The backlog is written; input is discarded.
     Lingering,
 }
 
-/// What the loop does with a connection after a turn.
+/// What the loop does with the connection after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Wait for an event.
     Wait,
-    /// It has more to do, after the others.
+    /// Give it another turn, after the other connections.
     Again,
-    /// Its next command is one for a worker.
+    /// Hand its session to a worker: the next command takes long.
     Long,
-    /// Forget it.
+    /// Close it.
     Close,
 }
 
-/// What a round of a turn came to.
+/// The result of one round: whether the turn continues.
 enum Round {
     Done,
     Then(Next),
 }
 
-/// Rounds of reading and answering in one turn, so that one busy client does not keep the others waiting.
+/// Rounds of reading and replying in one turn, so that a busy client does not delay the others.
 const ROUNDS: usize = 4;
-/// The loop's read buffer, and the least that is read at once.
+/// Size of the loop's read buffer, and minimum size of a read.
 const READ: usize = 64 << 10;
-/// The most that is read at once.
+/// Maximum size of a read.
 const READ_MOST: usize = 1 << 20;
-/// What the loop's reply buffer keeps.
+/// Capacity that the loop's reply buffer keeps.
 const OUTPUT_KEPT: usize = 2 << 20;
-/// Replies a client may cause before it has authenticated, bytes.
+/// Maximum bytes of replies to a client that is not authenticated.
 const UNAUTHENTICATED_OUTPUT: usize = 4 << 10;
-/// How long a client that was told why it is closed may go on sending, ms.
+/// How long the input of a connection that is being closed is discarded, ms.
 const LINGER_MS: u64 = 1000;
-/// How long a client that will send no more may take nothing of its replies, ms.
+/// How long a connection that is being closed may wait for its client to accept replies, ms.
 const FLUSH_MS: u64 = 60_000;
 
 impl Turn<'_> {
-    /// Counts how long a turn took, if its beginning was timed.
-    fn took(&self, began: Option<u64>) {
+    /// Records how long a turn took, if it is timed.
+    fn record_latency(&self, began: Option<u64>) {
         if let Some(began) = began {
-            self.counters.took(precise_ns().saturating_sub(began));
+            self.counters.record_latency(precise_ns().saturating_sub(began));
         }
     }
 }
@@ -139,9 +140,9 @@ impl Default for Buffers {
 }
 
 impl Connection {
-    pub(super) fn new(newcomer: Newcomer, session: Session, now: u64) -> Connection {
+    pub(super) fn new(new: NewConnection, session: Session, now: u64) -> Connection {
         Connection {
-            stream: newcomer.stream,
+            stream: new.stream,
             session: Some(session),
             pending: Vec::new(),
             more: false,
@@ -149,11 +150,11 @@ impl Connection {
             readable: false,
             writable: true,
             half_closed: false,
-            watches_writable: false,
-            ending: Ending::No,
+            polls_writable: false,
+            closing: Closing::No,
             active_at: now,
-            unknown_since: now,
-            unknown_output: 0,
+            unauthenticated_since: now,
+            unauthenticated_output: 0,
             resets: 0,
             began: None,
             broken: false,
@@ -164,19 +165,19 @@ impl Connection {
         self.stream.register(registry, token, Interest::READABLE)
     }
 
-    /// Notes what the poll said.
-    pub(super) fn note(&mut self, event: &mio::event::Event) {
+    /// Records what an event of the poll says about the socket.
+    pub(super) fn record_readiness(&mut self, event: &mio::event::Event) {
         self.readable |= event.is_readable() || event.is_error();
         self.writable |= event.is_writable();
         self.half_closed |= event.is_read_closed();
     }
 
-    /// Serves what there is to serve, for at most [`ROUNDS`].
+    /// Executes the input and writes replies, for at most [`ROUNDS`] rounds.
     pub(super) fn serve(&mut self, turn: &mut Turn<'_>) -> Next {
         if self.writable && !self.flush(turn) {
             self.broken = true;
         }
-        if self.is_away() {
+        if self.is_with_worker() {
             return Next::Wait;
         }
         if self.broken {
@@ -190,35 +191,39 @@ impl Connection {
         Next::Again
     }
 
-    /// As [`Connection::serve`], for the last time: what has arrived is still executed and answered.
+    /// As [`Connection::serve`], for the last time: executes all input that has arrived.
     pub(super) fn finish(&mut self, turn: &mut Turn<'_>) -> Next {
         self.readable = true;
         let next = self.serve(turn);
-        if next == Next::Wait && self.backlog.is_empty() && !self.is_away() { Next::Close } else { next }
+        if next == Next::Wait && self.backlog.is_empty() && !self.is_with_worker() {
+            Next::Close
+        } else {
+            next
+        }
     }
 
-    /// Whether a worker has its session.
-    pub(super) fn is_away(&self) -> bool {
+    /// Whether a worker has the session.
+    pub(super) fn is_with_worker(&self) -> bool {
         self.session.is_none()
     }
 
-    /// Gives its session to a worker, with what has arrived for it.
-    pub(super) fn depart(&mut self, owner: (usize, usize)) -> Job {
+    /// Hands the session to a worker, with the input that has arrived.
+    pub(super) fn lend_session(&mut self, owner: (usize, usize)) -> Job {
         let session = self.session.take().expect("a connection that is served has its session");
         let input = std::mem::take(&mut self.pending);
         Job { owner, session, input, output: Vec::new(), flow: None, began: self.began.take() }
     }
 
-    /// Takes its session back from a worker, and goes on.
-    pub(super) fn come_back(&mut self, job: Job, turn: &mut Turn<'_>) -> Next {
+    /// Takes the session back from a worker, and continues.
+    pub(super) fn take_session_back(&mut self, job: Job, turn: &mut Turn<'_>) -> Next {
         let Job { session, mut input, mut output, flow, began, .. } = job;
         self.session = Some(session);
         self.active_at = turn.now;
         if self.broken {
             return Next::Close;
         }
-        let round = self.conclude(flow, &mut output, &mut input, turn);
-        turn.took(began);
+        let round = self.finish_call(flow, &mut output, &mut input, turn);
+        turn.record_latency(began);
         input.shrink_to(READ_MOST);
         self.pending = input;
         match round {
@@ -227,28 +232,28 @@ impl Connection {
         }
     }
 
-    /// Asks the poll to report room to write while, and only while, replies wait for it.
+    /// Makes the poll report that the socket accepts bytes while, and only while, a backlog exists.
     pub(super) fn update_interest(&mut self, registry: &Registry, token: Token) -> std::io::Result<()> {
         let wants = !self.backlog.is_empty();
-        if wants == self.watches_writable {
+        if wants == self.polls_writable {
             return Ok(());
         }
-        self.watches_writable = wants;
+        self.polls_writable = wants;
         let interest = if wants { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         self.stream.reregister(registry, token, interest)
     }
 
-    /// Whether its time is up.
-    pub(super) fn expired(&self, shared: &Shared, now: u64) -> bool {
+    /// Whether one of the timeouts has passed.
+    pub(super) fn has_timed_out(&self, shared: &Shared, now: u64) -> bool {
         let silent = now.saturating_sub(self.active_at);
         let Some(session) = &self.session else { return false };
-        match self.ending {
-            Ending::Lingering => silent > LINGER_MS,
-            Ending::Flush | Ending::Linger => silent > FLUSH_MS,
-            Ending::No if !session.authenticated() => {
-                now.saturating_sub(self.unknown_since) > 1000 * shared.config.number(Key::AuthTimeout)
+        match self.closing {
+            Closing::Lingering => silent > LINGER_MS,
+            Closing::Flush | Closing::Linger => silent > FLUSH_MS,
+            Closing::No if !session.authenticated() => {
+                now.saturating_sub(self.unauthenticated_since) > 1000 * shared.config.number(Key::AuthTimeout)
             }
-            Ending::No => {
+            Closing::No => {
                 let timeout = shared.config.number(Key::Timeout);
                 timeout != 0 && silent > 1000 * timeout
             }
@@ -256,8 +261,8 @@ impl Connection {
     }
 
     fn round(&mut self, turn: &mut Turn<'_>) -> Round {
-        if self.ending != Ending::No {
-            return Round::Then(self.end(turn));
+        if self.closing != Closing::No {
+            return Round::Then(self.close_step(turn));
         }
         if self.backlog.len() as u64 > turn.shared.config.number(Key::ClientOutputBuffer) {
             return Round::Then(Next::Wait);
@@ -272,7 +277,7 @@ impl Connection {
             Io::Moved(_) => self.execute(&mut input, turn),
             Io::Blocked => Round::Then(Next::Wait),
             Io::Ended => {
-                self.ending = Ending::Flush;
+                self.closing = Closing::Flush;
                 Round::Done
             }
         };
@@ -288,7 +293,7 @@ impl Connection {
             Io::Moved(count) => {
                 turn.bytes_in += count as u64;
                 self.active_at = turn.now;
-                // A short read took all there was; what comes later comes with an event.
+                // A short read has emptied the socket; later bytes cause an event.
                 self.readable = count == room || self.half_closed;
             }
             Io::Blocked | Io::Ended => self.readable = false,
@@ -296,7 +301,7 @@ impl Connection {
         read
     }
 
-    /// Puts the rest of the input where the next turn finds it.
+    /// Keeps the rest of the input for the next turn.
     fn keep(&mut self, mut input: Vec<u8>, borrowed: bool, buffers: &mut Buffers) {
         if borrowed {
             self.pending.extend_from_slice(&input);
@@ -313,19 +318,19 @@ impl Connection {
         let Some(session) = &mut self.session else { return Round::Then(Next::Wait) };
         let (mut output, now) = (std::mem::take(&mut turn.buffers.output), unix_ms());
         let flow = catch_unwind(AssertUnwindSafe(|| session.take_turn(input, &mut output, now)));
-        let round = self.conclude(flow.ok(), &mut output, input, turn);
+        let round = self.finish_call(flow.ok(), &mut output, input, turn);
         output.clear();
         output.shrink_to(OUTPUT_KEPT);
         turn.buffers.output = output;
         match round {
             Round::Then(Next::Long) => self.began = began,
-            _ => turn.took(began),
+            _ => turn.record_latency(began),
         }
         round
     }
 
-    /// Does what a session says, or closes the connection if a command has panicked.
-    fn conclude(
+    /// Does what the session returned, or closes the connection if a command has panicked.
+    fn finish_call(
         &mut self,
         flow: Option<Flow>,
         output: &mut Vec<u8>,
@@ -333,23 +338,23 @@ impl Connection {
         turn: &mut Turn<'_>,
     ) -> Round {
         if let Some(flow) = flow {
-            return self.follow(flow, output, input, turn);
+            return self.apply_flow(flow, output, input, turn);
         }
-        // What it was doing is in doubt, and so is what it wrote; a client that got no answer knows that.
+        // The state of the session and its output is unknown. A client without a reply knows that.
         count(&turn.counters.panics);
         let id = self.session.as_ref().map_or(0, Session::id);
-        log::error!("a command of client {id} hit a fault in Terrace; closed it");
+        log::error!("a command of client {id} panicked: a bug in Terrace; closed the connection");
         Round::Then(Next::Close)
     }
 
-    fn follow(
+    fn apply_flow(
         &mut self,
         flow: Flow,
         output: &mut Vec<u8>,
         input: &mut Vec<u8>,
         turn: &mut Turn<'_>,
     ) -> Round {
-        if !self.may_be_told(output.len(), turn.now) {
+        if !self.may_send(output.len(), turn.now) {
             return Round::Then(Next::Close);
         }
         self.more = flow == Flow::More;
@@ -362,37 +367,37 @@ impl Connection {
             Flow::Close => {
                 let all_read = input.is_empty() && !self.readable;
                 input.clear();
-                self.ending = if all_read { Ending::Flush } else { Ending::Linger };
+                self.closing = if all_read { Closing::Flush } else { Closing::Linger };
             }
             Flow::Shutdown => {
                 input.clear();
-                self.ending = Ending::Flush;
+                self.closing = Closing::Flush;
                 turn.shutdown = true;
             }
         }
-        if self.ending == Ending::No && !self.more && !self.readable {
+        if self.closing == Closing::No && !self.more && !self.readable {
             return Round::Then(Next::Wait);
         }
         Round::Done
     }
 
-    /// Whether the client may be sent so many bytes more: before it has authenticated, not many. What it was sent
-    /// before it lost its rights does not count.
-    fn may_be_told(&mut self, bytes: usize, now: u64) -> bool {
+    /// Whether this many more bytes may be sent to the client. Before authentication the number is
+    /// limited; output from before a RESET does not count.
+    fn may_send(&mut self, bytes: usize, now: u64) -> bool {
         let Some(session) = self.session.as_ref().filter(|session| !session.authenticated()) else {
             return true;
         };
         let (resets, before) = session.resets();
         if resets == self.resets {
-            self.unknown_output += bytes;
+            self.unauthenticated_output += bytes;
         } else {
-            (self.resets, self.unknown_since, self.unknown_output) =
+            (self.resets, self.unauthenticated_since, self.unauthenticated_output) =
                 (resets, now, bytes.saturating_sub(before));
         }
-        self.unknown_output <= UNAUTHENTICATED_OUTPUT
+        self.unauthenticated_output <= UNAUTHENTICATED_OUTPUT
     }
 
-    /// Writes replies once, and keeps what the socket had no room for. False: the connection broke.
+    /// Writes replies once, and keeps what the socket did not accept. False: the connection broke.
     fn write(&mut self, output: &mut Vec<u8>, turn: &mut Turn<'_>) -> bool {
         if output.is_empty() {
             return true;
@@ -417,14 +422,14 @@ impl Connection {
         }
     }
 
-    /// Writes of the backlog what the socket has room for. False: the connection broke.
+    /// Writes as much of the backlog as the socket accepts. False: the connection broke.
     fn flush(&mut self, turn: &mut Turn<'_>) -> bool {
         while self.writable && !self.backlog.is_empty() {
             match self.stream.write(self.backlog.waiting()) {
                 Io::Moved(count) => {
                     turn.bytes_out += count as u64;
                     self.active_at = turn.now;
-                    self.backlog.took(count);
+                    self.backlog.consume(count);
                 }
                 Io::Blocked => self.writable = false,
                 Io::Ended => return false,
@@ -433,19 +438,19 @@ impl Connection {
         true
     }
 
-    fn end(&mut self, turn: &mut Turn<'_>) -> Next {
+    fn close_step(&mut self, turn: &mut Turn<'_>) -> Next {
         if !self.backlog.is_empty() {
             return Next::Wait;
         }
-        match self.ending {
-            Ending::No | Ending::Flush => return Next::Close,
-            Ending::Linger => {
+        match self.closing {
+            Closing::No | Closing::Flush => return Next::Close,
+            Closing::Linger => {
                 self.stream.finish_writing();
                 self.active_at = turn.now;
                 self.readable = true;
-                self.ending = Ending::Lingering;
+                self.closing = Closing::Lingering;
             }
-            Ending::Lingering => {}
+            Closing::Lingering => {}
         }
         let scratch = &mut turn.buffers.input;
         while self.readable {
@@ -474,7 +479,8 @@ impl Backlog {
         &self.bytes[self.written..]
     }
 
-    /// Keeps what of `output` is not written yet: by taking the buffer if it is long, by copying otherwise.
+    /// Keeps the unwritten part of `output`: takes the buffer if that part is long, copies it
+    /// otherwise.
     fn begin(&mut self, output: &mut Vec<u8>, written: usize) {
         if output.len() - written > READ {
             *self = Backlog { bytes: std::mem::take(output), written };
@@ -491,10 +497,10 @@ impl Backlog {
         self.bytes.extend_from_slice(output);
     }
 
-    fn took(&mut self, count: usize) {
+    fn consume(&mut self, count: usize) {
         self.written += count;
         if self.written == self.bytes.len() {
-            // Waiting replies are rare, so an empty backlog keeps no memory.
+            // Backlogs are rare, so an empty one keeps no memory.
             *self = Backlog::default();
         }
     }
@@ -517,10 +523,10 @@ mod tests {
         server.set_nonblocking(true).unwrap();
         let stream = Stream::Unix(mio::net::UnixStream::from_std(server));
         let session = Session::new(Arc::clone(shared), Peer::default(), 1);
-        (Connection::new(Newcomer { stream, peer: Peer::default() }, session, now), client)
+        (Connection::new(NewConnection { stream, peer: Peer::default() }, session, now), client)
     }
 
-    /// Sends a line at a time on the coarse clock, and reads the answer, which must begin so.
+    /// Sends a line, and checks the beginning of the reply.
     fn ask(connection: &mut (Connection, UnixStream), turn: &mut Turn<'_>, line: &str, answer: &str) {
         connection.1.write_all(format!("{line}\r\n").as_bytes()).unwrap();
         connection.0.readable = true;
@@ -531,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn reset_starts_the_time_to_authenticate_anew() {
+    fn reset_restarts_the_time_to_authenticate() {
         let store = terrace::Store::options().anonymous().create().unwrap();
         let shared = Arc::new(Shared::new(store, Config::default()));
         shared.config.set("requirepass", b"secret").unwrap();
@@ -548,21 +554,23 @@ mod tests {
         };
         let mut connection = connect(&shared, turn.now);
         ask(&mut connection, &mut turn, "AUTH secret", "+OK\r\n");
-        assert!(!connection.0.expired(&shared, 500_000));
+        assert!(!connection.0.has_timed_out(&shared, 500_000));
         turn.now = 100_000;
         ask(&mut connection, &mut turn, "RESET", "+RESET\r\n");
-        // Ten seconds, from the first RESET on: a stranger wins no time by another.
+        // Ten seconds from the first RESET: a second one does not extend the time.
         turn.now = 105_000;
-        assert!(!connection.0.expired(&shared, turn.now));
+        assert!(!connection.0.has_timed_out(&shared, turn.now));
         ask(&mut connection, &mut turn, "RESET", "+RESET\r\n");
-        assert!(!connection.0.expired(&shared, 110_000) && connection.0.expired(&shared, 110_001));
+        assert!(
+            !connection.0.has_timed_out(&shared, 110_000) && connection.0.has_timed_out(&shared, 110_001)
+        );
         turn.now = 109_000;
         ask(&mut connection, &mut turn, "AUTH secret", "+OK\r\n");
-        assert!(!connection.0.expired(&shared, 500_000));
+        assert!(!connection.0.has_timed_out(&shared, 500_000));
     }
 
     #[test]
-    fn a_backlog_gives_back_what_went_in_in_order_and_then_keeps_nothing() {
+    fn backlog_keeps_order_and_frees_its_memory() {
         let mut backlog = Backlog::default();
         let mut seen = Vec::new();
         let mut expected = Vec::new();
@@ -576,10 +584,10 @@ mod tests {
             }
             let count = backlog.len().min(30_000);
             seen.extend_from_slice(&backlog.waiting()[..count]);
-            backlog.took(count);
+            backlog.consume(count);
         }
         seen.extend_from_slice(backlog.waiting());
-        backlog.took(backlog.len());
+        backlog.consume(backlog.len());
         assert!(seen == expected);
         assert!(backlog.is_empty() && backlog.bytes.capacity() == 0);
     }

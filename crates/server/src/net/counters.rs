@@ -1,15 +1,15 @@
-//! What the event loops count, beside [`ServerStats`](crate::stats::ServerStats).
+//! Counters of the event loops, in addition to [`ServerStats`](crate::stats::ServerStats).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters since start.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Connections closed because serving them panicked. Anything but 0 is a fault in Terrace.
+    /// Connections closed because a command panicked. Anything but 0 is a bug in Terrace.
     pub(crate) panics: AtomicU64,
-    /// Times that accepting a connection failed, for want of file descriptors most likely.
+    /// Failures to accept a connection, usually because no file descriptor was free.
     pub(crate) accept_failures: AtomicU64,
-    /// Connections closed for their silence, before or after they gave the password.
+    /// Connections closed by `timeout` or `auth-timeout`, or while being closed.
     pub(crate) timeouts: AtomicU64,
     latency: Latency,
 }
@@ -20,7 +20,8 @@ pub(crate) const BOUNDS: [u64; BUCKETS] = bounds();
 const BUCKETS: usize = 52;
 const FIRST: u64 = 256;
 
-/// Time from having read requests to having written their replies, of one in [`Counters::SAMPLE`] turns.
+/// Time from reading requests to having written their replies, of one in [`Counters::SAMPLE`]
+/// turns.
 #[derive(Debug)]
 struct Latency {
     counts: [AtomicU64; BUCKETS + 1],
@@ -28,10 +29,10 @@ struct Latency {
     max_ns: AtomicU64,
 }
 
-/// The latency histogram at one moment.
+/// A snapshot of the latency histogram.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies {
-    /// Samples up to each of [`BOUNDS`], and one count of those above.
+    /// Samples up to each of [`BOUNDS`], and those above.
     pub(crate) counts: [u64; BUCKETS + 1],
     /// Sum of all samples, ns.
     pub(crate) sum_ns: u64,
@@ -40,13 +41,13 @@ pub(crate) struct Latencies {
 }
 
 impl Counters {
-    /// One turn in so many is timed, which makes the cost of timing vanish.
+    /// One in this many turns is timed, which makes the cost of timing negligible.
     pub(super) const SAMPLE: u32 = 64;
 
     /// Adds one sample.
-    pub(super) fn took(&self, ns: u64) {
+    pub(super) fn record_latency(&self, ns: u64) {
         let bucket = BOUNDS.partition_point(|&bound| bound < ns);
-        // ORDER: Relaxed, here and in `latencies`: statistics, of which no one infers anything else.
+        // ORDER: Relaxed, here and in `latencies`: statistics that publish nothing else.
         self.latency.counts[bucket].fetch_add(1, Ordering::Relaxed);
         self.latency.sum_ns.fetch_add(ns, Ordering::Relaxed);
         self.latency.max_ns.fetch_max(ns, Ordering::Relaxed);
@@ -72,7 +73,7 @@ impl Default for Latency {
     }
 }
 
-/// Adds one to a counter, and returns what it was before.
+/// Adds one to a counter; returns its previous value.
 pub(super) fn count(counter: &AtomicU64) -> u64 {
     // ORDER: Relaxed: a statistic.
     counter.fetch_add(1, Ordering::Relaxed)
@@ -106,10 +107,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_lands_at_the_first_bound_that_is_not_below_it() {
+    fn sample_counts_in_first_bucket_with_bound_not_below_it() {
         let counters = Counters::default();
         for ns in [1, 256, 257, 384, 385, u64::MAX / 2] {
-            counters.took(ns);
+            counters.record_latency(ns);
         }
         let seen = counters.latencies();
         assert_eq!(seen.counts[..3], [2, 2, 1]);

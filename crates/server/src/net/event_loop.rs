@@ -1,4 +1,4 @@
-//! The event loop: waits for sockets, gives each its turn, and looks at the time.
+//! The event loop: waits for events, gives each connection its turn, and checks timeouts.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
     clock::{coarse_ms, precise_ns, unix_ms},
     connection::{Buffers, Connection, Next, Turn},
     counters::{Counters, add, count, read},
-    hub::{Hub, Newcomer},
+    hub::{Hub, NewConnection},
     listen::Listeners,
     workers::Workers,
 };
@@ -20,7 +20,7 @@ use crate::{
     stats::{self, Totals},
 };
 
-/// One thread's.
+/// One event loop, run by one thread.
 pub(crate) struct EventLoop {
     number: usize,
     shared: Arc<Shared>,
@@ -28,30 +28,30 @@ pub(crate) struct EventLoop {
     workers: Arc<Workers>,
     poll: Poll,
     connections: Slab<Connection>,
-    /// Connections with more to do, of which no event will tell.
+    /// Connections that need another turn although no event will report them.
     again: Vec<usize>,
-    /// Loop 0's.
+    /// Only loop 0 accepts.
     acceptor: Option<Acceptor>,
     checked_at: u64,
-    /// When loop 0 looks at the memory's peak next.
+    /// When loop 0 next measures the used memory.
     peak_at: u64,
-    /// What its connections do, by command.
+    /// Counters of its connections' commands.
     commands: Arc<stats::Counters>,
 }
 
 /// The waker's token.
 pub(crate) const WAKE: Token = Token(usize::MAX);
-/// Listeners' tokens are this and those below it, down to connections' own.
+/// Listeners use this token and those below it; connections use the smallest ones.
 const LISTEN: usize = usize::MAX - 1;
 const LISTENERS_MOST: usize = 1 << 16;
 
-/// Events taken at once.
+/// Maximum number of events per poll.
 const EVENTS: usize = 1024;
-/// How often a loop looks whether connections' time is up, ms.
+/// Interval between two checks of the connections' timeouts, ms.
 const CHECK_MS: u64 = 250;
-/// How often loop 0 looks how much memory is used, ms at least.
+/// Minimum interval between two measurements of the used memory, ms.
 const PEAK_MS: u64 = 1000;
-/// How long the last replies may take to leave when the server ends, ms.
+/// How long the last replies may take to be sent when the server stops, ms.
 const FINISH_MS: u64 = 3000;
 
 impl EventLoop {
@@ -64,7 +64,7 @@ impl EventLoop {
     ) -> EventLoop {
         EventLoop {
             number,
-            commands: shared.stats.commands.enter(),
+            commands: shared.stats.commands.add_set(),
             shared,
             hub,
             workers,
@@ -77,15 +77,15 @@ impl EventLoop {
         }
     }
 
-    /// Makes it loop 0: it accepts connections.
-    pub(crate) fn lead(&mut self, listeners: Listeners) -> io::Result<()> {
+    /// Makes this loop 0, the one that accepts connections.
+    pub(crate) fn accept_from(&mut self, listeners: Listeners) -> io::Result<()> {
         let mut acceptor = Acceptor::new(listeners);
         acceptor.register(self.poll.registry(), LISTEN)?;
         self.acceptor = Some(acceptor);
         Ok(())
     }
 
-    /// Runs until the server is to end. What has arrived by then is still answered.
+    /// Runs until the server stops. Requests that have arrived by then are still answered.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let (shared, hub) = (Arc::clone(&self.shared), Arc::clone(&self.hub));
         let mut turn = Turn {
@@ -100,25 +100,25 @@ impl EventLoop {
         };
         let mut events = Events::with_capacity(EVENTS);
         while !shared.shutting_down() {
-            self.wait(&mut events, self.patience(turn.now))?;
+            self.wait(&mut events, self.poll_timeout(turn.now))?;
             turn.now = coarse_ms();
             self.serve_all(&events, &mut turn);
-            self.housekeep(&turn);
+            self.check_time(&turn);
         }
-        // Connections that are still in their listener's queue find it closed.
+        // The kernel closes the connections that are still in the listen queue.
         self.acceptor = None;
         self.finish(&mut turn, &mut events)
     }
 
-    fn wait(&mut self, events: &mut Events, patience: Duration) -> io::Result<()> {
-        match self.poll.poll(events, Some(patience)) {
+    fn wait(&mut self, events: &mut Events, timeout: Duration) -> io::Result<()> {
+        match self.poll.poll(events, Some(timeout)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// How long it may wait for events.
-    fn patience(&self, now: u64) -> Duration {
+    /// How long the poll may wait for events.
+    fn poll_timeout(&self, now: u64) -> Duration {
         if !self.again.is_empty() {
             return Duration::ZERO;
         }
@@ -130,12 +130,12 @@ impl EventLoop {
         for event in events {
             let token = event.token();
             if let Some(connection) = self.connections.get_mut(token.0) {
-                connection.note(event);
+                connection.record_readiness(event);
                 self.serve(token.0, turn);
             } else if token == WAKE {
-                let arrived = self.hub.receive(self.number);
-                self.admit(arrived, turn);
-                self.take_back(turn);
+                let accepted = self.hub.receive(self.number);
+                self.admit(accepted, turn);
+                self.resume_served(turn);
             } else if token.0 > LISTEN - LISTENERS_MOST
                 && let Some(acceptor) = &mut self.acceptor
             {
@@ -146,32 +146,34 @@ impl EventLoop {
         for key in again {
             self.serve(key, turn);
         }
-        self.tally(turn);
+        self.add_counts(turn);
     }
 
     fn serve(&mut self, key: usize, turn: &mut Turn<'_>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let next = connection.serve(turn);
-        self.follow(key, next);
+        self.apply_next(key, next);
     }
 
-    /// Goes on with the connections whose long commands are done.
-    fn take_back(&mut self, turn: &mut Turn<'_>) {
-        for job in self.hub.served(self.number) {
+    /// Continues the connections whose sessions workers have sent back.
+    fn resume_served(&mut self, turn: &mut Turn<'_>) {
+        for job in self.hub.take_served(self.number) {
             let key = job.owner.1;
-            // It was not closed meanwhile, unless the system refused to watch it.
-            let Some(connection) = self.connections.get_mut(key).filter(|it| it.is_away()) else { continue };
-            let next = connection.come_back(job, turn);
-            self.follow(key, next);
+            // The connection still exists, unless registering it with the poll failed.
+            let Some(connection) = self.connections.get_mut(key).filter(|it| it.is_with_worker()) else {
+                continue;
+            };
+            let next = connection.take_session_back(job, turn);
+            self.apply_next(key, next);
         }
     }
 
-    fn follow(&mut self, key: usize, next: Next) {
+    fn apply_next(&mut self, key: usize, next: Next) {
         let connection = &mut self.connections[key];
         match next {
             Next::Close => return self.close(key),
             Next::Again => self.again.push(key),
-            Next::Long => self.workers.hand_over(connection.depart((self.number, key))),
+            Next::Long => self.workers.submit(connection.lend_session((self.number, key))),
             Next::Wait => {}
         }
         if let Err(error) = connection.update_interest(self.poll.registry(), Token(key)) {
@@ -180,31 +182,32 @@ impl EventLoop {
         }
     }
 
-    fn admit(&mut self, newcomers: Vec<Newcomer>, turn: &Turn<'_>) {
-        for newcomer in newcomers {
+    fn admit(&mut self, new_connections: Vec<NewConnection>, turn: &Turn<'_>) {
+        for new in new_connections {
             let (shared, commands) = (Arc::clone(&self.shared), Arc::clone(&self.commands));
-            let session = Session::counting(shared, newcomer.peer.clone(), unix_ms(), commands);
+            let session = Session::with_counters(shared, new.peer.clone(), unix_ms(), commands);
             let entry = self.connections.vacant_entry();
-            let mut connection = Connection::new(newcomer, session, turn.now);
+            let mut connection = Connection::new(new, session, turn.now);
             match connection.register(self.poll.registry(), Token(entry.key())) {
                 Ok(()) => _ = entry.insert(connection),
                 Err(error) => {
                     log::error!("cannot watch a connection: {error}; closed it");
-                    self.hub.leave();
+                    self.hub.remove_connection();
                 }
             }
         }
     }
 
     fn close(&mut self, key: usize) {
-        // Counted out first: who sees the connection closed may take its place.
-        self.hub.leave();
-        // Closing the descriptor takes it out of the poll.
+        // Decrement first: a client that sees the connection closed may connect again at once.
+        self.hub.remove_connection();
+        // Closing the descriptor removes it from the poll.
         drop(self.connections.remove(key));
     }
 
-    /// Adds what was counted since the last time to what all loops count.
-    fn tally(&self, turn: &mut Turn<'_>) {
+    /// Adds the bytes counted since the last call to the server's counters, and passes on a
+    /// SHUTDOWN.
+    fn add_counts(&self, turn: &mut Turn<'_>) {
         if turn.bytes_in > 0 {
             add(&turn.shared.stats.bytes_in, std::mem::take(&mut turn.bytes_in));
             add(&turn.shared.stats.bytes_out, std::mem::take(&mut turn.bytes_out));
@@ -215,7 +218,7 @@ impl EventLoop {
         }
     }
 
-    fn housekeep(&mut self, turn: &Turn<'_>) {
+    fn check_time(&mut self, turn: &Turn<'_>) {
         if turn.now < self.checked_at + CHECK_MS {
             return;
         }
@@ -225,18 +228,18 @@ impl EventLoop {
             self.admit(own, turn);
             self.measure(turn);
         }
-        let expired = |(key, connection): (usize, &Connection)| {
-            connection.expired(turn.shared, turn.now).then_some(key)
+        let timed_out = |(key, connection): (usize, &Connection)| {
+            connection.has_timed_out(turn.shared, turn.now).then_some(key)
         };
-        let expired: Vec<usize> = self.connections.iter().filter_map(expired).collect();
-        for key in expired {
+        let timed_out: Vec<usize> = self.connections.iter().filter_map(timed_out).collect();
+        for key in timed_out {
             count(&turn.counters.timeouts);
-            log::debug!("closed a connection whose time was up: see timeout and auth-timeout");
+            log::debug!("closed a connection after a timeout: see timeout and auth-timeout");
             self.close(key);
         }
     }
 
-    /// Notes what INFO shows of the last seconds, and how much memory is used.
+    /// Records the totals for INFO's rates, and the peak of the used memory.
     fn measure(&mut self, turn: &Turn<'_>) {
         let stats = &turn.shared.stats;
         let totals = Totals {
@@ -245,50 +248,52 @@ impl EventLoop {
             bytes_in: read(&stats.bytes_in),
             bytes_out: read(&stats.bytes_out),
         };
-        stats.rates.note(totals);
+        stats.rates.record(totals);
         if turn.now >= self.peak_at {
             let began = precise_ns();
             stats::used_memory(stats, &turn.shared.store.stats());
-            // The larger the pool, the longer it takes: one thousandth of the time at most.
+            // This takes longer in a larger pool; spend at most a thousandth of the time on it.
             let took_us = precise_ns().saturating_sub(began) / 1000;
             self.peak_at = turn.now + took_us.max(PEAK_MS);
         }
     }
 
-    /// Answers what has arrived, and gives the replies a while to leave.
+    /// Answers the requests that have arrived, and waits a while until the replies are sent.
     fn finish(&mut self, turn: &mut Turn<'_>, events: &mut Events) -> io::Result<()> {
-        let arrived = self.hub.receive(self.number);
-        self.admit(arrived, turn);
+        let accepted = self.hub.receive(self.number);
+        self.admit(accepted, turn);
         let deadline = turn.now + FINISH_MS;
-        let is_away = |(_, connection): (usize, &Connection)| connection.is_away();
-        while !self.connections.is_empty() && (turn.now < deadline || self.connections.iter().any(is_away)) {
+        let is_with_worker = |(_, connection): (usize, &Connection)| connection.is_with_worker();
+        while !self.connections.is_empty()
+            && (turn.now < deadline || self.connections.iter().any(is_with_worker))
+        {
             let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
             let mut waiting = true;
             for key in keys {
                 let next = self.connections[key].finish(turn);
                 waiting &= next != Next::Again;
-                self.follow(key, next);
+                self.apply_next(key, next);
             }
             self.again.clear();
-            let patience = if waiting { Duration::from_millis(50) } else { Duration::ZERO };
+            let timeout = if waiting { Duration::from_millis(50) } else { Duration::ZERO };
             if !self.connections.is_empty() {
-                self.wait(events, patience)?;
+                self.wait(events, timeout)?;
                 events.iter().for_each(|event| {
                     if let Some(connection) = self.connections.get_mut(event.token().0) {
-                        connection.note(event);
+                        connection.record_readiness(event);
                     }
                 });
-                self.take_back(turn);
+                self.resume_served(turn);
             }
             turn.now = coarse_ms();
         }
-        self.tally(turn);
+        self.add_counts(turn);
         Ok(())
     }
 }
 
 impl Drop for EventLoop {
     fn drop(&mut self) {
-        self.workers.leave();
+        self.workers.remove_loop();
     }
 }

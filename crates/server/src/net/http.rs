@@ -1,7 +1,8 @@
-//! `GET /metrics`, in as little of HTTP as that takes.
+//! Serves `GET /metrics` with the minimum of HTTP.
 //!
-//! A library for HTTP would be a hundred times the code of this one page. It has a thread of its own, since a scrape asks the store
-//! for statistics, and that must not delay requests. One scrape at a time; a request has one second and 4 KiB.
+//! An HTTP library would be a hundred times the code of this page. The page has its own thread,
+//! because a scrape reads the store's statistics, which must not delay requests. It serves one
+//! scrape at a time; a request has one second and 4 KiB.
 
 use std::{
     io::{self, Read, Write},
@@ -15,7 +16,7 @@ use mio::{Events, Interest, Poll, Token, Waker, net::TcpListener};
 use super::{clock::coarse_ms, metrics::Metrics};
 use crate::shared::Shared;
 
-/// The thread's.
+/// The server of the metrics page, run by its own thread.
 pub(crate) struct MetricsServer {
     poll: Poll,
     listener: TcpListener,
@@ -28,7 +29,7 @@ const WAKE: Token = Token(1);
 const REQUEST_BYTES: usize = 4 << 10;
 const REQUEST_MS: u64 = 1000;
 
-/// A status line's end, a media type and a body.
+/// An HTTP response: status, media type and body.
 struct Page {
     status: &'static str,
     kind: &'static str,
@@ -39,7 +40,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl MetricsServer {
-    /// Serves `metrics` on `listener`; the waker makes it look at whether the server ends.
+    /// Serves `metrics` on `listener`. The waker makes it check whether the server stops.
     pub(crate) fn new(
         mut listener: TcpListener,
         metrics: Metrics,
@@ -51,7 +52,7 @@ impl MetricsServer {
         Ok((MetricsServer { poll, listener, metrics, shared }, waker))
     }
 
-    /// Runs until the server is to end.
+    /// Runs until the server stops.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(8);
         while !self.shared.shutting_down() {
@@ -109,7 +110,7 @@ impl Page {
     }
 }
 
-/// Reads up to the empty line; `None`: there is none in 4 KiB.
+/// Reads up to the empty line; `None`: there is none within 4 KiB.
 fn read_head(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     let deadline = coarse_ms() + REQUEST_MS;
     let mut head = Vec::new();

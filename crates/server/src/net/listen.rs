@@ -1,4 +1,4 @@
-//! Listening: addresses, ports, and why not.
+//! Listening sockets: addresses, ports and errors.
 
 use std::{
     fmt, io,
@@ -11,7 +11,7 @@ use mio::net::{TcpListener, UnixListener};
 use super::unix::{self, SocketFile};
 use crate::config::{Config, Key};
 
-/// Everything a server listens on.
+/// All listening sockets of a server.
 #[derive(Debug, Default)]
 pub struct Listeners {
     pub(super) tcp: Vec<TcpListener>,
@@ -21,7 +21,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Listens as the settings say.
+    /// Opens the sockets that the settings name.
     pub fn bind(config: &Config) -> Result<Listeners, ListenError> {
         let mut listeners = Listeners::default();
         let port = config.number(Key::Port);
@@ -42,7 +42,8 @@ impl Listeners {
             let address = SocketAddr::from(([127, 0, 0, 1], to_port(metrics)));
             match tcp(address, METRICS_BACKLOG, "--metrics-port") {
                 Ok(listener) => listeners.metrics = Some(listener),
-                // Two servers on one machine are no reason to refuse the second.
+                // A second server on the same machine must not fail only because of the default
+                // metrics port.
                 Err(error) if !config.given(Key::MetricsPort) => {
                     log::warn!("no metrics: {error}; --metrics-port PORT chooses another, 0 none");
                     config.record(Key::MetricsPort, 0);
@@ -66,12 +67,12 @@ impl Listeners {
         self.unix.as_ref().map(|(_, path)| path.as_path())
     }
 
-    /// Where the metrics are.
+    /// The address of the metrics page.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref()?.local_addr().ok()
     }
 
-    /// Takes the metrics' listener out: it is served apart.
+    /// Takes the listener of the metrics page, which a thread of its own serves.
     pub(crate) fn take_metrics(&mut self) -> Option<TcpListener> {
         self.metrics.take()
     }
@@ -91,7 +92,7 @@ fn to_port(number: u64) -> u16 {
     u16::try_from(number).unwrap_or(u16::MAX)
 }
 
-/// The addresses named in `bind`: numbers or host names, separated by spaces or commas.
+/// The addresses that `bind` names: IP addresses or host names, separated by spaces or commas.
 fn addresses(bind: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     let mut found = Vec::new();
     for name in bind.split([' ', ',']).filter(|name| !name.is_empty()) {
@@ -105,7 +106,7 @@ fn addresses(bind: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     if found.is_empty() { Err(ListenError::Nowhere) } else { Ok(found) }
 }
 
-/// Whoever reaches an address without a password may read and delete everything.
+/// Refuses a non-loopback address without a password: any client could read and delete all data.
 fn refuse_open(ip: IpAddr, config: &Config) -> Result<(), ListenError> {
     if ip.is_loopback() || !config.password().is_empty() {
         return Ok(());
@@ -113,10 +114,10 @@ fn refuse_open(ip: IpAddr, config: &Config) -> Result<(), ListenError> {
     Err(ListenError::NoPassword { ip })
 }
 
-/// Scrapes that may wait.
+/// Scrapes that may wait to be accepted.
 const METRICS_BACKLOG: i32 = 16;
 
-/// How many connections may wait to be accepted. Says so if the kernel allows fewer.
+/// The number of connections that may wait to be accepted. Warns if the kernel allows fewer.
 fn backlog(config: &Config) -> i32 {
     let wanted = config.number(Key::TcpBacklog);
     let text = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
@@ -124,8 +125,8 @@ fn backlog(config: &Config) -> i32 {
         && most < wanted
     {
         log::warn!(
-            "only {most} connections may wait to be accepted, not {wanted} (tcp-backlog): the kernel's \
-             net.core.somaxconn allows no more"
+            "only {most} connections may wait to be accepted, not {wanted} (tcp-backlog): limited by \
+             the kernel's net.core.somaxconn"
         );
         config.record(Key::TcpBacklog, most);
     }
@@ -135,8 +136,8 @@ fn backlog(config: &Config) -> i32 {
 fn tcp(address: SocketAddr, backlog: i32, flag: &'static str) -> Result<TcpListener, ListenError> {
     let listen = || {
         let listener = TcpListener::bind(address)?;
-        // It listens already, with a backlog that cannot be chosen there. Listening again changes
-        // that.
+        // The socket listens already, with a backlog that `bind` does not let us choose. A second
+        // call changes it.
         rustix::net::listen(&listener, backlog)?;
         Ok(listener)
     };
@@ -146,81 +147,81 @@ fn tcp(address: SocketAddr, backlog: i32, flag: &'static str) -> Result<TcpListe
     })
 }
 
-/// Why the server cannot listen.
+/// The reason why the server cannot listen.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ListenError {
     /// Another program has the port.
     PortInUse {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// The flag that chooses another.
+        /// The flag that chooses another port.
         flag: &'static str,
     },
     /// The system refused the address.
     Tcp {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// The flag that chooses another.
+        /// The flag that chooses another port.
         flag: &'static str,
-        /// Its reason.
+        /// The system's reason.
         source: io::Error,
     },
-    /// A name that stands for no address.
+    /// A name does not resolve to an address.
     Address {
         /// The name.
         name: String,
         /// The system's reason.
         source: io::Error,
     },
-    /// An address that others can reach, and no password.
+    /// The address is not loopback, and no password is set.
     NoPassword {
-        /// Which.
+        /// The address.
         ip: IpAddr,
     },
-    /// A server answers at the Unix socket.
+    /// A running server uses the Unix socket.
     UnixInUse {
-        /// Its file.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// The file is there and is no socket.
+    /// The path exists and is not a socket.
     NotASocket {
-        /// The file.
+        /// The path.
         path: PathBuf,
     },
     /// The system refused the Unix socket.
     Unix {
-        /// Its file.
+        /// Path of the socket.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
-    /// No port, no address, no Unix socket.
+    /// No TCP port and no Unix socket is configured.
     Nowhere,
 }
 
 impl ListenError {
-    /// What to do about it, a line each.
+    /// What the user can do, one line each.
     pub fn hints(&self) -> Vec<String> {
         match self {
             ListenError::PortInUse { address, flag } => vec![
-                format!("to see which: ss -ltnp 'sport = :{}'", address.port()),
+                format!("to see which program: ss -ltnp 'sport = :{}'", address.port()),
                 format!("to use another port: {flag} PORT"),
             ],
             ListenError::Tcp { flag, source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                vec![format!("ports below 1024 are the administrator's; to use another: {flag} PORT")]
+                vec![format!("only root may use ports below 1024; to use another: {flag} PORT")]
             }
             ListenError::Tcp { .. } | ListenError::Address { .. } => {
                 vec!["--bind takes addresses of this machine: ip -brief address".into()]
             }
             ListenError::NoPassword { .. } => vec![
-                "whoever reaches that address could read and delete everything".into(),
+                "any client that reaches that address could read and delete all data".into(),
                 "give clients a password: TERRACE_PASSWORD=... or --password-file FILE".into(),
                 "or serve this machine only: --bind 127.0.0.1".into(),
             ],
             ListenError::UnixInUse { .. } => vec!["to use another: --unix PATH".into()],
             ListenError::NotASocket { .. } => {
-                vec!["it is left as it is; move it, or use another: --unix PATH".into()]
+                vec!["move that file, or use another: --unix PATH".into()]
             }
             ListenError::Unix { path, source } => match source.kind() {
                 io::ErrorKind::NotFound => vec![format!(
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn another_address_needs_a_password() {
+    fn non_loopback_address_requires_password() {
         for bind in ["0.0.0.0", "*", "127.0.0.1 0.0.0.0", "[::]"] {
             let open = config(&[("bind", bind), ("port", "1")]);
             assert!(matches!(Listeners::bind(&open), Err(ListenError::NoPassword { .. })));
@@ -289,7 +290,7 @@ mod tests {
         assert!(refuse_open([127, 0, 0, 7].into(), &config(&[])).is_ok());
     }
 
-    /// Connections that nobody accepts are made all the same, as many as the backlog says.
+    /// The kernel completes connections up to the backlog even if no thread accepts them.
     #[test]
     fn backlog_is_as_configured() {
         let directory = tempfile::tempdir().unwrap();
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn default_metrics_port_gives_way_and_a_chosen_one_does_not() {
+    fn occupied_metrics_port_is_skipped_only_by_default() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port();
         let chosen = config(&[("port", "0"), ("metrics-port", &port.to_string())]);
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_and_nowhere_to_listen_are_said() {
+    fn bind_errors_name_the_cause() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port().to_string();
         let error = Listeners::bind(&config(&[("port", &port)])).unwrap_err();

@@ -1,4 +1,4 @@
-//! The metrics, in OpenMetrics text: read from the counters at each scrape, so that serving costs nothing for them.
+//! The metrics, in OpenMetrics text. A scrape reads the counters, so requests cost nothing extra.
 
 use std::{
     fmt,
@@ -20,13 +20,13 @@ use super::{
 use crate::{config::Key, shared::Shared};
 use terrace::{Costs, Holder};
 
-/// What a scrape shows.
+/// The metrics of one server.
 pub(crate) struct Metrics {
     registry: Registry,
 }
 
 impl Metrics {
-    /// Of one server.
+    /// Registers the metrics of a server.
     pub(crate) fn new(shared: Arc<Shared>, hub: Arc<Hub>) -> Metrics {
         let mut registry = Registry::with_prefix("terrace");
         registry.register_collector(Box::new(Source { shared, hub, huge_pages: Mutex::default() }));
@@ -43,7 +43,7 @@ impl Metrics {
 struct Source {
     shared: Arc<Shared>,
     hub: Arc<Hub>,
-    /// When it was asked, and the answer.
+    /// The time of the last query, and its result.
     huge_pages: Mutex<Option<(u64, u64)>>,
 }
 
@@ -65,7 +65,7 @@ impl Collector for Source {
     }
 }
 
-/// One page being written. Units come last in names.
+/// A page while it is written. Units come last in names.
 struct Page<'a> {
     encoder: DescriptorEncoder<'a>,
 }
@@ -89,15 +89,15 @@ impl Page<'_> {
         gauge.encode(self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
     }
 
-    /// A gauge for each of the processes that share the pool: whether something is so of it.
-    fn sharers(&mut self, name: &str, help: &str, is_so: &[(&Holder, bool)]) -> fmt::Result {
+    /// A gauge for each process that shares the pool: whether a condition holds for it.
+    fn sharers(&mut self, name: &str, help: &str, holds: &[(&Holder, bool)]) -> fmt::Result {
         let mut all = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        is_so.iter().try_for_each(|(sharer, is_so)| {
+        holds.iter().try_for_each(|(sharer, holds)| {
             let number = sharer.pid.to_string();
-            // A number of another namespace means nothing here.
+            // A process id of another namespace identifies no process here.
             let pid = if sharer.is_here { number } else { format!("{number} elsewhere") };
             let labels = [("pid", pid), ("program", sharer.program.clone())];
-            ConstGauge::new(u64::from(*is_so)).encode(all.encode_family(&labels)?)
+            ConstGauge::new(u64::from(*holds)).encode(all.encode_family(&labels)?)
         })
     }
 
@@ -107,7 +107,8 @@ impl Page<'_> {
 }
 
 impl Source {
-    /// What the kernel says costs it a walk over the mapping, so it is asked every ten seconds at most.
+    /// The pool's bytes on huge pages. The kernel walks the mapping, so this asks at most every ten
+    /// seconds.
     fn huge_page_bytes(&self) -> u64 {
         let mut known = self.huge_pages.lock().unwrap_or_else(PoisonError::into_inner);
         let now = coarse_ms();
@@ -134,15 +135,16 @@ impl Source {
         let rejected = read(&stats.connections_rejected);
         page.counter("connections_rejected", "Connections refused because of maxclients", rejected)?;
         let timeouts = read(&counters.timeouts);
-        page.counter("connections_timed_out", "Connections closed for their silence", timeouts)?;
+        page.counter("connections_timed_out", "Connections closed by timeout or auth-timeout", timeouts)?;
         page.counter("accept_failures", "Failures to accept a connection", read(&counters.accept_failures))?;
         page.counter("bytes_in", "Bytes read from clients", read(&stats.bytes_in))?;
         page.counter("bytes_out", "Bytes written to clients", read(&stats.bytes_out))?;
-        page.counter("faults", "Faults in Terrace that were contained", read(&counters.panics))
+        page.counter("faults", "Panics of commands; each closed one connection", read(&counters.panics))
     }
 
     fn latency(&self, page: &mut Page<'_>) -> fmt::Result {
-        const HELP: &str = "Time from having read requests to having written their replies, of one turn in 64 of a connection";
+        const HELP: &str =
+            "Time from reading requests to having written their replies, for one in 64 turns of a connection";
         let seen = self.hub.counters.latencies();
         let bounds = BOUNDS.iter().map(|&ns| seconds(ns)).chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(seen.counts).collect();
@@ -158,56 +160,53 @@ impl Source {
         let (pool, index) = (stats.pool.unwrap_or_default(), stats.index.unwrap_or_default());
         page.info("pool", "The pool that is served", &[("path", self.shared.config.text(Key::Pool))])?;
         let shared = self.shared.config.is_on(Key::Shared);
-        page.gauge("pool_shared", "Whether other processes may have it open, too", u64::from(shared))?;
-        page.gauge(
-            "records",
-            "Keys, those that have expired but were not swept yet among them",
-            stats.records,
-        )?;
+        page.gauge("pool_shared", "Whether other processes may have the pool open too", u64::from(shared))?;
+        page.gauge("records", "Keys, including expired ones that are not removed yet", stats.records)?;
         page.counter("expired", "Expired keys that were removed since the store was opened", stats.expired)?;
         page.gauge("records_expiring", "Keys that have an expiry", stats.expiring)?;
-        page.gauge("data_bytes", "Keys and values", stats.data_bytes)?;
-        page.gauge("overhead_bytes", "What is used beyond the data", stats.overhead_bytes)?;
-        page.gauge("waiting_bytes", "Freed, but a reader may still see it", pool.waiting_bytes)?;
+        page.gauge("data_bytes", "Bytes of keys and values", stats.data_bytes)?;
+        page.gauge("overhead_bytes", "Used bytes beyond keys and values", stats.overhead_bytes)?;
+        page.gauge("waiting_bytes", "Retired bytes that a reader may still see", pool.waiting_bytes)?;
         page.gauge(
             "readers_holding_up",
             "Threads that waiting_bytes waits for",
             pool.readers_holding_up.into(),
         )?;
-        page.gauge("readers", "Threads that look at something now", pool.readers.into())?;
-        page.gauge("lost_bytes", "Freed, but only the next open gets it back", pool.lost_bytes)?;
-        page.gauge("damaged_bytes", "Found to be damaged and not used any more", pool.damaged_bytes)?;
+        page.gauge("readers", "Threads that are in an operation now", pool.readers.into())?;
+        page.gauge("lost_bytes", "Freed bytes that only the next open makes available", pool.lost_bytes)?;
+        page.gauge("damaged_bytes", "Bytes in quarantine because of damage", pool.damaged_bytes)?;
         page.counter(
             "damaged_records_skipped",
-            "Damaged records that scans have left out since the store was opened",
+            "Damaged records that scans skipped since the store was opened",
             stats.damaged_records_skipped,
         )?;
-        page.gauge("free_bytes", "Free", pool.free_bytes)?;
+        page.gauge("free_bytes", "Free bytes", pool.free_bytes)?;
         page.gauge("largest_free_bytes", "The longest run of free memory", pool.largest_free_bytes)?;
-        page.gauge("pool_bytes", "The whole pool", pool.size_bytes)?;
-        page.info("index", "The index that the pool has", &[("name", index.name.into())])?;
-        page.gauge("index_bytes", "The index", index.bytes)?;
+        page.gauge("pool_bytes", "Size of the pool", pool.size_bytes)?;
+        page.info("index", "The index of the pool", &[("name", index.name.into())])?;
+        page.gauge("index_bytes", "Size of the index", index.bytes)?;
         page.gauge("index_slots", "Slots of the index", index.slots)?;
         page.counter("index_resizes", "Resizes of the index since the pool was created", index.resizes)?;
         page.gauge("index_resizing", "Whether the index is being resized", u64::from(index.resizing))?;
         let cache = index.cache.unwrap_or_default();
-        page.gauge("index_cache_bytes", "Size of the index's cache; 0: it has none", cache.bytes)?;
-        page.counter("index_cache_hits", "Searches that the index's cache has answered", cache.hits)?;
-        page.counter("index_cache_misses", "Searches that it has left to the index", cache.misses)?;
-        page.gauge("huge_page_bytes", "Of the pool, what lies on huge pages", self.huge_page_bytes())?;
+        page.gauge("index_cache_bytes", "Size of the index's cache; 0: none", cache.bytes)?;
+        page.counter("index_cache_hits", "Searches answered by the index's cache", cache.hits)?;
+        page.counter("index_cache_misses", "Searches that the cache could not answer", cache.misses)?;
+        page.gauge("huge_page_bytes", "Bytes of the pool on huge pages", self.huge_page_bytes())?;
         self.costs(page, stats.costs)
     }
 
-    /// Who else has the pool open. (Looked for at each scrape, by locks of the file and in /proc; nobody is waited for.)
+    /// The other processes that have the pool open. Found at each scrape by locks of the file and
+    /// in /proc; this waits for no process.
     fn sharing(&self, page: &mut Page<'_>) -> fmt::Result {
         let others = self.shared.store.others();
-        let each = |is_so: fn(&Holder) -> bool| -> Vec<(&Holder, bool)> {
-            others.iter().map(|other| (other, is_so(other))).collect()
+        let each = |holds: fn(&Holder) -> bool| -> Vec<(&Holder, bool)> {
+            others.iter().map(|other| (other, holds(other))).collect()
         };
         page.gauge("sharers", "Other processes that share the pool", others.len() as u64)?;
         page.sharers(
             "sharer_stopped",
-            "Whether that process stands still (SIGSTOP, a debugger) and so keeps what it holds",
+            "Whether that process is stopped (SIGSTOP, a debugger); it keeps its locks and pins",
             &each(|other| other.stopped),
         )?;
         page.sharers(
@@ -219,10 +218,14 @@ impl Source {
 
     fn costs(&self, page: &mut Page<'_>, costs: Costs) -> fmt::Result {
         let gauges = [
-            ("fences_per_put", "Fences of a write; writes of one pipeline share them", costs.fences_per_put),
+            ("fences_per_put", "Fences of a write; writes in one pipeline share them", costs.fences_per_put),
             ("fences_per_removal", "Fences of a removal", costs.fences_per_removal),
-            ("fences_per_batch", "Fences of a write of several keys", costs.fences_per_batch),
-            ("write_backs_per_put", "Lines written back beside the record's", costs.write_backs_per_put),
+            ("fences_per_batch", "Fences of an atomic write of several keys", costs.fences_per_batch),
+            (
+                "write_backs_per_put",
+                "Lines written back by a write, besides the record's",
+                costs.write_backs_per_put,
+            ),
             ("write_backs_per_removal", "Lines written back by a removal", costs.write_backs_per_removal),
         ];
         gauges.into_iter().try_for_each(|(name, help, count)| page.gauge(name, help, count.into()))

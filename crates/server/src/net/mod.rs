@@ -1,15 +1,17 @@
-//! Sockets: one event loop a thread, all over the one shared store.
+//! Sockets: one event loop per thread, all of them over one shared store.
 //!
-//! Loop 0 accepts, and hands connections round-robin to the loops, where they stay. (`SO_REUSEPORT` would spread them by a
-//! hash, which leaves some loops idle when clients are few, and Unix sockets do not have it.) A turn of a connection is one
-//! read into a buffer that the loop's connections share, [`Session::process`](crate::session::Session::process), and one
-//! write; a connection that waits for its next request holds no buffer at all.
+//! Loop 0 accepts connections and distributes them round-robin; a connection stays on its loop.
+//! (`SO_REUSEPORT` would distribute by a hash, which leaves loops idle when there are few clients,
+//! and Unix sockets do not support it.) A turn of a connection is one read into a buffer that the
+//! loop's connections share, [`Session::process`](crate::session::Session::process), and one write.
+//! A connection that waits for its next request holds no buffer.
 //!
 //! Invariants:
-//! 1. A loop never blocks but in its poll, and runs no command that takes long: workers do (`workers.rs`).
-//! 2. Bytes of a reply leave in order: while a backlog waits, nothing is written past it.
-//! 3. What a client can make the server hold is bounded: one command's bytes as they arrive (the parser's limits), and replies
-//!    up to `client-output-buffer` and one command's reply; beyond that the server stops reading from it.
+//! 1. A loop blocks only in its poll. Workers run the commands that take long (`workers.rs`).
+//! 2. Replies are sent in order: while a backlog waits, nothing is written past it.
+//! 3. The memory that a client can claim is bounded: the bytes of one incomplete command (the
+//!    parser's limits), and replies up to `client-output-buffer` plus one command's reply. Beyond
+//!    that the server stops reading from the client.
 
 mod accept;
 mod clock;

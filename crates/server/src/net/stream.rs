@@ -12,26 +12,26 @@ use rustix::{
     net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown},
 };
 
-/// A TCP or Unix connection that never blocks.
+/// A nonblocking TCP or Unix connection.
 #[derive(Debug)]
 pub(super) enum Stream {
     Tcp(net::TcpStream),
     Unix(net::UnixStream),
 }
 
-/// What came of a read or a write.
+/// The result of a read or a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Io {
-    /// So many bytes, at least one.
+    /// This many bytes, at least one.
     Moved(usize),
-    /// Nothing to read now, or no room to write.
+    /// No bytes to read, or the socket accepts none.
     Blocked,
-    /// The other end has finished, or the connection broke.
+    /// The other end has closed, or the connection broke.
     Ended,
 }
 
 impl Stream {
-    /// Reads once, into what capacity `buffer` has to spare, which must not be nothing.
+    /// Reads once, into the spare capacity of `buffer`, which must not be empty.
     pub(super) fn read(&self, buffer: &mut Vec<u8>) -> Io {
         loop {
             match recv(self, spare_capacity(buffer), RecvFlags::empty()) {
@@ -55,9 +55,9 @@ impl Stream {
         }
     }
 
-    /// Says that nothing more will be written; the other end may still be sending.
+    /// Announces that nothing more will be written; the other end may still send.
     pub(super) fn finish_writing(&self) {
-        // It fails when the connection broke, and then there is no one to tell.
+        // This fails if the connection broke; then there is nothing left to do.
         let _ = shutdown(self, Shutdown::Write);
     }
 

@@ -1,4 +1,5 @@
-//! The Unix socket's file: made with its permissions, a dead server's replaced, a live one's left alone, removed at the end.
+//! The file of the Unix socket: created with its permissions in place of a dead server's, removed
+//! at the end. A running server's socket and other files are left alone.
 
 use std::{
     fs, io,
@@ -9,45 +10,45 @@ use std::{
 
 use super::listen::ListenError;
 
-/// A socket's file; removed when dropped, if it is still this one's.
+/// The file of a socket; removed on drop, unless another server has replaced it.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
     inode: u64,
 }
 
-/// Listens at `path`. The file appears whole: already listening, with permissions `mode`.
+/// Listens at `path`. The file appears complete: already listening, with permissions `mode`.
 pub(super) fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), ListenError> {
-    refuse_live(path)?;
+    check_replaceable(path)?;
     let failed = |source| ListenError::Unix { path: path.to_path_buf(), source };
     let mut name = path.as_os_str().to_os_string();
     name.push(format!(".{}", std::process::id()));
-    let beside = PathBuf::from(name);
-    // A process of this number that died in between may have left one.
-    let _ = fs::remove_file(&beside);
-    let listener = UnixListener::bind(&beside).map_err(failed)?;
-    let placed = place(&listener, &beside, path, mode);
-    if placed.is_err() {
-        let _ = fs::remove_file(&beside);
+    let temporary = PathBuf::from(name);
+    // A crashed process with this process id may have left one.
+    let _ = fs::remove_file(&temporary);
+    let listener = UnixListener::bind(&temporary).map_err(failed)?;
+    let installed = install(&listener, &temporary, path, mode);
+    if installed.is_err() {
+        let _ = fs::remove_file(&temporary);
     }
-    placed.map(|file| (listener, file)).map_err(failed)
+    installed.map(|file| (listener, file)).map_err(failed)
 }
 
-fn place(listener: &UnixListener, beside: &Path, path: &Path, mode: u32) -> io::Result<SocketFile> {
+fn install(listener: &UnixListener, temporary: &Path, path: &Path, mode: u32) -> io::Result<SocketFile> {
     listener.set_nonblocking(true)?;
-    fs::set_permissions(beside, fs::Permissions::from_mode(mode))?;
-    fs::rename(beside, path)?;
+    fs::set_permissions(temporary, fs::Permissions::from_mode(mode))?;
+    fs::rename(temporary, path)?;
     Ok(SocketFile { path: path.to_path_buf(), inode: fs::symlink_metadata(path)?.ino() })
 }
 
-/// An error if something lives at `path` that must not be replaced.
-fn refuse_live(path: &Path) -> Result<(), ListenError> {
-    let there = match fs::symlink_metadata(path) {
-        Ok(there) => there,
+/// Fails if `path` exists and must not be replaced.
+fn check_replaceable(path: &Path) -> Result<(), ListenError> {
+    let metadata = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(source) => return Err(ListenError::Unix { path: path.to_path_buf(), source }),
     };
-    if !there.file_type().is_socket() {
+    if !metadata.file_type().is_socket() {
         return Err(ListenError::NotASocket { path: path.to_path_buf() });
     }
     match UnixStream::connect(path) {
@@ -59,7 +60,7 @@ fn refuse_live(path: &Path) -> Result<(), ListenError> {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if fs::symlink_metadata(&self.path).is_ok_and(|there| there.ino() == self.inode) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode) {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_socket_is_replaced_a_live_one_and_other_files_are_not() {
+    fn only_a_dead_socket_is_replaced() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("socket");
         drop(UnixListener::bind(&path).unwrap());
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_another_server_took_over_is_not_removed() {
+    fn replaced_socket_is_not_removed() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("socket");
         let (_listener, file) = listen(&path, 0o700).unwrap();

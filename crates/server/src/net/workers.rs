@@ -1,9 +1,9 @@
-//! Long commands: run by threads of their own, so that the other connections of a loop do not wait for them.
+//! Worker threads for long commands, so that other connections of a loop do not wait for them.
 //!
-//! A loop hands over the session of a connection whose next command is long, with the bytes that wait for it. A worker
-//! runs the command and whatever has arrived behind it, and puts the session into the loop's mailbox. The command is not
-//! cut into pieces: it stays as atomic as it is on a loop. Meanwhile the connection reads nothing, so its replies stay in
-//! order, and it is not closed.
+//! A loop submits the session of a connection whose next command is long, with its input. A worker
+//! runs the command and all input behind it, and puts the session into the loop's mailbox. The
+//! command is not split: it is as atomic as on a loop. Meanwhile the loop neither reads from the
+//! connection nor closes it, so replies stay in order.
 
 use std::{
     collections::VecDeque,
@@ -20,15 +20,15 @@ use crate::{
 
 /// A session on its way to a worker and back.
 pub(crate) struct Job {
-    /// The loop and the connection that it belongs to.
+    /// The loop, and the connection's key in it.
     pub(super) owner: (usize, usize),
     pub(super) session: Session,
-    /// What has arrived and is not executed yet.
+    /// Input that is not executed yet.
     pub(super) input: Vec<u8>,
     pub(super) output: Vec<u8>,
-    /// What the loop does next; `None` if a command has panicked.
+    /// The loop's next step; `None` if a command panicked.
     pub(super) flow: Option<Flow>,
-    /// When its turn began, if that is timed.
+    /// Start time of the turn, if it is timed.
     pub(super) began: Option<u64>,
 }
 
@@ -41,41 +41,41 @@ pub(crate) struct Workers {
 
 struct Waiting {
     jobs: VecDeque<Job>,
-    /// Loops that may still hand over jobs.
+    /// Loops that may still submit jobs.
     loops: usize,
 }
 
 impl Workers {
-    /// For so many loops.
+    /// Workers for this many loops.
     pub(crate) fn new(shared: Arc<Shared>, loops: usize) -> Workers {
         let waiting = Mutex::new(Waiting { jobs: VecDeque::new(), loops });
         Workers { shared, waiting, changed: Condvar::new() }
     }
 
-    /// Runs jobs until every loop has left.
+    /// Runs jobs until all loops have ended and no job is left.
     pub(crate) fn run(&self, hub: &Hub) -> io::Result<()> {
-        let mut counters = self.shared.stats.commands.enter();
+        let mut counters = self.shared.stats.commands.add_set();
         while let Some(mut job) = self.next() {
-            // The loop's own are written by the loop's thread only.
+            // Only the loop's thread may write the loop's counters.
             job.session.swap_counters(&mut counters);
             job.run();
             job.session.swap_counters(&mut counters);
             // ORDER: Relaxed, here and below: see `may_wait`.
             self.shared.long_commands.fetch_sub(1, Relaxed);
-            hub.give_back(job)?;
+            hub.send_back(job)?;
         }
-        self.shared.stats.commands.leave(&counters);
+        self.shared.stats.commands.remove_set(&counters);
         Ok(())
     }
 
-    pub(super) fn hand_over(&self, job: Job) {
+    pub(super) fn submit(&self, job: Job) {
         self.shared.long_commands.fetch_add(1, Relaxed);
         self.lock().jobs.push_back(job);
         self.changed.notify_one();
     }
 
-    /// A loop hands over no more jobs.
-    pub(super) fn leave(&self) {
+    /// Records that a loop submits no more jobs.
+    pub(super) fn remove_loop(&self) {
         self.lock().loops -= 1;
         self.changed.notify_all();
     }
@@ -94,7 +94,7 @@ impl Workers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // It is whole after every statement.
+        // Consistent after every statement, so a panic elsewhere leaves no partial change.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -107,7 +107,7 @@ impl Job {
     }
 }
 
-// What waits in a mailbox is shown with it.
+// For the derived `Debug` of a mailbox.
 impl std::fmt::Debug for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Job").field("owner", &self.owner).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! Neighbouring commands that are executed together.
+//! Groups of adjacent commands that are executed together.
 
 use terrace::{Put, PutOptions, Store, WriteError};
 use terrace_protocol::{Args, Reply};
@@ -9,21 +9,22 @@ use crate::{
     keyspace::Found,
 };
 
-/// Commands that run together, at most: enough to hide a cache miss behind the others.
-const TOGETHER: usize = 32;
+/// Maximum size of a group: enough to overlap the cache misses.
+const GROUP_MAX: usize = 32;
 
-/// What a command is to its neighbours.
+/// How a command can be grouped.
 enum Kind<'a> {
-    /// It reads one key.
+    /// Reads one key.
     Read(Read),
-    /// It writes one key and answers OK.
+    /// Writes one key and replies OK.
     Put(Put<'a>),
-    /// Anything else.
+    /// Cannot be grouped.
     Other,
 }
 
-/// Executes as many of `commands`, which all may be executed, as go together; says how many, 0 if the first goes alone. With each
-/// comes its place in the table.
+/// Executes a group from the front of `commands`, each of them given with its index in the table.
+/// Returns the size of the group, 0 if the first command has to run alone. The client must be
+/// allowed to execute them all.
 pub(super) fn execute<'a>(
     commands: impl Iterator<Item = (Args<'a>, Option<usize>)>,
     store: &Store,
@@ -31,7 +32,7 @@ pub(super) fn execute<'a>(
     reply: &mut Reply<'_>,
     now_ms: u64,
 ) -> usize {
-    let mut kinds = commands.take(TOGETHER).map(|(args, place)| (args, kind(args, place, now_ms)));
+    let mut kinds = commands.take(GROUP_MAX).map(|(args, place)| (args, kind(args, place, now_ms)));
     match (kinds.next(), kinds.next()) {
         (Some((args, (Kind::Read(read), first))), Some((next, (Kind::Read(then), place)))) => {
             let mut reads = Reads::new();
@@ -44,9 +45,9 @@ pub(super) fn execute<'a>(
             reads.execute(store, state, reply, now_ms)
         }
         (Some((_, (Kind::Put(put), first))), Some((_, (Kind::Put(then), place)))) => {
-            let mut puts = Vec::with_capacity(TOGETHER);
+            let mut puts = Vec::with_capacity(GROUP_MAX);
             puts.extend([put, then]);
-            let mut places = [place; TOGETHER];
+            let mut places = [place; GROUP_MAX];
             places[0] = first;
             for (_, kind) in kinds {
                 let (Kind::Put(put), place) = kind else { break };
@@ -59,7 +60,7 @@ pub(super) fn execute<'a>(
     }
 }
 
-/// What a command is, and its place in the table.
+/// The kind of a command, and its index in the table.
 fn kind(args: Args<'_>, place: Option<usize>, now_ms: u64) -> (Kind<'_>, usize) {
     let Some(place) = place else { return (Kind::Other, 0) };
     let command = table::TABLE[place];
@@ -72,17 +73,17 @@ fn kind(args: Args<'_>, place: Option<usize>, now_ms: u64) -> (Kind<'_>, usize) 
     (kind, place)
 }
 
-/// Commands that each read one key.
+/// A group of commands that read one key each.
 struct Reads<'a> {
     len: usize,
-    keys: [&'a [u8]; TOGETHER],
-    reads: [Option<(Read, Args<'a>)>; TOGETHER],
-    places: [usize; TOGETHER],
+    keys: [&'a [u8]; GROUP_MAX],
+    reads: [Option<(Read, Args<'a>)>; GROUP_MAX],
+    places: [usize; GROUP_MAX],
 }
 
 impl<'a> Reads<'a> {
     fn new() -> Reads<'a> {
-        Reads { len: 0, keys: [&[]; TOGETHER], reads: [None; TOGETHER], places: [0; TOGETHER] }
+        Reads { len: 0, keys: [&[]; GROUP_MAX], reads: [None; GROUP_MAX], places: [0; GROUP_MAX] }
     }
 
     fn push(&mut self, args: Args<'a>, read: Read, place: usize) {
@@ -92,10 +93,10 @@ impl<'a> Reads<'a> {
         self.len += 1;
     }
 
-    /// Executes them in order, and says how many: not all, if the replies became too long.
+    /// Executes the group in order. Returns how many ran: not all if the replies become too long.
     fn execute(&self, store: &Store, state: &mut State, reply: &mut Reply<'_>, now_ms: u64) -> usize {
         let mut executed = 0;
-        let began = state.counters.begin_together(self.places[0], self.len);
+        let began = state.counters.begin_group(self.places[0], self.len);
         store.get_many(&self.keys[..self.len], &mut |nth, entry| {
             let Some((read, args)) = self.reads[nth] else { return };
             if nth != executed || executed > 0 && reply.mark() >= OUTPUT_HIGH_WATER {
@@ -104,23 +105,23 @@ impl<'a> Reads<'a> {
             executed += 1;
             let mark = reply.mark();
             let done = entry.map_err(Failure::from).and_then(|entry| {
-                state.tally.looked_up(entry.is_some());
+                state.tally.count_lookup(entry.is_some());
                 read(reply, args, entry.map(Found::from), now_ms)
             });
             if let Err(failure) = done {
                 reply.rewind(mark);
-                state.failed(reply, failure.message());
-                state.counters.failed(self.places[nth]);
+                state.reply_error(reply, failure.message());
+                state.counters.record_failure(self.places[nth]);
             }
         });
-        state.tally.executed(executed as u64, flag::READONLY);
-        state.counters.end_together(&self.places[..executed], began);
+        state.tally.count_commands(executed as u64, flag::READONLY);
+        state.counters.end_group(&self.places[..executed], began);
         state.last_command = self.places[executed.saturating_sub(1)];
         executed
     }
 }
 
-/// Writes in order, each by itself, with shared fences.
+/// Executes a group of writes in order, each by itself, with shared fences.
 fn put_all(
     puts: &[Put<'_>],
     places: &[usize],
@@ -128,12 +129,12 @@ fn put_all(
     state: &mut State,
     reply: &mut Reply<'_>,
 ) -> usize {
-    let began = state.counters.begin_together(places[0], places.len());
+    let began = state.counters.begin_group(places[0], places.len());
     let mut answer = |done: Result<(), WriteError>, place: usize| match done {
         Ok(()) => reply.ok(),
         Err(error) => {
-            state.failed(reply, Failure::from(error).message());
-            state.counters.failed(place);
+            state.reply_error(reply, Failure::from(error).message());
+            state.counters.record_failure(place);
         }
     };
     match puts {
@@ -146,8 +147,8 @@ fn put_all(
             done.zip(places).for_each(|(done, place)| answer(done, *place));
         }
     }
-    state.tally.executed(puts.len() as u64, flag::WRITE);
-    state.counters.end_together(places, began);
+    state.tally.count_commands(puts.len() as u64, flag::WRITE);
+    state.counters.end_group(places, began);
     state.last_command = places[places.len() - 1];
     puts.len()
 }

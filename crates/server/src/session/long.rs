@@ -1,8 +1,8 @@
-//! Which commands take long: so long that the other connections of a loop should not wait for them.
+//! Decides which commands take so long that other connections of the loop should not wait.
 //!
-//! A command is judged before it runs, by its arguments and by what the server holds. One with few arguments and without
-//! an `is_long` of its own never takes long. A transaction that may have to run again because others write meanwhile stays
-//! on its loop: beside that loop's own connections it might never end.
+//! The decision is made before a command runs, by its arguments and the server's state. A command
+//! with few arguments and without `is_long` is never long. A transaction stays on its loop if
+//! concurrent writes can make it run again: on a worker, the loop's writes might repeat it forever.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,12 +11,13 @@ use terrace_protocol::Args;
 use super::State;
 use crate::{command::table, shared::Shared};
 
-/// Arguments, keys or connections from which on a command takes long: those of a good tenth of a millisecond.
+/// Number of arguments, keys or connections from which on a command takes long: a good tenth of a
+/// millisecond of work.
 pub(crate) const MANY: usize = 1024;
-/// Bytes of arguments from which on it does.
+/// Bytes of arguments from which on a command takes long.
 const BYTES: usize = 8 << 20;
 
-/// Whether a command takes long. `place` is its place in the table.
+/// Whether a command takes long. `place` is its index in the table.
 pub(super) fn is_long(shared: &Shared, state: &State, args: Args<'_>, place: Option<usize>) -> bool {
     let Some(command) = place.map(|place| table::TABLE[place]) else { return false };
     if !state.authenticated || command.name == "exec" && state.multi.is_none() {
@@ -25,23 +26,23 @@ pub(super) fn is_long(shared: &Shared, state: &State, args: Args<'_>, place: Opt
     if args.len() > MANY || args.bytes() > BYTES {
         return true;
     }
-    // MULTI queues it, which is quickly done; EXEC judges all that is queued.
+    // MULTI only queues it, which is quick; EXEC decides about all queued commands.
     let is_queued = state.multi.is_some() && command.name != "exec";
     !is_queued && command.is_long.is_some_and(|is_long| is_long(shared, state, args))
 }
 
-/// Of a command that goes through all keys: whether there are many.
+/// For commands that visit all keys: whether there are many.
 pub(crate) fn has_many_keys(shared: &Shared, _: &State, _: Args<'_>) -> bool {
     shared.store.len() > MANY as u64
 }
 
-/// Of a command that describes all connections: whether there are many.
+/// For commands that describe all connections: whether there are many.
 pub(crate) fn has_many_clients(shared: &Shared, _: &State, _: Args<'_>) -> bool {
     shared.clients.len() > MANY
 }
 
-/// Of a command that changes several keys as one: whether it may have to wait until a long one has done so.
+/// For commands that change several keys atomically: whether a long command may make them wait.
 pub(crate) fn may_wait(shared: &Shared, _: &State, _: Args<'_>) -> bool {
-    // ORDER: Relaxed: if it comes a moment late, one command waits on its loop.
+    // ORDER: Relaxed: if the value is a moment old, one command waits on its loop.
     shared.long_commands.load(Relaxed) > 0
 }

@@ -1,21 +1,23 @@
-//! One command: found, admitted, queued or executed, and its error written.
+//! Runs one command: looks it up, checks whether it may run, queues or executes it, and writes its
+//! error.
 
 use terrace_protocol::Args;
 
 use super::Flow;
 use crate::command::{Command, Context, Failure, Outcome, Run, flag, is_of_another_type, table};
 
-/// A command that exists and has the right number of arguments.
+/// A command that exists. `place` identifies it in the table.
 #[derive(Clone, Copy)]
 struct Resolved {
     command: &'static Command,
-    /// For [`State::last_command`](super::State).
+    /// As in [`State::last_command`](super::State).
     place: usize,
 }
 
-/// Does what the client sent: queues it inside MULTI, executes it otherwise.
+/// Queues the command inside MULTI, executes it otherwise.
 pub(super) fn dispatch(cx: &mut Context<'_>, args: Args<'_>, place: Option<usize>) {
-    // What a browser sends that was tricked into talking to this port. Whatever follows would be the attacker's.
+    // A browser that was tricked into sending to this port. What follows is under the control of an
+    // attacker.
     if place.is_none() && (args.is(0, "POST") || args.is(0, "HOST:")) {
         cx.state.flow = Flow::Close;
         return;
@@ -24,7 +26,7 @@ pub(super) fn dispatch(cx: &mut Context<'_>, args: Args<'_>, place: Option<usize
         Ok(resolved) if is_queued(cx, resolved.command) => queue(cx, resolved.command, args),
         Ok(resolved) => execute(cx, resolved, args),
         Err(failure) if args.is(0, "EXEC") => {
-            cx.state.forget_transaction();
+            cx.state.clear_transaction();
             let message = failure.message();
             let why = message.strip_prefix(b"ERR ").unwrap_or(message);
             fail(cx, &Failure::of(&[b"EXECABORT Transaction discarded because of: ", why]));
@@ -38,7 +40,7 @@ pub(super) fn dispatch(cx: &mut Context<'_>, args: Args<'_>, place: Option<usize
     }
 }
 
-/// Executes a queued command.
+/// Executes a command that MULTI has queued.
 pub(crate) fn run(cx: &mut Context<'_>, args: Args<'_>) {
     let resolved = resolve(args, table::position(args.name()));
     match resolved.and_then(|resolved| admit(cx, args, resolved).map(|()| resolved)) {
@@ -49,7 +51,7 @@ pub(crate) fn run(cx: &mut Context<'_>, args: Args<'_>) {
 
 fn execute(cx: &mut Context<'_>, Resolved { command, place }: Resolved, args: Args<'_>) {
     let mark = cx.reply.mark();
-    cx.state.tally.executed(1, command.flags);
+    cx.state.tally.count_commands(1, command.flags);
     cx.state.last_command = place;
     let began = cx.state.counters.begin(place, command);
     let outcome = call(cx, command, args);
@@ -70,10 +72,10 @@ fn call(cx: &mut Context<'_>, command: &Command, args: Args<'_>) -> Outcome {
 }
 
 fn fail(cx: &mut Context<'_>, failure: &Failure) {
-    cx.state.failed(&mut cx.reply, failure.message());
+    cx.state.reply_error(&mut cx.reply, failure.message());
 }
 
-/// Finds the command. Whether it may run now, [`admit`] says.
+/// Looks up the command. [`admit`] decides whether it may run now.
 fn resolve(args: Args<'_>, place: Option<usize>) -> Result<Resolved, Failure> {
     let Some(place) = place else { return Err(unknown(args)) };
     let command = table::TABLE[place];
@@ -95,11 +97,11 @@ fn resolve(args: Args<'_>, place: Option<usize>) -> Result<Resolved, Failure> {
     Ok(Resolved { command: &command.subcommands[nth], place: place | (nth + 1) << 16 })
 }
 
-/// Whether a command may run, or be queued, now. Counts it if not.
+/// Whether a command may run, or be queued, now. Counts a rejection.
 fn admit(cx: &Context<'_>, args: Args<'_>, resolved: Resolved) -> Outcome {
     let admitted = check(cx, args, resolved);
     if admitted.is_err() {
-        cx.state.counters.rejected(resolved.place);
+        cx.state.counters.record_rejection(resolved.place);
     }
     admitted
 }
@@ -117,7 +119,8 @@ fn check(cx: &Context<'_>, args: Args<'_>, Resolved { command, place }: Resolved
     Ok(())
 }
 
-/// Inside MULTI everything waits for EXEC but what ends the transaction, or could not be in it.
+/// Whether the command waits for EXEC. Inside MULTI all do, except those that end the transaction
+/// or cannot be part of one.
 fn is_queued(cx: &Context<'_>, command: &Command) -> bool {
     cx.state.multi.is_some()
         && !["exec", "discard", "multi", "watch", "quit", "reset"].contains(&command.name)
@@ -131,7 +134,7 @@ fn queue(cx: &mut Context<'_>, command: &Command, args: Args<'_>) {
     }
 }
 
-/// How much of what the client sent an error repeats, bytes.
+/// Maximum number of bytes of a request that an error quotes.
 const QUOTED: usize = 128;
 
 fn unknown(args: Args<'_>) -> Failure {
@@ -158,7 +161,7 @@ fn unknown(args: Args<'_>) -> Failure {
     ])
 }
 
-/// As much of a text as Redis prints: up to 128 bytes, and up to a NUL.
+/// The part of a text that Redis prints in errors: up to 128 bytes, and up to a NUL.
 fn printed(text: &[u8]) -> &[u8] {
     cut(text, QUOTED)
 }

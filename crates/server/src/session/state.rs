@@ -1,4 +1,4 @@
-//! What is one connection's own.
+//! The state of one connection.
 
 use std::{
     collections::HashMap,
@@ -16,35 +16,35 @@ use crate::{
     stats::{Counters, Tally},
 };
 
-/// A connection's protocol, rights, transaction and counts.
+/// The protocol, authentication, transaction and counts of one connection.
 pub struct State {
-    /// Its entry in the registry.
+    /// The connection's entry in the registry.
     pub client: Arc<Client>,
-    /// Whether it gave the password, or none was asked for when it came.
+    /// Whether the client gave the password, or none was configured when it connected.
     pub authenticated: bool,
-    /// How often it has lost its rights by RESET, and how many bytes of output there were before
-    /// the last time.
+    /// How often RESET has removed the authentication, and the length of the output before the last
+    /// time.
     pub(crate) resets: (u64, usize),
-    /// Whether it speaks RESP3.
+    /// Whether the client uses RESP3.
     pub resp3: bool,
-    /// What happens after the current command.
+    /// The next step after the current command.
     pub flow: Flow,
-    /// What it has done.
+    /// Counts of the client's commands.
     pub tally: Tally,
-    /// What all connections of its event loop have done, by command.
+    /// Counters by command: those of the thread that executes this session.
     pub(crate) counters: Arc<Counters>,
-    /// The commands it queues.
+    /// The transaction that MULTI has begun.
     pub(crate) multi: Option<Multi>,
-    /// The keys it watches, each as it was when it began to.
+    /// The watched keys, each with its version at WATCH.
     pub(crate) watched: HashMap<Vec<u8>, Version>,
-    /// The last command: its place in the table, and its subcommand's place plus one above 16 bits.
+    /// The last command: its index in the table, and above 16 bits its subcommand's index plus one.
     pub(crate) last_command: usize,
 }
 
 impl State {
     pub(super) fn new(shared: &Shared, peer: Peer, now_ms: u64, counters: Arc<Counters>) -> State {
         State {
-            client: shared.clients.enter(peer, now_ms),
+            client: shared.clients.add(peer, now_ms),
             authenticated: shared.config.password().is_empty(),
             resets: (0, 0),
             resp3: false,
@@ -57,33 +57,33 @@ impl State {
         }
     }
 
-    /// Whether a command may be executed at once: the client is known, and queues nothing.
+    /// Whether commands are executed at once: the client is authenticated and not inside MULTI.
     pub(super) fn is_plain(&self) -> bool {
         self.authenticated && self.multi.is_none()
     }
 
-    /// Answers with an error, and counts it.
-    pub(super) fn failed(&mut self, reply: &mut Reply<'_>, message: &[u8]) {
+    /// Replies with an error, and counts it.
+    pub(super) fn reply_error(&mut self, reply: &mut Reply<'_>, message: &[u8]) {
         self.tally.errors += 1;
-        self.counters.error(message);
+        self.counters.record_error(message);
         reply.error(message);
     }
 
-    /// Chooses the protocol.
+    /// Sets the protocol version.
     pub fn set_resp3(&mut self, resp3: bool) {
         self.resp3 = resp3;
     }
 
-    /// Neither queues nor watches any more.
-    pub fn forget_transaction(&mut self) {
+    /// Forgets the queued commands and the watched keys.
+    pub fn clear_transaction(&mut self) {
         self.multi = None;
         self.watched = HashMap::new();
     }
 
-    /// RESET: as it was when the client came, but for its number. `output` is how many bytes of
-    /// output there are.
+    /// RESET: restores the state of a new connection, except its id. `output` is the current length
+    /// of the output.
     pub fn reset(&mut self, shared: &Shared, output: usize) {
-        self.forget_transaction();
+        self.clear_transaction();
         self.resp3 = false;
         let authenticated = shared.config.password().is_empty();
         if self.authenticated && !authenticated {
@@ -91,19 +91,19 @@ impl State {
         }
         self.authenticated = authenticated;
         self.client.names(|names| names.name.clear());
-        // ORDER: Relaxed: notes for CLIENT LIST.
+        // ORDER: Relaxed: for CLIENT LIST only.
         self.client.no_evict.store(false, Relaxed);
         self.client.no_touch.store(false, Relaxed);
     }
 
-    /// Shows others what has changed, in the registry.
+    /// Copies the state that CLIENT LIST shows to the registry.
     pub fn publish(&self, now_ms: u64) {
         let client = &self.client;
-        // ORDER: Relaxed, all: figures for CLIENT LIST.
+        // ORDER: Relaxed, all: for CLIENT LIST only.
         client.queued.store(self.multi.as_ref().map_or(0, |multi| multi.len() + 1), Relaxed);
         client.watched.store(self.watched.len(), Relaxed);
         client.protocol.store(if self.resp3 { 3 } else { 2 }, Relaxed);
-        client.ran(self.last_command, now_ms);
+        client.record_command(self.last_command, now_ms);
         client.tally.show(self.tally);
     }
 }

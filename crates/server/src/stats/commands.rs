@@ -1,12 +1,11 @@
-//! What each command was asked for, and what it took: INFO's sections commandstats, latencystats
-//! and errorstats.
+//! Calls, errors and latencies by command: INFO's sections commandstats, latencystats and
+//! errorstats.
 //!
-//! Each event loop has a set of counters that only its thread writes, with plain loads and stores,
-//! so that no two threads contend for a line. Readers add up all sets. CONFIG RESETSTAT remembers
-//! the sums of its time, and they are subtracted from then on.
+//! Each thread that executes commands has its own set of counters. Only that thread writes them,
+//! with plain loads and stores, so threads never contend for a line. Readers add up all sets.
+//! CONFIG RESETSTAT stores the current sums as a baseline, which is subtracted from then on.
 //!
-//! Commands that are quick are timed once in [`SAMPLE`] calls, the first one included; the others
-//! always.
+//! Of quick commands, one call in [`SAMPLE`] is timed, including the first; of others, every call.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -18,23 +17,23 @@ use crate::{
     net::{BOUNDS, precise_ns},
 };
 
-/// One call of a quick command in so many is timed.
+/// One in this many calls of a quick command is timed.
 const SAMPLE: u64 = 64;
 
-/// Buckets of a command's latencies: those up to each of [`BOUNDS`], and one above.
+/// Buckets of a command's latency histogram: one up to each of [`BOUNDS`], and one above.
 const BUCKETS: usize = BOUNDS.len() + 1;
 
-/// Codes that error replies begin with. Any other counts as the first.
+/// Codes of error replies. An unknown code counts as the first.
 pub(crate) const ERROR_CODES: [&str; 7] =
     ["ERR", "EXECABORT", "NOAUTH", "NOPROTO", "OOM", "READONLY", "WRONGPASS"];
 
-/// The counters that one thread writes.
+/// The counters of one thread.
 pub(crate) struct Counters {
     commands: Box<[Slot]>,
     errors: [AtomicU64; ERROR_CODES.len()],
 }
 
-/// One command's counters. A line of its own for what each call writes.
+/// One command's counters. The frequently written ones share a line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot {
@@ -61,7 +60,7 @@ impl Default for Slot {
 
 /// Adds to a counter that only this thread writes.
 fn add(counter: &AtomicU64, n: u64) {
-    // ORDER: Relaxed: counters to look at.
+    // ORDER: Relaxed: a statistic.
     counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
 }
 
@@ -75,7 +74,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Counts one call, and says when it began if it is to be timed. `place` is as in
+    /// Counts one call. Returns the start time if the call is timed. `place` is as in
     /// [`State::last_command`](crate::session::State).
     pub(crate) fn begin(&self, place: usize, command: &Command) -> Option<u64> {
         let slot = &self.commands[table::number(place)];
@@ -85,57 +84,56 @@ impl Counters {
         (calls.is_multiple_of(SAMPLE) || !is_quick(command)).then(precise_ns)
     }
 
-    /// Notes the end of a call.
+    /// Records the end of a call.
     pub(crate) fn end(&self, place: usize, began: Option<u64>, failed: bool) {
         let slot = &self.commands[table::number(place)];
         if let Some(began) = began {
-            slot.took(1, precise_ns().saturating_sub(began));
+            slot.record_latency(1, precise_ns().saturating_sub(began));
         }
         if failed {
             add(&slot.failed, 1);
         }
     }
 
-    /// When commands that run together begin, of which the first is at `place`, if they are to be
-    /// timed.
-    pub(crate) fn begin_together(&self, place: usize, count: usize) -> Option<u64> {
+    /// The start time of a group of commands, if it is timed. `place` is that of the first command.
+    pub(crate) fn begin_group(&self, place: usize, count: usize) -> Option<u64> {
         // ORDER: Relaxed: only this thread writes it.
         let calls = self.commands[table::number(place)].calls.load(Relaxed);
         let is_sampled = calls.is_multiple_of(SAMPLE) || calls % SAMPLE + count as u64 > SAMPLE;
         is_sampled.then(precise_ns)
     }
 
-    /// Counts commands that ran together, each with an equal share of the time.
-    pub(crate) fn end_together(&self, places: &[usize], began: Option<u64>) {
-        let took = began.map(|began| precise_ns().saturating_sub(began) / (places.len() as u64).max(1));
+    /// Counts a group of commands, each with an equal share of the time.
+    pub(crate) fn end_group(&self, places: &[usize], began: Option<u64>) {
+        let ns_each = began.map(|began| precise_ns().saturating_sub(began) / (places.len() as u64).max(1));
         for run in places.chunk_by(|one, other| one == other) {
             let (slot, count) = (&self.commands[table::number(run[0])], run.len() as u64);
             add(&slot.calls, count);
-            if let Some(ns) = took {
-                slot.took(count, ns);
+            if let Some(ns) = ns_each {
+                slot.record_latency(count, ns);
             }
         }
     }
 
-    /// Counts a call that failed, beside [`Counters::end_together`].
-    pub(crate) fn failed(&self, place: usize) {
+    /// Counts a failed call of a group, in addition to [`Counters::end_group`].
+    pub(crate) fn record_failure(&self, place: usize) {
         add(&self.commands[table::number(place)].failed, 1);
     }
 
-    /// Counts a command that was refused before it ran.
-    pub(crate) fn rejected(&self, place: usize) {
+    /// Counts a command that was rejected before it ran.
+    pub(crate) fn record_rejection(&self, place: usize) {
         add(&self.commands[table::number(place)].rejected, 1);
     }
 
     /// Counts an error reply by its code.
-    pub(crate) fn error(&self, message: &[u8]) {
+    pub(crate) fn record_error(&self, message: &[u8]) {
         let code = message.split(|byte| *byte == b' ').next().unwrap_or_default();
         let nth = ERROR_CODES.iter().position(|known| known.as_bytes() == code).unwrap_or(0);
         add(&self.errors[nth], 1);
     }
 
     fn read(&self) -> Sums {
-        // ORDER: Relaxed, all: counters to look at.
+        // ORDER: Relaxed, all: statistics.
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         let sum = |slot: &Slot| Sum {
             calls: read(&slot.calls),
@@ -150,14 +148,14 @@ impl Counters {
 }
 
 impl Slot {
-    fn took(&self, calls: u64, ns: u64) {
+    fn record_latency(&self, calls: u64, ns: u64) {
         add(&self.timed, calls);
         add(&self.timed_ns, calls * ns);
         add(&self.latencies[BOUNDS.partition_point(|&bound| bound < ns)], calls);
     }
 }
 
-/// Whether a call may take less time than reading the clock twice.
+/// Whether a call may take less time than two readings of the clock.
 fn is_quick(command: &Command) -> bool {
     matches!(command.run, Run::Read(_)) || command.as_put.is_some() || command.has(flag::FAST)
 }
@@ -186,7 +184,7 @@ impl Sum {
     const ZERO: Sum =
         Sum { calls: 0, timed: 0, timed_ns: 0, failed: 0, rejected: 0, latencies: [0; BUCKETS] };
 
-    fn with(&mut self, other: &Sum, each: fn(u64, u64) -> u64) {
+    fn combine(&mut self, other: &Sum, each: fn(u64, u64) -> u64) {
         for (one, other) in [
             (&mut self.calls, other.calls),
             (&mut self.timed, other.timed),
@@ -201,18 +199,18 @@ impl Sum {
         }
     }
 
-    /// Microseconds of a call on average, by the calls that were timed.
+    /// Average time of the timed calls, in microseconds.
     pub(crate) fn usec_per_call(&self) -> f64 {
         if self.timed == 0 { 0.0 } else { self.timed_ns as f64 / self.timed as f64 / 1000.0 }
     }
 
-    /// Microseconds of all calls.
+    /// Estimated time of all calls, in microseconds.
     pub(crate) fn usec(&self) -> u64 {
         (self.usec_per_call() * self.calls as f64) as u64
     }
 
-    /// The latency in microseconds that a share of the calls stays within, up to the width of a
-    /// bucket; `None` if no call was timed.
+    /// The latency in microseconds that this percentage of the calls stays within, to the precision
+    /// of a bucket. `None` if no call was timed.
     pub(crate) fn percentile_usec(&self, percent: f64) -> Option<f64> {
         let all: u64 = self.latencies.iter().sum();
         let wanted = (all as f64 * percent / 100.0).ceil().max(1.0) as u64;
@@ -231,8 +229,8 @@ impl Sums {
         Sums { commands: vec![Sum::ZERO; table::numbers()], errors: [0; ERROR_CODES.len()] }
     }
 
-    fn with(mut self, other: &Sums, each: fn(u64, u64) -> u64) -> Sums {
-        self.commands.iter_mut().zip(&other.commands).for_each(|(one, other)| one.with(other, each));
+    fn combine(mut self, other: &Sums, each: fn(u64, u64) -> u64) -> Sums {
+        self.commands.iter_mut().zip(&other.commands).for_each(|(one, other)| one.combine(other, each));
         self.errors.iter_mut().zip(other.errors).for_each(|(one, other)| *one = each(*one, other));
         self
     }
@@ -243,67 +241,67 @@ pub(crate) struct CommandStats(Mutex<Sets>);
 
 struct Sets {
     live: Vec<Arc<Counters>>,
-    /// What those had counted that are gone.
-    left: Sums,
-    /// What all had counted at the last CONFIG RESETSTAT.
-    forgotten: Sums,
+    /// Sums of the sets that were removed.
+    removed: Sums,
+    /// Sums at the last CONFIG RESETSTAT.
+    baseline: Sums,
 }
 
 impl Default for CommandStats {
     fn default() -> Self {
-        CommandStats(Mutex::new(Sets { live: Vec::new(), left: Sums::zero(), forgotten: Sums::zero() }))
+        CommandStats(Mutex::new(Sets { live: Vec::new(), removed: Sums::zero(), baseline: Sums::zero() }))
     }
 }
 
 impl CommandStats {
-    /// A new set, for one thread to write.
-    pub(crate) fn enter(&self) -> Arc<Counters> {
+    /// Adds a set of counters for one thread.
+    pub(crate) fn add_set(&self) -> Arc<Counters> {
         let counters = Arc::new(Counters::default());
         self.lock().live.push(Arc::clone(&counters));
         counters
     }
 
-    /// Gives a set back. What it has counted stays.
-    pub(crate) fn leave(&self, counters: &Arc<Counters>) {
+    /// Removes a set. Its counts are kept.
+    pub(crate) fn remove_set(&self, counters: &Arc<Counters>) {
         let mut sets = self.lock();
         let before = sets.live.len();
         sets.live.retain(|set| !Arc::ptr_eq(set, counters));
         if sets.live.len() < before {
-            let left = std::mem::replace(&mut sets.left, Sums::zero());
-            sets.left = left.with(&counters.read(), u64::wrapping_add);
+            let removed = std::mem::replace(&mut sets.removed, Sums::zero());
+            sets.removed = removed.combine(&counters.read(), u64::wrapping_add);
         }
     }
 
-    /// What was counted since the start or CONFIG RESETSTAT.
+    /// Sums since the start or CONFIG RESETSTAT.
     pub(crate) fn read(&self) -> Sums {
         let sets = self.lock();
-        sets.sums().with(&sets.forgotten, u64::wrapping_sub)
+        sets.sums().combine(&sets.baseline, u64::wrapping_sub)
     }
 
-    /// CONFIG RESETSTAT: begins to count at zero.
-    pub(crate) fn forget(&self) {
+    /// CONFIG RESETSTAT: starts again from zero.
+    pub(crate) fn reset(&self) {
         let mut sets = self.lock();
-        sets.forgotten = sets.sums();
+        sets.baseline = sets.sums();
     }
 
-    /// Calls of all commands since the start, whatever was forgotten.
+    /// Calls of all commands since the start; CONFIG RESETSTAT does not change it.
     pub(crate) fn calls(&self) -> u64 {
-        // ORDER: Relaxed: counters to look at.
+        // ORDER: Relaxed: statistics.
         let calls = |set: &Counters| set.commands.iter().map(|slot| slot.calls.load(Relaxed)).sum::<u64>();
         let sets = self.lock();
-        let left: u64 = sets.left.commands.iter().map(|sum| sum.calls).sum();
-        sets.live.iter().map(|set| calls(set)).fold(left, u64::wrapping_add)
+        let removed: u64 = sets.removed.commands.iter().map(|sum| sum.calls).sum();
+        sets.live.iter().map(|set| calls(set)).fold(removed, u64::wrapping_add)
     }
 
     fn lock(&self) -> MutexGuard<'_, Sets> {
-        // A set more or less and a sum replaced whole: a panic elsewhere leaves nothing half done.
+        // Sets are added and sums replaced whole, so a panic elsewhere leaves no partial change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Sets {
     fn sums(&self) -> Sums {
-        self.live.iter().fold(self.left.clone(), |sums, set| sums.with(&set.read(), u64::wrapping_add))
+        self.live.iter().fold(self.removed.clone(), |sums, set| sums.combine(&set.read(), u64::wrapping_add))
     }
 }
 
@@ -316,32 +314,32 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_a_set_that_left_stay() {
+    fn removed_set_keeps_its_counts() {
         let stats = CommandStats::default();
-        let (one, other) = (stats.enter(), stats.enter());
-        one.end_together(&[get(), get()], None);
-        other.rejected(get());
-        other.error(b"NOAUTH no");
-        other.error(b"SURPRISE");
-        stats.leave(&one);
-        stats.leave(&one);
+        let (one, other) = (stats.add_set(), stats.add_set());
+        one.end_group(&[get(), get()], None);
+        other.record_rejection(get());
+        other.record_error(b"NOAUTH no");
+        other.record_error(b"SURPRISE");
+        stats.remove_set(&one);
+        stats.remove_set(&one);
         let sums = stats.read();
         let sum = &sums.commands[table::number(get())];
         assert_eq!((sum.calls, sum.rejected, sum.usec()), (2, 1, 0));
         assert_eq!(sums.errors, [1, 0, 1, 0, 0, 0, 0]);
         assert_eq!(stats.calls(), 2);
-        stats.forget();
+        stats.reset();
         assert_eq!(stats.read(), Sums::zero());
-        other.end_together(&[get()], None);
+        other.end_group(&[get()], None);
         assert_eq!(stats.read().commands[table::number(get())].calls, 1);
     }
 
     #[test]
-    fn percentiles_come_from_the_timed_calls() {
+    fn percentiles_use_timed_calls() {
         let slot = Slot::default();
-        slot.took(98, 1000);
-        slot.took(1, 100_000);
-        slot.took(1, u64::MAX / 4);
+        slot.record_latency(98, 1000);
+        slot.record_latency(1, 100_000);
+        slot.record_latency(1, u64::MAX / 4);
         let mut sum = Sum::ZERO;
         sum.latencies = slot.latencies.each_ref().map(|count| count.load(Relaxed));
         let [p50, p99, p100] = [50.0, 99.0, 100.0].map(|percent| sum.percentile_usec(percent).unwrap());
@@ -355,7 +353,7 @@ mod tests {
     #[test]
     fn quick_calls_are_sampled_and_scaled() {
         let (stats, place) = (CommandStats::default(), get());
-        let counters = stats.enter();
+        let counters = stats.add_set();
         let timed = (0..2 * SAMPLE).filter(|_| {
             let began = counters.begin(place, table::TABLE[place]);
             counters.end(place, began.map(|_| 0), false);

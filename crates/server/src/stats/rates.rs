@@ -1,4 +1,4 @@
-//! Operations and bytes a second, over the last seconds: INFO's `instantaneous_*`.
+//! Operations and bytes per second over the last two seconds: INFO's `instantaneous_*`.
 
 use std::{
     collections::VecDeque,
@@ -8,7 +8,7 @@ use std::{
 /// Totals at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// Milliseconds on a clock that never goes back.
+    /// Milliseconds on the monotonic clock.
     pub(crate) at_ms: u64,
     pub(crate) commands: u64,
     pub(crate) bytes_in: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Totals {
 #[derive(Debug, Default)]
 pub(crate) struct Rates(Mutex<VecDeque<Totals>>);
 
-/// What happens in a second.
+/// Rates per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct PerSecond {
     pub(crate) commands: u64,
@@ -27,12 +27,12 @@ pub(crate) struct PerSecond {
     pub(crate) bytes_out: f64,
 }
 
-/// Totals that are kept; eight a quarter of a second apart span two seconds.
+/// Number of totals kept. At four a second, eight span nearly two seconds.
 const KEPT: usize = 8;
 
 impl Rates {
-    /// Notes the totals, a few times a second.
-    pub(crate) fn note(&self, now: Totals) {
+    /// Records the totals, a few times a second.
+    pub(crate) fn record(&self, now: Totals) {
         let mut kept = self.lock();
         if kept.len() == KEPT {
             kept.pop_front();
@@ -40,12 +40,12 @@ impl Rates {
         kept.push_back(now);
     }
 
-    /// CONFIG RESETSTAT: begins anew.
-    pub(crate) fn forget(&self) {
+    /// CONFIG RESETSTAT: starts again.
+    pub(crate) fn clear(&self) {
         self.lock().clear();
     }
 
-    /// The rates between the oldest and the newest totals that are kept.
+    /// The rates between the oldest and the newest totals kept.
     pub(crate) fn per_second(&self) -> PerSecond {
         let kept = self.lock();
         let (Some(first), Some(last)) = (kept.front(), kept.back()) else { return PerSecond::default() };
@@ -62,7 +62,7 @@ impl Rates {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Totals>> {
-        // One element more or less: a panic elsewhere leaves nothing half done.
+        // Pushes and pops are complete or not done: a panic elsewhere leaves no inconsistent state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -72,18 +72,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_span_what_is_kept() {
+    fn rates_span_the_kept_totals() {
         let rates = Rates::default();
         assert_eq!(rates.per_second(), PerSecond::default());
         for tick in 0..20 {
             let (at_ms, commands) = (tick * 250, tick * tick);
-            rates.note(Totals { at_ms, commands, bytes_in: tick * 1000, bytes_out: 0 });
+            rates.record(Totals { at_ms, commands, bytes_in: tick * 1000, bytes_out: 0 });
         }
         // From tick 12 to tick 19.
         let expected = ((19 * 19 - 12 * 12) as f64 / 1.75) as u64;
         assert_eq!(rates.per_second(), PerSecond { commands: expected, bytes_in: 4000.0, bytes_out: 0.0 });
-        rates.forget();
-        rates.note(Totals { at_ms: 9000, ..Totals::default() });
+        rates.clear();
+        rates.record(Totals { at_ms: 9000, ..Totals::default() });
         assert_eq!(rates.per_second(), PerSecond::default());
     }
 }

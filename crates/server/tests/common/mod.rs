@@ -1,4 +1,4 @@
-//! A server in this process, and clients that speak bytes.
+//! A server in this process, and clients that send and receive raw bytes.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::{
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use terrace::Store;
 use terrace_server::{config::Config, net::Listeners, server::Server, shared::Shared};
 
-/// A server that ends with the test.
+/// A running server that stops when dropped.
 pub(crate) struct Running {
     server: Option<Server>,
     pub(crate) shared: Arc<Shared>,
@@ -22,7 +22,7 @@ pub(crate) struct Running {
     pub(crate) port: u16,
 }
 
-/// What no answer takes longer than, unless something hangs.
+/// No reply takes longer, unless the server hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A port that was free a moment ago.
@@ -31,7 +31,7 @@ pub(crate) fn free_port() -> u16 {
 }
 
 impl Running {
-    /// With these settings, a Unix socket, and a TCP port.
+    /// Starts a server with these settings, a Unix socket and a TCP port.
     pub(crate) fn start(settings: &[(&str, &str)]) -> Running {
         let store = Store::options().anonymous().size(terrace::ByteSize::mib(512)).create().unwrap();
         Running::start_with(store, settings)
@@ -39,10 +39,10 @@ impl Running {
 
     /// As [`Running::start`], over this store.
     pub(crate) fn start_with(store: Store, settings: &[(&str, &str)]) -> Running {
-        // The path of a socket has 107 bytes at most, which TMPDIR may have used up.
+        // The path of a socket has at most 107 bytes, and TMPDIR may be long.
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let socket = directory.path().join("socket").to_string_lossy().into_owned();
-        // Between finding a port free and taking it, another test may take it.
+        // Another test may take the port between this check and the bind.
         for _ in 0..50 {
             let port = free_port();
             let config = Config::default();
@@ -75,7 +75,7 @@ impl Running {
         stream
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Asks the server to stop, and waits until it has.
     pub(crate) fn stop(&mut self) {
         if let Some(server) = self.server.take() {
             server.stopper().stop();
@@ -83,7 +83,7 @@ impl Running {
         }
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the server has stopped by itself.
     pub(crate) fn wait(&mut self) {
         self.server.take().unwrap().wait().unwrap();
     }
@@ -95,20 +95,20 @@ impl Drop for Running {
     }
 }
 
-/// Sends `request`, and reads as many bytes as `answer` has, which they must be.
+/// Sends `request`, and checks that the reply begins with `answer`.
 pub(crate) fn ask(stream: &mut (impl Read + Write), request: &[u8], answer: &[u8]) {
     stream.write_all(request).unwrap();
     expect(stream, answer);
 }
 
-/// Reads as many bytes as `answer` has, which they must be.
+/// Reads as many bytes as `answer` has, and checks that they are equal.
 pub(crate) fn expect(stream: &mut impl Read, answer: &[u8]) {
     let mut found = vec![0; answer.len()];
     stream.read_exact(&mut found).unwrap();
     assert_eq!(String::from_utf8_lossy(&found), String::from_utf8_lossy(answer));
 }
 
-/// Reads until the other end closes. A connection that is reset has been closed too.
+/// Reads until the other end closes or resets the connection.
 pub(crate) fn rest(stream: &mut impl Read) -> Vec<u8> {
     let mut found = Vec::new();
     let mut buffer = [0; 4096];
@@ -122,7 +122,7 @@ pub(crate) fn rest(stream: &mut impl Read) -> Vec<u8> {
     }
 }
 
-/// A command as an array of bulk strings.
+/// Encodes a command as an array of bulk strings.
 pub(crate) fn command(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {

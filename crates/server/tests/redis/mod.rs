@@ -1,4 +1,4 @@
-//! A redis-server of this machine, on a socket of its own, and just enough of a client for it.
+//! A redis-server process on a Unix socket of its own, and a minimal client for it.
 
 use std::{
     io::{Read, Write},
@@ -9,10 +9,10 @@ use std::{
 
 use tempfile::TempDir;
 
-/// No answer takes longer than this, unless something hangs.
+/// No reply takes longer, unless the server hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Ends with the value.
+/// A redis-server process; dropping the value kills it.
 pub(crate) struct Redis {
     process: Child,
     directory: TempDir,
@@ -24,7 +24,8 @@ pub(crate) struct Connection {
 }
 
 impl Redis {
-    /// Starts one; `None`, and a message, if there is no redis-server on this machine. It has no port, which another program could have taken.
+    /// Starts redis-server. Returns `None` and prints a message if it is not installed. It has no
+    /// TCP port, because another program could take that.
     #[expect(clippy::print_stderr, reason = "a skipped test must be seen")]
     pub(crate) fn start() -> Option<Redis> {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -32,7 +33,7 @@ impl Redis {
             .args(["--save", "", "--databases", "1", "--proto-max-bulk-len", "64mb", "--port", "0"])
             .arg("--unixsocket")
             .arg(directory.path().join("socket"))
-            // Commands of other types, so that they are as unknown as here.
+            // Terrace does not know commands of other types; make them unknown here too.
             .args(["hset", "lpush", "zadd"].map(|name| ["--rename-command", name, ""]).concat())
             .stdout(Stdio::null())
             .current_dir(directory.path())
@@ -44,7 +45,7 @@ impl Redis {
             return None;
         };
         let mut redis = Redis { process, directory };
-        redis.wait_until_it_answers();
+        redis.wait_until_it_accepts();
         Some(redis)
     }
 
@@ -53,7 +54,7 @@ impl Redis {
     }
 
     #[allow(clippy::disallowed_methods, reason = "nothing tells when redis-server listens")]
-    fn wait_until_it_answers(&mut self) {
+    fn wait_until_it_accepts(&mut self) {
         let start = Instant::now();
         while self.stream().is_err() {
             let ended = self.process.try_wait().unwrap();
@@ -99,7 +100,7 @@ impl Connection {
         replies
     }
 
-    /// Sends bytes and returns everything until the other side closes.
+    /// Sends bytes and returns everything until the server closes the connection.
     pub(crate) fn ask_last(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.stream.write_all(bytes).expect("redis-server takes commands");
         let mut reply = Vec::new();
@@ -108,7 +109,7 @@ impl Connection {
     }
 }
 
-/// A command as an array of bulk strings.
+/// Encodes a command as an array of bulk strings.
 pub(crate) fn encode(command: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
     for arg in command {
@@ -119,7 +120,7 @@ pub(crate) fn encode(command: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// The replies that `bytes` is made of.
+/// Splits `bytes` into replies.
 pub(crate) fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut replies = Vec::new();
     while let Some(len) = frame(bytes) {
@@ -130,7 +131,7 @@ pub(crate) fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     replies
 }
 
-/// The length of the reply at the front, if it is whole.
+/// The length of the first reply, if it is complete.
 fn frame(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     let number = || std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<i64>().ok();

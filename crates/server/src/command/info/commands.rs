@@ -3,7 +3,7 @@
 use super::*;
 use crate::stats::{ERROR_CODES, Sum};
 
-/// How often each command was called, and what it took. Commands that nobody sent have no line.
+/// Calls of each command and their time. A command that no client sent has no line.
 pub(super) fn calls(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
     let was_sent = |sum: &Sum| sum.calls + sum.failed + sum.rejected > 0;
     let sums = cx.shared.stats.commands.read().commands;
@@ -20,14 +20,14 @@ pub(super) fn calls(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt
     })
 }
 
-/// Error replies by their code.
+/// Error replies by code.
 pub(super) fn errors(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
     let errors = cx.shared.stats.commands.read().errors;
     let seen = ERROR_CODES.iter().zip(errors).filter(|(_, count)| *count > 0);
     seen.into_iter().try_for_each(|(code, count)| write!(out, "errorstat_{code}:count={count}\r\n"))
 }
 
-/// How long calls take, by percentile.
+/// Latencies of calls, by percentile.
 pub(super) fn latencies(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
     let sums = cx.shared.stats.commands.read().commands;
     table::names().zip(sums).try_for_each(|(name, sum)| {

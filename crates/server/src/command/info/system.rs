@@ -1,8 +1,8 @@
-//! What the system says of this process: the section CPU, and figures of others.
+//! Data from the operating system: the section CPU, and fields of other sections.
 
 use super::*;
 
-/// The section CPU: seconds that the process has run.
+/// The section CPU: seconds of CPU time of the process.
 pub(super) fn cpu(out: &mut String, _: &Context<'_>, _: &Figures) -> std::fmt::Result {
     let [user, system, user_children, system_children] = seconds();
     fields(
@@ -16,11 +16,11 @@ pub(super) fn cpu(out: &mut String, _: &Context<'_>, _: &Figures) -> std::fmt::R
     )
 }
 
-/// Seconds in user mode and in the kernel, of this process and of its children that have ended:
-/// fields 14 to 17 of proc_pid_stat(5). Zeros where there is no such file.
+/// CPU seconds in user mode and in the kernel, of this process and of its reaped children: fields
+/// 14 to 17 of proc_pid_stat(5). Zeros if there is no such file.
 fn seconds() -> [f64; 4] {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The second field is the program's name in parentheses, and may hold anything.
+    // The second field is the program's name in parentheses, and may contain any character.
     let fields: Vec<&str> =
         text.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
     let tick = 1.0 / rustix::param::clock_ticks_per_second() as f64;
@@ -35,22 +35,22 @@ pub(super) fn kernel() -> String {
     parts.map(|part| part.to_string_lossy().into_owned()).join(" ")
 }
 
-/// The program's file.
+/// Path of the running program.
 pub(super) fn executable() -> String {
     std::env::current_exe().map_or(String::new(), |path| path.display().to_string())
 }
 
-/// Bytes of memory of this process that are in RAM.
+/// Resident memory of this process, bytes.
 pub(super) fn resident_bytes() -> u64 {
     kibibytes("/proc/self/status", "VmRSS:")
 }
 
-/// Bytes of memory of the machine.
+/// Memory of the machine, bytes.
 pub(super) fn memory_bytes() -> u64 {
     kibibytes("/proc/meminfo", "MemTotal:")
 }
 
-/// A figure in KiB from one of the kernel's files, in bytes; 0 where there is no such file.
+/// A value in KiB from a file of the kernel, in bytes; 0 if there is no such file.
 fn kibibytes(file: &str, name: &str) -> u64 {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
