@@ -1,4 +1,4 @@
-//! `engine::direct`, a whole store: records, expiry, swaps, batches.
+//! `engine::direct`, a complete store: records, expiry, swaps, batches.
 
 use super::expiring::{self, Time};
 use super::options::{REBOOTED, is_unmade, options, refused_after_reboot, shared};
@@ -15,13 +15,13 @@ type Store<M> = Direct<Clht<M, Bytes<EngineKey>>>;
 /// The engine.
 pub struct DirectEngine;
 
-/// Values longer than what a record holds lie in memory of their own.
+/// Length of values that do not fit into the record's block.
 const LONG: usize = 4100;
 const HEAD: usize = 16;
-/// Versions, modulo 60, whose records are about as long as a batch's descriptor.
+/// Versions modulo 60 whose records are about as long as a batch's descriptor.
 const AS_DESCRIPTORS: [u64; 4] = [7, 15, 23, 31];
 
-/// Background work that removes what has expired.
+/// Background work that removes expired entries.
 pub(super) const SWEEP: Op = Op::Background(1);
 
 const MIX: Mix =
@@ -31,7 +31,7 @@ impl Target for DirectEngine {
     const NAME: &'static str = "direct";
     const BYTES: (usize, usize) = (96 << 10, 96 << 10);
     const SNAPSHOTS: bool = true;
-    type Subject<M: MappedMedium> = Engineered<M>;
+    type Subject<M: MappedMedium> = EngineUnderTest<M>;
 
     fn plan(seed: u64) -> Plan {
         let mut dice = Dice::new(seed);
@@ -46,7 +46,7 @@ impl Target for DirectEngine {
         let before = draw(&mut dice, count);
         let count = 4 + dice.roll(14) as usize;
         let ops = draw(&mut dice, count);
-        // Short values, so that there is room for them after any history.
+        // Short values, so that they fit into the pool after any history.
         let short = |n: usize| (1 << 20) + 60 * n as u64;
         let batch: Vec<Effect> = (0..keys.min(3)).map(|key| (key, Some(short(key + 1)))).collect();
         let mut after: Vec<Op> = (0..keys).map(|key| Op::Put(key, short(keys + key + 1))).collect();
@@ -63,7 +63,7 @@ impl Target for DirectEngine {
 }
 
 /// A store and the keys of its run.
-pub struct Engineered<M: MappedMedium> {
+pub struct EngineUnderTest<M: MappedMedium> {
     store: Arc<Store<M>>,
     pool: Pool<M>,
     keys: Arc<Vec<Vec<u8>>>,
@@ -72,7 +72,8 @@ pub struct Engineered<M: MappedMedium> {
     is_shared: bool,
 }
 
-/// Puts that want memory of the size of a batch's descriptor, of which a batch that was killed has left one, and no batch, which would name another.
+/// Puts that allocate blocks of the size of a batch's descriptor, such as a killed batch leaves; no
+/// batches, as a batch would name another descriptor.
 fn revived(keys: usize) -> Vec<Op> {
     let version = |n: u64| 60 * (100_000 + n) + AS_DESCRIPTORS[n as usize % AS_DESCRIPTORS.len()];
     (0..24).map(|n| Op::Put(n as usize % keys, version(n))).collect()
@@ -84,7 +85,7 @@ fn key_bytes(name: u64) -> Vec<u8> {
     key
 }
 
-/// The value of a version: the key's number, the version, and bytes that follow from them.
+/// The value of a version: the key's number, the version, and bytes determined by it.
 fn value(key: Key, version: Version) -> Vec<u8> {
     let mut value = Vec::with_capacity(length(version));
     value.extend((key as u64).to_le_bytes());
@@ -107,21 +108,21 @@ fn is_value(bytes: &[u8], key: Key, version: Version) -> bool {
     named && bytes.len() == length(version) && rest.iter().all(|&byte| byte == version as u8)
 }
 
-/// The version that a value of `key` tells, if all of its bytes are as they were written.
+/// The version in a value of `key`, if the value is as it was written.
 fn version_of(key: Key, entry: Entry<'_>) -> Result<Version, String> {
     let version = entry.value.get(8..HEAD).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
     match version {
         Some(version) if is_value(entry.value, key, version) => Ok(version),
-        _ => Err(format!("a value of {} bytes that nobody wrote for it", entry.value.len())),
+        _ => Err(format!("a value of {} bytes that no operation wrote for it", entry.value.len())),
     }
 }
 
-/// Nobody else is there.
+/// The error for a conflict that cannot happen, as no other thread writes.
 fn changed() -> WriteError {
-    WriteError::Stopped("a commit says that another changed a key".into())
+    WriteError::Stopped("a commit reports a conflict, but no other thread writes".into())
 }
 
-impl<M: MappedMedium> Engineered<M> {
+impl<M: MappedMedium> EngineUnderTest<M> {
     fn over(pool: Pool<M>, plan: &Plan) -> Result<Self, String> {
         let time = Time::of(&pool, plan)?;
         let settings = Settings {
@@ -140,7 +141,7 @@ impl<M: MappedMedium> Engineered<M> {
         self.store.put(Put { key: &self.keys[key], value: &value, expires_at: self.time.expiry(version) })
     }
 
-    /// Changes a key if `decide` says so when it sees its version.
+    /// Changes a key to what `decide` returns for its version.
     fn modify(
         &self,
         key: Key,
@@ -160,7 +161,7 @@ impl<M: MappedMedium> Engineered<M> {
         Ok(seen)
     }
 
-    /// Gives a key another state if it has the one that is expected, by a commit that expects the version that it was seen in.
+    /// Changes a key if it has the expected version, by a commit that expects the observed token.
     fn swap(
         &self,
         key: Key,
@@ -178,7 +179,7 @@ impl<M: MappedMedium> Engineered<M> {
                 Some((value, expires_at)) => What::Put { value, expires_at: *expires_at },
                 None => What::Remove,
             };
-            // Else another has changed it since it was looked at; alone, nobody has.
+            // Otherwise another thread has changed the key in between: retry.
             if known.token() == token {
                 let write = Write { key: &self.keys[key], what };
                 match self.store.commit(&[write], &[(&self.keys[key], known)])? {
@@ -196,9 +197,9 @@ impl<M: MappedMedium> Engineered<M> {
         Ok((value.and_then(|value| version_of(key, value.entry()).ok()), token))
     }
 
-    /// Whether just these keys go, and do so by themselves, at the clock's next tick.
-    fn go_at_next_tick(&self, effects: &[Effect]) -> bool {
-        // Of threads, nobody could say what the others have written meanwhile.
+    /// Whether exactly the keys of `effects` expire at the clock's next tick.
+    fn expire_at_next_tick(&self, effects: &[Effect]) -> bool {
+        // With several threads, the others may have written meanwhile.
         let may_tick = self.time.is_on && !self.is_shared && effects.iter().all(|(_, to)| to.is_none());
         let goes = |key: &Vec<u8>| {
             let entry = self.store.get(key).ok().flatten();
@@ -208,7 +209,7 @@ impl<M: MappedMedium> Engineered<M> {
         may_tick && self.keys.iter().enumerate().all(|(key, bytes)| goes(bytes) == is_named(key))
     }
 
-    /// Removes a key. Where entries expire, it is made to expire at once, by turns.
+    /// Removes a key; in runs with expiry, every other time by letting it expire now.
     fn remove(&self, key: Key) -> Result<(), WriteError> {
         if !self.time.is_on {
             return self.store.remove(&self.keys[key]).map(drop);
@@ -220,7 +221,7 @@ impl<M: MappedMedium> Engineered<M> {
         })
     }
 
-    /// All effects at once, if the key behind the first stays as it is.
+    /// Commits all effects as one batch, which expects that the key after the first is unchanged.
     fn commit(&self, effects: &[Effect]) -> Result<(), WriteError> {
         let values: Vec<_> =
             effects.iter().map(|&(key, to)| (key, to, to.map(|version| value(key, version)))).collect();
@@ -237,7 +238,7 @@ impl<M: MappedMedium> Engineered<M> {
             })
             .collect();
         let kept = &self.keys[(effects[0].0 + 1) % self.keys.len()];
-        // Where threads meet, another may change it meanwhile; alone, never.
+        // Only with several threads, another may change that key meanwhile.
         for _ in 0..100 {
             let token = self.store.token(kept)?;
             match self.store.commit(&writes, &[(kept, token.into())])? {
@@ -259,7 +260,8 @@ impl<M: MappedMedium> Engineered<M> {
         found.into_iter().collect()
     }
 
-    /// Reads key by key, as a transaction does that writes nothing; nothing if it has to begin anew. What is absent has to be so `all_along`, or in the end.
+    /// Reads key by key, as a read-only transaction; `None` if it must retry. An absent key must be
+    /// absent `all_along`, or else at the end only.
     fn read_as_one(&self, keys: &[Key], all_along: bool) -> Result<Option<Vec<Option<Version>>>, String> {
         let (mut found, mut expected) = (Vec::new(), Vec::new());
         for &key in keys {
@@ -277,7 +279,7 @@ impl<M: MappedMedium> Engineered<M> {
         }
     }
 
-    /// Work that nobody notices.
+    /// Background work, which changes no value.
     fn background(&self, step: u64) -> Result<(), WriteError> {
         match step % 3 {
             0 if step / 3 % 2 == 1 => self.store.move_all(),
@@ -305,7 +307,7 @@ impl<M: MappedMedium> Engineered<M> {
                 self.remove(key).map(|()| before)
             }
             Op::Swap(key, expected, new) => self.swap(key, expected, new),
-            Op::Batch(ref effects) if self.go_at_next_tick(effects) => {
+            Op::Batch(ref effects) if self.expire_at_next_tick(effects) => {
                 self.time.tick(&self.pool);
                 Ok(None)
             }
@@ -330,7 +332,7 @@ impl<M: MappedMedium> Engineered<M> {
     }
 }
 
-impl<M: MappedMedium> Subject<M> for Engineered<M> {
+impl<M: MappedMedium> Subject<M> for EngineUnderTest<M> {
     fn create(medium: M, plan: &Plan) -> Self {
         let pool = options(plan).create_on(medium).expect("a pool in new memory");
         Self::over(pool, plan).expect("a store in a new pool")
@@ -360,7 +362,7 @@ impl<M: MappedMedium> Subject<M> for Engineered<M> {
         match self.write(op) {
             Ok(found) => Reply::Found(found),
             Err(WriteError::PoolFull { .. }) => Reply::Full,
-            Err(_) => Reply::Broken("it is refused"),
+            Err(_) => Reply::Broken("the operation is refused"),
         }
     }
 
@@ -425,7 +427,7 @@ impl<M: MappedMedium> Subject<M> for Engineered<M> {
         let Ok(pool) = options(plan).boot_id(REBOOTED).salvage(true).open_on(medium()) else {
             return Ok(Vec::new());
         };
-        // What cannot be found is not shown; what is shown must be true.
+        // A salvage may miss records, but must show no wrong ones.
         let Ok(subject) = Self::over(pool, plan) else { return Ok(Vec::new()) };
         let (mut found, mut wrong) = (Vec::new(), None);
         subject.store.salvage(&mut |entry| {
@@ -434,7 +436,7 @@ impl<M: MappedMedium> Subject<M> for Engineered<M> {
             match key.map(|key| (key, version_of(key, entry))) {
                 Some((key, Ok(version))) => found.push((key, version)),
                 Some((key, Err(why))) => wrong = Some(format!("for k{key} salvage shows {why}")),
-                None => wrong = Some("salvage shows a key that nobody wrote".into()),
+                None => wrong = Some("salvage shows a key that no operation wrote".into()),
             }
         });
         subject.abandon();
